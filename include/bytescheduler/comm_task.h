@@ -1,0 +1,75 @@
+// CommTask: one tensor's communication in one round, as in the SOSP'19 paper.
+//
+// A framework plug-in or a worker derives from it and says what starting a partition means; the
+// Core decides when.  The four verbs of the paper: Partition, NotifyReady, Start, NotifyFinish.
+//
+// Source: Peng et al., "A Generic Communication Scheduler for Distributed DNN Training
+// Acceleration", SOSP 2019, section 4.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+
+namespace bs {
+
+class Core;
+
+// Not thread-safe: confined to the Core's executor.  Owned by whoever created it; must outlive
+// its registration, which ends when OnFinished() is called.
+class CommTask {
+ public:
+  CommTask(Key key, Round round, Priority priority, uint64_t size_bytes);
+  CommTask(const CommTask&) = delete;
+  CommTask& operator=(const CommTask&) = delete;
+  // REQUIRES: not registered with a Core.
+  virtual ~CommTask();
+
+  Key key() const { return key_; }
+  Round round() const { return round_; }
+  Priority priority() const { return priority_; }
+  uint64_t size_bytes() const { return size_bytes_; }
+  // Empty before the Core has cut the task.
+  std::span<const bs::Partition> partitions() const { return partitions_; }
+
+  // Cuts the tensor into contiguous ranges of at most `partition_bytes`, in order, covering every
+  // byte once, each with the rank of the server it goes to.  Called once, by Core::Add.  An empty
+  // tensor has one empty partition.
+  virtual std::vector<bs::Partition> Partition(uint64_t partition_bytes) = 0;
+
+  // The tensor's bytes may be read from now on.  Before this, nothing of the task is started.
+  // REQUIRES: registered; called once.
+  void NotifyReady();
+
+  // Begins to send `partition` and returns without blocking.  Called by the Core, once for each
+  // partition, never inside NotifyReady() or NotifyFinish().
+  virtual void Start(const bs::Partition& partition) = 0;
+
+  // The receiver has acknowledged `partition`: its credit returns and the next may start.  With an
+  // error the whole task fails.  REQUIRES: started; called once for each started partition.
+  void NotifyFinish(uint32_t partition_index, Status status);
+
+  // All partitions are finished (status ok), or the task failed and no started partition is
+  // outstanding any more.  Called once, by the Core; the task is unregistered before the call and
+  // may be destroyed inside it.
+  virtual void OnFinished(Status status) = 0;
+
+ private:
+  friend class Core;
+  const Key key_;
+  const Round round_;
+  const Priority priority_;
+  const uint64_t size_bytes_;
+
+  Core* core_ = nullptr;  // not owned; null while not registered
+  std::vector<bs::Partition> partitions_;
+  uint32_t unfinished_ = 0;    // partitions not finished yet
+  uint32_t outstanding_ = 0;   // started and not finished
+  bool ready_ = false;
+  Status failure_;
+};
+
+}  // namespace bs

@@ -1,0 +1,46 @@
+// The words of the field as types: keys, priorities, partitions, element types, time.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace bs {
+
+using Key = uint64_t;      // identity of a tensor, the same on every worker
+using Priority = int32_t;  // larger goes first
+using Round = uint64_t;    // 0 is the initial value (broadcast), 1.. are summations
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+// Codes are MXNet's (spec: data head), so they need no translation on the wire.
+enum class DType : uint8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,
+  kUint8 = 3,
+  kInt32 = 4,
+  kInt8 = 5,
+  kInt64 = 6,
+  kBfloat16 = 12,
+};
+
+// The dtype with this code; nothing if there is none that we can sum.
+std::optional<DType> DTypeFromCode(uint32_t code);
+// Bytes of one element.
+size_t SizeOf(DType dtype);
+// "float32" and so on.
+std::string_view NameOf(DType dtype);
+
+// A contiguous byte range of a tensor that travels as one message.
+struct Partition {
+  uint32_t index = 0;
+  uint32_t server = 0;  // rank of the server that sums it
+  uint64_t offset_bytes = 0;
+  uint64_t size_bytes = 0;
+};
+
+}  // namespace bs

@@ -1,0 +1,41 @@
+// Log lines to stderr: time, level, who, sentence.
+//
+// A Logger is a value handed to whoever logs; there is no global one.  Thread-safe: a line is one
+// write(2).  Never fails: a full disk loses lines, not the job.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace bs {
+
+enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff = 4 };
+
+class Logger {
+ public:
+  using Sink = std::function<void(LogLevel level, std::string_view line)>;
+
+  Logger();  // warnings and errors to stderr, nameless
+  // `who` stands in each line ("worker 0"); lines under `threshold` are dropped.
+  Logger(std::string who, LogLevel threshold);
+  // As above, to `sink` instead of stderr (tests).  `sink` is called on the logging thread.
+  Logger(std::string who, LogLevel threshold, Sink sink);
+
+  // The same threshold and sink under another name.
+  Logger Named(std::string who) const;
+
+  void Debug(std::string_view message) const { Write(LogLevel::kDebug, message); }
+  void Info(std::string_view message) const { Write(LogLevel::kInfo, message); }
+  void Warning(std::string_view message) const { Write(LogLevel::kWarning, message); }
+  void Error(std::string_view message) const { Write(LogLevel::kError, message); }
+
+ private:
+  void Write(LogLevel level, std::string_view message) const;
+
+  std::string who_;
+  LogLevel threshold_;
+  Sink sink_;
+};
+
+}  // namespace bs

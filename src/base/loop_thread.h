@@ -1,0 +1,44 @@
+// LoopThread: an Executor that is one named thread around epoll.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/executor.h"
+
+namespace bs {
+
+// Owns its thread: started by the constructor, ended and joined by the destructor.  Tasks still
+// queued when it ends are destroyed unrun, on the ending thread.
+//
+// REQUIRES: the destructor does not run on the loop's own thread.
+class LoopThread final : public Executor {
+ public:
+  // `name` is shown by ps, top and gdb; at most 15 characters.
+  explicit LoopThread(const std::string& name);
+  // As above, and `at_start` runs first on the new thread (to pin it, say).
+  LoopThread(const std::string& name, Task at_start);
+  ~LoopThread() override;
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
+
+  TimePoint Now() const override;
+  void Post(Task task) override;
+  TimerId PostAt(TimePoint when, Task task) override;
+  void Cancel(TimerId id) override;
+  bool IsCurrent() const override;
+
+  // Calls `on_readable` on the loop's thread whenever `fd` polls readable (level-triggered), until
+  // UnwatchReadable.  The fd stays the caller's.  REQUIRES: called on the loop's thread; fd is not
+  // watched yet.
+  void WatchReadable(int fd, std::function<void()> on_readable);
+  // After this returns the callback is not called again.  REQUIRES: called on the loop's thread.
+  void UnwatchReadable(int fd);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bs

@@ -1,0 +1,43 @@
+// Where threads and buffers live: cores and NUMA nodes as hwloc and libnuma see them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace bs {
+
+struct NumaNode {
+  int id = 0;              // the operating system's number
+  std::vector<int> cores;  // logical CPUs this process may use on that node, ascending
+};
+
+// The NUMA nodes this process may use, at least one, each with at least one core.  Respects cpusets
+// and taskset.  On a machine without NUMA: one node with all allowed CPUs.
+std::vector<NumaNode> DiscoverNumaNodes();
+
+// Binds the calling thread to `core`.  Returns false, and changes nothing, if the system refuses.
+bool PinThisThread(int core);
+
+// Page-aligned zeroed memory placed on a NUMA node if the system can, elsewhere otherwise.
+// A resource: moved, not copied; freed by the destructor.  Not thread-safe.
+class NodeBuffer {
+ public:
+  NodeBuffer() = default;
+  // May throw std::bad_alloc.
+  NodeBuffer(size_t size_bytes, int numa_node);
+  NodeBuffer(NodeBuffer&& other) noexcept;
+  NodeBuffer& operator=(NodeBuffer&& other) noexcept;
+  NodeBuffer(const NodeBuffer&) = delete;
+  NodeBuffer& operator=(const NodeBuffer&) = delete;
+  ~NodeBuffer();
+
+  std::byte* data() const { return data_; }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+}  // namespace bs
