@@ -1,0 +1,65 @@
+// KvWorker: requests to servers, each answered exactly once, repeated while unanswered.
+//
+// Confined to one executor (the worker's); OnMessage and every call must come from there; every
+// callback runs there, never inside Send.  Bounded by what the owner sends (credit).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace ps {
+
+struct KvWorkerOptions {
+  bs::Duration retry_interval = std::chrono::seconds(5);  // unanswered: send again
+  bs::Duration timeout = std::chrono::seconds(60);        // nothing at all from the server: give up
+  // The server answers but other workers do not come (kPending): give up after this long.
+  bs::Duration straggler_timeout = std::chrono::seconds(1800);
+};
+
+struct KvRequest {
+  int32_t server = 0;   // its rank
+  Extension extension;  // op, key, ...; version and sequence are filled in
+  int32_t priority = 0;  // larger leaves first
+  // Not copied; must stay valid and unchanged until `done` has run.  May be empty.
+  std::span<const std::byte> payload;
+};
+
+class KvWorker {
+ public:
+  using SendFn = std::function<void(Message)>;
+  // The final response, or why there is none: kDeadlineExceeded naming op, key, round, partition,
+  // server and tries; the server's own refusal; kCancelled; kUnavailable.  By then no frame of the
+  // payload is in use any more.
+  using Done = bs::UniqueFunction<void(bs::Status status, Message response)>;
+
+  // `send` must be callable from the executor.
+  KvWorker(const KvWorkerOptions& options, bs::Executor* executor, SendFn send,
+           const bs::Logger& log);
+  // REQUIRES: FailAll was called, or nothing is pending.
+  ~KvWorker();
+  KvWorker(const KvWorker&) = delete;
+  KvWorker& operator=(const KvWorker&) = delete;
+
+  // Sends until answered.
+  void Send(KvRequest request, Done done);
+  // A message from a server.  Responses that match no pending request (late repeats) are dropped.
+  void OnMessage(Message message);
+  // Ends every pending request with `status` as soon as its payload is released; later Sends too.
+  void FailAll(const bs::Status& status);
+
+  size_t pending() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ps

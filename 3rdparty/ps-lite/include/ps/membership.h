@@ -1,0 +1,128 @@
+// Membership: how nodes find each other, agree who is who, wait for each other, and notice a loss.
+//
+// Coordinator is the scheduler node; Member is a worker or a server.  Both speak the rendezvous of
+// PROTOCOL.md with native and with stock nodes.  Both belong to their transport's executor: every
+// method must be called there, every callback runs there, never inside a call.  None blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+using StatusCallback = bs::UniqueFunction<void(bs::Status)>;
+
+struct MembershipOptions {
+  Role role = Role::kWorker;
+  int32_t num_workers = 1;
+  int32_t num_servers = 1;
+  Address root;                // of the scheduler node
+  std::string node_host;       // this node binds and advertises it (the scheduler binds root.host)
+  int32_t node_port = 0;       // 0: any free one
+  int32_t wanted_rank = -1;    // attached workers: the rank of the stock worker beside
+  bool attach = false;         // worker only: attach beside a stock worker of the same rank
+  std::string settings;        // "name=value\n" lines that must be equal on every native node
+  bs::Duration timeout = std::chrono::seconds(60);          // until everyone is there; a barrier
+  bs::Duration report_interval = std::chrono::seconds(5);   // "waiting for 1 of 2 workers ..."
+  bs::Duration heartbeat_interval = std::chrono::seconds(1);
+  bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
+  bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
+  bs::Duration retry_interval = std::chrono::seconds(1);      // unanswered control requests
+};
+
+// Who is in the job; valid once ready.
+struct View {
+  int32_t own_id = kEmpty;
+  int32_t rank = -1;
+  int32_t num_workers = 0;
+  int32_t num_servers = 0;
+  std::vector<Node> nodes;
+};
+
+// A worker or a server in the job.
+class Member {
+ public:
+  struct Handler {
+    // Registered and connected: sent once.  An error says who is missing or why we were refused.
+    std::function<void(bs::Result<View>)> on_ready;
+    // A data or command message (not control).  Only from known peers.
+    std::function<void(Message)> on_message;
+    // A worker left in good order (servers get this; nothing more comes from it).
+    std::function<void(int32_t rank)> on_worker_left;
+    // The job failed: names the peer that was lost.  Sent at most once.
+    std::function<void(bs::Status)> on_failure;
+    // The job is over in good order; servers end on this.  Sent at most once.
+    std::function<void()> on_shutdown;
+  };
+
+  // `transport` (not started) and `executor` must outlive the member.
+  Member(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+         const bs::Logger& log);
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  // Starts the transport, binds, registers.  REQUIRES: called once.
+  void Start(Handler handler);
+  // Ends when every member of `group` (kWorkerGroup, or kEveryone) called it; native members only
+  // count with native members of their kind.  `done`: ok, kUnavailable if a peer was lost,
+  // kDeadlineExceeded after options.timeout naming the group, kCancelled on Close.
+  void Barrier(int32_t group, StatusCallback done);
+  // Stock command of a stock worker that ends servers (kStopServer): this server joins the final
+  // barrier of group 7 and then gets on_shutdown.
+  void JoinFinalBarrier();
+  // Says goodbye to the scheduler node; afterwards our going is no failure.  `done` always comes:
+  // ok, or why nobody answered.
+  void Leave(StatusCallback done);
+  // Tells the scheduler node that the whole job failed because of `why`; it tells everyone.
+  void ReportFailure(const bs::Status& why);
+  // Sends to a peer of the view; dropped if unknown.  Thread-safe.
+  void Send(Message message);
+  // No callback comes after this but kCancelled for pending ones (inside this call is allowed for
+  // those).  Closes the transport, giving what waits `linger` to leave.
+  void Close(bs::Duration linger);
+
+  const View& view() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+// The scheduler node.
+class Coordinator {
+ public:
+  struct Handler {
+    // Receiving: `port` is the one bound.
+    std::function<void(int32_t port)> on_listening;
+    // The job ended: ok when every node finished in good order, else the reason (who was missing
+    // or lost).  Sent once.  Everyone who could be told has been told; Close with a linger.
+    std::function<void(bs::Status)> on_finished;
+  };
+
+  Coordinator(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+              const bs::Logger& log);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  void Start(Handler handler);
+  // Ends the job with an error for everyone (Ctrl-C at the scheduler node).
+  void Abort(const bs::Status& why);
+  void Close(bs::Duration linger);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ps

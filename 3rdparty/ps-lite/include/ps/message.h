@@ -1,0 +1,170 @@
+// Messages of the ps-lite protocol as values: nodes, meta data, frames of bytes.
+//
+// What each field means on the wire stands in PROTOCOL.md; src/wire.h encodes and parses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/unique_function.h"
+
+namespace ps {
+
+// The protocol's marker for "not set": ids, head, app id, customer id, time stamp.
+inline constexpr int32_t kEmpty = std::numeric_limits<int32_t>::max();
+
+inline constexpr int32_t kSchedulerId = 1;
+// Group ids are bit sets.
+inline constexpr int32_t kSchedulerGroup = 1;
+inline constexpr int32_t kServerGroup = 2;
+inline constexpr int32_t kWorkerGroup = 4;
+inline constexpr int32_t kEveryone = 7;
+
+// An attached worker is a native worker beside a stock one in the same process: same rank, its own
+// id, not counted in groups.  Added to the id of the worker it stands beside.
+inline constexpr int32_t kAttachedIdBase = 1 << 20;
+
+constexpr int32_t ServerId(int32_t rank) { return 8 + 2 * rank; }
+constexpr int32_t WorkerId(int32_t rank) { return 9 + 2 * rank; }
+constexpr int32_t AttachedId(int32_t rank) { return kAttachedIdBase + WorkerId(rank); }
+constexpr bool IsAttachedId(int32_t id) { return id >= kAttachedIdBase && id != kEmpty; }
+constexpr int32_t RankOf(int32_t id) {
+  const int32_t base = IsAttachedId(id) ? id - kAttachedIdBase : id;
+  return base < 8 ? 0 : (base - 8) / 2;
+}
+
+enum class Role : int32_t { kServer = 0, kWorker = 1, kScheduler = 2 };
+std::string_view NameOf(Role role);
+// "server 0", "worker 1", "the scheduler"; with an attached id the worker it stands beside.
+std::string DescribeId(int32_t id);
+
+enum class Command : int32_t {
+  kEmpty = 0,
+  kTerminate = 1,
+  kAddNode = 2,
+  kBarrier = 3,
+  kAck = 4,
+  kHeartbeat = 5,
+};
+
+struct Node {
+  Role role = Role::kServer;
+  int32_t id = kEmpty;
+  std::string hostname;
+  int32_t port = 0;
+  bool is_recovery = false;
+  int32_t customer_id = 0;
+
+  bool operator==(const Node&) const = default;
+};
+
+// Present in control messages only.
+struct Control {
+  Command command = Command::kEmpty;
+  std::vector<Node> nodes;
+  int32_t barrier_group = 0;
+  uint64_t signature = 0;
+
+  bool operator==(const Control&) const = default;
+};
+
+// What a native message is about.  Numbers are on the wire.
+enum class Op : uint32_t {
+  kNone = 0,
+  // data, worker <-> server; each request has exactly one final response with the same op
+  kDeclare = 1,  // rank 0 tells the key's home server shape and placement of a tensor
+  kLookup = 2,   // a worker asks the home server for them; parked until declared
+  kPush = 3,     // a partition of one round; answered as soon as it has been taken
+  kPull = 4,     // asks for a partition's sum of one round; parked until the round is complete
+  kPending = 5,  // not final: the request is alive, `text` says for whom it waits
+  // control, member <-> scheduler node
+  kRegister = 16,   // rides on ADD_NODE of a native node
+  kAttach = 17,     // rides on ADD_NODE of an attached worker
+  kStatus = 18,     // the scheduler's word while a node waits: `text`; with `status` a refusal
+  kLeave = 19,      // a native node says goodbye; answered in kind
+  kShutdown = 20,   // the scheduler's word: the job is over (`status` 0) or has failed
+  kState = 21,      // rides on heartbeat answers: state of the job in `status` and `text`
+};
+
+// Our extension of PBMeta, fields 100 and up; stock nodes ignore it.
+struct Extension {
+  uint32_t version = 0;  // 0: a stock message, nothing below is on the wire
+  Op op = Op::kNone;
+  uint64_t sequence = 0;  // identifies a request of one sender; repeated on a retry, echoed
+  uint64_t key = 0;
+  uint64_t round = 0;
+  uint32_t part = 0;          // index of the partition
+  uint64_t offset_bytes = 0;  // of the partition in the tensor
+  uint64_t size_bytes = 0;    // of the partition, or of the tensor (declare, lookup)
+  uint64_t part_bytes = 0;    // partition size the tensor was cut with (declare, lookup)
+  uint32_t dtype = 0;
+  uint32_t status = 0;  // a bs::StatusCode; 0 is ok
+  int32_t rank = -1;    // wanted or reported rank
+  std::string text;     // for people
+  std::string settings; // cluster settings that everyone must share, "name=value\n" lines
+
+  bool operator==(const Extension&) const = default;
+};
+inline constexpr uint32_t kExtensionVersion = 1;
+
+struct Meta {
+  int32_t head = kEmpty;
+  std::string body;
+  bool is_control = false;
+  Control control;
+  bool request = false;
+  bool push = false;
+  bool pull = false;
+  bool simple_app = false;
+  int32_t app_id = kEmpty;
+  int32_t timestamp = kEmpty;
+  std::vector<int32_t> data_types;
+  int32_t customer_id = kEmpty;
+  int32_t priority = 0;
+  Extension extension;
+
+  bool native() const { return extension.version != 0; }
+  bool operator==(const Meta&) const = default;
+};
+
+// A range of bytes that keeps its memory alive.  A resource: moved, not copied; the memory is given
+// back on the thread that destroys it.
+class Frame {
+ public:
+  Frame() = default;
+  static Frame Copy(std::span<const std::byte> bytes);
+  static Frame Copy(std::string_view bytes);
+  // The bytes stay the caller's and unchanged until `release` has run, which happens exactly once,
+  // on any thread.  `release` may be empty.
+  static Frame Borrow(std::span<const std::byte> bytes, bs::UniqueFunction<void()> release);
+
+  Frame(Frame&& other) noexcept;
+  Frame& operator=(Frame&& other) noexcept;
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+  ~Frame();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+  size_t size() const { return bytes_.size(); }
+
+ private:
+  std::span<const std::byte> bytes_;
+  bs::UniqueFunction<void()> release_;
+};
+
+struct Message {
+  int32_t peer = kEmpty;  // sender of a received message (kEmpty: anonymous), receiver of a sent one
+  Meta meta;
+  std::vector<Frame> data;
+};
+
+}  // namespace ps

@@ -1,0 +1,71 @@
+// Transport: messages between numbered nodes over some network.
+//
+// A transport belongs to one executor; every callback runs there, never inside a call, never under
+// a lock.  It knows ids and frames; it does not know what the messages mean.
+//
+// Implementations: ZmqTransport (tcp and ipc), InprocTransport (threads of one process) and the
+// simulator's SimTransport.  One conformance suite runs over all of them.
+//
+// Guarantees: messages of equal priority between one sender and one receiver arrive in the order of
+// Send, once, or not at all if the connection broke in between (the KV layer above repeats).  Of
+// messages that wait for the same receiver the one with the highest priority leaves first; little
+// is committed to the network ahead of it (see design decision 5).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/executor.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace ps {
+
+struct Address {
+  std::string host;
+  int32_t port = 0;
+
+  bool operator==(const Address&) const = default;
+};
+
+class Transport {
+ public:
+  struct Handler {
+    // A parsed message; `peer` is the sender's id by its identity, kEmpty if it has none.
+    std::function<void(Message message)> on_message;
+    // Bytes that are no message: from whom, and what is wrong.  The message is dropped.
+    std::function<void(int32_t peer, bs::Status what)> on_garbage;
+    // The outgoing connection to `peer` came up, or broke (it is retried until Disconnect).
+    std::function<void(int32_t peer)> on_connected;
+    std::function<void(int32_t peer)> on_disconnected;
+  };
+  using BindDone = std::function<void(bs::Result<int32_t> port)>;
+
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  // Blocks until the network is quiet and every frame is released.  REQUIRES: Close() was called,
+  // and the executor runs no task of this transport any more or still runs.
+  virtual ~Transport() = default;
+
+  // All methods below are thread-safe and return at once unless they say otherwise.
+
+  // REQUIRES: called once, before everything else.
+  virtual void Start(Handler handler) = 0;
+  // Receives on host:port; port 0 takes a free one.  `done` gets the port, or kAlreadyExists (port
+  // in use) or kInvalidArgument (no such local address), naming it.  Called at most once.
+  virtual void Bind(const Address& address, BindDone done) = 0;
+  // Sends to `peer` go to `address` from now on, and tell it that we are `own_id` (kEmpty:
+  // anonymous).  Replaces an earlier connection of `peer`; what still waited there is dropped.
+  virtual void Connect(int32_t peer, const Address& address, int32_t own_id) = 0;
+  // Forgets `peer`; what still waits for it gets `linger` to leave.
+  virtual void Disconnect(int32_t peer, bs::Duration linger) = 0;
+  // Sends message.meta and message.data to message.peer without copying the frames; a frame is
+  // released when its bytes have left or were dropped.  Unknown peers: dropped.
+  virtual void Send(Message message) = 0;
+  // Stops receiving and calls no handler any more; what waits to leave gets `linger`.  Idempotent.
+  virtual void Close(bs::Duration linger) = 0;
+};
+
+}  // namespace ps

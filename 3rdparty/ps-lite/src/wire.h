@@ -1,0 +1,29 @@
+// The wire format of PBMeta: the one place that encodes and parses it.
+//
+// Pure functions, thread-safe.  ParseMeta never aborts whatever the bytes are.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace ps {
+
+// Limits on what a peer may make us keep; longer input is refused.
+inline constexpr size_t kMaxMetaBytes = 16u << 20;
+inline constexpr size_t kMaxNodes = 1u << 16;
+
+// Fields in ascending order, the same bytes as a stock node writes.
+std::string EncodeMeta(const Meta& meta);
+// kInvalidArgument, with what is wrong, for anything that is no PBMeta.  Unknown fields are skipped;
+// missing ones take the protocol's defaults (PROTOCOL.md).
+bs::Result<Meta> ParseMeta(std::span<const std::byte> bytes);
+
+// "ps9" for 9, empty for kEmpty; and back: kEmpty for what is no identity.
+std::string IdentityOf(int32_t id);
+int32_t IdOfIdentity(std::string_view identity);
+
+}  // namespace ps

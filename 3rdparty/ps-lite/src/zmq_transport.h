@@ -1,0 +1,26 @@
+// ZmqTransport: one ROUTER to receive, one DEALER a peer to send, as every ps-lite node has.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+struct ZmqOptions {
+  bool ipc = false;  // DMLC_LOCAL: ipc:///tmp/<port> instead of tcp
+  // Bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it.
+  int unsent_bytes = 16 << 10;
+  // Messages handed to libzmq ahead of the network, for each peer.
+  int committed_messages = 2;
+  int io_threads = 1;  // libzmq's own
+  int max_sockets = 65536;
+};
+
+// `loop` carries the sockets ("bs-io") and must outlive the transport.
+std::unique_ptr<Transport> MakeZmqTransport(bs::LoopThread* loop, const ZmqOptions& options,
+                                            const bs::Logger& log);
+
+}  // namespace ps
