@@ -1,0 +1,99 @@
+// C API: the one door into the engine for Python and for framework plug-ins.
+//
+// Functions return a bs code (0 is ok, else a bs::StatusCode) and fill `error` if it is not null.
+// Nothing is thrown.  Handles are thread-safe; close a handle once, with no other call on it running.
+#ifndef BYTESCHEDULER_C_API_H_
+#define BYTESCHEDULER_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  int code;           // bs::StatusCode
+  char message[1024]; // for people; cut off at the end if longer
+} bs_error;
+
+// Settings that win over the environment.
+typedef struct {
+  const char* name;
+  const char* value;
+} bs_setting;
+
+// Runs once, on the engine's thread, never inside the call that took it.  `message` is valid during
+// the call.  Must return soon and must not call back into the engine except to start operations.
+typedef void (*bs_done)(void* context, int code, const char* message);
+
+// ---- worker ------------------------------------------------------------------------------------
+
+typedef struct bs_worker bs_worker;
+
+// Joins the job as worker and returns when every node is there.  Blocks, up to BYTESCHEDULER_TIMEOUT.
+// wanted_rank >= 0 attaches beside the stock worker of that rank in this process; -1 takes the
+// rank the scheduler node gives.
+int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                   bs_worker** worker, bs_error* error);
+int bs_worker_rank(const bs_worker* worker);
+int bs_worker_num_workers(const bs_worker* worker);
+int bs_worker_num_servers(const bs_worker* worker);
+
+// bs::Worker::Broadcast for one key; memory is the caller's until `done`.
+int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value, uint64_t size_bytes,
+                        bs_done done, void* context, bs_error* error);
+// bs::Worker::PushPull.  Either callback may come first.
+typedef struct {
+  uint64_t key;
+  int priority;
+  const void* in;
+  void* out;
+  uint64_t size_bytes;
+  bs_done pushed;
+  bs_done pulled;
+  void* context;
+} bs_push_pull;
+int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
+// Waits for all workers; blocks.
+int bs_worker_barrier(bs_worker* worker, bs_error* error);
+// The worker can not go on (a gradient that will never come): fails the whole job with `why`.
+int bs_worker_fail(bs_worker* worker, const char* why);
+// 0, or the code and message of what failed the worker.
+int bs_worker_status(const bs_worker* worker, bs_error* error);
+// Waits up to `drain_ms` for pending operations, fails what is left, leaves the job, frees the
+// handle.  Blocks.  In a forked child: frees nothing, does nothing.
+int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
+
+// ---- scheduler node and servers ----------------------------------------------------------------
+
+typedef struct bs_node bs_node;
+
+// Starts the role of DMLC_ROLE (scheduler or server) on threads of its own and returns.
+int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node, bs_error* error);
+// Blocks until the job is over or `timeout_ms` passed.  Returns 1 if over (then `error` says how:
+// code 0 for a job that ended well), 0 if not.
+int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error);
+// The port this node listens on; 0 while it does not yet.
+int bs_node_port(const bs_node* node);
+// Ends the node: told to everyone else as `why` unless the job is over.  Blocks shortly; frees.
+int bs_node_close(bs_node* node, const char* why);
+
+// ---- settings ----------------------------------------------------------------------------------
+
+// Calls `row` for every setting in the order of the table.
+typedef void (*bs_setting_row)(void* context, const char* name, const char* kind, const char* unit,
+                               const char* fallback, const char* scope, const char* sentence);
+void bs_settings_all(bs_setting_row row, void* context);
+// Calls `row` with name, value and origin of every setting as it stands.
+typedef void (*bs_value_row)(void* context, const char* name, const char* value, const char* origin);
+void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_value_row row,
+                        void* context);
+// Checks all settings without starting anything.
+int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
+const char* bs_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+#endif  // BYTESCHEDULER_C_API_H_

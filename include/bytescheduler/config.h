@@ -1,0 +1,82 @@
+// Config: every setting there is, read from the environment once, checked, with its origin.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+
+namespace bs {
+
+// Where values come from: name -> value if set.  ConfigFromProcess() reads the environment; tests
+// pass a map.
+using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
+
+// One row of the table of settings.
+struct SettingInfo {
+  std::string_view name;      // "BYTESCHEDULER_CREDIT"
+  std::string_view kind;      // "bytes", "seconds", "count", "flag", "text", "choice a|b"
+  std::string_view unit;      // "" if none
+  std::string_view fallback;  // default, as one would write it; "required" if there is none
+  std::string_view scope;     // "process", "job" (must be equal on all nodes)
+  std::string_view sentence;  // what it does, for docs/settings.md and `bytescheduler config`
+};
+std::span<const SettingInfo> AllSettings();
+
+struct Config {
+  // DMLC_*: MXNet's names and meanings
+  std::string role;  // "worker", "server", "scheduler"
+  int32_t num_workers = 0;
+  int32_t num_servers = 0;
+  std::string root_uri;
+  int32_t root_port = 0;
+  std::string node_host;
+  std::string interface;
+  int32_t node_port = 0;
+  bool local_ipc = false;
+  bool use_kubernetes = false;
+  int32_t water_mark = 0;  // 0: our own default
+  // BYTESCHEDULER_*
+  uint64_t partition_bytes = 0;
+  uint64_t credit_bytes = 0;
+  bool scheduling = true;
+  Duration timeout{};
+  Duration straggler_timeout{};
+  Duration heartbeat_interval{};
+  Duration heartbeat_timeout{};
+  int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  uint64_t unsent_bytes = 0;
+  std::string log_level;
+  std::string backend;  // "auto", "native", "kvstore"; read by the Python side
+
+  // The settings that every node of the job must share, "name=value\n" lines.
+  std::string JobSettings() const;
+};
+
+// Parses and checks.  `names` are the names set in the environment that start with BYTESCHEDULER_:
+// an unknown one is refused with the nearest known one.  kInvalidArgument in the style
+// "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
+Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names);
+// From the process's environment, `overrides` winning over it.
+Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides);
+// Values with origin ("default", "environment", "argument") for printing; never fails.
+struct SettingValue {
+  std::string name, value, origin;
+};
+std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string>& overrides);
+
+// "4MiB", "512K", "1048576" -> bytes; K/M/G and KB.. are powers of 1024 too.
+Result<uint64_t> ParseBytes(std::string_view text);
+// "5", "0.5", "5s", "500ms", "2m" -> duration.
+Result<Duration> ParseDuration(std::string_view text);
+
+}  // namespace bs

@@ -1,0 +1,71 @@
+// Server: sums the partitions of the workers' tensors and answers with the sums.
+//
+// A front on the network's executor takes requests apart and keeps the declarations of keys; shards,
+// one executor and one NUMA node each, keep partitions and do the arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace bs {
+
+struct ServerShard {
+  Executor* executor = nullptr;  // "bs-shard-<node>.<i>"; outlives the server
+  int numa_node = 0;             // where its buffers live
+};
+
+struct ServerOptions {
+  int32_t rank = 0;
+  int32_t num_workers = 1;
+  // True: always sum in the order of the workers' ranks.  False: in that order as long as no more
+  // than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
+  bool deterministic = false;
+  uint64_t hold_bytes = 64 << 20;      // for each shard
+  uint64_t max_partition_bytes = 1 << 30;  // larger ones are refused
+  // Takes decision 2 of the design back, for the test that shows why it is one.
+  uint32_t test_num_buffers = 2;
+};
+
+class Server {
+ public:
+  using SendFn = std::function<void(ps::Message)>;  // thread-safe
+  struct Handler {
+    // A stock worker's kStopServer: the owner joins the final barrier.  On the front's executor.
+    std::function<void()> on_stop;
+    // Something that ends the job (a stock worker sends data we do not serve yet).
+    std::function<void(Status)> on_failure;
+  };
+
+  // `front` is the executor OnMessage is called on; everything must outlive the server.
+  // REQUIRES: at least one shard.
+  Server(const ServerOptions& options, Executor* front, std::vector<ServerShard> shards, SendFn send,
+         Handler handler, const Logger& log);
+  // REQUIRES: front and shards run nothing of this server any more, or are ended right after.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // The three below: on the front's executor.
+
+  // A data or command message of a worker.  Whatever is in it: answered, or refused with a response
+  // that says why; never fatal.
+  void OnMessage(ps::Message message);
+  // Rank left or was lost: rounds that need it, now or later, are refused with `why`.
+  void OnWorkerGone(int32_t rank, const Status& why);
+  // Answers every parked request with `why`, now and later.
+  void Fail(const Status& why);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bs

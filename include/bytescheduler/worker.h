@@ -1,0 +1,83 @@
+// Worker: a training process's end: tensors in, sums out, in the order of their priority.
+//
+// Broadcast gives everyone rank 0's bytes; PushPull sums over the workers.  Per key, operations take
+// effect in the order of the calls on each worker; every worker must call the same sequence of
+// operations for a key.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "ps/kv_worker.h"
+#include "ps/message.h"
+
+namespace bs {
+
+struct WorkerOptions {
+  int32_t rank = 0;
+  int32_t num_workers = 1;
+  int32_t num_servers = 1;
+  uint64_t partition_bytes = 512 << 10;
+  uint64_t credit_bytes = 1 << 20;  // in flight to one server
+  bool priority_order = true;       // false: first ready, first sent
+  ps::KvWorkerOptions requests;
+  // Takes decision 3 of the design back, for the test that shows why it is one: credit returns when
+  // the sum has come instead of when the push is acknowledged.
+  bool test_credit_until_pulled = false;
+};
+
+class Worker {
+ public:
+  using SendFn = std::function<void(ps::Message)>;
+  // Runs once, on the worker's executor, never inside the call, without a lock.
+  using Done = UniqueFunction<void(Status)>;
+
+  // `executor` (thread "bs-worker") and what `send` needs must outlive the worker.  `on_failure` is
+  // called at most once, on the executor, when an operation failed for good; by then every pending
+  // operation is failing with the same status.
+  Worker(const WorkerOptions& options, Executor* executor, SendFn send,
+         std::function<void(Status)> on_failure, const Logger& log);
+  // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this
+  // worker any more.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // All methods below are thread-safe and return at once.  Errors come through `done`:
+  // kInvalidArgument (size or dtype differ from the declared ones, on this or on another worker; a
+  // dtype we cannot sum), kFailedPrecondition (PushPull of a key without Broadcast), kAlreadyExists
+  // (second Broadcast of a key), kUnavailable (a peer was lost), kDeadlineExceeded, kCancelled.
+  // The first three concern only that call; after any other error the worker is failed for good.
+
+  // Declares `key` and copies rank 0's `value` into everyone's `value`.  The memory must stay valid
+  // until `done`; size and dtype must be equal on all workers.
+  void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
+
+  // Sums `in` over all workers into everyone's `out` (same size as declared).  `pushed` runs when
+  // `in` may change again, `pulled` when `out` holds the sum.  `in` and `out` must not overlap; both
+  // must stay valid until their callback ran.
+  void PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
+                Done pushed, Done pulled);
+
+  // A message from a server.
+  void OnMessage(ps::Message message);
+  // Every pending and later operation fails with `status`, after its memory is out of use.
+  void Fail(Status status);
+  // As Fail with kCancelled; `closed` runs when nothing of the caller's memory is in use any more.
+  void Close(UniqueFunction<void()> closed);
+
+  // Bytes pushed and not acknowledged, for tests and metrics.  REQUIRES: on the executor.
+  uint64_t in_flight_bytes(uint32_t server) const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bs

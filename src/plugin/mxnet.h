@@ -1,0 +1,49 @@
+/* The MXNet plug-in: one tensor's push-pull as two operations in MXNet's engine.
+ *
+ * Needs no MXNet header: the engine is reached through addresses of its C API, which Python passes
+ * once, and through three mirrored structs (see mxnet.cc).  No call blocks, and no completion needs
+ * Python or its lock.
+ */
+#ifndef BYTESCHEDULER_PLUGIN_MXNET_H_
+#define BYTESCHEDULER_PLUGIN_MXNET_H_
+
+#include <stdint.h>
+
+#include "bytescheduler/c_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bs_mxnet bs_mxnet;
+
+/* Addresses of MXNet's C functions. */
+typedef struct {
+  void* push_async_nd; /* MXEnginePushAsyncND */
+  void* get_data;      /* MXNDArrayGetData */
+  void* last_error;    /* MXGetLastError */
+} bs_mxnet_functions;
+
+/* `worker` must outlive the plug-in handle. */
+int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
+                  bs_error* error);
+
+/* Registers the two dependency proxies of one round of `key`:
+ *   push: reads send_stage, ends when its bytes have been taken by the servers;
+ *   pull: writes recv_stage, ends when the sum stands in it.
+ * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
+ * Call it on the thread that pushed the operations these depend on.  Returns at once; errors of the
+ * round arrive in MXNet as exceptions on recv_stage (and send_stage).  If MXNet skips one of them
+ * because an input carries an error, the whole job fails with a message that says so. */
+int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
+                       void* recv_stage, uint64_t size_bytes, bs_error* error);
+
+/* Operations registered and not ended. */
+int64_t bs_mxnet_pending(const bs_mxnet* plugin);
+/* REQUIRES: no operation is pending. */
+int bs_mxnet_close(bs_mxnet* plugin);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,57 @@
+// RoundState: who has contributed to which round of one partition, and which sum may be read.
+//
+// Pure rules, no bytes.  Round 0 is rank 0's initial value and is complete with that one
+// contribution; rounds 1.. each need one contribution of every worker.  Two sums are kept, in
+// buffers round % 2 (design decision 2): a worker pushes round r+1 only after it has round r's sum,
+// so when round r+2 begins everyone has r's.
+//
+// Not thread-safe: confined to its shard.  Never fails; what a worker must not do is a verdict.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/types.h"
+
+namespace bs::server {
+
+enum class PushVerdict {
+  kTake,       // count it; call Contributed when its bytes are in the sum
+  kDuplicate,  // taken before: acknowledge again, do not sum
+  kRefuse,     // no correct worker sends this (round not open, rank out of range)
+};
+enum class PullVerdict {
+  kReady,   // the sum is in buffer round % 2
+  kWait,    // park until the round completes
+  kRefuse,  // the round's buffer has been reused
+};
+
+class RoundState {
+ public:
+  // `num_buffers` is 2; a test passes 1 to show that it must be.
+  explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2);
+
+  PushVerdict Push(int32_t rank, Round round);
+  PullVerdict Pull(Round round) const;
+  // After kTake: the bytes of `rank` are in the sum of the open round.  Returns true when that
+  // completed the round.
+  bool Contributed(int32_t rank);
+
+  bool open() const { return open_; }          // a round has begun and is not complete
+  Round current() const { return current_; }   // the open round, or the next to open
+  uint32_t buffer_of(Round round) const { return static_cast<uint32_t>(round % num_buffers_); }
+  // Ranks the open (or next) round still needs, for people: "worker 1" or "workers 1, 3".
+  std::string Missing() const;
+  bool has(int32_t rank) const;  // its contribution to the current round was taken
+
+ private:
+  const int32_t num_workers_;
+  const uint32_t num_buffers_;
+  Round current_ = 0;
+  bool open_ = false;
+  std::vector<bool> taken_;       // by rank, for the current round
+  int32_t num_contributed_ = 0;
+};
+
+}  // namespace bs::server

@@ -1,0 +1,44 @@
+// Placement: where a tensor is cut and which server sums each piece.
+//
+// Pure functions.  Rank 0 places each tensor when it is initialised and publishes the result through
+// the key's home server, so that all workers use the same one whatever order they initialise in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+
+namespace bs::worker {
+
+// Cuts `size_bytes` into ranges of at most `partition_bytes`, each but the last a multiple of
+// `align_bytes`; at least one range (an empty tensor has one empty range).  Servers are all 0.
+// REQUIRES: partition_bytes >= align_bytes > 0.
+std::vector<Partition> Cut(uint64_t size_bytes, uint64_t partition_bytes, uint64_t align_bytes);
+
+// Bytes placed on each server so far.
+class Loads {
+ public:
+  // REQUIRES: num_servers > 0.
+  explicit Loads(uint32_t num_servers) : bytes_(num_servers, 0) {}
+  // Gives each partition, in order, to the least loaded server (the lowest rank of several), so that
+  // the fullest and the emptiest differ by at most the largest partition placed.
+  void Place(std::span<Partition> partitions);
+  std::span<const uint64_t> bytes() const { return bytes_; }
+
+ private:
+  std::vector<uint64_t> bytes_;
+};
+
+// The server that keeps a key's declaration: spread by a hash of the key.
+uint32_t HomeServer(Key key, uint32_t num_servers);
+
+// The servers of a cut tensor as bytes for the wire (two a partition, little-endian), and back.
+std::vector<std::byte> EncodeServers(std::span<const Partition> partitions);
+// kInvalidArgument if the bytes do not fit the cut or name a server that does not exist.
+Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
+                     std::span<Partition> partitions);
+
+}  // namespace bs::worker
