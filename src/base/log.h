@@ -1,4 +1,4 @@
-// Log lines to stderr: time, level, who, sentence.
+// Log lines to stderr: "<local time> <LEVEL> <who>: <sentence>".
 //
 // A Logger is a value handed to whoever logs; there is no global one.  Thread-safe: a line is one
 // write(2).  Never fails: a full disk loses lines, not the job.
@@ -19,7 +19,8 @@ class Logger {
   Logger();  // warnings and errors to stderr, nameless
   // `who` stands in each line ("worker 0"); lines under `threshold` are dropped.
   Logger(std::string who, LogLevel threshold);
-  // As above, to `sink` instead of stderr (tests).  `sink` is called on the logging thread.
+  // As above, to `sink` instead of stderr (tests), the line without its end.  `sink` is called on
+  // the logging thread.
   Logger(std::string who, LogLevel threshold, Sink sink);
 
   // The same threshold and sink under another name.

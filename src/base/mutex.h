@@ -57,6 +57,9 @@ class CondVar {
   void Wait(Mutex* mutex) BS_REQUIRES(mutex);
   // As Wait, but returns false if `timeout` passed first.
   bool WaitFor(Mutex* mutex, Duration timeout) BS_REQUIRES(mutex);
+  // Waits until `condition`, which `mutex` guards, is true or `timeout` passed; wake-ups without
+  // cause do not prolong it.  Returns `condition`.
+  bool WaitForTrue(Mutex* mutex, Duration timeout, const bool& condition) BS_REQUIRES(mutex);
   void NotifyAll() { condition_.notify_all(); }
 
  private:

@@ -1,0 +1,72 @@
+# Two commands: `make demo` trains with two workers on this host, `make test` passes everything.
+# Both do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04, Python 3.8-3.11.
+
+PYTHON ?= python3
+VENV ?= .venv
+BUILD ?= build
+JOBS ?= $(shell nproc)
+
+PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libprotozero-dev libhwloc-dev libnuma-dev \
+            libgtest-dev libgmock-dev libbenchmark-dev libgomp1 libgfortran5 libopenblas0 python3-venv python3-dev
+
+BIN := $(VENV)/bin
+SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
+             bytescheduler src include 3rdparty python)
+
+.PHONY: demo test setup cpp sanitize check python bench clean
+
+demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
+	$(BIN)/bslaunch --local -w 2 -s 2 -- $(BIN)/python example/image-classification/train_mnist.py \
+	  --target-accuracy 0.95
+
+test: setup cpp sanitize check python  ## everything .ci/run does
+
+setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
+
+# Installs only what is missing, so a second run needs neither network nor root.
+$(VENV)/.packages: Makefile
+	@missing=; for p in $(PACKAGES); do dpkg -s $$p 2>/dev/null | grep -q '^Status: .* installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ $$(id -u) = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; \
+	  else echo "Not root and no sudo.  Please install:$$missing" >&2; exit 1; fi; \
+	  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing || exit 1; \
+	fi
+	@mkdir -p $(VENV) && touch $@
+
+$(VENV)/.venv: $(VENV)/.packages
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 8) <= v <= (3, 11) else "MXNet 1.9.1 needs Python 3.8 to 3.11, this is %d.%d: make PYTHON=python3.11 ..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip==24.0
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.venv $(SOURCES)
+	$(BIN)/python -m pip install -q ".[mxnet,test]"
+	@touch $@
+
+cpp: $(VENV)/.packages  ## the C++ tests
+	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON
+	cmake --build $(BUILD)/release -j $(JOBS)
+	ctest --test-dir $(BUILD)/release --output-on-failure -j $(JOBS)
+
+sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and thread sanitizers
+	cmake -S . -B $(BUILD)/asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_SANITIZE=address,undefined
+	cmake --build $(BUILD)/asan -j $(JOBS)
+	ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
+	cmake -S . -B $(BUILD)/tsan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_SANITIZE=thread
+	cmake --build $(BUILD)/tsan -j $(JOBS)
+	TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
+
+check: setup  ## formatters, linters, types, house rules
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/check.sh
+
+python: setup  ## the Python tests: units, then whole jobs of real processes
+	$(BIN)/python -m pytest -q tests/python tests/e2e
+
+bench: setup  ## the C++ benchmarks
+	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON
+	cmake --build $(BUILD)/release -j $(JOBS)
+	set -e; for b in $(BUILD)/release/benchmarks/*_benchmark; do $$b; done
+
+clean:
+	rm -rf $(BUILD) $(VENV) *.egg-info dist

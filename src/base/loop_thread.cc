@@ -1,0 +1,327 @@
+// LoopThread: one thread that sleeps in epoll until a task, a timer or a descriptor is due.
+#include "base/loop_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mutex.h"
+
+namespace bs {
+namespace {
+
+constexpr size_t kLongestName = 15;  // the kernel's limit
+// So many tasks run before descriptors get a look: a task that posts itself cannot starve them.
+constexpr int kTasksPerPoll = 64;
+constexpr size_t kEventsPerPoll = 32;
+// What epoll hands back for our own two descriptors; watches count up from there.
+constexpr uint64_t kWakeId = 0;
+constexpr uint64_t kTimerId = 1;
+
+// A descriptor of the kernel's, closed once.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd) : fd_(fd) { BS_CHECK(fd >= 0); }
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
+  ~OwnedFd() { ::close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+void Drain(int fd) {
+  uint64_t count = 0;
+  static_cast<void>(!::read(fd, &count, sizeof(count)));  // non-blocking; empty is fine
+}
+
+// The framework's main thread must keep getting its signals (Ctrl-C in Python), so loop threads take
+// none but those a fault of their own raises.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t most;
+    sigfillset(&most);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF}) {
+      sigdelset(&most, fault);
+    }
+    pthread_sigmask(SIG_BLOCK, &most, &before_);
+  }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+// Invariants:
+//  1. posts_ is sorted by (when, id): both are assigned under mutex_, from a clock that never goes
+//     back.  The next task is the smaller of the heads of posts_ and timers_.
+//  2. Whoever adds a task that is due before sleep_until_ writes to wake_ under mutex_, so nothing of
+//     this object is touched after the lock is gone and the task may end the loop.
+//  3. The timer is armed for armed_for_ or earlier than the head of timers_ whenever the loop sleeps.
+class LoopThread::Impl {
+ public:
+  Impl(const std::string& name, Task at_start)
+      : epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    BS_CHECK(name.size() <= kLongestName);
+    AddToEpoll(wake_.get(), kWakeId);
+    AddToEpoll(timer_.get(), kTimerId);
+    const BlockSignals block;  // inherited by the new thread
+    thread_ = std::thread([this, name, start = std::move(at_start)]() mutable {
+      Run(name, std::move(start));
+    });
+  }
+
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  ~Impl() {
+    BS_CHECK(!IsCurrent());
+    {
+      const MutexLock lock(&mutex_);
+      stopping_ = true;
+      Wake();
+    }
+    thread_.join();
+  }
+
+  static TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+  void Post(Task task) {
+    const MutexLock lock(&mutex_);
+    posts_.push_back({{Now(), next_id_++}, std::move(task)});
+    if (sleeping_) Wake();
+  }
+
+  TimerId PostAt(TimePoint when, Task task) {
+    const MutexLock lock(&mutex_);
+    const Position position{std::max(when, Now()), next_id_++};
+    timers_.emplace(position, std::move(task));
+    timer_positions_.emplace(position.second, position);
+    if (sleeping_ && position.first < sleep_until_) Wake();
+    return position.second;
+  }
+
+  void Cancel(TimerId id) {
+    Task unrun;  // destroyed after the lock is gone: its captures may post
+    const MutexLock lock(&mutex_);
+    const auto it = timer_positions_.find(id);
+    if (it == timer_positions_.end()) return;
+    const auto timer = timers_.find(it->second);
+    unrun = std::move(timer->second);
+    timers_.erase(timer);
+    timer_positions_.erase(it);
+  }
+
+  bool IsCurrent() const { return thread_id_.load() == std::this_thread::get_id(); }
+
+  void WatchReadable(int fd, std::function<void()> on_readable) {
+    BS_CHECK(IsCurrent());
+    BS_CHECK(!watch_ids_.contains(fd));
+    const uint64_t id = next_watch_id_++;
+    watch_ids_.emplace(fd, id);
+    watches_.emplace(id, std::make_shared<std::function<void()>>(std::move(on_readable)));
+    AddToEpoll(fd, id);
+  }
+
+  void UnwatchReadable(int fd) {
+    BS_CHECK(IsCurrent());
+    const auto it = watch_ids_.find(fd);
+    BS_CHECK(it != watch_ids_.end());
+    watches_.erase(it->second);
+    watch_ids_.erase(it);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);  // fails if the owner closed fd already
+  }
+
+ private:
+  using Position = std::pair<TimePoint, TimerId>;
+  struct Posted {
+    Position position;
+    Task task;
+  };
+
+  void AddToEpoll(int fd, uint64_t id) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    BS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+  }
+
+  void Run(const std::string& name, Task at_start) {
+    thread_id_.store(std::this_thread::get_id());
+    pthread_setname_np(pthread_self(), name.c_str());
+    if (at_start) at_start();
+    at_start = Task();
+    while (RunDueTasks()) {
+      DispatchEvents();
+    }
+    DestroyQueued();
+  }
+
+  // Returns whether to go on.
+  bool RunDueTasks() {
+    for (int i = 0; i < kTasksPerPoll; ++i) {
+      Task task;
+      {
+        const MutexLock lock(&mutex_);
+        if (stopping_) return false;
+        task = TakeDueTask();
+      }
+      if (!task) return true;
+      task();
+    }
+    return true;
+  }
+
+  // Empty if nothing is due.
+  Task TakeDueTask() BS_REQUIRES(mutex_) {
+    const bool post_first =
+        !posts_.empty() &&
+        (timers_.empty() || posts_.front().position < timers_.begin()->first);
+    if (post_first) {
+      Task task = std::move(posts_.front().task);
+      posts_.pop_front();
+      return task;
+    }
+    if (timers_.empty() || timers_.begin()->first.first > Now()) return {};
+    auto node = timers_.extract(timers_.begin());
+    timer_positions_.erase(node.key().second);
+    return std::move(node.mapped());
+  }
+
+  void DispatchEvents() {
+    std::array<epoll_event, kEventsPerPoll> events{};
+    const bool may_sleep = PrepareToSleep();
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 may_sleep ? -1 : 0);
+    {
+      const MutexLock lock(&mutex_);
+      sleeping_ = false;
+    }
+    for (int i = 0; i < count; ++i) Dispatch(events.at(static_cast<size_t>(i)).data.u64);
+  }
+
+  // Returns false if something is due already.
+  bool PrepareToSleep() {
+    const MutexLock lock(&mutex_);
+    if (stopping_ || !posts_.empty()) return false;
+    sleep_until_ = timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
+    // Armed too early only wakes the loop once for nothing: cheaper than arming at every change.
+    if (sleep_until_ < armed_for_) ArmTimer(sleep_until_);
+    sleeping_ = true;
+    return true;
+  }
+
+  void ArmTimer(TimePoint when) {
+    // A time that has passed fires at once; zero would disarm.
+    const int64_t nanos = std::max<int64_t>(when.time_since_epoch().count(), 1);
+    itimerspec spec{};
+    spec.it_value.tv_sec = nanos / 1'000'000'000;
+    spec.it_value.tv_nsec = nanos % 1'000'000'000;
+    BS_CHECK(timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr) == 0);
+    armed_for_ = when;
+  }
+
+  void Dispatch(uint64_t id) {
+    if (id == kWakeId) return Drain(wake_.get());
+    if (id == kTimerId) {
+      armed_for_ = TimePoint::max();
+      return Drain(timer_.get());
+    }
+    const auto it = watches_.find(id);
+    if (it == watches_.end()) return;  // unwatched by a callback of this very poll
+    // Shared between the table and this call: the callback may unwatch itself.
+    const std::shared_ptr<std::function<void()>> on_readable = it->second;
+    (*on_readable)();
+  }
+
+  void Wake() BS_REQUIRES(mutex_) {
+    sleeping_ = false;  // one write is enough
+    const uint64_t one = 1;
+    BS_CHECK(::write(wake_.get(), &one, sizeof(one)) == sizeof(one));
+  }
+
+  // Until nothing is left: the captures of a task may post while they are destroyed.
+  void DestroyQueued() {
+    watches_.clear();
+    bool more = true;
+    while (more) {
+      std::deque<Posted> posts;
+      std::map<Position, Task> timers;
+      const MutexLock lock(&mutex_);
+      posts.swap(posts_);
+      timers.swap(timers_);
+      timer_positions_.clear();
+      more = !posts.empty() || !timers.empty();
+    }
+  }
+
+  const OwnedFd epoll_;
+  const OwnedFd wake_;
+  const OwnedFd timer_;
+  std::atomic<std::thread::id> thread_id_{};
+
+  // Touched on the loop's thread only.
+  uint64_t next_watch_id_ = kTimerId + 1;
+  std::unordered_map<int, uint64_t> watch_ids_;
+  std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
+  TimePoint armed_for_ = TimePoint::max();
+
+  Mutex mutex_;
+  TimerId next_id_ BS_GUARDED_BY(mutex_) = 1;
+  std::deque<Posted> posts_ BS_GUARDED_BY(mutex_);
+  std::map<Position, Task> timers_ BS_GUARDED_BY(mutex_);
+  std::unordered_map<TimerId, Position> timer_positions_ BS_GUARDED_BY(mutex_);
+  TimePoint sleep_until_ BS_GUARDED_BY(mutex_) = TimePoint::max();
+  bool sleeping_ BS_GUARDED_BY(mutex_) = false;
+  bool stopping_ BS_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;
+};
+
+LoopThread::LoopThread(const std::string& name) : LoopThread(name, Task()) {}
+
+LoopThread::LoopThread(const std::string& name, Task at_start)
+    : impl_(std::make_unique<Impl>(name, std::move(at_start))) {}
+
+LoopThread::~LoopThread() = default;
+
+TimePoint LoopThread::Now() const { return Impl::Now(); }
+
+void LoopThread::Post(Task task) { impl_->Post(std::move(task)); }
+
+TimerId LoopThread::PostAt(TimePoint when, Task task) {
+  return impl_->PostAt(when, std::move(task));
+}
+
+void LoopThread::Cancel(TimerId id) { impl_->Cancel(id); }
+
+bool LoopThread::IsCurrent() const { return impl_->IsCurrent(); }
+
+void LoopThread::WatchReadable(int fd, std::function<void()> on_readable) {
+  impl_->WatchReadable(fd, std::move(on_readable));
+}
+
+void LoopThread::UnwatchReadable(int fd) { impl_->UnwatchReadable(fd); }
+
+}  // namespace bs

@@ -1,0 +1,134 @@
+// NUMA through hwloc (which cores, which node) and libnuma's mbind (where memory goes).
+#include "base/numa.h"
+
+#include <hwloc.h>
+#include <numaif.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <new>
+#include <utility>
+
+namespace bs {
+namespace {
+
+struct TopologyFree {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, TopologyFree>;
+
+struct BitmapFree {
+  void operator()(hwloc_bitmap_s* bitmap) const { hwloc_bitmap_free(bitmap); }
+};
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapFree>;
+
+Topology LoadTopology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
+// The CPUs that both the container and the caller's affinity allow.
+Bitmap UsableCpus(hwloc_topology_t topology) {
+  Bitmap cpus(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
+  const Bitmap bound(hwloc_bitmap_alloc());
+  if (hwloc_get_cpubind(topology, bound.get(), HWLOC_CPUBIND_THREAD) == 0) {
+    hwloc_bitmap_and(cpus.get(), cpus.get(), bound.get());
+  }
+  return cpus;
+}
+
+std::vector<NumaNode> NodesOf(hwloc_topology_t topology) {
+  std::vector<NumaNode> nodes;
+  const Bitmap left = UsableCpus(topology);
+  // Memory-only nodes (HBM, CXL) share the CPUs of a node before them: each CPU counts once.
+  for (hwloc_obj_t object = nullptr;
+       (object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
+    NumaNode node{.id = static_cast<int>(object->os_index), .cores = {}};
+    for (int cpu = hwloc_bitmap_first(object->cpuset); cpu >= 0;
+         cpu = hwloc_bitmap_next(object->cpuset, cpu)) {
+      if (hwloc_bitmap_isset(left.get(), static_cast<unsigned>(cpu)) == 0) continue;
+      node.cores.push_back(cpu);
+      hwloc_bitmap_clr(left.get(), static_cast<unsigned>(cpu));
+    }
+    if (!node.cores.empty()) nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+// Where hwloc sees nothing (no /sys): one node with the CPUs of the affinity mask.
+NumaNode FallbackNode() {
+  NumaNode node;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(static_cast<size_t>(cpu), &set)) node.cores.push_back(cpu);
+    }
+  }
+  if (node.cores.empty()) node.cores.push_back(0);
+  return node;
+}
+
+// A wish, not a demand: a full node or a forbidden system call must not stop a server.
+void PreferNode(void* data, size_t size_bytes, int numa_node) {
+  constexpr size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
+  std::array<unsigned long, 16> mask{};
+  const auto node = static_cast<size_t>(numa_node);
+  if (numa_node < 0 || node >= mask.size() * kBitsPerWord) return;
+  mask.at(node / kBitsPerWord) |= 1UL << (node % kBitsPerWord);
+  static_cast<void>(
+      mbind(data, size_bytes, MPOL_PREFERRED, mask.data(), mask.size() * kBitsPerWord, 0));
+}
+
+}  // namespace
+
+std::vector<NumaNode> DiscoverNumaNodes() {
+  std::vector<NumaNode> nodes;
+  if (const Topology topology = LoadTopology()) nodes = NodesOf(topology.get());
+  if (nodes.empty()) nodes.push_back(FallbackNode());
+  return nodes;
+}
+
+bool PinThisThread(int core) {
+  if (core < 0) return false;
+  const size_t count = static_cast<size_t>(core) + 1;
+  cpu_set_t* const set = CPU_ALLOC(count);
+  if (set == nullptr) return false;
+  const size_t size_bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(size_bytes, set);
+  CPU_SET_S(static_cast<size_t>(core), size_bytes, set);
+  const bool done = sched_setaffinity(0, size_bytes, set) == 0;
+  CPU_FREE(set);
+  return done;
+}
+
+NodeBuffer::NodeBuffer(size_t size_bytes, int numa_node) : size_bytes_(size_bytes) {
+  if (size_bytes == 0) return;
+  void* const data =
+      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  PreferNode(data, size_bytes, numa_node);
+  data_ = static_cast<std::byte*>(data);
+}
+
+NodeBuffer::NodeBuffer(NodeBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+NodeBuffer& NodeBuffer::operator=(NodeBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+NodeBuffer::~NodeBuffer() {
+  if (data_ != nullptr) munmap(data_, size_bytes_);
+}
+
+}  // namespace bs

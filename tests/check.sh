@@ -1,0 +1,18 @@
+#!/bin/sh
+# What a reviewer should never have to say: formatting, lints, types, house rules.
+set -eu
+build=${BUILD:-build/release}
+jobs=${JOBS:-2}
+cpp=$(git ls-files '*.h' '*.cc')
+clang-format --dry-run -Werror $cpp
+run-clang-tidy.py -quiet -j "$jobs" -p "$build" -extra-arg=-Wthread-safety \
+  '/(src|3rdparty/ps-lite/src)/.*\.cc$' >"$build/clang-tidy.log" 2>&1 || {
+  grep -E '(warning|error):' "$build/clang-tidy.log" | sort -u >&2
+  echo "clang-tidy found the above; the whole report: $build/clang-tidy.log" >&2
+  exit 1
+}
+cython-lint --max-line-length 100 python/
+ruff format --check .
+ruff check .
+mypy bytescheduler
+python -m pytest -q tests/tidy
