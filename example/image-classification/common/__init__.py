@@ -1,0 +1,1 @@
+"""What the image-classification examples share: data, networks, options, reports."""
