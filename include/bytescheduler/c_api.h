@@ -1,7 +1,8 @@
 // C API: the one door into the engine for Python and for framework plug-ins.
 //
 // Functions return a bs code (0 is ok, else a bs::StatusCode) and fill `error` if it is not null.
-// Nothing is thrown.  Handles are thread-safe; close a handle once, with no other call on it running.
+// Nothing is thrown.  Handles are thread-safe; close a handle once, with no other call on it
+// running.
 #ifndef BYTESCHEDULER_C_API_H_
 #define BYTESCHEDULER_C_API_H_
 
@@ -13,8 +14,8 @@ extern "C" {
 #endif
 
 typedef struct {
-  int code;           // bs::StatusCode
-  char message[1024]; // for people; cut off at the end if longer
+  int code;            // bs::StatusCode
+  char message[1024];  // for people; cut off at the end if longer
 } bs_error;
 
 // Settings that win over the environment.
@@ -31,18 +32,24 @@ typedef void (*bs_done)(void* context, int code, const char* message);
 
 typedef struct bs_worker bs_worker;
 
-// Joins the job as worker and returns when every node is there.  Blocks, up to BYTESCHEDULER_TIMEOUT.
-// wanted_rank >= 0 attaches beside the stock worker of that rank in this process; -1 takes the
-// rank the scheduler node gives.
+// Joins the job as worker and returns when every node is there.  Blocks, up to
+// BYTESCHEDULER_TIMEOUT. wanted_rank >= 0 attaches beside the stock worker of that rank in this
+// process; -1 takes the rank the scheduler node gives.
 int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_rank,
                    bs_worker** worker, bs_error* error);
+// The two halves of bs_worker_open, for callers that must look up now and then: start returns at
+// once; ready blocks up to `timeout_ms` and returns 1 once every node is there or joining failed
+// (then `error` says why, code 0 if all is well), 0 before.  No other call but close until then.
+int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                    bs_worker** worker, bs_error* error);
+int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
 int bs_worker_num_workers(const bs_worker* worker);
 int bs_worker_num_servers(const bs_worker* worker);
 
 // bs::Worker::Broadcast for one key; memory is the caller's until `done`.
-int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value, uint64_t size_bytes,
-                        bs_done done, void* context, bs_error* error);
+int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
+                        uint64_t size_bytes, bs_done done, void* context, bs_error* error);
 // bs::Worker::PushPull.  Either callback may come first.
 typedef struct {
   uint64_t key;
@@ -57,6 +64,8 @@ typedef struct {
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
 // Waits for all workers; blocks.
 int bs_worker_barrier(bs_worker* worker, bs_error* error);
+// As above, without blocking: `done` runs when all are there.
+int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error);
 // The worker can not go on (a gradient that will never come): fails the whole job with `why`.
 int bs_worker_fail(bs_worker* worker, const char* why);
 // 0, or the code and message of what failed the worker.
@@ -64,6 +73,19 @@ int bs_worker_status(const bs_worker* worker, bs_error* error);
 // Waits up to `drain_ms` for pending operations, fails what is left, leaves the job, frees the
 // handle.  Blocks.  In a forked child: frees nothing, does nothing.
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
+
+// ---- waiting for completions -------------------------------------------------------------------
+
+// Counts `count` completions and keeps the first error among them, without taking any lock of the
+// caller's language.  Pass bs_waiter_done as `done` and the waiter as `context`.
+typedef struct bs_waiter bs_waiter;
+bs_waiter* bs_waiter_new(size_t count);
+void bs_waiter_done(void* waiter, int code, const char* message);
+// Blocks up to `timeout_ms`.  Returns 1 if all came (then `error` is the first error, or code 0),
+// 0 if not.
+int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error);
+// REQUIRES: all came, or none will.
+void bs_waiter_free(bs_waiter* waiter);
 
 // ---- scheduler node and servers ----------------------------------------------------------------
 
@@ -86,7 +108,8 @@ typedef void (*bs_setting_row)(void* context, const char* name, const char* kind
                                const char* fallback, const char* scope, const char* sentence);
 void bs_settings_all(bs_setting_row row, void* context);
 // Calls `row` with name, value and origin of every setting as it stands.
-typedef void (*bs_value_row)(void* context, const char* name, const char* value, const char* origin);
+typedef void (*bs_value_row)(void* context, const char* name, const char* value,
+                             const char* origin);
 void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_value_row row,
                         void* context);
 // Checks all settings without starting anything.

@@ -50,7 +50,7 @@ class CommTask {
 
   // The receiver has acknowledged `partition`: its credit returns and the next may start.  With an
   // error the whole task fails.  REQUIRES: started; called once for each started partition.
-  void NotifyFinish(uint32_t partition_index, Status status);
+  void NotifyFinish(uint32_t partition_index, const Status& status);
 
   // All partitions are finished (status ok), or the task failed and no started partition is
   // outstanding any more.  Called once, by the Core; the task is unregistered before the call and
@@ -59,13 +59,17 @@ class CommTask {
 
  private:
   friend class Core;
+  enum class State : uint8_t { kWaiting, kStarted, kFinished };
+
   const Key key_;
   const Round round_;
   const Priority priority_;
   const uint64_t size_bytes_;
 
   Core* core_ = nullptr;  // not owned; null while not registered
+  uint64_t number_ = 0;   // position in the order of Core::Add
   std::vector<bs::Partition> partitions_;
+  std::vector<State> states_;  // one for each partition
   uint32_t unfinished_ = 0;    // partitions not finished yet
   uint32_t outstanding_ = 0;   // started and not finished
   bool ready_ = false;

@@ -43,6 +43,10 @@ struct Config {
   bool local_ipc = false;
   bool use_kubernetes = false;
   int32_t water_mark = 0;  // 0: our own default
+  int32_t verbose = 0;     // 1 or more: the network logs at level debug
+  // As given; heartbeat_interval and heartbeat_timeout below are the ones to use.
+  Duration ps_heartbeat_interval{};
+  Duration ps_heartbeat_timeout{};
   // BYTESCHEDULER_*
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
@@ -63,12 +67,12 @@ struct Config {
 };
 
 // Parses and checks.  `names` are the names set in the environment that start with BYTESCHEDULER_:
-// an unknown one is refused with the nearest known one.  kInvalidArgument in the style
-// "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
+// an unknown one is refused with the nearest known one.  Set to nothing counts as not set.
+// kInvalidArgument in the style "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
 Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names);
 // From the process's environment, `overrides` winning over it.
 Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides);
-// Values with origin ("default", "environment", "argument") for printing; never fails.
+// Values with origin ("default", "environment", "argument", "not set") for printing; never fails.
 struct SettingValue {
   std::string name, value, origin;
 };

@@ -20,10 +20,10 @@ namespace bs {
 
 struct CoreOptions {
   uint32_t num_servers = 1;
-  uint64_t partition_bytes = 1 << 20;
+  uint64_t partition_bytes = uint64_t{1} << 20U;
   // Bytes in flight to one server: started and not acknowledged.  A partition larger than this
   // may still go when nothing else is in flight to that server.
-  uint64_t credit_bytes = 2 << 20;
+  uint64_t credit_bytes = uint64_t{2} << 20U;
   // False sends partitions in the order in which they became ready, whatever their priority
   // (the "FIFO but partitioned" arm of the benchmarks).
   bool priority_order = true;
@@ -59,6 +59,9 @@ class Core {
  private:
   friend class CommTask;
   class Impl;
+  void TaskReady(CommTask* task);
+  void PartitionFinished(CommTask* task, uint32_t index, const Status& status);
+
   const std::unique_ptr<Impl> impl_;
 };
 

@@ -1,9 +1,10 @@
 // Server: sums the partitions of the workers' tensors and answers with the sums.
 //
-// A front on the network's executor takes requests apart and keeps the declarations of keys; shards,
-// one executor and one NUMA node each, keep partitions and do the arithmetic.
+// A front on the network's executor takes requests apart and keeps the declarations of keys;
+// shards, one executor and one NUMA node each, keep partitions and do the arithmetic.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,14 +29,18 @@ struct ServerOptions {
   // True: always sum in the order of the workers' ranks.  False: in that order as long as no more
   // than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
   bool deterministic = false;
-  uint64_t hold_bytes = 64 << 20;      // for each shard
-  uint64_t max_partition_bytes = 1 << 30;  // larger ones are refused
+  uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
+  uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger ones are refused
   // Takes decision 2 of the design back, for the test that shows why it is one.
   uint32_t test_num_buffers = 2;
 };
 
 class Server {
  public:
+  // A server keeps at most this many partitions; it also keeps at most 2^22 declared keys with 2^24
+  // partitions in all (server/directory.h).  What is more is refused with kResourceExhausted.
+  static constexpr size_t kMaxPartitions = size_t{1} << 22U;
+
   using SendFn = std::function<void(ps::Message)>;  // thread-safe
   struct Handler {
     // A stock worker's kStopServer: the owner joins the final barrier.  On the front's executor.
@@ -46,8 +51,8 @@ class Server {
 
   // `front` is the executor OnMessage is called on; everything must outlive the server.
   // REQUIRES: at least one shard.
-  Server(const ServerOptions& options, Executor* front, std::vector<ServerShard> shards, SendFn send,
-         Handler handler, const Logger& log);
+  Server(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
+         SendFn send, Handler handler, const Logger& log);
   // REQUIRES: front and shards run nothing of this server any more, or are ended right after.
   ~Server();
   Server(const Server&) = delete;

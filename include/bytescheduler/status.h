@@ -65,7 +65,7 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   // Implicit on purpose: `return value;` and `return Status::NotFound(...)` both read well.
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     BS_CHECK(!status_.ok());
   }
@@ -74,11 +74,11 @@ class [[nodiscard]] Result {
   const Status& status() const { return status_; }
   // REQUIRES: ok().
   T& value() {
-    BS_CHECK(ok());
+    BS_CHECK(value_.has_value());
     return *value_;
   }
   const T& value() const {
-    BS_CHECK(ok());
+    BS_CHECK(value_.has_value());
     return *value_;
   }
 

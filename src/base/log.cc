@@ -41,8 +41,7 @@ void WriteToStderr(std::string line) {
 
 Logger::Logger() : Logger("", LogLevel::kWarning) {}
 
-Logger::Logger(std::string who, LogLevel threshold)
-    : Logger(std::move(who), threshold, Sink()) {}
+Logger::Logger(std::string who, LogLevel threshold) : Logger(std::move(who), threshold, Sink()) {}
 
 Logger::Logger(std::string who, LogLevel threshold, Sink sink)
     : who_(std::move(who)), threshold_(threshold), sink_(std::move(sink)) {}

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <memory>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -49,8 +50,8 @@ void Drain(int fd) {
   static_cast<void>(!::read(fd, &count, sizeof(count)));  // non-blocking; empty is fine
 }
 
-// The framework's main thread must keep getting its signals (Ctrl-C in Python), so loop threads take
-// none but those a fault of their own raises.
+// The framework's main thread must keep getting its signals (Ctrl-C in Python), so loop threads
+// take none but those a fault of their own raises.
 class BlockSignals {
  public:
   BlockSignals() {
@@ -74,9 +75,11 @@ class BlockSignals {
 // Invariants:
 //  1. posts_ is sorted by (when, id): both are assigned under mutex_, from a clock that never goes
 //     back.  The next task is the smaller of the heads of posts_ and timers_.
-//  2. Whoever adds a task that is due before sleep_until_ writes to wake_ under mutex_, so nothing of
+//  2. Whoever adds a task that is due before wake_at_ writes to wake_ under mutex_, so nothing
+//  of
 //     this object is touched after the lock is gone and the task may end the loop.
-//  3. The timer is armed for armed_for_ or earlier than the head of timers_ whenever the loop sleeps.
+//  3. The timer is armed for armed_for_ or earlier than the head of timers_ whenever the loop
+//  sleeps.
 class LoopThread::Impl {
  public:
   Impl(const std::string& name, Task at_start)
@@ -87,9 +90,8 @@ class LoopThread::Impl {
     AddToEpoll(wake_.get(), kWakeId);
     AddToEpoll(timer_.get(), kTimerId);
     const BlockSignals block;  // inherited by the new thread
-    thread_ = std::thread([this, name, start = std::move(at_start)]() mutable {
-      Run(name, std::move(start));
-    });
+    thread_ = std::thread(
+        [this, name, start = std::move(at_start)]() mutable { Run(name, std::move(start)); });
   }
 
   Impl(const Impl&) = delete;
@@ -118,7 +120,7 @@ class LoopThread::Impl {
     const Position position{std::max(when, Now()), next_id_++};
     timers_.emplace(position, std::move(task));
     timer_positions_.emplace(position.second, position);
-    if (sleeping_ && position.first < sleep_until_) Wake();
+    if (sleeping_ && position.first < wake_at_) Wake();
     return position.second;
   }
 
@@ -148,7 +150,7 @@ class LoopThread::Impl {
     BS_CHECK(IsCurrent());
     const auto it = watch_ids_.find(fd);
     BS_CHECK(it != watch_ids_.end());
-    watches_.erase(it->second);
+    const auto unwatched = watches_.extract(it->second);  // destroyed last: its captures may watch
     watch_ids_.erase(it);
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);  // fails if the owner closed fd already
   }
@@ -196,8 +198,7 @@ class LoopThread::Impl {
   // Empty if nothing is due.
   Task TakeDueTask() BS_REQUIRES(mutex_) {
     const bool post_first =
-        !posts_.empty() &&
-        (timers_.empty() || posts_.front().position < timers_.begin()->first);
+        !posts_.empty() && (timers_.empty() || posts_.front().position < timers_.begin()->first);
     if (post_first) {
       Task task = std::move(posts_.front().task);
       posts_.pop_front();
@@ -225,9 +226,9 @@ class LoopThread::Impl {
   bool PrepareToSleep() {
     const MutexLock lock(&mutex_);
     if (stopping_ || !posts_.empty()) return false;
-    sleep_until_ = timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
+    wake_at_ = timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
     // Armed too early only wakes the loop once for nothing: cheaper than arming at every change.
-    if (sleep_until_ < armed_for_) ArmTimer(sleep_until_);
+    if (wake_at_ < armed_for_) ArmTimer(wake_at_);
     sleeping_ = true;
     return true;
   }
@@ -263,7 +264,7 @@ class LoopThread::Impl {
 
   // Until nothing is left: the captures of a task may post while they are destroyed.
   void DestroyQueued() {
-    watches_.clear();
+    std::exchange(watches_, {}).clear();
     bool more = true;
     while (more) {
       std::deque<Posted> posts;
@@ -292,7 +293,7 @@ class LoopThread::Impl {
   std::deque<Posted> posts_ BS_GUARDED_BY(mutex_);
   std::map<Position, Task> timers_ BS_GUARDED_BY(mutex_);
   std::unordered_map<TimerId, Position> timer_positions_ BS_GUARDED_BY(mutex_);
-  TimePoint sleep_until_ BS_GUARDED_BY(mutex_) = TimePoint::max();
+  TimePoint wake_at_ BS_GUARDED_BY(mutex_) = TimePoint::max();
   bool sleeping_ BS_GUARDED_BY(mutex_) = false;
   bool stopping_ BS_GUARDED_BY(mutex_) = false;
 

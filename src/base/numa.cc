@@ -9,6 +9,7 @@
 
 #include <array>
 #include <climits>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -61,6 +62,8 @@ std::vector<NumaNode> NodesOf(hwloc_topology_t topology) {
   return nodes;
 }
 
+bool Contains(const cpu_set_t& set, int cpu) { return CPU_ISSET(static_cast<size_t>(cpu), &set); }
+
 // Where hwloc sees nothing (no /sys): one node with the CPUs of the affinity mask.
 NumaNode FallbackNode() {
   NumaNode node;
@@ -68,7 +71,7 @@ NumaNode FallbackNode() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) == 0) {
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(static_cast<size_t>(cpu), &set)) node.cores.push_back(cpu);
+      if (Contains(set, cpu)) node.cores.push_back(cpu);
     }
   }
   if (node.cores.empty()) node.cores.push_back(0);
@@ -112,7 +115,8 @@ NodeBuffer::NodeBuffer(size_t size_bytes, int numa_node) : size_bytes_(size_byte
   if (size_bytes == 0) return;
   void* const data =
       mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
+  if (data == MAP_FAILED)
+    throw std::bad_alloc();  // as every allocation does; the server refuses that request
   PreferNode(data, size_bytes, numa_node);
   data_ = static_cast<std::byte*>(data);
 }
@@ -122,8 +126,9 @@ NodeBuffer::NodeBuffer(NodeBuffer&& other) noexcept
       size_bytes_(std::exchange(other.size_bytes_, 0)) {}
 
 NodeBuffer& NodeBuffer::operator=(NodeBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_bytes_, other.size_bytes_);
+  NodeBuffer taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(size_bytes_, taken.size_bytes_);
   return *this;
 }
 

@@ -19,10 +19,9 @@ class UniqueFunction<R(Args...)> {
  public:
   UniqueFunction() = default;
   // Implicit on purpose, as for std::function.
-  template <typename F,
-            std::enable_if_t<!std::is_same_v<std::decay_t<F>, UniqueFunction> &&
-                                 std::is_invocable_r_v<R, std::decay_t<F>&, Args...>,
-                             int> = 0>
+  template <typename F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, UniqueFunction> &&
+                                             std::is_invocable_r_v<R, std::decay_t<F>&, Args...>,
+                                         int> = 0>
   UniqueFunction(F&& f)  // NOLINT(google-explicit-constructor)
       : impl_(std::make_unique<Impl<std::decay_t<F>>>(std::forward<F>(f))) {}
 

@@ -6,8 +6,8 @@
 // it.  The head of the queue is never skipped for a smaller partition behind it: that would invert
 // the priorities exactly when the link is busiest.
 //
-// Not thread-safe: the owner confines it to one executor.  Does no I/O, reads no clock, never fails;
-// a broken REQUIRES aborts.  Submit and Next cost the same at any depth.
+// Not thread-safe: the owner confines it to one executor.  Does no I/O, reads no clock, never
+// fails; a broken REQUIRES aborts.  Submit and Next cost the same at any depth.
 //
 // Source: Peng et al., "A Generic Communication Scheduler for Distributed DNN Training
 // Acceleration", SOSP 2019.
@@ -46,12 +46,14 @@ class Scheduler {
   void Return(uint64_t size_bytes);
   // Removes every queued item of `token`; O(queue).  Returns how many.
   size_t Remove(const void* token);
+  // Removes everything queued; O(queue).  Returns how many.
+  size_t Clear();
 
   size_t queued() const;
   uint64_t in_flight_bytes() const { return in_flight_bytes_; }
 
  private:
-  class Queue;  // FIFO lists by priority, found through a bitmap
+  class Queue;  // FIFO lists by priority, found through bitmaps
   const uint64_t credit_bytes_;
   uint64_t in_flight_bytes_ = 0;
   uint32_t in_flight_items_ = 0;

@@ -4,8 +4,11 @@
 // on memory the caller owns; thread-safe; never fail, never block.
 //
 // Semantics: floating point adds in its own type, round to nearest even (float16 and bfloat16 are
-// widened to float32, added, and rounded back, one rounding for each addition); integers wrap.
-// NaN: the result is a NaN; which payload is not promised, but is the same in every kernel.
+// widened to float32, added, and rounded back, which gives the same as one rounding of the exact
+// sum); subnormals are kept; integers wrap.
+// NaN: every NaN result is the positive quiet NaN without payload (0x7fc00000, 0x7e00, ...),
+// whatever the operands, so that sums do not depend on the order a compiler gives the operands of
+// an addition.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +20,8 @@
 namespace bs::reduce {
 
 // One way to do the arithmetic.  A table of functions, constant after construction.
+//
+// The functions run in the caller's floating-point environment; Sum() below sets the default one.
 struct Kernels {
   // accumulator[i] += addend[i], i < count elements.  REQUIRES: the ranges do not overlap.
   using SumFn = void (*)(void* accumulator, const void* addend, size_t count);
@@ -35,7 +40,8 @@ std::span<const Kernels* const> AvailableKernels();
 // The fastest of them.
 const Kernels& BestKernels();
 
-// accumulator += addend, `count` elements of `dtype`, with the kernels given.
+// accumulator += addend, `count` elements of `dtype`, with the kernels given.  Rounds to nearest
+// and keeps subnormals even where a library has set the calling thread otherwise.
 void Sum(const Kernels& kernels, DType dtype, void* accumulator, const void* addend, size_t count);
 // target = a + b.
 void Sum(const Kernels& kernels, DType dtype, void* target, const void* a, const void* b,

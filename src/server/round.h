@@ -23,34 +23,43 @@ enum class PushVerdict {
 };
 enum class PullVerdict {
   kReady,   // the sum is in buffer round % 2
-  kWait,    // park until the round completes
-  kRefuse,  // the round's buffer has been reused
+  kWait,    // park until the round completes; it is round current()
+  kRefuse,  // the round's buffer has been reused, or no correct worker asks for this round yet
 };
 
 class RoundState {
  public:
-  // `num_buffers` is 2; a test passes 1 to show that it must be.
+  // `num_buffers` is 2; a test passes 1 to show that it must be: with one buffer every finished
+  // round is "ready", whatever the buffer holds by now.  REQUIRES: num_workers > 0; num_buffers is
+  // 1 or 2.
   explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2);
 
+  // What Push would say, without counting anything: for callers that must first get memory.
+  PushVerdict Judge(int32_t rank, Round round) const;
+  // kTake counts the contribution and opens the round if it is its first.
   PushVerdict Push(int32_t rank, Round round);
   PullVerdict Pull(Round round) const;
-  // After kTake: the bytes of `rank` are in the sum of the open round.  Returns true when that
-  // completed the round.
+  // The bytes of `rank` are in the sum of the open round.  Returns true when that completed the
+  // round.  REQUIRES: Push said kTake for it in this round; called once for each.
   bool Contributed(int32_t rank);
 
-  bool open() const { return open_; }          // a round has begun and is not complete
-  Round current() const { return current_; }   // the open round, or the next to open
+  bool open() const { return open_; }         // a round has begun and is not complete
+  Round current() const { return current_; }  // the open round, or the next to open
   uint32_t buffer_of(Round round) const { return static_cast<uint32_t>(round % num_buffers_); }
   // Ranks the open (or next) round still needs, for people: "worker 1" or "workers 1, 3".
   std::string Missing() const;
   bool has(int32_t rank) const;  // its contribution to the current round was taken
+  bool needs(
+      int32_t rank) const;  // the current round can not complete without it, and it is missing
 
  private:
+  bool counts(int32_t rank) const;  // belongs to the current round, there or missing
+
   const int32_t num_workers_;
   const uint32_t num_buffers_;
   Round current_ = 0;
   bool open_ = false;
-  std::vector<bool> taken_;       // by rank, for the current round
+  std::vector<bool> taken_;  // by rank, for the current round
   int32_t num_contributed_ = 0;
 };
 

@@ -1,39 +1,53 @@
+// SimExecutor: the queue of each simulated thread, and the clock that draws among them.
 #include "sim/sim_executor.h"
 
-#include <vector>
+#include <algorithm>
+
+#include "base/check.h"
 
 namespace bs::sim {
 
-TimerId SimClock::Add(SimExecutor* executor, TimePoint when, Task task) {
-  const TimerId id = next_id_++;
-  const auto position = std::make_tuple(std::max(when, now_), executor->tie_break_, id);
-  queue_.emplace(position, Entry{executor, id, std::move(task)});
-  where_.emplace(id, position);
-  return id;
+SimClock::~SimClock() { BS_CHECK(executors_.empty()); }
+
+SimExecutor* SimClock::DrawNext() {
+  candidates_.clear();
+  TimePoint soonest = TimePoint::max();
+  for (const auto& [number, executor] : executors_) {
+    if (executor->queue_.empty()) continue;
+    const TimePoint when = executor->queue_.begin()->first.first;
+    if (when > soonest) continue;
+    if (when < soonest) candidates_.clear();
+    soonest = when;
+    candidates_.push_back(executor);
+  }
+  if (candidates_.empty()) return nullptr;
+  if (candidates_.size() == 1) return candidates_.front();
+  return candidates_.at(Uniform(0, candidates_.size() - 1));
 }
 
 bool SimClock::Step() {
-  if (queue_.empty()) return false;
-  auto node = queue_.extract(queue_.begin());
-  now_ = std::get<0>(node.key());
-  Entry entry = std::move(node.mapped());
-  where_.erase(entry.id);
-  trace_hash_ = (trace_hash_ ^ (entry.id * 31 + static_cast<uint64_t>(now_.time_since_epoch().count()))) *
-                1099511628211ULL;
-  entry.executor->current_ = true;
-  SimExecutor* executor = entry.executor;
-  entry.task();
-  executor->current_ = false;
+  SimExecutor* const executor = DrawNext();
+  if (executor == nullptr) return false;
+  now_ = executor->queue_.begin()->first.first;
+  const uint64_t number = executor->number_;
+  const TimerId id = executor->RunHead();
+  for (const uint64_t part : {number, id, static_cast<uint64_t>(now_.time_since_epoch().count())}) {
+    trace_hash_ = (trace_hash_ ^ part) * 1099511628211ULL;
+  }
   return true;
 }
 
 uint64_t SimClock::RunUntil(TimePoint deadline) {
   uint64_t steps = 0;
-  while (!queue_.empty() && std::get<0>(queue_.begin()->first) <= deadline) {
+  const auto due = [deadline](const auto& entry) {
+    const auto& queue = entry.second->queue_;
+    return !queue.empty() && queue.begin()->first.first <= deadline;
+  };
+  while (std::any_of(executors_.begin(), executors_.end(), due)) {
     Step();
     ++steps;
   }
-  now_ = std::max(now_, deadline);
+  if (deadline != TimePoint::max()) now_ = std::max(now_, deadline);
   return steps;
 }
 
@@ -45,27 +59,45 @@ bool SimClock::Chance(double probability) {
   return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
 }
 
-SimExecutor::SimExecutor(SimClock* clock) : clock_(clock), tie_break_(clock->Uniform(0, UINT64_MAX)) {}
-
-SimExecutor::~SimExecutor() {
-  std::vector<TimerId> mine;
-  for (const auto& [position, entry] : clock_->queue_) {
-    if (entry.executor == this) mine.push_back(entry.id);
-  }
-  for (TimerId id : mine) Cancel(id);
+SimExecutor::SimExecutor(SimClock* clock) : clock_(clock), number_(clock->next_executor_++) {
+  clock_->executors_.emplace(number_, this);
 }
 
-void SimExecutor::Post(Task task) { clock_->Add(this, clock_->now_, std::move(task)); }
+SimExecutor::~SimExecutor() {
+  BS_CHECK(!current_);
+  clock_->executors_.erase(number_);
+  // One by one: the captures of a task may post or cancel while they are destroyed.
+  while (!queue_.empty()) {
+    const auto unrun = queue_.extract(queue_.begin());
+    due_.erase(unrun.key().second);
+  }
+}
+
+void SimExecutor::Post(Task task) { PostAt(clock_->now_, std::move(task)); }
 
 TimerId SimExecutor::PostAt(TimePoint when, Task task) {
-  return clock_->Add(this, when, std::move(task));
+  const Position position{std::max(when, clock_->now_), clock_->next_id_++};
+  queue_.emplace(position, std::move(task));
+  due_.emplace(position.second, position.first);
+  return position.second;
 }
 
 void SimExecutor::Cancel(TimerId id) {
-  const auto it = clock_->where_.find(id);
-  if (it == clock_->where_.end()) return;
-  clock_->queue_.erase(it->second);
-  clock_->where_.erase(it);
+  const auto it = due_.find(id);
+  if (it == due_.end()) return;
+  const auto unrun = queue_.extract({it->second, id});  // destroyed last: its captures may post
+  due_.erase(it);
+}
+
+TimerId SimExecutor::RunHead() {
+  auto head = queue_.extract(queue_.begin());
+  const TimerId id = head.key().second;
+  due_.erase(id);
+  current_ = true;
+  head.mapped()();
+  head.mapped() = Task();  // captures die on their own executor, as on a LoopThread
+  current_ = false;
+  return id;
 }
 
 }  // namespace bs::sim

@@ -1,17 +1,16 @@
 // SimExecutor: simulated time for a whole cluster in one thread.
 //
-// A SimClock owns the queue of everything that will happen; each SimExecutor is one simulated thread
-// on it.  Tasks that are due at the same moment run in an order drawn from the seed, except that
-// the tasks of one executor keep the order of posting.  Nothing here blocks or sleeps.
+// A SimClock knows the SimExecutors, each one simulated thread, and runs what is due next.  Which
+// of several executors goes first at the same moment is drawn from the seed at every step; the
+// tasks of one executor keep the order of posting.  Nothing here blocks or sleeps.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <random>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "base/executor.h"
 
@@ -23,11 +22,16 @@ class SimExecutor;
 class SimClock {
  public:
   explicit SimClock(uint64_t seed) : random_(seed) {}
+  SimClock(const SimClock&) = delete;
+  SimClock& operator=(const SimClock&) = delete;
+  // REQUIRES: no executor is left.
+  ~SimClock();
 
   TimePoint Now() const { return now_; }
   // Runs the next due task and moves the time to it.  False if nothing is left.
   bool Step();
-  // Steps until `deadline` passed or nothing is left; returns the number of tasks run.
+  // Steps until `deadline` or until nothing is left, then moves the time to `deadline` (unless it
+  // is TimePoint::max()); returns the number of tasks run.
   uint64_t RunUntil(TimePoint deadline);
   // Uniform in [low, high].
   uint64_t Uniform(uint64_t low, uint64_t high);
@@ -37,26 +41,23 @@ class SimClock {
 
  private:
   friend class SimExecutor;
-  struct Entry {
-    SimExecutor* executor;
-    TimerId id;
-    Task task;
-  };
-  TimerId Add(SimExecutor* executor, TimePoint when, Task task);
+  // The executor whose head is due first, drawn among equals; null if nothing is left.
+  SimExecutor* DrawNext();
 
   TimePoint now_{};
   TimerId next_id_ = 1;
+  uint64_t next_executor_ = 1;
   uint64_t trace_hash_ = 1469598103934665603ULL;
   std::mt19937_64 random_;
-  // Ordered by time, then by a tie-break drawn from the seed, then by id.
-  std::map<std::tuple<TimePoint, uint64_t, TimerId>, Entry> queue_;
-  std::unordered_map<TimerId, std::tuple<TimePoint, uint64_t, TimerId>> where_;
+  std::map<uint64_t, SimExecutor*> executors_;  // by number, so that no address decides anything
+  std::vector<SimExecutor*> candidates_;        // DrawNext's, kept for its memory
 };
 
 class SimExecutor final : public Executor {
  public:
   // `clock` must outlive the executor.
   explicit SimExecutor(SimClock* clock);
+  // Destroys the tasks still queued.  REQUIRES: not inside a task of this executor.
   ~SimExecutor() override;
   SimExecutor(const SimExecutor&) = delete;
   SimExecutor& operator=(const SimExecutor&) = delete;
@@ -69,8 +70,14 @@ class SimExecutor final : public Executor {
 
  private:
   friend class SimClock;
+  using Position = std::pair<TimePoint, TimerId>;
+  // Takes the head out and runs it; returns its id.
+  TimerId RunHead();
+
   SimClock* const clock_;
-  const uint64_t tie_break_;  // one for each executor, so that its own tasks keep their order
+  const uint64_t number_;
+  std::map<Position, Task> queue_;
+  std::unordered_map<TimerId, TimePoint> due_;  // of everything in queue_
   bool current_ = false;
 };
 

@@ -9,6 +9,8 @@
 namespace ps {
 
 // The wires between the in-process nodes.  Belongs to `executor`, on which it routes.
+//
+// One message at a time is on its way over a wire; the others wait for it here, most urgent first.
 class InprocNetwork {
  public:
   explicit InprocNetwork(bs::Executor* executor);
@@ -20,10 +22,12 @@ class InprocNetwork {
  private:
   friend class InprocTransport;
   class Impl;
-  const std::unique_ptr<Impl> impl_;
+  const std::shared_ptr<Impl> impl_;  // also held by the tasks it posts
 };
 
-// Callbacks run on `executor`.  Both must outlive the transport.
+// Callbacks run on `executor`.  Both must outlive the transport, whose destructor waits for the
+// network's executor and so must not run on it.  Frames are handed over, not copied: the receiver
+// releases them.
 std::unique_ptr<Transport> MakeInprocTransport(InprocNetwork* network, bs::Executor* executor);
 
 }  // namespace ps

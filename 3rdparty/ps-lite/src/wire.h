@@ -15,11 +15,12 @@ namespace ps {
 // Limits on what a peer may make us keep; longer input is refused.
 inline constexpr size_t kMaxMetaBytes = 16u << 20;
 inline constexpr size_t kMaxNodes = 1u << 16;
+inline constexpr size_t kMaxDataFrames = 16;  // of one message; held by the transports
 
 // Fields in ascending order, the same bytes as a stock node writes.
 std::string EncodeMeta(const Meta& meta);
-// kInvalidArgument, with what is wrong, for anything that is no PBMeta.  Unknown fields are skipped;
-// missing ones take the protocol's defaults (PROTOCOL.md).
+// kInvalidArgument, with what is wrong, for anything that is no PBMeta.  Unknown fields are
+// skipped; missing ones take the protocol's defaults (PROTOCOL.md).
 bs::Result<Meta> ParseMeta(std::span<const std::byte> bytes);
 
 // "ps9" for 9, empty for kEmpty; and back: kEmpty for what is no identity.

@@ -45,7 +45,7 @@ std::string_view NameOf(Role role);
 std::string DescribeId(int32_t id);
 
 enum class Command : int32_t {
-  kEmpty = 0,
+  kNone = 0,
   kTerminate = 1,
   kAddNode = 2,
   kBarrier = 3,
@@ -56,7 +56,7 @@ enum class Command : int32_t {
 struct Node {
   Role role = Role::kServer;
   int32_t id = kEmpty;
-  std::string hostname;
+  std::string hostname{};
   int32_t port = 0;
   bool is_recovery = false;
   int32_t customer_id = 0;
@@ -66,8 +66,8 @@ struct Node {
 
 // Present in control messages only.
 struct Control {
-  Command command = Command::kEmpty;
-  std::vector<Node> nodes;
+  Command command = Command::kNone;
+  std::vector<Node> nodes{};
   int32_t barrier_group = 0;
   uint64_t signature = 0;
 
@@ -106,8 +106,8 @@ struct Extension {
   uint32_t dtype = 0;
   uint32_t status = 0;  // a bs::StatusCode; 0 is ok
   int32_t rank = -1;    // wanted or reported rank
-  std::string text;     // for people
-  std::string settings; // cluster settings that everyone must share, "name=value\n" lines
+  std::string text{};     // for people
+  std::string settings{}; // cluster settings that everyone must share, "name=value\n" lines
 
   bool operator==(const Extension&) const = default;
 };
@@ -115,19 +115,19 @@ inline constexpr uint32_t kExtensionVersion = 1;
 
 struct Meta {
   int32_t head = kEmpty;
-  std::string body;
+  std::string body{};
   bool is_control = false;
-  Control control;
+  Control control{};
   bool request = false;
   bool push = false;
   bool pull = false;
   bool simple_app = false;
   int32_t app_id = kEmpty;
   int32_t timestamp = kEmpty;
-  std::vector<int32_t> data_types;
+  std::vector<int32_t> data_types{};
   int32_t customer_id = kEmpty;
   int32_t priority = 0;
-  Extension extension;
+  Extension extension{};
 
   bool native() const { return extension.version != 0; }
   bool operator==(const Meta&) const = default;
@@ -163,8 +163,8 @@ class Frame {
 
 struct Message {
   int32_t peer = kEmpty;  // sender of a received message (kEmpty: anonymous), receiver of a sent one
-  Meta meta;
-  std::vector<Frame> data;
+  Meta meta{};
+  std::vector<Frame> data{};
 };
 
 }  // namespace ps

@@ -1,0 +1,60 @@
+// Announcer: control messages that are repeated until each receiver has confirmed them.
+//
+// Confined to the scope's executor.  Bounded by receivers and open announcements, of which there is
+// at most one a node and event.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "ps/message.h"
+#include "task_scope.h"
+
+namespace ps {
+
+class Announcer {
+ public:
+  using SendFn = std::function<void(int32_t receiver, const Meta& meta)>;
+
+  // `scope` must outlive the announcer.
+  Announcer(TaskScope* scope, bs::Duration retry_interval, SendFn send)
+      : scope_(scope), retry_interval_(retry_interval), send_(std::move(send)), repeater_(scope) {}
+  Announcer(const Announcer&) = delete;
+  Announcer& operator=(const Announcer&) = delete;
+
+  // Sends `meta`, with a sequence of its own for each receiver, until every receiver confirmed or
+  // was forgotten; then calls `done`, outside of this call and of all others.
+  void Announce(const std::vector<int32_t>& receivers, const Meta& meta, bs::Task done);
+  void Confirm(int32_t receiver, uint64_t sequence);
+  // The receiver is gone: nothing more is expected of it.
+  void Forget(int32_t receiver);
+  // Drops everything without calling any `done`; from now on repeats come every `retry_interval`.
+  void Restart(bs::Duration retry_interval);
+
+ private:
+  struct Event {
+    size_t open = 0;  // receivers that have not confirmed
+    bs::Task done;
+  };
+  struct Copy {
+    int32_t receiver = kEmpty;
+    Meta meta;
+    // Shared by the copies of one announcement, the last of which ends it.
+    std::shared_ptr<Event> event;
+  };
+
+  void End(std::map<uint64_t, Copy>::iterator copy);
+  static void Settle(TaskScope* scope, Event* event);
+
+  TaskScope* const scope_;
+  bs::Duration retry_interval_;
+  const SendFn send_;
+  uint64_t next_sequence_ = 1;
+  std::map<uint64_t, Copy> open_;  // by sequence
+  Repeater repeater_;
+};
+
+}  // namespace ps

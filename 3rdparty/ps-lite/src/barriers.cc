@@ -1,0 +1,183 @@
+// Barriers: arrivals, departures, and the answers they cause.
+#include "barriers.h"
+
+#include <algorithm>
+
+#include "control.h"
+
+namespace ps {
+namespace {
+
+int32_t GroupOf(const Node& node) {
+  return node.role == Role::kWorker ? kWorkerGroup : kServerGroup;
+}
+
+}  // namespace
+
+Barriers::Barriers(std::vector<Node> nodes, int32_t num_workers)
+    : nodes_(std::move(nodes)), num_workers_(num_workers) {}
+
+bs::Status Barriers::Check(const BarrierRequest& request) const {
+  const std::string who = DescribeId(request.id);
+  if (request.group < 1 || request.group > kEveryone) {
+    return bs::Status::InvalidArgument(who + " asks for a barrier of group " +
+                                       std::to_string(request.group));
+  }
+  const Place place = PlaceOf(request);
+  const std::vector<int32_t> members = MembersOf(place);
+  const bool member = std::find(members.begin(), members.end(), request.id) != members.end();
+  if (!member || (place.attached && place.group != kWorkerGroup)) {
+    return bs::Status::InvalidArgument(who + " asks for a barrier of " +
+                                       DescribeGroup(request.group) +
+                                       ", to which it does not belong");
+  }
+  return bs::Status::Ok();
+}
+
+Barriers::Answers Barriers::Arrive(const BarrierRequest& request) {
+  const Place place = PlaceOf(request);
+  Arrived& arrived = waiting_[place];
+  if (request.native) {
+    const auto answered = answered_.find(request.id);
+    if (answered != answered_.end() && request.sequence <= answered->second.first) {
+      const bool latest = request.sequence == answered->second.first;
+      return {{request, request.id, latest ? answered->second.second : bs::Status::Ok()}};
+    }
+    BarrierRequest& slot = arrived[{request.id, kEmpty}];
+    if (slot.sequence < request.sequence) slot = request;
+    if (place.group == kWorkerGroup && GoneFrom(place, arrived) != kEmpty) {
+      return FailNatives(place);
+    }
+  } else {
+    arrived[{request.id, request.customer_id}] = request;
+    last_stock_[place] = request;
+  }
+  return ReleaseIfComplete(place);
+}
+
+Barriers::Answers Barriers::Leave(int32_t id) {
+  left_.insert(id);
+  Answers answers;
+  std::vector<Place> places;
+  for (const auto& [place, arrived] : waiting_) {
+    if (!arrived.empty()) places.push_back(place);
+  }
+  for (const Place& place : places) {
+    const bool hopeless = place.group == kWorkerGroup && GoneFrom(place, waiting_[place]) != kEmpty;
+    const Answers failed = hopeless ? FailNatives(place) : Answers();
+    const Answers released = ReleaseIfComplete(place);
+    answers.insert(answers.end(), failed.begin(), failed.end());
+    answers.insert(answers.end(), released.begin(), released.end());
+  }
+  return answers;
+}
+
+Barriers::Answers Barriers::ReleaseStock() {
+  Answers answers;
+  for (auto& [place, arrived] : waiting_) {
+    std::set<int32_t> told;
+    for (const auto& [who, request] : arrived) {
+      if (!request.native && told.insert(request.id).second) {
+        answers.push_back({request, request.id, bs::Status::Ok()});
+      }
+    }
+    std::erase_if(arrived, [](const auto& entry) { return !entry.second.native; });
+  }
+  return answers;
+}
+
+std::string Barriers::WaitsFor(const BarrierRequest& request) const {
+  const Place place = PlaceOf(request);
+  const auto it = waiting_.find(place);
+  if (it == waiting_.end()) return "";
+  std::string text;
+  for (const int32_t id : AbsentFrom(place, it->second)) {
+    text += (text.empty() ? "" : ", ") + DescribeId(id);
+  }
+  return text;
+}
+
+Barriers::Place Barriers::PlaceOf(const BarrierRequest& request) {
+  return {IsAttachedId(request.id), request.group};
+}
+
+std::vector<int32_t> Barriers::MembersOf(const Place& place) const {
+  std::vector<int32_t> members;
+  if (place.attached) {
+    for (int32_t rank = 0; rank < num_workers_; ++rank) members.push_back(AttachedId(rank));
+    return members;
+  }
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    for (const Node& node : nodes_) {
+      if (node.role == role && (GroupOf(node) & place.group) != 0) members.push_back(node.id);
+    }
+  }
+  return members;
+}
+
+std::vector<int32_t> Barriers::AbsentFrom(const Place& place, const Arrived& arrived) const {
+  std::map<int32_t, int32_t> came;
+  for (const auto& [who, request] : arrived) ++came[request.id];
+  std::vector<int32_t> absent;
+  for (const int32_t id : MembersOf(place)) {
+    if (came[id]-- <= 0 && left_.count(id) == 0) absent.push_back(id);
+  }
+  return absent;
+}
+
+int32_t Barriers::GoneFrom(const Place& place, const Arrived& arrived) const {
+  for (const int32_t id : MembersOf(place)) {
+    if (left_.count(id) > 0 && arrived.count({id, kEmpty}) == 0) return id;
+  }
+  return kEmpty;
+}
+
+Barriers::Answers Barriers::FailNatives(const Place& place) {
+  Arrived& arrived = waiting_[place];
+  const auto why = bs::Status::Unavailable("barrier of " + DescribeGroup(place.group) + ": " +
+                                           DescribeId(GoneFrom(place, arrived)) +
+                                           " has left the job");
+  Answers answers;
+  for (const auto& [who, request] : arrived) {
+    if (request.native) answers.push_back(AnswerNative(request, why));
+  }
+  std::erase_if(arrived, [](const auto& entry) { return entry.second.native; });
+  return answers;
+}
+
+Barriers::Answers Barriers::ReleaseIfComplete(const Place& place) {
+  Arrived& arrived = waiting_[place];
+  if (arrived.empty() || !AbsentFrom(place, arrived).empty()) return {};
+  if (!place.attached && place.group == kEveryone) {
+    // Native nodes may use the group for barriers of their own, which end nothing.
+    const bool ends = std::all_of(arrived.begin(), arrived.end(), [](const auto& entry) {
+      return !entry.second.native || entry.second.last;
+    });
+    if (start_done_ && ends) final_done_ = true;
+    start_done_ = true;
+  }
+  const Arrived complete = std::exchange(arrived, Arrived());
+  return AnswerAll(place, complete);
+}
+
+BarrierAnswer Barriers::AnswerNative(const BarrierRequest& request, const bs::Status& status) {
+  answered_[request.id] = {request.sequence, status};
+  return {request, request.id, status};
+}
+
+Barriers::Answers Barriers::AnswerAll(const Place& place, const Arrived& arrived) {
+  Answers answers;
+  std::set<int32_t> told;
+  for (const int32_t id : MembersOf(place)) {
+    if (!told.insert(id).second) continue;
+    const auto native = arrived.find({id, kEmpty});
+    if (native != arrived.end() && native->second.native) {
+      answers.push_back(AnswerNative(native->second, bs::Status::Ok()));
+    } else if (left_.count(id) == 0) {
+      answers.push_back({last_stock_[place], id, bs::Status::Ok()});
+    }
+  }
+  return answers;
+}
+
+}  // namespace ps

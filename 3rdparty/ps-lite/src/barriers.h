@@ -1,0 +1,98 @@
+// Barriers: who waits for whom, counted by group, for stock and native nodes.
+//
+// Pure bookkeeping of the scheduler node; sends nothing: every call returns the answers to send.
+// Confined to its owner's executor.  Bounded by the number of nodes.
+//
+// Rules (PROTOCOL.md):
+// - Requests of a group are counted up to the group's logical size.  The scheduler node counts
+//   itself.  Requests are told apart by sender and customer, so a repeat does not count twice.
+// - Attached workers count only among themselves, in the group of the workers.
+// - A node that left counts as arrived; but a native node that waits for workers of which one has
+//   left gets an error that names it, because what it waits for will never happen.
+// - A native request that was answered is answered again when it is repeated.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace ps {
+
+struct BarrierRequest {
+  int32_t id = kEmpty;  // of the sender
+  int32_t group = 0;
+  bool native = false;
+  bool last = false;      // a native server's way into the final barrier
+  uint64_t sequence = 0;  // native only
+  int32_t app_id = 0;     // the two below: stock only
+  int32_t customer_id = 0;
+};
+
+struct BarrierAnswer {
+  BarrierRequest request;  // for a stock node: of whoever came last
+  int32_t id = kEmpty;     // the receiver
+  bs::Status status;       // native only
+};
+
+class Barriers {
+ public:
+  using Answers = std::vector<BarrierAnswer>;
+
+  // `nodes`: the job's workers and servers, in the order of their ranks; shared ids appear once for
+  // each customer.
+  Barriers(std::vector<Node> nodes, int32_t num_workers);
+
+  // Ok if the sender may wait for this group.
+  bs::Status Check(const BarrierRequest& request) const;
+  // REQUIRES: Check(request) is ok.
+  Answers Arrive(const BarrierRequest& request);
+  // The node left in good order; or an attached worker of that id came (back).
+  Answers Leave(int32_t id);
+  void Join(int32_t id) { left_.erase(id); }
+  // The job failed: stock nodes that wait may go.
+  Answers ReleaseStock();
+
+  // The start barrier of group 7, and the one in which stock nodes end.
+  bool start_done() const { return start_done_; }
+  bool final_done() const { return final_done_; }
+  // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
+  std::string WaitsFor(const BarrierRequest& request) const;
+
+ private:
+  // One space for everyone, one for attached workers.
+  struct Place {
+    bool attached = false;
+    int32_t group = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  using Arrived = std::map<std::pair<int32_t, int32_t>, BarrierRequest>;  // by id and customer
+
+  static Place PlaceOf(const BarrierRequest& request);
+  // Ids of the place's members in the order of answers, once for each logical member.
+  std::vector<int32_t> MembersOf(const Place& place) const;
+  std::vector<int32_t> AbsentFrom(const Place& place, const Arrived& arrived) const;
+  // The first worker of the place that left without having come; kEmpty if there is none.
+  int32_t GoneFrom(const Place& place, const Arrived& arrived) const;
+  Answers FailNatives(const Place& place);
+  Answers ReleaseIfComplete(const Place& place);
+  BarrierAnswer AnswerNative(const BarrierRequest& request, const bs::Status& status);
+  Answers AnswerAll(const Place& place, const Arrived& arrived);
+
+  const std::vector<Node> nodes_;
+  const int32_t num_workers_;
+
+  std::map<Place, Arrived> waiting_;
+  std::map<Place, BarrierRequest> last_stock_;
+  std::map<int32_t, std::pair<uint64_t, bs::Status>> answered_;  // natives: latest, by id
+  std::set<int32_t> left_;
+  bool start_done_ = false;
+  bool final_done_ = false;
+};
+
+}  // namespace ps

@@ -1,0 +1,121 @@
+// Texts for people about nodes, and the small control messages.
+#include "control.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace ps {
+namespace {
+
+constexpr size_t kMaxHostBytes = 255;
+constexpr int32_t kMaxPort = 65535;
+
+std::string_view WordFor(Role role) {
+  switch (role) {
+    case Role::kServer:
+      return "server";
+    case Role::kWorker:
+      return "worker";
+    case Role::kScheduler:
+      return "scheduler node";
+  }
+  return "node of an unknown role";
+}
+
+}  // namespace
+
+std::string TextOf(bs::Duration duration) {
+  const bool in_seconds = duration >= std::chrono::seconds(1) || duration == bs::Duration(0);
+  const double unit = in_seconds ? 1e9 : 1e6;
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.6g %s", static_cast<double>(duration.count()) / unit,
+                in_seconds ? "s" : "ms");
+  return text.data();
+}
+
+std::string TextOf(const Address& address) {
+  return address.host + ":" + std::to_string(address.port);
+}
+
+Address AddressOf(const Node& node) { return {node.hostname, node.port}; }
+
+std::string DescribeUnranked(const Node& node) {
+  return std::string(WordFor(node.role)) + " " + TextOf(AddressOf(node));
+}
+
+std::string Describe(const Node& node) {
+  const std::string who = node.id == kSchedulerId ? "the scheduler node" : DescribeId(node.id);
+  return who + " (" + TextOf(AddressOf(node)) + ")";
+}
+
+std::string DescribeSender(int32_t peer) {
+  return peer == kEmpty ? "an anonymous peer" : DescribeId(peer);
+}
+
+std::string DescribeGroup(int32_t group) {
+  switch (group) {
+    case kServerGroup:
+      return "the servers";
+    case kWorkerGroup:
+      return "the workers";
+    case kEveryone:
+      return "everyone";
+    default:
+      return "group " + std::to_string(group);
+  }
+}
+
+bs::Status LostStatus(const Node& node, const std::string& why) {
+  return bs::Status::Unavailable("lost " + Describe(node) + ": " + why);
+}
+
+bs::Status StatusOf(const Extension& extension) {
+  if (extension.status == 0) return bs::Status::Ok();
+  if (extension.status > static_cast<uint32_t>(bs::StatusCode::kInternal)) {
+    return bs::Status::Internal("unknown status " + std::to_string(extension.status) + ": " +
+                                extension.text);
+  }
+  return {static_cast<bs::StatusCode>(extension.status), extension.text};
+}
+
+void SetStatus(const bs::Status& status, Extension* extension) {
+  extension->status = static_cast<uint32_t>(status.code());
+  if (!status.ok()) extension->text = status.message();
+}
+
+bs::Status CheckNode(const Node& node) {
+  const auto odd = [](char c) { return c <= ' ' || c > '~'; };
+  if (node.hostname.empty() || node.hostname.size() > kMaxHostBytes ||
+      std::any_of(node.hostname.begin(), node.hostname.end(), odd)) {
+    return bs::Status::InvalidArgument("a node entry without a usable host name");
+  }
+  if (node.port < 1 || node.port > kMaxPort) {
+    return bs::Status::InvalidArgument("node " + node.hostname + " has port " +
+                                       std::to_string(node.port));
+  }
+  if (node.role != Role::kServer && node.role != Role::kWorker && node.role != Role::kScheduler) {
+    return bs::Status::InvalidArgument("node " + TextOf(AddressOf(node)) + " has role " +
+                                       std::to_string(static_cast<int32_t>(node.role)));
+  }
+  return bs::Status::Ok();
+}
+
+bool IdFitsRole(int32_t id, Role role) {
+  if (role == Role::kScheduler) return id == kSchedulerId;
+  if (id < ServerId(0) || id == kEmpty) return false;
+  const bool odd = id % 2 != 0;  // attached ids too, their base is even
+  return role == Role::kWorker ? odd : !odd && !IsAttachedId(id);
+}
+
+Meta NativeControl(Command command, Op op, uint64_t sequence) {
+  Meta meta;
+  meta.is_control = true;
+  meta.control.command = command;
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = op;
+  meta.extension.sequence = sequence;
+  return meta;
+}
+
+}  // namespace ps

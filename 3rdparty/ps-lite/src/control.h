@@ -1,0 +1,46 @@
+// Words and control messages that membership and requests share.
+//
+// Pure functions, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "ps/message.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+// "60 s", "1.5 s", "20 ms".
+std::string TextOf(bs::Duration duration);
+// "127.0.0.1:4711".
+std::string TextOf(const Address& address);
+
+Address AddressOf(const Node& node);
+// Before ids are known: "worker 127.0.0.1:4711".
+std::string DescribeUnranked(const Node& node);
+// "worker 1 (127.0.0.1:4711)", "the scheduler node (...)".
+std::string Describe(const Node& node);
+// For logs about what a peer sent: "worker 1", "an anonymous peer".
+std::string DescribeSender(int32_t peer);
+// "the workers", "everyone".
+std::string DescribeGroup(int32_t group);
+
+// What everyone says about a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".
+bs::Status LostStatus(const Node& node, const std::string& why);
+
+// The outcome that a native message carries; a code that is none of ours becomes kInternal.
+bs::Status StatusOf(const Extension& extension);
+void SetStatus(const bs::Status& status, Extension* extension);
+
+// Ok if a stranger's node entry can be connected to.
+bs::Status CheckNode(const Node& node);
+// Ok if `id` is one that `role` can have.
+bool IdFitsRole(int32_t id, Role role);
+
+// A control message between native nodes.
+Meta NativeControl(Command command, Op op, uint64_t sequence);
+
+}  // namespace ps

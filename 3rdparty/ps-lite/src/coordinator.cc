@@ -1,0 +1,250 @@
+// Coordinator: the scheduler node while the job runs - barriers, heartbeats, goodbyes.
+#include <utility>
+
+#include "control.h"
+#include "coordinator_impl.h"
+
+namespace ps {
+namespace {
+
+// Numbers of connections to nodes without an id; never on the wire, far from all ids.
+constexpr int32_t kFirstTemporary = 1 << 28;
+
+}  // namespace
+
+Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
+                         bs::Executor* executor, const bs::Logger& log)
+    : impl_(std::make_unique<Impl>(options, transport, executor, log)) {}
+Coordinator::~Coordinator() = default;
+void Coordinator::Start(Handler handler) { impl_->Start(std::move(handler)); }
+void Coordinator::Abort(const bs::Status& why) { impl_->Abort(why); }
+void Coordinator::Close(bs::Duration linger) { impl_->Close(linger); }
+
+Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
+                        bs::Executor* executor, const bs::Logger& log)
+    : options_(options),
+      transport_(transport),
+      executor_(executor),
+      log_(log),
+      scope_(executor),
+      links_(&scope_, options.timeout, options.reconnect_grace,
+             [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      announcer_(&scope_, options.retry_interval,
+                 [this](int32_t peer, const Meta& meta) { Send(peer, meta); }),
+      report_(&scope_),
+      heartbeat_(&scope_),
+      strangers_(executor, log),
+      root_(options.root),
+      roster_(options.num_workers, options.num_servers),
+      next_temporary_(kFirstTemporary) {
+  if (!options.settings.empty()) settings_ = options.settings;
+}
+
+Coordinator::Impl::~Impl() { Close(bs::Duration(0)); }
+
+void Coordinator::Impl::Close(bs::Duration linger) {
+  if (closed_) return;
+  closed_ = true;
+  scope_.Close();
+  transport_->Close(linger);
+}
+
+Transport::Handler Coordinator::Impl::TransportHandler() {
+  Transport::Handler handler;
+  handler.on_message = [this](Message message) { OnMessage(message); };
+  handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
+    strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
+  };
+  handler.on_connected = [this](int32_t peer) { links_.OnConnected(peer); };
+  handler.on_disconnected = [this](int32_t peer) {
+    links_.OnDisconnected(peer);
+    Peer* const known = FindPeer(peer);
+    if (known == nullptr || !known->left) return;
+    known->lost = true;  // it has closed: our answer to its goodbye has arrived
+    MaybeFinish();
+  };
+  return handler;
+}
+
+void Coordinator::Impl::OnMessage(const Message& message) {
+  if (!message.meta.is_control) {
+    Drop(message, "data for the scheduler node");
+    return;
+  }
+  if (message.peer == kEmpty) {
+    OnRegister(message);
+    return;
+  }
+  Peer* const peer = FindPeer(message.peer);
+  if (peer == nullptr) {
+    Drop(message, "it is not in this job");
+    return;
+  }
+  if (peer->native != message.meta.native()) {
+    Drop(message, "it registered otherwise");
+    return;
+  }
+  peer->last_heard = scope_.Now();
+  switch (message.meta.control.command) {
+    case Command::kBarrier:
+      OnBarrier(message.peer, message);
+      return;
+    case Command::kHeartbeat:
+      OnHeartbeat(message.peer, message);
+      return;
+    case Command::kAck:
+      announcer_.Confirm(message.peer, message.meta.extension.sequence);
+      return;
+    case Command::kEmpty:
+      OnPeerOp(message.peer, message);
+      return;
+    default:
+      Drop(message, "unexpected control command");
+  }
+}
+
+void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
+  BarrierRequest request;
+  request.id = id;
+  request.group = message.meta.control.barrier_group;
+  request.native = message.meta.native();
+  request.last = message.meta.extension.op == Op::kLeave;
+  request.sequence = message.meta.extension.sequence;
+  request.app_id = message.meta.app_id;
+  request.customer_id = message.meta.customer_id;
+  if (!message.meta.request) {
+    Drop(message, "a barrier's answer");
+    return;
+  }
+  if (const bs::Status check = barriers_->Check(request); !check.ok()) {
+    Drop(message, check.message());
+    if (request.native) SendAnswers({{request, id, check}});
+    return;
+  }
+  SendAnswers(barriers_->Arrive(request));
+  if (phase_ != Phase::kRunning) {
+    SendAnswers(barriers_->ReleaseStock());
+    return;
+  }
+  const std::string whom = barriers_->WaitsFor(request);
+  if (request.native && !whom.empty()) SendStatus(id, request.sequence, bs::Status::Ok(), whom);
+  CheckEnd();
+}
+
+void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message) {
+  const Extension& said = message.meta.extension;
+  Meta answer;
+  answer.is_control = true;
+  if (message.meta.native()) {
+    if (said.status != 0 && phase_ == Phase::kRunning) {
+      EndJob({StatusOf(said).code(), said.text + " (reported by " + DescribeId(id) + ")"});
+    }
+    const bool over = phase_ != Phase::kRunning;
+    answer = NativeControl(Command::kHeartbeat, over ? Op::kShutdown : Op::kState, said.sequence);
+    if (over) SetStatus(verdict_, &answer.extension);
+  }
+  answer.control.command = Command::kHeartbeat;
+  answer.control.nodes = {OwnEntry()};
+  Send(id, std::move(answer));
+}
+
+void Coordinator::Impl::OnPeerOp(int32_t id, const Message& message) {
+  if (message.meta.extension.op == Op::kLeave) {
+    OnLeave(id, message.meta.extension);
+  } else {
+    Drop(message, "unexpected operation");
+  }
+}
+
+void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
+  Peer* const peer = FindPeer(id);
+  const auto answer = [this, id, sequence = extension.sequence] {
+    Send(id, NativeControl(Command::kEmpty, Op::kLeave, sequence));
+  };
+  if (extension.status != 0 && phase_ == Phase::kRunning) {
+    EndJob({StatusOf(extension).code(),
+            extension.text + " (reported by " + DescribeId(id) + ")"});
+  }
+  if (phase_ != Phase::kRunning || peer->node.role == Role::kServer) {
+    MarkLeft(peer);
+    answer();
+    MaybeFinish();
+    return;
+  }
+  if (peer->left) {
+    if (peer->left_known) answer();
+    return;
+  }
+  MarkLeft(peer);
+  log_.Info(Describe(peer->node) + " left");
+  // The servers must know before the worker closes, or they would take it for lost.
+  Meta news = NativeControl(Command::kEmpty, Op::kLeave, 0);
+  news.extension.rank = RankOf(id);
+  news.control.nodes = {peer->node};
+  announcer_.Announce(NativeServers(), news, [this, id, answer] {
+    if (Peer* const gone = FindPeer(id)) gone->left_known = true;
+    answer();
+    CheckEnd();
+  });
+}
+
+void Coordinator::Impl::CheckSilence() {
+  const bs::TimePoint limit = scope_.Now() - options_.heartbeat_timeout;
+  std::vector<int32_t> silent;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.native && !peer.gone() && peer.in_list && peer.last_heard < limit) {
+      silent.push_back(id);
+    }
+  }
+  for (const int32_t id : silent) {
+    OnLost(id, "silent for " + TextOf(options_.heartbeat_timeout));
+  }
+}
+
+void Coordinator::Impl::Send(int32_t peer, Meta meta) {
+  Message message;
+  message.peer = peer;
+  meta.timestamp = timestamp_++;
+  // The count starts again before it reaches the protocol's "not set".
+  if (timestamp_ == kEmpty) timestamp_ = 0;
+  message.meta = std::move(meta);
+  transport_->Send(std::move(message));
+}
+
+void Coordinator::Impl::SendAnswers(const Barriers::Answers& answers) {
+  for (const BarrierAnswer& answer : answers) {
+    const Peer* const peer = FindPeer(answer.id);
+    if (peer == nullptr) continue;
+    Meta meta;
+    if (peer->native) {
+      meta = NativeControl(Command::kBarrier, Op::kNone, answer.request.sequence);
+      SetStatus(answer.status, &meta.extension);
+    } else {
+      meta.is_control = true;
+      meta.control.command = Command::kBarrier;
+      meta.app_id = answer.request.app_id;
+      meta.customer_id = answer.request.customer_id;
+    }
+    meta.control.barrier_group = answer.request.group;
+    Send(answer.id, std::move(meta));
+  }
+}
+
+void Coordinator::Impl::Drop(const Message& message, const std::string& why) {
+  strangers_.Warning("dropped a message from " + DescribeSender(message.peer) + ": " + why);
+}
+
+Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {
+  const auto it = peers_.find(id);
+  return it == peers_.end() ? nullptr : &it->second;
+}
+
+std::vector<int32_t> Coordinator::Impl::NativeServers() const {
+  std::vector<int32_t> ids;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.native && !peer.gone() && peer.node.role == Role::kServer) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace ps

@@ -1,0 +1,159 @@
+// Coordinator: how the job ends - a lost node, everyone's goodbye, and telling everyone.
+#include <algorithm>
+#include <utility>
+
+#include "control.h"
+#include "coordinator_impl.h"
+
+namespace ps {
+namespace {
+
+// How long the end of the job waits for nodes to confirm that they heard of it.
+constexpr bs::Duration kFarewell = std::chrono::seconds(2);
+constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
+
+}  // namespace
+
+void Coordinator::Impl::Abort(const bs::Status& why) {
+  if (phase_ == Phase::kGathering || phase_ == Phase::kRunning) EndJob(why);
+}
+
+void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
+  Peer* const peer = FindPeer(id);
+  if (peer == nullptr || peer->gone()) return;
+  peer->lost = true;
+  links_.Forget(id);
+  announcer_.Forget(id);
+  if (phase_ == Phase::kRunning && !barriers_->final_done()) {
+    EndJob(LostStatus(peer->node, why));
+    return;
+  }
+  CheckEnd();
+  MaybeFinish();
+}
+
+void Coordinator::Impl::MarkLeft(Peer* peer) {
+  if (peer->left) return;
+  peer->left = true;
+  links_.Forget(peer->node.id);
+  announcer_.Forget(peer->node.id);
+  SendAnswers(barriers_->Leave(peer->node.id));
+}
+
+void Coordinator::Impl::CheckEnd() {
+  if (phase_ != Phase::kRunning) return;
+  bool stock = false;
+  bool attached_gone = true;
+  bool workers_gone = true;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.node.role != Role::kWorker) continue;
+    const bool gone = peer.lost || (peer.left && peer.left_known);
+    if (IsAttachedId(id)) {
+      attached_gone = attached_gone && gone;
+    } else if (peer.native) {
+      workers_gone = workers_gone && gone;
+    } else {
+      stock = true;
+    }
+  }
+  if (stock && !barriers_->final_done()) return;
+  if (attached_gone && (stock || workers_gone)) {
+    EndJob(bs::Status::Ok());
+    return;
+  }
+  if (!stock || final_timer_) return;
+  final_timer_ = true;
+  scope_.After(options_.timeout, [this] {
+    if (phase_ != Phase::kRunning) return;
+    log_.Warning("the stock nodes ended " + TextOf(options_.timeout) +
+                 " ago, but attached workers have not left");
+    EndJob(bs::Status::Ok());
+  });
+}
+
+void Coordinator::Impl::EndJob(const bs::Status& verdict) {
+  const bool gathering = phase_ == Phase::kGathering;
+  phase_ = Phase::kEnding;
+  verdict_ = verdict;
+  report_.Stop();
+  heartbeat_.Stop();
+  if (verdict.ok()) {
+    log_.Info("everyone is done");
+  } else {
+    log_.Error("the job failed: " + verdict.message());
+  }
+  announcer_.Restart(std::min(options_.retry_interval, kFarewellRetry));
+  if (gathering) {
+    TellGathered();
+  } else {
+    TellRunning();
+  }
+  // In good order the servers still have to say goodbye, however long they take.
+  scope_.After(verdict.ok() ? options_.timeout : kFarewell, [this] {
+    if (phase_ == Phase::kEnding) Finish();
+  });
+}
+
+void Coordinator::Impl::TellGathered() {
+  std::vector<int32_t> natives;
+  for (const Roster::Entry& entry : roster_.entries()) {
+    if (entry.native) natives.push_back(TemporaryPeer(entry.node));
+  }
+  for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node));
+  Meta news = NativeControl(Command::kEmpty, Op::kStatus, 0);
+  SetStatus(verdict_, &news.extension);
+  announcer_.Announce(natives, news, [this] {
+    everyone_told_ = true;
+    MaybeFinish();
+  });
+}
+
+void Coordinator::Impl::TellRunning() {
+  SendAnswers(barriers_->ReleaseStock());
+  std::vector<int32_t> natives;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.native && !peer.gone()) natives.push_back(id);
+  }
+  Meta news = NativeControl(Command::kEmpty, Op::kShutdown, 0);
+  SetStatus(verdict_, &news.extension);
+  announcer_.Announce(natives, news, [this] {
+    everyone_told_ = true;
+    MaybeFinish();
+  });
+}
+
+void Coordinator::Impl::MaybeFinish() {
+  if (phase_ != Phase::kEnding || !everyone_told_) return;
+  if (!verdict_.ok()) {
+    Finish();
+    return;
+  }
+  bool all_gone = true;
+  bool all_closed = true;
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.native) continue;
+    all_gone = all_gone && peer.gone();
+    all_closed = all_closed && peer.lost;
+  }
+  if (!all_gone) return;
+  // Whoever left closes its end once it has our answer; until then it may ask again.
+  if (all_closed || farewell_over_) {
+    Finish();
+  } else if (!farewell_timer_) {
+    farewell_timer_ = true;
+    scope_.After(kFarewell, [this] {
+      farewell_over_ = true;
+      MaybeFinish();
+    });
+  }
+}
+
+void Coordinator::Impl::Finish() {
+  if (phase_ == Phase::kFinished) return;
+  phase_ = Phase::kFinished;
+  report_.Stop();
+  heartbeat_.Stop();
+  scope_.Post([this] { handler_.on_finished(verdict_); });
+}
+
+}  // namespace ps

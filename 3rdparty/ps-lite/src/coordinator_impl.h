@@ -1,0 +1,141 @@
+// Coordinator::Impl: the state of the scheduler node.
+//
+// Phases: gathering (nodes register) -> running -> ending (everyone is told) -> finished.
+// coordinator.cc holds what runs the job, coordinator_rendezvous.cc how nodes come in,
+// coordinator_end.cc how it ends.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "announcer.h"
+#include "barriers.h"
+#include "limited_log.h"
+#include "link_watch.h"
+#include "ps/membership.h"
+#include "roster.h"
+#include "task_scope.h"
+
+namespace ps {
+
+class Coordinator::Impl {
+ public:
+  Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+       const bs::Logger& log);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  void Start(Handler handler);
+  void Abort(const bs::Status& why);
+  void Close(bs::Duration linger);
+
+ private:
+  enum class Phase { kGathering, kRunning, kEnding, kFinished };
+  // A node of the running job; the key of peers_ is its id.
+  struct Peer {
+    Node node;
+    bool native = false;
+    uint64_t sequence = 0;    // of its registration
+    bs::TimePoint last_heard{};
+    bool in_list = true;      // false: an attached worker that the servers do not know yet
+    bool left = false;        // said goodbye
+    bool left_known = false;  // and every server confirmed that it knows
+    bool lost = false;        // its connection is gone, or it is silent
+    bool gone() const { return left || lost; }
+  };
+  // An attached worker that came before the rendezvous was complete.
+  struct Early {
+    Node node;
+    uint64_t sequence = 0;
+  };
+
+  // coordinator.cc: messages
+  Transport::Handler TransportHandler();
+  void OnMessage(const Message& message);
+  void OnBarrier(int32_t id, const Message& message);
+  void OnHeartbeat(int32_t id, const Message& message);
+  void OnPeerOp(int32_t id, const Message& message);
+  void OnLeave(int32_t id, const Extension& extension);
+  void CheckSilence();
+  void Send(int32_t peer, Meta meta);
+  void SendAnswers(const Barriers::Answers& answers);
+  void Drop(const Message& message, const std::string& why);
+  Peer* FindPeer(int32_t id);
+  // Ids of native servers that are there.
+  std::vector<int32_t> NativeServers() const;
+
+  // coordinator_rendezvous.cc: registration
+  void OnRegister(const Message& message);
+  void Register(const Node& node, const Message& message);
+  void OnLateRegister(const Node& node, bool native, uint64_t sequence);
+  bool SettingsDiffer(const Node& node, const Extension& extension);
+  void Report();
+  void CompleteRendezvous();
+  void AddPeer(const Node& node, bool native, uint64_t sequence);
+  void OnAttach(const Node& node, const Extension& extension);
+  bs::Status CheckAttach(const Node& node, int32_t rank) const;
+  void Attach(int32_t rank, const Node& node, uint64_t sequence);
+  void SendList(int32_t id);
+  Node OwnEntry() const;
+  // A connection to a native node that has no id yet.
+  int32_t TemporaryPeer(const Node& node);
+  void CloseTemporaryPeers();
+  void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
+                  const std::string& text);
+  void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
+
+  // coordinator_end.cc: how the job ends
+  void OnLost(int32_t id, const std::string& why);
+  void MarkLeft(Peer* peer);
+  // Ends the job in good order if nobody has anything left to do.
+  void CheckEnd();
+  void EndJob(const bs::Status& verdict);
+  void TellGathered();
+  void TellRunning();
+  void MaybeFinish();
+  void Finish();
+
+  // Constant after Start.
+  const MembershipOptions options_;
+  Transport* const transport_;
+  bs::Executor* const executor_;
+  const bs::Logger log_;
+  Handler handler_;
+
+  // Time.
+  TaskScope scope_;
+  LinkWatch links_;
+  Announcer announcer_;
+  Repeater report_;     // while gathering: who is missing
+  Repeater heartbeat_;  // while running: who is silent
+  LimitedLog strangers_;
+
+  // Gathering.
+  Phase phase_ = Phase::kGathering;
+  Address root_;  // the real port
+  Roster roster_;
+  std::optional<std::string> settings_;  // ours, or those of the first native node
+  std::map<int32_t, Early> early_;       // by rank
+  std::map<std::string, int32_t> temporary_;  // transport's peer by "host:port"
+  int32_t next_temporary_;
+  int32_t refusals_ = 0;  // connections that linger with a refusal
+
+  // Running.
+  std::map<int32_t, Peer> peers_;
+  std::optional<Barriers> barriers_;
+  int32_t timestamp_ = 0;  // the protocol's count of control messages
+  bool final_timer_ = false;
+
+  // Ending.
+  bs::Status verdict_;
+  bool everyone_told_ = false;
+  bool farewell_over_ = false;
+  bool farewell_timer_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace ps

@@ -1,0 +1,304 @@
+// Coordinator: how nodes come in - registration, who is missing, attached workers.
+#include <algorithm>
+#include <utility>
+
+#include "control.h"
+#include "coordinator_impl.h"
+
+namespace ps {
+namespace {
+
+// How long a refusal may take to reach a node that we have no other connection to, and how many of
+// them may be under way (strangers must not make us open connections without bound).
+constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
+constexpr int32_t kMaxRefusals = 32;
+
+}  // namespace
+
+void Coordinator::Impl::Start(Handler handler) {
+  handler_ = std::move(handler);
+  transport_->Start(TransportHandler());
+  Address own = options_.root;
+  if (!options_.bind_host.empty()) own.host = options_.bind_host;
+  transport_->Bind(own, [this](const bs::Result<int32_t>& port) {
+    if (!port.ok()) {
+      verdict_ = port.status();
+      Finish();
+      return;
+    }
+    root_.port = port.value();
+    log_.Info("listening on " + TextOf(root_));
+    scope_.Post([this] { handler_.on_listening(root_.port); });
+  });
+  report_.Start(options_.report_interval, [this] { Report(); });
+  scope_.After(options_.timeout, [this] {
+    if (phase_ != Phase::kGathering) return;
+    EndJob(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(options_.timeout) + " still " +
+                                        roster_.Missing()));
+  });
+}
+
+void Coordinator::Impl::OnRegister(const Message& message) {
+  const Meta& meta = message.meta;
+  if (meta.control.nodes.size() != 1 || meta.control.command == Command::kEmpty) {
+    Drop(message, "no registration");
+    return;
+  }
+  const Node& node = meta.control.nodes.front();
+  if (const bs::Status check = CheckNode(node); !check.ok()) {
+    Drop(message, check.message());
+    return;
+  }
+  if (meta.control.command == Command::kAddNode) {
+    Register(node, message);
+  } else if (meta.control.command == Command::kAck && meta.native()) {
+    const auto it = temporary_.find(TextOf(AddressOf(node)));
+    if (it != temporary_.end()) announcer_.Confirm(it->second, meta.extension.sequence);
+  } else {
+    Drop(message, "control of a node that has not registered");
+  }
+}
+
+void Coordinator::Impl::Register(const Node& node, const Message& message) {
+  const Extension& extension = message.meta.extension;
+  const bool native = message.meta.native();
+  const uint64_t sequence = extension.sequence;
+  if (phase_ == Phase::kEnding || phase_ == Phase::kFinished) {
+    const bs::Status over = bs::Status::Unavailable("the job is over");
+    Refuse(node, native, sequence, verdict_.ok() ? over : verdict_);
+    return;
+  }
+  if (native && extension.version != kExtensionVersion) {
+    Refuse(node, native, sequence,
+           bs::Status::InvalidArgument(DescribeUnranked(node) + " speaks version " +
+                                       std::to_string(extension.version) + ", the job version " +
+                                       std::to_string(kExtensionVersion)));
+    return;
+  }
+  if (native && SettingsDiffer(node, extension)) return;
+  if (extension.op == Op::kAttach) {
+    OnAttach(node, extension);
+    return;
+  }
+  if (phase_ == Phase::kRunning) {
+    OnLateRegister(node, native, sequence);
+    return;
+  }
+  const Roster::Outcome outcome = roster_.Add(node, native, sequence);
+  if (outcome.verdict == Roster::Verdict::kRefused) {
+    Refuse(node, native, sequence, outcome.why);
+  }
+  if (outcome.verdict != Roster::Verdict::kAdded) return;
+  log_.Info(DescribeUnranked(node) + " registered; " + roster_.Waiting());
+  if (roster_.complete()) CompleteRendezvous();
+}
+
+void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence) {
+  const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
+  if (native && entry != nullptr && entry->native && entry->node.role == node.role) {
+    Peer* const peer = FindPeer(entry->node.id);
+    if (sequence == peer->sequence && !peer->gone()) SendList(peer->node.id);
+    return;
+  }
+  Refuse(node, native, sequence,
+         bs::Status::AlreadyExists(DescribeUnranked(node) + " came too late: the job has all its " +
+                                   "nodes already"));
+}
+
+bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extension) {
+  if (!settings_) settings_ = extension.settings;
+  const std::string difference = DifferenceOf(extension.settings, *settings_);
+  if (difference.empty()) return false;
+  const auto why =
+      bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) + " has " + difference);
+  Refuse(node, true, extension.sequence, why);
+  EndJob(why);
+  return true;
+}
+
+void Coordinator::Impl::Report() {
+  const std::string text = roster_.Waiting();
+  log_.Info(text);
+  for (const Roster::Entry& entry : roster_.entries()) {
+    if (!entry.native) continue;
+    SendStatus(TemporaryPeer(entry.node), entry.sequence, bs::Status::Ok(), text);
+  }
+  for (const auto& [rank, early] : early_) {
+    SendStatus(TemporaryPeer(early.node), early.sequence, bs::Status::Ok(), text);
+  }
+}
+
+void Coordinator::Impl::CompleteRendezvous() {
+  phase_ = Phase::kRunning;
+  report_.Stop();
+  CloseTemporaryPeers();
+  roster_.AssignIds();
+  std::vector<Node> nodes;
+  for (const Roster::Entry& entry : roster_.entries()) {
+    nodes.push_back(entry.node);
+    if (FindPeer(entry.node.id) == nullptr) AddPeer(entry.node, entry.native, entry.sequence);
+  }
+  barriers_.emplace(nodes, options_.num_workers);
+  log_.Info("everyone is there: " + std::to_string(options_.num_workers) + " workers, " +
+            std::to_string(options_.num_servers) + " servers");
+  for (const Role role : {Role::kWorker, Role::kServer}) {  // the protocol's order of a group
+    for (const auto& [id, peer] : peers_) {
+      if (peer.node.role == role) SendList(id);
+    }
+  }
+  heartbeat_.Start(options_.heartbeat_interval, [this] { CheckSilence(); });
+  for (const auto& [rank, early] : std::exchange(early_, {})) {
+    const bs::Status check = CheckAttach(early.node, rank);
+    if (check.ok()) {
+      Attach(rank, early.node, early.sequence);
+    } else {
+      Refuse(early.node, true, early.sequence, check);
+    }
+  }
+}
+
+void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence) {
+  Peer peer;
+  peer.node = node;
+  peer.native = native;
+  peer.sequence = sequence;
+  peer.last_heard = scope_.Now();
+  peers_[node.id] = peer;
+  transport_->Connect(node.id, AddressOf(node), kSchedulerId);
+  links_.Watch(node.id);
+}
+
+void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
+  const int32_t rank = extension.rank;
+  const auto refuse = [&](const bs::Status& why) {
+    Refuse(node, true, extension.sequence, why);
+  };
+  if (const bs::Status check = CheckAttach(node, rank); !check.ok()) {
+    refuse(check);
+    return;
+  }
+  const auto taken = [&](const Node& by) {
+    refuse(bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
+                                     std::to_string(rank) + ": " + DescribeUnranked(by) +
+                                     " is attached there"));
+  };
+  if (phase_ == Phase::kGathering) {
+    const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});
+    if (!(AddressOf(it->second.node) == AddressOf(node))) {
+      taken(it->second.node);
+      return;
+    }
+    it->second.sequence = std::max(it->second.sequence, extension.sequence);
+    return;
+  }
+  const Peer* const peer = FindPeer(AttachedId(rank));
+  if (peer == nullptr) {
+    Attach(rank, node, extension.sequence);
+  } else if (AddressOf(peer->node) == AddressOf(node) && extension.sequence <= peer->sequence) {
+    if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
+  } else if (peer->left) {
+    Attach(rank, node, extension.sequence);
+  } else {
+    taken(peer->node);
+  }
+}
+
+bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const {
+  const std::string who = DescribeUnranked(node);
+  if (node.role != Role::kWorker || rank < 0 || rank >= options_.num_workers) {
+    return bs::Status::InvalidArgument(who + " cannot attach as rank " + std::to_string(rank) +
+                                       ": the job has " + std::to_string(options_.num_workers) +
+                                       " worker(s)");
+  }
+  if (phase_ == Phase::kGathering) return bs::Status::Ok();
+  const auto beside = peers_.find(WorkerId(rank));
+  if (beside != peers_.end() && beside->second.native) {
+    return bs::Status::AlreadyExists(who + " cannot attach to worker " + std::to_string(rank) +
+                                     ": that is a native worker itself");
+  }
+  for (const auto& [id, peer] : peers_) {
+    if (peer.node.role == Role::kServer && !peer.native) {
+      return bs::Status::FailedPrecondition(who + " cannot attach: " + Describe(peer.node) +
+                                            " is a stock server");
+    }
+  }
+  return bs::Status::Ok();
+}
+
+void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence) {
+  Node entry = node;
+  entry.id = AttachedId(rank);
+  AddPeer(entry, true, sequence);
+  peers_[entry.id].in_list = false;
+  barriers_->Join(entry.id);
+  // Every server must know the newcomer before it sends anything there.
+  Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
+  news.extension.rank = rank;
+  news.control.nodes = {entry};
+  announcer_.Announce(NativeServers(), news, [this, id = entry.id] {
+    Peer* const peer = FindPeer(id);
+    if (peer == nullptr || peer->gone()) return;
+    peer->in_list = true;
+    peer->last_heard = scope_.Now();
+    log_.Info(Describe(peer->node) + " attached");
+    SendList(id);
+  });
+}
+
+void Coordinator::Impl::SendList(int32_t id) {
+  const Peer& peer = *FindPeer(id);
+  Meta meta;
+  meta.is_control = true;
+  if (peer.native) {
+    const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
+    meta = NativeControl(Command::kAddNode, op, peer.sequence);
+    meta.extension.rank = RankOf(id);
+  }
+  meta.control.command = Command::kAddNode;
+  for (const Roster::Entry& entry : roster_.entries()) meta.control.nodes.push_back(entry.node);
+  if (IsAttachedId(id)) meta.control.nodes.push_back(peer.node);
+  meta.control.nodes.push_back(OwnEntry());
+  Send(id, std::move(meta));
+}
+
+Node Coordinator::Impl::OwnEntry() const {
+  Node node;
+  node.role = Role::kScheduler;
+  node.id = kSchedulerId;
+  node.hostname = root_.host;
+  node.port = root_.port;
+  return node;
+}
+
+int32_t Coordinator::Impl::TemporaryPeer(const Node& node) {
+  const auto [it, added] = temporary_.try_emplace(TextOf(AddressOf(node)), next_temporary_);
+  if (added) transport_->Connect(next_temporary_++, AddressOf(node), kSchedulerId);
+  return it->second;
+}
+
+void Coordinator::Impl::CloseTemporaryPeers() {
+  for (const auto& [address, peer] : temporary_) transport_->Disconnect(peer, bs::Duration(0));
+  temporary_.clear();
+}
+
+void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
+                                   const std::string& text) {
+  Meta meta = NativeControl(Command::kEmpty, Op::kStatus, sequence);
+  meta.extension.text = text;
+  SetStatus(status, &meta.extension);
+  Send(peer, std::move(meta));
+}
+
+void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
+                               const bs::Status& why) {
+  strangers_.Warning("refused: " + why.message());
+  if (!native || refusals_ >= kMaxRefusals) return;  // the stock protocol has no word for it
+  ++refusals_;
+  scope_.After(kRefusalLinger, [this] { --refusals_; });
+  const int32_t peer = next_temporary_++;
+  transport_->Connect(peer, AddressOf(node), kSchedulerId);
+  SendStatus(peer, sequence, why, why.message());
+  transport_->Disconnect(peer, kRefusalLinger);
+}
+
+}  // namespace ps

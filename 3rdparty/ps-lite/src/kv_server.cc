@@ -1,0 +1,138 @@
+// KvServer: checks of native requests, and their answers.
+#include "ps/kv_server.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "control.h"
+
+namespace ps {
+namespace {
+
+constexpr uint64_t kMaxTensorBytes = std::numeric_limits<int64_t>::max();
+constexpr uint64_t kServerNumberBytes = 2;  // of each partition in a declaration
+
+bs::Status Wrong(const Message& message, const std::string& what) {
+  return bs::Status::InvalidArgument(DescribeSender(message.peer) + ": key=" +
+                                     std::to_string(message.meta.extension.key) + ": " + what);
+}
+
+bs::Status CheckSender(const Message& message) {
+  if (!IdFitsRole(message.peer, Role::kWorker)) return Wrong(message, "the sender is no worker");
+  const Meta& meta = message.meta;
+  if (meta.extension.version != kExtensionVersion) {
+    return Wrong(message, "version=" + std::to_string(meta.extension.version) + ", want " +
+                              std::to_string(kExtensionVersion));
+  }
+  if (meta.is_control || !meta.request) return Wrong(message, "request=0: no request");
+  if (message.data.size() > 1) {
+    return Wrong(message, std::to_string(message.data.size()) + " data frames, want at most 1");
+  }
+  return bs::Status::Ok();
+}
+
+bs::Status CheckDeclare(const Message& message, uint64_t payload_bytes) {
+  const Extension& said = message.meta.extension;
+  if (said.part_bytes == 0) return Wrong(message, "declare: part_bytes=0");
+  const uint64_t whole = said.size_bytes / said.part_bytes;
+  const uint64_t partitions = whole + (said.size_bytes % said.part_bytes != 0 ? 1 : 0);
+  // An empty tensor may be declared as no partition or as an empty one.
+  const bool fits = payload_bytes % kServerNumberBytes == 0 &&
+                    (payload_bytes / kServerNumberBytes == partitions ||
+                     (partitions == 0 && payload_bytes == kServerNumberBytes));
+  if (fits) return bs::Status::Ok();
+  return Wrong(message, "declare: the payload has " + std::to_string(payload_bytes) +
+                            " bytes for " + std::to_string(partitions) + " partitions");
+}
+
+bs::Status CheckPayload(const Message& message) {
+  const Extension& said = message.meta.extension;
+  const uint64_t payload_bytes = message.data.empty() ? 0 : message.data.front().size();
+  if (said.size_bytes > kMaxTensorBytes || said.offset_bytes > kMaxTensorBytes - said.size_bytes) {
+    return Wrong(message, "size_bytes=" + std::to_string(said.size_bytes) + " at offset_bytes=" +
+                              std::to_string(said.offset_bytes) + " is too large");
+  }
+  switch (said.op) {
+    case Op::kDeclare:
+      return CheckDeclare(message, payload_bytes);
+    case Op::kPush:
+      if (payload_bytes == said.size_bytes) return bs::Status::Ok();
+      return Wrong(message, "push: size_bytes=" + std::to_string(said.size_bytes) +
+                                " but the payload has " + std::to_string(payload_bytes) + " bytes");
+    case Op::kLookup:
+    case Op::kPull:
+      if (payload_bytes == 0) return bs::Status::Ok();
+      return Wrong(message, "a payload of " + std::to_string(payload_bytes) +
+                                " bytes where none belongs");
+    default:
+      return Wrong(message, "op=" + std::to_string(static_cast<uint32_t>(said.op)) +
+                                " is no request");
+  }
+}
+
+}  // namespace
+
+bs::Result<KvCall> ParseCall(Message message) {
+  if (const bs::Status check = CheckSender(message); !check.ok()) return check;
+  if (const bs::Status check = CheckPayload(message); !check.ok()) return check;
+  KvCall call;
+  call.worker_id = message.peer;
+  call.worker_rank = RankOf(message.peer);
+  call.customer_id = message.meta.customer_id;
+  call.timestamp = message.meta.timestamp;
+  call.priority = message.meta.priority;
+  call.extension = std::move(message.meta.extension);
+  if (!message.data.empty()) call.payload = std::move(message.data.front());
+  return call;
+}
+
+Message MakeResponse(const KvCall& call, Frame payload) {
+  Message response;
+  response.peer = call.worker_id;
+  Meta& meta = response.meta;
+  meta.head = 0;
+  meta.push = call.extension.op == Op::kPush || call.extension.op == Op::kDeclare;
+  meta.pull = !meta.push;
+  meta.app_id = 0;
+  meta.customer_id = call.customer_id;
+  meta.timestamp = call.timestamp;
+  meta.priority = call.priority;
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = call.extension.op;
+  meta.extension.sequence = call.extension.sequence;
+  meta.extension.key = call.extension.key;
+  meta.extension.round = call.extension.round;
+  meta.extension.part = call.extension.part;
+  meta.extension.size_bytes = payload.size();
+  if (payload.size() > 0) response.data.push_back(std::move(payload));
+  return response;
+}
+
+Message MakeErrorResponse(const KvCall& call, const bs::Status& status) {
+  Message response = MakeResponse(call, Frame());
+  SetStatus(status, &response.meta.extension);
+  return response;
+}
+
+Message MakePendingResponse(const KvCall& call, const std::string& whom) {
+  Message response = MakeResponse(call, Frame());
+  response.meta.extension.op = Op::kPending;
+  response.meta.extension.text = whom;
+  return response;
+}
+
+Message MakeCommandResponse(const Message& request, const std::string& body) {
+  Message response;
+  response.peer = request.peer;
+  Meta& meta = response.meta;
+  meta.head = request.meta.head;
+  meta.body = body;
+  meta.simple_app = true;
+  meta.app_id = request.meta.app_id;
+  meta.customer_id = request.meta.customer_id;
+  meta.timestamp = request.meta.timestamp;
+  return response;
+}
+
+}  // namespace ps

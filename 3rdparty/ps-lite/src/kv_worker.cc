@@ -1,0 +1,283 @@
+// KvWorker: pending requests, their repeats and their deadlines.
+#include "ps/kv_worker.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "control.h"
+#include "limited_log.h"
+
+namespace ps {
+namespace {
+
+std::string_view NameOf(Op op) {
+  switch (op) {
+    case Op::kDeclare:
+      return "declare";
+    case Op::kLookup:
+      return "lookup";
+    case Op::kPush:
+      return "push";
+    case Op::kPull:
+      return "pull";
+    default:
+      return "request";
+  }
+}
+
+// Shared by a KvWorker and the frames it lent out, which may be released after it is gone.
+struct Pending {
+  KvRequest request;
+  KvWorker::Done done;
+  bs::TimePoint first_sent{};
+  bs::TimePoint last_sent{};
+  bs::TimePoint last_life{};  // the server's latest word about this request
+  bs::TimePoint next_check{};
+  uint32_t tries = 0;
+  uint32_t frames_out = 0;  // copies that still refer to the payload
+  std::string waits_for;    // the server's latest kPending
+  bool ended = false;
+  bs::Status outcome;
+  Message response;
+};
+
+// "push key=7 round=12 partition=2 to server 1".
+std::string Describe(const KvRequest& request) {
+  const Extension& what = request.extension;
+  std::string text = std::string(NameOf(what.op)) + " key=" + std::to_string(what.key);
+  if (what.op == Op::kPush || what.op == Op::kPull) {
+    text += " round=" + std::to_string(what.round) + " partition=" + std::to_string(what.part);
+  }
+  return text + " to server " + std::to_string(request.server);
+}
+
+}  // namespace
+
+class KvWorker::Impl {
+ public:
+  Impl(const KvWorkerOptions& options, bs::Executor* executor, SendFn send, const bs::Logger& log)
+      : options_(options), executor_(executor), send_(std::move(send)), strangers_(executor, log) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  void Send(KvRequest request, Done done);
+  void OnMessage(Message message);
+  void FailAll(const bs::Status& status);
+  size_t pending() const { return *open_; }
+
+ private:
+  // Shared with the frames lent out; see the struct.
+  using PendingPtr = std::shared_ptr<Pending>;
+
+  void Transmit(const PendingPtr& pending);
+  Frame Lend(const PendingPtr& pending);
+  void End(const PendingPtr& pending, const bs::Status& outcome, Message response);
+  // Calls `done` if nothing of the payload is in use any more.
+  static void FinishIfReleased(Pending* pending, size_t* open);
+  void CheckDue();
+  void Check(const PendingPtr& pending);
+  std::optional<bs::Status> Overdue(const Pending& pending) const;
+  void Schedule(const PendingPtr& pending);
+  void ArmTimer();
+
+  const KvWorkerOptions options_;
+  bs::Executor* const executor_;
+  const SendFn send_;
+  LimitedLog strangers_;
+
+  uint64_t next_sequence_ = 1;
+  std::map<uint64_t, PendingPtr> pending_;                   // by sequence; not yet ended
+  std::set<std::pair<bs::TimePoint, uint64_t>> checks_;      // when to look at which
+  bs::TimerId timer_ = 0;
+  bs::TimePoint timer_due_{};
+  bs::Status failure_;
+  // Requests whose `done` has not run; shared with the frames lent out and posted completions.
+  const std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);
+};
+
+KvWorker::Impl::~Impl() {
+  BS_CHECK(pending_.empty());
+  if (timer_ != 0) executor_->Cancel(timer_);
+}
+
+void KvWorker::Impl::Send(KvRequest request, Done done) {
+  // Shared with the frames lent out; see Pending.
+  const auto pending = std::make_shared<Pending>();
+  pending->request = std::move(request);
+  pending->done = std::move(done);
+  ++*open_;
+  if (!failure_.ok()) {
+    End(pending, failure_, Message());
+    return;
+  }
+  Extension& extension = pending->request.extension;
+  extension.version = kExtensionVersion;
+  extension.sequence = next_sequence_++;
+  pending->first_sent = executor_->Now();
+  pending->last_life = pending->first_sent;
+  pending_.emplace(extension.sequence, pending);
+  Transmit(pending);
+  Schedule(pending);
+}
+
+void KvWorker::Impl::Transmit(const PendingPtr& pending) {
+  const KvRequest& request = pending->request;
+  Message message;
+  message.peer = ServerId(request.server);
+  Meta& meta = message.meta;
+  meta.head = 0;
+  meta.request = true;
+  meta.push = request.extension.op == Op::kPush || request.extension.op == Op::kDeclare;
+  meta.pull = !meta.push;
+  meta.app_id = 0;
+  meta.customer_id = 0;
+  meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffff);
+  meta.priority = request.priority;
+  meta.extension = request.extension;
+  if (!request.payload.empty()) message.data.push_back(Lend(pending));
+  pending->last_sent = executor_->Now();
+  ++pending->tries;
+  send_(std::move(message));
+}
+
+Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
+  ++pending->frames_out;
+  return Frame::Borrow(pending->request.payload, [executor = executor_, pending, open = open_] {
+    executor->Post([pending, open] {
+      --pending->frames_out;
+      FinishIfReleased(pending.get(), open.get());
+    });
+  });
+}
+
+void KvWorker::Impl::OnMessage(Message message) {
+  const Extension& extension = message.meta.extension;
+  const auto it = pending_.find(extension.sequence);
+  if (!message.meta.native() || message.meta.request || it == pending_.end()) {
+    const bool stale = message.meta.native() && !message.meta.request &&
+                       extension.sequence < next_sequence_;  // the answer to a repeat
+    if (!stale) {
+      strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
+                         ": it answers no request");
+    }
+    return;
+  }
+  const PendingPtr pending = it->second;
+  if (message.peer != ServerId(pending->request.server)) {
+    strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
+                       ": it answers a request to another server");
+    return;
+  }
+  pending->last_life = executor_->Now();
+  if (extension.op == Op::kPending) {
+    pending->waits_for = extension.text;
+    return;
+  }
+  if (extension.op != pending->request.extension.op) {
+    strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
+                       ": it answers another operation");
+    return;
+  }
+  const bs::Status outcome = StatusOf(extension);
+  End(pending, outcome, std::move(message));
+}
+
+void KvWorker::Impl::FailAll(const bs::Status& status) {
+  BS_CHECK(!status.ok());
+  if (failure_.ok()) failure_ = status;
+  for (auto& [sequence, pending] : std::exchange(pending_, {})) {
+    End(pending, status, Message());
+  }
+}
+
+void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, Message response) {
+  const uint64_t sequence = pending->request.extension.sequence;
+  pending_.erase(sequence);
+  checks_.erase({pending->next_check, sequence});
+  pending->ended = true;
+  pending->outcome = outcome;
+  pending->response = std::move(response);
+  executor_->Post([pending, open = open_] { FinishIfReleased(pending.get(), open.get()); });
+}
+
+void KvWorker::Impl::FinishIfReleased(Pending* pending, size_t* open) {
+  if (!pending->ended || pending->frames_out > 0 || !pending->done) return;
+  const Done done = std::move(pending->done);
+  --*open;
+  done(pending->outcome, std::move(pending->response));
+}
+
+void KvWorker::Impl::CheckDue() {
+  timer_ = 0;
+  while (!checks_.empty() && checks_.begin()->first <= executor_->Now()) {
+    const auto it = pending_.find(checks_.begin()->second);
+    checks_.erase(checks_.begin());
+    if (it != pending_.end()) Check(PendingPtr(it->second));
+  }
+  ArmTimer();
+}
+
+void KvWorker::Impl::Check(const PendingPtr& pending) {
+  if (const std::optional<bs::Status> overdue = Overdue(*pending)) {
+    End(pending, *overdue, Message());
+    return;
+  }
+  // An earlier copy that has not left yet waits in our own queue: another would only make it longer.
+  const bool due = executor_->Now() >= pending->last_sent + options_.retry_interval;
+  if (due && pending->frames_out == 0) Transmit(pending);
+  Schedule(pending);
+}
+
+std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const {
+  const bs::TimePoint now = executor_->Now();
+  const std::string what = Describe(pending.request);
+  if (now >= pending.last_life + options_.timeout) {
+    return bs::Status::DeadlineExceeded(
+        what + ": no answer in " + TextOf(options_.timeout) + " (" +
+        std::to_string(pending.tries) + (pending.tries == 1 ? " try)" : " tries)"));
+  }
+  if (now >= pending.first_sent + options_.straggler_timeout) {
+    return bs::Status::DeadlineExceeded(what + ": after " + TextOf(options_.straggler_timeout) +
+                                        " still waiting for " + pending.waits_for);
+  }
+  return std::nullopt;
+}
+
+void KvWorker::Impl::Schedule(const PendingPtr& pending) {
+  const bs::TimePoint now = executor_->Now();
+  const bs::TimePoint give_up = std::min(pending->last_life + options_.timeout,
+                                         pending->first_sent + options_.straggler_timeout);
+  // A repeat that is held back by an earlier copy is looked at again one interval later.
+  const bs::TimePoint held = now + options_.retry_interval;
+  const bs::TimePoint repeat = pending->last_sent + options_.retry_interval;
+  pending->next_check = std::min(give_up, repeat > now ? repeat : held);
+  checks_.emplace(pending->next_check, pending->request.extension.sequence);
+  ArmTimer();
+}
+
+void KvWorker::Impl::ArmTimer() {
+  if (checks_.empty()) return;
+  const bs::TimePoint due = checks_.begin()->first;
+  if (timer_ != 0 && timer_due_ <= due) return;
+  if (timer_ != 0) executor_->Cancel(timer_);
+  timer_due_ = due;
+  timer_ = executor_->PostAt(due, [this] { CheckDue(); });
+}
+
+KvWorker::KvWorker(const KvWorkerOptions& options, bs::Executor* executor, SendFn send,
+                   const bs::Logger& log)
+    : impl_(std::make_unique<Impl>(options, executor, std::move(send), log)) {}
+KvWorker::~KvWorker() = default;
+void KvWorker::Send(KvRequest request, Done done) {
+  impl_->Send(std::move(request), std::move(done));
+}
+void KvWorker::OnMessage(Message message) { impl_->OnMessage(std::move(message)); }
+void KvWorker::FailAll(const bs::Status& status) { impl_->FailAll(status); }
+size_t KvWorker::pending() const { return impl_->pending(); }
+
+}  // namespace ps

@@ -1,0 +1,311 @@
+// Member: how a worker or a server comes into the job - registration, the list, newcomers.
+#include <algorithm>
+#include <utility>
+
+#include "control.h"
+#include "member_impl.h"
+
+namespace ps {
+
+Member::Member(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+               const bs::Logger& log)
+    : impl_(std::make_unique<Impl>(options, transport, executor, log)) {}
+Member::~Member() = default;
+void Member::Start(Handler handler) { impl_->Start(std::move(handler)); }
+void Member::Barrier(int32_t group, StatusCallback done) {
+  impl_->Barrier(group, std::move(done));
+}
+void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
+void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
+void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
+void Member::Send(Message message) { impl_->Send(std::move(message)); }
+void Member::Close(bs::Duration linger) { impl_->Close(linger); }
+const View& Member::view() const { return impl_->view(); }
+
+Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+                   const bs::Logger& log)
+    : options_(options),
+      transport_(transport),
+      executor_(executor),
+      log_(log),
+      scope_(executor),
+      links_(&scope_, options.timeout, options.reconnect_grace,
+             [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      retry_(&scope_),
+      barrier_retry_(&scope_),
+      leave_retry_(&scope_),
+      heartbeat_(&scope_),
+      strangers_(executor, log),
+      // Grows from one member of an address to the next, so that nobody takes a late repeat of an
+      // earlier one for the present one.
+      next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1) {
+  own_.role = options.role;
+  own_.hostname = options.node_host;
+  scheduler_.role = Role::kScheduler;
+  scheduler_.id = kSchedulerId;
+  scheduler_.hostname = options.root.host;
+  scheduler_.port = options.root.port;
+}
+
+Member::Impl::~Impl() { Close(bs::Duration(0)); }
+
+void Member::Impl::Close(bs::Duration linger) {
+  if (phase_ == Phase::kClosed) return;
+  const bool owes_ready = handler_.on_ready && !ready_told_;
+  const auto closed = bs::Status::Cancelled("the membership was closed");
+  EndAllBarriers(closed);
+  EndLeave(closed);
+  phase_ = Phase::kClosed;
+  scope_.Close();
+  transport_->Close(linger);
+  if (owes_ready) {
+    ready_told_ = true;
+    handler_.on_ready(closed);
+  }
+  RunDue();
+}
+
+void Member::Impl::Start(Handler handler) {
+  handler_ = std::move(handler);
+  transport_->Start(TransportHandler());
+  transport_->Bind({options_.node_host, options_.node_port},
+                   [this](const bs::Result<int32_t>& port) {
+                     if (!port.ok()) {
+                       Fail(port.status());
+                       return;
+                     }
+                     own_.port = port.value();
+                     last_word_ = scope_.Now();
+                     registration_ = NextSequence();
+                     transport_->Connect(kSchedulerId, options_.root, kEmpty);
+                     SendRegistration();
+                     retry_.Start(options_.retry_interval, [this] { SendRegistration(); });
+                     WatchRegistration();
+                   });
+}
+
+Transport::Handler Member::Impl::TransportHandler() {
+  Transport::Handler handler;
+  handler.on_message = [this](Message message) { OnMessage(std::move(message)); };
+  handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
+  handler.on_connected = [this](int32_t peer) { links_.OnConnected(peer); };
+  handler.on_disconnected = [this](int32_t peer) { links_.OnDisconnected(peer); };
+  return handler;
+}
+
+void Member::Impl::OnMessage(Message message) {
+  if (message.meta.is_control) {
+    if (message.peer != kSchedulerId || !message.meta.native()) {
+      Drop(message.peer, "control that is not the scheduler node's");
+      return;
+    }
+    last_word_ = scope_.Now();
+    OnControl(message.meta);
+    return;
+  }
+  if (!ready_told_ || known_.count(message.peer) == 0) {
+    Drop(message.peer, "data of a node that is not in the job");
+    return;
+  }
+  handler_.on_message(std::move(message));
+}
+
+void Member::Impl::OnControl(const Meta& meta) {
+  const Extension& extension = meta.extension;
+  const bool about_node = meta.control.nodes.size() == 1;
+  switch (meta.control.command) {
+    case Command::kAddNode:
+      OnAddNode(meta);
+      return;
+    case Command::kBarrier:
+      if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
+        EndBarrier(StatusOf(extension));
+      }
+      return;
+    case Command::kHeartbeat:
+      if (extension.op == Op::kShutdown) OnShutdown(extension);
+      return;
+    case Command::kEmpty:
+      break;
+    default:
+      Drop(kSchedulerId, "unexpected control command");
+      return;
+  }
+  if (extension.op == Op::kStatus) {
+    OnStatus(extension);
+  } else if (extension.op == Op::kShutdown) {
+    SendControl(NativeControl(Command::kAck, Op::kNone, extension.sequence));
+    OnShutdown(extension);
+  } else if (extension.op == Op::kLeave && about_node) {
+    if (IsNews(meta)) OnWorkerLeft(meta.control.nodes.front());
+  } else if (extension.op == Op::kLeave) {
+    if (leaving_ && extension.sequence == leave_sequence_) EndLeave(bs::Status::Ok());
+  } else {
+    Drop(kSchedulerId, "unexpected operation");
+  }
+}
+
+void Member::Impl::SendRegistration() {
+  const Op op = options_.attach ? Op::kAttach : Op::kRegister;
+  Meta meta = NativeControl(Command::kAddNode, op, registration_);
+  meta.control.nodes = {own_};
+  meta.extension.rank = options_.attach ? options_.wanted_rank : -1;
+  meta.extension.settings = options_.settings;
+  SendControl(std::move(meta));
+}
+
+void Member::Impl::WatchRegistration() {
+  // The scheduler node knows better than we why the job does not begin, and says so while it lives.
+  const bs::Duration left = last_word_ + options_.timeout - scope_.Now();
+  if (left > bs::Duration(0)) {
+    scope_.After(left, [this] {
+      if (phase_ == Phase::kRegistering) WatchRegistration();
+    });
+    return;
+  }
+  Fail(bs::Status::DeadlineExceeded(
+      "no answer from the scheduler node at " + TextOf(options_.root) + " in " +
+      TextOf(options_.timeout) + (last_text_.empty() ? "" : "; it said last: " + last_text_)));
+}
+
+void Member::Impl::OnStatus(const Extension& extension) {
+  if (phase_ != Phase::kRegistering) {
+    if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
+      barriers_.front().waits_for = extension.text;
+    }
+    // Only our acknowledgement of a refusal can have been lost.
+    if (extension.status == 0 || view_.own_id != kEmpty) return;
+  }
+  if (extension.status == 0) {
+    last_text_ = extension.text;
+    log_.Info("the scheduler node is " + extension.text);
+    return;
+  }
+  Meta heard = NativeControl(Command::kAck, Op::kNone, extension.sequence);
+  heard.control.nodes = {own_};
+  SendControl(std::move(heard));
+  Fail(StatusOf(extension));
+}
+
+void Member::Impl::OnAddNode(const Meta& meta) {
+  if (meta.extension.op == Op::kAttach && options_.role == Role::kServer) {
+    if (phase_ == Phase::kRegistering || meta.control.nodes.size() != 1) return;
+    if (IsNews(meta)) OnNewcomer(meta.control.nodes.front());
+    return;
+  }
+  if (phase_ != Phase::kRegistering || meta.extension.sequence != registration_) return;
+  bs::Result<View> view = CheckList(meta);
+  if (view.ok()) {
+    Enter(std::move(view.value()));
+  } else {
+    Drop(kSchedulerId, view.status().message());
+  }
+}
+
+bs::Result<View> Member::Impl::CheckList(const Meta& meta) const {
+  View view;
+  view.num_workers = options_.num_workers;
+  view.num_servers = options_.num_servers;
+  view.nodes = meta.control.nodes;
+  for (const Node& node : view.nodes) {
+    if (const bs::Status check = CheckNode(node); !check.ok()) return check;
+    const int32_t limit = node.role == Role::kServer ? view.num_servers : view.num_workers;
+    if (!IdFitsRole(node.id, node.role) || RankOf(node.id) >= limit) {
+      return bs::Status::InvalidArgument("a list with id " + std::to_string(node.id) + " for " +
+                                         DescribeUnranked(node));
+    }
+    const bool own = AddressOf(node) == AddressOf(own_) && node.role == own_.role;
+    if (own && IsAttachedId(node.id) == options_.attach) view.own_id = node.id;
+  }
+  if (view.own_id == kEmpty) return bs::Status::InvalidArgument("a list without ourselves");
+  view.rank = RankOf(view.own_id);
+  return view;
+}
+
+void Member::Impl::Enter(View view) {
+  retry_.Stop();
+  view_ = std::move(view);
+  own_.id = view_.own_id;
+  for (const Node& node : view_.nodes) {
+    const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
+    if (!other_side || !known_.emplace(node.id, node).second) continue;
+    transport_->Connect(node.id, AddressOf(node), own_.id);
+    links_.Watch(node.id);
+  }
+  // The address we were given works here, the one in the list may be the scheduler node's own view.
+  transport_->Connect(kSchedulerId, options_.root, own_.id);
+  links_.Watch(kSchedulerId);
+  heartbeat_.Start(options_.heartbeat_interval, [this] {
+    CheckScheduler();
+    SendHeartbeat();
+  });
+  phase_ = Phase::kStarting;
+  if (options_.attach) {
+    BecomeReady();
+    return;
+  }
+  // A server is ready before it joins the barrier, a worker after it: so no worker's request comes
+  // to a server that is not ready.
+  const bool server = own_.role == Role::kServer;
+  if (server) BecomeReady();
+  BarrierCall start;
+  start.group = kEveryone;
+  start.done = [this, server](const bs::Status& status) {
+    if (phase_ != Phase::kStarting && phase_ != Phase::kReady) return;
+    if (!status.ok()) {
+      report_ = status;
+      SendHeartbeat();
+      Fail(status);
+    } else if (!server) {
+      BecomeReady();
+    }
+  };
+  QueueBarrier(std::move(start));
+}
+
+void Member::Impl::BecomeReady() {
+  phase_ = Phase::kReady;
+  TellReady(view_);
+}
+
+void Member::Impl::OnNewcomer(const Node& node) {
+  const bool sane = CheckNode(node).ok() && node.role == Role::kWorker && IsAttachedId(node.id) &&
+                    IdFitsRole(node.id, node.role) && RankOf(node.id) < options_.num_workers;
+  if (!sane) {
+    Drop(kSchedulerId, "news of an impossible worker");
+    return;
+  }
+  known_[node.id] = node;
+  transport_->Connect(node.id, AddressOf(node), own_.id);
+  links_.Watch(node.id);
+}
+
+void Member::Impl::OnWorkerLeft(const Node& node) {
+  if (known_.erase(node.id) == 0) return;
+  links_.Forget(node.id);
+  transport_->Disconnect(node.id, bs::Duration(0));
+  scope_.Post([this, rank = RankOf(node.id)] {
+    if (handler_.on_worker_left) handler_.on_worker_left(rank);
+  });
+}
+
+bool Member::Impl::IsNews(const Meta& meta) {
+  SendControl(NativeControl(Command::kAck, Op::kNone, meta.extension.sequence));
+  uint64_t& latest = news_[meta.control.nodes.front().id];
+  if (meta.extension.sequence <= latest) return false;
+  latest = meta.extension.sequence;
+  return true;
+}
+
+void Member::Impl::SendControl(Meta meta) {
+  Message message;
+  message.peer = kSchedulerId;
+  message.meta = std::move(meta);
+  transport_->Send(std::move(message));
+}
+
+void Member::Impl::Drop(int32_t peer, const std::string& why) {
+  strangers_.Warning("dropped a message from " + DescribeSender(peer) + ": " + why);
+}
+
+}  // namespace ps

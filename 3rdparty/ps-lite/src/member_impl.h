@@ -1,0 +1,138 @@
+// Member::Impl: the state of a worker or a server in the job.
+//
+// Phases: registering -> starting (workers wait in the start barrier) -> ready -> over (the job
+// failed or ended; only the goodbye is left).  member.cc holds how the node comes in, member_job.cc
+// what it does there and how it goes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "limited_log.h"
+#include "link_watch.h"
+#include "ps/membership.h"
+#include "task_scope.h"
+
+namespace ps {
+
+class Member::Impl {
+ public:
+  Impl(const MembershipOptions& options, Transport* transport, bs::Executor* executor,
+       const bs::Logger& log);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  void Start(Handler handler);
+  void Barrier(int32_t group, StatusCallback done);
+  void JoinFinalBarrier();
+  void Leave(StatusCallback done);
+  void ReportFailure(const bs::Status& why);
+  void Send(Message message) { transport_->Send(std::move(message)); }
+  void Close(bs::Duration linger);
+  const View& view() const { return view_; }
+
+ private:
+  enum class Phase { kRegistering, kStarting, kReady, kOver, kClosed };
+  struct BarrierCall {
+    int32_t group = 0;
+    bool last = false;  // the final barrier: no deadline, ended by the job's shutdown
+    StatusCallback done;
+    uint64_t sequence = 0;
+    std::string waits_for;  // the scheduler node's word
+  };
+  struct Due {
+    StatusCallback done;
+    bs::Status status;
+  };
+
+  // member.cc: coming in
+  Transport::Handler TransportHandler();
+  void OnMessage(Message message);
+  void OnControl(const Meta& meta);
+  void SendRegistration();
+  void WatchRegistration();
+  void OnStatus(const Extension& extension);
+  void OnAddNode(const Meta& meta);
+  bs::Result<View> CheckList(const Meta& meta) const;
+  void Enter(View view);
+  void BecomeReady();
+  void OnNewcomer(const Node& node);
+  void OnWorkerLeft(const Node& node);
+  // True the first time; announcements may be repeated and overtake each other.
+  bool IsNews(const Meta& meta);
+  void SendControl(Meta meta);
+  void Drop(int32_t peer, const std::string& why);
+
+  // member_job.cc: being there and going
+  void SendHeartbeat();
+  void CheckScheduler();
+  void QueueBarrier(BarrierCall call);
+  void BeginBarrier();
+  void SendBarrier();
+  void EndBarrier(const bs::Status& status);
+  void EndAllBarriers(const bs::Status& status);
+  void SendLeave();
+  void EndLeave(const bs::Status& status);
+  void OnLost(int32_t id, const std::string& why);
+  void OnShutdown(const Extension& extension);
+  // The job failed: tells the owner, once.
+  void Fail(const bs::Status& why);
+  // The same without telling the owner.
+  void GoOver(const bs::Status& why);
+  void TellReady(bs::Result<View> view);
+  void Complete(StatusCallback done, const bs::Status& status);
+  void RunDue();
+  uint64_t NextSequence() { return next_sequence_++; }
+
+  // Constant after Start.
+  const MembershipOptions options_;
+  Transport* const transport_;
+  bs::Executor* const executor_;
+  const bs::Logger log_;
+  Handler handler_;
+  Node own_;        // id once known
+  Node scheduler_;  // the entry of the scheduler node
+
+  // Time.
+  TaskScope scope_;
+  LinkWatch links_;
+  Repeater retry_;  // the registration
+  Repeater barrier_retry_;
+  Repeater leave_retry_;
+  Repeater heartbeat_;
+  LimitedLog strangers_;
+
+  // Coming in.
+  Phase phase_ = Phase::kRegistering;
+  uint64_t next_sequence_;
+  uint64_t registration_ = 0;  // its sequence
+  bs::TimePoint last_word_{};  // of the scheduler node
+  std::string last_text_;
+  bool ready_told_ = false;
+  bool ready_due_ = false;  // on its way to the owner
+
+  // In the job.
+  View view_;
+  std::map<int32_t, Node> known_;     // peers we talk to
+  std::map<int32_t, uint64_t> news_;  // latest announcement about a node, by its id
+  std::deque<BarrierCall> barriers_;  // the first one is under way
+  bs::TimerId barrier_timer_ = 0;
+  bool joined_final_ = false;
+
+  // Going.
+  bs::Status failure_;   // why the job failed
+  bs::Status report_;    // what the scheduler node still has to hear from us
+  bool ended_ = false;   // the scheduler node said that the job is over
+  bool scheduler_lost_ = false;
+  bool left_ = false;    // Leave was called
+  bool leaving_ = false;  // and is not answered yet
+  StatusCallback leave_done_;
+  uint64_t leave_sequence_ = 0;
+  std::deque<Due> due_;  // callbacks on their way to the owner
+};
+
+}  // namespace ps

@@ -1,0 +1,239 @@
+// Member: what a node does in the job and how it goes - barriers, heartbeats, losses, goodbye.
+#include <utility>
+
+#include "control.h"
+#include "member_impl.h"
+
+namespace ps {
+namespace {
+
+// How long a goodbye may take when the job has failed anyway.
+constexpr bs::Duration kFarewell = std::chrono::seconds(2);
+
+}  // namespace
+
+void Member::Impl::SendHeartbeat() {
+  Meta meta = NativeControl(Command::kHeartbeat, Op::kState, NextSequence());
+  meta.control.nodes = {own_};
+  SetStatus(report_, &meta.extension);
+  SendControl(std::move(meta));
+}
+
+void Member::Impl::CheckScheduler() {
+  if (scheduler_lost_ || scope_.Now() < last_word_ + options_.heartbeat_timeout) return;
+  links_.Forget(kSchedulerId);
+  OnLost(kSchedulerId, "silent for " + TextOf(options_.heartbeat_timeout));
+}
+
+void Member::Impl::Barrier(int32_t group, StatusCallback done) {
+  if (phase_ != Phase::kReady) {
+    const auto early = bs::Status::FailedPrecondition("not in the job yet");
+    const auto closed = bs::Status::Cancelled("the membership was closed");
+    const auto over = failure_.ok() ? bs::Status::Unavailable("the job is over") : failure_;
+    const bool was_in = phase_ == Phase::kOver;
+    Complete(std::move(done), phase_ == Phase::kClosed ? closed : was_in ? over : early);
+    return;
+  }
+  BarrierCall call;
+  call.group = group;
+  call.done = std::move(done);
+  QueueBarrier(std::move(call));
+}
+
+void Member::Impl::JoinFinalBarrier() {
+  if (joined_final_ || (phase_ != Phase::kReady && phase_ != Phase::kStarting)) return;
+  joined_final_ = true;
+  BarrierCall call;
+  call.group = kEveryone;
+  call.last = true;
+  QueueBarrier(std::move(call));
+}
+
+void Member::Impl::QueueBarrier(BarrierCall call) {
+  barriers_.push_back(std::move(call));
+  if (barriers_.size() == 1) BeginBarrier();
+}
+
+void Member::Impl::BeginBarrier() {
+  BarrierCall& call = barriers_.front();
+  call.sequence = NextSequence();
+  SendBarrier();
+  barrier_retry_.Start(options_.retry_interval, [this] { SendBarrier(); });
+  if (call.last) return;
+  barrier_timer_ = scope_.After(options_.timeout, [this] {
+    barrier_timer_ = 0;
+    const BarrierCall& late = barriers_.front();
+    EndBarrier(bs::Status::DeadlineExceeded(
+        "barrier of " + DescribeGroup(late.group) + ": not complete in " +
+        TextOf(options_.timeout) +
+        (late.waits_for.empty() ? "" : ", waiting for " + late.waits_for)));
+  });
+}
+
+void Member::Impl::SendBarrier() {
+  const BarrierCall& call = barriers_.front();
+  Meta meta = NativeControl(Command::kBarrier, call.last ? Op::kLeave : Op::kNone, call.sequence);
+  meta.request = true;
+  meta.app_id = 0;
+  meta.customer_id = 0;
+  meta.control.barrier_group = call.group;
+  SendControl(std::move(meta));
+}
+
+void Member::Impl::EndBarrier(const bs::Status& status) {
+  barrier_retry_.Stop();
+  if (barrier_timer_ != 0) scope_.Cancel(std::exchange(barrier_timer_, 0));
+  BarrierCall call = std::move(barriers_.front());
+  barriers_.pop_front();
+  if (call.done) Complete(std::move(call.done), status);
+  if (!barriers_.empty()) BeginBarrier();
+}
+
+void Member::Impl::EndAllBarriers(const bs::Status& status) {
+  barrier_retry_.Stop();
+  if (barrier_timer_ != 0) scope_.Cancel(std::exchange(barrier_timer_, 0));
+  for (BarrierCall& call : std::exchange(barriers_, {})) {
+    if (call.done) Complete(std::move(call.done), status);
+  }
+}
+
+void Member::Impl::Leave(StatusCallback done) {
+  if (phase_ == Phase::kClosed) {
+    Complete(std::move(done), bs::Status::Cancelled("the membership was closed"));
+    return;
+  }
+  if (left_ || view_.own_id == kEmpty) {
+    Complete(std::move(done), left_ ? bs::Status::FailedPrecondition("said goodbye already")
+                                    : bs::Status::FailedPrecondition("not in the job yet"));
+    return;
+  }
+  left_ = true;
+  if (scheduler_lost_) {
+    Complete(std::move(done), failure_);
+    return;
+  }
+  leaving_ = true;
+  leave_done_ = std::move(done);
+  leave_sequence_ = NextSequence();
+  SendLeave();
+  leave_retry_.Start(options_.retry_interval, [this] { SendLeave(); });
+  const bs::Duration patience = failure_.ok() ? options_.timeout : kFarewell;
+  scope_.After(patience, [this, patience] {
+    EndLeave(bs::Status::DeadlineExceeded("the scheduler node did not answer our goodbye in " +
+                                          TextOf(patience)));
+  });
+}
+
+void Member::Impl::SendLeave() {
+  Meta meta = NativeControl(Command::kEmpty, Op::kLeave, leave_sequence_);
+  SetStatus(report_, &meta.extension);
+  SendControl(std::move(meta));
+}
+
+void Member::Impl::EndLeave(const bs::Status& status) {
+  if (!leaving_) return;
+  leaving_ = false;
+  leave_retry_.Stop();
+  heartbeat_.Stop();
+  Complete(std::move(leave_done_), status);
+}
+
+void Member::Impl::ReportFailure(const bs::Status& why) {
+  if (phase_ == Phase::kOver || phase_ == Phase::kClosed || left_) return;
+  report_ = why;
+  if (view_.own_id != kEmpty) SendHeartbeat();
+  if (ready_told_ || ready_due_) {
+    GoOver(why);
+  } else {
+    Fail(why);
+  }
+}
+
+void Member::Impl::OnLost(int32_t id, const std::string& why) {
+  if (id == kSchedulerId) {
+    const bs::Status lost = LostStatus(scheduler_, why);
+    scheduler_lost_ = true;
+    heartbeat_.Stop();
+    EndLeave(ended_ ? bs::Status::Ok() : lost);
+    Fail(lost);
+    return;
+  }
+  const auto it = known_.find(id);
+  if (it == known_.end()) return;
+  const bs::Status lost = LostStatus(it->second, why);
+  known_.erase(it);
+  // Stock workers go without a word; the scheduler node judges whether they had finished.
+  if (joined_final_ && !IsAttachedId(id)) return;
+  if (phase_ == Phase::kOver || left_) return;
+  report_ = lost;
+  SendHeartbeat();
+  Fail(lost);
+}
+
+void Member::Impl::OnShutdown(const Extension& extension) {
+  const bs::Status verdict = StatusOf(extension);
+  report_ = bs::Status::Ok();
+  if (ended_) return;
+  ended_ = true;
+  if (!verdict.ok()) {
+    Fail(verdict);
+    return;
+  }
+  const bool tell = phase_ == Phase::kReady && !left_;
+  if (phase_ == Phase::kStarting) TellReady(bs::Status::Unavailable("the job is over"));
+  if (phase_ == Phase::kOver) return;
+  phase_ = Phase::kOver;
+  EndAllBarriers(bs::Status::Unavailable("the job is over"));
+  if (!tell) return;
+  scope_.Post([this] {
+    if (handler_.on_shutdown) handler_.on_shutdown();
+  });
+}
+
+void Member::Impl::Fail(const bs::Status& why) {
+  if (phase_ == Phase::kOver || phase_ == Phase::kClosed || left_) return;
+  const bool was_ready = ready_told_ || ready_due_;
+  GoOver(why);
+  if (!was_ready) {
+    TellReady(why);
+    return;
+  }
+  scope_.Post([this, why] {
+    if (handler_.on_failure) handler_.on_failure(why);
+  });
+}
+
+void Member::Impl::GoOver(const bs::Status& why) {
+  phase_ = Phase::kOver;
+  failure_ = why;
+  retry_.Stop();
+  EndAllBarriers(why);
+}
+
+void Member::Impl::TellReady(bs::Result<View> view) {
+  if (ready_told_ || ready_due_) return;
+  ready_due_ = true;
+  scope_.Post([this, view = std::move(view)] {
+    ready_told_ = true;
+    handler_.on_ready(view);
+  });
+}
+
+void Member::Impl::Complete(StatusCallback done, const bs::Status& status) {
+  if (phase_ == Phase::kClosed) {
+    executor_->Post([done = std::move(done), status] { done(status); });
+    return;
+  }
+  due_.push_back({std::move(done), status});
+  scope_.Post([this] { RunDue(); });
+}
+
+void Member::Impl::RunDue() {
+  while (!due_.empty()) {
+    const Due due = std::move(due_.front());
+    due_.pop_front();
+    due.done(due.status);
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,137 @@
+// Roster: admission, order and ranks of the nodes that register.
+#include "roster.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "control.h"
+
+namespace ps {
+namespace {
+
+using Verdict = Roster::Verdict;
+
+std::set<std::string> LinesOf(const std::string& text) {
+  std::set<std::string> lines;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) lines.insert(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// The lines of `a` that are not in `b`.
+std::string Without(const std::set<std::string>& a, const std::set<std::string>& b) {
+  std::string text;
+  for (const std::string& line : a) {
+    if (b.count(line) > 0) continue;
+    text += text.empty() ? line : ", " + line;
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
+  const std::string who = DescribeUnranked(node);
+  if (node.role == Role::kScheduler) {
+    return {Verdict::kRefused, bs::Status::InvalidArgument(who + ": the job has one already")};
+  }
+  bool shares_address = false;
+  for (Entry& entry : entries_) {
+    if (entry.node.hostname != node.hostname || entry.node.port != node.port) continue;
+    const bool same_kind = entry.native == native && entry.node.role == node.role;
+    if (native && same_kind) {
+      entry.sequence = std::max(entry.sequence, sequence);
+      return {Verdict::kRepeated, bs::Status::Ok()};
+    }
+    // Stock processes with several customers register once for each, from one address.
+    if (!same_kind || entry.node.customer_id == node.customer_id) {
+      return {Verdict::kRefused,
+              bs::Status::AlreadyExists(who + ": this address has registered as " +
+                                        DescribeUnranked(entry.node) + " already")};
+    }
+    shares_address = true;
+  }
+  const int32_t wanted = node.role == Role::kWorker ? num_workers_ : num_servers_;
+  if (Count(node.role) >= wanted) {
+    return {Verdict::kRefused,
+            bs::Status::AlreadyExists(
+                who + ": the job has its " + std::to_string(wanted) +
+                (node.role == Role::kWorker ? " worker(s)" : " server(s)") + " already")};
+  }
+  BS_CHECK(!shares_address || !native);
+  entries_.push_back({node, native, sequence});
+  return {Verdict::kAdded, bs::Status::Ok()};
+}
+
+void Roster::AssignIds() {
+  BS_CHECK(complete());
+  std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    if (a.node.hostname != b.node.hostname) return a.node.hostname > b.node.hostname;
+    return a.node.port < b.node.port;
+  });
+  std::map<std::pair<std::string, int32_t>, int32_t> known;
+  int32_t workers = 0;
+  int32_t servers = 0;
+  for (Entry& entry : entries_) {
+    // An entry that shares an id uses up a rank all the same, as stock schedulers have it.
+    const int32_t next =
+        entry.node.role == Role::kWorker ? WorkerId(workers++) : ServerId(servers++);
+    entry.node.id = known.emplace(std::pair(entry.node.hostname, entry.node.port), next)
+                        .first->second;
+  }
+}
+
+const Roster::Entry* Roster::Find(const std::string& hostname, int32_t port) const {
+  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.node.hostname == hostname && entry.node.port == port;
+  });
+  return it == entries_.end() ? nullptr : &*it;
+}
+
+std::string Roster::Waiting() const {
+  return "waiting for " + Lacking(Role::kWorker) + ", " + Lacking(Role::kServer);
+}
+
+std::string Roster::Missing() const {
+  std::string text;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    const int32_t wanted = role == Role::kWorker ? num_workers_ : num_servers_;
+    if (Count(role) == wanted) continue;
+    text += (text.empty() ? "missing " : ", ") + Lacking(role);
+  }
+  text += "; registered: ";
+  if (entries_.empty()) return text + "nobody";
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + DescribeUnranked(entries_[i].node);
+  }
+  return text;
+}
+
+int32_t Roster::Count(Role role) const {
+  return static_cast<int32_t>(
+      std::count_if(entries_.begin(), entries_.end(),
+                    [role](const Entry& entry) { return entry.node.role == role; }));
+}
+
+std::string Roster::Lacking(Role role) const {
+  const bool worker = role == Role::kWorker;
+  const int32_t wanted = worker ? num_workers_ : num_servers_;
+  return std::to_string(wanted - Count(role)) + " of " + std::to_string(wanted) +
+         (worker ? " workers" : " servers");
+}
+
+std::string DifferenceOf(const std::string& settings, const std::string& expected) {
+  const std::set<std::string> here = LinesOf(settings);
+  const std::set<std::string> there = LinesOf(expected);
+  if (here == there) return "";
+  return Without(here, there) + " instead of " + Without(there, here);
+}
+
+}  // namespace ps

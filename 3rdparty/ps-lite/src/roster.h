@@ -1,0 +1,61 @@
+// Roster: who has registered for the job, and which rank each gets.
+//
+// Pure bookkeeping of the rendezvous (PROTOCOL.md); sends nothing.  Confined to its owner's
+// executor.  Bounded by the number of workers and servers of the job.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace ps {
+
+class Roster {
+ public:
+  struct Entry {
+    Node node;
+    bool native = false;
+    uint64_t sequence = 0;  // of a native node's latest registration
+  };
+  enum class Verdict { kAdded, kRepeated, kRefused };
+  struct Outcome {
+    Verdict verdict = Verdict::kAdded;
+    bs::Status why;  // not ok if refused
+  };
+
+  Roster(int32_t num_workers, int32_t num_servers)
+      : num_workers_(num_workers), num_servers_(num_servers) {}
+
+  // REQUIRES: CheckNode(node) is ok.
+  Outcome Add(const Node& node, bool native, uint64_t sequence);
+  bool complete() const { return Count(Role::kWorker) == num_workers_ &&
+                                 Count(Role::kServer) == num_servers_; }
+  // Orders the entries by host descending and port ascending and gives ranks and ids in that order;
+  // entries with the same address share the id of the first.  REQUIRES: complete(), once.
+  void AssignIds();
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  // The entry of this address; null if there is none.
+  const Entry* Find(const std::string& hostname, int32_t port) const;
+  // "waiting for 1 of 2 workers, 0 of 1 servers".
+  std::string Waiting() const;
+  // "missing 1 of 2 workers; registered: worker 10.0.0.1:4711, server 10.0.0.1:4712".
+  std::string Missing() const;
+
+ private:
+  int32_t Count(Role role) const;
+  std::string Lacking(Role role) const;  // "1 of 2 workers"
+
+  const int32_t num_workers_;
+  const int32_t num_servers_;
+  std::vector<Entry> entries_;
+};
+
+// The lines ("name=value") in which two settings texts differ, for a person:
+// "num_workers=3 instead of num_workers=2"; empty if they are equal.
+std::string DifferenceOf(const std::string& settings, const std::string& expected);
+
+}  // namespace ps

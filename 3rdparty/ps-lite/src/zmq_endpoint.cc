@@ -1,0 +1,186 @@
+// Finds the address to listen on, and says in words why it cannot be had.
+#include "zmq_endpoint.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+namespace ps {
+namespace {
+
+constexpr int32_t kMaxPort = 65535;
+constexpr int kBacklog = 1024;                        // every worker comes at the same moment
+constexpr int64_t kMaxFrameBytes = int64_t{4} << 30;  // a longer one is an attack or a mistake
+constexpr int32_t kFirstIpcPort = 10000;
+constexpr int32_t kIpcPorts = 50000;
+constexpr int kIpcTries = 1000;
+
+// A descriptor closed at the end unless it was given away.
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+std::string TcpEndpoint(const std::string& host, int32_t port) {
+  return "tcp://" + host + ":" + std::to_string(port);
+}
+
+std::string IpcPath(int32_t port) { return "/tmp/" + std::to_string(port); }
+
+bs::Status BindError(const std::string& endpoint, int error) {
+  if (error == EADDRINUSE) return bs::Status::AlreadyExists(endpoint + ": the port is in use");
+  if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
+    return bs::Status::InvalidArgument(endpoint + ": no address of this host");
+  }
+  const std::string text = endpoint + ": " + zmq_strerror(error);
+  if (error == EACCES || error == EPERM) return bs::Status::PermissionDenied(text);
+  return bs::Status::ResourceExhausted(text);
+}
+
+// The first IPv4 address of `host`; `host` itself if there is none: libzmq then takes it for the
+// name of an interface.
+std::string ResolveLocal(const std::string& host) {
+  in_addr numeric{};
+  if (host == "*" || inet_pton(AF_INET, host.c_str(), &numeric) == 1) return host;
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return host;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof(address));
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  return text.data();
+}
+
+// The number after the last colon of the endpoint that libzmq bound.
+int32_t BoundPort(const ZmqSocket& router) {
+  std::array<char, 256> endpoint{};
+  size_t size = endpoint.size();
+  BS_CHECK(zmq_getsockopt(router.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size) == 0);
+  const std::string_view text(endpoint.data());
+  int32_t port = 0;
+  std::from_chars(text.data() + text.rfind(':') + 1, text.data() + text.size(), port);
+  return port;
+}
+
+sockaddr_un UnixAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+// True for a socket file that a dead process left behind.
+bool IsAbandoned(const std::string& path) {
+  struct stat info{};
+  if (lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
+  const sockaddr_un address = UnixAddress(path);
+  const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
+             0 &&
+         errno == ECONNREFUSED;
+}
+
+}  // namespace
+
+bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc) {
+  if (address.port <= 0 || address.port > kMaxPort) {
+    return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
+                                       address.host + ": want 1 to 65535");
+  }
+  return ipc ? "ipc://" + IpcPath(address.port) : TcpEndpoint(address.host, address.port);
+}
+
+bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& context,
+                                                           const Address& address, bool ipc) {
+  if (address.port < 0 || address.port > kMaxPort) {
+    return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
+                                       address.host + ": want 0 to 65535");
+  }
+  auto router = ZmqSocket::Open(context, ZMQ_ROUTER);
+  if (!router.ok()) return router.status();
+  std::unique_ptr<ZmqListener> listener(new ZmqListener());
+  listener->router_ = std::move(router.value());
+  listener->router_->SetLinger(bs::Duration::zero());
+  // A restarted peer comes back under its old identity; its dead connection must not shut it out.
+  listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
+  listener->router_->Set(ZMQ_BACKLOG, kBacklog);
+  listener->router_->Set(ZMQ_MAXMSGSIZE, kMaxFrameBytes);
+  bs::Status bound;
+  if (!ipc) {
+    bound = listener->BindTcp(address);
+  } else {
+    bound = address.port == 0 ? listener->BindAnyIpc() : listener->BindIpc(address.port);
+  }
+  if (!bound.ok()) return bound;
+  return listener;
+}
+
+ZmqListener::~ZmqListener() {
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+bs::Status ZmqListener::BindTcp(const Address& address) {
+  const std::string endpoint = TcpEndpoint(ResolveLocal(address.host), address.port);
+  if (zmq_bind(router_->get(), endpoint.c_str()) != 0) {
+    return BindError(TcpEndpoint(address.host, address.port), zmq_errno());
+  }
+  port_ = BoundPort(*router_);
+  return bs::Status::Ok();
+}
+
+bs::Status ZmqListener::BindIpc(int32_t port) {
+  // Bound by us and handed to libzmq: its own bind removes the file of a living listener.
+  const std::string path = IpcPath(port);
+  const std::string endpoint = "ipc://" + path;
+  const sockaddr_un address = UnixAddress(path);
+  const auto* const raw = reinterpret_cast<const sockaddr*>(&address);
+  Fd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::bind(listening.get(), raw, sizeof(address)) != 0) {
+    if (errno != EADDRINUSE || !IsAbandoned(path)) return BindError(endpoint, errno);
+    ::unlink(path.c_str());
+    if (::bind(listening.get(), raw, sizeof(address)) != 0) return BindError(endpoint, errno);
+  }
+  path_ = path;
+  if (::listen(listening.get(), kBacklog) != 0) return BindError(endpoint, errno);
+  router_->Set(ZMQ_USE_FD, listening.get());
+  if (zmq_bind(router_->get(), endpoint.c_str()) != 0) return BindError(endpoint, zmq_errno());
+  static_cast<void>(listening.Release());  // libzmq closes it
+  port_ = port;
+  return bs::Status::Ok();
+}
+
+bs::Status ZmqListener::BindAnyIpc() {
+  // Neighbouring processes start far apart, so that they rarely try the same number.
+  const int32_t start = ::getpid() % kIpcPorts * 7;
+  for (int i = 0; i < kIpcTries; ++i) {
+    bs::Status bound = BindIpc(kFirstIpcPort + (start + i) % kIpcPorts);
+    if (bound.code() != bs::StatusCode::kAlreadyExists) return bound;
+  }
+  return bs::Status::ResourceExhausted("ipc:///tmp: no free port number found");
+}
+
+}  // namespace ps

@@ -1,0 +1,188 @@
+// Hands waiting messages to one DEALER, most urgent first, and listens to its monitor.
+#include "zmq_link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "wire.h"
+
+namespace ps {
+namespace {
+
+// So many messages go out in one turn of the loop, then others get theirs.
+constexpr int kMessagesPerTurn = 64;
+
+// A frame on its way through libzmq.  `handed` orders our writes before the release on libzmq's
+// thread; libzmq does so itself, but ThreadSanitizer does not see into it.
+struct Outgoing {
+  explicit Outgoing(Frame f) : frame(std::move(f)) {}
+  Frame frame;
+  std::atomic<bool> handed = false;
+};
+
+void ReleaseOutgoing(void* /*data*/, void* hint) {
+  const std::unique_ptr<Outgoing> outgoing(static_cast<Outgoing*>(hint));
+  static_cast<void>(outgoing->handed.load(std::memory_order_acquire));
+}
+
+// A part that borrows the frame until libzmq has no use for it any more.
+void InitBorrowed(zmq_msg_t* part, Frame frame) {
+  if (frame.size() == 0) {
+    zmq_msg_init(part);
+    return;
+  }
+  auto outgoing = std::make_unique<Outgoing>(std::move(frame));
+  const auto bytes = outgoing->frame.bytes();
+  outgoing->handed.store(true, std::memory_order_release);
+  // libzmq takes void* but does not write.
+  void* const data = const_cast<std::byte*>(bytes.data());
+  BS_CHECK(zmq_msg_init_data(part, data, bytes.size(), ReleaseOutgoing, outgoing.release()) == 0);
+}
+
+bool SendPart(zmq_msg_t* part, const ZmqSocket& socket, bool more) {
+  if (zmq_msg_send(part, socket.get(), ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0) return true;
+  zmq_msg_close(part);
+  return false;
+}
+
+}  // namespace
+
+ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, Listener listener)
+    : loop_(loop), options_(options), listener_(std::move(listener)) {}
+
+ZmqLink::~ZmqLink() {
+  if (monitor_) {
+    loop_->UnwatchReadable(monitor_->fd());
+    zmq_socket_monitor(dealer_->get(), nullptr, 0);
+  }
+  if (dealer_) {
+    loop_->UnwatchReadable(dealer_->fd());
+    dealer_->SetLinger(deadline_ - loop_->Now());
+  }
+}
+
+bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
+                         const std::string& identity) {
+  auto dealer = ZmqSocket::Open(context, ZMQ_DEALER);
+  if (!dealer.ok()) return dealer.status();
+  dealer_ = std::move(dealer.value());
+  if (!identity.empty()) dealer_->SetIdentity(identity);
+  // Nothing is committed to a connection that is not there yet.
+  dealer_->Set(ZMQ_IMMEDIATE, 1);
+  dealer_->Set(ZMQ_SNDHWM, options_.committed_messages);
+  dealer_->Set(ZMQ_RCVHWM, 1);  // peers answer on their own connection; nothing is read here
+  loop_->WatchReadable(dealer_->fd(), [this] { Pump(); });
+  const bs::Status monitored = OpenMonitor(context);
+  if (!monitored.ok()) return monitored;
+  if (zmq_connect(dealer_->get(), endpoint.c_str()) != 0) {
+    return bs::Status::InvalidArgument(endpoint + ": " + zmq_strerror(errno));
+  }
+  return bs::Status::Ok();
+}
+
+bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
+  auto monitor = ZmqSocket::Open(context, ZMQ_PAIR);
+  if (!monitor.ok()) return monitor.status();
+  // The address of this object names the pair: unique among the links of the context.
+  const std::string name = "inproc://link-" + std::to_string(reinterpret_cast<uintptr_t>(this));
+  constexpr int kEvents =
+      ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+  if (zmq_socket_monitor(dealer_->get(), name.c_str(), kEvents) != 0 ||
+      zmq_connect(monitor.value()->get(), name.c_str()) != 0) {
+    return bs::Status::ResourceExhausted(std::string("no monitor: ") + zmq_strerror(errno));
+  }
+  monitor_ = std::move(monitor.value());
+  loop_->WatchReadable(monitor_->fd(), [this] { OnMonitorReadable(); });
+  return bs::Status::Ok();
+}
+
+void ZmqLink::OnMonitorReadable() {
+  while ((monitor_->Events() & ZMQ_POLLIN) != 0) {
+    ZmqMessage event;
+    ZmqMessage address;
+    if (!event.ReceiveFrom(*monitor_)) return;
+    if (event.more() && !address.ReceiveFrom(*monitor_)) return;
+    uint16_t number = 0;
+    int32_t value = 0;
+    if (event.bytes().size() < sizeof(number) + sizeof(value)) continue;
+    std::memcpy(&number, event.bytes().data(), sizeof(number));
+    std::memcpy(&value, event.bytes().data() + sizeof(number), sizeof(value));
+    OnMonitorEvent(number, value);
+  }
+}
+
+void ZmqLink::OnMonitorEvent(int event, int value) {
+  if (event == ZMQ_EVENT_CONNECTED && !options_.ipc && options_.unsent_bytes > 0) {
+    // Bytes in the kernel cannot be overtaken.  If the connection broke already this fails or meets
+    // another connection of ours; neither does harm.
+    setsockopt(value, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options_.unsent_bytes,
+               sizeof(options_.unsent_bytes));
+  }
+  if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && !connected_) {
+    connected_ = true;
+    if (listener_.on_connected) listener_.on_connected();
+  }
+  if (event == ZMQ_EVENT_DISCONNECTED && connected_) {
+    connected_ = false;
+    if (listener_.on_disconnected) listener_.on_disconnected();
+  }
+}
+
+void ZmqLink::Send(Message message) {
+  const Place place{-int64_t{message.meta.priority}, next_number_++};
+  queue_.emplace(place, std::move(message));
+  Pump();
+}
+
+void ZmqLink::Drain(bs::TimePoint deadline, bs::Task on_drained) {
+  listener_ = {};
+  deadline_ = deadline;
+  on_drained_ = std::move(on_drained);
+  PumpLater();
+}
+
+void ZmqLink::Pump() {
+  int sent = 0;
+  while ((dealer_->Events() & ZMQ_POLLOUT) != 0 && !queue_.empty()) {
+    if (sent++ == kMessagesPerTurn) return PumpLater();
+    const auto head = queue_.begin();
+    if (!Hand(&head->second)) continue;
+    queue_.erase(head);
+  }
+  if (queue_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
+}
+
+void ZmqLink::PumpLater() {
+  if (pump_posted_) return;
+  pump_posted_ = true;
+  loop_->Post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->pump_posted_ = false;
+    self->Pump();
+  });
+}
+
+bool ZmqLink::Hand(Message* message) {
+  const std::string meta = EncodeMeta(message->meta);
+  zmq_msg_t part;
+  BS_CHECK(zmq_msg_init_size(&part, meta.size()) == 0);
+  std::memcpy(zmq_msg_data(&part), meta.data(), meta.size());
+  size_t left = message->data.size();
+  if (!SendPart(&part, *dealer_, left > 0)) return false;
+  for (Frame& frame : message->data) {
+    --left;
+    InitBorrowed(&part, std::move(frame));
+    // If the connection breaks in between, libzmq drops the whole message but wants to be given the
+    // remaining parts all the same.
+    static_cast<void>(SendPart(&part, *dealer_, left > 0));
+  }
+  return true;
+}
+
+}  // namespace ps

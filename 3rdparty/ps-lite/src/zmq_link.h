@@ -1,0 +1,73 @@
+// ZmqLink: the connection to one peer, with the queue of what waits for it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/loop_thread.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+#include "zmq_socket.h"
+#include "zmq_transport.h"
+
+namespace ps {
+
+// A DEALER that connects, and is connected again by libzmq for as long as the link lives.  Messages
+// wait here, not in libzmq, so that an urgent one can overtake: libzmq gets at most
+// `committed_messages`, and none before the connection is up.
+//
+// Belongs to `loop`: every method and the destructor run there, and so do the callbacks, never
+// inside a method.  The queue is bounded by what the owner sends.
+//
+// Held by one owner; tasks that the link posts to itself know it weakly.
+class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
+ public:
+  struct Listener {
+    std::function<void()> on_connected;
+    std::function<void()> on_disconnected;  // once for each on_connected at most
+  };
+
+  ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, Listener listener);
+  ZmqLink(const ZmqLink&) = delete;
+  ZmqLink& operator=(const ZmqLink&) = delete;
+  // What still waits here is dropped; what libzmq has gets until the deadline of Drain to leave.
+  ~ZmqLink();
+
+  // Connects to `endpoint` as `identity` (empty: anonymous).  REQUIRES: called once, before Send.
+  bs::Status Open(const ZmqContext& context, const std::string& endpoint,
+                  const std::string& identity);
+  void Send(Message message);
+  // Sends what waits, tells the listener nothing any more, and calls `on_drained` once nothing
+  // waits here.  The owner drops the link then, or at `deadline`.
+  void Drain(bs::TimePoint deadline, bs::Task on_drained);
+
+ private:
+  // Larger priorities first, then in the order of Send.
+  using Place = std::pair<int64_t, uint64_t>;
+
+  bs::Status OpenMonitor(const ZmqContext& context);
+  void OnMonitorReadable();
+  void OnMonitorEvent(int event, int value);
+  // Hands to libzmq what it takes now.
+  void Pump();
+  void PumpLater();
+  // False, and nothing has changed, if libzmq takes nothing now.
+  bool Hand(Message* message);
+
+  bs::LoopThread* const loop_;
+  const ZmqOptions options_;
+  Listener listener_;
+  std::unique_ptr<ZmqSocket> dealer_;
+  std::unique_ptr<ZmqSocket> monitor_;
+  std::map<Place, Message> queue_;
+  uint64_t next_number_ = 0;
+  bool connected_ = false;
+  bool pump_posted_ = false;
+  bs::Task on_drained_;  // empty: not draining, or told already
+  bs::TimePoint deadline_{};
+};
+
+}  // namespace ps

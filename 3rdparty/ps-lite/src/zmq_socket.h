@@ -1,0 +1,83 @@
+// libzmq's context, sockets and messages as owned C++ objects.
+//
+// Confined to one thread each, but for ZmqContext's destructor and ZmqMessage, which may go to any.
+#pragma once
+
+#include <zmq.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+
+namespace ps {
+
+class ZmqContext {
+ public:
+  ZmqContext(int io_threads, int max_sockets);
+  ZmqContext(const ZmqContext&) = delete;
+  ZmqContext& operator=(const ZmqContext&) = delete;
+  // Blocks until every socket has lingered.  REQUIRES: every socket is closed.
+  ~ZmqContext();
+
+  void* get() const { return context_; }
+
+ private:
+  void* const context_;
+};
+
+class ZmqSocket {
+ public:
+  // kResourceExhausted when there are too many sockets or descriptors.
+  static bs::Result<std::unique_ptr<ZmqSocket>> Open(const ZmqContext& context, int type);
+  ZmqSocket(const ZmqSocket&) = delete;
+  ZmqSocket& operator=(const ZmqSocket&) = delete;
+  // Does not block: libzmq goes on with what was sent for as long as the linger says.
+  ~ZmqSocket();
+
+  // REQUIRES: libzmq knows the option and takes the value.
+  void Set(int option, int value);
+  void Set(int option, int64_t value);
+  void SetIdentity(const std::string& identity);
+  void SetLinger(bs::Duration linger);
+
+  // What may be done now, of ZMQ_POLLIN and ZMQ_POLLOUT.  Asking clears fd(), which only tells of
+  // changes: ask after every send and receive before waiting for fd() again.
+  int Events() const;
+  int fd() const;
+  void* get() const { return socket_; }
+
+ private:
+  explicit ZmqSocket(void* socket) : socket_(socket) {}
+  void* const socket_;
+};
+
+// A received part, at a fixed place because libzmq keeps short ones inside.
+class ZmqMessage {
+ public:
+  ZmqMessage() { zmq_msg_init(&message_); }
+  ZmqMessage(const ZmqMessage&) = delete;
+  ZmqMessage& operator=(const ZmqMessage&) = delete;
+  ~ZmqMessage() { zmq_msg_close(&message_); }
+
+  // False if nothing is there.
+  bool ReceiveFrom(const ZmqSocket& socket) {
+    return zmq_msg_recv(&message_, socket.get(), ZMQ_DONTWAIT) >= 0;
+  }
+  bool more() const { return zmq_msg_more(&message_) != 0; }
+  std::span<const std::byte> bytes() const {
+    auto* const message = const_cast<zmq_msg_t*>(&message_);  // libzmq's signature knows no const
+    return {static_cast<const std::byte*>(zmq_msg_data(message)), zmq_msg_size(message)};
+  }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};
+  }
+
+ private:
+  zmq_msg_t message_{};
+};
+
+}  // namespace ps

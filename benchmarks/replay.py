@@ -1,0 +1,168 @@
+"""Replay a model's layer profile over rate-limited hosts on this machine: stock, P3 and ours in one run.
+
+Each worker sleeps a layer's compute time instead of computing, writes its gradient for real, and calls
+``pushpull(index, grad, out=weight, priority=-index)`` on a real KVStore; the next forward of a layer
+waits for its weight. Every pulled sum is checked. Needs root (network namespaces) and mxnet.
+
+    python -m benchmarks.replay --model vgg16 --scale 8 --compute 0.58 --out replay.json
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from typing import Dict, List
+
+from . import models
+
+HERE = pathlib.Path(__file__).resolve().parent
+LAB = "bsbench"
+NUM_WORKERS = NUM_SERVERS = 2
+GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
+
+ARMS = {
+    "stock": {},
+    "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
+    "ours": {"BYTESCHEDULER_BACKEND": "native"},
+    "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
+}
+
+
+def replay(args: argparse.Namespace) -> None:
+    """Run one worker and print its step times as JSON."""
+    import mxnet as mx
+
+    steps = models.scaled(args.model, args.scale, args.compute)
+    store = mx.kv.create("dist_sync")
+    if args.arm.startswith("ours"):
+        from bytescheduler.mxnet import ScheduledKVS
+
+        store = ScheduledKVS(store)
+    weights = [mx.nd.zeros((step.size_bytes // 4,)) for step in steps]
+    grads = [mx.nd.zeros((step.size_bytes // 4,)) for step in steps]
+    for index, weight in enumerate(weights):
+        store.broadcast(index, weight, out=weight)
+    mx.nd.waitall()
+    seconds = []
+    for iteration in range(args.iterations):
+        begin = time.perf_counter()
+        for index, step in enumerate(steps):
+            weights[index].wait_to_read()
+            time.sleep(step.forward_s)
+        for index in reversed(range(len(steps))):
+            time.sleep(steps[index].backward_s)
+            grads[index][:] = iteration + store.rank
+            store.pushpull(index, grads[index], out=weights[index], priority=-index)
+        seconds.append(time.perf_counter() - begin)
+        if iteration == args.iterations - 1:
+            expected = NUM_WORKERS * iteration + sum(range(NUM_WORKERS))
+            for weight in weights:
+                assert (weight.asnumpy() == expected).all(), "a sum is wrong"
+    print("RESULT " + json.dumps(seconds[2:]), flush=True)
+
+
+def lab(*words: str) -> "subprocess.CompletedProcess[bytes]":
+    """Call the lab script."""
+    return subprocess.run([str(HERE / "netlab.sh"), *words], check=True)
+
+
+def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
+    """Run one job, each node on a host of its own, and return the step times of all workers."""
+    root = "10.201.0.1"
+    base = dict(os.environ, **ARMS[arm])
+    base.update(
+        DMLC_PS_ROOT_URI=root,
+        DMLC_PS_ROOT_PORT="9091",
+        DMLC_NUM_WORKER=str(NUM_WORKERS),
+        DMLC_NUM_SERVER=str(NUM_SERVERS),
+        OMP_NUM_THREADS="1",
+        BYTESCHEDULER_LOG_LEVEL="warning",
+    )
+    total = sum(layer.num_params for layer in models.MODELS[args.model])
+    # A shrunk model needs a shrunk split bound, or stock is handicapped.
+    base["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(max(1, 1_000_000 // args.scale))
+    base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
+    assert total > 0
+    node = ["-m", "bytescheduler.launch"] if arm.startswith("ours") else ["-c", "import mxnet"]
+    worker = ["-m", "benchmarks.replay", "--replay", "--arm", arm, "--model", args.model]
+    for name in ("scale", "compute", "iterations"):
+        worker += [f"--{name}", str(getattr(args, name))]
+    processes = []
+    roles = [("scheduler", 1, node)]
+    roles += [("server", 1 + NUM_WORKERS + i, node) for i in range(NUM_SERVERS)]
+    roles += [("worker", 1 + i, worker) for i in range(NUM_WORKERS)]
+    try:
+        for role, host, words in roles:
+            env = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"10.201.0.{host}")
+            command = [str(HERE / "netlab.sh"), "exec", LAB, str(host), sys.executable, *words]
+            out = subprocess.PIPE if role == "worker" else None
+            processes.append(subprocess.Popen(command, env=env, stdout=out, text=True))
+        seconds: List[float] = []
+        for process in processes[1 + NUM_SERVERS :]:
+            output, _ = process.communicate(timeout=args.timeout)
+            lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+            if process.returncode or not lines:
+                raise SystemExit(f"{arm}: a worker failed with exit code {process.returncode}")
+            seconds += json.loads(lines[0][len("RESULT ") :])
+        for process in processes:
+            process.wait(30)
+        return seconds
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+
+def main() -> None:
+    """Run all arms in turn, several times, and print medians as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=sorted(models.MODELS), default="vgg16")
+    parser.add_argument("--scale", type=int, default=8, help="divide the parameters by this")
+    parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
+    parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--arms", default="stock,p3,ours-fifo,ours")
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--out", default=None, help="write the JSON here too")
+    parser.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--arm", default="ours", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.replay:
+        replay(args)
+        return
+    gbit = {"1gbit": 1.0, "2gbit": 2.0, "500mbit": 0.5, "100mbit": 0.1}[args.rate]
+    steps = models.scaled(args.model, args.scale, args.compute)
+    times: Dict[str, List[float]] = {arm: [] for arm in args.arms.split(",")}
+    lab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), "-r", args.rate)
+    try:
+        for _ in range(args.repeats):
+            for arm in times:
+                times[arm].append(statistics.median(run_arm(arm, args)))
+                print(f"{arm}: {times[arm][-1]:.3f} s", file=sys.stderr, flush=True)
+    finally:
+        lab("down", LAB, "-k")
+    result = {
+        "model": args.model,
+        "scale": args.scale,
+        "megabytes": sum(step.size_bytes for step in steps) / 1e6,
+        "compute_s": args.compute,
+        "rate": args.rate,
+        "ideal_s": models.ideal_s(steps, GOODPUT * gbit * 1e9 / 8),
+        "step_s": {arm: statistics.median(values) for arm, values in times.items()},
+        "all_s": times,
+    }
+    text = json.dumps(result, indent=2)
+    print(text)
+    if args.out:
+        pathlib.Path(args.out).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

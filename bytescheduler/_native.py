@@ -1,0 +1,51 @@
+"""The native extension, or a paragraph that says what to do about it."""
+
+import pathlib
+import sysconfig
+
+try:
+    from bytescheduler._core import (
+        MXNetPlugin,
+        Node,
+        Setting,
+        Value,
+        Worker,
+        check_settings,
+        settings,
+        values,
+        version,
+    )
+except ImportError as error:
+    _here = pathlib.Path(__file__).resolve().parent
+    _built = sorted(path.name for path in _here.glob("_core.*.so"))
+    _wanted = "_core" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so")
+    if _wanted in _built:
+        _why = (
+            f"{_wanted} is there, but it does not load or is older than the Python files beside it "
+            f"({error}). Build it anew: pip install . (or pip install -e .)"
+        )
+    elif _built:
+        _why = (
+            f"it was built for another Python ({', '.join(_built)}), this one wants {_wanted}. "
+            "Build it with this Python: python -m pip install ."
+        )
+    elif (_here.parent / "setup.py").is_file():
+        _why = (
+            f"{_here} is a source tree in which it was not built. Run pip install -e . there, or "
+            "pip install . and then start Python in another directory"
+        )
+    else:
+        _why = "the installation is incomplete. Install the package again: pip install ."
+    raise ImportError(f"bytescheduler's native extension cannot be used: {_why}") from error
+
+__all__ = [
+    "MXNetPlugin",
+    "Node",
+    "Setting",
+    "Value",
+    "Worker",
+    "check_settings",
+    "settings",
+    "values",
+    "version",
+]

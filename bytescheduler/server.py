@@ -1,0 +1,94 @@
+"""Runs a scheduler node or a server in the foreground: ``python -m bytescheduler.server``.
+
+Never imports MXNet, which would start a server of its own under DMLC_ROLE=server.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Callable, Iterator, Optional
+
+from bytescheduler._native import Node
+from bytescheduler.errors import Error
+
+__all__ = ["run"]
+
+
+class _Ended(BaseException):
+    """A signal asks this process to end."""
+
+
+def _on_signal(number: int, _frame: Optional[FrameType]) -> None:
+    raise _Ended(f"it got {signal.Signals(number).name}")
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Make SIGINT and SIGTERM raise `_Ended`, once; only the main thread may."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, _on_signal) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
+
+
+def _say(sentence: str) -> None:
+    print(f"bytescheduler: {sentence}", file=sys.stderr, flush=True)
+
+
+def _run_to_the_end(node: Node) -> int:
+    try:
+        node.wait()
+    except _Ended as ended:
+        node.close(str(ended))
+        _say(f"ended: {ended}")
+        return 1
+    except Error as error:
+        node.close()
+        _say(f"the job failed: {error}")
+        return 1
+    node.close()
+    _say("the job ended in good order")
+    return 0
+
+
+def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], None]] = None) -> int:
+    """Run a role until the job is over or a signal (SIGINT, SIGTERM) ends it.
+
+    Blocks.  A signal is told to everyone else in the job before this returns.
+
+    Parameters
+    ----------
+    role : str, optional
+        "scheduler" or "server"; DMLC_ROLE if not given.
+    on_listening : callable, optional
+        Gets the port of a scheduler node as soon as it listens; not called for servers.
+
+    Returns
+    -------
+    int
+        The exit code: 0 if the job ended in good order, else 1; how it ended is printed on stderr.
+    """
+    try:
+        with _signals():
+            node = Node.start({} if role is None else {"DMLC_ROLE": role})
+            if on_listening is not None and node.port > 0:
+                on_listening(node.port)
+            return _run_to_the_end(node)
+    except Error as error:
+        _say(str(error))
+        return 1
+    except _Ended as ended:
+        _say(f"ended: {ended}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,475 @@
+# cython: language_level=3, binding=True, embedsignature=True
+"""The engine for Python: buffers in, errors out, no decisions.
+
+Blocking calls give up the GIL and look for signals four times a second, so that Ctrl-C works.  No
+callback of the engine ever needs the GIL: completions are counted by the engine itself.
+"""
+
+from collections import namedtuple
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+
+from c_api cimport *
+
+from bytescheduler.errors import Closed, ConfigError, Error, UsageError, _from_code
+
+# How long a blocking call stays away from Python's signal handlers.
+cdef enum:
+    SLICE_MS = 250
+
+Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
+Value = namedtuple("Value", ["name", "value", "origin"])
+
+
+cdef object _raise(const bs_error* error):
+    raise _from_code(error.code, error.message.decode("utf-8", "replace"))
+
+
+cdef int _check(int code, const bs_error* error) except -1:
+    if code != 0:
+        _raise(error)
+    return 0
+
+
+cdef class _Settings:
+    """Overrides as a C array; owns the texts the array points to."""
+
+    cdef bs_setting* rows
+    cdef size_t count
+    cdef list texts
+
+    def __cinit__(self, overrides):
+        pairs = [] if overrides is None else list(overrides.items())
+        self.texts = []
+        self.count = len(pairs)
+        self.rows = <bs_setting*>calloc(max(self.count, 1), sizeof(bs_setting))
+        if self.rows == NULL:
+            raise MemoryError()
+        for index, (name, value) in enumerate(pairs):
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ConfigError(f"setting {name!r}={value!r}: want names and values as str", 1)
+            encoded_name, encoded_value = name.encode(), value.encode()
+            self.texts += [encoded_name, encoded_value]
+            self.rows[index].name = encoded_name
+            self.rows[index].value = encoded_value
+
+    def __dealloc__(self):
+        free(self.rows)
+
+
+cdef void _add_setting(void* rows, const char* name, const char* kind, const char* unit,
+                       const char* fallback, const char* scope,
+                       const char* sentence) noexcept:
+    (<list>rows).append(Setting(name.decode(), kind.decode(), unit.decode(), fallback.decode(),
+                                scope.decode(), sentence.decode()))
+
+
+cdef void _add_value(void* rows, const char* name, const char* value,
+                     const char* origin) noexcept:
+    (<list>rows).append(Value(name.decode(), value.decode("utf-8", "replace"), origin.decode()))
+
+
+def version():
+    """Return the version of the engine."""
+    return bs_version().decode()
+
+
+def settings():
+    """Return every setting there is, in the order of the table."""
+    rows = []
+    bs_settings_all(_add_setting, <void*>rows)
+    return rows
+
+
+def values(overrides=None):
+    """Return every setting as it stands, with where it comes from; never fails."""
+    cdef _Settings given = _Settings(overrides)
+    rows = []
+    bs_settings_values(given.rows, given.count, _add_value, <void*>rows)
+    return rows
+
+
+def check_settings(overrides=None):
+    """Check all settings without starting anything.
+
+    Raises
+    ------
+    ConfigError
+        A required one is missing, one is malformed, or a name is unknown.
+    """
+    cdef _Settings given = _Settings(overrides)
+    cdef bs_error error
+    _check(bs_settings_check(given.rows, given.count, &error), &error)
+
+
+@cython.no_gc_clear
+cdef class _Waiter:
+    """Counts completions of the engine.
+
+    What is dropped before all have come (an interrupted call on a worker that nobody closed) is
+    never freed: the engine still writes to it.
+    """
+
+    cdef bs_waiter* waiter
+    cdef size_t unstarted
+    cdef object owner  # what the engine borrows meanwhile
+
+    def __cinit__(self, size_t count, owner):
+        self.unstarted = count
+        self.owner = owner
+        self.waiter = bs_waiter_new(count)
+        if self.waiter == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        if self.waiter == NULL or bs_waiter_wait(self.waiter, 0, NULL):
+            bs_waiter_free(self.waiter)
+        else:
+            Py_INCREF(self.owner)
+
+    cdef void skip(self) noexcept nogil:
+        # Stands in for operations that were never started.
+        while self.unstarted > 0:
+            self.unstarted -= 1
+            bs_waiter_done(self.waiter, 0, b"")
+
+    cdef int wait(self) except -1:
+        """Block until all have come; raise the first error."""
+        cdef bs_error error
+        cdef int over = 0
+        while not over:
+            with nogil:
+                over = bs_waiter_wait(self.waiter, SLICE_MS, &error)
+            PyErr_CheckSignals()
+        return _check(error.code, &error)
+
+
+cdef class Worker:
+    """A training process's place in the job; made by `Worker.open`.
+
+    Thread-safe, but `close` waits for no other call: close it once, when no other call runs.  Of no
+    use in a forked child, where every call raises `UsageError` and `close` does nothing.  A worker
+    that is dropped without `close` stays in the job until the process ends: to leave could block the
+    garbage collector for as long as the network takes.
+    """
+
+    cdef bs_worker* worker
+    cdef list abandoned  # waiters of interrupted calls: the engine still counts on them
+    cdef int users  # plug-ins that borrow the handle
+
+    def __init__(self):
+        raise TypeError("use Worker.open()")
+
+    @staticmethod
+    def open(settings=None, *, int wanted_rank=-1):
+        """Join the job and return when every node is there.
+
+        Parameters
+        ----------
+        settings : mapping of str to str, optional
+            Settings that win over the environment.
+        wanted_rank : int
+            The rank of the stock worker in this process to attach to; -1 takes the rank that the
+            scheduler node gives.
+
+        Raises
+        ------
+        ConfigError
+            A setting is missing or wrong.
+        Timeout
+            Not everyone came within BYTESCHEDULER_TIMEOUT; the message says who is missing.
+        PeerLost
+            A peer was lost meanwhile.
+        """
+        cdef _Settings given = _Settings(settings)
+        cdef Worker self = Worker.__new__(Worker)
+        cdef bs_error error
+        cdef int ready = 0
+        self.abandoned = []
+        with nogil:
+            code = bs_worker_start(given.rows, given.count, wanted_rank, &self.worker, &error)
+        _check(code, &error)
+        try:
+            while not ready:
+                with nogil:
+                    ready = bs_worker_ready(self.worker, SLICE_MS, &error)
+                PyErr_CheckSignals()
+            _check(error.code, &error)
+        except BaseException:
+            self.close(drain_ms=0)
+            raise
+        return self
+
+    cdef bs_worker* handle(self) except NULL:
+        if self.worker == NULL:
+            raise Closed("the worker was closed", 3)
+        return self.worker
+
+    @property
+    def rank(self):
+        """Position among the workers, from 0."""
+        return bs_worker_rank(self.handle())
+
+    @property
+    def num_workers(self):
+        """How many workers the job has."""
+        return bs_worker_num_workers(self.handle())
+
+    @property
+    def num_servers(self):
+        """How many servers the job has."""
+        return bs_worker_num_servers(self.handle())
+
+    @property
+    def closed(self):
+        """Whether the handle was closed."""
+        return self.worker == NULL
+
+    def broadcast(self, items, *, owner=None):
+        """Declare keys and copy rank 0's bytes into everyone's memory; blocks.
+
+        Parameters
+        ----------
+        items : iterable of (int, int, int, int)
+            Key, code of the element type (MXNet's), address and size in bytes; the memory stays
+            valid and is only written until this returns.
+        owner : object
+            Kept alive while the engine uses the memory, even if the call is interrupted.
+        """
+        cdef bs_worker* worker = self.handle()
+        rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size)
+                for key, dtype, address, size in items]
+        cdef _Waiter waiter = _Waiter(len(rows), owner)
+        cdef bs_error error
+        cdef int code = 0
+        cdef uint64_t key, size
+        cdef uintptr_t address
+        cdef int dtype
+        for key, dtype, address, size in rows:
+            with nogil:
+                code = bs_worker_broadcast(worker, key, dtype, <void*>address, size,
+                                           bs_waiter_done, waiter.waiter, &error)
+            if code != 0:
+                break
+            waiter.unstarted -= 1
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, &error)
+
+    def barrier(self):
+        """Wait until every worker called it."""
+        cdef bs_worker* worker = self.handle()
+        cdef _Waiter waiter = _Waiter(1, None)
+        cdef bs_error error
+        cdef int code
+        with nogil:
+            code = bs_worker_barrier_start(worker, bs_waiter_done, waiter.waiter, &error)
+        if code == 0:
+            waiter.unstarted = 0
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, &error)
+
+    cdef int _wait(self, _Waiter waiter) except -1:
+        # After Ctrl-C the engine still uses what the waiter holds, until the worker is closed.
+        self.abandoned.append(waiter)
+        try:
+            waiter.wait()
+        except Error:
+            self.abandoned.remove(waiter)
+            raise
+        self.abandoned.remove(waiter)
+        return 0
+
+    def fail(self, str why):
+        """Fail the whole job: everyone is told `why`."""
+        cdef bs_worker* worker = self.handle()
+        text = why.encode()
+        cdef const char* pointer = text
+        with nogil:
+            bs_worker_fail(worker, pointer)
+
+    def status(self):
+        """Return the error that failed the worker, or None while it is well."""
+        cdef bs_error error
+        if bs_worker_status(self.handle(), &error) == 0:
+            return None
+        return _from_code(error.code, error.message.decode("utf-8", "replace"))
+
+    def close(self, *, int drain_ms=10000):
+        """Finish pending operations for up to `drain_ms`, fail what is left, leave the job.
+
+        Blocks.  A second call does nothing, and so does any call in a forked child.
+        """
+        cdef bs_worker* worker = self.worker
+        cdef bs_error error
+        cdef int code
+        if worker == NULL:
+            return
+        if self.users > 0:
+            raise UsageError("close the plug-in before its worker", 5)
+        self.worker = NULL
+        with nogil:
+            code = bs_worker_close(worker, drain_ms, &error)
+        self.abandoned.clear()
+        _check(code, &error)
+
+
+cdef class Node:
+    """A scheduler node or a server on threads of its own; made by `Node.start`."""
+
+    cdef bs_node* node
+
+    def __init__(self):
+        raise TypeError("use Node.start()")
+
+    @staticmethod
+    def start(settings=None):
+        """Start the role of DMLC_ROLE and return.
+
+        Parameters
+        ----------
+        settings : mapping of str to str, optional
+            Settings that win over the environment.
+
+        Raises
+        ------
+        ConfigError
+            A setting is missing or wrong.
+        UsageError
+            The scheduler's port is in use.
+        """
+        cdef _Settings given = _Settings(settings)
+        cdef Node self = Node.__new__(Node)
+        cdef bs_error error
+        cdef int code
+        with nogil:
+            code = bs_node_start(given.rows, given.count, &self.node, &error)
+        _check(code, &error)
+        return self
+
+    cdef bs_node* handle(self) except NULL:
+        if self.node == NULL:
+            raise Closed("the node was closed", 3)
+        return self.node
+
+    @property
+    def port(self):
+        """The port this node listens on; 0 while it does not yet."""
+        return bs_node_port(self.handle())
+
+    def wait(self, timeout=None):
+        """Block until the job is over, or until `timeout` seconds passed.
+
+        Returns
+        -------
+        bool
+            True if the job ended in good order, False if it still runs.
+
+        Raises
+        ------
+        Error
+            The job failed; which kind of error says how.
+        """
+        cdef bs_node* node = self.handle()
+        cdef bs_error error
+        cdef int over = 0
+        cdef int64_t left_ms = -1 if timeout is None else <int64_t>(timeout * 1000)
+        cdef int slice_ms
+        while True:
+            slice_ms = SLICE_MS if left_ms < 0 or left_ms > SLICE_MS else <int>left_ms
+            with nogil:
+                over = bs_node_wait(node, slice_ms, &error)
+            PyErr_CheckSignals()
+            if over:
+                _check(error.code, &error)
+                return True
+            if left_ms >= 0:
+                left_ms -= slice_ms
+                if left_ms <= 0:
+                    return False
+
+    def close(self, str why="it was closed"):
+        """End the node; unless the job is over, everyone else is told `why`.  Blocks shortly."""
+        cdef bs_node* node = self.node
+        if node == NULL:
+            return
+        self.node = NULL
+        text = why.encode()
+        cdef const char* pointer = text
+        with nogil:
+            bs_node_close(node, pointer)
+
+
+cdef class MXNetPlugin:
+    """Dependency proxies in MXNet's engine.
+
+    Parameters
+    ----------
+    worker : Worker
+        Kept alive, and not to be closed before this.
+    push_async_nd, get_data, last_error : int
+        Addresses of MXEnginePushAsyncND, MXNDArrayGetData and MXGetLastError.
+    """
+
+    cdef bs_mxnet* plugin
+    cdef Worker worker
+
+    def __init__(self, Worker worker, push_async_nd, get_data, last_error):
+        cdef bs_mxnet_functions functions
+        cdef bs_error error
+        if self.plugin != NULL:
+            raise UsageError("the plug-in is open already", 5)
+        functions.push_async_nd = <void*><uintptr_t>push_async_nd
+        functions.get_data = <void*><uintptr_t>get_data
+        functions.last_error = <void*><uintptr_t>last_error
+        _check(bs_mxnet_open(worker.handle(), &functions, &self.plugin, &error), &error)
+        self.worker = worker
+        worker.users += 1
+
+    cdef bs_mxnet* handle(self) except NULL:
+        if self.plugin == NULL:
+            raise Closed("the plug-in was closed", 3)
+        return self.plugin
+
+    def push_pull(self, uint64_t key, int priority, send_handle, recv_handle, uint64_t size):
+        """Register the two proxies of one round of `key`; returns at once.
+
+        Parameters
+        ----------
+        key : int
+            The engine's key, declared by `Worker.broadcast`.
+        priority : int
+            Larger goes first.
+        send_handle, recv_handle : int
+            NDArray handles of the private staging arrays.
+        size : int
+            Bytes of each.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef void* send = <void*><uintptr_t>send_handle
+        cdef void* recv = <void*><uintptr_t>recv_handle
+        cdef bs_error error
+        cdef int code
+        # With NaiveEngine the call runs the proxies and waits for them.
+        with nogil:
+            code = bs_mxnet_push_pull(plugin, key, priority, send, recv, size, &error)
+        _check(code, &error)
+
+    def pending(self):
+        """Return how many operations are registered and not ended."""
+        return bs_mxnet_pending(self.handle())
+
+    def close(self):
+        """Give up the plug-in; no operation may be pending."""
+        if self.plugin == NULL:
+            return
+        if bs_mxnet_pending(self.plugin) > 0:
+            raise UsageError("operations are pending in MXNet's engine: wait for them first", 5)
+        bs_mxnet_close(self.plugin)
+        self.plugin = NULL
+        self.worker.users -= 1

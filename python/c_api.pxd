@@ -1,0 +1,76 @@
+# The C API and the MXNet plug-in as Cython sees them.
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from "bytescheduler/c_api.h" nogil:
+    ctypedef struct bs_error:
+        int code
+        char[1024] message
+
+    ctypedef struct bs_setting:
+        const char* name
+        const char* value
+
+    ctypedef void (*bs_done)(void* context, int code, const char* message) noexcept nogil
+
+    ctypedef struct bs_worker:
+        pass
+
+    int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                        bs_worker** worker, bs_error* error)
+    int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error)
+    int bs_worker_rank(const bs_worker* worker)
+    int bs_worker_num_workers(const bs_worker* worker)
+    int bs_worker_num_servers(const bs_worker* worker)
+    int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
+                            uint64_t size_bytes, bs_done done, void* context, bs_error* error)
+    int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
+    int bs_worker_fail(bs_worker* worker, const char* why)
+    int bs_worker_status(const bs_worker* worker, bs_error* error)
+    int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error)
+
+    ctypedef struct bs_waiter:
+        pass
+
+    bs_waiter* bs_waiter_new(size_t count)
+    void bs_waiter_done(void* waiter, int code, const char* message) noexcept
+    int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error)
+    void bs_waiter_free(bs_waiter* waiter)
+
+    ctypedef struct bs_node:
+        pass
+
+    int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node,
+                      bs_error* error)
+    int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error)
+    int bs_node_port(const bs_node* node)
+    int bs_node_close(bs_node* node, const char* why)
+
+    int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)
+    const char* bs_version()
+
+# With the GIL: these call back inside the call.
+cdef extern from "bytescheduler/c_api.h":
+    ctypedef void (*bs_setting_row)(void* context, const char* name, const char* kind,
+                                    const char* unit, const char* fallback, const char* scope,
+                                    const char* sentence) noexcept
+    void bs_settings_all(bs_setting_row row, void* context)
+    ctypedef void (*bs_value_row)(void* context, const char* name, const char* value,
+                                  const char* origin) noexcept
+    void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_value_row row,
+                            void* context)
+
+cdef extern from "plugin/mxnet.h" nogil:
+    ctypedef struct bs_mxnet:
+        pass
+
+    ctypedef struct bs_mxnet_functions:
+        void* push_async_nd
+        void* get_data
+        void* last_error
+
+    int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
+                      bs_error* error)
+    int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
+                           void* recv_stage, uint64_t size_bytes, bs_error* error)
+    int64_t bs_mxnet_pending(const bs_mxnet* plugin)
+    int bs_mxnet_close(bs_mxnet* plugin)

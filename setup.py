@@ -1,0 +1,90 @@
+"""Builds the extension with CMake; everything else about the package stands in pyproject.toml."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import List
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).resolve().parent
+OLDEST_CMAKE = (3, 18)
+
+
+def version() -> str:
+    """Return the version, which is written in CMakeLists.txt and nowhere else."""
+    match = re.search(r"^project\(\S+ VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+    if match is None:
+        raise SystemExit("CMakeLists.txt names no version")
+    return match.group(1)
+
+
+def has_cmake() -> bool:
+    """Return whether the machine's own cmake is new enough."""
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        return False
+    out = subprocess.run([cmake, "--version"], stdout=subprocess.PIPE, check=False, text=True).stdout
+    match = re.search(r"(\d+)\.(\d+)", out)
+    return match is not None and (int(match.group(1)), int(match.group(2))) >= OLDEST_CMAKE
+
+
+def build_tools() -> List[str]:
+    """Return the build tools that the machine lacks and PyPI has."""
+    tools = [] if has_cmake() else ["cmake>=3.18,<4.1"]
+    return tools if shutil.which("ninja") or shutil.which("make") else [*tools, "ninja>=1.10"]
+
+
+def cmake_message(output: str) -> str:
+    """Return what CMake's own error says, without the frame it prints around it."""
+    match = re.search(r"CMake Error at [^\n]*\n(.*?)(?:\n\n\n|\n-- |\Z)", output, re.S)
+    return output if match is None else "\n".join(s.strip() for s in match.group(1).splitlines())
+
+
+class CMakeBuild(build_ext):
+    """Runs CMake for the one extension there is."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Configure, then build bytescheduler/_core."""
+        target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        ninja = shutil.which("ninja")
+        build = pathlib.Path(self.build_temp).resolve() / ("ninja" if ninja else "make")
+        build.mkdir(parents=True, exist_ok=True)
+        cmake = shutil.which("cmake") or "cmake"
+        configure = [
+            cmake,
+            f"-S{ROOT}",
+            f"-B{build}",
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DBS_BUILD_TESTS=OFF",
+            "-DBS_BUILD_PYTHON=ON",
+            f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",
+            f"-DPython3_EXECUTABLE={sys.executable}",
+        ]
+        if ninja:
+            configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
+        self._run(configure)
+        self._run([cmake, "--build", str(build), "--target", "bs_python", "--parallel", jobs])
+
+    @staticmethod
+    def _run(command: List[str]) -> None:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True
+        )
+        print(done.stdout, flush=True)
+        if done.returncode != 0:
+            # The last thing people see is what to do.
+            raise SystemExit("\n" + cmake_message(done.stdout))
+
+
+setup(
+    version=version(),
+    ext_modules=[Extension("bytescheduler._core", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+    setup_requires=build_tools(),
+)

@@ -1,0 +1,361 @@
+// The table of settings and the only reader of the environment.
+#include "bytescheduler/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <variant>
+
+#include "api/parse.h"
+
+namespace bs {
+namespace {
+
+constexpr std::string_view kPrefix = "BYTESCHEDULER_";
+constexpr std::string_view kRequired = "required";
+
+using Field = std::variant<std::string Config::*, int32_t Config::*, bool Config::*,
+                           uint64_t Config::*, Duration Config::*>;
+
+// A setting: what people read about it, where it goes, and what it may be.
+struct Row {
+  SettingInfo info;
+  Field field;
+  // Inclusive, in the words of the setting; empty: no bound.
+  std::string_view smallest = "";
+  std::string_view largest = "";
+};
+
+constexpr auto kRows = std::to_array<Row>({
+    {{"DMLC_ROLE", "choice worker|server|scheduler", "", "required", "process",
+      "what this process is in the job"},
+     &Config::role},
+    {{"DMLC_NUM_WORKER", "count", "", "required", "job", "how many workers the job has"},
+     &Config::num_workers,
+     "1",
+     "16384"},
+    {{"DMLC_NUM_SERVER", "count", "", "required", "job", "how many servers the job has"},
+     &Config::num_servers,
+     "1",
+     "16384"},
+    {{"DMLC_PS_ROOT_URI", "text", "", "required", "process",
+      "address or host name of the scheduler node"},
+     &Config::root_uri},
+    {{"DMLC_PS_ROOT_PORT", "count", "", "required", "process",
+      "port of the scheduler node; the scheduler itself may take 0 for any free one"},
+     &Config::root_port,
+     "0",
+     "65535"},
+    {{"DMLC_NODE_HOST", "text", "", "", "process",
+      "address or host name at which the others reach this worker or server"},
+     &Config::node_host},
+    {{"DMLC_INTERFACE", "text", "", "", "process",
+      "without DMLC_NODE_HOST: the address of the first network interface whose name starts so"},
+     &Config::interface},
+    {{"DMLC_PORT", "count", "", "0", "process",
+      "port of a server or of a native worker; 0 takes any free one"},
+     &Config::node_port,
+     "0",
+     "65535"},
+    {{"DMLC_LOCAL", "flag", "", "0", "process",
+      "talk through ipc files in /tmp instead of tcp; for jobs on one host"},
+     &Config::local_ipc},
+    {{"DMLC_USE_KUBERNETES", "flag", "", "0", "process",
+      "the scheduler listens on all addresses instead of DMLC_PS_ROOT_URI"},
+     &Config::use_kubernetes},
+    {{"DMLC_PS_WATER_MARK", "count", "messages", "0", "process",
+      "messages handed to libzmq ahead of the network, for each peer; 0 is our own choice, 2. "
+      "A larger number weakens priorities"},
+     &Config::water_mark,
+     "0",
+     "1000000"},
+    {{"PS_VERBOSE", "count", "", "0", "process",
+      "1 or more: the network and the membership log at level debug"},
+     &Config::verbose,
+     "0",
+     "9"},
+    {{"PS_HEARTBEAT_INTERVAL", "seconds", "s", "0", "process",
+      "stands for BYTESCHEDULER_HEARTBEAT_INTERVAL where that is not set; 0 is ours"},
+     &Config::ps_heartbeat_interval,
+     "0",
+     "1h"},
+    {{"PS_HEARTBEAT_TIMEOUT", "seconds", "s", "0", "process",
+      "stands for BYTESCHEDULER_HEARTBEAT_TIMEOUT where that is not set; 0 is ours"},
+     &Config::ps_heartbeat_timeout,
+     "0",
+     "24h"},
+    {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "512KiB", "process",
+      "the largest piece of a tensor that travels as one message; rank 0's decides"},
+     &Config::partition_bytes,
+     "4KiB",
+     "1GiB"},
+    {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "1MiB", "process",
+      "bytes sent to one server and not yet acknowledged; one piece may always be under way"},
+     &Config::credit_bytes,
+     "1",
+     "64GiB"},
+    {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
+      "1: the most urgent piece goes first; 0: the first ready goes first"},
+     &Config::scheduling},
+    {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
+      "how long to wait for the others at the start, at a barrier, and for an answer"},
+     &Config::timeout,
+     "1ms",
+     "168h"},
+    {{"BYTESCHEDULER_STRAGGLER_TIMEOUT", "seconds", "s", "30m", "process",
+      "how long a sum may wait for another worker that is alive but does not push"},
+     &Config::straggler_timeout,
+     "1ms",
+     "168h"},
+    {{"BYTESCHEDULER_HEARTBEAT_INTERVAL", "seconds", "s", "1s", "process",
+      "how often a node says that it is alive"},
+     &Config::heartbeat_interval,
+     "1ms",
+     "1h"},
+    {{"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "seconds", "s", "30s", "process",
+      "a node that is silent for so long is lost"},
+     &Config::heartbeat_timeout,
+     "2ms",
+     "24h"},
+    {{"BYTESCHEDULER_SERVER_THREADS", "count", "", "0", "process",
+      "summing threads of a server; 0: one for each core, less one core of each NUMA node"},
+     &Config::server_threads,
+     "0",
+     "4096"},
+    {{"BYTESCHEDULER_DETERMINISTIC", "flag", "", "0", "job",
+      "1: always sum in the order of the workers' ranks, however much memory that holds back"},
+     &Config::deterministic},
+    {{"BYTESCHEDULER_HOLD", "bytes", "bytes", "64MiB", "process",
+      "contributions that a summing thread holds back to sum them in the order of ranks"},
+     &Config::hold_bytes,
+     "0",
+     "1024GiB"},
+    {{"BYTESCHEDULER_UNSENT", "bytes", "bytes", "16KiB", "process",
+      "bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it"},
+     &Config::unsent_bytes,
+     "0",
+     "1GiB"},
+    {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
+      "the least important lines that go to stderr"},
+     &Config::log_level},
+    {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore", "", "auto", "process",
+      "who carries the bytes: our servers (native), the wrapped store (kvstore), or native where "
+      "bslaunch says so (auto)"},
+     &Config::backend},
+});
+
+constexpr auto kInfos = [] {
+  std::array<SettingInfo, kRows.size()> infos{};
+  for (size_t i = 0; i < kRows.size(); ++i) infos.at(i) = kRows.at(i).info;
+  return infos;
+}();
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kRows.size()> names{};
+  for (size_t i = 0; i < kRows.size(); ++i) names.at(i) = kRows.at(i).info.name;
+  return names;
+}();
+
+const Row* FindRow(std::string_view name) {
+  const auto* const row =
+      std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.info.name == name; });
+  return row == kRows.end() ? nullptr : row;
+}
+
+// "NAME=VALUE: want bytes, such as 8388608 or 8MiB".
+Status Malformed(const Row& row, const std::string& text, const std::string& want) {
+  return Status::InvalidArgument(std::string(row.info.name) + "=" + text + ": " + want);
+}
+
+Status OutOfRange(const Row& row, const std::string& text) {
+  return Malformed(row, text,
+                   "want " + std::string(row.smallest) + " to " + std::string(row.largest));
+}
+
+// A value of the table itself, which the tests prove to be well-formed.
+template <typename Parse, typename T>
+bool InRange(const Row& row, Parse parse, const T& value) {
+  if (row.largest.empty()) return true;
+  return parse(row.smallest).value() <= value && value <= parse(row.largest).value();
+}
+
+// One overload for each type of field: parses `text` into `out` or says what it should be.
+Status Assign(const Row& row, const std::string& text, std::string* out) {
+  constexpr std::string_view kChoice = "choice ";
+  if (row.info.kind.starts_with(kChoice)) {
+    const std::string_view words = row.info.kind.substr(kChoice.size());
+    if (!api::IsOneOf(text, words)) {
+      return Malformed(row, text, "want one of " + std::string(words));
+    }
+  }
+  *out = text;
+  return Status::Ok();
+}
+
+Status Assign(const Row& row, const std::string& text, bool* out) {
+  const std::optional<bool> value = api::ParseFlag(text);
+  if (!value) return Malformed(row, text, "want 0 or 1");
+  *out = *value;
+  return Status::Ok();
+}
+
+Status Assign(const Row& row, const std::string& text, int32_t* out) {
+  const std::optional<int64_t> value = api::ParseCount(text);
+  if (!value) return Malformed(row, text, "want a whole number");
+  if (!InRange(row, api::ParseCount, *value)) return OutOfRange(row, text);
+  *out = static_cast<int32_t>(*value);
+  return Status::Ok();
+}
+
+Status Assign(const Row& row, const std::string& text, uint64_t* out) {
+  const Result<uint64_t> value = ParseBytes(text);
+  if (!value.ok()) return Malformed(row, text, value.status().message());
+  if (!InRange(row, ParseBytes, value.value())) return OutOfRange(row, text);
+  *out = value.value();
+  return Status::Ok();
+}
+
+Status Assign(const Row& row, const std::string& text, Duration* out) {
+  const Result<Duration> value = ParseDuration(text);
+  if (!value.ok()) return Malformed(row, text, value.status().message());
+  if (!InRange(row, ParseDuration, value.value())) return OutOfRange(row, text);
+  *out = value.value();
+  return Status::Ok();
+}
+
+std::string Write(const std::string& value) { return value; }
+std::string Write(bool value) { return value ? "1" : "0"; }
+std::string Write(int32_t value) { return std::to_string(value); }
+std::string Write(uint64_t value) { return std::to_string(value); }
+std::string Write(Duration value) { return std::to_string(value.count()) + "ns"; }
+
+// A name that is set to nothing counts as not set, as shells make it easy to write.
+std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
+  std::optional<std::string> text = lookup(name);
+  return text && !text->empty() ? text : std::nullopt;
+}
+
+Status Unknown(std::string_view name) {
+  const std::string_view nearest = api::NearestName(name, kNames);
+  return Status::InvalidArgument(std::string(name) + " is no setting" +
+                                 (nearest.empty()
+                                      ? std::string("; docs/settings.md lists them")
+                                      : "; did you mean " + std::string(nearest) + "?"));
+}
+
+Status Missing(const Lookup& lookup) {
+  std::string missing;
+  for (const Row& row : kRows) {
+    if (row.info.fallback != kRequired || Find(lookup, row.info.name)) continue;
+    missing += (missing.empty() ? "" : "; ") + std::string(row.info.name) + " is not set (" +
+               std::string(row.info.sentence) + ")";
+  }
+  return missing.empty() ? Status::Ok() : Status::InvalidArgument(missing);
+}
+
+// What rows alone cannot say.
+Status CheckTogether(const Config& config) {
+  if (config.root_port == 0 && config.role != "scheduler") {
+    return Status::InvalidArgument(
+        "DMLC_PS_ROOT_PORT=0: only the scheduler may take any free port; want the one it took");
+  }
+  if (config.heartbeat_timeout <= config.heartbeat_interval) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
+        "every node would be lost");
+  }
+  return Status::Ok();
+}
+
+void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
+  if (config->ps_heartbeat_interval > Duration::zero() &&
+      !Find(lookup, "BYTESCHEDULER_HEARTBEAT_INTERVAL")) {
+    config->heartbeat_interval = config->ps_heartbeat_interval;
+  }
+  if (config->ps_heartbeat_timeout > Duration::zero() &&
+      !Find(lookup, "BYTESCHEDULER_HEARTBEAT_TIMEOUT")) {
+    config->heartbeat_timeout = config->ps_heartbeat_timeout;
+  }
+}
+
+// The process's environment as it is now.
+std::map<std::string, std::string> ReadEnvironment() {
+  std::map<std::string, std::string> values;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    values.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return values;
+}
+
+}  // namespace
+
+std::span<const SettingInfo> AllSettings() { return kInfos; }
+
+std::string Config::JobSettings() const {
+  std::string lines;
+  for (const Row& row : kRows) {
+    if (row.info.scope != "job") continue;
+    const std::string value =
+        std::visit([this](auto field) { return Write(this->*field); }, row.field);
+    lines.append(row.info.name).append("=").append(value).append("\n");
+  }
+  return lines;
+}
+
+Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (FindRow(name) == nullptr) return Unknown(name);
+  }
+  if (Status missing = Missing(lookup); !missing.ok()) return missing;
+  Config config;
+  for (const Row& row : kRows) {
+    const std::string text = Find(lookup, row.info.name).value_or(std::string(row.info.fallback));
+    Status status =
+        std::visit([&](auto field) { return Assign(row, text, &(config.*field)); }, row.field);
+    if (!status.ok()) return status;
+  }
+  ApplyPsHeartbeats(lookup, &config);
+  if (Status status = CheckTogether(config); !status.ok()) return status;
+  return config;
+}
+
+Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides) {
+  std::map<std::string, std::string> values = ReadEnvironment();
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) {
+    if (name.starts_with(kPrefix)) names.push_back(name);
+  }
+  for (const auto& [name, value] : overrides) {
+    names.push_back(name);
+    values[name] = value;
+  }
+  const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
+    const auto it = values.find(std::string(name));
+    return it == values.end() ? std::nullopt : std::optional(it->second);
+  };
+  return ParseConfig(lookup, names);
+}
+
+std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string>& overrides) {
+  const std::map<std::string, std::string> environment = ReadEnvironment();
+  std::vector<SettingValue> values;
+  for (const SettingInfo& info : kInfos) {
+    const std::string name(info.name);
+    SettingValue value{name, std::string(info.fallback), "default"};
+    if (info.fallback == kRequired) value = {name, "", "not set"};
+    const auto set = environment.find(name);
+    if (set != environment.end() && !set->second.empty()) {
+      value = {name, set->second, "environment"};
+    }
+    const auto given = overrides.find(name);
+    if (given != overrides.end()) value = {name, given->second, "argument"};
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+}  // namespace bs

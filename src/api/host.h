@@ -1,0 +1,18 @@
+// Which address this node shows to the others.
+//
+// Blocks while a name is looked up.  Thread-safe.
+#pragma once
+
+#include <string>
+
+#include "bytescheduler/config.h"
+#include "bytescheduler/status.h"
+
+namespace bs::api {
+
+// In this order: DMLC_NODE_HOST; the first interface whose name starts with DMLC_INTERFACE;
+// 127.0.0.1 if the scheduler node's address is a loopback one or DMLC_LOCAL is set; the first IPv4
+// address that is no loopback one.  kInvalidArgument saying what to set if there is none.
+Result<std::string> OwnHost(const Config& config);
+
+}  // namespace bs::api

@@ -1,0 +1,72 @@
+// Builds loggers, rendezvous options and the transport from the settings.
+#include "api/network.h"
+
+#include <array>
+#include <utility>
+
+#include "api/host.h"
+#include "base/notification.h"
+#include "zmq_transport.h"
+
+namespace bs::api {
+namespace {
+
+LogLevel LevelOf(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames.at(i) == name) return static_cast<LogLevel>(i);
+  }
+  return LogLevel::kOff;
+}
+
+ps::ZmqOptions MakeZmqOptions(const Config& config) {
+  ps::ZmqOptions options;
+  options.ipc = config.local_ipc;
+  options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  if (config.water_mark > 0) options.committed_messages = config.water_mark;
+  return options;
+}
+
+}  // namespace
+
+Logger MakeLogger(const Config& config) { return {config.role, LevelOf(config.log_level)}; }
+
+Logger MakeNetworkLogger(const Config& config) {
+  return {config.role, config.verbose > 0 ? LogLevel::kDebug : LevelOf(config.log_level)};
+}
+
+void RunOn(Executor* executor, Task task) {
+  Notification ran;
+  executor->Post([&] {
+    task();
+    ran.Notify();
+  });
+  ran.Wait();
+}
+
+Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role) {
+  ps::MembershipOptions options;
+  options.role = role;
+  options.num_workers = config.num_workers;
+  options.num_servers = config.num_servers;
+  options.root = {config.root_uri, config.root_port};
+  options.settings = config.JobSettings();
+  options.timeout = config.timeout;
+  options.heartbeat_interval = config.heartbeat_interval;
+  options.heartbeat_timeout = config.heartbeat_timeout;
+  if (role == ps::Role::kScheduler) {
+    // A pod cannot bind the address of the service in front of it.
+    if (config.use_kubernetes) options.bind_host = "0.0.0.0";
+    return options;
+  }
+  Result<std::string> host = OwnHost(config);
+  if (!host.ok()) return host.status();
+  options.node_host = host.value();
+  options.node_port = config.node_port;
+  return options;
+}
+
+Network::Network(const Config& config, const Logger& log)
+    : io_("bs-io"), transport_(ps::MakeZmqTransport(&io_, MakeZmqOptions(config), log)) {}
+
+}  // namespace bs::api

@@ -1,0 +1,46 @@
+// Network: what every node stands on: the thread "bs-io" and a transport on it.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "bytescheduler/config.h"
+#include "ps/membership.h"
+#include "ps/transport.h"
+
+namespace bs::api {
+
+// What still waits to leave gets so long at the end.
+inline constexpr Duration kLinger = std::chrono::seconds(2);
+
+// "scheduler", "worker 1" and so on in the log; the network and the membership may say more.
+Logger MakeLogger(const Config& config);
+Logger MakeNetworkLogger(const Config& config);
+
+// Runs `task` on `executor` and blocks until it has run.  REQUIRES: not called on `executor`, which
+// is not ended meanwhile.
+void RunOn(Executor* executor, Task task);
+
+// The settings of the rendezvous.  kInvalidArgument if this node has no address to show.
+Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);
+
+// Owns the thread and the transport; ends them in its destructor, which blocks until every frame is
+// released.  REQUIRES, before the destructor: the member or coordinator on it was closed and is
+// gone.
+class Network {
+ public:
+  Network(const Config& config, const Logger& log);
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  ~Network() = default;
+
+  LoopThread* io() { return &io_; }
+  ps::Transport* transport() { return transport_.get(); }
+
+ private:
+  LoopThread io_;  // ends last: the transport needs it to come to rest
+  std::unique_ptr<ps::Transport> transport_;
+};
+
+}  // namespace bs::api

@@ -1,0 +1,194 @@
+// SchedulerNode and ServerNode: wires a coordinator, or a member and a server, to a network.
+//
+// Both end in this order, so that nobody calls what is gone:
+//  1. the membership says why (unless the job is over) and closes: nothing more is received;
+//  2. one task later it is destroyed on bs-io, behind everything it has posted there;
+//  3. the shards end: they only send, and the transport is still there;
+//  4. the transport comes to rest (what waits gets kLinger) and bs-io ends;
+//  5. the server goes, when no thread is left that could touch it.
+#include "api/node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/numa.h"
+
+namespace bs::api {
+namespace {
+
+// The scheduler node tells everyone within two seconds; see Coordinator::Handler::on_finished.
+constexpr Duration kAbortWait = std::chrono::seconds(3);
+
+struct ShardPlace {
+  int node = 0;
+  int index = 0;  // on its node
+  int core = 0;
+};
+
+// One shard for each core, less the first core of each node, which is left to bs-io and libzmq; or
+// as many as asked for, spread over the nodes.  Servers of different rank on one host begin at
+// different cores.
+std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
+                                    int32_t rank) {
+  std::vector<size_t> counts(nodes.size(), 0);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    counts[i] = std::max<size_t>(1, nodes[i].cores.size() - 1);
+  }
+  if (wanted > 0) {
+    std::fill(counts.begin(), counts.end(), 0);
+    for (int32_t i = 0; i < wanted; ++i) ++counts[static_cast<size_t>(i) % nodes.size()];
+  }
+  std::vector<ShardPlace> places;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::vector<int>& cores = nodes[i].cores;
+    const size_t first = 1 + static_cast<size_t>(rank) * counts[i];
+    for (size_t j = 0; j < counts[i]; ++j) {
+      places.push_back({nodes[i].id, static_cast<int>(j), cores[(first + j) % cores.size()]});
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config) {
+  const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
+  if (!options.ok()) return options.status();
+  auto node = std::make_unique<SchedulerNode>(config, options.value());
+  node->listening_or_over_.WaitFor(config.timeout);
+  const std::optional<Status> outcome = node->outcome().Get();
+  if (outcome && !outcome->ok()) return *outcome;
+  return node;
+}
+
+SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& options)
+    : log_(MakeLogger(config)) {
+  const Logger network_log = MakeNetworkLogger(config);
+  network_.emplace(config, network_log);
+  LoopThread* const io = network_->io();
+  coordinator_ = std::make_unique<ps::Coordinator>(options, network_->transport(), io, network_log);
+  ps::Coordinator::Handler handler;
+  handler.on_listening = [this](int32_t port) {
+    port_ = port;
+    listening_or_over_.Notify();
+  };
+  handler.on_finished = [this](Status status) {
+    outcome_.Set(std::move(status));
+    listening_or_over_.Notify();
+  };
+  RunOn(io, [&] { coordinator_->Start(std::move(handler)); });
+}
+
+SchedulerNode::~SchedulerNode() { Close("it was closed"); }
+
+void SchedulerNode::Close(const std::string& why) {
+  if (std::exchange(closed_, true)) return;
+  LoopThread* const io = network_->io();
+  if (!outcome_.Get()) {
+    const Status status = Status::Unavailable("the scheduler node was ended: " + why);
+    RunOn(io, [&] { coordinator_->Abort(status); });
+    outcome_.WaitFor(kAbortWait);
+  }
+  RunOn(io, [&] { coordinator_->Close(kLinger); });
+  RunOn(io, [&] { coordinator_.reset(); });
+  network_.reset();
+}
+
+Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config) {
+  const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
+  if (!options.ok()) return options.status();
+  return std::make_unique<ServerNode>(config, options.value());
+}
+
+ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options)
+    : config_(config), log_(MakeLogger(config)) {
+  const Logger network_log = MakeNetworkLogger(config);
+  network_.emplace(config, network_log);
+  LoopThread* const io = network_->io();
+  member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
+  ps::Member::Handler handler;
+  handler.on_ready = [this](Result<ps::View> view) { OnReady(std::move(view)); };
+  handler.on_message = [this](ps::Message message) {
+    if (server_) server_->OnMessage(std::move(message));
+  };
+  handler.on_worker_left = [this](int32_t rank) {
+    const Status why = Status::Unavailable("worker " + std::to_string(rank) + " left the job");
+    if (server_) server_->OnWorkerGone(rank, why);
+  };
+  handler.on_failure = [this](const Status& why) { OnFailure(why); };
+  handler.on_shutdown = [this] { OnShutdown(); };
+  RunOn(io, [&] { member_->Start(std::move(handler)); });
+}
+
+ServerNode::~ServerNode() { Close("it was closed"); }
+
+void ServerNode::OnReady(Result<ps::View> view) {
+  if (!view.ok()) return OnFailure(view.status());
+  const int32_t rank = view.value().rank;
+  rank_ = rank;
+  for (const ps::Node& node : view.value().nodes) {
+    if (node.id == view.value().own_id) port_ = node.port;
+  }
+  ServerOptions options;
+  options.rank = rank;
+  options.num_workers = config_.num_workers;
+  options.deterministic = config_.deterministic;
+  options.hold_bytes = config_.hold_bytes;
+  Server::Handler handler;
+  handler.on_stop = [this] {
+    if (member_) member_->JoinFinalBarrier();
+  };
+  handler.on_failure = [this](const Status& why) {
+    if (member_) member_->ReportFailure(why);
+    OnFailure(why);
+  };
+  ps::Transport* const transport = network_->transport();
+  std::vector<ServerShard> shards = MakeShards(rank);
+  server_ = std::make_unique<Server>(
+      options, network_->io(), std::move(shards),
+      [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
+      log_.Named("server " + std::to_string(rank)));
+}
+
+std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
+  std::vector<ServerShard> shards;
+  for (const ShardPlace& place : PlaceShards(DiscoverNumaNodes(), config_.server_threads, rank)) {
+    const std::string name =
+        "bs-shard-" + std::to_string(place.node) + "." + std::to_string(place.index);
+    // A system that refuses to pin (some containers) runs the shard wherever it likes.
+    shard_threads_.push_back(std::make_unique<LoopThread>(
+        name, [core = place.core] { static_cast<void>(PinThisThread(core)); }));
+    shards.push_back({shard_threads_.back().get(), place.node});
+  }
+  return shards;
+}
+
+void ServerNode::OnFailure(const Status& why) {
+  if (server_) server_->Fail(why);
+  outcome_.Set(why);
+}
+
+void ServerNode::OnShutdown() {
+  // Whether the answer comes or not, the job is over.
+  member_->Leave([this](const Status&) { outcome_.Set(Status::Ok()); });
+}
+
+void ServerNode::Close(const std::string& why) {
+  if (std::exchange(closed_, true)) return;
+  LoopThread* const io = network_->io();
+  RunOn(io, [&] {
+    if (outcome_.Get()) return;
+    const std::string name = rank_ < 0 ? "a server" : "server " + std::to_string(rank_);
+    const Status status = Status::Unavailable(name + " was ended: " + why);
+    member_->ReportFailure(status);
+    OnFailure(status);
+  });
+  for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});  // refusals are on their way
+  RunOn(io, [&] { member_->Close(kLinger); });
+  RunOn(io, [&] { member_.reset(); });
+  shard_threads_.clear();
+  network_.reset();
+  server_.reset();
+}
+
+}  // namespace bs::api

@@ -1,0 +1,36 @@
+// Outcome: how something ended, said once by whoever knows first, read by anyone.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "base/notification.h"
+#include "bytescheduler/status.h"
+
+namespace bs::api {
+
+// Thread-safe.
+class Outcome {
+ public:
+  // Returns whether this call was the first; later ones change nothing.
+  bool Set(Status status) {
+    if (claimed_.exchange(true)) return false;
+    status_ = std::move(status);
+    set_.Notify();
+    return true;
+  }
+  // Nothing while it is open.
+  std::optional<Status> Get() const {
+    return set_.HasBeenNotified() ? std::optional(status_) : std::nullopt;
+  }
+  // Blocks until it is set or `timeout` passed; returns whether it is set.
+  bool WaitFor(Duration timeout) const { return set_.WaitFor(timeout); }
+
+ private:
+  std::atomic<bool> claimed_ = false;
+  Status status_;  // written before, read after set_
+  Notification set_;
+};
+
+}  // namespace bs::api

@@ -1,0 +1,22 @@
+// Texts of settings as values: flags, counts, and the nearest known name of a mistyped one.
+//
+// Pure functions, thread-safe.  ParseBytes and ParseDuration are declared in config.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace bs::api {
+
+// 0, 1, true, false, yes, no, on, off.
+std::optional<bool> ParseFlag(std::string_view text);
+// A whole decimal number.
+std::optional<int64_t> ParseCount(std::string_view text);
+// Whether `text` is one of the words in "a|b|c".
+bool IsOneOf(std::string_view text, std::string_view words);
+// The name that needs the fewest changes, if it needs few; empty if none does.
+std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);
+
+}  // namespace bs::api

@@ -1,0 +1,168 @@
+// WorkerNode: wires a member and a worker to a network, and takes them apart again.
+//
+// It ends in this order, so that nobody calls what is gone and no memory of the caller is freed
+// while the network may read it:
+//  1. pending operations get their time, then the worker closes; once bs-worker has seen that,
+//     nothing new is sent;
+//  2. the member says goodbye, if the job is well, and closes: nothing more is received;
+//  3. one task later it is destroyed on bs-io, behind everything it has posted there;
+//  4. the transport comes to rest: every frame of the caller's memory is released, so the worker's
+//     last callbacks run;
+//  5. the worker is destroyed on bs-worker, and the thread ends.
+#include <utility>
+
+#include "api/node.h"
+
+namespace bs::api {
+namespace {
+
+// A scheduler node that does not answer a goodbye is not worth more.
+constexpr Duration kLeaveWait = std::chrono::seconds(5);
+
+WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
+  WorkerOptions options;
+  options.rank = view.rank;
+  options.num_workers = view.num_workers;
+  options.num_servers = view.num_servers;
+  options.partition_bytes = config.partition_bytes;
+  options.credit_bytes = config.credit_bytes;
+  options.priority_order = config.scheduling;
+  options.requests.timeout = config.timeout;
+  options.requests.straggler_timeout = config.straggler_timeout;
+  // Several tries before the deadline, however short it is.
+  options.requests.retry_interval = std::min(options.requests.retry_interval, config.timeout / 4);
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int32_t wanted_rank) {
+  Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
+  if (!options.ok()) return options.status();
+  options.value().attach = wanted_rank >= 0;
+  options.value().wanted_rank = wanted_rank;
+  // The stock worker beside us has that port.
+  if (wanted_rank >= 0) options.value().node_port = 0;
+  return std::make_unique<WorkerNode>(config, options.value());
+}
+
+WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
+    : log_(MakeLogger(config)) {
+  const Logger network_log = MakeNetworkLogger(config);
+  worker_thread_.emplace("bs-worker");
+  network_.emplace(config, network_log);
+  LoopThread* const io = network_->io();
+  member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
+  ps::Member::Handler handler;
+  handler.on_ready = [this, config](Result<ps::View> view) { OnReady(std::move(view), config); };
+  handler.on_message = [this](ps::Message message) {
+    if (worker_) worker_->OnMessage(std::move(message));
+  };
+  handler.on_worker_left = [](int32_t) {};  // a matter of the servers
+  handler.on_failure = [this](const Status& why) { OnJobFailure(why); };
+  handler.on_shutdown = [this] {
+    OnJobFailure(Status::Unavailable("the scheduler node has ended the job"));
+  };
+  RunOn(io, [&] { member_->Start(std::move(handler)); });
+}
+
+WorkerNode::~WorkerNode() { Close(Duration::zero()); }
+
+void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
+  if (!view.ok()) return OnJobFailure(view.status());
+  view_ = std::move(view.value());
+  ps::Transport* const transport = network_->transport();
+  worker_ = std::make_unique<Worker>(
+      MakeWorkerOptions(config, view_), &*worker_thread_,
+      [transport](ps::Message message) { transport->Send(std::move(message)); },
+      [this](const Status& why) {
+        if (!closing_ && failure_.Set(why)) TellEveryone(why);
+      },
+      log_.Named("worker " + std::to_string(view_.rank)));
+  joined_.Set(Status::Ok());
+}
+
+void WorkerNode::OnJobFailure(const Status& why) {
+  failure_.Set(why);
+  joined_.Set(why);
+  if (worker_) worker_->Fail(why);
+}
+
+void WorkerNode::TellEveryone(const Status& why) {
+  network_->io()->Post([this, why] {
+    if (member_) member_->ReportFailure(why);
+  });
+}
+
+WorkerNode::Done WorkerNode::Counted(Done done) {
+  ++pending_;
+  return [this, done = std::move(done)](Status status) {
+    done(std::move(status));
+    if (--pending_ == 0 && draining_) drained_.Notify();
+  };
+}
+
+void WorkerNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
+  worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
+}
+
+void WorkerNode::PushPull(Key key, Priority priority, std::span<const std::byte> in,
+                          std::span<std::byte> out, Done pushed, Done pulled) {
+  worker_->PushPull(key, priority, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+}
+
+void WorkerNode::Barrier(Done done) {
+  network_->io()->Post([this, done = std::move(done)]() mutable {
+    if (const std::optional<Status> failure = failure_.Get()) return done(*failure);
+    member_->Barrier(ps::kWorkerGroup, std::move(done));
+  });
+}
+
+void WorkerNode::Fail(const std::string& why) {
+  const Status status =
+      Status::Unavailable("worker " + std::to_string(view_.rank) + " gave up: " + why);
+  if (!failure_.Set(status)) return;
+  worker_->Fail(status);
+  TellEveryone(status);
+}
+
+void WorkerNode::Drain(Duration timeout) {
+  RunOn(&*worker_thread_, [this] {
+    draining_ = true;
+    if (pending_ == 0) drained_.Notify();
+  });
+  drained_.WaitFor(timeout);
+}
+
+void WorkerNode::Leave() {
+  RunOn(network_->io(), [this] { member_->Leave([this](const Status&) { left_.Notify(); }); });
+  left_.WaitFor(kLeaveWait);
+}
+
+void WorkerNode::Close(Duration drain) {
+  if (std::exchange(closed_, true)) return;
+  LoopThread* const io = network_->io();
+  // A member that is closed while it joins never gets ready: from here on worker_ stays as it is.
+  RunOn(io, [this] {
+    if (!worker_) member_->Close(kLinger);
+  });
+  Notification released;
+  if (worker_) {
+    const bool well = !failure_.Get();
+    if (well) Drain(drain);
+    closing_ = true;
+    worker_->Close([&released] { released.Notify(); });
+    RunOn(&*worker_thread_, [] {});
+    if (well) Leave();
+    RunOn(io, [this] { member_->Close(kLinger); });
+  }
+  RunOn(io, [this] { member_.reset(); });
+  network_.reset();
+  if (worker_) {
+    released.Wait();
+    RunOn(&*worker_thread_, [this] { worker_.reset(); });
+  }
+  worker_thread_.reset();
+}
+
+}  // namespace bs::api

@@ -1,0 +1,217 @@
+// Core: the life of a CommTask, from Add to OnFinished, with one Scheduler for each server.
+#include "bytescheduler/core.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "core/scheduler.h"
+
+namespace bs {
+
+// Invariants:
+//  1. A task is in tasks_ from Add until just before its OnFinished.
+//  2. Only Run(), from `defer`, starts partitions; at most one Run() is on its way.
+//  3. After any call into a task (Start, OnFinished) the task, and the Core if that was the last
+//     task, may be gone: nothing of either is touched before `alive_` is asked.
+class Core::Impl {
+ public:
+  Impl(Core* core, const CoreOptions& options, Defer defer)
+      : core_(core), options_(options), defer_(std::move(defer)) {
+    BS_CHECK(options.num_servers > 0 && options.partition_bytes > 0);
+    for (uint32_t i = 0; i < options.num_servers; ++i) {
+      schedulers_.push_back(std::make_unique<core::Scheduler>(options.credit_bytes));
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { BS_CHECK(tasks_.empty()); }
+
+  void Add(CommTask* task) {
+    BS_CHECK(task->core_ == nullptr);
+    BS_CHECK(task->partitions_.empty());  // a task is for one round
+    task->partitions_ = task->Partition(options_.partition_bytes);
+    CheckPartitions(*task);
+    task->core_ = core_;
+    task->number_ = next_number_++;
+    task->unfinished_ = static_cast<uint32_t>(task->partitions_.size());
+    task->states_.assign(task->partitions_.size(), CommTask::State::kWaiting);
+    tasks_.emplace(task->number_, task);
+    if (failure_.ok()) return;
+    task->failure_ = failure_;
+    doomed_.push_back(task->number_);
+    RequestRun();
+  }
+
+  void Ready(CommTask* task) {
+    BS_CHECK(!task->ready_);
+    task->ready_ = true;
+    if (!task->failure_.ok()) return;
+    const Priority priority = options_.priority_order ? task->priority_ : 0;
+    for (const bs::Partition& partition : task->partitions_) {
+      schedulers_[partition.server]->Submit({.priority = priority,
+                                             .size_bytes = partition.size_bytes,
+                                             .token = task,
+                                             .index = partition.index});
+    }
+    RequestRun();
+  }
+
+  void Finished(CommTask* task, uint32_t index, const Status& status) {
+    BS_CHECK(index < task->partitions_.size());
+    BS_CHECK(task->states_[index] == CommTask::State::kStarted);
+    const bs::Partition& partition = task->partitions_[index];
+    task->states_[index] = CommTask::State::kFinished;
+    --task->outstanding_;
+    --task->unfinished_;
+    schedulers_[partition.server]->Return(partition.size_bytes);
+    if (!status.ok() && task->failure_.ok()) {
+      task->failure_ = status;
+      RemoveQueued(*task);
+      RequestRun();  // heads that did not fit may be gone, on any server
+    }
+    if (schedulers_[partition.server]->queued() > 0) RequestRun();
+    const bool over = task->failure_.ok() ? task->unfinished_ == 0 : task->outstanding_ == 0;
+    if (over) End(task);
+  }
+
+  void FailAll(const Status& status) {
+    BS_CHECK(!status.ok());
+    if (failure_.ok()) failure_ = status;
+    for (const auto& scheduler : schedulers_) scheduler->Clear();
+    for (const auto& [number, task] : tasks_) {
+      if (task->failure_.ok()) task->failure_ = status;
+    }
+    std::vector<uint64_t> over;
+    for (const auto& [number, task] : tasks_) {
+      if (task->outstanding_ == 0) over.push_back(number);
+    }
+    EndAll(over);
+  }
+
+  uint64_t in_flight_bytes(uint32_t server) const {
+    BS_CHECK(server < schedulers_.size());
+    return schedulers_[server]->in_flight_bytes();
+  }
+  size_t queued(uint32_t server) const {
+    BS_CHECK(server < schedulers_.size());
+    return schedulers_[server]->queued();
+  }
+  size_t num_tasks() const { return tasks_.size(); }
+
+ private:
+  void CheckPartitions(const CommTask& task) const {
+    BS_CHECK(!task.partitions_.empty());
+    uint32_t index = 0;
+    uint64_t offset_bytes = 0;
+    for (const bs::Partition& partition : task.partitions_) {
+      BS_CHECK(partition.index == index && partition.offset_bytes == offset_bytes);
+      BS_CHECK(partition.server < options_.num_servers);
+      ++index;
+      offset_bytes += partition.size_bytes;
+    }
+    BS_CHECK(offset_bytes == task.size_bytes_);
+  }
+
+  void RequestRun() {
+    if (run_requested_) return;
+    run_requested_ = true;
+    defer_([this, alive = std::weak_ptr<bool>(alive_)] {
+      if (!alive.expired()) Run();
+    });
+  }
+
+  void Run() {
+    run_requested_ = false;
+    const std::weak_ptr<bool> alive = alive_;
+    EndAll(std::exchange(doomed_, {}));
+    if (alive.expired()) return;
+    // In turns, so that no server's partitions wait behind another server's whole window.
+    bool started = true;
+    while (started) {
+      started = false;
+      for (size_t server = 0; server < schedulers_.size(); ++server) {
+        const std::optional<core::Item> item = schedulers_[server]->Next();
+        if (!item.has_value()) continue;
+        started = true;
+        StartPartition(*item);
+        if (alive.expired()) return;
+      }
+    }
+  }
+
+  static void StartPartition(const core::Item& item) {
+    auto* const task = static_cast<CommTask*>(item.token);
+    task->states_[item.index] = CommTask::State::kStarted;
+    ++task->outstanding_;
+    const bs::Partition partition = task->partitions_[item.index];  // outlives the task
+    task->Start(partition);
+  }
+
+  // A failed task is over without them.
+  void RemoveQueued(const CommTask& task) {
+    std::vector<bool> asked(schedulers_.size());
+    for (const bs::Partition& partition : task.partitions_) {
+      const bool waits = task.states_[partition.index] == CommTask::State::kWaiting;
+      if (!waits || asked[partition.server]) continue;
+      asked[partition.server] = true;
+      schedulers_[partition.server]->Remove(&task);
+    }
+  }
+
+  // By number: a task that is over early, or destroyed, is just not found any more.
+  void EndAll(const std::vector<uint64_t>& numbers) {
+    const std::weak_ptr<bool> alive = alive_;
+    for (const uint64_t number : numbers) {
+      const auto it = tasks_.find(number);
+      if (it == tasks_.end()) continue;
+      End(it->second);
+      if (alive.expired()) return;
+    }
+  }
+
+  void End(CommTask* task) {
+    tasks_.erase(task->number_);
+    task->core_ = nullptr;
+    const Status status = task->failure_;  // outlives the task
+    task->OnFinished(status);
+  }
+
+  Core* const core_;
+  const CoreOptions options_;
+  const Defer defer_;
+  // Ours alone; deferred runs and calls in progress hold weak references that tell them of our end.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::vector<std::unique_ptr<core::Scheduler>> schedulers_;  // by rank of the server
+  std::map<uint64_t, CommTask*> tasks_;  // not owned; by number, so in the order of Add
+  std::vector<uint64_t> doomed_;         // added after FailAll, to be ended by the next Run()
+  uint64_t next_number_ = 1;
+  bool run_requested_ = false;
+  Status failure_;  // of FailAll
+};
+
+Core::Core(const CoreOptions& options, Defer defer)
+    : impl_(std::make_unique<Impl>(this, options, std::move(defer))) {}
+
+Core::~Core() = default;
+
+void Core::Add(CommTask* task) { impl_->Add(task); }
+
+void Core::FailAll(const Status& status) { impl_->FailAll(status); }
+
+uint64_t Core::in_flight_bytes(uint32_t server) const { return impl_->in_flight_bytes(server); }
+
+size_t Core::queued(uint32_t server) const { return impl_->queued(server); }
+
+size_t Core::num_tasks() const { return impl_->num_tasks(); }
+
+void Core::TaskReady(CommTask* task) { impl_->Ready(task); }
+
+void Core::PartitionFinished(CommTask* task, uint32_t index, const Status& status) {
+  impl_->Finished(task, index, status);
+}
+
+}  // namespace bs

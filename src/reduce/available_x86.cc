@@ -1,0 +1,35 @@
+// Chooses among the kernels on x86-64 by what the CPU and the system support.
+#include "reduce/kernels_x86.h"
+
+namespace bs::reduce {
+namespace {
+
+struct Found {
+  const Kernels* kernels[3] = {};
+  size_t count = 0;
+
+  void Add(const Kernels& one) { kernels[count++] = &one; }
+};
+
+Found Detect() {
+  // The built-in also asks whether the system saves the wider registers, without which the CPU's
+  // own word is worth nothing.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  Found found;
+  found.Add(ScalarKernels());
+  if (avx2) found.Add(Avx2Kernels());
+  if (avx2 && avx512) found.Add(Avx512Kernels());
+  return found;
+}
+
+}  // namespace
+
+std::span<const Kernels* const> AvailableKernels() {
+  static const Found found = Detect();
+  return {found.kernels, found.count};
+}
+
+}  // namespace bs::reduce

@@ -1,0 +1,19 @@
+// The vector kernels of x86-64, for available_x86.cc to choose from.
+//
+// The files that define them are compiled for CPUs that not every machine has.  They must therefore
+// emit no function that another file might emit too (inline functions, templates of std): the
+// linker keeps one copy, and if it kept theirs, generic code would stop on older CPUs.  So
+// everything there is in an anonymous namespace, and a test checks that their objects hold no such
+// symbol.
+#pragma once
+
+#include "reduce/reduce.h"
+
+namespace bs::reduce {
+
+// REQUIRES of its functions: the CPU and the system support AVX2 and F16C.
+const Kernels& Avx2Kernels();
+// REQUIRES of its functions: the CPU and the system support AVX-512 F, BW, VL and DQ.
+const Kernels& Avx512Kernels();
+
+}  // namespace bs::reduce

@@ -1,0 +1,51 @@
+// Words for refusals: what a request was and what an array is.
+#include "server/describe.h"
+
+#include <optional>
+
+#include "bytescheduler/types.h"
+
+namespace bs::server {
+
+std::string DescribeArray(uint32_t dtype, uint64_t size_bytes) {
+  const std::optional<DType> known = DTypeFromCode(dtype);
+  const std::string name = known ? std::string(NameOf(*known)) : "dtype " + std::to_string(dtype);
+  return name + " of " + std::to_string(size_bytes) + " bytes";
+}
+
+std::string DescribeCall(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  const std::string key = " key=" + std::to_string(about.key);
+  const std::string place =
+      " round=" + std::to_string(about.round) + " partition=" + std::to_string(about.part);
+  const std::string from = " from " + ps::DescribeId(call.worker_id);
+  switch (about.op) {
+    case ps::Op::kDeclare:
+      return "declare" + key + from;
+    case ps::Op::kLookup:
+      return "lookup" + key + from;
+    case ps::Op::kPush:
+      return "push" + key + place + from;
+    case ps::Op::kPull:
+      return "pull" + key + place + from;
+    default:
+      return "operation " + std::to_string(static_cast<uint32_t>(about.op)) + from;
+  }
+}
+
+Status CheckArray(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  const std::optional<DType> dtype = DTypeFromCode(about.dtype);
+  if (!dtype) {
+    return Status::InvalidArgument(DescribeCall(call) + ": dtype " + std::to_string(about.dtype) +
+                                   " is none that a server can sum");
+  }
+  if (about.size_bytes % SizeOf(*dtype) != 0) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " +
+                                   DescribeArray(about.dtype, about.size_bytes) +
+                                   " is no whole number of elements");
+  }
+  return Status::Ok();
+}
+
+}  // namespace bs::server

@@ -1,0 +1,21 @@
+// Words for refusals: what a request was and what an array is, for people.
+//
+// Pure functions; thread-safe; never fail, never block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bytescheduler/status.h"
+#include "ps/kv_server.h"
+
+namespace bs::server {
+
+// "float32 of 4096 bytes"; a code that is no DType of ours reads "dtype 99 of 4096 bytes".
+std::string DescribeArray(uint32_t dtype, uint64_t size_bytes);
+// "push key=7 round=12 partition=2 from worker 1", "declare key=7 from worker 0".
+std::string DescribeCall(const ps::KvCall& call);
+// kInvalidArgument, naming `call`, unless `dtype` is one of ours and `size_bytes` whole elements.
+Status CheckArray(const ps::KvCall& call);
+
+}  // namespace bs::server

@@ -1,0 +1,130 @@
+// Keeps declarations of keys and answers those who look them up.
+#include "server/directory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/describe.h"
+
+namespace bs::server {
+namespace {
+
+constexpr size_t kBytesPerServer = 2;
+
+}  // namespace
+
+Directory::Directory(uint64_t max_partition_bytes, SendFn send)
+    : max_partition_bytes_(max_partition_bytes), send_(std::move(send)) {}
+
+void Directory::Declare(const ps::KvCall& call) {
+  if (const Status wrong = CheckDeclaration(call); !wrong.ok()) return Refuse(call, wrong);
+  const ps::Extension& about = call.extension;
+  const std::span<const std::byte> servers = call.payload.bytes();
+  Declaration fresh{
+      about.size_bytes, about.part_bytes, about.dtype, {servers.begin(), servers.end()}};
+  Entry* const entry = Find(about.key);
+  const size_t parts = servers.size() / kBytesPerServer;
+  if (entry == nullptr || (!entry->declaration && parts > kMaxParts - num_parts_)) {
+    return Refuse(call, Status::ResourceExhausted(DescribeCall(call) +
+                                                  ": too many keys or partitions are declared"));
+  }
+  if (entry->declaration) {
+    const Declaration& known = *entry->declaration;
+    if (known == fresh) return send_(ps::MakeResponse(call, {}));
+    return Refuse(
+        call, Status::AlreadyExists(
+                  "key " + std::to_string(about.key) + " is declared already as " +
+                  DescribeArray(known.dtype, known.size_bytes) + " in partitions of " +
+                  std::to_string(known.part_bytes) + ", now as " +
+                  DescribeArray(fresh.dtype, fresh.size_bytes) + " in partitions of " +
+                  std::to_string(fresh.part_bytes) +
+                  (known.servers == fresh.servers ? " on the same servers" : " on other servers")));
+  }
+  num_parts_ += parts;
+  entry->declaration = std::move(fresh);
+  send_(ps::MakeResponse(call, {}));
+  for (const ps::KvCall& lookup : entry->lookups.TakeAll()) {
+    AnswerLookup(lookup, *entry->declaration);
+  }
+}
+
+void Directory::Lookup(ps::KvCall& call) {
+  Entry* const entry = Find(call.extension.key);
+  if (entry == nullptr) {
+    return Refuse(call,
+                  Status::ResourceExhausted(DescribeCall(call) + ": too many keys are in use"));
+  }
+  if (entry->declaration) return AnswerLookup(call, *entry->declaration);
+  if (rank0_gone_) return Refuse(call, *rank0_gone_);
+  const std::string whom = "worker 0 to initialise key " + std::to_string(call.extension.key);
+  entry->lookups.Park(std::move(call), whom, send_);
+}
+
+void Directory::OnWorkerGone(int32_t rank, const Status& why) {
+  if (rank == 0 && !rank0_gone_) rank0_gone_ = why;
+  for (auto& [key, entry] : entries_) {
+    entry.lookups.Forget(rank);
+    if (rank0_gone_) entry.lookups.RefuseAll(*rank0_gone_, send_);
+  }
+}
+
+void Directory::Fail(const Status& why) {
+  for (auto& [key, entry] : entries_) entry.lookups.RefuseAll(why, send_);
+}
+
+Status Directory::CheckDeclaration(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  if (call.worker_rank != 0) {
+    return Status::PermissionDenied(DescribeCall(call) + ": only worker 0 declares keys");
+  }
+  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (about.part_bytes == 0 ||
+      std::min(about.part_bytes, about.size_bytes) > max_partition_bytes_) {
+    return Status::InvalidArgument(DescribeCall(call) + ": partitions of " +
+                                   std::to_string(about.part_bytes) + " bytes; 1 to " +
+                                   std::to_string(max_partition_bytes_) + " are accepted");
+  }
+  // The cut may be finer than part_bytes (alignment), never coarser.
+  const uint64_t fewest =
+      about.size_bytes / about.part_bytes + (about.size_bytes % about.part_bytes != 0 ? 1 : 0);
+  const size_t parts = call.payload.size() / kBytesPerServer;
+  if (call.payload.size() % kBytesPerServer != 0 || parts == 0 || parts < fewest ||
+      parts > kMaxParts) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
+                                   " bytes of servers do not fit " +
+                                   std::to_string(about.size_bytes) + " bytes in partitions of " +
+                                   std::to_string(about.part_bytes));
+  }
+  return Status::Ok();
+}
+
+Directory::Entry* Directory::Find(Key key) {
+  const auto known = entries_.find(key);
+  if (known != entries_.end()) return &known->second;
+  if (entries_.size() >= kMaxKeys) return nullptr;
+  return &entries_[key];
+}
+
+void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declaration) {
+  const ps::Extension& about = call.extension;
+  if (about.size_bytes != declaration.size_bytes || about.dtype != declaration.dtype) {
+    return Refuse(
+        call, Status::InvalidArgument(
+                  "key " + std::to_string(about.key) + ": " + ps::DescribeId(call.worker_id) +
+                  " has " + DescribeArray(about.dtype, about.size_bytes) + ", worker 0 declared " +
+                  DescribeArray(declaration.dtype, declaration.size_bytes)));
+  }
+  ps::Message response =
+      ps::MakeResponse(call, ps::Frame::Copy(std::span<const std::byte>(declaration.servers)));
+  response.meta.priority = call.priority;
+  response.meta.extension.size_bytes = declaration.size_bytes;
+  response.meta.extension.part_bytes = declaration.part_bytes;
+  response.meta.extension.dtype = declaration.dtype;
+  send_(std::move(response));
+}
+
+void Directory::Refuse(const ps::KvCall& call, const Status& why) {
+  send_(ps::MakeErrorResponse(call, why));
+}
+
+}  // namespace bs::server

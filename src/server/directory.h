@@ -1,0 +1,64 @@
+// Directory: what rank 0 declared about the keys whose home is this server, and who asks for it.
+//
+// Confined to the front's executor.  Every request is answered through `send`: a declaration at
+// once, a lookup when the key is declared.  Keeps at most kMaxKeys keys (declared or asked for) and
+// the servers of kMaxParts partitions in all; more is refused.  Never blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "ps/kv_server.h"
+#include "server/parked.h"
+
+namespace bs::server {
+
+class Directory {
+ public:
+  static constexpr size_t kMaxKeys = size_t{1} << 22U;
+  static constexpr size_t kMaxParts = size_t{1} << 24U;
+
+  // Tensors whose partitions are larger than `max_partition_bytes` are refused.
+  Directory(uint64_t max_partition_bytes, SendFn send);
+
+  // May throw std::bad_alloc; then the request is neither kept nor answered.
+  void Declare(const ps::KvCall& call);
+  void Lookup(ps::KvCall& call);
+  // Without rank 0 nothing more is declared: lookups of undeclared keys are refused with `why`.
+  void OnWorkerGone(int32_t rank, const Status& why);
+  // Refuses every parked lookup.  Later requests are the front's to refuse.
+  void Fail(const Status& why);
+
+ private:
+  struct Declaration {
+    uint64_t size_bytes = 0;
+    uint64_t part_bytes = 0;
+    uint32_t dtype = 0;
+    std::vector<std::byte> servers;  // two bytes a partition, little-endian, as they came
+    bool operator==(const Declaration&) const = default;
+  };
+  struct Entry {
+    std::optional<Declaration> declaration;
+    ParkedCalls lookups;  // none once there is a declaration
+  };
+
+  Status CheckDeclaration(const ps::KvCall& call) const;
+  // The entry of the key, made if there is none; null if there are too many.
+  Entry* Find(Key key);
+  void AnswerLookup(const ps::KvCall& call, const Declaration& declaration);
+  void Refuse(const ps::KvCall& call, const Status& why);
+
+  const uint64_t max_partition_bytes_;
+  const SendFn send_;
+  std::unordered_map<Key, Entry> entries_;
+  size_t num_parts_ = 0;              // of all declarations
+  std::optional<Status> rank0_gone_;  // why nothing more will be declared
+};
+
+}  // namespace bs::server

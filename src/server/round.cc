@@ -1,0 +1,83 @@
+// The rules of rounds: what counts, what is a repeat, and which sums are still there.
+#include "server/round.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace bs::server {
+
+RoundState::RoundState(int32_t num_workers, uint32_t num_buffers)
+    : num_workers_(num_workers), num_buffers_(num_buffers) {
+  BS_CHECK(num_workers > 0);
+  BS_CHECK(num_buffers == 1 || num_buffers == 2);
+  taken_.resize(static_cast<size_t>(num_workers), false);
+}
+
+PushVerdict RoundState::Judge(int32_t rank, Round round) const {
+  if (rank < 0 || rank >= num_workers_) return PushVerdict::kRefuse;
+  if (round == 0 && rank != 0) return PushVerdict::kRefuse;
+  // Rounds complete only with everyone in them, so whatever is older was taken.
+  if (round < current_) return PushVerdict::kDuplicate;
+  // A worker has the sum of round r before it pushes r+1, so nothing correct is ever ahead.
+  if (round > current_) return PushVerdict::kRefuse;
+  return has(rank) ? PushVerdict::kDuplicate : PushVerdict::kTake;
+}
+
+PushVerdict RoundState::Push(int32_t rank, Round round) {
+  const PushVerdict verdict = Judge(rank, round);
+  if (verdict == PushVerdict::kTake) {
+    open_ = true;
+    taken_[static_cast<size_t>(rank)] = true;
+  }
+  return verdict;
+}
+
+PullVerdict RoundState::Pull(Round round) const {
+  if (round > current_) return PullVerdict::kRefuse;
+  if (round == current_) return PullVerdict::kWait;
+  // The fault that a test wants to see: one buffer, which answers whatever it holds.
+  if (num_buffers_ == 1) return PullVerdict::kReady;
+  // An open round writes into the buffer of the round `num_buffers_` before it.
+  const Round age = current_ - round;
+  return age < num_buffers_ || (age == num_buffers_ && !open_) ? PullVerdict::kReady
+                                                               : PullVerdict::kRefuse;
+}
+
+bool RoundState::Contributed(int32_t rank) {
+  BS_CHECK(open_ && has(rank));
+  ++num_contributed_;
+  const int32_t wanted = current_ == 0 ? 1 : num_workers_;
+  BS_CHECK(num_contributed_ <= wanted);
+  if (num_contributed_ < wanted) return false;
+  ++current_;
+  open_ = false;
+  num_contributed_ = 0;
+  std::fill(taken_.begin(), taken_.end(), false);
+  return true;
+}
+
+std::string RoundState::Missing() const {
+  constexpr int32_t kMostNamed = 8;
+  std::string names;
+  int32_t missing = 0;
+  for (int32_t rank = 0; rank < num_workers_; ++rank) {
+    if (!needs(rank)) continue;
+    ++missing;
+    if (missing <= kMostNamed) names += (missing > 1 ? ", " : "") + std::to_string(rank);
+  }
+  if (missing > kMostNamed) names += " and " + std::to_string(missing - kMostNamed) + " more";
+  return (missing > 1 ? "workers " : "worker ") + names;
+}
+
+bool RoundState::counts(int32_t rank) const {
+  return rank >= 0 && rank < (current_ == 0 ? 1 : num_workers_);
+}
+
+bool RoundState::has(int32_t rank) const {
+  return counts(rank) && taken_[static_cast<size_t>(rank)];
+}
+
+bool RoundState::needs(int32_t rank) const { return counts(rank) && !has(rank); }
+
+}  // namespace bs::server

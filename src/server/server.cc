@@ -1,0 +1,215 @@
+// The server's front: takes requests apart, refuses what makes no sense, spreads keys over shards.
+#include "bytescheduler/server.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "server/describe.h"
+#include "server/directory.h"
+#include "server/mxnet_protocol.h"
+#include "server/shard.h"
+#include "server/slot.h"
+
+namespace bs {
+namespace {
+
+using server::DescribeCall;
+
+// What is left of a request to answer it with a refusal when it can not be parsed.
+ps::KvCall EnvelopeOf(const ps::Message& message) {
+  ps::KvCall call;
+  call.worker_id = message.peer;
+  call.worker_rank = ps::RankOf(message.peer);
+  call.customer_id = message.meta.customer_id;
+  call.timestamp = message.meta.timestamp;
+  call.priority = message.meta.priority;
+  call.extension = message.meta.extension;
+  return call;
+}
+
+bool IsWorkerId(int32_t id, int32_t num_workers) {
+  const int32_t rank = ps::RankOf(id);
+  return rank >= 0 && rank < num_workers &&
+         (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
+       SendFn send, Handler handler, const Logger& log);
+
+  void OnMessage(ps::Message message);
+  void OnWorkerGone(int32_t rank, const Status& why);
+  void Fail(const Status& why);
+
+ private:
+  struct Lane {
+    Executor* executor;
+    // Owners: the front and the tasks it has posted, so that a task that is left over when the
+    // server goes finds its shard.
+    std::shared_ptr<server::Shard> shard;
+    uint64_t load_bytes;
+  };
+
+  void OnRequest(ps::Message message);
+  // Why `call` is refused before anything is looked up.
+  Status Check(const ps::KvCall& call) const;
+  void Dispatch(ps::KvCall& call);
+  void ToShard(ps::KvCall& call);
+  Status CheckNewSlot(const ps::KvCall& call) const;
+  void Refuse(const ps::KvCall& call, const Status& why);
+
+  const ServerOptions options_;
+  const SendFn send_;
+  server::MxnetProtocol stock_;
+  server::Directory directory_;
+  std::vector<Lane> lanes_;
+  // Which lane a partition went to when it was first seen.
+  std::unordered_map<server::SlotId, size_t, server::SlotIdHash> lane_of_;
+  std::optional<Status> failure_;
+};
+
+Server::Impl::Impl(const ServerOptions& options, Executor* front,
+                   const std::vector<ServerShard>& shards, SendFn send, Handler handler,
+                   const Logger& log)
+    : options_(options),
+      send_(std::move(send)),
+      stock_(options.rank, front, send_, std::move(handler), log),
+      directory_(options.max_partition_bytes, send_) {
+  BS_CHECK(!shards.empty());
+  BS_CHECK(options.num_workers > 0);
+  for (const ServerShard& shard : shards) {
+    server::ShardState state;
+    state.num_workers = options.num_workers;
+    state.num_buffers = options.test_num_buffers;
+    state.numa_node = shard.numa_node;
+    state.deterministic = options.deterministic;
+    state.hold_bytes = options.hold_bytes;
+    state.send = send_;
+    lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
+  }
+}
+
+void Server::Impl::OnMessage(ps::Message message) {
+  if (!message.meta.native()) return stock_.OnMessage(message);
+  // Responses are not answered, or two confused nodes would talk for ever.
+  if (message.meta.is_control || !message.meta.request || message.peer == ps::kEmpty) return;
+  OnRequest(std::move(message));
+}
+
+void Server::Impl::OnRequest(ps::Message message) {
+  const ps::KvCall envelope = EnvelopeOf(message);
+  try {
+    Result<ps::KvCall> call = ps::ParseCall(std::move(message));
+    if (!call.ok()) return Refuse(envelope, call.status());
+    if (failure_) return Refuse(envelope, *failure_);
+    if (const Status wrong = Check(call.value()); !wrong.ok()) return Refuse(envelope, wrong);
+    Dispatch(call.value());
+  } catch (const std::bad_alloc&) {
+    Refuse(envelope, Status::ResourceExhausted(DescribeCall(envelope) + ": no memory"));
+  }
+}
+
+Status Server::Impl::Check(const ps::KvCall& call) const {
+  if (!IsWorkerId(call.worker_id, options_.num_workers)) {
+    return Status::InvalidArgument(DescribeCall(call) + ": only workers 0 to " +
+                                   std::to_string(options_.num_workers - 1) + " are served");
+  }
+  const bool partition = call.extension.op == ps::Op::kPush || call.extension.op == ps::Op::kPull;
+  const uint64_t largest = std::max<uint64_t>(call.extension.size_bytes, call.payload.size());
+  if (partition && largest > options_.max_partition_bytes) {
+    return Status::InvalidArgument(
+        DescribeCall(call) + ": " + std::to_string(largest) + " bytes are more than the " +
+        std::to_string(options_.max_partition_bytes) + " that a partition may have");
+  }
+  return Status::Ok();
+}
+
+void Server::Impl::Dispatch(ps::KvCall& call) {
+  switch (call.extension.op) {
+    case ps::Op::kDeclare:
+      return directory_.Declare(call);
+    case ps::Op::kLookup:
+      return directory_.Lookup(call);
+    case ps::Op::kPush:
+    case ps::Op::kPull:
+      return ToShard(call);
+    default:
+      return Refuse(call,
+                    Status::InvalidArgument(DescribeCall(call) + ": a server does not do that"));
+  }
+}
+
+void Server::Impl::ToShard(ps::KvCall& call) {
+  const server::SlotId id{call.extension.key, call.extension.part};
+  auto known = lane_of_.find(id);
+  if (known == lane_of_.end()) {
+    if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
+    const auto least =
+        std::min_element(lanes_.begin(), lanes_.end(),
+                         [](const Lane& a, const Lane& b) { return a.load_bytes < b.load_bytes; });
+    known = lane_of_.emplace(id, static_cast<size_t>(least - lanes_.begin())).first;
+    least->load_bytes += call.extension.size_bytes;
+  }
+  const Lane& lane = lanes_[known->second];
+  lane.executor->Post(
+      [shard = lane.shard, moved = std::move(call)]() mutable { shard->Handle(std::move(moved)); });
+}
+
+// A partition's life begins with round 0 at whichever worker; anything else would only fill tables.
+Status Server::Impl::CheckNewSlot(const ps::KvCall& call) const {
+  const bool initialises = call.extension.op == ps::Op::kPull || call.worker_rank == 0;
+  if (call.extension.round != 0 || !initialises) {
+    return Status::FailedPrecondition(DescribeCall(call) +
+                                      ": worker 0 has not initialised this partition");
+  }
+  if (lane_of_.size() >= kMaxPartitions) {
+    return Status::ResourceExhausted(DescribeCall(call) + ": there are " +
+                                     std::to_string(kMaxPartitions) +
+                                     " partitions already, and no room for more");
+  }
+  return Status::Ok();
+}
+
+void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
+  if (rank < 0 || rank >= options_.num_workers) return;
+  directory_.OnWorkerGone(rank, why);
+  for (const Lane& lane : lanes_) {
+    lane.executor->Post([shard = lane.shard, rank, why] { shard->OnWorkerGone(rank, why); });
+  }
+}
+
+void Server::Impl::Fail(const Status& why) {
+  if (failure_) return;
+  failure_ = why;
+  directory_.Fail(why);
+  for (const Lane& lane : lanes_) {
+    lane.executor->Post([shard = lane.shard, why] { shard->Fail(why); });
+  }
+}
+
+void Server::Impl::Refuse(const ps::KvCall& call, const Status& why) {
+  send_(ps::MakeErrorResponse(call, why));
+}
+
+Server::Server(const ServerOptions& options, Executor* front,
+               const std::vector<ServerShard>& shards, SendFn send, Handler handler,
+               const Logger& log)
+    : impl_(std::make_unique<Impl>(options, front, shards, std::move(send), std::move(handler),
+                                   log)) {}
+
+Server::~Server() = default;
+
+void Server::OnMessage(ps::Message message) { impl_->OnMessage(std::move(message)); }
+
+void Server::OnWorkerGone(int32_t rank, const Status& why) { impl_->OnWorkerGone(rank, why); }
+
+void Server::Fail(const Status& why) { impl_->Fail(why); }
+
+}  // namespace bs

@@ -1,0 +1,38 @@
+// Shard: the partitions of one thread and one NUMA node.
+//
+// Confined to its executor.  Answers everything through `send` on that executor; a request for
+// which there is no memory is refused with kResourceExhausted.  Never blocks.  Bounded by the
+// front, which decides how many partitions there may be.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+
+#include "bytescheduler/status.h"
+#include "ps/kv_server.h"
+#include "server/slot.h"
+
+namespace bs::server {
+
+class Shard {
+ public:
+  explicit Shard(ShardState state) : state_(std::move(state)) {}
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+  ~Shard() = default;
+
+  // A push or pull of a worker whose rank is in range.
+  void Handle(ps::KvCall call);
+  // What can not complete without `rank`, parked or still to come, is refused with `why`.
+  void OnWorkerGone(int32_t rank, const Status& why);
+  // Everything, parked or still to come, is refused with `why`.
+  void Fail(const Status& why);
+
+ private:
+  ShardState state_;
+  std::optional<Status> failure_;
+  std::unordered_map<SlotId, Slot, SlotIdHash> slots_;
+};
+
+}  // namespace bs::server

@@ -1,0 +1,100 @@
+// Slot: one partition of one key on its server: its rounds, its sums, and who waits for them.
+//
+// Confined to its shard's executor.  Every request is answered through the shard's `send`, now or
+// when the round completes; never blocks.  May throw std::bad_alloc; then nothing wrong is in a sum
+// (the round may never complete) and the shard refuses the request.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "ps/kv_server.h"
+#include "server/parked.h"
+#include "server/round.h"
+#include "server/sum_buffer.h"
+
+namespace bs::server {
+
+struct SlotId {
+  Key key = 0;
+  uint32_t part = 0;
+  bool operator==(const SlotId&) const = default;
+};
+struct SlotIdHash {
+  size_t operator()(const SlotId& id) const;
+};
+
+// What the slots of one shard have in common.
+struct ShardState {
+  int32_t num_workers = 1;
+  uint32_t num_buffers = 2;
+  int numa_node = 0;
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  SendFn send;
+
+  uint64_t held_bytes = 0;                    // early contributions of all slots that are kept now
+  std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
+};
+
+class Slot {
+ public:
+  // `shard` must outlive the slot.
+  Slot(ShardState* shard, SlotId id);
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() = default;
+
+  // The payload is moved out of `call`; the rest stays, for a refusal after an exception.
+  void Push(ps::KvCall& call);
+  void Pull(ps::KvCall& call);
+  // `rank` is in shard->gone now.
+  void OnWorkerGone(int32_t rank);
+  // Refuses what is parked and gives back what is held.
+  void Fail(const Status& why);
+
+ private:
+  // Size, offset and dtype of a partition never change after its first push.
+  struct Shape {
+    uint64_t offset_bytes;
+    uint64_t size_bytes;
+    uint32_t dtype;
+    bool operator==(const Shape&) const = default;
+  };
+
+  Status CheckPush(const ps::KvCall& call) const;
+  Status CheckPullSize(const ps::KvCall& call) const;
+  // Why the current round can not complete any more; null if it can.
+  const Status* Blocked() const;
+  bool has_shape() const { return rounds_.open() || rounds_.current() > 0; }
+  void Take(ps::KvCall& call);
+  bool MustHold(int32_t rank) const;
+  void PrepareBuffer();
+  void Add(int32_t rank, ps::Frame payload);
+  // Sums `ready` in its order; `first` if the buffer holds nothing of this round yet.
+  void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
+  void AnswerParked();
+  void Answer(const ps::KvCall& call);
+  void Refuse(const ps::KvCall& call, const Status& why);
+  std::string Wanted() const;
+
+  ShardState* const shard_;
+  const SlotId id_;
+  RoundState rounds_;
+  Shape shape_{};                          // fixed when has_shape()
+  std::shared_ptr<SumBuffer> buffers_[2];  // owners: this slot and the answers in flight
+  bool has_sum_ = false;                   // the open round's buffer holds a contribution
+  int32_t next_rank_ = 0;                  // all below it are in the open round's sum
+  std::map<int32_t, ps::Frame> held_;      // contributions that came early, as received, by rank
+  ParkedCalls parked_;                     // pulls of round rounds_.current()
+};
+
+}  // namespace bs::server

@@ -1,0 +1,285 @@
+// Every setting: its default, what it takes, and the words with which it refuses.
+#include "bytescheduler/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+namespace bs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using Values = std::map<std::string, std::string>;
+
+Values Required() {
+  return {{"DMLC_ROLE", "worker"},
+          {"DMLC_NUM_WORKER", "2"},
+          {"DMLC_NUM_SERVER", "3"},
+          {"DMLC_PS_ROOT_URI", "10.0.0.1"},
+          {"DMLC_PS_ROOT_PORT", "9000"}};
+}
+
+Result<Config> Parse(const Values& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) {
+    if (name.starts_with("BYTESCHEDULER_")) names.push_back(name);
+  }
+  return ParseConfig(
+      [&](std::string_view name) -> std::optional<std::string> {
+        const auto it = values.find(std::string(name));
+        return it == values.end() ? std::nullopt : std::optional(it->second);
+      },
+      names);
+}
+
+Result<Config> ParseWith(const std::string& name, const std::string& value) {
+  Values values = Required();
+  values[name] = value;
+  return Parse(values);
+}
+
+std::string ErrorWith(const std::string& name, const std::string& value) {
+  const Result<Config> config = ParseWith(name, value);
+  if (config.ok()) return "no error";
+  EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
+  return config.status().message();
+}
+
+TEST(Config, DefaultsAreThoseOfTheTable) {
+  const Result<Config> parsed = Parse(Required());
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const Config& config = parsed.value();
+  EXPECT_EQ(config.role, "worker");
+  EXPECT_EQ(config.num_workers, 2);
+  EXPECT_EQ(config.num_servers, 3);
+  EXPECT_EQ(config.root_uri, "10.0.0.1");
+  EXPECT_EQ(config.root_port, 9000);
+  EXPECT_EQ(config.node_host, "");
+  EXPECT_EQ(config.interface, "");
+  EXPECT_EQ(config.node_port, 0);
+  EXPECT_FALSE(config.local_ipc);
+  EXPECT_FALSE(config.use_kubernetes);
+  EXPECT_EQ(config.water_mark, 0);
+  EXPECT_EQ(config.verbose, 0);
+  EXPECT_EQ(config.partition_bytes, 512U << 10);
+  EXPECT_EQ(config.credit_bytes, 1U << 20);
+  EXPECT_TRUE(config.scheduling);
+  EXPECT_EQ(config.timeout, seconds(60));
+  EXPECT_EQ(config.straggler_timeout, minutes(30));
+  EXPECT_EQ(config.heartbeat_interval, seconds(1));
+  EXPECT_EQ(config.heartbeat_timeout, seconds(30));
+  EXPECT_EQ(config.server_threads, 0);
+  EXPECT_FALSE(config.deterministic);
+  EXPECT_EQ(config.hold_bytes, 64U << 20);
+  EXPECT_EQ(config.unsent_bytes, 16U << 10);
+  EXPECT_EQ(config.log_level, "info");
+  EXPECT_EQ(config.backend, "auto");
+}
+
+struct Good {
+  const char* name;
+  const char* value;
+  bool (*arrived)(const Config&);
+};
+
+TEST(Config, EveryRowReachesItsField) {
+  const std::vector<Good> rows = {
+      {"DMLC_ROLE", "scheduler", [](const Config& c) { return c.role == "scheduler"; }},
+      {"DMLC_NUM_WORKER", "7", [](const Config& c) { return c.num_workers == 7; }},
+      {"DMLC_NUM_SERVER", "8", [](const Config& c) { return c.num_servers == 8; }},
+      {"DMLC_PS_ROOT_URI", "localhost", [](const Config& c) { return c.root_uri == "localhost"; }},
+      {"DMLC_PS_ROOT_PORT", "65535", [](const Config& c) { return c.root_port == 65535; }},
+      {"DMLC_NODE_HOST", "n1", [](const Config& c) { return c.node_host == "n1"; }},
+      {"DMLC_INTERFACE", "eth", [](const Config& c) { return c.interface == "eth"; }},
+      {"DMLC_PORT", "4711", [](const Config& c) { return c.node_port == 4711; }},
+      {"DMLC_LOCAL", "1", [](const Config& c) { return c.local_ipc; }},
+      {"DMLC_USE_KUBERNETES", "1", [](const Config& c) { return c.use_kubernetes; }},
+      {"DMLC_PS_WATER_MARK", "9", [](const Config& c) { return c.water_mark == 9; }},
+      {"PS_VERBOSE", "2", [](const Config& c) { return c.verbose == 2; }},
+      {"PS_HEARTBEAT_INTERVAL", "3",
+       [](const Config& c) { return c.heartbeat_interval == seconds(3); }},
+      {"PS_HEARTBEAT_TIMEOUT", "20",
+       [](const Config& c) { return c.heartbeat_timeout == seconds(20); }},
+      {"BYTESCHEDULER_PARTITION", "4KiB",
+       [](const Config& c) { return c.partition_bytes == 4096; }},
+      {"BYTESCHEDULER_CREDIT", "1", [](const Config& c) { return c.credit_bytes == 1; }},
+      {"BYTESCHEDULER_SCHEDULING", "0", [](const Config& c) { return !c.scheduling; }},
+      {"BYTESCHEDULER_TIMEOUT", "500ms",
+       [](const Config& c) { return c.timeout == milliseconds(500); }},
+      {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
+       [](const Config& c) { return c.straggler_timeout == minutes(5); }},
+      {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0.25",
+       [](const Config& c) { return c.heartbeat_interval == milliseconds(250); }},
+      {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "10s",
+       [](const Config& c) { return c.heartbeat_timeout == seconds(10); }},
+      {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},
+      {"BYTESCHEDULER_DETERMINISTIC", "1", [](const Config& c) { return c.deterministic; }},
+      {"BYTESCHEDULER_HOLD", "0", [](const Config& c) { return c.hold_bytes == 0; }},
+      {"BYTESCHEDULER_UNSENT", "0", [](const Config& c) { return c.unsent_bytes == 0; }},
+      {"BYTESCHEDULER_LOG_LEVEL", "off", [](const Config& c) { return c.log_level == "off"; }},
+      {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
+  };
+  std::set<std::string_view> tested;
+  for (const Good& row : rows) {
+    const Result<Config> config = ParseWith(row.name, row.value);
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_TRUE(row.arrived(config.value())) << row.name;
+    tested.insert(row.name);
+  }
+  for (const SettingInfo& info : AllSettings()) {
+    EXPECT_TRUE(tested.contains(info.name)) << info.name << " has no test";
+  }
+}
+
+struct Bad {
+  const char* name;
+  const char* value;
+  const char* want;
+};
+
+TEST(Config, EveryRowRefusesInTheSameWords) {
+  const char* const kBytes = "want bytes, such as 8388608 or 8MiB";
+  const char* const kTime = "want a time, such as 5, 0.5, 500ms, 5s or 2m";
+  const char* const kWhole = "want a whole number";
+  const char* const kFlag = "want 0 or 1";
+  const std::vector<Bad> rows = {
+      {"DMLC_ROLE", "master", "want one of worker|server|scheduler"},
+      {"DMLC_NUM_WORKER", "two", kWhole},
+      {"DMLC_NUM_WORKER", "0", "want 1 to 16384"},
+      {"DMLC_NUM_SERVER", "-1", "want 1 to 16384"},
+      {"DMLC_NUM_SERVER", "1x", kWhole},
+      {"DMLC_PS_ROOT_PORT", "65536", "want 0 to 65535"},
+      {"DMLC_PORT", "http", kWhole},
+      {"DMLC_LOCAL", "maybe", kFlag},
+      {"DMLC_USE_KUBERNETES", "2", kFlag},
+      {"DMLC_PS_WATER_MARK", "-5", "want 0 to 1000000"},
+      {"PS_VERBOSE", "much", kWhole},
+      {"PS_HEARTBEAT_INTERVAL", "soon", kTime},
+      {"PS_HEARTBEAT_TIMEOUT", "never", kTime},
+      {"BYTESCHEDULER_PARTITION", "4095", "want 4KiB to 1GiB"},
+      {"BYTESCHEDULER_PARTITION", "2GiB", "want 4KiB to 1GiB"},
+      {"BYTESCHEDULER_CREDIT", "8Q", kBytes},
+      {"BYTESCHEDULER_CREDIT", "0", "want 1 to 64GiB"},
+      {"BYTESCHEDULER_SCHEDULING", "fifo", kFlag},
+      {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
+      {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},
+      {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},
+      {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0", "want 1ms to 1h"},
+      {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "1ms", "want 2ms to 24h"},
+      {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
+      {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
+      {"BYTESCHEDULER_HOLD", "64X", kBytes},
+      {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
+      {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
+      {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore"},
+  };
+  std::set<std::string_view> tested;
+  for (const Bad& row : rows) {
+    EXPECT_EQ(ErrorWith(row.name, row.value),
+              std::string(row.name) + "=" + row.value + ": " + row.want);
+    tested.insert(row.name);
+  }
+  for (const SettingInfo& info : AllSettings()) {
+    if (info.kind != "text") EXPECT_TRUE(tested.contains(info.name)) << info.name << " has no test";
+  }
+}
+
+TEST(Config, NamesEverythingThatIsMissingAndWhatItMeans) {
+  Values values = Required();
+  values.erase("DMLC_ROLE");
+  EXPECT_EQ(Parse(values).status().message(),
+            "DMLC_ROLE is not set (what this process is in the job)");
+  values.erase("DMLC_NUM_SERVER");
+  EXPECT_EQ(Parse(values).status().message(),
+            "DMLC_ROLE is not set (what this process is in the job); "
+            "DMLC_NUM_SERVER is not set (how many servers the job has)");
+}
+
+TEST(Config, SetToNothingCountsAsNotSet) {
+  EXPECT_EQ(ErrorWith("DMLC_ROLE", ""), "DMLC_ROLE is not set (what this process is in the job)");
+  const Result<Config> config = ParseWith("BYTESCHEDULER_CREDIT", "");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config.value().credit_bytes, 1U << 20);
+}
+
+TEST(Config, UnknownNamesAreRefusedWithTheNearestOne) {
+  EXPECT_EQ(ErrorWith("BYTESCHEDULER_CREDIT_BYTES", "1"),
+            "BYTESCHEDULER_CREDIT_BYTES is no setting; docs/settings.md lists them");
+  EXPECT_EQ(ErrorWith("BYTESCHEDULER_CREDITS", "1"),
+            "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
+  EXPECT_EQ(ErrorWith("BYTESCHEDULER_PARTITON", "1"),
+            "BYTESCHEDULER_PARTITON is no setting; did you mean BYTESCHEDULER_PARTITION?");
+}
+
+TEST(Config, OnlyTheSchedulerTakesAnyFreePort) {
+  EXPECT_EQ(ErrorWith("DMLC_PS_ROOT_PORT", "0"),
+            "DMLC_PS_ROOT_PORT=0: only the scheduler may take any free port; want the one it took");
+  Values values = Required();
+  values["DMLC_ROLE"] = "scheduler";
+  values["DMLC_PS_ROOT_PORT"] = "0";
+  EXPECT_TRUE(Parse(values).ok());
+}
+
+TEST(Config, OurHeartbeatNamesWinOverThoseOfPsLite) {
+  Values values = Required();
+  values["PS_HEARTBEAT_INTERVAL"] = "7";
+  values["BYTESCHEDULER_HEARTBEAT_INTERVAL"] = "2";
+  values["PS_HEARTBEAT_TIMEOUT"] = "0";
+  const Result<Config> config = Parse(values);
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config.value().heartbeat_interval, seconds(2));
+  EXPECT_EQ(config.value().heartbeat_timeout, seconds(30));
+}
+
+TEST(Config, AHeartbeatTimeoutMustLeaveTimeForOneHeartbeat) {
+  EXPECT_EQ(ErrorWith("BYTESCHEDULER_HEARTBEAT_INTERVAL", "30"),
+            "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
+            "every node would be lost");
+}
+
+TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
+  const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config.value().JobSettings(),
+            "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_DETERMINISTIC=1\n");
+}
+
+TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {
+  for (const SettingInfo& info : AllSettings()) {
+    if (info.fallback == "required" || info.fallback.empty()) continue;
+    EXPECT_TRUE(ParseWith(std::string(info.name), std::string(info.fallback)).ok()) << info.name;
+  }
+}
+
+TEST(ConfigFromProcess, ArgumentsWinAndUnknownOnesAreRefused) {
+  Values overrides = Required();
+  overrides["BYTESCHEDULER_CREDIT"] = "3MiB";
+  const Result<Config> config = ConfigFromProcess(overrides);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config.value().credit_bytes, 3U << 20);
+  overrides["DMLC_ROLL"] = "worker";
+  EXPECT_EQ(ConfigFromProcess(overrides).status().message(),
+            "DMLC_ROLL is no setting; did you mean DMLC_ROLE?");
+}
+
+TEST(DescribeConfig, SaysWhereEachValueComesFrom) {
+  ASSERT_EQ(setenv("BYTESCHEDULER_HOLD", "1MiB", 1), 0);
+  std::map<std::string, SettingValue> values;
+  for (const SettingValue& value : DescribeConfig({{"BYTESCHEDULER_CREDIT", "nonsense"}})) {
+    values[value.name] = value;
+  }
+  ASSERT_EQ(unsetenv("BYTESCHEDULER_HOLD"), 0);
+  EXPECT_EQ(values.size(), AllSettings().size());
+  EXPECT_EQ(values["BYTESCHEDULER_CREDIT"].value, "nonsense");
+  EXPECT_EQ(values["BYTESCHEDULER_CREDIT"].origin, "argument");
+  EXPECT_EQ(values["BYTESCHEDULER_HOLD"].value, "1MiB");
+  EXPECT_EQ(values["BYTESCHEDULER_HOLD"].origin, "environment");
+  EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].value, "512KiB");
+  EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].origin, "default");
+}
+
+}  // namespace
+}  // namespace bs

@@ -1,0 +1,75 @@
+// Mutex and CondVar: exclusion, and waits that end.
+#include "base/mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace bs {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Mutex, ThreadsDoNotLoseUpdates) {
+  Mutex mutex;
+  int count = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) {
+        const MutexLock lock(&mutex);
+        ++count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, 4000);
+}
+
+TEST(CondVar, WaitSeesWhatTheNotifierWrote) {
+  Mutex mutex;
+  CondVar changed;
+  bool ready = false;
+  std::thread notifier([&] {
+    const MutexLock lock(&mutex);
+    ready = true;
+    changed.NotifyAll();
+  });
+  {
+    const MutexLock lock(&mutex);
+    while (!ready) changed.Wait(&mutex);
+    EXPECT_TRUE(ready);
+  }
+  notifier.join();
+}
+
+TEST(CondVar, WaitForEndsWithoutANotifier) {
+  Mutex mutex;
+  CondVar changed;
+  const bool never = false;
+  const MutexLock lock(&mutex);
+  while (changed.WaitFor(&mutex, milliseconds(1))) {
+  }
+  EXPECT_FALSE(changed.WaitForTrue(&mutex, milliseconds(1), never));
+  EXPECT_FALSE(changed.WaitForTrue(&mutex, Duration::min(), never));
+}
+
+TEST(CondVar, LongestTimeoutDoesNotOverflow) {
+  Mutex mutex;
+  CondVar changed;
+  bool ready = false;
+  std::thread notifier([&] {
+    const MutexLock lock(&mutex);
+    ready = true;
+    changed.NotifyAll();
+  });
+  {
+    const MutexLock lock(&mutex);
+    EXPECT_TRUE(changed.WaitForTrue(&mutex, Duration::max(), ready));
+  }
+  notifier.join();
+}
+
+}  // namespace
+}  // namespace bs

@@ -1,0 +1,117 @@
+// NUMA: the cores we may use, and buffers that are zeroed, aligned and moved.
+#include "base/numa.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+#include <utility>
+
+namespace bs {
+namespace {
+
+std::set<int> CoresOf(const std::vector<NumaNode>& nodes) {
+  std::set<int> cores;
+  for (const NumaNode& node : nodes) cores.insert(node.cores.begin(), node.cores.end());
+  return cores;
+}
+
+std::set<int> AllowedCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::set<int> cores;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(static_cast<size_t>(i), &set)) cores.insert(i);
+  }
+  return cores;
+}
+
+TEST(DiscoverNumaNodes, GivesEachUsableCoreOnce) {
+  const std::vector<NumaNode> nodes = DiscoverNumaNodes();
+  ASSERT_FALSE(nodes.empty());
+  size_t count = 0;
+  for (const NumaNode& node : nodes) {
+    EXPECT_GE(node.id, 0);
+    EXPECT_FALSE(node.cores.empty());
+    EXPECT_TRUE(std::is_sorted(node.cores.begin(), node.cores.end()));
+    count += node.cores.size();
+  }
+  const std::set<int> cores = CoresOf(nodes);
+  EXPECT_EQ(cores.size(), count);
+  EXPECT_EQ(cores, AllowedCores());
+}
+
+TEST(DiscoverNumaNodes, RespectsTheAffinityOfTheCaller) {
+  const std::set<int> allowed = AllowedCores();
+  for (const int only : {*allowed.begin(), *allowed.rbegin()}) {
+    std::thread([only] {  // a thread of its own: the affinity ends with it
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(static_cast<size_t>(only), &set);
+      ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+      const std::vector<NumaNode> nodes = DiscoverNumaNodes();
+      ASSERT_EQ(nodes.size(), 1U);
+      EXPECT_EQ(nodes[0].cores, std::vector<int>{only});
+    })
+        .join();
+  }
+}
+
+TEST(PinThisThread, BindsToOneCoreOrChangesNothing) {
+  std::thread([] {
+    const std::set<int> before = AllowedCores();
+    EXPECT_FALSE(PinThisThread(-1));
+    EXPECT_FALSE(PinThisThread(100000));
+    EXPECT_EQ(AllowedCores(), before);
+    EXPECT_TRUE(PinThisThread(*before.rbegin()));
+    EXPECT_EQ(AllowedCores(), std::set<int>{*before.rbegin()});
+  }).join();
+}
+
+TEST(NodeBuffer, IsZeroedAndPageAligned) {
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const NodeBuffer buffer(3 * page_bytes + 17, DiscoverNumaNodes().front().id);
+  ASSERT_NE(buffer.data(), nullptr);
+  EXPECT_EQ(buffer.size_bytes(), 3 * page_bytes + 17);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % page_bytes, 0U);
+  EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + buffer.size_bytes(),
+                          [](std::byte b) { return b == std::byte{0}; }));
+  std::fill(buffer.data(), buffer.data() + buffer.size_bytes(), std::byte{0xff});
+}
+
+TEST(NodeBuffer, NodeThatDoesNotExistStillGivesMemory) {
+  for (const int node : {-1, 999, 1 << 20}) {
+    const NodeBuffer buffer(4096, node);
+    ASSERT_NE(buffer.data(), nullptr) << node;
+    EXPECT_EQ(buffer.data()[4095], std::byte{0});
+  }
+}
+
+TEST(NodeBuffer, EmptyOneHasNoMemory) {
+  EXPECT_EQ(NodeBuffer().data(), nullptr);
+  const NodeBuffer buffer(0, 0);
+  EXPECT_EQ(buffer.data(), nullptr);
+  EXPECT_EQ(buffer.size_bytes(), 0U);
+}
+
+TEST(NodeBuffer, MovesItsMemory) {
+  NodeBuffer first(4096, 0);
+  first.data()[7] = std::byte{42};
+  const std::byte* const data = first.data();
+  NodeBuffer second(std::move(first));
+  EXPECT_EQ(second.data(), data);
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): the moved-from state
+  NodeBuffer third(8192, 0);
+  third = std::move(second);
+  EXPECT_EQ(third.data(), data);
+  EXPECT_EQ(third.size_bytes(), 4096U);
+  EXPECT_EQ(third.data()[7], std::byte{42});
+  EXPECT_EQ(second.size_bytes(), 0U);  // NOLINT(bugprone-use-after-move): the moved-from state
+}
+
+}  // namespace
+}  // namespace bs

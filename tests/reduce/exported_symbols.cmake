@@ -1,0 +1,26 @@
+# Fails if the objects of the vector kernels define a symbol that other code could be linked to.
+execute_process(COMMAND ${NM} -C --defined-only ${ARCHIVE}
+  OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" lines "${listing}")
+
+set(member "")
+set(num_members 0)
+set(unexpected "")
+foreach(line IN LISTS lines)
+  if(line MATCHES "^([^ ]+)\\.o(bj)?:$")
+    set(member "${CMAKE_MATCH_1}")
+    if(member MATCHES "^kernels_")
+      math(EXPR num_members "${num_members} + 1")
+    endif()
+  elseif(member MATCHES "^kernels_" AND line MATCHES "^[0-9a-f]+ [A-Zuvwi] "
+      AND NOT line MATCHES " T bs::reduce::Avx(2|512)Kernels\\(\\)$")
+    string(APPEND unexpected "\n  ${member}: ${line}")
+  endif()
+endforeach()
+
+if(num_members LESS 2)
+  message(FATAL_ERROR "${ARCHIVE}: found ${num_members} objects of vector kernels, want 2")
+endif()
+if(unexpected)
+  message(FATAL_ERROR "Compiled for CPUs that not every machine has, and visible:${unexpected}")
+endif()

@@ -1,0 +1,167 @@
+// Every kernel of this machine against the specification: bits, lengths, addresses, surroundings.
+#include "reduce/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <set>
+
+#include "reduce/arrays.h"
+
+namespace bs::reduce {
+namespace {
+
+std::string NameOfParam(const testing::TestParamInfo<DType>& info) {
+  return std::string(NameOf(info.param));
+}
+
+class KernelsTest : public testing::TestWithParam<DType> {
+ protected:
+  // Both forms of every kernel against the specification, for operands at these misalignments.
+  static void ExpectAllEqual(const Bytes& a, const Bytes& b, size_t a_offset, size_t b_offset) {
+    const size_t count = a.size() / SizeOf(GetParam());
+    Guarded expected(a, 0);
+    Sum(ScalarKernels(), GetParam(), expected.data(), Guarded(b, 0).data(), count);
+    for (const Kernels* kernels : AvailableKernels()) {
+      SCOPED_TRACE(testing::Message() << kernels->name << " count=" << count << " offsets "
+                                      << a_offset << " and " << b_offset);
+      Guarded accumulator(a, a_offset);
+      Guarded addend(b, b_offset);
+      Sum(*kernels, GetParam(), accumulator.data(), addend.data(), count);
+      ASSERT_EQ(accumulator.Content(), expected.Content());
+      ASSERT_TRUE(accumulator.GuardsIntact());
+
+      Guarded left(a, a_offset);
+      Guarded target(Bytes(a.size(), 0x5a), (a_offset * 5 + b_offset) % 64);
+      Sum(*kernels, GetParam(), target.data(), left.data(), addend.data(), count);
+      ASSERT_EQ(target.Content(), expected.Content());
+      ASSERT_TRUE(target.GuardsIntact());
+      ASSERT_EQ(left.Content(), a);
+      ASSERT_EQ(addend.Content(), b);
+    }
+  }
+
+  std::mt19937_64 random_{20191027};
+};
+
+INSTANTIATE_TEST_SUITE_P(DTypes, KernelsTest, testing::ValuesIn(kAllDTypes), NameOfParam);
+
+TEST_P(KernelsTest, EqualTheSpecificationAtEveryShortLength) {
+  for (size_t count = 0; count <= 200; ++count) {
+    const Bytes a = RandomArray(GetParam(), count, random_);
+    const Bytes b = RandomArray(GetParam(), count, random_);
+    ASSERT_NO_FATAL_FAILURE(ExpectAllEqual(a, b, 0, 0));
+    ASSERT_NO_FATAL_FAILURE(ExpectAllEqual(a, b, random_() % 64, random_() % 64));
+  }
+}
+
+TEST_P(KernelsTest, EqualTheSpecificationAtEveryMisalignment) {
+  const size_t count = 150 / SizeOf(GetParam());  // two wide vectors and a tail
+  const Bytes a = RandomArray(GetParam(), count, random_);
+  const Bytes b = RandomArray(GetParam(), count, random_);
+  for (size_t a_offset = 0; a_offset < 64; ++a_offset) {
+    for (size_t b_offset = 0; b_offset < 64; ++b_offset) {
+      ASSERT_NO_FATAL_FAILURE(ExpectAllEqual(a, b, a_offset, b_offset));
+    }
+  }
+}
+
+TEST_P(KernelsTest, EqualTheSpecificationOnLongArrays) {
+  for (const size_t count : {size_t{4096}, size_t{65537}, size_t{300'001}}) {
+    const Bytes a = RandomArray(GetParam(), count, random_);
+    const Bytes b = RandomArray(GetParam(), count, random_);
+    ASSERT_NO_FATAL_FAILURE(ExpectAllEqual(a, b, 0, 0));
+    ASSERT_NO_FATAL_FAILURE(ExpectAllEqual(a, b, 1, 6));
+  }
+}
+
+TEST_P(KernelsTest, GiveTheSameBitsWhenTheOperandsAreSwapped) {
+  constexpr size_t kCount = 20'000;
+  const Bytes a = RandomArray(GetParam(), kCount, random_);
+  const Bytes b = RandomArray(GetParam(), kCount, random_);
+  for (const Kernels* kernels : AvailableKernels()) {
+    Bytes forwards(a.size());
+    Bytes backwards(a.size());
+    Sum(*kernels, GetParam(), forwards.data(), a.data(), b.data(), kCount);
+    Sum(*kernels, GetParam(), backwards.data(), b.data(), a.data(), kCount);
+    EXPECT_EQ(forwards, backwards) << kernels->name;
+  }
+}
+
+class SixteenBitKernelsTest : public KernelsTest {};
+
+INSTANTIATE_TEST_SUITE_P(DTypes, SixteenBitKernelsTest,
+                         testing::Values(DType::kFloat16, DType::kBfloat16), NameOfParam);
+
+TEST_P(SixteenBitKernelsTest, AddEveryPatternToManyOthers) {
+  Bytes all(size_t{2} * 65536);
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto pattern = static_cast<uint16_t>(bits);
+    std::memcpy(all.data() + size_t{2} * bits, &pattern, 2);
+  }
+  for (int i = 0; i < 40; ++i) {
+    const Bytes others = RandomArray(GetParam(), 65536, random_);
+    ASSERT_NO_FATAL_FAILURE(ExpectAllEqual(all, others, 0, 2));
+  }
+}
+
+TEST(AvailableKernelsTest, BeginWithTheSpecificationAndEndWithTheBest) {
+  const auto available = AvailableKernels();
+  ASSERT_FALSE(available.empty());
+  EXPECT_EQ(available.front(), &ScalarKernels());
+  EXPECT_EQ(available.back(), &BestKernels());
+  std::set<std::string_view> names;
+  for (const Kernels* kernels : available) names.insert(kernels->name);
+  EXPECT_EQ(names.size(), available.size());
+  EXPECT_EQ(ScalarKernels().name, "scalar");
+}
+
+TEST(AvailableKernelsTest, HaveAFunctionForExactlyTheCodesThatAreDTypes) {
+  for (const Kernels* kernels : AvailableKernels()) {
+    for (uint32_t code = 0; code < 16; ++code) {
+      EXPECT_EQ(kernels->sum[code] != nullptr, DTypeFromCode(code).has_value()) << code;
+      EXPECT_EQ(kernels->sum2[code] != nullptr, DTypeFromCode(code).has_value()) << code;
+    }
+  }
+}
+
+TEST(SumDeathTest, AbortsOnACodeThatIsNoDType) {
+  float x = 1;
+  const float y = 2;
+  EXPECT_DEATH(Sum(ScalarKernels(), static_cast<DType>(7), &x, &y, 1), "check failed");
+  EXPECT_DEATH(Sum(ScalarKernels(), static_cast<DType>(200), &x, &y, 1), "check failed");
+}
+
+TEST(SumTest, RoundsToNearestWhateverTheThreadRoundsToAndPutsThatBack) {
+  for (const Kernels* kernels : AvailableKernels()) {
+    float x = 1;
+    const float y = 0x1p-30F;
+    uint16_t half = 0x3c00;            // 1
+    const uint16_t smallest = 0x0001;  // 2^-24
+    ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+    Sum(*kernels, DType::kFloat32, &x, &y, 1);
+    Sum(*kernels, DType::kFloat16, &half, &smallest, 1);
+    EXPECT_EQ(std::fegetround(), FE_UPWARD);
+    ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+    EXPECT_EQ(x, 1.0F) << kernels->name;
+    EXPECT_EQ(half, 0x3c00) << kernels->name;
+  }
+}
+
+TEST(CopyTest, CopiesAnyLengthToAnyAddressAndNothingElse) {
+  std::mt19937_64 random(1);
+  for (const size_t size_bytes :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{4097}, size_t{9'000'001}}) {
+    const Bytes content = RandomArray(DType::kUint8, size_bytes, random);
+    Guarded source(content, 3);
+    Guarded target(Bytes(size_bytes, 0), 10);
+    Copy(target.data(), source.data(), size_bytes);
+    EXPECT_EQ(target.Content(), content);
+    EXPECT_TRUE(target.GuardsIntact());
+  }
+}
+
+TEST(CopyTest, TakesNoBytesFromNowhere) { Copy(nullptr, nullptr, 0); }
+
+}  // namespace
+}  // namespace bs::reduce

@@ -1,0 +1,33 @@
+// Sums keep subnormals in a thread where a library built with -ffast-math has turned them off.
+#include <gtest/gtest.h>
+#include <xmmintrin.h>
+
+#include <bit>
+
+#include "reduce/reduce.h"
+
+namespace bs::reduce {
+namespace {
+
+constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
+
+TEST(SumTest, KeepsSubnormalsWhereTheThreadDoesNot) {
+  for (const Kernels* kernels : AvailableKernels()) {
+    uint32_t accumulator = 0x00000003;  // 3 * 2^-149
+    const uint32_t addend = 0x00000004;
+    uint16_t bfloat = 0x0003;
+    const uint16_t bfloat_addend = 0x0004;
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
+    Sum(*kernels, DType::kFloat32, &accumulator, &addend, 1);
+    Sum(*kernels, DType::kBfloat16, &bfloat, &bfloat_addend, 1);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    EXPECT_EQ(accumulator, 0x00000007U) << kernels->name;
+    EXPECT_EQ(bfloat, 0x0007) << kernels->name;
+    EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
+  }
+}
+
+}  // namespace
+}  // namespace bs::reduce

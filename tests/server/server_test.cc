@@ -1,0 +1,379 @@
+#include "bytescheduler/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "base/loop_thread.h"
+#include "base/notification.h"
+#include "server/support.h"
+#include "sim/sim_executor.h"
+
+namespace bs::server {
+namespace {
+
+// A server with its front and shards on simulated time.
+class Bench {
+ public:
+  explicit Bench(ServerOptions options, size_t num_shards = 1) {
+    std::vector<ServerShard> shards;
+    for (size_t i = 0; i < num_shards; ++i) {
+      executors_.push_back(std::make_unique<sim::SimExecutor>(&clock_));
+      shards.push_back({executors_.back().get(), 0});
+    }
+    // Which shard answers is seen by whose executor runs.
+    const auto send = [this](ps::Message message) {
+      for (size_t i = 0; i < executors_.size(); ++i) {
+        if (executors_[i]->IsCurrent()) ++answers_by_shard_[i];
+      }
+      outbox_.sender()(std::move(message));
+    };
+    server_ = std::make_unique<Server>(
+        options, &front_, std::move(shards), send,
+        Server::Handler{[this] { ++stops_; }, [this](const Status&) { ++failures_; }}, Logger());
+  }
+
+  void Post(ps::Message message) { server_->OnMessage(std::move(message)); }
+  std::vector<ps::Message> Do(ps::Message message) {
+    Post(std::move(message));
+    return Run();
+  }
+  std::vector<ps::Message> Do(const Ask& ask) { return Do(MakeRequest(ask)); }
+  std::vector<ps::Message> Run() {
+    clock_.RunUntil(clock_.Now() + std::chrono::seconds(1));
+    return outbox_.All();
+  }
+  std::pair<StatusCode, std::string> Refused(ps::Message message) {
+    const std::vector<ps::Message> answers = Do(std::move(message));
+    EXPECT_EQ(answers.size(), 1u);
+    if (answers.size() != 1) return {};
+    return {CodeOf(answers[0]), TextOf(answers[0])};
+  }
+  std::pair<StatusCode, std::string> Refused(const Ask& ask) { return Refused(MakeRequest(ask)); }
+
+  Server& server() { return *server_; }
+  std::map<size_t, int>& answers_by_shard() { return answers_by_shard_; }
+  int stops() const { return stops_; }
+  int failures() const { return failures_; }
+
+ private:
+  sim::SimClock clock_{1};
+  sim::SimExecutor front_{&clock_};
+  std::vector<std::unique_ptr<sim::SimExecutor>> executors_;
+  Outbox outbox_;
+  std::map<size_t, int> answers_by_shard_;
+  int stops_ = 0;
+  int failures_ = 0;
+  std::unique_ptr<Server> server_;
+};
+
+ServerOptions Workers(int32_t num_workers) {
+  ServerOptions options;
+  options.num_workers = num_workers;
+  options.max_partition_bytes = 1 << 20;
+  return options;
+}
+
+float SumOf(const ps::Message& pulled) { return ToFloats(pulled.data.at(0).bytes()).at(0); }
+
+TEST(ServerTest, ARoundGoesFromPushesToPulls) {
+  Bench bench(Workers(2));
+  EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
+  std::vector<ps::Message> answers = bench.Do(Push(0, 0, Floats({5})));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(OpOf(answers[0]), ps::Op::kPush);
+  EXPECT_EQ(SumOf(answers[1]), 5);
+  for (const int32_t rank : {0, 1}) {
+    answers = bench.Do(Push(rank, 1, Floats({2})));
+    EXPECT_EQ(answers.size(), 1u);
+  }
+  answers = bench.Do(Pull(0, 1, 4));
+  EXPECT_EQ(SumOf(answers.at(0)), 4);
+  const ps::Message& sum = answers[0];
+  EXPECT_EQ(sum.peer, ps::WorkerId(0));
+  EXPECT_FALSE(sum.meta.request);
+  EXPECT_EQ(sum.meta.customer_id, 3);
+  EXPECT_EQ(sum.meta.timestamp, 5);
+  EXPECT_EQ(sum.meta.extension.sequence, 1003u);
+  EXPECT_EQ(sum.meta.extension.key, 7u);
+}
+
+TEST(ServerTest, AnAttachedWorkerCountsAsTheWorkerItStandsBeside) {
+  Bench bench(Workers(2));
+  ps::Message push = MakeRequest(Push(0, 0, Floats({5})));
+  push.peer = ps::AttachedId(0);
+  EXPECT_EQ(bench.Do(std::move(push)).at(0).peer, ps::AttachedId(0));
+  ps::Message pull = MakeRequest(Pull(1, 0, 4));
+  pull.peer = ps::AttachedId(1);
+  EXPECT_EQ(SumOf(bench.Do(std::move(pull)).at(0)), 5);
+}
+
+TEST(ServerTest, KeysAreDeclaredAndLookedUp) {
+  Bench bench(Workers(2));
+  Ask lookup;
+  lookup.op = ps::Op::kLookup;
+  lookup.rank = 1;
+  lookup.size_bytes = 8;
+  EXPECT_TRUE(bench.Do(lookup).empty());
+  Ask declare = lookup;
+  declare.op = ps::Op::kDeclare;
+  declare.rank = 0;
+  declare.payload.resize(2);
+  ps::Message declaration = MakeRequest(declare);
+  declaration.meta.extension.part_bytes = 64;
+  const std::vector<ps::Message> answers = bench.Do(std::move(declaration));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(OpOf(answers[0]), ps::Op::kDeclare);
+  EXPECT_EQ(OpOf(answers[1]), ps::Op::kLookup);
+  EXPECT_EQ(answers[1].meta.extension.part_bytes, 64u);
+  for (const ps::Message& answer : answers) EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
+}
+
+TEST(ServerTest, PartitionsGoToTheShardWithTheFewestBytes) {
+  Bench bench(Workers(1), 2);
+  // 3 to shard 0; then 1, 1, 1 to shard 1; then either; 6 in all.
+  uint32_t part = 0;
+  for (const size_t floats : {3, 1, 1, 1}) {
+    Ask push = Push(0, 0, Floats(std::vector<float>(floats)));
+    push.part = part++;
+    bench.Do(push);
+  }
+  EXPECT_EQ(bench.answers_by_shard(), (std::map<size_t, int>{{0, 1}, {1, 3}}));
+  // A partition stays where it is.
+  Ask pull = Pull(0, 0, 12);
+  for (int i = 0; i < 5; ++i) bench.Do(pull);
+  EXPECT_EQ(bench.answers_by_shard(), (std::map<size_t, int>{{0, 6}, {1, 3}}));
+}
+
+TEST(ServerTest, WhatIsTooLargeIsRefused) {
+  ServerOptions options = Workers(1);
+  options.max_partition_bytes = 8;
+  Bench bench(options);
+  EXPECT_EQ(bench.Refused(Push(0, 0, Floats({1, 2, 3}))),
+            std::make_pair(StatusCode::kInvalidArgument,
+                           std::string("push key=7 round=0 partition=0 from worker 0: 12 bytes are "
+                                       "more than the 8 that a partition may have")));
+  EXPECT_EQ(bench.Refused(Pull(0, 0, UINT64_MAX)).first, StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(bench.Do(Push(0, 0, Floats({1, 2}))).at(0)), StatusCode::kOk);
+}
+
+TEST(ServerTest, APartitionBeginsWithRoundZero) {
+  Bench bench(Workers(2));
+  EXPECT_EQ(bench.Refused(Push(0, 1, Floats({1}))),
+            std::make_pair(StatusCode::kFailedPrecondition,
+                           std::string("push key=7 round=1 partition=0 from worker 0: worker 0 has "
+                                       "not initialised this partition")));
+  EXPECT_EQ(bench.Refused(Pull(1, 9, 4)).first, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).first, StatusCode::kFailedPrecondition);
+}
+
+TEST(ServerTest, StrangersAreRefused) {
+  Bench bench(Workers(2));
+  ps::Message message = MakeRequest(Push(2, 0, Floats({1})));
+  EXPECT_EQ(bench.Refused(std::move(message)).first, StatusCode::kInvalidArgument);
+  for (const int32_t peer : {ps::ServerId(0), 1, 0, -7, 3, INT32_MIN, ps::kEmpty - 1}) {
+    message = MakeRequest(Push(0, 0, Floats({1})));
+    message.peer = peer;
+    EXPECT_EQ(bench.Refused(std::move(message)).first, StatusCode::kInvalidArgument) << peer;
+  }
+  message = MakeRequest(Push(0, 0, Floats({1})));
+  message.peer = ps::kEmpty;
+  EXPECT_TRUE(bench.Do(std::move(message)).empty()) << "nobody to answer";
+}
+
+TEST(ServerTest, ResponsesAreNotAnswered) {
+  Bench bench(Workers(1));
+  ps::Message message = MakeRequest(Push(0, 0, Floats({1})));
+  message.meta.request = false;
+  EXPECT_TRUE(bench.Do(std::move(message)).empty());
+}
+
+TEST(ServerTest, OperationsOfOthersAreRefused) {
+  Bench bench(Workers(1));
+  for (const uint32_t op : {0u, 5u, 16u, 21u, 77u, UINT32_MAX}) {
+    Ask ask = Pull(0, 0, 4);
+    ask.op = static_cast<ps::Op>(op);
+    EXPECT_EQ(bench.Refused(ask).first, StatusCode::kInvalidArgument) << op;
+  }
+}
+
+TEST(ServerTest, AGoneWorkerIsGoneForDirectoryAndShards) {
+  Bench bench(Workers(3), 2);
+  for (const uint32_t part : {0u, 1u}) {
+    Ask push = Push(0, 0, Floats({1}));
+    push.part = part;
+    bench.Do(push);
+    Ask pull = Pull(1, 1, 4);
+    pull.part = part;
+    EXPECT_TRUE(bench.Do(pull).empty());
+  }
+  Ask lookup;
+  lookup.op = ps::Op::kLookup;
+  lookup.rank = 1;
+  EXPECT_TRUE(bench.Do(lookup).empty());
+  for (const int32_t rank : {-1, 3, INT32_MAX}) {
+    bench.server().OnWorkerGone(rank, Status::Unavailable("nobody"));
+  }
+  EXPECT_TRUE(bench.Run().empty());
+  bench.server().OnWorkerGone(0, Status::Unavailable("lost worker 0"));
+  const std::vector<ps::Message> refusals = bench.Run();
+  EXPECT_EQ(refusals.size(), 3u);
+  for (const ps::Message& refusal : refusals) EXPECT_EQ(TextOf(refusal), "lost worker 0");
+  EXPECT_EQ(SumOf(bench.Do(Pull(2, 0, 4)).at(0)), 1);
+}
+
+TEST(ServerTest, AfterFailEverythingParkedAndLaterIsRefused) {
+  Bench bench(Workers(2), 2);
+  bench.Do(Push(0, 0, Floats({1})));
+  EXPECT_TRUE(bench.Do(Pull(1, 1, 4)).empty());
+  Ask lookup;
+  lookup.op = ps::Op::kLookup;
+  EXPECT_TRUE(bench.Do(lookup).empty());
+  bench.server().Fail(Status::Unavailable("lost server 1"));
+  bench.server().Fail(Status::Unavailable("again"));
+  EXPECT_EQ(bench.Run().size(), 2u);
+  for (const Ask& ask : {Pull(1, 0, 4), lookup}) {
+    EXPECT_EQ(bench.Refused(ask),
+              std::make_pair(StatusCode::kUnavailable, std::string("lost server 1")));
+  }
+}
+
+TEST(ServerTest, StockCommandsReachTheirHandler) {
+  Bench bench(Workers(1));
+  ps::Message stop;
+  stop.peer = ps::WorkerId(0);
+  stop.meta.head = 2;
+  stop.meta.request = true;
+  stop.meta.simple_app = true;
+  EXPECT_EQ(bench.Do(std::move(stop)).size(), 1u);
+  EXPECT_EQ(bench.stops(), 1);
+  ps::Message data;
+  data.peer = ps::WorkerId(0);
+  data.meta.request = true;
+  data.meta.push = true;
+  EXPECT_TRUE(bench.Do(std::move(data)).empty());
+  EXPECT_EQ(bench.failures(), 1);
+}
+
+// Random requests from bad workers: everything is answered or parked, and a good key is unharmed.
+TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    Bench bench(Workers(3), 2);
+    const uint64_t odd[] = {0, 1, 2, 3, 4, 8, 12, 4096, 1u << 31, UINT64_MAX, UINT64_MAX - 3};
+    const auto pick = [&] { return odd[random() % std::size(odd)]; };
+    for (int i = 0; i < 1000; ++i) {
+      Ask ask;
+      ask.op = static_cast<ps::Op>(random() % 7);
+      ask.rank = static_cast<int32_t>(random() % 5) - 1;
+      ask.key = pick();
+      ask.round = pick();
+      ask.part = static_cast<uint32_t>(pick());
+      ask.size_bytes = pick();
+      ask.sequence = 1 + random() % 5;
+      ask.dtype = static_cast<DType>(random() % 16);
+      ask.payload.resize(random() % 3 == 0 ? random() % 9 : 4 * (random() % 3));
+      ps::Message message = MakeRequest(ask);
+      if (random() % 4 == 0) message.meta.extension.size_bytes = pick();
+      message.meta.extension.offset_bytes = pick();
+      message.meta.extension.part_bytes = pick();
+      if (random() % 16 == 0) message.data.push_back(ps::Frame::Copy("extra"));
+      if (random() % 16 == 0) message.data.clear();
+      bench.Post(std::move(message));
+    }
+    bench.Run();
+    const auto good = [](Ask ask) {
+      ask.key = 99;
+      return ask;
+    };
+    bench.Do(good(Push(0, 0, Floats({1}))));
+    for (const int32_t rank : {2, 0, 1}) bench.Do(good(Push(rank, 1, Floats({1}))));
+    EXPECT_EQ(SumOf(bench.Do(good(Pull(2, 1, 4))).at(0)), 3);
+  }
+}
+
+// Workers that go round after round on a real server: each pulls a round and then pushes the next.
+class Fleet {
+ public:
+  static constexpr int32_t kWorkers = 3;
+  static constexpr uint64_t kKeys = 5;
+  static constexpr uint64_t kRounds = 60;
+  static constexpr size_t kFloats = 3000;
+
+  Fleet()
+      : server_(
+            MakeOptions(), &front_,
+            {{shards_[0].get(), 0}, {shards_[1].get(), 0}, {shards_[2].get(), 0}},
+            [this](ps::Message message) {
+              workers_.Post(
+                  [this, moved = std::move(message)]() mutable { OnAnswer(std::move(moved)); });
+            },
+            {}, Logger()) {}
+  // The threads end before the server does.
+  ~Fleet() {
+    for (auto& shard : shards_) shard.reset();
+  }
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  void Run() {
+    workers_.Post([this] {
+      for (uint64_t key = 0; key < kKeys; ++key) {
+        Send(Push(0, 0, Payload(0, 0)), key);
+        for (int32_t rank = 0; rank < kWorkers; ++rank) Send(Pull(rank, 0, kFloats * 4), key);
+      }
+    });
+    ASSERT_TRUE(done_.WaitFor(std::chrono::seconds(120)));
+  }
+
+ private:
+  static ServerOptions MakeOptions() {
+    ServerOptions options;
+    options.num_workers = kWorkers;
+    return options;
+  }
+  static std::vector<std::byte> Payload(int32_t rank, uint64_t round) {
+    return Floats(
+        std::vector<float>(kFloats, static_cast<float>(round) + static_cast<float>(rank)));
+  }
+  void Send(Ask ask, uint64_t key) {
+    ask.key = key;
+    front_.Post(
+        [this, message = MakeRequest(ask)]() mutable { server_.OnMessage(std::move(message)); });
+  }
+  void OnAnswer(ps::Message answer) {
+    EXPECT_EQ(CodeOf(answer), StatusCode::kOk) << TextOf(answer);
+    if (OpOf(answer) != ps::Op::kPull) return;
+    const ps::Extension& about = answer.meta.extension;
+    const float sum = about.round == 0 ? 0 : static_cast<float>(3 * about.round + 3);
+    EXPECT_EQ(ToFloats(answer.data.at(0).bytes()), std::vector<float>(kFloats, sum));
+    const int32_t rank = RankOf(answer);
+    if (about.round == kRounds) {
+      if (++finished_ == kWorkers * static_cast<int>(kKeys)) done_.Notify();
+      return;
+    }
+    Send(Push(rank, about.round + 1, Payload(rank, about.round + 1)), about.key);
+    Send(Pull(rank, about.round + 1, kFloats * 4), about.key);
+  }
+
+  Notification done_;
+  int finished_ = 0;  // on workers_
+  std::unique_ptr<LoopThread> shards_[3] = {std::make_unique<LoopThread>("shard-0"),
+                                            std::make_unique<LoopThread>("shard-1"),
+                                            std::make_unique<LoopThread>("shard-2")};
+  Server server_;
+  LoopThread workers_{"workers"};
+  LoopThread front_{"front"};
+};
+
+TEST(ServerTest, RealThreadsGiveTheSameSums) {
+  Fleet fleet;
+  fleet.Run();
+}
+
+}  // namespace
+}  // namespace bs::server

@@ -1,0 +1,57 @@
+// SimNetwork: the network of a simulated cluster, with delay, bandwidth, loss, repetition and death.
+//
+// Each node gets a ps::Transport.  Meta data is really encoded and parsed (wire.h).  Delays are
+// drawn from the clock's seed, so messages of different pairs overtake each other freely; within
+// one pair messages of equal priority keep their order, except for repeats, which come later.
+// Connections come up when the other side is bound, at once after it binds, without polling.
+//
+// Everything runs in the simulator's one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ps/transport.h"
+#include "sim/sim_executor.h"
+
+namespace bs::sim {
+
+struct SimNetworkOptions {
+  Duration delay_min = std::chrono::microseconds(50);
+  Duration delay_max = std::chrono::microseconds(500);
+  uint64_t bytes_per_second = 0;  // of each link, from one sender to one receiver; 0: no limit
+  // Only for messages with our extension: stock nodes do not repeat theirs, so theirs always come.
+  double loss = 0;    // probability that a message vanishes
+  double repeat = 0;  // probability that it arrives a second time
+};
+
+class SimNetwork {
+ public:
+  // `clock` must outlive the network.
+  SimNetwork(SimClock* clock, const SimNetworkOptions& options);
+  // REQUIRES: every transport is gone.
+  ~SimNetwork();
+  SimNetwork(const SimNetwork&) = delete;
+  SimNetwork& operator=(const SimNetwork&) = delete;
+
+  // Callbacks run on `executor`, which must outlive the transport.
+  std::unique_ptr<ps::Transport> MakeTransport(Executor* executor);
+
+  // The node of `transport` vanishes without a word: it sends and hears nothing any more, peers get
+  // on_disconnected.  A restart is a new transport that binds the same address.
+  void Kill(ps::Transport* transport);
+  // Every connection of the node breaks and comes back after `duration`.
+  void CutOff(ps::Transport* transport, Duration duration);
+  // Connections stay up, but nothing that the node sends arrives any more.
+  void Mute(ps::Transport* transport);
+
+  uint64_t delivered() const;
+  uint64_t lost() const;
+  uint64_t repeated() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bs::sim
