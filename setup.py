@@ -28,7 +28,9 @@ def has_cmake() -> bool:
     cmake = shutil.which("cmake")
     if cmake is None:
         return False
-    out = subprocess.run([cmake, "--version"], stdout=subprocess.PIPE, check=False, text=True).stdout
+    out = subprocess.run(
+        [cmake, "--version"], stdout=subprocess.PIPE, check=False, text=True
+    ).stdout
     match = re.search(r"(\d+)\.(\d+)", out)
     return match is not None and (int(match.group(1)), int(match.group(2))) >= OLDEST_CMAKE
 
@@ -42,7 +44,9 @@ def build_tools() -> List[str]:
 def cmake_message(output: str) -> str:
     """Return what CMake's own error says, without the frame it prints around it."""
     match = re.search(r"CMake Error at [^\n]*\n(.*?)(?:\n\n\n|\n-- |\Z)", output, re.S)
-    return output if match is None else "\n".join(s.strip() for s in match.group(1).splitlines())
+    if match is None:
+        return "the extension could not be built; the compiler's own words stand above"
+    return "\n".join(line.strip() for line in match.group(1).splitlines())
 
 
 class CMakeBuild(build_ext):

@@ -14,8 +14,9 @@
 namespace bs::reduce {
 namespace {
 
-constexpr size_t kCacheBytes = size_t{128} << 10;   // of one array; three fit in a 512 KiB L2
-constexpr size_t kMemoryBytes = size_t{128} << 20;  // of one array; larger than common L3 caches
+constexpr size_t kCacheBytes = size_t{128} * 1024;  // of one array; three fit in a 512 KiB L2
+constexpr size_t kMemoryBytes =
+    size_t{128} * 1024 * 1024;  // of one array; larger than common L3 caches
 
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16,
                              DType::kInt8,    DType::kUint8,   DType::kInt32,   DType::kInt64};

@@ -64,7 +64,7 @@ def table(overrides: Optional[Mapping[str, str]] = None) -> str:
 @click.command()
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the reference instead.")
 def _main(as_markdown: bool) -> None:
-    """Print every setting as it stands, and check them all."""
+    """Print every setting as it stands, and where it comes from."""
     click.echo(markdown() if as_markdown else table(), nl=False)
 
 

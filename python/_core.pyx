@@ -25,11 +25,11 @@ Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "se
 Value = namedtuple("Value", ["name", "value", "origin"])
 
 
-cdef object _raise(const bs_error* error):
+cdef object _raise(bs_error* error):
     raise _from_code(error.code, error.message.decode("utf-8", "replace"))
 
 
-cdef int _check(int code, const bs_error* error) except -1:
+cdef int _check(int code, bs_error* error) except -1:
     if code != 0:
         _raise(error)
     return 0
@@ -463,6 +463,30 @@ cdef class MXNetPlugin:
     def pending(self):
         """Return how many operations are registered and not ended."""
         return bs_mxnet_pending(self.handle())
+
+    def drain(self, timeout=None):
+        """Take no more operations and wait up to `timeout` seconds until none is pending.
+
+        Returns
+        -------
+        bool
+            Whether none is pending.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef int64_t left_ms = -1 if timeout is None else <int64_t>(timeout * 1000)
+        cdef int slice_ms
+        cdef int over = 0
+        while True:
+            slice_ms = SLICE_MS if left_ms < 0 or left_ms > SLICE_MS else <int>left_ms
+            with nogil:
+                over = bs_mxnet_drain(plugin, slice_ms)
+            PyErr_CheckSignals()
+            if over:
+                return True
+            if left_ms >= 0:
+                left_ms -= slice_ms
+                if left_ms <= 0:
+                    return False
 
     def close(self):
         """Give up the plug-in; no operation may be pending."""

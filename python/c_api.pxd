@@ -73,4 +73,5 @@ cdef extern from "plugin/mxnet.h" nogil:
     int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
                            void* recv_stage, uint64_t size_bytes, bs_error* error)
     int64_t bs_mxnet_pending(const bs_mxnet* plugin)
+    int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms)
     int bs_mxnet_close(bs_mxnet* plugin)

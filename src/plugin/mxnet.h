@@ -33,13 +33,20 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
  *   pull: writes recv_stage, ends when the sum stands in it.
  * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
  * Call it on the thread that pushed the operations these depend on.  Returns at once; errors of the
- * round arrive in MXNet as exceptions on recv_stage (and send_stage).  If MXNet skips one of them
- * because an input carries an error, the whole job fails with a message that says so. */
+ * round arrive in MXNet as exceptions on recv_stage.  If MXNet skips one of them because an input
+ * carries an error, the whole job fails with a message that says so.
+ *
+ * With MXNet's NaiveEngine, which runs operations inside the call that pushes them, it returns when
+ * the round is over, and with the round's error, which that engine would lose. */
 int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
                        void* recv_stage, uint64_t size_bytes, bs_error* error);
 
 /* Operations registered and not ended. */
 int64_t bs_mxnet_pending(const bs_mxnet* plugin);
+/* Takes no more push-pulls (kCancelled) and waits up to `timeout_ms` until none is pending; returns
+ * 1 then, else 0.  Blocks.  May be called again.  What waits for the network ends soon after the
+ * worker has failed (bs_worker_fail). */
+int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms);
 /* REQUIRES: no operation is pending. */
 int bs_mxnet_close(bs_mxnet* plugin);
 

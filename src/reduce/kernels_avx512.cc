@@ -52,8 +52,8 @@ struct Float16 {
 struct Bfloat16 {
   static constexpr size_t kElementBytes = 2;
   static __m512i Add(__m512i a, __m512i b) {
-    // Empty, but keeps the compiler from reading memory once for each use of a vector, which made
-    // long arrays 1.5 to 2 times slower (Zen 5, GCC 12; benchmarks/reduce_benchmark.cc).
+    // Empty, but makes the compiler load each vector once, not once for each use.  Without it, sums
+    // in place took 1.4 to 1.9 times as long in memory (Zen 5, GCC 12; reduce_benchmark).
     asm("" : "+v"(a), "+v"(b));
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
     const __m512i even = AddWidened(_mm512_slli_epi32(a, 16), _mm512_slli_epi32(b, 16));

@@ -46,7 +46,7 @@ void Sum(const Kernels& kernels, DType dtype, void* accumulator, const void* add
 // target = a + b.
 void Sum(const Kernels& kernels, DType dtype, void* target, const void* a, const void* b,
          size_t count);
-// memcpy, streaming past the cache when `size_bytes` is large.
+// memcpy, streaming past the cache when `size_bytes` is large (x86: from 16 MiB).
 void Copy(void* target, const void* source, size_t size_bytes);
 
 }  // namespace bs::reduce

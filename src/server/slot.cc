@@ -8,15 +8,6 @@
 #include "server/describe.h"
 
 namespace bs::server {
-namespace {
-
-ps::Message MakeAnswer(const ps::KvCall& call, ps::Frame payload) {
-  ps::Message answer = ps::MakeResponse(call, std::move(payload));
-  answer.meta.priority = call.priority;
-  return answer;
-}
-
-}  // namespace
 
 size_t SlotIdHash::operator()(const SlotId& id) const {
   // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
@@ -37,7 +28,7 @@ void Slot::Push(ps::KvCall& call) {
                                                      std::to_string(rounds_.current()) + " from " +
                                                      rounds_.Missing()));
     case PushVerdict::kDuplicate:
-      return shard_->send(MakeAnswer(call, {}));
+      return shard_->send(ps::MakeResponse(call, {}));
     case PushVerdict::kTake:
       if (const Status* why = Blocked()) return Refuse(call, *why);
       return Take(call);
@@ -109,7 +100,7 @@ void Slot::Take(ps::KvCall& call) {
   const ps::Extension& about = call.extension;
   if (!has_shape()) shape_ = Shape{about.offset_bytes, about.size_bytes, about.dtype};
   // Whatever can fail for want of memory comes before the contribution counts.
-  ps::Message taken = MakeAnswer(call, {});
+  ps::Message taken = ps::MakeResponse(call, {});
   const bool hold = MustHold(rank);
   if (hold) {
     held_.try_emplace(rank, std::move(call.payload));
@@ -189,7 +180,7 @@ void Slot::AnswerParked() {
 void Slot::Answer(const ps::KvCall& call) {
   if (const Status wrong = CheckPullSize(call); !wrong.ok()) return Refuse(call, wrong);
   SumBuffer& sum = *buffers_[rounds_.buffer_of(call.extension.round)];
-  ps::Message response = MakeAnswer(call, sum.MakeFrame());
+  ps::Message response = ps::MakeResponse(call, sum.MakeFrame());
   response.meta.extension.offset_bytes = shape_.offset_bytes;
   response.meta.extension.size_bytes = shape_.size_bytes;
   response.meta.extension.dtype = shape_.dtype;

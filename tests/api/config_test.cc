@@ -183,7 +183,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
     tested.insert(row.name);
   }
   for (const SettingInfo& info : AllSettings()) {
-    if (info.kind != "text") EXPECT_TRUE(tested.contains(info.name)) << info.name << " has no test";
+    EXPECT_TRUE(info.kind == "text" || tested.contains(info.name)) << info.name << " has no test";
   }
 }
 

@@ -15,20 +15,20 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 
 TEST(ParseBytes, TakesPowersOf1024) {
-  for (const auto& [text, want] : std::to_array<std::pair<const char*, uint64_t>>(
-           {{"0", 0},
-            {"1048576", 1 << 20},
-            {"12B", 12},
-            {"512K", 512 << 10},
-            {"512KB", 512 << 10},
-            {"512KiB", 512 << 10},
-            {"4M", 4 << 20},
-            {"4MB", 4 << 20},
-            {"4MiB", 4 << 20},
-            {"3G", 3ULL << 30},
-            {"3GB", 3ULL << 30},
-            {"3GiB", 3ULL << 30},
-            {"18446744073709551615", UINT64_MAX}})) {
+  for (const auto& [text, want] :
+       std::to_array<std::pair<const char*, uint64_t>>({{"0", 0},
+                                                        {"1048576", 1 << 20},
+                                                        {"12B", 12},
+                                                        {"512K", 512 << 10},
+                                                        {"512KB", 512 << 10},
+                                                        {"512KiB", 512 << 10},
+                                                        {"4M", 4 << 20},
+                                                        {"4MB", 4 << 20},
+                                                        {"4MiB", 4 << 20},
+                                                        {"3G", 3ULL << 30},
+                                                        {"3GB", 3ULL << 30},
+                                                        {"3GiB", 3ULL << 30},
+                                                        {"18446744073709551615", UINT64_MAX}})) {
     const Result<uint64_t> value = ParseBytes(text);
     ASSERT_TRUE(value.ok()) << text;
     EXPECT_EQ(value.value(), want) << text;
@@ -36,8 +36,8 @@ TEST(ParseBytes, TakesPowersOf1024) {
 }
 
 TEST(ParseBytes, RefusesWhatIsNotExactlyBytes) {
-  for (const char* const text : {"", "8Q", "-1", "+1", "1.5M", " 1", "1 ", "1M ", "0x10", "M", "1mib",
-                                 "18446744073709551616", "17179869184G", "1e6"}) {
+  for (const char* const text : {"", "8Q", "-1", "+1", "1.5M", " 1", "1 ", "1M ", "0x10", "M",
+                                 "1mib", "18446744073709551616", "17179869184G", "1e6"}) {
     const Result<uint64_t> value = ParseBytes(text);
     ASSERT_FALSE(value.ok()) << text;
     EXPECT_EQ(value.status().code(), StatusCode::kInvalidArgument);
@@ -46,15 +46,15 @@ TEST(ParseBytes, RefusesWhatIsNotExactlyBytes) {
 }
 
 TEST(ParseDuration, TakesSecondsUnlessTheUnitIsSaid) {
-  for (const auto& [text, want] : std::to_array<std::pair<const char*, Duration>>(
-           {{"5", seconds(5)},
-            {"0", seconds(0)},
-            {"0.5", milliseconds(500)},
-            {"5s", seconds(5)},
-            {"500ms", milliseconds(500)},
-            {"1.5m", seconds(90)},
-            {"2m", minutes(2)},
-            {"1h", minutes(60)}})) {
+  for (const auto& [text, want] :
+       std::to_array<std::pair<const char*, Duration>>({{"5", seconds(5)},
+                                                        {"0", seconds(0)},
+                                                        {"0.5", milliseconds(500)},
+                                                        {"5s", seconds(5)},
+                                                        {"500ms", milliseconds(500)},
+                                                        {"1.5m", seconds(90)},
+                                                        {"2m", minutes(2)},
+                                                        {"1h", minutes(60)}})) {
     const Result<Duration> value = ParseDuration(text);
     ASSERT_TRUE(value.ok()) << text;
     EXPECT_EQ(value.value(), want) << text;

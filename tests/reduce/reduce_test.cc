@@ -150,14 +150,32 @@ TEST(SumTest, RoundsToNearestWhateverTheThreadRoundsToAndPutsThatBack) {
 
 TEST(CopyTest, CopiesAnyLengthToAnyAddressAndNothingElse) {
   std::mt19937_64 random(1);
-  for (const size_t size_bytes :
-       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{4097}, size_t{9'000'001}}) {
+  for (const size_t size_bytes : std::initializer_list<size_t>{0, 1, 63, 64, 4097}) {
     const Bytes content = RandomArray(DType::kUint8, size_bytes, random);
-    Guarded source(content, 3);
-    Guarded target(Bytes(size_bytes, 0), 10);
-    Copy(target.data(), source.data(), size_bytes);
-    EXPECT_EQ(target.Content(), content);
-    EXPECT_TRUE(target.GuardsIntact());
+    for (size_t misalignment = 0; misalignment < 64; ++misalignment) {
+      Guarded source(content, 3);
+      Guarded target(Bytes(size_bytes, 0), misalignment);
+      Copy(target.data(), source.data(), size_bytes);
+      ASSERT_EQ(target.Content(), content);
+      ASSERT_TRUE(target.GuardsIntact());
+    }
+  }
+}
+
+TEST(CopyTest, CopiesWhatIsLargeEnoughToStreamAtAnyAddress) {
+  constexpr size_t kStreamedBytes = size_t{16} * 1024 * 1024;
+  std::mt19937_64 random(2);
+  for (const size_t extra : std::initializer_list<size_t>{0, 1, 63, 100}) {
+    const Bytes content = RandomArray(DType::kInt64, (kStreamedBytes + extra) / 8 + 1, random);
+    const Bytes part(content.begin(),
+                     content.begin() + static_cast<std::ptrdiff_t>(kStreamedBytes + extra));
+    for (const size_t misalignment : std::initializer_list<size_t>{0, 1, 16, 63}) {
+      Guarded source(part, extra % 64);
+      Guarded target(Bytes(part.size(), 0), misalignment);
+      Copy(target.data(), source.data(), part.size());
+      ASSERT_TRUE(target.Content() == part) << extra << " at " << misalignment;
+      ASSERT_TRUE(target.GuardsIntact());
+    }
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 class MxnetProtocolTest : public testing::Test {
  protected:
-  void Run() { clock_.RunUntil(clock_.Now() + std::chrono::seconds(1)); }
+  void RunAll() { clock_.RunUntil(clock_.Now() + std::chrono::seconds(1)); }
   static ps::Message Command(int32_t head, std::string body = "") {
     ps::Message message;
     message.peer = ps::WorkerId(1);
@@ -66,10 +66,10 @@ TEST_F(MxnetProtocolTest, StopIsAnsweredFirstAndToldOnceNeverInsideTheCall) {
   protocol_.OnMessage(Command(2));
   EXPECT_EQ(outbox_.size(), 1u);
   EXPECT_EQ(stops_, 0);
-  Run();
+  RunAll();
   EXPECT_EQ(stops_, 1);
   protocol_.OnMessage(Command(2));
-  Run();
+  RunAll();
   EXPECT_EQ(stops_, 1);
   EXPECT_EQ(outbox_.size(), 2u);
 }
@@ -86,7 +86,7 @@ TEST_F(MxnetProtocolTest, DataEndsTheJobOnceWithASentenceThatHelps) {
   protocol_.OnMessage(Data(3));
   protocol_.OnMessage(Data(4));
   EXPECT_TRUE(failures_.empty()) << "never inside the call";
-  Run();
+  RunAll();
   ASSERT_EQ(failures_.size(), 1u);
   EXPECT_EQ(failures_[0].code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(failures_[0].message(),
@@ -99,7 +99,7 @@ TEST_F(MxnetProtocolTest, DataWithoutAKeyIsNoReasonToCrash) {
   ps::Message bare = Data(3);
   bare.data.clear();
   protocol_.OnMessage(bare);
-  Run();
+  RunAll();
   EXPECT_THAT(failures_.at(0).message(), testing::HasSubstr("worker 1 sends data through"));
 }
 
@@ -113,7 +113,7 @@ TEST_F(MxnetProtocolTest, ResponsesControlAndStrangersAreIgnored) {
   for (const ps::Message* message : {&response, &control, &stranger}) {
     protocol_.OnMessage(*message);
   }
-  Run();
+  RunAll();
   EXPECT_TRUE(outbox_.empty());
   EXPECT_TRUE(failures_.empty());
   EXPECT_EQ(stops_, 0);

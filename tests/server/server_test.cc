@@ -136,7 +136,7 @@ TEST(ServerTest, PartitionsGoToTheShardWithTheFewestBytes) {
   Bench bench(Workers(1), 2);
   // 3 to shard 0; then 1, 1, 1 to shard 1; then either; 6 in all.
   uint32_t part = 0;
-  for (const size_t floats : {3, 1, 1, 1}) {
+  for (const size_t floats : {3u, 1u, 1u, 1u}) {
     Ask push = Push(0, 0, Floats(std::vector<float>(floats)));
     push.part = part++;
     bench.Do(push);

@@ -1,129 +1,29 @@
 // SimNetwork: links between simulated nodes, and what happens to messages on them.
-#include "sim/sim_network.h"
-
 #include <algorithm>
-#include <deque>
-#include <functional>
-#include <map>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
+#include "sim/sim_network_impl.h"
 #include "wire.h"
 
 namespace bs::sim {
 namespace {
 
-using ps::Address;
-using ps::Frame;
-using ps::Message;
-using ps::Transport;
-
 std::string NameOf(const Address& address) {
   return address.host + ":" + std::to_string(address.port);
 }
 
-// What both the transport and tasks on its executor hold: the latter may run after it is gone.
-struct Node {
-  uint64_t number = 0;
-  Executor* executor = nullptr;
-  Transport::Handler handler;
-  std::string bound;                 // "host:port", empty while unbound
-  std::map<int32_t, uint64_t> links;  // by peer
-  bool closed = false;               // by itself, or killed
-  bool cut_off = false;
-  bool muted = false;
-};
-
-// A message as it is on the wire.
-struct Packet {
-  int32_t from = ps::kEmpty;
-  std::string meta;
-  std::vector<std::vector<std::byte>> data;
-};
-
-// A connection from one sender to one receiver.
-struct Link {
-  uint64_t number = 0;
-  std::shared_ptr<Node> owner;  // shared with the transport, which may be gone before the link
-  int32_t peer = ps::kEmpty;
-  int32_t own_id = ps::kEmpty;
-  std::string to;
-  std::shared_ptr<Node> target;  // null while there is no connection; shared with its transport
-  bool breaking = false;         // the owner does not know yet that the connection broke
-  bool closing = false;          // forgotten by the owner, lingers
-  std::map<int32_t, std::deque<Message>, std::greater<>> waiting;  // by priority
-  bool sending = false;
-  Message current;                            // being sent
-  std::map<int32_t, TimePoint> last_arrival;  // by priority
-
-  bool idle() const { return waiting.empty() && !sending; }
-};
-
 }  // namespace
 
-class SimNetwork::Impl {
- public:
-  Impl(SimClock* clock, const SimNetworkOptions& options)
-      : clock_(clock), options_(options), wires_(clock) {}
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  ~Impl() { BS_CHECK(nodes_.empty()); }
-
-  std::unique_ptr<Transport> MakeEndpoint(Executor* executor);
-  static const std::shared_ptr<Node>& NodeOf(Transport* transport);
-  std::shared_ptr<Node> AddNode(Executor* executor);
-  void RemoveNode(const std::shared_ptr<Node>& node);
-  void Bind(const std::shared_ptr<Node>& node, const Address& address, Transport::BindDone done);
-  void Connect(const std::shared_ptr<Node>& node, int32_t peer, const Address& address,
-               int32_t own_id);
-  void Disconnect(const std::shared_ptr<Node>& node, int32_t peer, Duration linger);
-  void Send(const std::shared_ptr<Node>& node, Message message);
-  void Close(const std::shared_ptr<Node>& node, Duration linger);
-  void Kill(const std::shared_ptr<Node>& node);
-  void CutOff(const std::shared_ptr<Node>& node, Duration duration);
-
-  uint64_t delivered = 0;
-  uint64_t lost = 0;
-  uint64_t repeated = 0;
-
- private:
-  class Endpoint;
-
-  Link* Find(uint64_t number);
-  TimePoint AfterDelay();
-  TimePoint ArrivalOf(Link* link, int32_t priority);
-  void TryConnectLater(uint64_t number);
-  void TryConnect(uint64_t number);
-  void ConnectAllTo(const std::string& address);
-  void Unbind(Node* node);
-  // Links for which `pick` is true lose their connection.
-  void Break(const std::function<bool(const Link&)>& pick);
-  void Tell(const std::shared_ptr<Node>& node, std::function<void(Node*)> what);
-  void Pump(Link* link);
-  void Transmitted(uint64_t number);
-  void Arrive(const std::shared_ptr<Node>& target, const Packet& packet);
-
-  SimClock* const clock_;
-  const SimNetworkOptions options_;
-  std::map<uint64_t, std::shared_ptr<Node>> nodes_;  // shared with the transports
-  std::map<std::string, std::shared_ptr<Node>> bound_;
-  std::map<uint64_t, std::unique_ptr<Link>> links_;
-  uint64_t next_number_ = 1;
-  int32_t next_port_ = 20000;
-  SimExecutor wires_;  // last: its tasks refer to the above
-};
-
-std::shared_ptr<Node> SimNetwork::Impl::AddNode(Executor* executor) {
-  auto node = std::make_shared<Node>();
+std::shared_ptr<SimNode> SimNetwork::Impl::AddNode(Executor* executor) {
+  auto node = std::make_shared<SimNode>();
   node->number = next_number_++;
   node->executor = executor;
   nodes_.emplace(node->number, node);
   return node;
 }
 
-void SimNetwork::Impl::RemoveNode(const std::shared_ptr<Node>& node) {
+void SimNetwork::Impl::RemoveNode(const std::shared_ptr<SimNode>& node) {
   Close(node, Duration(0));
   // A real transport would wait for its linger to pass; here the network keeps what still waits.
   for (auto& [number, link] : links_) {
@@ -138,7 +38,7 @@ void SimNetwork::Impl::RemoveNode(const std::shared_ptr<Node>& node) {
   nodes_.erase(node->number);
 }
 
-Link* SimNetwork::Impl::Find(uint64_t number) {
+SimLink* SimNetwork::Impl::Find(uint64_t number) {
   const auto it = links_.find(number);
   return it == links_.end() ? nullptr : it->second.get();
 }
@@ -149,8 +49,14 @@ TimePoint SimNetwork::Impl::AfterDelay() {
   return clock_->Now() + Duration(static_cast<int64_t>(clock_->Uniform(low, high)));
 }
 
-void SimNetwork::Impl::Bind(const std::shared_ptr<Node>& node, const Address& address,
+void SimNetwork::Impl::Bind(const std::shared_ptr<SimNode>& node, const Address& address,
                             Transport::BindDone done) {
+  if (address.port < 0 || address.port > 65535) {
+    const auto why =
+        Status::InvalidArgument("cannot listen on " + NameOf(address) + ": no such port");
+    Tell(node, [done = std::move(done), why](SimNode*) { done(why); });
+    return;
+  }
   Address real = address;
   while (real.port == 0 || (address.port == 0 && bound_.count(NameOf(real)) > 0)) {
     real.port = next_port_++;
@@ -163,14 +69,14 @@ void SimNetwork::Impl::Bind(const std::shared_ptr<Node>& node, const Address& ad
     bound_.emplace(node->bound, node);
     ConnectAllTo(node->bound);
   }
-  Tell(node, [done = std::move(done), outcome](Node*) { done(outcome); });
+  Tell(node, [done = std::move(done), outcome](SimNode*) { done(outcome); });
 }
 
-void SimNetwork::Impl::Connect(const std::shared_ptr<Node>& node, int32_t peer,
+void SimNetwork::Impl::Connect(const std::shared_ptr<SimNode>& node, int32_t peer,
                                const Address& address, int32_t own_id) {
   Disconnect(node, peer, Duration(0));
   if (node->closed) return;
-  auto link = std::make_unique<Link>();
+  auto link = std::make_unique<SimLink>();
   link->number = next_number_++;
   link->owner = node;
   link->peer = peer;
@@ -181,13 +87,13 @@ void SimNetwork::Impl::Connect(const std::shared_ptr<Node>& node, int32_t peer,
   links_.emplace(link->number, std::move(link));
 }
 
-void SimNetwork::Impl::Disconnect(const std::shared_ptr<Node>& node, int32_t peer,
+void SimNetwork::Impl::Disconnect(const std::shared_ptr<SimNode>& node, int32_t peer,
                                   Duration linger) {
   const auto it = node->links.find(peer);
   if (it == node->links.end()) return;
   const uint64_t number = it->second;
   node->links.erase(it);
-  Link* const link = Find(number);
+  SimLink* const link = Find(number);
   if (link == nullptr) return;
   link->closing = true;
   if (link->idle() || linger <= Duration(0)) {
@@ -197,29 +103,29 @@ void SimNetwork::Impl::Disconnect(const std::shared_ptr<Node>& node, int32_t pee
   }
 }
 
-void SimNetwork::Impl::Close(const std::shared_ptr<Node>& node, Duration linger) {
+void SimNetwork::Impl::Close(const std::shared_ptr<SimNode>& node, Duration linger) {
   if (node->closed) return;
   while (!node->links.empty()) Disconnect(node, node->links.begin()->first, linger);
   node->closed = true;
   Unbind(node.get());
 }
 
-void SimNetwork::Impl::Kill(const std::shared_ptr<Node>& node) {
+void SimNetwork::Impl::Kill(const std::shared_ptr<SimNode>& node) {
   Close(node, Duration(0));
   for (auto it = links_.begin(); it != links_.end();) {  // those that linger
     it = it->second->owner == node ? links_.erase(it) : std::next(it);
   }
 }
 
-void SimNetwork::Impl::Unbind(Node* node) {
+void SimNetwork::Impl::Unbind(SimNode* node) {
   if (!node->bound.empty()) bound_.erase(node->bound);
   node->bound.clear();
-  Break([node](const Link& link) { return link.target.get() == node; });
+  Break([node](const SimLink& link) { return link.target.get() == node; });
 }
 
-void SimNetwork::Impl::CutOff(const std::shared_ptr<Node>& node, Duration duration) {
+void SimNetwork::Impl::CutOff(const std::shared_ptr<SimNode>& node, Duration duration) {
   node->cut_off = true;
-  Break([&node](const Link& link) { return link.target == node || link.owner == node; });
+  Break([&node](const SimLink& link) { return link.target == node || link.owner == node; });
   wires_.PostAt(clock_->Now() + duration, [this, node] {
     node->cut_off = false;
     ConnectAllTo(node->bound);
@@ -227,21 +133,21 @@ void SimNetwork::Impl::CutOff(const std::shared_ptr<Node>& node, Duration durati
   });
 }
 
-void SimNetwork::Impl::Break(const std::function<bool(const Link&)>& pick) {
+void SimNetwork::Impl::Break(const std::function<bool(const SimLink&)>& pick) {
   std::vector<uint64_t> broken;
   for (const auto& [number, link] : links_) {
     if (link->target != nullptr && pick(*link)) broken.push_back(number);
   }
   for (const uint64_t number : broken) {
-    Link* const link = Find(number);
+    SimLink* const link = Find(number);
     link->target = nullptr;
     link->breaking = true;
     wires_.PostAt(AfterDelay(), [this, number] {
-      Link* const late = Find(number);
+      SimLink* const late = Find(number);
       if (late == nullptr) return;
       late->breaking = false;
       if (!late->closing) {
-        Tell(late->owner, [peer = late->peer](Node* owner) {
+        Tell(late->owner, [peer = late->peer](SimNode* owner) {
           if (owner->handler.on_disconnected) owner->handler.on_disconnected(peer);
         });
       }
@@ -250,7 +156,8 @@ void SimNetwork::Impl::Break(const std::function<bool(const Link&)>& pick) {
   }
 }
 
-void SimNetwork::Impl::Tell(const std::shared_ptr<Node>& node, std::function<void(Node*)> what) {
+void SimNetwork::Impl::Tell(const std::shared_ptr<SimNode>& node,
+                            std::function<void(SimNode*)> what) {
   if (node->closed) return;
   node->executor->Post([node, what = std::move(what)] {
     if (!node->closed) what(node.get());
@@ -268,29 +175,29 @@ void SimNetwork::Impl::TryConnectLater(uint64_t number) {
 }
 
 void SimNetwork::Impl::TryConnect(uint64_t number) {
-  Link* const link = Find(number);
+  SimLink* const link = Find(number);
   if (link == nullptr || link->target != nullptr || link->breaking) return;
   const auto it = bound_.find(link->to);
   if (it == bound_.end() || it->second->cut_off || link->owner->cut_off) return;
   link->target = it->second;
   if (!link->closing) {
-    Tell(link->owner, [peer = link->peer](Node* owner) {
+    Tell(link->owner, [peer = link->peer](SimNode* owner) {
       if (owner->handler.on_connected) owner->handler.on_connected(peer);
     });
   }
   Pump(link);
 }
 
-void SimNetwork::Impl::Send(const std::shared_ptr<Node>& node, Message message) {
+void SimNetwork::Impl::Send(const std::shared_ptr<SimNode>& node, Message message) {
   if (node->closed) return;
   const auto it = node->links.find(message.peer);
   if (it == node->links.end()) return;
-  Link* const link = Find(it->second);
+  SimLink* const link = Find(it->second);
   link->waiting[message.meta.priority].push_back(std::move(message));
   Pump(link);
 }
 
-void SimNetwork::Impl::Pump(Link* link) {
+void SimNetwork::Impl::Pump(SimLink* link) {
   if (link->target == nullptr || link->sending) return;
   if (link->waiting.empty()) {
     if (link->closing) links_.erase(link->number);
@@ -303,15 +210,15 @@ void SimNetwork::Impl::Pump(Link* link) {
   link->sending = true;
   uint64_t bytes = 64;  // about the size of an encoded meta
   for (const Frame& frame : link->current.data) bytes += frame.size();
-  const double seconds = options_.bytes_per_second == 0
-                             ? 0
-                             : static_cast<double>(bytes) /
-                                   static_cast<double>(options_.bytes_per_second);
+  const double seconds =
+      options_.bytes_per_second == 0
+          ? 0
+          : static_cast<double>(bytes) / static_cast<double>(options_.bytes_per_second);
   const auto takes = Duration(static_cast<int64_t>(seconds * 1e9));
   wires_.PostAt(clock_->Now() + takes, [this, number = link->number] { Transmitted(number); });
 }
 
-TimePoint SimNetwork::Impl::ArrivalOf(Link* link, int32_t priority) {
+TimePoint SimNetwork::Impl::ArrivalOf(SimLink* link, int32_t priority) {
   std::erase_if(link->last_arrival, [this](const auto& e) { return e.second < clock_->Now(); });
   TimePoint& last = link->last_arrival[priority];
   last = std::max(last, AfterDelay());
@@ -319,9 +226,10 @@ TimePoint SimNetwork::Impl::ArrivalOf(Link* link, int32_t priority) {
 }
 
 void SimNetwork::Impl::Transmitted(uint64_t number) {
-  Link* const link = Find(number);
+  SimLink* const link = Find(number);
   if (link == nullptr) return;
-  const Message message = std::exchange(link->current, Message());  // releases the frames at the end
+  const Message message =
+      std::exchange(link->current, Message());  // releases the frames at the end
   link->sending = false;
   if (link->target == nullptr) {
     ++lost;  // with the connection
@@ -331,7 +239,7 @@ void SimNetwork::Impl::Transmitted(uint64_t number) {
   if (link->owner->muted || (may_fail && clock_->Chance(options_.loss))) {
     ++lost;
   } else {
-    Packet packet{link->own_id, ps::EncodeMeta(message.meta), {}};
+    SimPacket packet{link->own_id, ps::EncodeMeta(message.meta), {}};
     for (const Frame& frame : message.data) {
       packet.data.emplace_back(frame.bytes().begin(), frame.bytes().end());
     }
@@ -349,7 +257,7 @@ void SimNetwork::Impl::Transmitted(uint64_t number) {
   Pump(link);
 }
 
-void SimNetwork::Impl::Arrive(const std::shared_ptr<Node>& target, const Packet& packet) {
+void SimNetwork::Impl::Arrive(const std::shared_ptr<SimNode>& target, const SimPacket& packet) {
   if (target->closed || target->cut_off) {
     ++lost;
     return;
@@ -392,14 +300,14 @@ class SimNetwork::Impl::Endpoint final : public Transport {
   void Send(Message message) override { network_->Send(node_, std::move(message)); }
   void Close(Duration linger) override { network_->Close(node_, linger); }
 
-  const std::shared_ptr<Node>& node() const { return node_; }
+  const std::shared_ptr<SimNode>& node() const { return node_; }
 
  private:
   Impl* const network_;
-  const std::shared_ptr<Node> node_;  // shared with the network's links and tasks
+  const std::shared_ptr<SimNode> node_;  // shared with the network's links and tasks
 };
 
-const std::shared_ptr<Node>& SimNetwork::Impl::NodeOf(Transport* transport) {
+const std::shared_ptr<SimNode>& SimNetwork::Impl::NodeOf(Transport* transport) {
   return static_cast<Endpoint*>(transport)->node();
 }
 

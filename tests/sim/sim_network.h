@@ -1,4 +1,5 @@
-// SimNetwork: the network of a simulated cluster, with delay, bandwidth, loss, repetition and death.
+// SimNetwork: the network of a simulated cluster, with delay, bandwidth, loss, repetition and
+// death.
 //
 // Each node gets a ps::Transport.  Meta data is really encoded and parsed (wire.h).  Delays are
 // drawn from the clock's seed, so messages of different pairs overtake each other freely; within

@@ -43,7 +43,9 @@ class SimNetworkTest : public ::testing::Test {
       from_.push_back(message.peer);
       got_.emplace_back(message.data.at(0).text());
     };
-    handler.on_connected = [this](int32_t peer) { events_.push_back("up " + std::to_string(peer)); };
+    handler.on_connected = [this](int32_t peer) {
+      events_.push_back("up " + std::to_string(peer));
+    };
     handler.on_disconnected = [this](int32_t peer) {
       events_.push_back("down " + std::to_string(peer));
     };

@@ -16,7 +16,8 @@ MAY_INCLUDE = {
     "reduce": {"base", "reduce"},
     "worker": {"base", "core", "ps", "worker"},
     "server": {"base", "ps", "reduce", "server"},
-    "api": {"base", "core", "ps", "reduce", "worker", "server", "api", "config"},
+    "config": {"base"},
+    "api": {"base", "core", "ps", "reduce", "worker", "server", "api", "config", "c_api"},
     "plugin": {"plugin", "c_api"},
 }
 # Public headers belong to layers too.
@@ -87,8 +88,16 @@ def test_the_rule_on_includes_can_fail() -> None:
 @pytest.mark.parametrize(
     ("what", "pattern", "where_allowed"),
     [
-        ("locks live in src/base", r"std::(recursive_|shared_|timed_)?mutex\b|pthread_mutex", r"src/base/"),
-        ("only config.cc reads the environment", r"\b(secure_)?getenv\b|\benviron\b", r"src/api/config\.cc"),
+        (
+            "locks live in src/base",
+            r"std::(recursive_|shared_|timed_)?mutex\b|pthread_mutex",
+            r"src/base/",
+        ),
+        (
+            "only config.cc reads the environment",
+            r"\b(secure_)?getenv\b|\benviron\b",
+            r"src/api/config\.cc",
+        ),
         (
             "time and chance come through the door",
             r"steady_clock::now|system_clock::now|\brand\(|random_device|\btime\(|clock_gettime",
@@ -97,7 +106,12 @@ def test_the_rule_on_includes_can_fail() -> None:
         ("nobody sleeps to wait", r"sleep_for|sleep_until|\busleep\(|\bsleep\(|nanosleep", r"(?!)"),
         ("threads have an owner", r"\.detach\(\)", r"(?!)"),
         ("threads are loop threads", r"std::thread\b(?!::hardware)", r"src/base/loop_thread\.cc"),
-        ("our C++ throws nothing", r"\bthrow\b", r"(?!)"),
+        (
+            # numa.cc allocates, as operator new does; wire.cc joins protozero's way, within the file.
+            "our C++ throws nothing",
+            r"\bthrow\b",
+            r"src/base/numa\.cc|ps-lite/src/wire\.cc",
+        ),
         ("no owner-less work", r"\b(TODO|FIXME|XXX)\b", r"(?!)"),
     ],
 )

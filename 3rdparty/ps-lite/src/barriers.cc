@@ -134,9 +134,9 @@ int32_t Barriers::GoneFrom(const Place& place, const Arrived& arrived) const {
 
 Barriers::Answers Barriers::FailNatives(const Place& place) {
   Arrived& arrived = waiting_[place];
-  const auto why = bs::Status::Unavailable("barrier of " + DescribeGroup(place.group) + ": " +
-                                           DescribeId(GoneFrom(place, arrived)) +
-                                           " has left the job");
+  const auto why =
+      bs::Status::Unavailable("barrier of " + DescribeGroup(place.group) + ": " +
+                              DescribeId(GoneFrom(place, arrived)) + " has left the job");
   Answers answers;
   for (const auto& [who, request] : arrived) {
     if (request.native) answers.push_back(AnswerNative(request, why));

@@ -95,7 +95,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     case Command::kAck:
       announcer_.Confirm(message.peer, message.meta.extension.sequence);
       return;
-    case Command::kEmpty:
+    case Command::kNone:
       OnPeerOp(message.peer, message);
       return;
     default:
@@ -159,11 +159,10 @@ void Coordinator::Impl::OnPeerOp(int32_t id, const Message& message) {
 void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
   Peer* const peer = FindPeer(id);
   const auto answer = [this, id, sequence = extension.sequence] {
-    Send(id, NativeControl(Command::kEmpty, Op::kLeave, sequence));
+    Send(id, NativeControl(Command::kNone, Op::kLeave, sequence));
   };
   if (extension.status != 0 && phase_ == Phase::kRunning) {
-    EndJob({StatusOf(extension).code(),
-            extension.text + " (reported by " + DescribeId(id) + ")"});
+    EndJob({StatusOf(extension).code(), extension.text + " (reported by " + DescribeId(id) + ")"});
   }
   if (phase_ != Phase::kRunning || peer->node.role == Role::kServer) {
     MarkLeft(peer);
@@ -178,7 +177,7 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
   MarkLeft(peer);
   log_.Info(Describe(peer->node) + " left");
   // The servers must know before the worker closes, or they would take it for lost.
-  Meta news = NativeControl(Command::kEmpty, Op::kLeave, 0);
+  Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
   news.extension.rank = RankOf(id);
   news.control.nodes = {peer->node};
   announcer_.Announce(NativeServers(), news, [this, id, answer] {

@@ -100,7 +100,7 @@ void Coordinator::Impl::TellGathered() {
     if (entry.native) natives.push_back(TemporaryPeer(entry.node));
   }
   for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node));
-  Meta news = NativeControl(Command::kEmpty, Op::kStatus, 0);
+  Meta news = NativeControl(Command::kNone, Op::kStatus, 0);
   SetStatus(verdict_, &news.extension);
   announcer_.Announce(natives, news, [this] {
     everyone_told_ = true;
@@ -114,7 +114,7 @@ void Coordinator::Impl::TellRunning() {
   for (const auto& [id, peer] : peers_) {
     if (peer.native && !peer.gone()) natives.push_back(id);
   }
-  Meta news = NativeControl(Command::kEmpty, Op::kShutdown, 0);
+  Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   SetStatus(verdict_, &news.extension);
   announcer_.Announce(natives, news, [this] {
     everyone_told_ = true;

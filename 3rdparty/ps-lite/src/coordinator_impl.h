@@ -39,7 +39,7 @@ class Coordinator::Impl {
   struct Peer {
     Node node;
     bool native = false;
-    uint64_t sequence = 0;    // of its registration
+    uint64_t sequence = 0;  // of its registration
     bs::TimePoint last_heard{};
     bool in_list = true;      // false: an attached worker that the servers do not know yet
     bool left = false;        // said goodbye
@@ -118,8 +118,8 @@ class Coordinator::Impl {
   Phase phase_ = Phase::kGathering;
   Address root_;  // the real port
   Roster roster_;
-  std::optional<std::string> settings_;  // ours, or those of the first native node
-  std::map<int32_t, Early> early_;       // by rank
+  std::optional<std::string> settings_;       // ours, or those of the first native node
+  std::map<int32_t, Early> early_;            // by rank
   std::map<std::string, int32_t> temporary_;  // transport's peer by "host:port"
   int32_t next_temporary_;
   int32_t refusals_ = 0;  // connections that linger with a refusal

@@ -33,14 +33,14 @@ void Coordinator::Impl::Start(Handler handler) {
   report_.Start(options_.report_interval, [this] { Report(); });
   scope_.After(options_.timeout, [this] {
     if (phase_ != Phase::kGathering) return;
-    EndJob(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(options_.timeout) + " still " +
-                                        roster_.Missing()));
+    EndJob(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(options_.timeout) +
+                                        " still " + roster_.Missing()));
   });
 }
 
 void Coordinator::Impl::OnRegister(const Message& message) {
   const Meta& meta = message.meta;
-  if (meta.control.nodes.size() != 1 || meta.control.command == Command::kEmpty) {
+  if (meta.control.nodes.size() != 1 || meta.control.command == Command::kNone) {
     Drop(message, "no registration");
     return;
   }
@@ -109,8 +109,8 @@ bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extens
   if (!settings_) settings_ = extension.settings;
   const std::string difference = DifferenceOf(extension.settings, *settings_);
   if (difference.empty()) return false;
-  const auto why =
-      bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) + " has " + difference);
+  const auto why = bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) +
+                                               " has " + difference);
   Refuse(node, true, extension.sequence, why);
   EndJob(why);
   return true;
@@ -170,9 +170,7 @@ void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence
 
 void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
   const int32_t rank = extension.rank;
-  const auto refuse = [&](const bs::Status& why) {
-    Refuse(node, true, extension.sequence, why);
-  };
+  const auto refuse = [&](const bs::Status& why) { Refuse(node, true, extension.sequence, why); };
   if (const bs::Status check = CheckAttach(node, rank); !check.ok()) {
     refuse(check);
     return;
@@ -283,7 +281,7 @@ void Coordinator::Impl::CloseTemporaryPeers() {
 
 void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
                                    const std::string& text) {
-  Meta meta = NativeControl(Command::kEmpty, Op::kStatus, sequence);
+  Meta meta = NativeControl(Command::kNone, Op::kStatus, sequence);
   meta.extension.text = text;
   SetStatus(status, &meta.extension);
   Send(peer, std::move(meta));

@@ -63,11 +63,11 @@ bs::Status CheckPayload(const Message& message) {
     case Op::kLookup:
     case Op::kPull:
       if (payload_bytes == 0) return bs::Status::Ok();
-      return Wrong(message, "a payload of " + std::to_string(payload_bytes) +
-                                " bytes where none belongs");
+      return Wrong(message,
+                   "a payload of " + std::to_string(payload_bytes) + " bytes where none belongs");
     default:
-      return Wrong(message, "op=" + std::to_string(static_cast<uint32_t>(said.op)) +
-                                " is no request");
+      return Wrong(message,
+                   "op=" + std::to_string(static_cast<uint32_t>(said.op)) + " is no request");
   }
 }
 

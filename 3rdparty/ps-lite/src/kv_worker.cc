@@ -91,8 +91,8 @@ class KvWorker::Impl {
   LimitedLog strangers_;
 
   uint64_t next_sequence_ = 1;
-  std::map<uint64_t, PendingPtr> pending_;                   // by sequence; not yet ended
-  std::set<std::pair<bs::TimePoint, uint64_t>> checks_;      // when to look at which
+  std::map<uint64_t, PendingPtr> pending_;               // by sequence; not yet ended
+  std::set<std::pair<bs::TimePoint, uint64_t>> checks_;  // when to look at which
   bs::TimerId timer_ = 0;
   bs::TimePoint timer_due_{};
   bs::Status failure_;
@@ -227,7 +227,8 @@ void KvWorker::Impl::Check(const PendingPtr& pending) {
     End(pending, *overdue, Message());
     return;
   }
-  // An earlier copy that has not left yet waits in our own queue: another would only make it longer.
+  // An earlier copy that has not left yet waits in our own queue: another would only make it
+  // longer.
   const bool due = executor_->Now() >= pending->last_sent + options_.retry_interval;
   if (due && pending->frames_out == 0) Transmit(pending);
   Schedule(pending);
@@ -237,9 +238,9 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
   const bs::TimePoint now = executor_->Now();
   const std::string what = Describe(pending.request);
   if (now >= pending.last_life + options_.timeout) {
-    return bs::Status::DeadlineExceeded(
-        what + ": no answer in " + TextOf(options_.timeout) + " (" +
-        std::to_string(pending.tries) + (pending.tries == 1 ? " try)" : " tries)"));
+    return bs::Status::DeadlineExceeded(what + ": no answer in " + TextOf(options_.timeout) + " (" +
+                                        std::to_string(pending.tries) +
+                                        (pending.tries == 1 ? " try)" : " tries)"));
   }
   if (now >= pending.first_sent + options_.straggler_timeout) {
     return bs::Status::DeadlineExceeded(what + ": after " + TextOf(options_.straggler_timeout) +

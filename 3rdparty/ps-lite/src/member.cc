@@ -12,9 +12,7 @@ Member::Member(const MembershipOptions& options, Transport* transport, bs::Execu
     : impl_(std::make_unique<Impl>(options, transport, executor, log)) {}
 Member::~Member() = default;
 void Member::Start(Handler handler) { impl_->Start(std::move(handler)); }
-void Member::Barrier(int32_t group, StatusCallback done) {
-  impl_->Barrier(group, std::move(done));
-}
+void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group, std::move(done)); }
 void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
 void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
 void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
@@ -125,7 +123,7 @@ void Member::Impl::OnControl(const Meta& meta) {
     case Command::kHeartbeat:
       if (extension.op == Op::kShutdown) OnShutdown(extension);
       return;
-    case Command::kEmpty:
+    case Command::kNone:
       break;
     default:
       Drop(kSchedulerId, "unexpected control command");
@@ -163,9 +161,9 @@ void Member::Impl::WatchRegistration() {
     });
     return;
   }
-  Fail(bs::Status::DeadlineExceeded(
-      "no answer from the scheduler node at " + TextOf(options_.root) + " in " +
-      TextOf(options_.timeout) + (last_text_.empty() ? "" : "; it said last: " + last_text_)));
+  Fail(bs::Status::DeadlineExceeded("no answer from the scheduler node at " +
+                                    TextOf(options_.root) + " in " + TextOf(options_.timeout) +
+                                    (last_text_.empty() ? "" : "; it said last: " + last_text_)));
 }
 
 void Member::Impl::OnStatus(const Extension& extension) {

@@ -124,11 +124,11 @@ class Member::Impl {
   bool joined_final_ = false;
 
   // Going.
-  bs::Status failure_;   // why the job failed
-  bs::Status report_;    // what the scheduler node still has to hear from us
-  bool ended_ = false;   // the scheduler node said that the job is over
+  bs::Status failure_;  // why the job failed
+  bs::Status report_;   // what the scheduler node still has to hear from us
+  bool ended_ = false;  // the scheduler node said that the job is over
   bool scheduler_lost_ = false;
-  bool left_ = false;    // Leave was called
+  bool left_ = false;     // Leave was called
   bool leaving_ = false;  // and is not answered yet
   StatusCallback leave_done_;
   uint64_t leave_sequence_ = 0;

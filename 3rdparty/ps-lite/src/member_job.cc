@@ -125,7 +125,7 @@ void Member::Impl::Leave(StatusCallback done) {
 }
 
 void Member::Impl::SendLeave() {
-  Meta meta = NativeControl(Command::kEmpty, Op::kLeave, leave_sequence_);
+  Meta meta = NativeControl(Command::kNone, Op::kLeave, leave_sequence_);
   SetStatus(report_, &meta.extension);
   SendControl(std::move(meta));
 }

@@ -61,9 +61,9 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
   const int32_t wanted = node.role == Role::kWorker ? num_workers_ : num_servers_;
   if (Count(node.role) >= wanted) {
     return {Verdict::kRefused,
-            bs::Status::AlreadyExists(
-                who + ": the job has its " + std::to_string(wanted) +
-                (node.role == Role::kWorker ? " worker(s)" : " server(s)") + " already")};
+            bs::Status::AlreadyExists(who + ": the job has its " + std::to_string(wanted) +
+                                      (node.role == Role::kWorker ? " worker(s)" : " server(s)") +
+                                      " already")};
   }
   BS_CHECK(!shares_address || !native);
   entries_.push_back({node, native, sequence});
@@ -83,8 +83,8 @@ void Roster::AssignIds() {
     // An entry that shares an id uses up a rank all the same, as stock schedulers have it.
     const int32_t next =
         entry.node.role == Role::kWorker ? WorkerId(workers++) : ServerId(servers++);
-    entry.node.id = known.emplace(std::pair(entry.node.hostname, entry.node.port), next)
-                        .first->second;
+    entry.node.id =
+        known.emplace(std::pair(entry.node.hostname, entry.node.port), next).first->second;
   }
 }
 

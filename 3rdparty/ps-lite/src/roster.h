@@ -31,8 +31,9 @@ class Roster {
 
   // REQUIRES: CheckNode(node) is ok.
   Outcome Add(const Node& node, bool native, uint64_t sequence);
-  bool complete() const { return Count(Role::kWorker) == num_workers_ &&
-                                 Count(Role::kServer) == num_servers_; }
+  bool complete() const {
+    return Count(Role::kWorker) == num_workers_ && Count(Role::kServer) == num_servers_;
+  }
   // Orders the entries by host descending and port ascending and gives ranks and ids in that order;
   // entries with the same address share the id of the first.  REQUIRES: complete(), once.
   void AssignIds();

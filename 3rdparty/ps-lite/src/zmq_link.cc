@@ -52,8 +52,9 @@ bool SendPart(zmq_msg_t* part, const ZmqSocket& socket, bool more) {
 
 }  // namespace
 
-ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, Listener listener)
-    : loop_(loop), options_(options), listener_(std::move(listener)) {}
+ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number,
+                 Listener listener)
+    : loop_(loop), options_(options), number_(number), listener_(std::move(listener)) {}
 
 ZmqLink::~ZmqLink() {
   if (monitor_) {
@@ -88,8 +89,10 @@ bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
 bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
   auto monitor = ZmqSocket::Open(context, ZMQ_PAIR);
   if (!monitor.ok()) return monitor.status();
-  // The address of this object names the pair: unique among the links of the context.
-  const std::string name = "inproc://link-" + std::to_string(reinterpret_cast<uintptr_t>(this));
+  // The address of this object names the pair among the links of the context; the time tells it from
+  // an earlier link at the same address, whose name libzmq may not have given up yet.
+  const std::string name = "inproc://link-" + std::to_string(reinterpret_cast<uintptr_t>(this)) +
+                           "-" + std::to_string(loop_->Now().time_since_epoch().count());
   constexpr int kEvents =
       ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
   if (zmq_socket_monitor(dealer_->get(), name.c_str(), kEvents) != 0 ||
@@ -98,6 +101,10 @@ bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
   }
   monitor_ = std::move(monitor.value());
   loop_->WatchReadable(monitor_->fd(), [this] { OnMonitorReadable(); });
+  // What changed before the watch began is not told.
+  loop_->Post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->OnMonitorReadable();
+  });
   return bs::Status::Ok();
 }
 

@@ -30,7 +30,8 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
     std::function<void()> on_disconnected;  // once for each on_connected at most
   };
 
-  ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, Listener listener);
+  // `number` is unique among the links of a context.
+  ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number, Listener listener);
   ZmqLink(const ZmqLink&) = delete;
   ZmqLink& operator=(const ZmqLink&) = delete;
   // What still waits here is dropped; what libzmq has gets until the deadline of Drain to leave.
@@ -59,6 +60,7 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
 
   bs::LoopThread* const loop_;
   const ZmqOptions options_;
+  const uint64_t number_;
   Listener listener_;
   std::unique_ptr<ZmqSocket> dealer_;
   std::unique_ptr<ZmqSocket> monitor_;

@@ -60,6 +60,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void EndIfQuiet();
   ZmqLink::Listener ListenerFor(int32_t peer);
   void Receive();
+  void ReceiveLater();
   void ReceiveMessage();
   void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
   void ReportGarbage(int32_t peer, bs::Status what);
@@ -76,6 +77,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::map<int32_t, std::shared_ptr<ZmqLink>> links_;  // by peer
   // Links without a peer that still send, each with the timer that ends it.
   std::map<std::shared_ptr<ZmqLink>, bs::TimerId> draining_;
+  uint64_t next_link_ = 0;
   bool receive_posted_ = false;
   bool closed_ = false;
 };
@@ -87,6 +89,7 @@ void Hub::Bind(const Address& address, const Transport::BindDone& done) {
   if (!listener.ok()) return done(listener.status());
   listener_ = std::move(listener.value());
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
+  ReceiveLater();  // what came before the watch began is not told
   done(listener_->port());
 }
 
@@ -96,7 +99,7 @@ void Hub::Connect(int32_t peer, const Address& address, int32_t own_id) {
   const auto endpoint = RemoteEndpoint(address, options_.ipc);
   bs::Status status = endpoint.status();
   if (endpoint.ok()) {
-    auto link = std::make_shared<ZmqLink>(loop_, options_, ListenerFor(peer));
+    auto link = std::make_shared<ZmqLink>(loop_, options_, next_link_++, ListenerFor(peer));
     status = link->Open(*context_, endpoint.value(), IdentityOf(own_id));
     if (status.ok()) links_.emplace(peer, std::move(link));
   }
@@ -161,6 +164,10 @@ void Hub::Receive() {
     if (!listener_ || (listener_->socket().Events() & ZMQ_POLLIN) == 0) return;
     ReceiveMessage();
   }
+  ReceiveLater();
+}
+
+void Hub::ReceiveLater() {
   if (std::exchange(receive_posted_, true)) return;
   Post([](Hub* self) {
     self->receive_posted_ = false;

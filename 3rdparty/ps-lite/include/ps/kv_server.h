@@ -26,8 +26,8 @@ struct KvCall {
 // kInvalidArgument, naming the sender and the field, for requests that make no sense.
 bs::Result<KvCall> ParseCall(Message message);
 
-// The response to `call`: same op, sequence, key, round, part, customer and time stamp; to be filled
-// in and sent.  `payload` may be empty.
+// The response to `call`: same op, sequence, key, round, part, customer and time stamp; to be
+// filled in and sent.  `payload` may be empty.
 Message MakeResponse(const KvCall& call, Frame payload);
 Message MakeErrorResponse(const KvCall& call, const bs::Status& status);
 // Not final: the request is alive and waits for `whom`.

@@ -25,8 +25,8 @@ struct KvWorkerOptions {
 };
 
 struct KvRequest {
-  int32_t server = 0;   // its rank
-  Extension extension;  // op, key, ...; version and sequence are filled in
+  int32_t server = 0;    // its rank
+  Extension extension;   // op, key, ...; version and sequence are filled in
   int32_t priority = 0;  // larger leaves first
   // Not copied; must stay valid and unchanged until `done` has run.  May be empty.
   std::span<const std::byte> payload;

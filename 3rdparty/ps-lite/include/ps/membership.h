@@ -25,15 +25,15 @@ struct MembershipOptions {
   Role role = Role::kWorker;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  Address root;                // of the scheduler node
-  std::string bind_host;       // scheduler: listens here instead of on root.host, if not empty
-  std::string node_host;       // this node binds and advertises it (the scheduler binds root.host)
-  int32_t node_port = 0;       // 0: any free one
-  int32_t wanted_rank = -1;    // attached workers: the rank of the stock worker beside
-  bool attach = false;         // worker only: attach beside a stock worker of the same rank
-  std::string settings;        // "name=value\n" lines that must be equal on every native node
-  bs::Duration timeout = std::chrono::seconds(60);          // until everyone is there; a barrier
-  bs::Duration report_interval = std::chrono::seconds(5);   // "waiting for 1 of 2 workers ..."
+  Address root;              // of the scheduler node
+  std::string bind_host;     // scheduler: listens here instead of on root.host, if not empty
+  std::string node_host;     // this node binds and advertises it (the scheduler binds root.host)
+  int32_t node_port = 0;     // 0: any free one
+  int32_t wanted_rank = -1;  // attached workers: the rank of the stock worker beside
+  bool attach = false;       // worker only: attach beside a stock worker of the same rank
+  std::string settings;      // "name=value\n" lines that must be equal on every native node
+  bs::Duration timeout = std::chrono::seconds(60);         // until everyone is there; a barrier
+  bs::Duration report_interval = std::chrono::seconds(5);  // "waiting for 1 of 2 workers ..."
   bs::Duration heartbeat_interval = std::chrono::seconds(1);
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back

@@ -1,0 +1,200 @@
+"""The process's link to the job: worker and plug-in from the first call to the last."""
+
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import weakref
+from typing import Dict, Iterable, NoReturn, Optional
+
+import mxnet as mx
+from mxnet.base import _LIB
+
+from bytescheduler._native import MXNetPlugin, Worker
+from bytescheduler.errors import Error
+from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
+from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._types import Store
+
+# After an exception that ends the process, for rounds that others may still complete.
+_DRAIN_AFTER_ERROR_S = 10.0
+
+
+def _address(name: str) -> int:
+    return ctypes.cast(getattr(_LIB, name), ctypes.c_void_p).value or 0
+
+
+def open_plugin(worker: Worker) -> MXNetPlugin:
+    """Return the plug-in between `worker` and MXNet's engine."""
+    return MXNetPlugin(
+        worker,
+        _address("MXEnginePushAsyncND"),
+        _address("MXNDArrayGetData"),
+        _address("MXGetLastError"),
+    )
+
+
+def _forget(inner: Store) -> None:
+    # In a forked child MXNet's destructor would wait for threads and barriers that are not there.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inner))
+
+
+def _mark_at_fork(link: "weakref.ref[Link]") -> None:
+    def in_child() -> None:
+        alive = link()
+        if alive is not None:
+            alive._forget_all()
+
+    os.register_at_fork(after_in_child=in_child)
+
+
+class Link:
+    """Worker and plug-in, with their errors and their end.
+
+    Ends by itself when the interpreter exits, before MXNet waits for its engine.  In a forked child
+    every call raises and nothing acts at exit.
+
+    Parameters
+    ----------
+    worker : Worker
+        Owned from now on.
+    plugin : MXNetPlugin
+        Owned from now on.
+    inner : KVStore, optional
+        The stock store beside the worker; its destructor waits for nobody once the job failed.
+    """
+
+    def __init__(self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None) -> None:
+        self._worker = worker
+        self._plugin = plugin
+        self._inner = inner
+        self._names: Dict[int, object] = {}
+        self._closed = False
+        self._forked = False
+        self._reported = False
+        atexit.register(self._at_exit)
+        _mark_at_fork(weakref.ref(self))
+
+    @property
+    def rank(self) -> int:
+        """Position among the workers, from 0."""
+        return self._worker.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers the job has."""
+        return self._worker.num_workers
+
+    @property
+    def num_servers(self) -> int:
+        """How many servers the job has."""
+        return self._worker.num_servers
+
+    def name(self, engine_key: int, key: object) -> None:
+        """Let errors say `key` where the engine says `engine_key`."""
+        self._names[engine_key] = repr(key)
+
+    def check(self) -> None:
+        """Raise MXNetError if the store is of no use any more."""
+        if self._forked:
+            raise mx.base.MXNetError(
+                "the store was created before fork; a forked process cannot use it, "
+                "create one of its own"
+            )
+        if self._closed:
+            raise mx.base.MXNetError("the store was closed")
+        failure = self._worker.status()
+        if failure is not None:
+            self._raise(failure)
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Declare keys; rank 0's `recv` arrays become everyone's.  Blocks."""
+        tensors = list(tensors)
+        items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
+        with as_mxnet_errors(self._names):
+            self._worker.broadcast(items, owner=tensors)
+
+    def push_pull(self, tensor: Tensor, priority: int) -> None:
+        """Register the next round of `tensor`: from its `send` to its `recv`."""
+        with as_mxnet_errors(self._names):
+            self._plugin.push_pull(
+                tensor.engine_key,
+                max(-(2**31), min(priority, 2**31 - 1)),
+                tensor.send.handle.value,
+                tensor.recv.handle.value,
+                tensor.size_bytes,
+            )
+
+    def barrier(self) -> None:
+        """Wait until every worker called it."""
+        with as_mxnet_errors(self._names):
+            self._worker.barrier()
+
+    def close(self, drain_s: Optional[float] = None) -> None:
+        """Wait up to `drain_s` seconds for pending rounds, fail what is left, leave the job.
+
+        Blocks; None waits as long as the engine's own deadlines allow.  A second call does nothing.
+
+        Raises
+        ------
+        MXNetError
+            The job failed and no call has said so yet.
+        """
+        if self._closed or self._forked:
+            return
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        try:
+            if self._worker.status() is None:
+                self._drain(drain_s)
+        finally:
+            failure = self._end()
+        if failure is not None and not self._reported:
+            self._raise(failure)
+
+    def _drain(self, drain_s: Optional[float]) -> None:
+        """Let pending rounds end, or fail them."""
+        why = "it was interrupted with operations unfinished"
+        done = False
+        try:
+            done = self._plugin.drain(drain_s)
+            why = f"it ended with {self._plugin.pending()} operations unfinished"
+        finally:
+            if not done:
+                self._worker.fail(why)
+
+    def _end(self) -> Optional[Error]:
+        """Take everything apart; return why the worker failed, if it did."""
+        self._plugin.drain()  # soon over: nothing is pending, or the worker has failed
+        failure = self._worker.status()
+        if failure is not None:
+            self._let_go()
+        self._plugin.close()
+        self._worker.close()
+        return failure
+
+    def _let_go(self) -> None:
+        """Take care that nothing waits for, or dies of, a job that failed."""
+        # Else MXNet raises what nobody waited for in a destructor, and aborts.
+        with contextlib.suppress(mx.base.MXNetError):
+            mx.nd.waitall()
+        if self._inner is not None:
+            _LIB.MXKVStoreSetBarrierBeforeExit(self._inner.handle, ctypes.c_int(0))
+
+    def _at_exit(self) -> None:
+        try:
+            # An uncaught exception leaves its trace here.
+            self.close(_DRAIN_AFTER_ERROR_S if hasattr(sys, "last_value") else None)
+        except mx.base.MXNetError as error:
+            print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
+
+    def _forget_all(self) -> None:
+        self._forked = True
+        atexit.unregister(self._at_exit)
+        if self._inner is not None:
+            _forget(self._inner)
+
+    def _raise(self, failure: Error) -> NoReturn:
+        self._reported = True
+        raise mx.base.MXNetError(with_names(str(failure), self._names)) from failure

@@ -1,0 +1,245 @@
+"""ScheduledKVS: a KVStore of MXNet that schedules communication, over one of several back ends."""
+
+import sys
+from types import TracebackType
+from typing import Dict, Mapping, Optional, Tuple, Type
+
+import mxnet as mx
+from mxnet.kvstore import KVStore, KVStoreBase
+
+from bytescheduler._native import Worker, check_settings, values
+from bytescheduler.mxnet._backend import Backend
+from bytescheduler.mxnet._link import Link, open_plugin
+from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._passthrough import PassThrough
+from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
+
+__all__ = ["ScheduledKVS", "ScheduledKVStore"]
+
+
+def _settings() -> Dict[str, str]:
+    return {row.name: row.value for row in values()}
+
+
+def _say(settings: Dict[str, str], sentence: str) -> None:
+    """Print one line beside the engine's own, unless its level is above."""
+    if settings.get("BYTESCHEDULER_LOG_LEVEL") in ("info", "debug"):
+        print(f"bytescheduler: {sentence}", file=sys.stderr, flush=True)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
+    check_settings()
+    name = "" if inner is None else str(inner.type)
+    if "async" in name:
+        raise mx.base.MXNetError(
+            f"{name} is not supported yet by the native back end: use dist_sync, "
+            "or BYTESCHEDULER_BACKEND=kvstore"
+        )
+    stock = inner if isinstance(inner, KVStore) and "dist" in name else None
+    worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
+    try:
+        link = Link(worker, open_plugin(worker), stock)
+    except BaseException:
+        worker.close(drain_ms=0)
+        raise
+    _say(
+        settings,
+        f"native back end carries the bytes ({_many(link.num_workers, 'worker')}, "
+        f"{_many(link.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
+    )
+    return NativeStore(link, inner)
+
+
+def _open_passthrough(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
+    if inner is None:
+        inner = mx.kv.create("dist_sync" if settings.get("DMLC_ROLE") == "worker" else "local")
+    why = (
+        "because BYTESCHEDULER_BACKEND=kvstore"
+        if settings.get("BYTESCHEDULER_BACKEND") == "kvstore"
+        else "bslaunch, or BYTESCHEDULER_BACKEND=native, gets the native back end"
+    )
+    _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled; {why}")
+    return inner, PassThrough(inner)
+
+
+@KVStoreBase.register
+class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
+    """A KVStore whose urgent tensors go first.
+
+    Use it like the store it wraps, or as ``mx.kv.create("bytescheduler")``; a ``with`` block closes
+    it.  All methods must be called on one thread at a time.  Only ``init``, ``broadcast``,
+    ``barrier``, `close` and the constructor block; errors of later work arrive in MXNet as
+    exceptions on the arrays that were pulled, and at the next call here.
+
+    Parameters
+    ----------
+    kvs : KVStoreBase, optional
+        The store to wrap.  Its type and, if it is a ``dist`` store of MXNet, its rank are kept.
+
+    Raises
+    ------
+    TypeError
+        `kvs` is not a store, or is scheduled already.
+    ConfigError
+        A setting is missing or wrong.
+    Timeout, PeerLost
+        The job did not come together.
+    MXNetError
+        The back end cannot do what the wrapped store's type promises.
+    """
+
+    # Not KVStore.__init__: it would own, and free, a handle that belongs to the wrapped store.
+    def __init__(self, kvs: Optional[KVStoreBase] = None) -> None:
+        if isinstance(kvs, ScheduledKVS):
+            raise TypeError("this store is a ScheduledKVS already")
+        if kvs is not None and not isinstance(kvs, KVStoreBase):
+            raise TypeError(f"want a store such as mx.kv.create('dist_sync'), got {type(kvs)}")
+        settings = _settings()
+        self._inner: Optional[Store] = kvs  # kept alive for as long as we live
+        if settings.get("BYTESCHEDULER_BACKEND") == "native":
+            self._backend = _open_native(kvs, settings)
+        else:
+            self._inner, self._backend = _open_passthrough(kvs, settings)
+
+    def __del__(self) -> None:
+        """Close, and print what failed."""
+        backend = getattr(self, "_backend", None)
+        if backend is None:
+            return
+        try:
+            backend.close(None)
+        except mx.base.MXNetError as error:
+            print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "ScheduledKVS":
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        """Close; after an exception without waiting for what was pushed."""
+        self.close(drain=None if error is None else 0.0)
+
+    def close(self, *, drain: Optional[float] = None) -> None:
+        """Finish what was pushed and leave the job.  Blocks; a second call does nothing.
+
+        Parameters
+        ----------
+        drain : float, optional
+            Seconds for what was pushed; what is unfinished then fails, and with it the job.  None
+            waits as long as the engine's own deadlines allow.
+
+        Raises
+        ------
+        MXNetError
+            The job failed, and no call has said so yet.
+        """
+        self._backend.close(drain)
+
+    # -- MXNet's surface; see mxnet.kvstore.KVStore for each --------------------------------------
+
+    @property
+    def handle(self) -> Handle:
+        """Handle of the wrapped store, or a null one."""
+        return self._backend.handle
+
+    @property
+    def _updater(self) -> Updater:
+        return self._backend.updater
+
+    @property
+    def _is_p3(self) -> bool:
+        return self._backend.is_p3
+
+    @property
+    def type(self) -> str:
+        """Type of the wrapped store; "dist_sync" if there is none."""
+        return self._backend.type
+
+    @property
+    def rank(self) -> int:
+        """Position among the workers, from 0."""
+        return self._backend.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are."""
+        return self._backend.num_workers
+
+    def init(self, key: Keys, value: Arrays) -> None:
+        """Give keys rank 0's values, on every worker; blocks."""
+        self._backend.init(key, value)
+
+    def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int = 0) -> None:
+        """Give keys rank 0's values, on every worker, and pull them; blocks."""
+        self._backend.broadcast(key, value, out, priority)
+
+    def push(self, key: Keys, value: Arrays, priority: int = 0) -> None:
+        """Add values to the current round of their keys."""
+        self._backend.push(key, value, priority)
+
+    def pull(
+        self, key: Keys, out: Arrays = None, priority: int = 0, ignore_sparse: bool = True
+    ) -> None:
+        """Copy the stored values into `out`, once the last push is through."""
+        self._backend.pull(key, out, priority, ignore_sparse)
+
+    def pushpull(self, key: Keys, value: Arrays, out: Arrays = None, priority: int = 0) -> None:
+        """Push, then pull into `out`, or in place."""
+        self._backend.pushpull(key, value, out, priority)
+
+    def row_sparse_pull(
+        self, key: Keys, out: Arrays = None, priority: int = 0, row_ids: RowIds = None
+    ) -> None:
+        """Copy some rows into `out`."""
+        self._backend.row_sparse_pull(key, out, priority, row_ids)
+
+    def set_gradient_compression(self, compression_params: Mapping[str, object]) -> None:
+        """Compress what is pushed."""
+        self._backend.set_gradient_compression(compression_params)
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """Update weights with `optimizer` from now on; a second call starts its state afresh."""
+        self._backend.set_optimizer(optimizer)
+
+    def _set_updater(self, updater: Updater) -> None:
+        self._backend.set_updater(updater)
+
+    def is_capable(self, capability: str) -> bool:
+        """Return whether the store can do something, such as "optimizer"."""
+        return self._backend.is_capable(capability)
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Write the optimizer's states to a file."""
+        self._backend.save_optimizer_states(fname, dump_optimizer)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Read the optimizer's states from a file."""
+        self._backend.load_optimizer_states(fname)
+
+    def barrier(self) -> None:
+        """Wait until every worker called it."""
+        self._backend.barrier()
+
+    def _barrier(self) -> None:
+        self._backend.barrier()
+
+    def _send_command_to_servers(self, head: int, body: str) -> None:
+        self._backend.send_command_to_servers(head, body)
+
+
+# The published name, and what mx.kv.create("bytescheduler") looks for.
+ScheduledKVStore = ScheduledKVS
+
+
+@KVStoreBase.register
+class ByteScheduler(ScheduledKVS):
+    """What ``mx.kv.create("bytescheduler")`` makes: a ScheduledKVS that wraps nothing."""

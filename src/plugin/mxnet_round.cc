@@ -1,0 +1,88 @@
+// Rounds: two proxies arrive, the engine transfers, two completions end them.
+#include "plugin/mxnet_round.h"
+
+#include <cstring>
+
+namespace bs::mxnet {
+namespace {
+
+void OnPushed(void* context, int code, const char* message) {
+  auto* const round = static_cast<Round*>(context);
+  if (code != 0) round->FailWith(code, message);
+  round->CompletePush();
+  // A push that ended inside its call left its array in use: the pull stands for both.
+  if (--round->callbacks_to_come == 0 && round->inside_call) round->CompletePull();
+  round->Release();
+}
+
+void OnPulled(void* context, int code, const char* message) {
+  auto* const round = static_cast<Round*>(context);
+  if (code != 0) round->FailWith(code, message);
+  if (--round->callbacks_to_come == 0 || !round->inside_call) round->CompletePull();
+  round->Release();
+}
+
+// Called by each proxy once.  REQUIRES: the caller owns the round.
+void Arrive(Round* round) {
+  if (round->arrived.fetch_add(1) == 0) return;
+  for (const Proxy* proxy : {&round->push, &round->pull}) {
+    if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
+  }
+  const bs_push_pull request{
+      .key = round->key,
+      .priority = round->priority,
+      .in = round->push.data,
+      .out = round->pull.data,
+      .size_bytes = round->size_bytes,
+      .pushed = OnPushed,
+      .pulled = OnPulled,
+      .context = round,
+  };
+  bs_error error{};
+  round->owners += 2;
+  if (bs_worker_push_pull(round->plugin->worker, &request, &error) == 0) return;
+  round->owners -= 2;
+  round->GiveUp(error.code, error.message);
+}
+
+// The rest of the job would wait for a contribution that never comes.
+void FailJob(const Proxy& proxy) {
+  bs_worker_fail(proxy.round->plugin->worker, proxy.problem.c_str());
+}
+
+}  // namespace
+
+void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
+  auto* const proxy = static_cast<Proxy*>(param);
+  Round* const round = proxy->round;
+  ++round->owners;  // both deleters may come inside a completion below
+  std::memcpy(&proxy->on_complete, on_complete, sizeof(OnComplete));
+  // Only here the array is ours, so that nobody changes its layout meanwhile.
+  if (round->plugin->get_data(proxy->array, &proxy->data) != 0) {
+    proxy->problem = std::string("cannot ") + proxy->what + ": " + round->plugin->last_error();
+    FailJob(*proxy);
+  }
+  proxy->ran = true;
+  const bool ends_here =
+      proxy == &round->push && std::this_thread::get_id() == round->caller && round->calling;
+  if (ends_here) round->inside_call = true;
+  Arrive(round);
+  if (ends_here) proxy->Complete(nullptr);
+  round->Release();
+}
+
+void DeleteProxy(void* param) {
+  auto* const proxy = static_cast<Proxy*>(param);
+  Round* const round = proxy->round;
+  if (!proxy->ran) {
+    proxy->problem = std::string("MXNet skipped the ") + proxy->what + " of key " +
+                     std::to_string(round->key) +
+                     " because its input carries an error; waiting for that array tells which";
+    FailJob(*proxy);
+    Arrive(round);
+  }
+  round->plugin->Release();
+  round->Release();
+}
+
+}  // namespace bs::mxnet

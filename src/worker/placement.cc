@@ -1,0 +1,71 @@
+// Placement: cutting tensors and balancing the pieces over servers by bytes.
+#include "worker/placement.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+
+namespace bs::worker {
+
+std::vector<Partition> Cut(uint64_t size_bytes, uint64_t partition_bytes, uint64_t align_bytes) {
+  BS_CHECK(align_bytes > 0 && partition_bytes >= align_bytes);
+  const uint64_t step = partition_bytes - partition_bytes % align_bytes;
+  std::vector<Partition> partitions;
+  partitions.reserve(size_bytes / step + 1);
+  uint64_t offset = 0;
+  do {
+    const uint64_t size = std::min(step, size_bytes - offset);
+    partitions.push_back({.index = static_cast<uint32_t>(partitions.size()),
+                          .server = 0,
+                          .offset_bytes = offset,
+                          .size_bytes = size});
+    offset += size;
+  } while (offset < size_bytes);
+  return partitions;
+}
+
+void Loads::Place(std::span<Partition> partitions) {
+  for (Partition& partition : partitions) {
+    const auto least = std::min_element(bytes_.begin(), bytes_.end());
+    partition.server = static_cast<uint32_t>(least - bytes_.begin());
+    *least += partition.size_bytes;
+  }
+}
+
+uint32_t HomeServer(Key key, uint32_t num_servers) {
+  BS_CHECK(num_servers > 0);
+  // Fibonacci hashing: neighbouring keys land on different servers, any stride is spread.
+  return static_cast<uint32_t>((key * 0x9E3779B97F4A7C15ULL >> 32) % num_servers);
+}
+
+std::vector<std::byte> EncodeServers(std::span<const Partition> partitions) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(2 * partitions.size());
+  for (const Partition& partition : partitions) {
+    bytes.push_back(static_cast<std::byte>(partition.server & 0xff));
+    bytes.push_back(static_cast<std::byte>(partition.server >> 8 & 0xff));
+  }
+  return bytes;
+}
+
+Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
+                     std::span<Partition> partitions) {
+  if (bytes.size() != 2 * partitions.size()) {
+    return Status::InvalidArgument("a placement of " + std::to_string(bytes.size()) +
+                                   " bytes for " + std::to_string(partitions.size()) +
+                                   " partitions; want two bytes each");
+  }
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    const uint32_t server =
+        std::to_integer<uint32_t>(bytes[2 * i]) | std::to_integer<uint32_t>(bytes[2 * i + 1]) << 8;
+    if (server >= num_servers) {
+      return Status::InvalidArgument("a placement on server " + std::to_string(server) + " of " +
+                                     std::to_string(num_servers));
+    }
+    partitions[i].server = server;
+  }
+  return Status::Ok();
+}
+
+}  // namespace bs::worker

@@ -1,0 +1,81 @@
+// Sends the partitions the Core starts, and counts the answers.
+#include "worker/push_pull_task.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace bs::worker {
+
+PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
+                           UniqueFunction<void()> ended)
+    : CommTask(tensor->key, call.round, call.priority, tensor->size_bytes),
+      link_(link),
+      tensor_(tensor),
+      in_(call.in),
+      out_(call.out),
+      pulls_(static_cast<bool>(call.pulled)),
+      push_{.done = std::move(call.pushed)},
+      pull_{.done = std::move(call.pulled)},
+      ended_(std::move(ended)) {
+  BS_CHECK(in_.size() == tensor->size_bytes && (!pulls_ || out_.size() == tensor->size_bytes));
+}
+
+void PushPullTask::Begin() {
+  link_->core->Add(this);
+  NotifyReady();
+}
+
+std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {
+  return tensor_->partitions;  // as rank 0 cut it
+}
+
+void PushPullTask::Start(const bs::Partition& partition) {
+  const Piece piece{.round = round(), .partition = partition, .priority = priority()};
+  const uint32_t index = partition.index;
+  ++push_.pending;
+  Push(*link_, *tensor_, piece, in_.subspan(partition.offset_bytes, partition.size_bytes),
+       [this, index](const Status& status) { OnAnswer(&push_, index, status); });
+  if (!pulls_) return;
+  ++pull_.pending;
+  Pull(*link_, *tensor_, piece, out_.subspan(partition.offset_bytes, partition.size_bytes),
+       [this, index](const Status& status) { OnAnswer(&pull_, index, status); });
+}
+
+void PushPullTask::OnAnswer(Direction* direction, uint32_t index, const Status& status) {
+  // While this answer still counts as pending the task outlives whatever fails.
+  if (!status.ok()) link_->fail(status);
+  --direction->pending;
+  if (status.ok()) ++direction->answered;
+  const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
+  if (direction != gives_credit) return Settle();
+  const bool last = push_.pending == 0 && pull_.pending == 0;
+  NotifyFinish(index, status);
+  // OnFinished settles; without it something is still to come, or the answer was one of many.
+  static_cast<void>(last);
+}
+
+void PushPullTask::OnFinished(Status status) {
+  released_ = true;
+  outcome_ = std::move(status);
+  Settle();
+}
+
+void PushPullTask::Settle() {
+  Settle(&push_);
+  Settle(&pull_);
+  if (!released_ || push_.done || pull_.done || push_.pending > 0 || pull_.pending > 0) return;
+  const UniqueFunction<void()> ended = std::move(ended_);
+  ended();
+}
+
+void PushPullTask::Settle(Direction* direction) {
+  if (!direction->done) return;
+  const bool complete = direction->answered == partitions().size();
+  const bool failed = released_ && !outcome_.ok() && direction->pending == 0;
+  if (!complete && !failed) return;
+  const UniqueFunction<void(Status)> done = std::move(direction->done);
+  done(complete ? Status::Ok() : outcome_);
+}
+
+}  // namespace bs::worker

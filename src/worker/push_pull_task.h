@@ -1,0 +1,69 @@
+// PushPullTask: one tensor's way to its servers, and its sum's way back, in one round.
+//
+// The round 0 of a broadcast is one that only pushes.  Starting a partition sends the push and,
+// right behind it, the pull; the acknowledgement of the push gives the credit back (design
+// decision 3).
+//
+// Confined to the worker's executor.  The memory of the call is the caller's: `in` until `pushed`,
+// `out` until `pulled`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bytescheduler/comm_task.h"
+#include "worker/requests.h"
+
+namespace bs::worker {
+
+class PushPullTask final : public CommTask {
+ public:
+  struct Call {
+    Round round = 0;
+    Priority priority = 0;
+    std::span<const std::byte> in;
+    std::span<std::byte> out;  // not used if `pulled` is empty
+    UniqueFunction<void(Status)> pushed;
+    UniqueFunction<void(Status)> pulled;  // may be empty: nothing is pulled then
+  };
+
+  // `link` and `tensor` must outlive the task.  `ended` runs after `pushed` and `pulled`, when no
+  // request is left and the Core has let go of the task; it may destroy the task.
+  // REQUIRES: the sizes of the call's memory are the tensor's.
+  PushPullTask(const Link* link, const Tensor* tensor, Call call, UniqueFunction<void()> ended);
+
+  // Registers with the Core and is ready.  REQUIRES: called once; the worker has not failed.
+  void Begin();
+
+  std::vector<bs::Partition> Partition(uint64_t partition_bytes) override;
+  void Start(const bs::Partition& partition) override;
+  void OnFinished(Status status) override;
+
+ private:
+  // Requests of one direction.
+  struct Direction {
+    UniqueFunction<void(Status)> done;  // empty once called
+    uint32_t pending = 0;               // sent and not answered
+    uint32_t answered = 0;              // with ok
+  };
+
+  void OnAnswer(Direction* direction, uint32_t index, const Status& status);
+  // Calls what can be called; the task may be gone when it returns.
+  void Settle();
+  void Settle(Direction* direction);
+
+  const Link* const link_;
+  const Tensor* const tensor_;
+  const std::span<const std::byte> in_;
+  const std::span<std::byte> out_;
+  const bool pulls_;
+  Direction push_;
+  Direction pull_;
+  bool released_ = false;  // by the Core: it starts nothing any more
+  Status outcome_;         // of the Core, once released
+  UniqueFunction<void()> ended_;
+};
+
+}  // namespace bs::worker

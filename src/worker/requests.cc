@@ -1,0 +1,119 @@
+// Makes requests and checks that the answers fit them.
+#include "worker/requests.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "worker/placement.h"
+
+namespace bs::worker {
+namespace {
+
+std::span<const std::byte> PayloadOf(const ps::Message& message) {
+  return message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes();
+}
+
+// "pull key=7 round=12 partition=2 to server 1".
+std::string DescribePull(Key key, const Piece& piece) {
+  return "pull key=" + std::to_string(key) + " round=" + std::to_string(piece.round) +
+         " partition=" + std::to_string(piece.partition.index) + " to server " +
+         std::to_string(piece.partition.server);
+}
+
+Result<Tensor> ReadLookup(const ps::Message& answer, Tensor asked, uint32_t num_servers) {
+  const ps::Extension& said = answer.meta.extension;
+  const std::string what = "lookup key=" + std::to_string(asked.key) + " to server " +
+                           std::to_string(HomeServer(asked.key, num_servers));
+  if (said.size_bytes != asked.size_bytes || said.dtype != static_cast<uint32_t>(asked.dtype) ||
+      said.part_bytes < kAlignBytes || said.part_bytes % kAlignBytes != 0) {
+    return Status::Internal(what + ": answered " + std::to_string(said.size_bytes) +
+                            " bytes of dtype " + std::to_string(said.dtype) +
+                            " in partitions of " + std::to_string(said.part_bytes));
+  }
+  asked.part_bytes = said.part_bytes;
+  asked.partitions = Cut(asked.size_bytes, asked.part_bytes, kAlignBytes);
+  const Status fits = DecodeServers(PayloadOf(answer), num_servers, asked.partitions);
+  if (!fits.ok()) return Status::Internal(what + ": answered " + fits.message());
+  return asked;
+}
+
+ps::KvRequest MakeRequest(ps::Op op, const Tensor& tensor, const Piece& piece) {
+  ps::KvRequest request;
+  request.server = static_cast<int32_t>(piece.partition.server);
+  request.priority = piece.priority;
+  request.extension.op = op;
+  request.extension.key = tensor.key;
+  request.extension.round = piece.round;
+  request.extension.part = piece.partition.index;
+  request.extension.offset_bytes = piece.partition.offset_bytes;
+  request.extension.size_bytes = piece.partition.size_bytes;
+  request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
+  return request;
+}
+
+}  // namespace
+
+void Declare(const Link& link, const Tensor& tensor, Answered done) {
+  ps::KvRequest request;
+  request.server = static_cast<int32_t>(HomeServer(tensor.key, link.num_servers));
+  request.extension.op = ps::Op::kDeclare;
+  request.extension.key = tensor.key;
+  request.extension.size_bytes = tensor.size_bytes;
+  request.extension.part_bytes = tensor.part_bytes;
+  request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
+  auto servers = std::make_unique<const std::vector<std::byte>>(EncodeServers(tensor.partitions));
+  request.payload = *servers;
+  // The callback keeps the payload: it runs when the payload is out of use.
+  link.requests->Send(std::move(request),
+                      [done = std::move(done), kept = std::move(servers)](
+                          const Status& status, const ps::Message&) { done(status); });
+}
+
+void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
+            UniqueFunction<void(Result<Tensor>)> done) {
+  ps::KvRequest request;
+  request.server = static_cast<int32_t>(HomeServer(key, link.num_servers));
+  request.extension.op = ps::Op::kLookup;
+  request.extension.key = key;
+  request.extension.size_bytes = size_bytes;
+  request.extension.dtype = static_cast<uint32_t>(dtype);
+  const Tensor asked{
+      .key = key, .dtype = dtype, .size_bytes = size_bytes, .part_bytes = 0, .partitions = {}};
+  link.requests->Send(std::move(request), [asked, num_servers = link.num_servers,
+                                           done = std::move(done)](const Status& status,
+                                                                   const ps::Message& answer) {
+    status.ok() ? done(ReadLookup(answer, asked, num_servers)) : done(status);
+  });
+}
+
+void Push(const Link& link, const Tensor& tensor, const Piece& piece,
+          std::span<const std::byte> bytes, Answered done) {
+  ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
+  request.payload = bytes;
+  link.requests->Send(std::move(request),
+                      [done = std::move(done)](const Status& status, const ps::Message&) {
+                        done(status);
+                      });
+}
+
+void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
+          Answered done) {
+  link.requests->Send(
+      MakeRequest(ps::Op::kPull, tensor, piece),
+      [key = tensor.key, piece, bytes, done = std::move(done)](const Status& status,
+                                                               const ps::Message& answer) {
+        if (!status.ok()) return done(status);
+        const std::span<const std::byte> sum = PayloadOf(answer);
+        if (sum.size() != bytes.size()) {
+          return done(Status::Internal(DescribePull(key, piece) + ": answered " +
+                                       std::to_string(sum.size()) + " bytes, want " +
+                                       std::to_string(bytes.size())));
+        }
+        if (!sum.empty()) std::memcpy(bytes.data(), sum.data(), sum.size());
+        done(Status::Ok());
+      });
+}
+
+}  // namespace bs::worker

@@ -1,0 +1,67 @@
+// What a worker asks servers, and how it reads their answers.
+//
+// Not thread-safe: on the worker's executor, like every callback, which never runs inside the call.
+// Nothing that is answered is trusted: what does not fit what was asked is kInternal.  Failures name
+// key, round, partition and server.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/unique_function.h"
+#include "bytescheduler/core.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "ps/kv_worker.h"
+
+namespace bs::worker {
+
+// Every partition but the last is a multiple of this: a cache line, and whole elements of any dtype.
+inline constexpr uint64_t kAlignBytes = 64;
+
+// A declared key: how its tensor is cut and which server has which piece, the same on all workers.
+struct Tensor {
+  Key key = 0;
+  DType dtype = DType::kFloat32;
+  uint64_t size_bytes = 0;
+  uint64_t part_bytes = 0;  // a multiple of kAlignBytes
+  std::vector<Partition> partitions;
+};
+
+// What the operations of one worker share.
+struct Link {
+  int32_t rank = 0;
+  uint32_t num_servers = 1;
+  bool credit_until_pulled = false;  // WorkerOptions::test_credit_until_pulled
+  ps::KvWorker* requests = nullptr;  // not owned
+  Core* core = nullptr;              // not owned
+  // Fails the worker for good; requests and tasks are failing when it returns.
+  std::function<void(const Status&)> fail;
+};
+
+using Answered = UniqueFunction<void(const Status&)>;
+
+// A partition of one round, as it goes to its server.
+struct Piece {
+  Round round = 0;
+  Partition partition;
+  Priority priority = 0;
+};
+
+// Tells the home server of `tensor` about it.  `tensor` is not used after the call.
+void Declare(const Link& link, const Tensor& tensor, Answered done);
+// Asks the home server of `key` for its cut; waits there until rank 0 has declared it.
+// kInvalidArgument if it was declared with another size or dtype.
+void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
+            UniqueFunction<void(Result<Tensor>)> done);
+// `bytes` are the partition's; they must stay valid and unchanged until `done`.
+void Push(const Link& link, const Tensor& tensor, const Piece& piece,
+          std::span<const std::byte> bytes, Answered done);
+// Writes the sum into `bytes`, the partition's, just before `done` with ok; never otherwise.
+void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
+          Answered done);
+
+}  // namespace bs::worker

@@ -1,0 +1,369 @@
+// Whole jobs in one process through the C API, over real sockets on loopback.
+#include "bytescheduler/c_api.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "api/job.h"
+#include "bytescheduler/status.h"
+
+namespace bs::test {
+namespace {
+
+using Floats = std::vector<float>;
+using ::testing::Test;
+
+constexpr int kFloat32 = 0;
+
+bool Contains(const char* text, const char* part) { return std::strstr(text, part) != nullptr; }
+
+int Broadcast(bs_worker* worker, uint64_t key, Floats* value, bs_waiter* waiter) {
+  return bs_worker_broadcast(worker, key, kFloat32, value->data(), value->size() * sizeof(float),
+                             bs_waiter_done, waiter, nullptr);
+}
+
+int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter) {
+  bs_push_pull request{};
+  request.key = key;
+  request.in = in.data();
+  request.out = out->data();
+  request.size_bytes = in.size() * sizeof(float);
+  request.pushed = bs_waiter_done;
+  request.pulled = bs_waiter_done;
+  request.context = waiter;
+  return bs_worker_push_pull(worker, &request, nullptr);
+}
+
+// Broadcasts rank 0's value to all of the job.
+void BroadcastAll(Job* job, uint64_t key, std::vector<Floats>* values) {
+  const WaiterPtr waiter(bs_waiter_new(job->workers.size()));
+  for (size_t i = 0; i < job->workers.size(); ++i) {
+    ASSERT_EQ(Broadcast(job->workers[i].get(), key, &values->at(i), waiter.get()), 0);
+  }
+  const bs_error error = Await(waiter.get());
+  ASSERT_EQ(error.code, 0) << error.message;
+}
+
+void CloseWorkers(Job* job) {
+  std::vector<std::thread> closers;
+  for (WorkerPtr& worker : job->workers) {
+    closers.emplace_back(
+        [w = worker.release()] { EXPECT_EQ(bs_worker_close(w, 10'000, nullptr), 0); });
+  }
+  for (std::thread& closer : closers) closer.join();
+}
+
+void ExpectEndedWell(bs_node* node) {
+  bs_error error{};
+  ASSERT_EQ(bs_node_wait(node, kPatienceMs, &error), 1);
+  EXPECT_EQ(error.code, 0) << error.message;
+}
+
+// Servers first: the scheduler node ends when it has seen them go.
+void ExpectAllEndedWell(Job* job) {
+  for (NodePtr& server : job->servers) {
+    ExpectEndedWell(server.get());
+    server.reset();
+  }
+  ExpectEndedWell(job->scheduler.get());
+}
+
+// Every round of sums in a job of two workers, then an end in good order.
+void RunAWholeJob(Job* job) {
+  job->StartAll();
+  ASSERT_FALSE(Test::HasFatalFailure());
+  constexpr size_t kSize = 300'000;  // several partitions
+  std::vector<Floats> values(2, Floats(kSize, -1));
+  std::iota(values[0].begin(), values[0].end(), 0.0F);
+  const Floats want = values[0];
+  BroadcastAll(job, 7, &values);
+  EXPECT_EQ(values[0], want);
+  EXPECT_EQ(values[1], want);
+  for (int round = 1; round <= 3; ++round) {
+    const std::vector<Floats> in = {Floats(kSize, 1.0F * static_cast<float>(round)),
+                                    Floats(kSize, 10.0F)};
+    std::vector<Floats> out(2, Floats(kSize));
+    const WaiterPtr waiter(bs_waiter_new(4));
+    for (size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(PushPull(job->workers[i].get(), 7, in[i], &out[i], waiter.get()), 0);
+    }
+    const bs_error error = Await(waiter.get());
+    ASSERT_EQ(error.code, 0) << error.message;
+    EXPECT_EQ(out[0], Floats(kSize, static_cast<float>(round) + 10.0F));
+    EXPECT_EQ(out[1], out[0]);
+  }
+  CloseWorkers(job);
+  ExpectAllEndedWell(job);
+}
+
+TEST(CApi, TwoWorkersInOneProcessGetTheSameSums) {
+  Job job(2, 2);
+  RunAWholeJob(&job);
+}
+
+TEST(CApi, ANameWorksAsRootAddress) {
+  Job job(2, 1);
+  job.root_uri = "localhost";
+  RunAWholeJob(&job);
+}
+
+TEST(CApi, AJobOnOneHostTalksThroughIpc) {
+  Job job(2, 2, {{"DMLC_LOCAL", "1"}});
+  RunAWholeJob(&job);
+}
+
+TEST(CApi, ASchedulerBehindAServiceListensEverywhere) {
+  Job job(2, 1, {{"DMLC_USE_KUBERNETES", "1"}});
+  RunAWholeJob(&job);
+}
+
+TEST(CApi, TwoJobsInOneProcessDoNotMeet) {
+  Job first(2, 1);
+  Job second(2, 1);
+  first.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  RunAWholeJob(&second);
+  CloseWorkers(&first);
+  ExpectAllEndedWell(&first);
+}
+
+TEST(CApi, ABarrierEndsOnlyWhenAllHaveCome) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  const WaiterPtr first(bs_waiter_new(1));
+  ASSERT_EQ(bs_worker_barrier_start(job.workers[0].get(), bs_waiter_done, first.get(), nullptr), 0);
+  EXPECT_EQ(bs_waiter_wait(first.get(), 50, nullptr), 0);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_barrier(job.workers[1].get(), &error), 0) << error.message;
+  EXPECT_EQ(Await(first.get()).code, 0);
+  CloseWorkers(&job);
+}
+
+TEST(CApi, CloseWaitsForPendingSums) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<Floats> values(2, Floats(8));
+  BroadcastAll(&job, 1, &values);
+  const Floats in(8, 2.0F);
+  std::vector<Floats> out(2, Floats(8));
+  const WaiterPtr waiter(bs_waiter_new(4));
+  ASSERT_EQ(PushPull(job.workers[0].get(), 1, in, &out[0], waiter.get()), 0);
+  std::thread closer([w = job.workers[0].release()] { bs_worker_close(w, kPatienceMs, nullptr); });
+  ASSERT_EQ(PushPull(job.workers[1].get(), 1, in, &out[1], waiter.get()), 0);
+  const bs_error error = Await(waiter.get());
+  closer.join();
+  EXPECT_EQ(error.code, 0) << error.message;
+  EXPECT_EQ(out[0], Floats(8, 4.0F));
+  EXPECT_EQ(out[1], Floats(8, 4.0F));
+}
+
+TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<Floats> values(2, Floats(8));
+  BroadcastAll(&job, 1, &values);
+  Floats out(8);
+  const WaiterPtr waiter(bs_waiter_new(2));
+  ASSERT_EQ(PushPull(job.workers[0].get(), 1, Floats(8), &out, waiter.get()), 0);
+  EXPECT_EQ(bs_worker_close(job.workers[0].release(), 0, nullptr), 0);
+  bs_error error{};
+  ASSERT_EQ(bs_waiter_wait(waiter.get(), 0, &error), 1) << "close returned before the callbacks";
+  EXPECT_EQ(error.code, static_cast<int>(StatusCode::kCancelled)) << error.message;
+}
+
+TEST(CApi, AMissingWorkerIsNamedWhenTheTimeIsOver) {
+  Job job(2, 1, {{"BYTESCHEDULER_TIMEOUT", "1s"}});
+  job.StartScheduler();
+  const NodePtr server = job.StartNode("server");
+  const WorkerPtr worker = job.StartWorker();
+  bs_error error{};
+  ASSERT_EQ(bs_worker_ready(worker.get(), kPatienceMs, &error), 1);
+  EXPECT_EQ(error.code, static_cast<int>(StatusCode::kDeadlineExceeded)) << error.message;
+  EXPECT_TRUE(Contains(error.message, "1 of 2 workers")) << error.message;
+  ASSERT_EQ(bs_node_wait(job.scheduler.get(), kPatienceMs, &error), 1);
+  EXPECT_EQ(error.code, static_cast<int>(StatusCode::kDeadlineExceeded)) << error.message;
+  EXPECT_TRUE(Contains(error.message, "1 of 2 workers")) << error.message;
+}
+
+TEST(CApi, ASchedulerThatIsNotThereIsNamed) {
+  Job job(1, 1, {{"BYTESCHEDULER_TIMEOUT", "500ms"}});
+  job.StartScheduler();
+  job.scheduler.reset();  // its port is free again
+  std::vector<bs_setting> rows = job.Rows("worker");
+  bs_worker* worker = nullptr;
+  bs_error error{};
+  EXPECT_EQ(bs_worker_open(rows.data(), rows.size(), -1, &worker, &error),
+            static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(Contains(error.message, "scheduler")) << error.message;
+  EXPECT_TRUE(Contains(error.message, std::to_string(job.port()).c_str())) << error.message;
+}
+
+TEST(CApi, AServerThatIsClosedInTheMiddleIsNamedToTheWorkers) {
+  Job job(2, 2);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<Floats> values(2, Floats(8));
+  BroadcastAll(&job, 1, &values);
+  Floats out(8);
+  const Floats in(8);
+  const WaiterPtr waiter(bs_waiter_new(2));
+  ASSERT_EQ(PushPull(job.workers[0].get(), 1, in, &out, waiter.get()), 0);
+  job.servers[0].reset();
+  const bs_error error = Await(waiter.get());
+  EXPECT_EQ(error.code, static_cast<int>(StatusCode::kUnavailable)) << error.message;
+  EXPECT_TRUE(Contains(error.message, "server ")) << error.message;
+  // The other one, that waits for nothing, learns it too: here at its next use.
+  const WaiterPtr barrier(bs_waiter_new(1));
+  ASSERT_EQ(bs_worker_barrier_start(job.workers[1].get(), bs_waiter_done, barrier.get(), nullptr),
+            0);
+  const bs_error other = Await(barrier.get());
+  EXPECT_EQ(other.code, static_cast<int>(StatusCode::kUnavailable)) << other.message;
+  EXPECT_TRUE(Contains(other.message, "server ")) << other.message;
+}
+
+TEST(CApi, AWorkerThatGivesUpFailsTheJobForEveryone) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(bs_worker_status(job.workers[0].get(), nullptr), 0);
+  EXPECT_EQ(bs_worker_fail(job.workers[0].get(), "the gradient of key 7 will never come"), 0);
+  for (bs_node* const node : {job.scheduler.get(), job.servers[0].get()}) {
+    bs_error error{};
+    ASSERT_EQ(bs_node_wait(node, kPatienceMs, &error), 1);
+    EXPECT_EQ(error.code, static_cast<int>(StatusCode::kUnavailable));
+    EXPECT_TRUE(Contains(error.message, "worker 0 gave up: the gradient of key 7 will never come"))
+        << error.message;
+  }
+  bs_error error{};
+  EXPECT_NE(bs_worker_status(job.workers[0].get(), &error), 0);
+  EXPECT_TRUE(Contains(error.message, "worker 0 gave up")) << error.message;
+}
+
+TEST(CApi, APortInUseIsRefusedAtTheStart) {
+  Job job(1, 1);
+  job.StartScheduler();
+  std::vector<bs_setting> rows = job.Rows("scheduler");  // now with the port that was taken
+  bs_node* node = nullptr;
+  bs_error error{};
+  EXPECT_EQ(bs_node_start(rows.data(), rows.size(), &node, &error),
+            static_cast<int>(StatusCode::kAlreadyExists));
+  EXPECT_TRUE(Contains(error.message, std::to_string(job.port()).c_str())) << error.message;
+}
+
+TEST(CApi, AForkedChildIsRefusedAndClosesNothing) {
+  Job job(1, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  bs_worker* const worker = job.workers[0].get();
+  const pid_t child = fork();
+  if (child == 0) {
+    bs_error error{};
+    const bool refused =
+        bs_worker_barrier(worker, &error) == static_cast<int>(StatusCode::kFailedPrecondition) &&
+        Contains(error.message, "the store was created before fork") &&
+        bs_worker_status(worker, nullptr) != 0 && bs_worker_close(worker, 0, &error) == 0;
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_barrier(worker, &error), 0) << error.message;
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
+TEST(CApi, AWorkerMayGoWhileItStillJoins) {
+  Job job(2, 1);
+  job.StartScheduler();
+  WorkerPtr worker = job.StartWorker();
+  EXPECT_EQ(bs_worker_ready(worker.get(), 0, nullptr), 0);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_barrier(worker.get(), &error),
+            static_cast<int>(StatusCode::kFailedPrecondition));
+  EXPECT_EQ(bs_worker_close(worker.release(), 0, nullptr), 0);
+}
+
+TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
+  Job job(1, 1);
+  bs_error error{};
+  bs_node* node = nullptr;
+  bs_worker* worker = nullptr;
+  std::vector<bs_setting> rows = job.Rows("worker");
+  EXPECT_EQ(bs_node_start(rows.data(), rows.size(), &node, &error), 1);
+  EXPECT_STREQ(error.message,
+               "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
+  rows = job.Rows("server");
+  EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 1);
+  EXPECT_TRUE(Contains(error.message, "DMLC_PS_ROOT_PORT=0")) << error.message;
+  rows = job.Rows("scheduler");
+  EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 1);
+  EXPECT_STREQ(error.message, "DMLC_ROLE=scheduler: want worker here");
+  rows.push_back({"BYTESCHEDULER_CREDIT", "8Q"});
+  EXPECT_EQ(bs_settings_check(rows.data(), rows.size(), &error), 1);
+  EXPECT_STREQ(error.message, "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB");
+}
+
+TEST(CApi, AnUnknownElementTypeIsRefused) {
+  Job job(1, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  bs_error error{};
+  Floats value(4);
+  EXPECT_EQ(bs_worker_broadcast(job.workers[0].get(), 3, 99, value.data(), 16, bs_waiter_done,
+                                nullptr, &error),
+            1);
+  EXPECT_STREQ(error.message, "key 3: dtype code 99 cannot be summed");
+  CloseWorkers(&job);
+}
+
+TEST(CApi, AMessageThatIsTooLongIsCutOff) {
+  const std::string name(2000, 'x');
+  const bs_setting setting{name.c_str(), "1"};
+  bs_error error{};
+  EXPECT_EQ(bs_settings_check(&setting, 1, &error), 1);
+  EXPECT_EQ(std::strlen(error.message), sizeof(error.message) - 1);
+}
+
+TEST(CApi, SettingsAreListedInTheOrderOfTheTable) {
+  std::vector<std::string> names;
+  bs_settings_all(
+      [](void* context, const char* name, const char*, const char*, const char*, const char*,
+         const char*) { static_cast<std::vector<std::string>*>(context)->emplace_back(name); },
+      &names);
+  ASSERT_GT(names.size(), 20U);
+  EXPECT_EQ(names.front(), "DMLC_ROLE");
+  size_t described = 0;
+  bs_settings_values(
+      nullptr, 0,
+      [](void* context, const char*, const char*, const char*) {
+        ++*static_cast<size_t*>(context);
+      },
+      &described);
+  EXPECT_EQ(described, names.size());
+}
+
+TEST(Waiter, CountsAndKeepsTheFirstError) {
+  const WaiterPtr waiter(bs_waiter_new(3));
+  bs_waiter_done(waiter.get(), 0, "");
+  bs_waiter_done(waiter.get(), 4, "lost server 0");
+  EXPECT_EQ(bs_waiter_wait(waiter.get(), 0, nullptr), 0);
+  bs_waiter_done(waiter.get(), 3, "closed");
+  const bs_error error = Await(waiter.get());
+  EXPECT_EQ(error.code, 4);
+  EXPECT_STREQ(error.message, "lost server 0");
+  const WaiterPtr nothing(bs_waiter_new(0));
+  EXPECT_EQ(Await(nothing.get()).code, 0);
+}
+
+}  // namespace
+}  // namespace bs::test

@@ -1,0 +1,123 @@
+// Job: a whole job in this process through the C API: a scheduler node, servers, workers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bytescheduler/c_api.h"
+
+namespace bs::test {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// Long for any machine; a job that works never waits so long.
+inline constexpr int kPatienceMs = 60'000;
+
+struct NodeCloser {
+  void operator()(bs_node* node) const { bs_node_close(node, "the test ended"); }
+};
+using NodePtr = std::unique_ptr<bs_node, NodeCloser>;
+
+struct WorkerCloser {
+  void operator()(bs_worker* worker) const { bs_worker_close(worker, 0, nullptr); }
+};
+using WorkerPtr = std::unique_ptr<bs_worker, WorkerCloser>;
+
+struct WaiterFree {
+  void operator()(bs_waiter* waiter) const { bs_waiter_free(waiter); }
+};
+using WaiterPtr = std::unique_ptr<bs_waiter, WaiterFree>;
+
+class Job {
+ public:
+  // `extra` are settings of every node.
+  Job(int num_workers, int num_servers, Settings extra = {})
+      : num_workers_(num_workers), num_servers_(num_servers), extra_(std::move(extra)) {}
+
+  // A scheduler on any free port; the other roles find it.
+  void StartScheduler() {
+    scheduler = StartNode("scheduler");
+    ASSERT_NE(scheduler, nullptr);
+    port_ = bs_node_port(scheduler.get());
+    ASSERT_GT(port_, 0);
+  }
+
+  NodePtr StartNode(const std::string& role) {
+    bs_node* node = nullptr;
+    bs_error error{};
+    const std::vector<bs_setting> rows = Rows(role);
+    EXPECT_EQ(bs_node_start(rows.data(), rows.size(), &node, &error), 0) << error.message;
+    return NodePtr(node);
+  }
+
+  WorkerPtr StartWorker() {
+    bs_worker* worker = nullptr;
+    bs_error error{};
+    const std::vector<bs_setting> rows = Rows("worker");
+    EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 0) << error.message;
+    return WorkerPtr(worker);
+  }
+
+  // Everything, joined; workers in the order of their ranks.
+  void StartAll() {
+    StartScheduler();
+    for (int i = 0; i < num_servers_; ++i) servers.push_back(StartNode("server"));
+    std::vector<WorkerPtr> started;
+    for (int i = 0; i < num_workers_; ++i) started.push_back(StartWorker());
+    workers.resize(started.size());
+    for (WorkerPtr& worker : started) {
+      bs_error error{};
+      ASSERT_EQ(bs_worker_ready(worker.get(), kPatienceMs, &error), 1);
+      ASSERT_EQ(error.code, 0) << error.message;
+      const int rank = bs_worker_rank(worker.get());
+      ASSERT_TRUE(rank >= 0 && rank < num_workers_);
+      workers.at(static_cast<size_t>(rank)) = std::move(worker);
+    }
+  }
+
+  // The settings of a role, pointing into this object until the next call.
+  std::vector<bs_setting> Rows(const std::string& role) {
+    texts_ = {{"DMLC_ROLE", role},
+              {"DMLC_NUM_WORKER", std::to_string(num_workers_)},
+              {"DMLC_NUM_SERVER", std::to_string(num_servers_)},
+              {"DMLC_PS_ROOT_URI", root_uri},
+              {"DMLC_PS_ROOT_PORT", std::to_string(port_)},
+              {"BYTESCHEDULER_LOG_LEVEL", "error"}};
+    texts_.insert(texts_.end(), extra_.begin(), extra_.end());
+    std::vector<bs_setting> rows;
+    rows.reserve(texts_.size());
+    for (const auto& [name, value] : texts_) rows.push_back({name.c_str(), value.c_str()});
+    return rows;
+  }
+
+  int port() const { return port_; }
+
+  std::string root_uri = "127.0.0.1";
+  NodePtr scheduler;
+  std::vector<NodePtr> servers;
+  std::vector<WorkerPtr> workers;
+
+ private:
+  const int num_workers_;
+  const int num_servers_;
+  const Settings extra_;
+  int port_ = 0;
+  Settings texts_;
+};
+
+// Waits for everything a waiter counts; its first error.
+inline bs_error Await(const bs_waiter* waiter) {
+  bs_error error{};
+  if (bs_waiter_wait(waiter, kPatienceMs, &error) != 1) {
+    error.code = -1;
+    std::strcpy(error.message, "nothing came");
+  }
+  return error;
+}
+
+}  // namespace bs::test

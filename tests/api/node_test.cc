@@ -1,0 +1,88 @@
+// Nodes by themselves: they end in good order whatever the moment.
+#include "api/node.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace bs::api {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+Config MakeConfig(const std::string& role, int32_t root_port) {
+  const Result<Config> config = ConfigFromProcess({{"DMLC_ROLE", role},
+                                                   {"DMLC_NUM_WORKER", "1"},
+                                                   {"DMLC_NUM_SERVER", "1"},
+                                                   {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                                   {"DMLC_PS_ROOT_PORT", std::to_string(root_port)},
+                                                   {"BYTESCHEDULER_SERVER_THREADS", "3"},
+                                                   {"BYTESCHEDULER_LOG_LEVEL", "off"}});
+  EXPECT_TRUE(config.ok()) << config.status().ToString();
+  return config.value();
+}
+
+TEST(SchedulerNode, ListensWhenStartReturns) {
+  const auto node = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  ASSERT_TRUE(node.ok()) << node.status().ToString();
+  EXPECT_GT(node.value()->port(), 0);
+  EXPECT_FALSE(node.value()->outcome().Get().has_value());
+}
+
+TEST(SchedulerNode, AnAbortedJobEndsWithTheReason) {
+  const auto node = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  ASSERT_TRUE(node.ok()) << node.status().ToString();
+  node.value()->Close("it got SIGTERM");
+  const std::optional<Status> outcome = node.value()->outcome().Get();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code(), StatusCode::kUnavailable);
+  EXPECT_NE(outcome->message().find("it got SIGTERM"), std::string::npos) << outcome->message();
+}
+
+TEST(ServerNode, MayBeClosedBeforeAnyoneAnswers) {
+  const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  ASSERT_TRUE(scheduler.ok());
+  const auto server = ServerNode::Start(MakeConfig("server", scheduler.value()->port()));
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ(server.value()->port(), 0);
+  server.value()->Close("it got SIGTERM");
+  ASSERT_TRUE(server.value()->outcome().Get().has_value());
+  EXPECT_FALSE(server.value()->outcome().Get()->ok());
+}
+
+TEST(WorkerNode, JoinsSumsAndLeaves) {
+  const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  ASSERT_TRUE(scheduler.ok());
+  const int32_t port = scheduler.value()->port();
+  const auto server = ServerNode::Start(MakeConfig("server", port));
+  const auto worker = WorkerNode::Start(MakeConfig("worker", port), -1);
+  ASSERT_TRUE(server.ok() && worker.ok());
+  WorkerNode& node = *worker.value();
+  ASSERT_TRUE(node.joined().WaitFor(kPatience));
+  ASSERT_TRUE(node.joined().Get()->ok()) << node.joined().Get()->ToString();
+  EXPECT_EQ(node.rank(), 0);
+  EXPECT_EQ(node.num_workers(), 1);
+  EXPECT_EQ(node.num_servers(), 1);
+  std::array<std::byte, 8> value{};
+  Outcome declared;
+  node.Broadcast(1, DType::kUint8, value, [&](Status status) { declared.Set(std::move(status)); });
+  ASSERT_TRUE(declared.WaitFor(kPatience));
+  EXPECT_TRUE(declared.Get()->ok()) << declared.Get()->ToString();
+  node.Close(kPatience);
+  ASSERT_TRUE(server.value()->outcome().WaitFor(kPatience));
+  EXPECT_TRUE(server.value()->outcome().Get()->ok());
+  server.value()->Close("not told: the job is over");
+  ASSERT_TRUE(scheduler.value()->outcome().WaitFor(kPatience));
+  EXPECT_TRUE(scheduler.value()->outcome().Get()->ok());
+}
+
+TEST(WorkerNode, AnImpossibleInterfaceIsRefusedAtTheStart) {
+  Config config = MakeConfig("worker", 9);
+  config.interface = "nosuch";
+  const auto node = WorkerNode::Start(config, -1);
+  ASSERT_FALSE(node.ok());
+  EXPECT_EQ(node.status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace bs::api

@@ -1,0 +1,18 @@
+// A stand-in for the engine behind the C API: keeps what it is asked, answers when told to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bytescheduler/c_api.h"
+
+// What the plug-in is given as worker.  Not thread-safe.
+struct bs_worker {
+  std::vector<bs_push_pull> requests;
+  std::vector<std::string> failures;
+  std::string refusal;  // if set, push_pull is refused with it
+
+  // Answers requests[index]: the sum is the input itself.
+  void Push(size_t index, int code = 0, const char* message = "") const;
+  void Pull(size_t index, int code = 0, const char* message = "") const;
+};

@@ -1,0 +1,256 @@
+// The plug-in's promises: each proxy ends once, with the right error, whatever comes first.
+#include "plugin/mxnet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "plugin/fake_engine.h"
+#include "plugin/fake_mxnet.h"
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr size_t kPush = 0, kPull = 1;
+
+class MxnetTest : public testing::Test {
+ protected:
+  MxnetTest() {
+    const bs_mxnet_functions functions = mxnet_.functions();
+    EXPECT_EQ(bs_mxnet_open(&worker_, &functions, &plugin_, &error_), 0);
+  }
+  ~MxnetTest() override {
+    EXPECT_EQ(bs_mxnet_pending(plugin_), 0);
+    EXPECT_EQ(bs_mxnet_drain(plugin_, 0), 1);
+    bs_mxnet_close(plugin_);
+    for (const FakeMxnet::Operation& operation : mxnet_.operations) {
+      EXPECT_EQ(operation.times_ended, 1) << operation.name;
+    }
+  }
+  int PushPull(int priority = 0) {
+    return bs_mxnet_push_pull(plugin_, 7, priority, &send_, &recv_, 8, &error_);
+  }
+  std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
+  bool ended(size_t index) { return mxnet_[index].times_ended > 0; }
+
+  FakeMxnet mxnet_;
+  bs_worker worker_;
+  FakeMxnet::Array send_{{1, 2}}, recv_{{0, 0}};
+  bs_mxnet* plugin_ = nullptr;
+  bs_error error_{};
+};
+
+TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
+  ASSERT_EQ(PushPull(-3), 0);
+  ASSERT_EQ(mxnet_.operations.size(), 2u);
+  EXPECT_EQ(mxnet_[kPush].array, &send_);
+  EXPECT_FALSE(mxnet_[kPush].writes);
+  EXPECT_EQ(mxnet_[kPull].array, &recv_);
+  EXPECT_TRUE(mxnet_[kPull].writes);
+  EXPECT_EQ(mxnet_[kPush].priority, -3);
+  EXPECT_EQ(mxnet_[kPull].priority, -3);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  EXPECT_EQ(worker_.requests[0].priority, -3);
+  worker_.Push(0);
+  worker_.Pull(0);
+}
+
+TEST_F(MxnetTest, StartsOnlyWhenBothProxiesHaveRun) {
+  for (const auto& [first, second] : {std::pair{kPush, kPull}, std::pair{kPull, kPush}}) {
+    worker_.requests.clear();
+    mxnet_.operations.clear();
+    ASSERT_EQ(PushPull(), 0);
+    EXPECT_EQ(bs_mxnet_pending(plugin_), 2);
+    mxnet_.Run(first);
+    EXPECT_TRUE(worker_.requests.empty());
+    mxnet_.Run(second);
+    ASSERT_EQ(worker_.requests.size(), 1u);
+    EXPECT_EQ(worker_.requests[0].key, 7u);
+    EXPECT_EQ(worker_.requests[0].size_bytes, 8u);
+    worker_.Push(0);
+    worker_.Pull(0);
+  }
+}
+
+TEST_F(MxnetTest, EndsEachProxyWithItsOwnCallback) {
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  EXPECT_FALSE(ended(kPush));
+  worker_.Push(0);
+  EXPECT_TRUE(ended(kPush));
+  EXPECT_FALSE(ended(kPull));
+  EXPECT_EQ(bs_mxnet_pending(plugin_), 1);
+  worker_.Pull(0);
+  EXPECT_TRUE(ended(kPull));
+  EXPECT_THAT(recv_.values, ElementsAre(1, 2));
+  EXPECT_EQ(error_of(kPull), "");
+}
+
+TEST_F(MxnetTest, TheSumMayComeBeforeTheAcknowledgement) {
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  worker_.Pull(0);
+  EXPECT_TRUE(ended(kPull));
+  EXPECT_FALSE(ended(kPush));
+  worker_.Push(0);
+  EXPECT_TRUE(ended(kPush));
+}
+
+TEST_F(MxnetTest, AnErrorOfTheRoundNamesCauseAndKeyOnThePulledArray) {
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  worker_.Push(0, 4, "lost server 0 (127.0.0.1:1234): connection closed");
+  worker_.Pull(0, 4, "lost server 0 (127.0.0.1:1234): connection closed");
+  EXPECT_EQ(error_of(kPull),
+            "bytescheduler: lost server 0 (127.0.0.1:1234): connection closed (key 7)");
+  EXPECT_EQ(error_of(kPush), "");
+  EXPECT_TRUE(worker_.failures.empty());
+}
+
+TEST_F(MxnetTest, AKeyThatTheCauseNamesIsNotNamedTwice) {
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  worker_.Push(0);
+  worker_.Pull(0, 2, "push key=7 round=3 to server 1: no answer");
+  EXPECT_EQ(error_of(kPull), "bytescheduler: push key=7 round=3 to server 1: no answer");
+}
+
+TEST_F(MxnetTest, ASkippedPushFailsTheJobAndEndsThePull) {
+  for (const bool pull_first : {false, true}) {
+    worker_.failures.clear();
+    mxnet_.operations.clear();
+    ASSERT_EQ(PushPull(), 0);
+    if (pull_first) mxnet_.Run(kPull);
+    mxnet_.Skip(kPush);
+    EXPECT_THAT(worker_.failures,
+                ElementsAre(HasSubstr("MXNet skipped the push of key 7 because its input")));
+    if (!pull_first) mxnet_.Run(kPull);
+    EXPECT_THAT(error_of(kPull), HasSubstr("MXNet skipped the push of key 7"));
+    EXPECT_TRUE(worker_.requests.empty());
+  }
+}
+
+TEST_F(MxnetTest, ASkippedPullFailsTheJobAndEndsThePush) {
+  for (const bool push_first : {false, true}) {
+    worker_.failures.clear();
+    mxnet_.operations.clear();
+    ASSERT_EQ(PushPull(), 0);
+    if (push_first) mxnet_.Run(kPush);
+    mxnet_.Skip(kPull);
+    if (!push_first) mxnet_.Run(kPush);
+    EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("skipped the pull of key 7")));
+    EXPECT_TRUE(ended(kPush));
+    EXPECT_TRUE(worker_.requests.empty());
+  }
+}
+
+TEST_F(MxnetTest, BothProxiesMayBeSkipped) {
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Skip(kPull);
+  mxnet_.Skip(kPush);
+  EXPECT_EQ(worker_.failures.size(), 2u);
+}
+
+TEST_F(MxnetTest, ARefusedRoundEndsBothProxies) {
+  worker_.refusal = "the store was created before fork";
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Run(kPull);
+  mxnet_.Run(kPush);
+  EXPECT_TRUE(ended(kPush));
+  EXPECT_EQ(error_of(kPull), "bytescheduler: the store was created before fork (key 7)");
+}
+
+TEST_F(MxnetTest, AnArrayWithoutMemoryFailsTheJob) {
+  recv_.fails = true;
+  ASSERT_EQ(PushPull(), 0);
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  EXPECT_EQ(error_of(kPull), "bytescheduler: cannot pull: out of luck (key 7)");
+  EXPECT_EQ(worker_.failures.size(), 1u);
+}
+
+TEST_F(MxnetTest, AnEngineThatTakesNoOperationFailsTheJob) {
+  mxnet_.pushes_left = 0;
+  EXPECT_NE(PushPull(), 0);
+  EXPECT_EQ(std::string(error_.message), "MXNet's engine: out of luck");
+  EXPECT_FALSE(worker_.failures.empty());
+}
+
+TEST_F(MxnetTest, AnEngineThatTakesOnlyThePushEndsIt) {
+  mxnet_.pushes_left = 1;
+  EXPECT_NE(PushPull(), 0);
+  EXPECT_FALSE(worker_.failures.empty());
+  mxnet_.Run(kPush);
+  EXPECT_TRUE(ended(kPush));
+}
+
+TEST_F(MxnetTest, DrainsWhenTheLastOperationEnds) {
+  ASSERT_EQ(PushPull(), 0);
+  EXPECT_EQ(bs_mxnet_drain(plugin_, 0), 0);
+  EXPECT_EQ(bs_mxnet_pending(plugin_), 2);
+  EXPECT_EQ(PushPull(), 3);
+  EXPECT_EQ(std::string(error_.message), "the store was closed");
+  mxnet_.Run(kPush);
+  mxnet_.Run(kPull);
+  worker_.Push(0);
+  EXPECT_EQ(bs_mxnet_drain(plugin_, 0), 0);
+  worker_.Pull(0);
+  EXPECT_EQ(bs_mxnet_drain(plugin_, 0), 1);
+}
+
+TEST_F(MxnetTest, ProxiesAndCallbacksMayMeetOnManyThreads) {
+  for (int i = 0; i < 200; ++i) {
+    worker_.requests.clear();
+    mxnet_.operations.clear();
+    ASSERT_EQ(PushPull(), 0);
+    std::thread push([&] { mxnet_.Run(kPush); });
+    std::thread pull([&] { mxnet_.Run(kPull); });
+    push.join();
+    pull.join();
+    ASSERT_EQ(worker_.requests.size(), 1u);
+    std::thread engine([&] {
+      worker_.Push(0);
+      worker_.Pull(0);
+    });
+    engine.join();
+  }
+}
+
+TEST_F(MxnetTest, NaiveEngineWaitsInsideTheCallForBothCallbacks) {
+  int step = 0;
+  mxnet_.naive_wait = [&] {
+    EXPECT_FALSE(ended(kPull));
+    if (step++ == 0)
+      worker_.Pull(0);
+    else
+      worker_.Push(0);
+  };
+  EXPECT_EQ(PushPull(), 0);
+  EXPECT_EQ(step, 2);
+  EXPECT_THAT(recv_.values, ElementsAre(1, 2));
+}
+
+TEST_F(MxnetTest, NaiveEngineLosesErrorsSoTheCallReturnsThem) {
+  int step = 0;
+  mxnet_.naive_wait = [&] {
+    if (step++ == 0)
+      worker_.Push(0, 4, "lost server 0");
+    else
+      worker_.Pull(0, 4, "lost server 0");
+  };
+  EXPECT_EQ(PushPull(), 4);
+  EXPECT_EQ(std::string(error_.message), "bytescheduler: lost server 0 (key 7)");
+}
+
+}  // namespace

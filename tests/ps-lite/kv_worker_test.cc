@@ -1,0 +1,281 @@
+// KvWorker: one final answer for each request, repeats, deadlines, and payloads that are free
+// again.
+#include "ps/kv_worker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/sim_executor.h"
+
+namespace ps {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+
+class KvWorkerTest : public ::testing::Test {
+ protected:
+  struct Outcome {
+    bs::Status status;
+    std::string payload;
+  };
+
+  KvWorkerTest() { Make({}); }
+  void Make(const KvWorkerOptions& options) {
+    worker_.emplace(
+        options, &executor_, [this](Message m) { sent_.push_back(std::move(m)); },
+        bs::Logger("", bs::LogLevel::kDebug,
+                   [this](bs::LogLevel, std::string_view l) { log_.emplace_back(l); }));
+  }
+  void TearDown() override {
+    worker_->FailAll(bs::Status::Cancelled("end"));
+    sent_.clear();
+    Run(bs::Duration(0));
+    EXPECT_EQ(worker_->pending(), 0U);
+    worker_.reset();
+  }
+  // How the request ends; empty until it does.
+  const std::optional<Outcome>& Send(Op op, uint64_t key, int32_t server = 1) {
+    std::optional<Outcome>* const out = &outcomes_.emplace_back();
+    KvRequest request;
+    request.server = server;
+    request.extension.op = op;
+    request.extension.key = key;
+    request.extension.round = 12;
+    request.extension.part = 2;
+    request.priority = -3;
+    if (op == Op::kPush) request.payload = std::as_bytes(std::span(bytes_));
+    worker_->Send(std::move(request), [out](const bs::Status& status, Message response) {
+      EXPECT_FALSE(out->has_value()) << "done ran twice";
+      const std::string payload(response.data.empty() ? "" : response.data.front().text());
+      *out = Outcome{status, payload};
+    });
+    EXPECT_FALSE(out->has_value()) << "done ran inside Send";
+    return *out;
+  }
+  // What the server says to the request `sent`.
+  static Message AnswerTo(const Message& sent, Op op, const std::string& payload = "") {
+    Message answer;
+    answer.peer = sent.peer;
+    answer.meta.extension.version = kExtensionVersion;
+    answer.meta.extension.op = op;
+    answer.meta.extension.sequence = sent.meta.extension.sequence;
+    if (!payload.empty()) answer.data.push_back(Frame::Copy(payload));
+    return answer;
+  }
+  void Answer(const Message& sent, Op op, const std::string& text = "", uint32_t status = 0) {
+    Message answer = AnswerTo(sent, op);
+    answer.meta.extension.text = text;
+    answer.meta.extension.status = status;
+    worker_->OnMessage(std::move(answer));
+  }
+  void Run(bs::Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
+  // Drops the copies that are "in the transport", which gives the payload back.
+  void ReleaseAll() {
+    for (Message& message : sent_) message.data.clear();
+  }
+
+  bs::sim::SimClock clock_{1};
+  bs::sim::SimExecutor executor_{&clock_};
+  std::array<char, 4> bytes_ = {'a', 'b', 'c', 'd'};
+  std::vector<Message> sent_;
+  std::vector<std::string> log_;
+  std::deque<std::optional<Outcome>> outcomes_;
+  std::optional<KvWorker> worker_;
+};
+
+TEST_F(KvWorkerTest, RequestCarriesWhatTheServerNeedsWithoutACopy) {
+  Send(Op::kPush, 7);
+  ASSERT_EQ(sent_.size(), 1U);
+  const Message& message = sent_.front();
+  EXPECT_EQ(message.peer, ServerId(1));
+  EXPECT_TRUE(message.meta.request);
+  EXPECT_TRUE(message.meta.push);
+  EXPECT_FALSE(message.meta.pull);
+  EXPECT_EQ(message.meta.priority, -3);
+  EXPECT_EQ(message.meta.app_id, 0);
+  EXPECT_EQ(message.meta.extension.version, kExtensionVersion);
+  EXPECT_EQ(message.meta.extension.key, 7U);
+  ASSERT_EQ(message.data.size(), 1U);
+  EXPECT_EQ(static_cast<const void*>(message.data.front().bytes().data()), bytes_.data());
+}
+
+TEST_F(KvWorkerTest, ResponseEndsTheRequestWithItsPayload) {
+  const std::optional<Outcome>& out = Send(Op::kPull, 7);
+  worker_->OnMessage(AnswerTo(sent_.front(), Op::kPull, "sum"));
+  EXPECT_FALSE(out.has_value());  // never inside a call
+  Run(bs::Duration(0));
+  ASSERT_TRUE(out.has_value());
+  EXPECT_TRUE(out->status.ok());
+  EXPECT_EQ(out->payload, "sum");
+  EXPECT_EQ(worker_->pending(), 0U);
+}
+
+TEST_F(KvWorkerTest, DoneWaitsUntilThePayloadIsFree) {
+  const std::optional<Outcome>& out = Send(Op::kPush, 7);
+  Answer(sent_.front(), Op::kPush);
+  Run(seconds(1));
+  EXPECT_FALSE(out.has_value());
+  EXPECT_EQ(worker_->pending(), 1U);
+  ReleaseAll();
+  Run(bs::Duration(0));
+  EXPECT_TRUE(out.has_value());
+}
+
+TEST_F(KvWorkerTest, LateAnswersToRepeatsAreDroppedQuietly) {
+  const std::optional<Outcome>& out = Send(Op::kPull, 7);
+  for (int i = 0; i < 3; ++i) worker_->OnMessage(AnswerTo(sent_.front(), Op::kPull, "sum"));
+  Run(seconds(1));
+  EXPECT_TRUE(out.has_value());
+  EXPECT_TRUE(log_.empty());
+}
+
+TEST_F(KvWorkerTest, UnansweredRequestIsSentAgainWithTheSameSequence) {
+  Send(Op::kPush, 7);
+  ReleaseAll();
+  Run(milliseconds(4900));
+  EXPECT_EQ(sent_.size(), 1U);
+  Run(milliseconds(200));
+  ASSERT_EQ(sent_.size(), 2U);
+  EXPECT_EQ(sent_.at(0).meta.extension.sequence, sent_.at(1).meta.extension.sequence);
+  EXPECT_EQ(sent_.at(1).data.size(), 1U);
+}
+
+TEST_F(KvWorkerTest, CopyThatHasNotLeftYetIsNotRepeated) {
+  Send(Op::kPush, 7);
+  Run(seconds(20));
+  EXPECT_EQ(sent_.size(), 1U);
+  ReleaseAll();
+  Run(seconds(6));
+  EXPECT_EQ(sent_.size(), 2U);
+}
+
+TEST_F(KvWorkerTest, SilenceEndsInAnErrorThatNamesEverything) {
+  const std::optional<Outcome>& out = Send(Op::kPush, 7);
+  for (int i = 0; i < 61; ++i) {
+    ReleaseAll();
+    Run(seconds(1));
+  }
+  ASSERT_TRUE(out.has_value());
+  EXPECT_EQ(out->status.ToString(),
+            "kDeadlineExceeded: push key=7 round=12 partition=2 to server 1: no answer in 60 s "
+            "(12 tries)");
+}
+
+TEST_F(KvWorkerTest, PendingAnswersKeepARequestAliveUntilTheStragglerTimeout) {
+  const std::optional<Outcome>& out = Send(Op::kPull, 7);
+  for (int i = 0; i < 179; ++i) {
+    Run(seconds(10));
+    Answer(sent_.front(), Op::kPending, "worker 3");
+  }
+  EXPECT_FALSE(out.has_value());
+  Run(seconds(11));
+  ASSERT_TRUE(out.has_value());
+  EXPECT_EQ(out->status.ToString(),
+            "kDeadlineExceeded: pull key=7 round=12 partition=2 to server 1: after 1800 s still "
+            "waiting for worker 3");
+}
+
+TEST_F(KvWorkerTest, ServersRefusalIsTheOutcome) {
+  const std::optional<Outcome>& out = Send(Op::kLookup, 7);
+  Answer(sent_.front(), Op::kLookup, "key 7: wrong size", 1);
+  Run(bs::Duration(0));
+  EXPECT_EQ(out.value().status.ToString(), "kInvalidArgument: key 7: wrong size");
+}
+
+TEST_F(KvWorkerTest, StatusOfAnUnknownNumberIsAnError) {
+  const std::optional<Outcome>& out = Send(Op::kLookup, 7);
+  Answer(sent_.front(), Op::kLookup, "what", 4242);
+  Run(bs::Duration(0));
+  EXPECT_EQ(out.value().status.code(), bs::StatusCode::kInternal);
+}
+
+TEST_F(KvWorkerTest, ForeignMessagesAnswerNothing) {
+  const std::optional<Outcome>& out = Send(Op::kPull, 7);
+  Message other_server = AnswerTo(sent_.front(), Op::kPull);
+  other_server.peer = ServerId(0);
+  Message request = AnswerTo(sent_.front(), Op::kPull);
+  request.meta.request = true;
+  Message stock = AnswerTo(sent_.front(), Op::kPull);
+  stock.meta.extension.version = 0;
+  Message unknown = AnswerTo(sent_.front(), Op::kPull);
+  unknown.meta.extension.sequence = 99;
+  for (Message* message : {&other_server, &request, &stock, &unknown}) {
+    worker_->OnMessage(std::move(*message));
+  }
+  worker_->OnMessage(AnswerTo(sent_.front(), Op::kPush));
+  Run(seconds(1));
+  EXPECT_FALSE(out.has_value());
+  EXPECT_FALSE(log_.empty());
+}
+
+TEST_F(KvWorkerTest, FailAllEndsEverythingOnceItsPayloadIsFree) {
+  const std::optional<Outcome>& push = Send(Op::kPush, 1);
+  const std::optional<Outcome>& pull = Send(Op::kPull, 2);
+  worker_->FailAll(bs::Status::Unavailable("lost server 1"));
+  worker_->FailAll(bs::Status::Cancelled("a later reason"));
+  Run(bs::Duration(0));
+  EXPECT_FALSE(push.has_value());
+  ASSERT_TRUE(pull.has_value());
+  EXPECT_EQ(pull->status.message(), "lost server 1");
+  const std::optional<Outcome>& later = Send(Op::kPush, 3);
+  EXPECT_EQ(sent_.size(), 2U);
+  ReleaseAll();
+  Run(bs::Duration(0));
+  EXPECT_EQ(push.value().status.message(), "lost server 1");
+  EXPECT_EQ(later.value().status.message(), "lost server 1");
+}
+
+TEST_F(KvWorkerTest, FramesReleasedAfterTheWorkerIsGoneStillEndTheirRequests) {
+  const std::optional<Outcome>& out = Send(Op::kPush, 1);
+  worker_->FailAll(bs::Status::Cancelled("closed"));
+  worker_.reset();
+  ReleaseAll();
+  Run(bs::Duration(0));
+  EXPECT_EQ(out.value().status.code(), bs::StatusCode::kCancelled);
+  Make({});
+}
+
+TEST_F(KvWorkerTest, DoneMaySendTheNextRequest) {
+  std::vector<int> order;
+  KvRequest request;
+  request.extension.op = Op::kPull;
+  worker_->Send(request, [&](const bs::Status&, const Message&) {
+    order.push_back(1);
+    KvRequest next;
+    next.extension.op = Op::kPull;
+    worker_->Send(next, [&](const bs::Status&, const Message&) { order.push_back(2); });
+  });
+  worker_->OnMessage(AnswerTo(sent_.at(0), Op::kPull));
+  Run(bs::Duration(0));
+  worker_->OnMessage(AnswerTo(sent_.at(1), Op::kPull));
+  Run(bs::Duration(0));
+  EXPECT_THAT(order, ElementsAre(1, 2));
+}
+
+TEST_F(KvWorkerTest, EachOfManyRequestsIsAnsweredExactlyOnceInAnyOrder) {
+  std::vector<size_t> order(200);
+  for (size_t i = 0; i < order.size(); ++i) Send(Op::kPull, i);
+  for (size_t i = 0; i < order.size(); ++i) order.at(i) = i;
+  for (size_t i = order.size() - 1; i > 0; --i) {
+    std::swap(order.at(i), order.at(clock_.Uniform(0, i)));
+  }
+  for (const size_t i : order) {
+    worker_->OnMessage(AnswerTo(sent_.at(i), Op::kPull, std::to_string(i)));
+    if (clock_.Chance(0.3)) worker_->OnMessage(AnswerTo(sent_.at(i), Op::kPull, "again"));
+    Run(milliseconds(1));
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    EXPECT_EQ(outcomes_.at(i).value().payload, std::to_string(i));
+  }
+}
+
+}  // namespace
+}  // namespace ps

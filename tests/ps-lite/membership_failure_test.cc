@@ -1,0 +1,287 @@
+// Membership when things go wrong: who is missing, refused or lost is named, once, to everyone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "membership_harness.h"
+
+namespace ps::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+TEST(Missing, CoordinatorNamesThemAndTellsThoseWhoCame) {
+  Job job(1);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  StockNode* const too_many = job.AddStock(Role::kServer);  // ignored; it must not disturb
+  job.StartCoordinator();
+  worker->Start();
+  server->Start(milliseconds(10));
+  too_many->Start(milliseconds(20));
+  job.Run(seconds(30));
+  EXPECT_TRUE(job.Logged("waiting for 1 of 2 workers, 0 of 1 servers"));
+  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 1 of 2 workers, 0 of 1 servers"));
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(35));
+  const std::string want =
+      "kDeadlineExceeded: rendezvous: after 60 s still missing 1 of 2 workers; registered: worker "
+      "10.0.0.1:4711, server 10.0.0.1:4712";
+  ASSERT_TRUE(job.finished && worker->refused && server->refused);
+  EXPECT_EQ(job.finished->ToString(), want);
+  EXPECT_EQ(worker->refused->ToString(), want);
+  EXPECT_EQ(server->refused->ToString(), want);
+  EXPECT_TRUE(worker->failures.empty());
+}
+
+TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
+  Job job(1);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  worker->Start();
+  job.Run(seconds(59));
+  EXPECT_FALSE(worker->refused);
+  job.Run(seconds(2));
+  ASSERT_TRUE(worker->refused);
+  EXPECT_EQ(worker->refused->ToString(),
+            "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s");
+}
+
+TEST(Missing, BusyPortIsAnErrorForBothKinds) {
+  Job job(1);
+  MembershipOptions own = job.options;
+  own.node_host = job.options.root.host;
+  own.node_port = job.options.root.port;
+  NativeNode* const worker = job.AddNative(own);
+  worker->Start();
+  job.StartCoordinator(seconds(1));
+  job.Run(seconds(2));
+  ASSERT_TRUE(job.finished);
+  EXPECT_EQ(job.finished->code(), bs::StatusCode::kAlreadyExists);
+  NativeNode* const second = job.AddNative(own);
+  second->Start();
+  job.Run(seconds(1));
+  ASSERT_TRUE(second->refused);
+  EXPECT_EQ(second->refused->code(), bs::StatusCode::kAlreadyExists);
+}
+
+TEST(Refused, DifferentSettingsFailTheJobNamingThem) {
+  Job job(1);
+  job.options.settings = "num_servers=1\nnum_workers=2\n";
+  NativeNode* const server = job.AddNative(Role::kServer);
+  MembershipOptions odd = job.options;
+  odd.role = Role::kWorker;
+  odd.node_host = "10.0.0.3";
+  odd.node_port = 5000;
+  odd.settings = "num_servers=1\nnum_workers=3\n";
+  job.StartAll();
+  job.Run(seconds(1));
+  NativeNode* const worker = job.AddNative(odd);
+  worker->Start();
+  job.Run(seconds(10));
+  const std::string want =
+      "kInvalidArgument: settings differ: worker 10.0.0.3:5000 has num_workers=3 instead of "
+      "num_workers=2";
+  EXPECT_EQ(worker->refused.value().ToString(), want);
+  EXPECT_EQ(server->refused.value().ToString(), want);
+  EXPECT_EQ(job.finished.value().ToString(), want);
+}
+
+TEST(Refused, OneWorkerTooManyIsToldAndTheOthersGoOn) {
+  Job job(1);
+  job.AddNative(Role::kWorker);
+  job.AddNative(Role::kWorker);
+  NativeNode* const third = job.AddNative(Role::kWorker);
+  job.StartCoordinator();
+  for (const auto& node : job.natives) node->Start(milliseconds(node.get() == third ? 10 : 0));
+  job.Run(seconds(3));
+  EXPECT_EQ(third->refused.value().ToString(),
+            "kAlreadyExists: worker 10.0.0.1:4713: the job has its 2 worker(s) already");
+  job.AddNative(Role::kServer)->Start();
+  job.Run(seconds(3));
+  EXPECT_TRUE(job.natives.at(0)->ready());
+  EXPECT_FALSE(job.finished);
+}
+
+TEST(Refused, LatecomerIsTold) {
+  Job job(1);
+  job.options.num_workers = 1;
+  job.AddNative(Role::kWorker);
+  job.AddNative(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(2));
+  NativeNode* const late = job.AddNative(Role::kServer);
+  late->Start();
+  job.Run(seconds(2));
+  EXPECT_THAT(late->refused.value().message(), HasSubstr("came too late"));
+  EXPECT_FALSE(job.finished);
+}
+
+// Two workers, two servers, all native; the fixture's nodes are named by rank.
+class Loss : public ::testing::Test {
+ protected:
+  Loss() {
+    job.options.num_servers = 2;
+    w0 = job.AddNative(Role::kWorker, "10.0.0.9");
+    w1 = job.AddNative(Role::kWorker, "10.0.0.8");
+    s0 = job.AddNative(Role::kServer, "10.0.0.7");
+    s1 = job.AddNative(Role::kServer, "10.0.0.6");
+    job.StartAll();
+    job.Run(seconds(1));
+    EXPECT_TRUE(w0->ready() && w1->ready() && s0->ready() && s1->ready());
+  }
+  // Everyone but `gone` heard once, and only, that `text` happened.
+  void ExpectVerdict(const NativeNode* gone, const std::string& text) {
+    for (const auto& node : job.natives) {
+      if (node.get() == gone) continue;
+      ASSERT_EQ(node->failures.size(), 1U);
+      EXPECT_EQ(node->failures.at(0).code(), bs::StatusCode::kUnavailable);
+      EXPECT_THAT(node->failures.at(0).message(), HasSubstr(text));
+    }
+    ASSERT_TRUE(job.finished);
+    EXPECT_THAT(job.finished->message(), HasSubstr(text));
+    EXPECT_EQ(job.calls_of_finished, 1);
+  }
+  Job job{13};
+  NativeNode* w0;
+  NativeNode* w1;
+  NativeNode* s0;
+  NativeNode* s1;
+};
+
+TEST_F(Loss, KilledWorkerIsNamedToEveryone) {
+  w0->Barrier(kWorkerGroup);
+  w1->Kill();
+  job.Run(seconds(5));
+  ExpectVerdict(w1, "lost worker 1 (10.0.0.8:4712): connection closed");
+  ASSERT_EQ(w0->barriers.size(), 1U);
+  EXPECT_EQ(w0->barriers.at(0).code(), bs::StatusCode::kUnavailable);
+  EXPECT_THAT(w0->barriers.at(0).message(), HasSubstr("lost worker 1"));
+}
+
+TEST_F(Loss, KilledServerIsNamedToEveryone) {
+  s1->Kill();
+  job.Run(seconds(5));
+  ExpectVerdict(s1, "lost server 1 (10.0.0.6:4714): connection closed");
+}
+
+TEST_F(Loss, KilledSchedulerNodeIsNamedByEveryone) {
+  job.KillCoordinator();
+  job.Run(seconds(5));
+  for (const auto& node : job.natives) {
+    ASSERT_EQ(node->failures.size(), 1U);
+    EXPECT_EQ(node->failures.at(0).ToString(),
+              "kUnavailable: lost the scheduler node (10.0.0.100:9091): connection closed");
+  }
+  w0->Leave();
+  job.Run(seconds(1));
+  EXPECT_THAT(w0->left.value().message(), HasSubstr("lost the scheduler node"));
+}
+
+TEST_F(Loss, ConnectionThatComesBackIsNoLoss) {
+  job.network.CutOff(w1->transport(), milliseconds(700));
+  job.Run(seconds(10));
+  EXPECT_TRUE(w0->failures.empty());
+  EXPECT_TRUE(w1->failures.empty());
+  EXPECT_FALSE(job.finished);
+  w1->Send(ServerId(0), "again");
+  job.Run(seconds(1));
+  EXPECT_EQ(s0->data.size(), 1U);
+}
+
+TEST_F(Loss, CutOffForLongIsALoss) {
+  job.network.CutOff(w1->transport(), seconds(20));
+  job.Run(seconds(10));
+  ExpectVerdict(w1, "lost worker 1");
+  ASSERT_EQ(w1->failures.size(), 1U);  // it sees everyone vanish, and names one of them
+}
+
+TEST_F(Loss, SilentMemberIsLost) {
+  job.network.Mute(s0->transport());
+  job.Run(seconds(29));
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(5));
+  ExpectVerdict(s0, "lost server 0 (10.0.0.7:4713): silent for 30 s");
+}
+
+TEST_F(Loss, ReportedFailureReachesEveryoneWithTheReporter) {
+  w0->ReportFailure(bs::Status::Internal("disk full"));
+  job.Run(seconds(2));
+  EXPECT_TRUE(w0->failures.empty());  // it knows
+  for (const NativeNode* node : {w1, s0, s1}) {
+    ASSERT_EQ(node->failures.size(), 1U);
+    EXPECT_EQ(node->failures.at(0).ToString(), "kInternal: disk full (reported by worker 0)");
+  }
+  EXPECT_TRUE(job.finished.has_value());
+}
+
+TEST_F(Loss, AbortIsToldToEveryone) {
+  job.Abort(bs::Status::Cancelled("interrupted at the scheduler node"));
+  job.Run(seconds(2));
+  for (const auto& node : job.natives) {
+    ASSERT_EQ(node->failures.size(), 1U);
+    EXPECT_EQ(node->failures.at(0).message(), "interrupted at the scheduler node");
+    node->Leave();
+  }
+  job.Run(seconds(5));
+  for (const auto& node : job.natives) EXPECT_TRUE(node->left.has_value());
+  EXPECT_EQ(job.finished->code(), bs::StatusCode::kCancelled);
+}
+
+TEST_F(Loss, FailureEndsTheCoordinatorWithinTwoSecondsEvenIfNobodyConfirms) {
+  for (NativeNode* node : {w0, s0, s1}) job.network.Mute(node->transport());
+  w1->Kill();
+  const bs::TimePoint begin = job.clock.Now();
+  job.Run(seconds(10));
+  ASSERT_TRUE(job.finished);
+  EXPECT_LT(job.finished_at - begin, milliseconds(3500));  // grace and farewell
+}
+
+TEST_F(Loss, NodeThatGoesAfterAllLeftIsNoLoss) {
+  w0->Leave();
+  w1->Leave();
+  job.Run(milliseconds(200));
+  s1->Kill();
+  job.Run(seconds(10));
+  EXPECT_TRUE(job.finished.value().ok());
+}
+
+TEST(StockLoss, KilledStockWorkerFailsTheJobAndFreesStockBarriers) {
+  Job job(1);
+  StockNode* const w0 = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const w1 = job.AddStock(Role::kWorker, "10.0.0.8");
+  NativeNode* const server = job.AddNative(Role::kServer);
+  NativeNode* const attached = job.AddAttached(0);
+  job.StartAll();
+  job.Run(seconds(3));
+  ASSERT_TRUE(attached->ready());
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(w0->barrier_answers, 1);
+  w1->Kill();
+  job.Run(seconds(5));
+  EXPECT_EQ(w0->barrier_answers, 2);
+  const std::string want = "lost worker 1 (10.0.0.8:4712): connection closed";
+  EXPECT_THAT(job.finished.value().message(), HasSubstr(want));
+  EXPECT_THAT(server->failures.at(0).message(), HasSubstr(want));
+  EXPECT_THAT(attached->failures.at(0).message(), HasSubstr(want));
+}
+
+TEST(StockLoss, KilledAttachedWorkerIsNamed) {
+  Job job(1);
+  job.options.num_workers = 1;
+  StockNode* const worker = job.AddStock(Role::kWorker);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  NativeNode* const attached = job.AddAttached(0);
+  job.StartAll();
+  job.Run(seconds(3));
+  attached->Kill();
+  job.Run(seconds(5));
+  EXPECT_THAT(job.finished.value().message(), HasSubstr("lost worker 0 (10.0.0.2:"));
+  EXPECT_THAT(server->failures.at(0).message(), HasSubstr("lost worker 0 (10.0.0.2:"));
+  worker->Barrier(kEveryone);
+  job.Run(seconds(1));
+}
+
+}  // namespace
+}  // namespace ps::test

@@ -1,0 +1,138 @@
+// Membership and strangers: whatever they send is dropped by name, and the job goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "membership_harness.h"
+
+namespace ps::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// What strangers and broken peers send: dropped with a line that names them, and the job goes on.
+class Hostile : public ::testing::Test {
+ protected:
+  Hostile() {
+    job.options.num_workers = 1;
+    job.options.timeout = seconds(300);
+    worker = job.AddNative(Role::kWorker);
+    server = job.AddNative(Role::kServer);
+    stranger = job.network.MakeTransport(&executor);
+    stranger->Start({[this](const Message&) { ++answers; }, {}, {}, {}});
+    stranger->Bind({"10.6.6.6", 666}, [](const bs::Result<int32_t>&) {});
+  }
+  void TearDown() override { stranger.reset(); }
+  void Send(const Address& to, int32_t as, const Meta& meta) {
+    stranger->Connect(5, to, as);
+    Message message;
+    message.peer = 5;
+    message.meta = meta;
+    stranger->Send(std::move(message));
+    job.Run(milliseconds(1100));  // so that every log line is written
+  }
+  void ExpectJobGoesOn() {
+    worker->Barrier(kWorkerGroup);
+    job.Run(seconds(1));
+    ASSERT_EQ(worker->barriers.size(), 1U);
+    EXPECT_TRUE(worker->barriers.at(0).ok());
+    EXPECT_FALSE(job.finished);
+    EXPECT_TRUE(worker->failures.empty());
+    EXPECT_TRUE(server->failures.empty());
+  }
+  static Meta Control(Command command) {
+    Meta meta;
+    meta.is_control = true;
+    meta.control.command = command;
+    return meta;
+  }
+  Job job{17};
+  NativeNode* worker;
+  NativeNode* server;
+  bs::sim::SimExecutor executor{&job.clock};
+  std::unique_ptr<Transport> stranger;
+  int answers = 0;
+};
+
+TEST_F(Hostile, NothingBeforeTheRendezvousDisturbsIt) {
+  job.StartCoordinator();
+  job.Run(seconds(1));
+  const Address root = job.options.root;
+  for (const int32_t as : {kEmpty, 9, 8, 1, 0, -7, AttachedId(0)}) {
+    for (int32_t command = -1; command < 8; ++command) {
+      Meta meta = Control(static_cast<Command>(command));
+      Send(root, as, meta);
+      meta.control.nodes = {{static_cast<Role>(77), 9, "", -1, true, 5}};
+      Send(root, as, meta);
+      meta.control.nodes = {{Role::kScheduler, 1, "10.6.6.6", 666, false, 0}};
+      meta.extension.version = kExtensionVersion;
+      Send(root, as, meta);
+    }
+    Send(root, as, Meta());
+  }
+  EXPECT_TRUE(job.Logged("refused: scheduler node 10.6.6.6:666: the job has one already"));
+  EXPECT_GT(answers, 0);  // it was told
+  worker->Start();
+  server->Start();
+  job.Run(seconds(3));
+  ExpectJobGoesOn();
+}
+
+TEST_F(Hostile, StrangersInARunningJobAreDroppedAndNamed) {
+  job.StartAll();
+  job.Run(seconds(2));
+  const Address root = job.options.root;
+  Meta beat = Control(Command::kHeartbeat);
+  Send(root, 13, beat);
+  EXPECT_TRUE(job.Logged("dropped a message from worker 2: it is not in this job"));
+  Send(root, kEmpty, beat);
+  EXPECT_TRUE(job.Logged("dropped a message from an anonymous peer: no registration"));
+  Meta data;
+  Send(root, 9, data);
+  EXPECT_TRUE(job.Logged("dropped a message from worker 0: data for the scheduler node"));
+  const Address at_server{"10.0.0.1", 4712};
+  Send(at_server, 13, data);
+  EXPECT_TRUE(job.Logged("dropped a message from worker 2: data of a node that is not in the job"));
+  Send(at_server, 9, Control(Command::kAddNode));
+  EXPECT_TRUE(job.Logged("control that is not the scheduler node's"));
+  ExpectJobGoesOn();
+}
+
+TEST_F(Hostile, ImpersonatedControlOfAnyShapeIsSurvived) {
+  job.StartAll();
+  job.Run(seconds(2));
+  const std::vector<Address> targets = {job.options.root, {"10.0.0.1", 4711}, {"10.0.0.1", 4712}};
+  for (int i = 0; i < 3000; ++i) {
+    Meta meta = Control(static_cast<Command>(job.clock.Uniform(0, 6)));
+    meta.request = job.clock.Chance(0.5);
+    meta.control.barrier_group = static_cast<int32_t>(job.clock.Uniform(0, 12)) - 3;
+    const uint64_t nodes = job.clock.Uniform(0, 3);
+    for (uint64_t n = 0; n < nodes; ++n) {
+      meta.control.nodes.push_back({static_cast<Role>(job.clock.Uniform(0, 3)),
+                                    static_cast<int32_t>(job.clock.Uniform(0, 20)), "10.6.6.6",
+                                    static_cast<int32_t>(job.clock.Uniform(0, 70000)), false, 0});
+    }
+    meta.extension.version = static_cast<uint32_t>(job.clock.Uniform(0, 2));
+    const std::vector<uint32_t> ops = {0, 5, 16, 17, 18, 19, 20, 21, 99};
+    meta.extension.op = static_cast<Op>(ops.at(job.clock.Uniform(0, ops.size() - 1)));
+    meta.extension.sequence = job.clock.Uniform(0, 5);
+    meta.extension.rank = static_cast<int32_t>(job.clock.Uniform(0, 4)) - 2;
+    meta.extension.status = job.clock.Chance(0.1) ? 77 : 0;
+    const std::vector<int32_t> as = {kEmpty, kSchedulerId, 8, 9, 11, AttachedId(0), 0, -1};
+    stranger->Connect(5, targets.at(job.clock.Uniform(0, 2)),
+                      as.at(job.clock.Uniform(0, as.size() - 1)));
+    Message message;
+    message.peer = 5;
+    message.meta = meta;
+    stranger->Send(std::move(message));
+    job.Run(milliseconds(job.clock.Uniform(0, 20)));
+  }
+  // An impostor can end the job; it must not crash or hang it.
+  worker->Leave();
+  job.Run(seconds(700));
+  EXPECT_TRUE(worker->left.has_value());
+  EXPECT_TRUE(job.finished.has_value());
+}
+
+}  // namespace
+}  // namespace ps::test

@@ -1,0 +1,215 @@
+// Membership with stock nodes: start, barriers, attached workers, heartbeats, the final barrier.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "membership_harness.h"
+
+namespace ps::test {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two stock workers and native servers, running.
+class StockJob : public ::testing::Test {
+ protected:
+  StockJob() {
+    job.options.num_servers = 2;
+    w0 = job.AddStock(Role::kWorker, "10.0.0.9");
+    w1 = job.AddStock(Role::kWorker, "10.0.0.8");
+    s0 = job.AddNative(Role::kServer, "10.0.0.7");
+    s1 = job.AddNative(Role::kServer, "10.0.0.6");
+    job.StartAll();
+    job.Run(seconds(1));
+    EXPECT_EQ(w0->barrier_answers, 1);
+  }
+  // What stock workers do at their end: barrier, kStopServer, final barrier.
+  void EndStock() {
+    w0->Barrier(kWorkerGroup);
+    w1->Barrier(kWorkerGroup);
+    job.Run(seconds(1));
+    s0->JoinFinalBarrier();
+    s1->JoinFinalBarrier();
+    w0->Barrier(kEveryone);
+    w1->Barrier(kEveryone);
+    job.Run(seconds(1));
+    EXPECT_EQ(w0->barrier_answers, 3);
+    EXPECT_EQ(w1->barrier_answers, 3);
+    w0->Close();
+    w1->Close();
+  }
+  NativeNode* Attach(int32_t rank) {
+    NativeNode* const node = job.AddAttached(rank);
+    node->Start();
+    job.Run(seconds(2));
+    return node;
+  }
+  Job job{7};
+  StockNode* w0;
+  StockNode* w1;
+  NativeNode* s0;
+  NativeNode* s1;
+};
+
+TEST_F(StockJob, EndsWithTheFinalBarrier) {
+  EndStock();
+  job.Run(seconds(10));
+  EXPECT_EQ(s0->shutdowns, 1);
+  EXPECT_EQ(s1->shutdowns, 1);
+  ASSERT_TRUE(job.finished);
+  EXPECT_TRUE(job.finished->ok());
+  EXPECT_TRUE(s0->failures.empty());
+}
+
+TEST_F(StockJob, StockBarrierIsNotReleasedByRepeats) {
+  w0->Barrier(kWorkerGroup);
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(w0->barrier_answers, 1);
+  w1->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(w0->barrier_answers, 2);
+  EXPECT_EQ(w1->barrier_answers, 2);
+}
+
+TEST_F(StockJob, AttachedWorkerIsKnownToServersBeforeItIsReady) {
+  NativeNode* const a1 = Attach(1);
+  ASSERT_TRUE(a1->ready());
+  EXPECT_EQ(a1->view->rank, 1);
+  EXPECT_EQ(a1->view->own_id, AttachedId(1));
+  a1->Send(ServerId(0), "gradient");
+  job.Run(seconds(1));
+  EXPECT_THAT(s0->data, ElementsAre(std::to_string(AttachedId(1)) + ": gradient"));
+  s0->Send(AttachedId(1), "sum");
+  job.Run(seconds(1));
+  EXPECT_THAT(a1->data, ElementsAre("8: sum"));
+}
+
+TEST_F(StockJob, AttachedWorkersHaveTheirOwnBarriers) {
+  NativeNode* const a0 = Attach(0);
+  a0->Barrier(kWorkerGroup);
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  NativeNode* const a1 = Attach(1);
+  EXPECT_TRUE(a0->barriers.empty());
+  a1->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(a0->barriers.size(), 1U);
+  EXPECT_EQ(a1->barriers.size(), 1U);
+  EXPECT_EQ(w0->barrier_answers, 1);  // still waits for the other stock worker
+}
+
+TEST_F(StockJob, OneAttachedWorkerARankUntilItLeaves) {
+  NativeNode* const first = Attach(0);
+  NativeNode* const second = Attach(0);
+  ASSERT_TRUE(second->refused);
+  EXPECT_THAT(second->refused->ToString(), HasSubstr("kAlreadyExists"));
+  EXPECT_THAT(second->refused->message(), HasSubstr("cannot attach to worker 0"));
+  first->Leave();
+  job.Run(seconds(2));
+  EXPECT_THAT(s1->workers_left, ElementsAre(0));
+  NativeNode* const third = Attach(0);
+  EXPECT_TRUE(third->ready());
+  third->Send(ServerId(1), "back");
+  job.Run(seconds(1));
+  EXPECT_EQ(s1->data.size(), 1U);
+}
+
+TEST_F(StockJob, AttachingWithARankOutOfRangeIsRefused) {
+  NativeNode* const node = Attach(2);
+  ASSERT_TRUE(node->refused);
+  EXPECT_THAT(node->refused->message(), HasSubstr("cannot attach as rank 2: the job has 2"));
+  EXPECT_FALSE(job.finished);
+}
+
+TEST_F(StockJob, ServersStayUntilAttachedWorkersLeft) {
+  NativeNode* const a0 = Attach(0);
+  NativeNode* const a1 = Attach(1);
+  a1->Leave();
+  EndStock();
+  job.Run(seconds(10));
+  EXPECT_EQ(s0->shutdowns, 0);
+  EXPECT_FALSE(job.finished);
+  a0->Leave();
+  job.Run(seconds(10));
+  EXPECT_TRUE(a0->left.value().ok());
+  EXPECT_EQ(s0->shutdowns, 1);
+  ASSERT_TRUE(job.finished);
+  EXPECT_TRUE(job.finished->ok());
+}
+
+TEST_F(StockJob, AttachedWorkerThatNeverLeavesDelaysTheEndByTheTimeoutOnly) {
+  NativeNode* const a0 = Attach(0);
+  EndStock();
+  job.Run(seconds(70));
+  EXPECT_EQ(a0->shutdowns, 1);
+  ASSERT_TRUE(job.finished);
+  EXPECT_TRUE(job.finished->ok());
+}
+
+TEST(Attach, BeforeTheRendezvousWaitsForIt) {
+  Job job(9);
+  job.StartCoordinator();
+  NativeNode* const attached = job.AddAttached(0);
+  attached->Start();
+  job.Run(seconds(20));
+  EXPECT_FALSE(attached->ready());
+  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 2 of 2 workers, 1 of 1 servers"));
+  for (int i = 0; i < 2; ++i) job.AddStock(Role::kWorker)->Start();
+  job.AddNative(Role::kServer)->Start();
+  job.Run(seconds(3));
+  EXPECT_TRUE(attached->ready());
+}
+
+TEST(Attach, BesideANativeWorkerOrStockServersIsRefused) {
+  Job job(9);
+  job.options.num_workers = 2;
+  job.AddNative(Role::kWorker, "10.0.0.3");
+  job.AddStock(Role::kWorker, "10.0.0.2");
+  job.AddStock(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(1));
+  NativeNode* const beside_native = job.AddAttached(0);
+  NativeNode* const at_stock_server = job.AddAttached(1);
+  beside_native->Start();
+  at_stock_server->Start();
+  job.Run(seconds(3));
+  EXPECT_THAT(beside_native->refused.value().message(), HasSubstr("is a native worker itself"));
+  EXPECT_THAT(at_stock_server->refused.value().message(), HasSubstr("is a stock server"));
+}
+
+TEST(StockNodes, AloneWithOurCoordinatorStartAndEnd) {
+  Job job(11);
+  job.AddStock(Role::kWorker);
+  job.AddStock(Role::kWorker);
+  job.AddStock(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(1));
+  for (const auto& node : job.stocks) node->Barrier(kEveryone);
+  job.Run(seconds(1));
+  for (const auto& node : job.stocks) EXPECT_EQ(node->barrier_answers, 2);
+  ASSERT_TRUE(job.finished);
+  EXPECT_TRUE(job.finished->ok());
+}
+
+TEST(StockNodes, HeartbeatIsEchoedWithTheSchedulersEntry) {
+  Job job(11);
+  job.options.num_workers = 1;
+  StockNode* const worker = job.AddStock(Role::kWorker);
+  job.AddStock(Role::kServer);
+  job.StartAll();
+  Meta beat;
+  beat.is_control = true;
+  beat.control.command = Command::kHeartbeat;
+  beat.control.nodes = {{Role::kWorker, 9, "10.0.0.9", 4711, false, 0}};
+  job.Run(seconds(1));
+  worker->Send(kSchedulerId, beat);
+  job.Run(seconds(1));
+  ASSERT_EQ(worker->heartbeat_answers.size(), 1U);
+  EXPECT_EQ(worker->heartbeat_answers.at(0).id, kSchedulerId);
+  EXPECT_EQ(worker->heartbeat_answers.at(0).port, 9091);
+}
+
+}  // namespace
+}  // namespace ps::test

@@ -1,0 +1,90 @@
+"""The settings as Python sees them, and their reference in docs/."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from bytescheduler import ConfigError, config
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REQUIRED = {
+    "DMLC_ROLE": "worker",
+    "DMLC_NUM_WORKER": "2",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_URI": "127.0.0.1",
+    "DMLC_PS_ROOT_PORT": "9000",
+}
+
+
+def test_the_reference_is_current() -> None:
+    written = (ROOT / "docs" / "settings.md").read_text()
+    assert written == config.markdown(), (
+        "docs/settings.md is old: python -m bytescheduler.config --markdown > docs/settings.md"
+    )
+
+
+def test_the_command_prints_the_reference() -> None:
+    out = subprocess.run(
+        [sys.executable, "-m", "bytescheduler.config", "--markdown"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert out == config.markdown()
+
+
+def test_every_setting_says_what_it_does() -> None:
+    for row in config.settings():
+        assert row.sentence, row.name
+        assert row.scope in ("process", "job"), row.name
+        assert row.kind.split(" ")[0] in ("bytes", "seconds", "count", "flag", "text", "choice")
+
+
+def test_good_settings_pass() -> None:
+    config.check_settings(REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "BYTESCHEDULER_CREDIT",
+            "8Q",
+            "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB",
+        ),
+        (
+            "BYTESCHEDULER_CREDITS",
+            "1",
+            "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?",
+        ),
+        ("DMLC_NUM_WORKER", "", "DMLC_NUM_WORKER is not set (how many workers the job has)"),
+    ],
+)
+def test_bad_settings_are_refused(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.check_settings({**REQUIRED, name: value})
+    assert str(caught.value) == message
+    assert isinstance(caught.value, ValueError)
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_PARTITON", "1MiB")
+    with pytest.raises(ConfigError, match="did you mean BYTESCHEDULER_PARTITION"):
+        config.check_settings(REQUIRED)
+
+
+def test_values_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_HOLD", "1MiB")
+    values = {row.name: row for row in config.values({"BYTESCHEDULER_CREDIT": "2MiB"})}
+    assert values["BYTESCHEDULER_HOLD"].origin == "environment"
+    assert values["BYTESCHEDULER_CREDIT"][1:] == ("2MiB", "argument")
+    assert values["BYTESCHEDULER_PARTITION"][1:] == ("512KiB", "default")
+    assert values["DMLC_ROLE"].origin == "not set"
+    assert "BYTESCHEDULER_HOLD" in config.table()
+
+
+def test_settings_are_texts() -> None:
+    with pytest.raises(ConfigError, match="want names and values as str"):
+        config.check_settings({**REQUIRED, "BYTESCHEDULER_CREDIT": 4096})  # type: ignore[dict-item]

@@ -1,0 +1,324 @@
+"""The extension: whole jobs in one process, errors as exceptions, signals."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Dict, Iterator, List, Tuple
+
+import pytest
+
+from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
+from bytescheduler._core import MXNetPlugin, Node, Worker
+
+FLOAT32 = 0
+QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
+
+
+def role(name: str, port: int, workers: int = 2, servers: int = 1, **more: str) -> Dict[str, str]:
+    return {
+        "DMLC_ROLE": name,
+        "DMLC_NUM_WORKER": str(workers),
+        "DMLC_NUM_SERVER": str(servers),
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(port),
+        **QUIET,
+        **more,
+    }
+
+
+def in_threads(calls: "List[object]") -> "List[BaseException]":
+    """Run everything at the same time; what was raised."""
+    raised: List[BaseException] = []
+
+    def run(call: "object") -> None:
+        try:
+            call()  # type: ignore[operator]
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return raised
+
+
+Job = Tuple[Node, Node, List[Worker]]
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    """Return a scheduler node, a server, and two workers by rank; all are closed at the end."""
+    scheduler = Node.start(role("scheduler", 0))
+    server = Node.start(role("server", scheduler.port))
+    workers: List[Worker] = []
+    errors = in_threads([lambda: workers.append(Worker.open(role("worker", scheduler.port)))] * 2)
+    assert not errors, errors
+    workers.sort(key=lambda worker: worker.rank)
+    yield scheduler, server, workers
+    errors = in_threads([lambda w=w: w.close(drain_ms=0) for w in workers])
+    assert not errors, errors
+    server.close()
+    scheduler.close()
+
+
+def buffer(values: "List[float]") -> "ctypes.Array[ctypes.c_float]":
+    return (ctypes.c_float * len(values))(*values)
+
+
+def item(key: int, array: "ctypes.Array[ctypes.c_float]") -> Tuple[int, int, int, int]:
+    return key, FLOAT32, ctypes.addressof(array), ctypes.sizeof(array)
+
+
+def test_broadcast_gives_everyone_rank_zeros_values(job: Job) -> None:
+    _, _, workers = job
+    assert [w.rank for w in workers] == [0, 1]
+    assert [w.num_workers for w in workers] == [2, 2]
+    assert [w.num_servers for w in workers] == [1, 1]
+    arrays = [[buffer([1, 2, 3]), buffer([4])], [buffer([0, 0, 0]), buffer([0])]]
+    errors = in_threads(
+        [
+            lambda w=w, a=a: w.broadcast([item(1, a[0]), item(2, a[1])], owner=a)
+            for w, a in zip(workers, arrays)
+        ]
+    )
+    assert not errors, errors
+    assert [list(a) for a in arrays[1]] == [[1, 2, 3], [4]]
+    assert all(w.status() is None for w in workers)
+
+
+def test_a_barrier_waits_for_everyone(job: Job) -> None:
+    _, _, workers = job
+    passed = threading.Event()
+
+    def first() -> None:
+        workers[0].barrier()
+        passed.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert not passed.wait(0.1)
+    workers[1].barrier()
+    thread.join(60)
+    assert passed.is_set()
+
+
+def test_a_job_ends_in_good_order(job: Job) -> None:
+    scheduler, server, workers = job
+    assert not in_threads([w.close for w in workers])
+    assert server.wait(60)
+    server.close()
+    assert scheduler.wait(60)
+    for worker in workers:
+        assert worker.closed
+        worker.close()  # a second time does nothing
+        with pytest.raises(Closed, match="the worker was closed"):
+            worker.barrier()
+        with pytest.raises(Closed):
+            _ = worker.rank
+    with pytest.raises(Closed, match="the node was closed"):
+        server.wait(0)
+
+
+def test_wrong_arguments_concern_only_that_call(job: Job) -> None:
+    _, _, workers = job
+    array = buffer([1])
+    with pytest.raises(ConfigError, match="key 9: dtype code 99 cannot be summed"):
+        workers[0].broadcast([(9, 99, ctypes.addressof(array), 4)])
+    with pytest.raises(OverflowError):
+        workers[0].broadcast([(-1, FLOAT32, ctypes.addressof(array), 4)])
+    assert workers[0].status() is None
+
+
+def test_giving_up_fails_the_job_for_everyone(job: Job) -> None:
+    scheduler, server, workers = job
+    workers[1].fail("its script raised")
+    for node in (scheduler, server):
+        with pytest.raises(PeerLost, match="worker 1 gave up: its script raised"):
+            node.wait(60)
+    with pytest.raises(PeerLost, match="worker 1 gave up: its script raised"):
+        workers[0].barrier()
+    status = workers[1].status()
+    assert isinstance(status, PeerLost)
+
+
+def test_a_lost_server_is_named(job: Job) -> None:
+    _, server, workers = job
+    server.close("the test took it away")
+    with pytest.raises(PeerLost, match="server 0"):
+        workers[0].barrier()
+
+
+def test_missing_workers_are_named(capfd: "pytest.CaptureFixture[str]") -> None:
+    scheduler = Node.start(role("scheduler", 0, BYTESCHEDULER_TIMEOUT="500ms"))
+    try:
+        with pytest.raises(Timeout, match="1 of 2 workers"):
+            Worker.open(role("worker", scheduler.port, BYTESCHEDULER_TIMEOUT="500ms"))
+        with pytest.raises(Error):
+            scheduler.wait(60)
+    finally:
+        scheduler.close()
+
+
+def test_a_port_in_use_is_refused() -> None:
+    scheduler = Node.start(role("scheduler", 0))
+    try:
+        with pytest.raises(UsageError, match=str(scheduler.port)):
+            Node.start(role("scheduler", scheduler.port))
+    finally:
+        scheduler.close()
+
+
+def test_waiting_for_a_node_has_an_end() -> None:
+    scheduler = Node.start(role("scheduler", 0))
+    assert scheduler.wait(0) is False
+    assert scheduler.wait(0.01) is False
+    scheduler.close()
+    scheduler.close()
+
+
+def test_roles_start_only_what_they_are() -> None:
+    with pytest.raises(ConfigError, match="want scheduler or server"):
+        Node.start(role("worker", 9))
+    with pytest.raises(ConfigError, match="want worker here"):
+        Worker.open(role("server", 9))
+    with pytest.raises(ConfigError, match="DMLC_PS_ROOT_URI is not set"):
+        Worker.open()
+
+
+def test_handles_are_not_built_by_hand() -> None:
+    for kind in (Worker, Node):
+        with pytest.raises(TypeError):
+            kind()
+
+
+def test_a_forked_child_is_refused(job: Job) -> None:
+    _, _, workers = job
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            workers[0].barrier()
+        except UsageError as error:
+            code = 0 if "the store was created before fork" in str(error) else 2
+        workers[0].close()
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert workers[0].status() is None
+
+
+def test_the_plug_in_keeps_its_worker_open(job: Job) -> None:
+    _, _, workers = job
+    plugin = MXNetPlugin(workers[0], 1, 1, 1)
+    assert plugin.pending() == 0
+    with pytest.raises(UsageError, match="close the plug-in before its worker"):
+        workers[0].close()
+    plugin.close()
+    plugin.close()
+    with pytest.raises(Closed, match="the plug-in was closed"):
+        plugin.pending()
+
+
+# Runs a blocking call of which nothing ever comes, and lets SIGINT end it.
+BLOCKED = """
+import sys, bytescheduler
+from bytescheduler._core import Node, Worker
+settings = dict(pair.split("=") for pair in sys.argv[2:])
+print("ready", flush=True)
+try:
+    if sys.argv[1] == "open":
+        Worker.open(settings)
+    else:
+        Node.start(settings).wait()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("call", "name"), [("open", "worker"), ("wait", "server")])
+def test_ctrl_c_ends_a_blocking_call(call: str, name: str) -> None:
+    scheduler = Node.start(role("scheduler", 0))
+    settings = [f"{k}={v}" for k, v in role(name, scheduler.port).items()]
+    process = subprocess.Popen(
+        [sys.executable, "-c", BLOCKED, call, *settings], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+        assert time.monotonic() - begin < 10
+    scheduler.close()
+    assert "interrupted" in out
+
+
+def test_ctrl_c_in_a_broadcast_keeps_the_memory_until_the_worker_is_closed(job: Job) -> None:
+    _, _, workers = job
+    array = buffer([0.0] * 8)
+    holder = [array]
+    timer = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    references = sys.getrefcount(holder)
+    with pytest.raises(KeyboardInterrupt):
+        workers[1].broadcast([item(5, array)], owner=holder)  # rank 0 never declares it
+    timer.join()
+    assert sys.getrefcount(holder) == references + 1
+    workers[1].close(drain_ms=0)
+    assert sys.getrefcount(holder) == references
+
+
+def test_the_server_command_ends_with_the_job() -> None:
+    scheduler = Node.start(role("scheduler", 0, workers=1))
+    env = {**os.environ, **role("server", scheduler.port, workers=1)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bytescheduler.server"], env=env, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        worker = Worker.open(role("worker", scheduler.port, workers=1))
+        worker.close()
+        _, err = process.communicate(timeout=60)
+    assert scheduler.wait(60)
+    scheduler.close()
+    assert process.returncode == 0
+    assert err == "bytescheduler: the job ended in good order\n"
+
+
+def test_the_server_command_ends_cleanly_on_sigterm() -> None:
+    scheduler = Node.start(role("scheduler", 0, workers=1))
+    env = {**os.environ, **role("server", scheduler.port, workers=1)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bytescheduler.server"], env=env, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        worker = Worker.open(role("worker", scheduler.port, workers=1))
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == "bytescheduler: ended: it got SIGTERM\n"
+    with pytest.raises(PeerLost, match="server 0 was ended: it got SIGTERM"):
+        worker.barrier()
+    worker.close()
+    scheduler.close()
+
+
+def test_the_server_command_names_what_is_missing() -> None:
+    env = {**os.environ, "DMLC_ROLE": "server"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bytescheduler.server"],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "DMLC_NUM_WORKER is not set (how many workers the job has)" in done.stderr

@@ -1,0 +1,115 @@
+"""The package: what it shows, what importing it does not do, what it says when it is not built."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import bytescheduler
+from bytescheduler import errors
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run_python(code: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("module", [bytescheduler, errors])
+def test_all_is_sorted_and_there(module: object) -> None:
+    names = module.__all__  # type: ignore[attr-defined]
+    assert list(names) == sorted(names)
+    assert all(hasattr(module, name) for name in names)
+
+
+def test_the_package_shows_every_error() -> None:
+    assert set(errors.__all__) | {"__version__"} == set(bytescheduler.__all__)
+
+
+def test_the_version_is_that_of_the_engine_and_of_cmake() -> None:
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    assert f"VERSION {bytescheduler.__version__} " in cmake
+
+
+def test_importing_starts_nothing_and_imports_no_framework() -> None:
+    done = run_python(
+        "import sys, os, bytescheduler, bytescheduler.config, bytescheduler.server\n"
+        "assert not {'mxnet', 'torch', 'tensorflow', 'numpy'} & set(sys.modules)\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    assert done.stdout.strip() == "1", done.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "also"),
+    [
+        (1, bytescheduler.ConfigError, ValueError),
+        (2, bytescheduler.Timeout, TimeoutError),
+        (3, bytescheduler.Closed, RuntimeError),
+        (4, bytescheduler.PeerLost, ConnectionError),
+        (5, bytescheduler.UsageError, RuntimeError),
+        (10, bytescheduler.Error, RuntimeError),
+        (77, bytescheduler.Error, RuntimeError),
+    ],
+)
+def test_codes_become_exceptions(code: int, kind: type, also: type) -> None:
+    error = errors._from_code(code, "lost server 0")
+    assert type(error) is kind
+    assert isinstance(error, also)
+    assert isinstance(error, bytescheduler.Error)
+    assert str(error) == "lost server 0"
+    assert error.code == code
+
+
+def copy_package(target: pathlib.Path) -> pathlib.Path:
+    shutil.copytree(
+        str(ROOT / "bytescheduler"),
+        str(target / "bytescheduler"),
+        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+    )
+    return target / "bytescheduler"
+
+
+def import_error(directory: pathlib.Path) -> str:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = run_python("import bytescheduler", cwd=str(directory), env=env)
+    assert done.returncode != 0
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_a_source_tree_that_is_not_built_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    copy_package(tmp_path)
+    (tmp_path / "setup.py").write_text("")
+    assert "is a source tree in which it was not built. Run pip install -e ." in import_error(
+        tmp_path
+    )
+
+
+def test_an_incomplete_installation_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    copy_package(tmp_path)
+    assert "the installation is incomplete" in import_error(tmp_path)
+
+
+def test_an_extension_of_another_python_is_named(tmp_path: pathlib.Path) -> None:
+    package = copy_package(tmp_path)
+    (package / "_core.cpython-27-elsewhere.so").write_bytes(b"")
+    message = import_error(tmp_path)
+    assert "built for another Python (_core.cpython-27-elsewhere.so)" in message
+
+
+def test_an_extension_that_does_not_load_is_named(tmp_path: pathlib.Path) -> None:
+    import sysconfig
+
+    package = copy_package(tmp_path)
+    (package / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}").write_bytes(b"no library")
+    assert "does not load or is older than the Python files" in import_error(tmp_path)

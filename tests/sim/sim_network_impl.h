@@ -1,0 +1,110 @@
+// SimNetwork::Impl: the nodes, the links between them, and what is under way.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "sim/sim_network.h"
+
+namespace bs::sim {
+
+using ps::Address;
+using ps::Frame;
+using ps::Message;
+using ps::Transport;
+
+// What both the transport and tasks on its executor hold: the latter may run after it is gone.
+struct SimNode {
+  uint64_t number = 0;
+  Executor* executor = nullptr;
+  Transport::Handler handler;
+  std::string bound;                  // "host:port", empty while unbound
+  std::map<int32_t, uint64_t> links;  // by peer
+  bool closed = false;                // by itself, or killed
+  bool cut_off = false;
+  bool muted = false;
+};
+
+// A message as it is on the wire.
+struct SimPacket {
+  int32_t from = ps::kEmpty;
+  std::string meta;
+  std::vector<std::vector<std::byte>> data;
+};
+
+// A connection from one sender to one receiver.
+struct SimLink {
+  uint64_t number = 0;
+  std::shared_ptr<SimNode> owner;  // shared with the transport, which may be gone before the link
+  int32_t peer = ps::kEmpty;
+  int32_t own_id = ps::kEmpty;
+  std::string to;
+  std::shared_ptr<SimNode> target;  // null while there is no connection; shared with its transport
+  bool breaking = false;            // the owner does not know yet that the connection broke
+  bool closing = false;             // forgotten by the owner, lingers
+  std::map<int32_t, std::deque<Message>, std::greater<>> waiting;  // by priority
+  bool sending = false;
+  Message current;                            // being sent
+  std::map<int32_t, TimePoint> last_arrival;  // by priority
+
+  bool idle() const { return waiting.empty() && !sending; }
+};
+
+class SimNetwork::Impl {
+ public:
+  Impl(SimClock* clock, const SimNetworkOptions& options)
+      : clock_(clock), options_(options), wires_(clock) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { BS_CHECK(nodes_.empty()); }
+
+  std::unique_ptr<Transport> MakeEndpoint(Executor* executor);
+  static const std::shared_ptr<SimNode>& NodeOf(Transport* transport);
+  std::shared_ptr<SimNode> AddNode(Executor* executor);
+  void RemoveNode(const std::shared_ptr<SimNode>& node);
+  void Bind(const std::shared_ptr<SimNode>& node, const Address& address, Transport::BindDone done);
+  void Connect(const std::shared_ptr<SimNode>& node, int32_t peer, const Address& address,
+               int32_t own_id);
+  void Disconnect(const std::shared_ptr<SimNode>& node, int32_t peer, Duration linger);
+  void Send(const std::shared_ptr<SimNode>& node, Message message);
+  void Close(const std::shared_ptr<SimNode>& node, Duration linger);
+  void Kill(const std::shared_ptr<SimNode>& node);
+  void CutOff(const std::shared_ptr<SimNode>& node, Duration duration);
+
+  uint64_t delivered = 0;
+  uint64_t lost = 0;
+  uint64_t repeated = 0;
+
+ private:
+  class Endpoint;
+
+  SimLink* Find(uint64_t number);
+  TimePoint AfterDelay();
+  TimePoint ArrivalOf(SimLink* link, int32_t priority);
+  void TryConnectLater(uint64_t number);
+  void TryConnect(uint64_t number);
+  void ConnectAllTo(const std::string& address);
+  void Unbind(SimNode* node);
+  // Links for which `pick` is true lose their connection.
+  void Break(const std::function<bool(const SimLink&)>& pick);
+  void Tell(const std::shared_ptr<SimNode>& node, std::function<void(SimNode*)> what);
+  void Pump(SimLink* link);
+  void Transmitted(uint64_t number);
+  void Arrive(const std::shared_ptr<SimNode>& target, const SimPacket& packet);
+
+  SimClock* const clock_;
+  const SimNetworkOptions options_;
+  std::map<uint64_t, std::shared_ptr<SimNode>> nodes_;  // shared with the transports
+  std::map<std::string, std::shared_ptr<SimNode>> bound_;
+  std::map<uint64_t, std::unique_ptr<SimLink>> links_;
+  uint64_t next_number_ = 1;
+  int32_t next_port_ = 20000;
+  SimExecutor wires_;  // last: its tasks refer to the above
+};
+
+}  // namespace bs::sim
