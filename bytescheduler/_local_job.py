@@ -1,6 +1,8 @@
-"""A whole job on this host: one scheduler node, servers and workers as child processes."""
+"""Runs a whole job on this host: a scheduler node, servers and workers as child processes."""
 
+import contextlib
 import ctypes
+import dataclasses
 import os
 import queue
 import signal
@@ -8,308 +10,401 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Dict, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-_COLOURS = (36, 33, 32, 35, 34, 31)
-_MAX_LINE_BYTES = 64 << 10
-_END_BY_ITSELF_S = 10.0  # after a failure, and for servers after the last worker
+from bytescheduler._output import Printer
+
+__all__ = ["FIXED", "Job", "run"]
+
+# Set for every process, or left out because it would be the same for all of them.
+FIXED = (
+    "DMLC_ROLE",
+    "DMLC_PS_ROOT_URI",
+    "DMLC_PS_ROOT_PORT",
+    "DMLC_NUM_WORKER",
+    "DMLC_NUM_SERVER",
+    "DMLC_PORT",
+    "DMLC_RANK",
+)
+
+_NOTICE_S = 1.0  # for the scheduler node to tell the others that the job ends
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
+_LAST_WORDS_S = 2.0  # for output that is still in the pipes
+_TIMED_OUT = 124  # as timeout(1) has it
+_CANNOT_RUN = 126  # as shells have it
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)  # loaded before threads and forks
 
 
-class _Event(NamedTuple):
-    """Something the main thread must act on: a child's exit, or a signal to us (child None)."""
-
-    child: "Optional[_Child]"
-    code: int
-
-
-class _Child:
-    """One process of the job, in a process group of its own, with its output prefixed."""
-
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
-        self.name = name
-        self.process = process
-
-    def signal_group(self, number: int) -> None:
-        """Signal the process and what it started; nothing if all are gone."""
-        try:
-            os.killpg(self.process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-
-class _Printer:
-    """Writes whole lines of several children to one stream, each with its prefix."""
-
-    def __init__(self, stream: IO[str], quiet: bool) -> None:
-        self._stream = stream
-        self._quiet = quiet
-        self._colour = stream.isatty()
-        self._lock = threading.Lock()
-
-    def prefix(self, name: str, index: int) -> str:
-        """Return what stands before each line of `name`."""
-        if self._quiet:
-            return ""
-        if self._colour:
-            return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m[{name}]\x1b[0m "
-        return f"[{name}] "
-
-    def write(self, prefix: str, line: bytes) -> None:
-        """Write one line; of a progress bar that redraws itself only the last state."""
-        text = line.decode(errors="replace").rstrip("\r").rsplit("\r", 1)[-1]
-        with self._lock:
-            self._stream.write(f"{prefix}{text}\n")
-            self._stream.flush()
-
-    def copy(self, prefix: str, source: int) -> None:
-        """Copy lines from the descriptor `source` until it ends; runs on a thread of its own."""
-        pending = b""
-        while True:
-            chunk = os.read(source, 1 << 16)
-            if not chunk:
-                break
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                self.write(prefix, line)
-            if len(pending) > _MAX_LINE_BYTES:
-                self.write(prefix, pending)
-                pending = b""
-        if pending:
-            self.write(prefix, pending)
-        os.close(source)
-
-
-def _exit_code(returncode: int) -> int:
-    return 128 - returncode if returncode < 0 else returncode
-
-
-def _describe_exit(returncode: int) -> str:
-    if returncode < 0:
-        return f"was ended by {signal.Signals(-returncode).name}"
-    return f"ended with exit code {returncode}"
-
-
-def _die_with_parent() -> None:
-    # So that even SIGKILL for bslaunch leaves nothing behind.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-class LocalJob:
-    """One run of a job on this host.
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to run.
 
     Parameters
     ----------
-    command : list of str
+    command : sequence of str
         What each worker runs.
     num_workers, num_servers : int
         How many of each; at least 1.
+    node : sequence of str
+        What runs the role of DMLC_ROLE, scheduler or server.  The scheduler node gets
+        ``--port-fd N`` too and writes its port and a newline to that descriptor.
     env : dict
         Variables for every process, on top of this process's own.
     timeout : float, optional
         Seconds after which the job is ended with exit code 124.
+    grace : float
+        Seconds to end by themselves: for the others after a failure, and for servers and
+        scheduler node after the last worker.
     quiet : bool
-        No prefixes, and only warnings from the scheduler node and the servers.
+        No prefixes, no remarks, and only warnings in the log.
     """
 
-    def __init__(
-        self,
-        *,
-        command: List[str],
-        num_workers: int,
-        num_servers: int,
-        env: Dict[str, str],
-        timeout: Optional[float],
-        quiet: bool,
-    ) -> None:
-        self._command = command
-        self._num_workers = num_workers
-        self._num_servers = num_servers
-        self._env = env
-        self._timeout = timeout
-        self._quiet = quiet
-        self._printer = _Printer(sys.stdout, quiet)
-        self._events: "queue.SimpleQueue[_Event]" = queue.SimpleQueue()
+    command: Sequence[str]
+    num_workers: int
+    num_servers: int
+    node: Sequence[str]
+    env: Dict[str, str] = dataclasses.field(default_factory=dict)
+    timeout: Optional[float] = None
+    grace: float = 10.0
+    quiet: bool = False
+
+
+def run(job: Job) -> int:
+    """Run `job` to its end and return the exit code for the shell; only on the main thread.
+
+    The first process that fails decides the code (128 + n if signal n ended it); a signal to this
+    process gives 128 + n, the time-out 124.  No process of the job is left when this returns.
+    """
+    return _Run(job).to_the_end()
+
+
+class _Child:
+    """One process of the job, in a process group of its own.
+
+    It stays a zombie until the job is over, so that nobody else can get its number meanwhile.
+    """
+
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
+        self.name = name
+        self.process = process
+        self.code: Optional[int] = None  # -n for signal n; None while it runs
+
+    @property
+    def is_worker(self) -> bool:
+        return self.name.startswith("worker")
+
+    def wait(self) -> None:
+        """Block until the process has ended."""
+        info = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        assert info is not None
+        self.code = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+    def signal_group(self, number: int) -> None:
+        """Signal the process and what it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def describe(self) -> str:
+        assert self.code is not None
+        if self.code < 0:
+            return f"{self.name} was ended by {_signal_name(-self.code)}"
+        return f"{self.name} ended with exit code {self.code}"
+
+
+class _Exited(NamedTuple):
+    child: _Child
+
+
+class _Listening(NamedTuple):
+    """The scheduler node's port; empty if it ended without telling one."""
+
+    port: str
+
+
+class _Signalled(NamedTuple):
+    number: int
+
+
+class _Over(Exception):
+    """The job is over, with this exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _shell_code(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+class _Run:
+    """One run of a job; everything but `_events` belongs to the main thread."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        # A SimpleQueue, because signal handlers put into it.
+        self._events: queue.SimpleQueue[Union[_Exited, _Listening, _Signalled]] = (
+            queue.SimpleQueue()
+        )
+        self._printer = Printer(
+            sys.stdout.fileno(),
+            prefixes=not job.quiet,
+            colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+            on_broken=lambda: self._events.put(_Signalled(signal.SIGPIPE)),
+        )
         self._children: List[_Child] = []
+        self._failed: List[_Child] = []  # in the order of their ends
         self._readers: List[threading.Thread] = []
+        self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
 
-    def run(self) -> int:
-        """Run the job to its end and return the exit code for the shell.
+    def to_the_end(self) -> int:
+        with self._signals():
+            try:
+                self._start_all()
+                self._supervise()
+                return self._finish()
+            except _Over as over:
+                return over.code
+            finally:
+                self._end_all()
 
-        The first process that fails decides the code (128 + n if signal n ended it); a signal to us
-        gives 128 + n, the time-out 124.
-        """
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Make events of the signals that ask us to end."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {
-            number: signal.signal(
-                number, lambda n, _: self._events.put(_Event(None, n))
-            )
+        before = [
+            signal.signal(number, lambda got, _: self._events.put(_Signalled(got)))
             for number in numbers
-        }
+        ]
         try:
-            code = self._start_all()
-            return self._supervise() if code is None else code
+            yield
         finally:
-            self._end_all()
-            for number, handler in before.items():
+            for number, handler in zip(numbers, before):
                 signal.signal(number, handler)
 
     # -- starting ------------------------------------------------------------------------------
 
     def _base_env(self) -> Dict[str, str]:
-        env = dict(os.environ)
+        env = {name: value for name, value in os.environ.items() if name not in FIXED}
         env.update(
             DMLC_PS_ROOT_URI="127.0.0.1",
             DMLC_NODE_HOST="127.0.0.1",
-            DMLC_NUM_WORKER=str(self._num_workers),
-            DMLC_NUM_SERVER=str(self._num_servers),
+            DMLC_NUM_WORKER=str(self._job.num_workers),
+            DMLC_NUM_SERVER=str(self._job.num_servers),
             PYTHONUNBUFFERED="1",
         )
-        env.pop("DMLC_RANK", None)
-        if self._quiet:
+        if self._job.quiet:
             env.setdefault("BYTESCHEDULER_LOG_LEVEL", "warning")
-        env.update(self._env)
+        env.update(self._job.env)
         return env
 
-    def _start_all(self) -> Optional[int]:
-        """Start every role; an exit code if the scheduler node did not come up."""
+    def _start_all(self) -> None:
         env = self._base_env()
-        node = [sys.executable, "-m", "bytescheduler.launch"]
-        read_end, write_end = os.pipe()
-        self._start(
-            "scheduler",
-            [*node, "--port-fd", str(write_end)],
-            dict(env, DMLC_ROLE="scheduler", DMLC_PS_ROOT_PORT="0"),
-            pass_fds=(write_end,),
-        )
-        os.close(write_end)
-        with os.fdopen(read_end) as reader:
-            port = reader.readline().strip()
-        if not port:
-            self._say("the scheduler node did not start; its reason is above")
-            return _exit_code(self._children[0].process.wait()) or 1
-        env["DMLC_PS_ROOT_PORT"] = port
-        for index in range(self._num_servers):
+        node = list(self._job.node)
+        env["DMLC_PS_ROOT_PORT"] = self._start_scheduler(node, env)
+        for index in range(self._job.num_servers):
             self._start(f"server {index}", node, dict(env, DMLC_ROLE="server"))
         worker_env = dict(env, DMLC_ROLE="worker")
         worker_env.setdefault("BYTESCHEDULER_BACKEND", "native")
         self._share_cores(worker_env)
-        for index in range(self._num_workers):
-            self._start(f"worker {index}", self._command, worker_env)
-        return None
+        for index in range(self._job.num_workers):
+            self._start(f"worker {index}", list(self._job.command), worker_env)
+
+    def _start_scheduler(self, node: List[str], env: Dict[str, str]) -> str:
+        """Start the scheduler node on any free port and return the port."""
+        source, target = os.pipe()
+        try:
+            command = [*node, "--port-fd", str(target)]
+            env = dict(env, DMLC_ROLE="scheduler", DMLC_PS_ROOT_PORT="0")
+            self._start("scheduler", command, env, pass_fds=(target,))
+        except BaseException:
+            os.close(source)
+            raise
+        finally:
+            os.close(target)
+        threading.Thread(target=self._read_port, args=(source,), daemon=True).start()
+        event = self._next_event()
+        while not isinstance(event, _Listening):
+            event = self._next_event()
+        if not event.port:
+            self._await_exits(self._job.grace)
+            self._say("the scheduler node ended before it listened")
+            raise _Over(_shell_code(self._children[0].code or 1))
+        return event.port
+
+    def _read_port(self, source: int) -> None:
+        with os.fdopen(source) as reader:
+            self._events.put(_Listening(reader.readline().strip()))
 
     def _share_cores(self, env: Dict[str, str]) -> None:
-        if "OMP_NUM_THREADS" in env or self._num_workers == 1:
+        """Keep the workers from running more threads than there are cores."""
+        if "OMP_NUM_THREADS" in env or self._job.num_workers == 1:
             return
-        threads = max(1, len(os.sched_getaffinity(0)) // self._num_workers)
+        threads = max(1, len(os.sched_getaffinity(0)) // self._job.num_workers)
         env["OMP_NUM_THREADS"] = str(threads)
-        self._say(
-            f"OMP_NUM_THREADS={threads} for each worker; set it yourself to change it"
-        )
+        self._remark(f"OMP_NUM_THREADS={threads} for each worker; set it yourself to change it")
 
     def _start(
-        self,
-        name: str,
-        command: List[str],
-        env: Dict[str, str],
-        pass_fds: "tuple[int, ...]" = (),
+        self, name: str, command: List[str], env: Dict[str, str], pass_fds: Tuple[int, ...] = ()
     ) -> None:
-        process = subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-            pass_fds=pass_fds,
-        )
+        us = os.getpid()
+
+        def die_with_us() -> None:
+            # So that even SIGKILL for bslaunch ends the processes that it started.
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != us:
+                os._exit(1)
+
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_us,
+                pass_fds=pass_fds,
+            )
+        except OSError as error:
+            self._say(f"cannot run {command[0]}: {error.strerror}")
+            raise _Over(_CANNOT_RUN) from error
         child = _Child(name, process)
-        index = len(self._children)
-        self._children.append(child)
         assert process.stdout is not None
         source = os.dup(process.stdout.fileno())
         process.stdout.close()
-        prefix = self._printer.prefix(name, index)
-        reader = threading.Thread(
-            target=self._printer.copy, args=(prefix, source), daemon=True
-        )
+        prefix = self._printer.prefix(name, len(self._children))
+        self._children.append(child)
+        reader = threading.Thread(target=self._printer.copy, args=(prefix, source), daemon=True)
         reader.start()
         self._readers.append(reader)
         threading.Thread(target=self._wait_for, args=(child,), daemon=True).start()
 
     def _wait_for(self, child: _Child) -> None:
-        self._events.put(_Event(child, child.process.wait()))
+        child.wait()
+        self._events.put(_Exited(child))
 
     # -- watching ------------------------------------------------------------------------------
 
-    def _supervise(self) -> int:
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        working = self._num_workers
+    def _supervise(self) -> None:
+        """Return when every worker has ended well."""
+        working = self._job.num_workers
         while working:
-            event = self._next_event(deadline)
-            if event is None:
-                self._say(f"not finished after {self._timeout:g} s")
-                return 124
-            if event.child is None:
-                self._say(f"stopped by {signal.Signals(event.code).name}")
-                return 128 + event.code
-            if event.code:
-                return self._fail(event)
-            if event.child.name.startswith("worker"):
+            event = self._next_event()
+            if isinstance(event, _Exited) and event.child.is_worker:
                 working -= 1
-        return self._finish()
 
-    def _next_event(self, deadline: Optional[float]) -> Optional[_Event]:
+    def _next_event(self) -> Union[_Exited, _Listening]:
+        """Return the next event that does not end the job; raise `_Over` at one that does."""
+        event = self._get_event(self._deadline)
+        if event is None:
+            self._say(f"not finished after {self._job.timeout:g} s; ending the job")
+            raise _Over(_TIMED_OUT)
+        if isinstance(event, _Signalled):
+            raise _Over(self._stopped_by(event.number))
+        if isinstance(event, _Exited) and event.child.code:
+            raise _Over(self._fail(event.child))
+        return event
+
+    def _get_event(
+        self, deadline: Optional[float]
+    ) -> Union[_Exited, _Listening, _Signalled, None]:
         """Return the next event, or None when `deadline` (monotonic) has passed."""
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            return self._events.get(timeout=left)
+            event = self._events.get(timeout=left)
         except queue.Empty:
             return None
+        if isinstance(event, _Exited) and event.child.code:
+            self._failed.append(event.child)
+        return event
 
-    def _fail(self, first: _Event) -> int:
-        """Let the others find out and say so themselves; what is left then is ended."""
-        assert first.child is not None
-        self._say(f"{first.child.name} {_describe_exit(first.code)}; ending the job")
-        self._await_exits(_END_BY_ITSELF_S)
-        return _exit_code(first.code)
+    def _stopped_by(self, number: int) -> int:
+        self._remark(f"stopped by {_signal_name(number)}")
+        return 128 + number
+
+    def _fail(self, first: _Child) -> int:
+        """Let the others find out and say so themselves; return the exit code of the cause.
+
+        Our own nodes end with an error when they lose a worker, perhaps before it has quite ended:
+        then that worker is the cause.
+        """
+        self._say(f"{first.describe()}; ending the job")
+        self._await_exits(self._job.grace)
+        causes = [child for child in self._failed if child.is_worker or (child.code or 0) < 0]
+        cause = [*causes, first][0]
+        assert cause.code is not None
+        if cause is not first:
+            self._say(cause.describe())
+        return _shell_code(cause.code)
 
     def _finish(self) -> int:
         """All workers ended well: servers and scheduler node end by themselves."""
-        self._await_exits(_END_BY_ITSELF_S)
+        number = self._await_exits(self._job.grace)
+        if number is not None:
+            return self._stopped_by(number)
         for child in self._children:
-            code = child.process.poll()
-            if code is None:
-                self._say(f"{child.name} did not end after the last worker; ending it")
+            if child.code is None:
+                self._say(
+                    f"{child.name} still waits {self._job.grace:g} s after the last worker ended; "
+                    "ending it (did every worker use the store?)"
+                )
                 return 1
-            if code:
-                self._say(f"{child.name} {_describe_exit(code)}")
-                return _exit_code(code)
+            if child.code:
+                self._say(child.describe())
+                return _shell_code(child.code)
         return 0
 
-    def _await_exits(self, seconds: float) -> None:
-        """Return when every child has exited, `seconds` have passed, or a signal came."""
+    def _await_exits(self, seconds: float, last: Optional[int] = None) -> Optional[int]:
+        """Return when the children have ended, `seconds` have passed, or at a signal, its number.
+
+        Only the first `last` children count, if given.
+        """
         deadline = time.monotonic() + seconds
-        while any(child.process.poll() is None for child in self._children):
-            event = self._next_event(deadline)
-            if event is None or event.child is None:
-                return
+        while any(child.code is None for child in self._children[:last]):
+            event = self._get_event(deadline)
+            if event is None:
+                return None
+            if isinstance(event, _Signalled):
+                return event.number
+        return None
 
     # -- ending --------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            alive = [child for child in self._children if child.process.poll() is None]
-            for child in alive:
-                child.signal_group(number)
-            self._await_exits(_TERM_S)
-        for child in self._children:
-            child.signal_group(signal.SIGKILL)  # what a child left behind in its group
+        # The scheduler node first, because it tells everyone.
+        self._signal(self._children[:1], signal.SIGTERM)
+        self._await_exits(_NOTICE_S, last=1)
+        self._signal(self._children[1:], signal.SIGTERM)
+        self._await_exits(_TERM_S)  # a second Ctrl-C cuts this short
+        self._signal(self._children, signal.SIGKILL)
+        while self._await_exits(_TERM_S) is not None:
+            pass
+        deadline = time.monotonic() + _LAST_WORDS_S
         for reader in self._readers:
-            reader.join(timeout=_TERM_S)
+            reader.join(timeout=max(0.0, deadline - time.monotonic()))
+        for child in self._children:
+            if child.code is not None:
+                child.process.wait()
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
+    @staticmethod
+    def _signal(children: List[_Child], number: int) -> None:
+        for child in children:
+            child.signal_group(number)
+
+    def _remark(self, text: str) -> None:
+        if not self._job.quiet:
+            self._say(text)
+
+    @staticmethod
+    def _say(text: str) -> None:
+        with contextlib.suppress(OSError):
             print(f"bslaunch: {text}", file=sys.stderr, flush=True)

@@ -31,7 +31,7 @@ class Error(RuntimeError):
         self.code = code
 
     def __str__(self) -> str:
-        # OSError, a base of some of us, would print its own idea of the arguments.
+        """Return the message; OSError, a base of some of us, would print its own idea of it."""
         return str(self.args[0])
 
 

@@ -1,14 +1,19 @@
 """`bslaunch`: start one role of a job, or a whole job on this host."""
 
 import os
+import pathlib
 import shutil
 import signal
 import sys
-from typing import Dict, List, NoReturn, Optional, Tuple
+from typing import Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import click
 
-from bytescheduler import _local_job
+from bytescheduler import __version__, _local_job
+from bytescheduler.config import check_settings
+from bytescheduler.errors import ConfigError
+
+__all__ = ["main"]
 
 _ROLES = ("scheduler", "server", "worker")
 _USAGE_ROLE = (
@@ -17,43 +22,46 @@ _USAGE_ROLE = (
 )
 
 
-def _split_env(pairs: Tuple[str, ...]) -> Dict[str, str]:
+def _split_env(pairs: Sequence[str]) -> Dict[str, str]:
     result = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise click.BadParameter(f"{pair!r}: want NAME=VALUE", param_hint="--env")
+        if not name or not equals or "\0" in pair:
+            raise click.BadParameter(f"{pair!r}: want NAME=VALUE", param_hint="'--env'")
         result[name] = value
     return result
 
 
-def _require_command(command: Tuple[str, ...], what: str) -> None:
+def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> None:
     if not command:
-        raise click.UsageError(
-            f"{what} needs a command: bslaunch ... -- python train.py"
-        )
-    if shutil.which(command[0]) is None:
+        raise click.UsageError(f"{what} needs a command: bslaunch ... -- python train.py")
+    if shutil.which(command[0], path=path) is None:
         click.echo(f"bslaunch: command not found: {command[0]}", err=True)
         sys.exit(127)
 
 
-def _run_role(
-    command: Tuple[str, ...], extra: Dict[str, str], port_fd: Optional[int]
-) -> int:
+def _require_settings(overrides: Mapping[str, str]) -> None:
+    """Refuse wrong settings once, before anything starts."""
+    try:
+        check_settings(overrides)
+    except ConfigError as error:
+        click.echo(f"bslaunch: {error}", err=True)
+        sys.exit(2)
+
+
+def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     """Run the role that the environment names; a worker replaces this process."""
     role = os.environ.get("DMLC_ROLE", "")
     if role not in _ROLES:
         given = f"DMLC_ROLE={role}: no such role" if role else "DMLC_ROLE is not set"
         raise click.UsageError(f"{given}; {_USAGE_ROLE}")
-    os.environ.update(extra)
     if role == "worker":
-        _require_command(command, "a worker")
+        _require_command(command, "a worker", None)
+        _require_settings({})
         _exec_worker(command)
     if command:
-        raise click.UsageError(
-            f"DMLC_ROLE={role} runs no command; leave out {' '.join(command)}"
-        )
-    from bytescheduler import server
+        raise click.UsageError(f"DMLC_ROLE={role} runs no command; leave out {' '.join(command)}")
+    from bytescheduler import server  # not for workers: what they import is theirs to say
 
     def report(port: int) -> None:
         if port_fd is not None:
@@ -63,47 +71,85 @@ def _run_role(
     return server.run(role, on_listening=report)
 
 
-def _exec_worker(command: Tuple[str, ...]) -> NoReturn:
+def _exec_worker(command: Sequence[str]) -> NoReturn:
     os.environ.setdefault("BYTESCHEDULER_BACKEND", "native")
-    os.execvp(command[0], list(command))
+    # Python ignores it, but the command is to find what a shell would have given it.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        click.echo(f"bslaunch: cannot run {command[0]}: {error.strerror}", err=True)
+        sys.exit(126)
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False}
-)
+def _node_command() -> List[str]:
+    """Return what runs a node with this very package, whatever the working directory holds."""
+    package = str(pathlib.Path(__file__).absolute().parents[1])
+    program = (
+        f"import sys; sys.path = [p for p in sys.path if p] + [{package!r}]; "
+        "from bytescheduler.launch import main; main()"
+    )
+    return [sys.executable, "-c", program]
+
+
+def _run_local(job: _local_job.Job) -> int:
+    """Check what can be checked, then run the whole job here."""
+    for name in job.env:
+        if name in _local_job.FIXED:
+            raise click.BadParameter(f"{name} is set by --local", param_hint="'--env'")
+    _require_command(job.command, "--local", job.env.get("PATH"))
+    _require_settings(
+        {
+            **job.env,
+            "DMLC_ROLE": "scheduler",
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": "0",
+            "DMLC_NUM_WORKER": str(job.num_workers),
+            "DMLC_NUM_SERVER": str(job.num_servers),
+        }
+    )
+    return _local_job.run(job)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--local", is_flag=True, help="Start the whole job on this host.")
 @click.option(
-    "-w", "--workers", type=click.IntRange(1, 1024), help="Workers (with --local)."
+    "-w", "--workers", type=click.IntRange(1, 1024), help="Workers (with --local; default 1)."
 )
 @click.option(
-    "-s",
-    "--servers",
-    type=click.IntRange(1, 1024),
-    help="Servers (with --local; default 1).",
+    "-s", "--servers", type=click.IntRange(1, 1024), help="Servers (with --local; default 1)."
 )
 @click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a variable for every process.",
+    "--env", multiple=True, metavar="NAME=VALUE", help="Set a variable for every process."
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
-    help="End the job after this many seconds.",
+    metavar="S",
+    help="End the job after this many seconds, with exit code 124 (with --local).",
 )
 @click.option(
-    "-q", "--quiet", is_flag=True, help="No prefixes, and only warnings from the scheduler node and the servers."
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="After a failure the others get this long to end by themselves (with --local; default 10).",
+)
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="No prefixes, and only warnings in the log (with --local).",
 )
 @click.option("--port-fd", type=int, hidden=True)
-@click.version_option(package_name="bytescheduler")
+@click.version_option(__version__)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def cli(
+def _cli(
     local: bool,
     workers: Optional[int],
     servers: Optional[int],
     env: Tuple[str, ...],
     timeout: Optional[float],
+    grace: Optional[float],
     quiet: bool,
     port_fd: Optional[int],
     command: Tuple[str, ...],
@@ -111,7 +157,7 @@ def cli(
     """Start one role of a bytescheduler job, or a whole job on this host.
 
     \b
-    One role, from the environment (see docs/running.md for the variables):
+    One role, from the environment (docs/running.md explains the variables):
       DMLC_ROLE=scheduler bslaunch
       DMLC_ROLE=server    bslaunch
       DMLC_ROLE=worker    bslaunch python train.py ...
@@ -122,27 +168,34 @@ def cli(
     """
     extra = _split_env(env)
     if not local:
-        for name, value in (("-w", workers), ("-s", servers), ("--timeout", timeout)):
+        only_local = {
+            "-w": workers,
+            "-s": servers,
+            "--timeout": timeout,
+            "--grace": grace,
+            "-q": quiet or None,
+        }
+        for name, value in only_local.items():
             if value is not None:
                 raise click.UsageError(f"{name} goes with --local; {_USAGE_ROLE}")
-        sys.exit(_run_role(command, extra, port_fd))
-    _require_command(command, "--local")
-    job = _local_job.LocalJob(
-        command=list(command),
+        os.environ.update(extra)
+        sys.exit(_run_role(command, port_fd))
+    job = _local_job.Job(
+        command=command,
         num_workers=workers or 1,
         num_servers=servers or 1,
+        node=_node_command(),
         env=extra,
         timeout=timeout,
+        grace=10.0 if grace is None else grace,
         quiet=quiet,
     )
-    sys.exit(job.run())
+    sys.exit(_run_local(job))
 
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bslaunch`."""
-    # A reader that went away (bslaunch | head) ends us quietly, like any filter.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    cli(argv, prog_name="bslaunch")
+    _cli(argv, prog_name="bslaunch")
 
 
 if __name__ == "__main__":

@@ -153,8 +153,8 @@ cdef class Worker:
 
     Thread-safe, but `close` waits for no other call: close it once, when no other call runs.  Of no
     use in a forked child, where every call raises `UsageError` and `close` does nothing.  A worker
-    that is dropped without `close` stays in the job until the process ends: to leave could block the
-    garbage collector for as long as the network takes.
+    that is dropped without `close` stays in the job until the process ends: to leave could block
+    the garbage collector for as long as the network takes.
     """
 
     cdef bs_worker* worker
@@ -436,13 +436,16 @@ cdef class MXNetPlugin:
             raise Closed("the plug-in was closed", 3)
         return self.plugin
 
-    def push_pull(self, uint64_t key, int priority, send_handle, recv_handle, uint64_t size):
+    def push_pull(self, uint64_t key, str name, int priority, send_handle, recv_handle,
+                  uint64_t size):
         """Register the two proxies of one round of `key`; returns at once.
 
         Parameters
         ----------
         key : int
             The engine's key, declared by `Worker.broadcast`.
+        name : str
+            What errors call the key.
         priority : int
             Larger goes first.
         send_handle, recv_handle : int
@@ -451,13 +454,16 @@ cdef class MXNetPlugin:
             Bytes of each.
         """
         cdef bs_mxnet* plugin = self.handle()
+        encoded_name = name.encode()
+        cdef const char* name_pointer = encoded_name
         cdef void* send = <void*><uintptr_t>send_handle
         cdef void* recv = <void*><uintptr_t>recv_handle
         cdef bs_error error
         cdef int code
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
-            code = bs_mxnet_push_pull(plugin, key, priority, send, recv, size, &error)
+            code = bs_mxnet_push_pull(plugin, key, name_pointer, priority, send, recv, size,
+                                      &error)
         _check(code, &error)
 
     def pending(self):

@@ -1,4 +1,4 @@
-# The C API and the MXNet plug-in as Cython sees them.
+"""The C API and the MXNet plug-in as Cython sees them."""  # no-cython-lint
 from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "bytescheduler/c_api.h" nogil:
@@ -48,8 +48,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)
     const char* bs_version()
 
-# With the GIL: these call back inside the call.
 cdef extern from "bytescheduler/c_api.h":
+    # With the GIL: these call back inside the call.
     ctypedef void (*bs_setting_row)(void* context, const char* name, const char* kind,
                                     const char* unit, const char* fallback, const char* scope,
                                     const char* sentence) noexcept
@@ -70,8 +70,9 @@ cdef extern from "plugin/mxnet.h" nogil:
 
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)
-    int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
-                           void* recv_stage, uint64_t size_bytes, bs_error* error)
+    int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, const char* name, int priority,
+                           void* send_stage, void* recv_stage, uint64_t size_bytes,
+                           bs_error* error)
     int64_t bs_mxnet_pending(const bs_mxnet* plugin)
     int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms)
     int bs_mxnet_close(bs_mxnet* plugin)

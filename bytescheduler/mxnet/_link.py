@@ -120,6 +120,7 @@ class Link:
         with as_mxnet_errors(self._names):
             self._plugin.push_pull(
                 tensor.engine_key,
+                repr(tensor.key),
                 max(-(2**31), min(priority, 2**31 - 1)),
                 tensor.send.handle.value,
                 tensor.recv.handle.value,

@@ -4,6 +4,7 @@ import ctypes
 from typing import List, NamedTuple, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _LIB, check_call
 
 from bytescheduler.mxnet._types import Array, Key
@@ -75,9 +76,8 @@ class Tensor:
         self.code = _code_of(like)
         if self.code not in _DTYPES:
             known = ", ".join(dtype.name for dtype in _DTYPES.values())
-            raise mx.base.MXNetError(
-                f"key {key!r}: dtype {like.dtype} cannot be summed, only {known}"
-            )
+            name = np.dtype(like.dtype).name
+            raise mx.base.MXNetError(f"key {key!r}: dtype {name} cannot be summed, only {known}")
         self.dtype = _DTYPES[self.code]
         self.shape: Tuple[int, ...] = like.shape
         self.size_bytes = int(like.size) * self.dtype.size_bytes

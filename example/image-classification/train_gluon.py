@@ -50,10 +50,10 @@ def main() -> int:
     accuracy = 0.0
     for number in range(args.num_epochs):
         epoch = report.Epoch(number, len(train), args.batch_size, kvs.rank)
-        for inputs, labels in epoch.batches(train):
+        for inputs, targets in epoch.batches(train):
             with autograd.record():
-                outputs = loss(net(inputs), labels)
-            outputs.backward()
+                losses = loss(net(inputs), targets)
+            losses.backward()
             trainer.step(args.batch_size * kvs.num_workers)
         accuracy = accuracy_of(net, val)
         epoch.finish(accuracy)

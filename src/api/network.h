@@ -13,6 +13,9 @@ namespace bs::api {
 
 // What still waits to leave gets so long at the end.
 inline constexpr Duration kLinger = std::chrono::seconds(2);
+// The same for a node that nobody knows yet: little waits, perhaps for a scheduler that is not
+// there.
+inline constexpr Duration kLingerUnjoined = std::chrono::milliseconds(200);
 
 // "scheduler", "worker 1" and so on in the log; the network and the membership may say more.
 Logger MakeLogger(const Config& config);

@@ -4,7 +4,7 @@
 //  1. the membership says why (unless the job is over) and closes: nothing more is received;
 //  2. one task later it is destroyed on bs-io, behind everything it has posted there;
 //  3. the shards end: they only send, and the transport is still there;
-//  4. the transport comes to rest (what waits gets kLinger) and bs-io ends;
+//  4. the transport comes to rest (what waits gets its linger) and bs-io ends;
 //  5. the server goes, when no thread is left that could touch it.
 #include "api/node.h"
 
@@ -184,7 +184,7 @@ void ServerNode::Close(const std::string& why) {
     OnFailure(status);
   });
   for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});  // refusals are on their way
-  RunOn(io, [&] { member_->Close(kLinger); });
+  RunOn(io, [&] { member_->Close(server_ ? kLinger : kLingerUnjoined); });
   RunOn(io, [&] { member_.reset(); });
   shard_threads_.clear();
   network_.reset();

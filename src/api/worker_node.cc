@@ -144,7 +144,7 @@ void WorkerNode::Close(Duration drain) {
   LoopThread* const io = network_->io();
   // A member that is closed while it joins never gets ready: from here on worker_ stays as it is.
   RunOn(io, [this] {
-    if (!worker_) member_->Close(kLinger);
+    if (!worker_) member_->Close(kLingerUnjoined);
   });
   Notification released;
   if (worker_) {

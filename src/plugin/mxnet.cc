@@ -45,11 +45,14 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
   return Return(kResourceExhausted, e.what(), error);
 }
 
-int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
-                       void* recv_stage, uint64_t size_bytes, bs_error* error) try {
+int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, const char* name, int priority,
+                       void* send_stage, void* recv_stage, uint64_t size_bytes,
+                       bs_error* error) try {
   Plugin& p = *plugin->plugin;
   if (p.draining) return Return(kCancelled, "the store was closed", error);
-  auto* const round = new Round(plugin->plugin, key, priority, send_stage, recv_stage, size_bytes);
+  auto* const round = new Round(plugin->plugin, key, name, priority, size_bytes);
+  round->push.array = send_stage;
+  round->pull.array = recv_stage;
   p.uses += 2;
   // From the call on the engine owns the proxy: whatever happens, it calls the deleter once.
   int code = p.push_async_nd(RunProxy, &round->push, DeleteProxy, &kCpu, &round->push.array, 1,

@@ -28,7 +28,7 @@ typedef struct {
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error);
 
-/* Registers the two dependency proxies of one round of `key`:
+/* Registers the two dependency proxies of one round of `key`, which errors call `name`:
  *   push: reads send_stage, ends when its bytes have been taken by the servers;
  *   pull: writes recv_stage, ends when the sum stands in it.
  * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
@@ -38,8 +38,8 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
  *
  * With MXNet's NaiveEngine, which runs operations inside the call that pushes them, it returns when
  * the round is over, and with the round's error, which that engine would lose. */
-int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, int priority, void* send_stage,
-                       void* recv_stage, uint64_t size_bytes, bs_error* error);
+int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, const char* name, int priority,
+                       void* send_stage, void* recv_stage, uint64_t size_bytes, bs_error* error);
 
 /* Operations registered and not ended. */
 int64_t bs_mxnet_pending(const bs_mxnet* plugin);

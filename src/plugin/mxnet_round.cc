@@ -52,6 +52,19 @@ void FailJob(const Proxy& proxy) {
 
 }  // namespace
 
+void Round::FailWith(int code, const std::string& why) {
+  if (failure_code != 0) return;
+  failure_code = code;
+  failure = "bytescheduler: " + why;
+  if (why.find("key") == std::string::npos) {
+    failure += " (key " + name + ")";
+    return;
+  }
+  const std::string number = "key=" + std::to_string(key);
+  const size_t at = failure.find(number);
+  if (at != std::string::npos) failure.replace(at, number.size(), "key=" + name);
+}
+
 void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
   auto* const proxy = static_cast<Proxy*>(param);
   Round* const round = proxy->round;
@@ -75,8 +88,7 @@ void DeleteProxy(void* param) {
   auto* const proxy = static_cast<Proxy*>(param);
   Round* const round = proxy->round;
   if (!proxy->ran) {
-    proxy->problem = std::string("MXNet skipped the ") + proxy->what + " of key " +
-                     std::to_string(round->key) +
+    proxy->problem = std::string("MXNet skipped the ") + proxy->what + " of key " + round->name +
                      " because its input carries an error; waiting for that array tells which";
     FailJob(*proxy);
     Arrive(round);

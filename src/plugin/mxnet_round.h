@@ -44,7 +44,7 @@ struct Round;
 struct Proxy {
   Round* const round;
   const char* const what;
-  void* array;
+  void* array = nullptr;
   void* data = nullptr;
   OnComplete on_complete{};
   bool ran = false;
@@ -59,20 +59,17 @@ struct Proxy {
 
 // Deletes itself with its last owner.
 struct Round {
-  Round(std::shared_ptr<Plugin> p, uint64_t k, int prio, void* send, void* recv, uint64_t size)
-      : plugin(std::move(p)),
-        key(k),
-        size_bytes(size),
-        priority(prio),
-        push{this, "push", send},
-        pull{this, "pull", recv} {}
+  Round(std::shared_ptr<Plugin> p, uint64_t k, std::string n, int prio, uint64_t size)
+      : plugin(std::move(p)), key(k), name(std::move(n)), priority(prio), size_bytes(size) {}
 
   const std::shared_ptr<Plugin> plugin;
-  const uint64_t key, size_bytes;
+  const uint64_t key;
+  const std::string name;  // of the key, in errors
   const int priority;
+  const uint64_t size_bytes;
   const ThreadId caller = std::this_thread::get_id();
   bool calling = true;  // on the caller's thread: it has not returned yet
-  Proxy push, pull;
+  Proxy push{this, "push"}, pull{this, "pull"};
   std::atomic<int> owners{3};  // two deleters and the caller; for a while functions and callbacks
   std::atomic<int> arrived{0};
   // NaiveEngine: operations run inside the call that pushes them, and errors of theirs are lost.
@@ -85,12 +82,7 @@ struct Round {
   void Release() {
     if (--owners == 0) delete this;
   }
-  void FailWith(int code, const std::string& why) {
-    if (failure_code != 0) return;
-    failure_code = code;
-    failure = "bytescheduler: " + why;
-    if (why.find("key") == std::string::npos) failure += " (key " + std::to_string(key) + ")";
-  }
+  void FailWith(int code, const std::string& why);
   // Without an error: a push writes no array that could carry one.
   void CompletePush() const {
     if (!inside_call) push.Complete(nullptr);

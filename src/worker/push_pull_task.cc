@@ -44,20 +44,17 @@ void PushPullTask::Start(const bs::Partition& partition) {
 
 void PushPullTask::OnAnswer(Direction* direction, uint32_t index, const Status& status) {
   // While this answer still counts as pending the task outlives whatever fails.
-  if (!status.ok()) link_->fail(status);
+  if (!status.ok()) failure_ = link_->fail(status);
   --direction->pending;
   if (status.ok()) ++direction->answered;
   const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
-  if (direction != gives_credit) return Settle();
-  const bool last = push_.pending == 0 && pull_.pending == 0;
-  NotifyFinish(index, status);
-  // OnFinished settles; without it something is still to come, or the answer was one of many.
-  static_cast<void>(last);
+  // The last NotifyFinish settles, in OnFinished; before it nothing of its direction can be over.
+  direction == gives_credit ? NotifyFinish(index, status) : Settle();
 }
 
 void PushPullTask::OnFinished(Status status) {
   released_ = true;
-  outcome_ = std::move(status);
+  if (!status.ok()) failure_ = std::move(status);
   Settle();
 }
 
@@ -72,10 +69,10 @@ void PushPullTask::Settle() {
 void PushPullTask::Settle(Direction* direction) {
   if (!direction->done) return;
   const bool complete = direction->answered == partitions().size();
-  const bool failed = released_ && !outcome_.ok() && direction->pending == 0;
+  const bool failed = released_ && !failure_.ok() && direction->pending == 0;
   if (!complete && !failed) return;
   const UniqueFunction<void(Status)> done = std::move(direction->done);
-  done(complete ? Status::Ok() : outcome_);
+  done(complete ? Status::Ok() : failure_);
 }
 
 }  // namespace bs::worker

@@ -62,7 +62,7 @@ class PushPullTask final : public CommTask {
   Direction push_;
   Direction pull_;
   bool released_ = false;  // by the Core: it starts nothing any more
-  Status outcome_;         // of the Core, once released
+  Status failure_;         // the worker's
   UniqueFunction<void()> ended_;
 };
 

@@ -38,8 +38,9 @@ struct Link {
   bool credit_until_pulled = false;  // WorkerOptions::test_credit_until_pulled
   ps::KvWorker* requests = nullptr;  // not owned
   Core* core = nullptr;              // not owned
-  // Fails the worker for good; requests and tasks are failing when it returns.
-  std::function<void(const Status&)> fail;
+  // Fails the worker for good; requests and tasks are failing when it returns.  Returns why: the
+  // first failure stays the worker's.
+  std::function<Status(const Status&)> fail;
 };
 
 using Answered = UniqueFunction<void(const Status&)>;

@@ -53,6 +53,7 @@ void BroadcastAll(Job* job, uint64_t key, std::vector<Floats>* values) {
 void CloseWorkers(Job* job) {
   std::vector<std::thread> closers;
   for (WorkerPtr& worker : job->workers) {
+    if (worker == nullptr) continue;
     closers.emplace_back(
         [w = worker.release()] { EXPECT_EQ(bs_worker_close(w, 10'000, nullptr), 0); });
   }
@@ -163,6 +164,8 @@ TEST(CApi, CloseWaitsForPendingSums) {
   EXPECT_EQ(error.code, 0) << error.message;
   EXPECT_EQ(out[0], Floats(8, 4.0F));
   EXPECT_EQ(out[1], Floats(8, 4.0F));
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
 }
 
 TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {
@@ -178,6 +181,8 @@ TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {
   bs_error error{};
   ASSERT_EQ(bs_waiter_wait(waiter.get(), 0, &error), 1) << "close returned before the callbacks";
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kCancelled)) << error.message;
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
 }
 
 TEST(CApi, AMissingWorkerIsNamedWhenTheTimeIsOver) {
@@ -298,13 +303,16 @@ TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
   bs_error error{};
   bs_node* node = nullptr;
   bs_worker* worker = nullptr;
-  std::vector<bs_setting> rows = job.Rows("worker");
+  std::vector<bs_setting> rows = job.Rows("server");
+  EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 1);
+  EXPECT_TRUE(Contains(error.message, "DMLC_PS_ROOT_PORT=0")) << error.message;
+  job.StartScheduler();
+  rows = job.Rows("worker");
   EXPECT_EQ(bs_node_start(rows.data(), rows.size(), &node, &error), 1);
   EXPECT_STREQ(error.message,
                "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
-  rows = job.Rows("server");
-  EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 1);
-  EXPECT_TRUE(Contains(error.message, "DMLC_PS_ROOT_PORT=0")) << error.message;
+  EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), 1, &worker, &error), 1);
+  EXPECT_STREQ(error.message, "rank 1 of only 1 workers");
   rows = job.Rows("scheduler");
   EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 1);
   EXPECT_STREQ(error.message, "DMLC_ROLE=scheduler: want worker here");
@@ -324,6 +332,7 @@ TEST(CApi, AnUnknownElementTypeIsRefused) {
             1);
   EXPECT_STREQ(error.message, "key 3: dtype code 99 cannot be summed");
   CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
 }
 
 TEST(CApi, AMessageThatIsTooLongIsCutOff) {

@@ -34,7 +34,7 @@ class MxnetTest : public testing::Test {
     }
   }
   int PushPull(int priority = 0) {
-    return bs_mxnet_push_pull(plugin_, 7, priority, &send_, &recv_, 8, &error_);
+    return bs_mxnet_push_pull(plugin_, 7, "'fc1'", priority, &send_, &recv_, 8, &error_);
   }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
   bool ended(size_t index) { return mxnet_[index].times_ended > 0; }
@@ -112,18 +112,18 @@ TEST_F(MxnetTest, AnErrorOfTheRoundNamesCauseAndKeyOnThePulledArray) {
   worker_.Push(0, 4, "lost server 0 (127.0.0.1:1234): connection closed");
   worker_.Pull(0, 4, "lost server 0 (127.0.0.1:1234): connection closed");
   EXPECT_EQ(error_of(kPull),
-            "bytescheduler: lost server 0 (127.0.0.1:1234): connection closed (key 7)");
+            "bytescheduler: lost server 0 (127.0.0.1:1234): connection closed (key 'fc1')");
   EXPECT_EQ(error_of(kPush), "");
   EXPECT_TRUE(worker_.failures.empty());
 }
 
-TEST_F(MxnetTest, AKeyThatTheCauseNamesIsNotNamedTwice) {
+TEST_F(MxnetTest, AKeyThatTheCauseNamesIsNamedOnce) {
   ASSERT_EQ(PushPull(), 0);
   mxnet_.Run(kPush);
   mxnet_.Run(kPull);
   worker_.Push(0);
   worker_.Pull(0, 2, "push key=7 round=3 to server 1: no answer");
-  EXPECT_EQ(error_of(kPull), "bytescheduler: push key=7 round=3 to server 1: no answer");
+  EXPECT_EQ(error_of(kPull), "bytescheduler: push key='fc1' round=3 to server 1: no answer");
 }
 
 TEST_F(MxnetTest, ASkippedPushFailsTheJobAndEndsThePull) {
@@ -134,9 +134,9 @@ TEST_F(MxnetTest, ASkippedPushFailsTheJobAndEndsThePull) {
     if (pull_first) mxnet_.Run(kPull);
     mxnet_.Skip(kPush);
     EXPECT_THAT(worker_.failures,
-                ElementsAre(HasSubstr("MXNet skipped the push of key 7 because its input")));
+                ElementsAre(HasSubstr("MXNet skipped the push of key 'fc1' because its input")));
     if (!pull_first) mxnet_.Run(kPull);
-    EXPECT_THAT(error_of(kPull), HasSubstr("MXNet skipped the push of key 7"));
+    EXPECT_THAT(error_of(kPull), HasSubstr("MXNet skipped the push of key 'fc1'"));
     EXPECT_TRUE(worker_.requests.empty());
   }
 }
@@ -149,7 +149,7 @@ TEST_F(MxnetTest, ASkippedPullFailsTheJobAndEndsThePush) {
     if (push_first) mxnet_.Run(kPush);
     mxnet_.Skip(kPull);
     if (!push_first) mxnet_.Run(kPush);
-    EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("skipped the pull of key 7")));
+    EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("skipped the pull of key 'fc1'")));
     EXPECT_TRUE(ended(kPush));
     EXPECT_TRUE(worker_.requests.empty());
   }
@@ -168,7 +168,7 @@ TEST_F(MxnetTest, ARefusedRoundEndsBothProxies) {
   mxnet_.Run(kPull);
   mxnet_.Run(kPush);
   EXPECT_TRUE(ended(kPush));
-  EXPECT_EQ(error_of(kPull), "bytescheduler: the store was created before fork (key 7)");
+  EXPECT_EQ(error_of(kPull), "bytescheduler: the store was created before fork (key 'fc1')");
 }
 
 TEST_F(MxnetTest, AnArrayWithoutMemoryFailsTheJob) {
@@ -176,7 +176,7 @@ TEST_F(MxnetTest, AnArrayWithoutMemoryFailsTheJob) {
   ASSERT_EQ(PushPull(), 0);
   mxnet_.Run(kPush);
   mxnet_.Run(kPull);
-  EXPECT_EQ(error_of(kPull), "bytescheduler: cannot pull: out of luck (key 7)");
+  EXPECT_EQ(error_of(kPull), "bytescheduler: cannot pull: out of luck (key 'fc1')");
   EXPECT_EQ(worker_.failures.size(), 1u);
 }
 
@@ -250,7 +250,7 @@ TEST_F(MxnetTest, NaiveEngineLosesErrorsSoTheCallReturnsThem) {
       worker_.Pull(0, 4, "lost server 0");
   };
   EXPECT_EQ(PushPull(), 4);
-  EXPECT_EQ(std::string(error_.message), "bytescheduler: lost server 0 (key 7)");
+  EXPECT_EQ(std::string(error_.message), "bytescheduler: lost server 0 (key 'fc1')");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <list>
@@ -40,10 +41,12 @@ class ReleaseCount {
  public:
   explicit ReleaseCount(TransportWorld* world) : world_(world), state_(std::make_shared<State>()) {}
 
-  // Keeps a copy of `bytes` for as long as the count lives, so that an early release is seen.
+  // Keeps a copy of `bytes` and spoils it on release, so that a release before the bytes have left
+  // is seen at the receiver.
   Frame Borrow(std::vector<std::byte> bytes) const {
-    const auto& kept = state_->kept.emplace_back(std::move(bytes));
-    return Frame::Borrow(kept, [state = state_] {
+    std::vector<std::byte>& kept = state_->kept.emplace_back(std::move(bytes));
+    return Frame::Borrow(kept, [state = state_, &kept] {
+      std::ranges::fill(kept, std::byte{0xdd});
       const int count = ++state->count;
       if (count == state->wanted) state->reached.Notify();
     });

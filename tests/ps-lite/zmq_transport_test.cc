@@ -203,6 +203,7 @@ TEST_F(ZmqTransportTest, StrangeIdentitiesAreAnonymous) {
 TEST_F(ZmqTransportTest, BytesThatAreNoZmqDoNotHurt) {
   const auto [node, address] = BoundNode();
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(fd, 0);
   sockaddr_in target{};
   target.sin_family = AF_INET;
   target.sin_port = htons(static_cast<uint16_t>(address.port));
@@ -219,6 +220,7 @@ TEST_F(ZmqTransportTest, BytesThatAreNoZmqDoNotHurt) {
 
 TEST_F(ZmqTransportTest, PeerThatSpeaksNoZmqIsNeverConnected) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(fd, 0);
   sockaddr_in own{};
   own.sin_family = AF_INET;
   own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -352,6 +354,7 @@ TEST_F(IpcTest, FileOfADeadProcessIsReplaced) {
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), std::begin(address.sun_path));
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_GE(fd, 0);
   ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ::close(fd);
   TransportNode node(&world_);

@@ -162,6 +162,8 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   if (it == known_.end()) return;
   const bs::Status lost = LostStatus(it->second, why);
   known_.erase(it);
+  // What still waits for it would never leave, and its owner would never get its memory back.
+  transport_->Disconnect(id, bs::Duration(0));
   // Stock workers go without a word; the scheduler node judges whether they had finished.
   if (joined_final_ && !IsAttachedId(id)) return;
   if (phase_ == Phase::kOver || left_) return;
@@ -208,6 +210,11 @@ void Member::Impl::GoOver(const bs::Status& why) {
   failure_ = why;
   retry_.Stop();
   EndAllBarriers(why);
+  if (options_.role != Role::kWorker) return;  // servers still refuse what is parked
+  // Nobody waits for answers any more; a server that has stopped reading must not keep our memory.
+  for (const auto& [id, node] : known_) {
+    if (id != kSchedulerId) transport_->Disconnect(id, bs::Duration(0));
+  }
 }
 
 void Member::Impl::TellReady(bs::Result<View> view) {

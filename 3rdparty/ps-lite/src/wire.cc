@@ -2,6 +2,7 @@
 #include "wire.h"
 
 #include <charconv>
+#include <exception>
 #include <protozero/pbf_message.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <string>
@@ -67,8 +68,13 @@ enum NodeField : protozero::pbf_tag_type {
 };
 
 // What the bytes are not; caught in ParseMeta, never leaves this file.
-struct Refused {
-  const char* why;
+class Refused : public std::exception {
+ public:
+  explicit Refused(const char* why) : why_(why) {}
+  const char* what() const noexcept override { return why_; }
+
+ private:
+  const char* why_;
 };
 
 void EncodeNode(const Node& node, pbf_writer* out) {
@@ -115,7 +121,7 @@ bool GetBool(pbf_reader* in) { return in->get_uint64() != 0; }
 
 std::string GetHostname(pbf_reader* in) {
   const auto view = in->get_view();
-  if (view.size() > kMaxHostnameBytes) throw Refused{"a host name too long"};
+  if (view.size() > kMaxHostnameBytes) throw Refused("a host name too long");
   return {view.data(), view.size()};
 }
 
@@ -129,7 +135,7 @@ constexpr uint32_t Bytes(protozero::pbf_tag_type field) {
 
 Role GetRole(pbf_reader* in) {
   const int32_t role = in->get_int32();
-  if (role < 0 || role > static_cast<int32_t>(Role::kScheduler)) throw Refused{"an unknown role"};
+  if (role < 0 || role > static_cast<int32_t>(Role::kScheduler)) throw Refused("an unknown role");
   return static_cast<Role>(role);
 }
 
@@ -161,7 +167,7 @@ Node ParseNode(pbf_reader in) {
         in.skip();  // unknown, or of the wrong wire type, which is the same
     }
   }
-  if (!has_role) throw Refused{"a node without a role"};
+  if (!has_role) throw Refused("a node without a role");
   return node;
 }
 
@@ -174,7 +180,7 @@ void ParseControl(pbf_reader in, Control* control) {
         has_command = true;
         break;
       case Bytes(kNode):
-        if (control->nodes.size() == kMaxNodes) throw Refused{"too many nodes"};
+        if (control->nodes.size() == kMaxNodes) throw Refused("too many nodes");
         control->nodes.push_back(ParseNode(in.get_message()));
         break;
       case Varint(kBarrierGroup):
@@ -187,11 +193,11 @@ void ParseControl(pbf_reader in, Control* control) {
         in.skip();  // unknown, or of the wrong wire type, which is the same
     }
   }
-  if (!has_command) throw Refused{"control without a command"};
+  if (!has_command) throw Refused("control without a command");
 }
 
 void AddDataType(int32_t type, Meta* meta) {
-  if (meta->data_types.size() == kMaxDataTypes) throw Refused{"too many data types"};
+  if (meta->data_types.size() == kMaxDataTypes) throw Refused("too many data types");
   meta->data_types.push_back(type);
 }
 
@@ -350,7 +356,7 @@ bs::Result<Meta> ParseMeta(std::span<const std::byte> bytes) {
   } catch (const protozero::exception& e) {
     return bs::Status::InvalidArgument(std::string("no PBMeta: ") + e.what());
   } catch (const Refused& refused) {
-    return bs::Status::InvalidArgument(std::string("meta with ") + refused.why);
+    return bs::Status::InvalidArgument(std::string("meta with ") + refused.what());
   }
 }
 

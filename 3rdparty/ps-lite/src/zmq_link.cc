@@ -78,7 +78,7 @@ bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
   dealer_->Set(ZMQ_SNDHWM, options_.committed_messages);
   dealer_->Set(ZMQ_RCVHWM, 1);  // peers answer on their own connection; nothing is read here
   loop_->WatchReadable(dealer_->fd(), [this] { Pump(); });
-  const bs::Status monitored = OpenMonitor(context);
+  bs::Status monitored = OpenMonitor(context);
   if (!monitored.ok()) return monitored;
   if (zmq_connect(dealer_->get(), endpoint.c_str()) != 0) {
     return bs::Status::InvalidArgument(endpoint + ": " + zmq_strerror(errno));
@@ -89,10 +89,7 @@ bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
 bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
   auto monitor = ZmqSocket::Open(context, ZMQ_PAIR);
   if (!monitor.ok()) return monitor.status();
-  // The address of this object names the pair among the links of the context; the time tells it from
-  // an earlier link at the same address, whose name libzmq may not have given up yet.
-  const std::string name = "inproc://link-" + std::to_string(reinterpret_cast<uintptr_t>(this)) +
-                           "-" + std::to_string(loop_->Now().time_since_epoch().count());
+  const std::string name = "inproc://link-" + std::to_string(number_);
   constexpr int kEvents =
       ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
   if (zmq_socket_monitor(dealer_->get(), name.c_str(), kEvents) != 0 ||

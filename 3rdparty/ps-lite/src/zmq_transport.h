@@ -19,7 +19,9 @@ struct ZmqOptions {
   int max_sockets = 65536;
 };
 
-// `loop` carries the sockets ("bs-io") and must outlive the transport.
+// `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for
+// it and so must not run on it.  Bind blocks the loop while a host name is looked up.  Received
+// frames are libzmq's own memory and may outlive the transport.
 std::unique_ptr<Transport> MakeZmqTransport(bs::LoopThread* loop, const ZmqOptions& options,
                                             const bs::Logger& log);
 

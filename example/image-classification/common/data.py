@@ -1,8 +1,10 @@
 """Real images without a download: scikit-learn's digits, or MNIST's idx files from a folder."""
 
 import gzip
+import math
 import os
 import struct
+import zlib
 from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -74,6 +76,10 @@ def _load_mnist(data_dir: str) -> Dataset:
                 f"{data_dir}: {image_file} has {len(images)} images but {label_file} has "
                 f"{len(labels)} labels; the files do not belong together"
             )
+        if labels.max(initial=0) > 9:
+            raise DataError(
+                f"{data_dir}: {label_file} has a label {labels.max()}, want 0 to 9; fetch it again"
+            )
         parts += [images[:, None].astype(np.float32) / 255.0, labels.astype(np.float32)]
     return Dataset(*parts)
 
@@ -87,7 +93,7 @@ def _read_idx(data_dir: str, name: str, dims: int) -> np.ndarray:
             try:
                 with opener(path, "rb") as file:
                     content = file.read()
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, zlib.error) as error:
                 raise DataError(
                     f"{path}: cannot be read ({error}); fetch it again"
                 ) from error
@@ -105,10 +111,10 @@ def _parse_idx(path: str, content: bytes, dims: int) -> np.ndarray:
             f"{path}: not an idx file of {dims} dimension(s) of bytes; fetch it again"
         )
     shape = struct.unpack(f">{dims}I", content[4:header])
-    expected = int(np.prod(shape, dtype=np.int64))
+    expected = math.prod(shape)  # in Python's integers: a damaged header may hold anything
     if len(content) - header != expected:
         raise DataError(
             f"{path}: {len(content) - header} bytes of data, the header promises {expected}; "
-            "the file is cut off, fetch it again"
+            "the file is damaged, fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -84,12 +84,12 @@ enum class Op : uint32_t {
   kPull = 4,     // asks for a partition's sum of one round; parked until the round is complete
   kPending = 5,  // not final: the request is alive, `text` says for whom it waits
   // control, member <-> scheduler node
-  kRegister = 16,   // rides on ADD_NODE of a native node
-  kAttach = 17,     // rides on ADD_NODE of an attached worker
-  kStatus = 18,     // the scheduler's word while a node waits: `text`; with `status` a refusal
-  kLeave = 19,      // a native node says goodbye; answered in kind
-  kShutdown = 20,   // the scheduler's word: the job is over (`status` 0) or has failed
-  kState = 21,      // rides on heartbeat answers: state of the job in `status` and `text`
+  kRegister = 16,  // rides on ADD_NODE of a native node
+  kAttach = 17,    // rides on ADD_NODE of an attached worker
+  kStatus = 18,    // the scheduler's word while a node waits: `text`; with `status` a refusal
+  kLeave = 19,     // a native node says goodbye; answered in kind
+  kShutdown = 20,  // the scheduler's word: the job is over (`status` 0) or has failed
+  kState = 21,     // rides on heartbeat answers: state of the job in `status` and `text`
 };
 
 // Our extension of PBMeta, fields 100 and up; stock nodes ignore it.
@@ -104,10 +104,10 @@ struct Extension {
   uint64_t size_bytes = 0;    // of the partition, or of the tensor (declare, lookup)
   uint64_t part_bytes = 0;    // partition size the tensor was cut with (declare, lookup)
   uint32_t dtype = 0;
-  uint32_t status = 0;  // a bs::StatusCode; 0 is ok
-  int32_t rank = -1;    // wanted or reported rank
-  std::string text{};     // for people
-  std::string settings{}; // cluster settings that everyone must share, "name=value\n" lines
+  uint32_t status = 0;     // a bs::StatusCode; 0 is ok
+  int32_t rank = -1;       // wanted or reported rank
+  std::string text{};      // for people
+  std::string settings{};  // cluster settings that everyone must share, "name=value\n" lines
 
   bool operator==(const Extension&) const = default;
 };
@@ -162,7 +162,8 @@ class Frame {
 };
 
 struct Message {
-  int32_t peer = kEmpty;  // sender of a received message (kEmpty: anonymous), receiver of a sent one
+  // Sender of a received message (kEmpty: anonymous), receiver of a sent one.
+  int32_t peer = kEmpty;
   Meta meta{};
   std::vector<Frame> data{};
 };

@@ -54,7 +54,8 @@ class Transport {
   // REQUIRES: called once, before everything else.
   virtual void Start(Handler handler) = 0;
   // Receives on host:port; port 0 takes a free one.  `done` gets the port, or kAlreadyExists (port
-  // in use) or kInvalidArgument (no such local address), naming it.  Called at most once.
+  // in use) or kInvalidArgument (no such local address), naming it.  Called at most once; `done` is
+  // dropped uncalled if Close comes first.
   virtual void Bind(const Address& address, BindDone done) = 0;
   // Sends to `peer` go to `address` from now on, and tell it that we are `own_id` (kEmpty:
   // anonymous).  Replaces an earlier connection of `peer`; what still waited there is dropped.
@@ -64,7 +65,8 @@ class Transport {
   // Sends message.meta and message.data to message.peer without copying the frames; a frame is
   // released when its bytes have left or were dropped.  Unknown peers: dropped.
   virtual void Send(Message message) = 0;
-  // Stops receiving and calls no handler any more; what waits to leave gets `linger`.  Idempotent.
+  // Stops receiving and calls nobody back any more (a call on its way on another thread ends); what
+  // waits to leave gets `linger`.  Idempotent.
   virtual void Close(bs::Duration linger) = 0;
 };
 

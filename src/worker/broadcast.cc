@@ -1,0 +1,67 @@
+// Declares or looks up a key, then moves its first value.
+#include "worker/broadcast.h"
+
+#include <utility>
+
+namespace bs::worker {
+
+Broadcast::Broadcast(const Link* link, const Tensor& tensor, std::span<std::byte> value,
+                     Ended ended)
+    : link_(link), tensor_(tensor), value_(value), ended_(std::move(ended)) {}
+
+void Broadcast::Publish() {
+  Declare(*link_, tensor_, [this](const Status& status) {
+    status.ok() ? PushAll() : End(Judge(status));
+  });
+}
+
+void Broadcast::Fetch() {
+  Lookup(*link_, tensor_.key, tensor_.dtype, tensor_.size_bytes, [this](Result<Tensor> found) {
+    if (!found.ok()) return End(Judge(found.status()));
+    tensor_ = std::move(found.value());
+    PullAll();
+  });
+}
+
+void Broadcast::PushAll() {
+  PushPullTask::Call call;
+  call.in = value_;
+  call.pushed = [this](Status status) { failure_ = std::move(status); };
+  task_ = std::make_unique<PushPullTask>(link_, &tensor_, std::move(call), [this] {
+    failure_.ok() ? End(std::move(tensor_)) : End(failure_);
+  });
+  task_->Begin();
+}
+
+void Broadcast::PullAll() {
+  pending_ = tensor_.partitions.size();
+  for (const Partition& partition : tensor_.partitions) {
+    const Piece piece{.round = 0, .partition = partition, .priority = 0};
+    Pull(*link_, tensor_, piece, value_.subspan(partition.offset_bytes, partition.size_bytes),
+         [this](const Status& status) { OnPulled(status); });
+  }
+}
+
+void Broadcast::OnPulled(const Status& status) {
+  if (!status.ok()) failure_ = link_->fail(status);
+  if (--pending_ > 0) return;
+  failure_.ok() ? End(std::move(tensor_)) : End(failure_);
+}
+
+Status Broadcast::Judge(const Status& refused) const {
+  switch (refused.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kFailedPrecondition:
+    case StatusCode::kAlreadyExists:
+      return refused;
+    default:
+      return link_->fail(refused);
+  }
+}
+
+void Broadcast::End(Result<Tensor> outcome) {
+  const Ended ended = std::move(ended_);
+  ended(std::move(outcome));
+}
+
+}  // namespace bs::worker

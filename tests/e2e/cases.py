@@ -1,0 +1,345 @@
+"""What a worker of a test's job does; ``cases.py NAME STORE`` runs one case, which asserts."""
+
+import pathlib
+import sys
+import threading
+from typing import Callable, Iterator, List
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler.mxnet import ScheduledKVS
+
+Array = mx.nd.NDArray
+SHAPE = (3, 5)
+
+
+def open_store(kind: str) -> ScheduledKVS:
+    """Return a store that wraps nothing ("native") or a stock store ("dist_sync")."""
+    return ScheduledKVS(None if kind == "native" else mx.kv.create(kind))
+
+
+def full(value: float, shape: "tuple[int, ...]" = SHAPE, dtype: str = "float32") -> Array:
+    return mx.nd.full(shape, value, dtype=dtype)
+
+
+def read(kvs: ScheduledKVS, key: "int | str", dtype: str = "float32") -> float:
+    """Return the value of a key whose elements are all equal."""
+    out = mx.nd.zeros(SHAPE, dtype=dtype)
+    kvs.pull(key, out=out)
+    values = set(out.asnumpy().ravel().tolist())
+    assert len(values) == 1, values
+    return float(values.pop())
+
+
+def sum_over_workers(kvs: ScheduledKVS, f: "Callable[[int], float]") -> float:
+    return float(sum(f(rank) for rank in range(kvs.num_workers)))
+
+
+def identity(kvs: ScheduledKVS) -> None:
+    assert isinstance(kvs, mx.kvstore.KVStore)
+    assert kvs.type == "dist_sync"
+    assert kvs.is_capable("optimizer")
+    assert kvs
+    assert kvs._updater is None
+    assert not kvs._is_p3
+    kvs.barrier()
+    kvs._barrier()
+    kvs._send_command_to_servers(5, "")
+    print(f"rank {kvs.rank} of {kvs.num_workers}")
+
+
+def sums(kvs: ScheduledKVS) -> None:
+    rank, n = kvs.rank, kvs.num_workers
+    # Everyone starts from rank 0's values, and pull before push gives them.
+    kvs.init(3, full(10 + rank))
+    assert read(kvs, 3) == 10
+    kvs.init([5, 4], [full(50 + rank), full(40 + rank)])
+    assert (read(kvs, 4), read(kvs, 5)) == (40, 50)
+    out = [mx.nd.zeros(SHAPE), mx.nd.zeros(SHAPE)]
+    kvs.broadcast(6, full(60 + rank), out=out)
+    assert all((array.asnumpy() == 60).all() for array in out)
+
+    # A sum is this round's, over workers and devices.
+    for step in range(3):
+        kvs.push(3, full(step + rank), priority=-3)
+        assert read(kvs, 3) == sum_over_workers(kvs, lambda r: step + r)  # noqa: B023
+    kvs.push(3, [full(1), full(rank), full(2)])
+    assert read(kvs, 3) == sum_over_workers(kvs, lambda r: 3 + r)
+
+    # In place; into other arrays; list of lists; another order on each worker.
+    value = full(rank)
+    kvs.pushpull(4, value, priority=7)
+    assert (value.asnumpy() == n * (n - 1) / 2).all()
+    keys = [3, 4, 5] if rank % 2 else [5, 3, 4]
+    outs = [[mx.nd.zeros(SHAPE), mx.nd.zeros(SHAPE)] for _ in keys]
+    kvs.pushpull(keys, [[full(key), full(1)] for key in keys], out=outs)
+    for key, arrays in zip(keys, outs):
+        assert all((array.asnumpy() == n * (key + 1)).all() for array in arrays)
+
+
+def order(kvs: ScheduledKVS) -> None:
+    n = kvs.num_workers
+    kvs.init("a", full(7))
+    # Nothing here waits, and each pull sees exactly the pushes before it.
+    outs = [mx.nd.zeros(SHAPE) for _ in range(30)]
+    value = full(0)
+    kvs.pull("a", out=outs[0])
+    for step in range(1, 30):
+        value[:] = step
+        kvs.push("a", value)
+        if step % 3 == 0:
+            kvs.push("a", value)
+        value[:] = -1  # what was pushed is the value as of the call
+        kvs.pull("a", out=outs[step])
+    assert [out.asnumpy()[0, 0] for out in outs] == [7.0] + [float(n * s) for s in range(1, 30)]
+
+
+def names(kvs: ScheduledKVS) -> None:
+    keys = ["conv0_weight", "fc_bias", "\N{GREEK SMALL LETTER BETA}"]
+    kvs.init(keys, [full(index) for index in range(3)])
+    assert [read(kvs, key) for key in keys] == [0, 1, 2]
+    for key in reversed(keys) if kvs.rank else keys:
+        kvs.push(key, full(1), -1)
+    assert [read(kvs, key) for key in keys] == [float(kvs.num_workers)] * 3
+
+
+def dtypes(kvs: ScheduledKVS) -> None:
+    for key, dtype in enumerate(
+        ("float32", "float64", "float16", "uint8", "int8", "int32", "int64")
+    ):
+        kvs.init(key, full(1, dtype=dtype))
+        kvs.push(key, full(2 + kvs.rank, dtype=dtype))
+        want = sum_over_workers(kvs, lambda r: 2 + r)
+        assert read(kvs, key, dtype) == want
+        assert read(kvs, key) == want  # pull casts
+
+
+def shapes(kvs: ScheduledKVS) -> None:
+    for key, shape in enumerate([(1,), (7, 3, 2), (1500001,), (64, 1, 3, 3)]):
+        value = mx.nd.random.uniform(shape=shape)
+        kvs.init(key, value)
+        want = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        out = mx.nd.zeros(shape)
+        kvs.pushpull(key, mx.nd.array(want), out=out)
+        assert (out.asnumpy() == want * kvs.num_workers).all()
+
+
+def updater(kvs: ScheduledKVS) -> None:
+    n, seen = kvs.num_workers, []
+
+    def update(key: bytes, received: Array, stored: Array) -> None:
+        seen.append(key)
+        stored[:] = stored * 2 + received
+
+    kvs.init("early", full(1))
+    kvs._set_updater(update)
+    kvs.init("late", full(2))
+    for key, first in (("early", 1), ("late", 2)):
+        kvs.push(key, full(10))
+        assert read(kvs, key) == first * 2 + 10 * n
+        kvs.push(key, full(0))
+        assert read(kvs, key) == (first * 2 + 10 * n) * 2
+    assert seen == [b"early", b"early", b"late", b"late"]
+
+
+def optimizer(kvs: ScheduledKVS) -> None:
+    n = kvs.num_workers
+    kvs.init(1, full(0))
+    sgd = mx.optimizer.SGD(learning_rate=1, momentum=0.5, rescale_grad=1.0)
+    kvs.set_optimizer(sgd)
+    kvs.push(1, full(1))
+    kvs.push(1, full(1))
+    assert read(kvs, 1) == -n - 1.5 * n
+    path = f"states-{kvs.rank}"
+    kvs.save_optimizer_states(path, dump_optimizer=True)
+    kvs.set_optimizer(sgd)  # the momentum starts afresh
+    kvs.push(1, full(1))
+    assert read(kvs, 1) == -3.5 * n
+    kvs.load_optimizer_states(path)  # as it was: 1.5 n
+    kvs.push(1, full(0))
+    assert read(kvs, 1) == -3.5 * n - 0.75 * n
+    kvs._updater.optimizer.set_learning_rate(0.0)  # takes effect
+    kvs.push(1, full(5))
+    assert read(kvs, 1) == -3.5 * n - 0.75 * n - 0.375 * n
+
+
+def bad_input(kvs: ScheduledKVS) -> None:
+    good, error = full(1), mx.base.MXNetError
+    kvs.init(3, good)
+    sparse = good.tostype("row_sparse")
+    refused: List[tuple[type, str, Callable[[], None]]] = [
+        (error, "duplicate init of key 3", lambda: kvs.init([8, 3], [good, good])),
+        (error, "key 9 has not been init", lambda: kvs.push([3, 9], [good, good])),
+        (error, "key 9 has not been init", lambda: kvs.pull(9, out=good)),
+        (error, "cannot be mixed", lambda: kvs.init("name", good)),
+        (error, "shape (3, 5) and dtype float32", lambda: kvs.push(3, full(1, (5, 3)))),
+        (error, "dtype float16", lambda: kvs.push(3, [good, full(1, dtype="float16")])),
+        (error, "has shape (5, 3)", lambda: kvs.pull(3, out=full(1, (5, 3)))),
+        (error, "has shape (5, 3)", lambda: kvs.pushpull(3, good, out=full(1, (5, 3)))),
+        (error, "row_sparse arrays are not supported", lambda: kvs.push(3, sparse)),
+        (error, "row_sparse arrays are not supported", lambda: kvs.init(4, sparse)),
+        (error, "row_sparse", lambda: kvs.row_sparse_pull(3, out=sparse, row_ids=good)),
+        (error, "row_sparse", lambda: kvs.pull(3, out=sparse, ignore_sparse=False)),
+        (error, "bool cannot be summed", lambda: kvs.init(4, good.astype("bool"))),
+        (error, "want 0 <= key", lambda: kvs.init(-1, good)),
+        (error, "compression", lambda: kvs.set_gradient_compression({"type": "2bit"})),
+        (ValueError, "Unknown capability", lambda: kvs.is_capable("flight")),
+        (AssertionError, "1 keys for 2 values", lambda: kvs.push([3], [good, good])),
+        (AssertionError, "unexpected type for keys", lambda: kvs.push(1.5, good)),
+        (AssertionError, "inconsistent types", lambda: kvs.push([3, "x"], [good, good])),
+        (AssertionError, "want NDArray", lambda: kvs.push(3, [1.0])),
+        (AssertionError, "", lambda: kvs.pull(3)),
+        (TypeError, "not iterable", lambda: kvs.push(3, 1.0)),
+        (AssertionError, "no optimizer", lambda: kvs.save_optimizer_states("states")),
+    ]
+    for kind, text, call in refused:
+        try:
+            call()
+        except kind as caught:
+            assert text in str(caught), caught  # noqa: PT017
+        else:
+            raise AssertionError(f"nothing was raised, want {text!r}")
+    # None of it has left this worker, and nothing is lost.
+    kvs.init(8, full(4))
+    kvs.push([3, 8], [good, good])
+    assert (read(kvs, 3), read(kvs, 8)) == (kvs.num_workers, kvs.num_workers)
+
+
+def closed(kvs: ScheduledKVS) -> None:
+    kvs.init(3, full(1))
+    out = mx.nd.zeros(SHAPE)
+    kvs.pushpull(3, full(1), out=out)
+    kvs.close()
+    kvs.close()
+    assert (out.asnumpy() == kvs_workers()).all()
+    for call in (lambda: kvs.push(3, out), lambda: kvs.barrier(), lambda: kvs.num_workers):
+        try:
+            call()
+        except mx.base.MXNetError as error:
+            assert "the store was closed" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("a closed store was of use")
+
+
+def kvs_workers() -> int:
+    import os
+
+    return int(os.environ["DMLC_NUM_WORKER"])
+
+
+def held(kvs: ScheduledKVS) -> None:
+    """While rank 1 holds back one key, all that does not need it goes on, and what does waits."""
+    flag = pathlib.Path("go")
+    kvs.init([0, 1], [full(0), full(0)])
+    weights = [full(0), full(0)]
+    if kvs.rank == 1:
+        kvs.pushpull(1, full(2), out=weights[1])
+        while not flag.exists():
+            threading.Event().wait(0.02)
+        kvs.pushpull(0, full(1), out=weights[0])
+        assert (weights[0].asnumpy() == 2).all()
+        return
+    kvs.pushpull(0, full(1), out=weights[0], priority=0)
+    kvs.pushpull(1, full(2), out=weights[1], priority=-1)
+    images = full(1)
+    other_layer = images * weights[1]
+    held_layer = images * weights[0]
+    assert (other_layer.asnumpy() == 4).all()
+    assert ((images + 1).asnumpy() == 2).all()
+    values: List[float] = []
+    waiter = threading.Thread(target=lambda: values.append(float(held_layer.asnumpy()[0, 0])))
+    waiter.start()
+    waiter.join(0.5)
+    assert waiter.is_alive(), "the held layer did not wait"
+    flag.touch()
+    waiter.join()
+    assert values == [2.0]
+
+
+def batches() -> "Iterator[Array]":
+    data = mx.gluon.data.ArrayDataset(np.ones((8, 4), np.float32))
+    yield from mx.gluon.data.DataLoader(data, 4, num_workers=2)
+
+
+def fork(kvs: ScheduledKVS) -> None:
+    """DataLoader workers fork in the middle of training, with rounds pending."""
+    net = mx.gluon.nn.Dense(3, in_units=4)
+    net.initialize(mx.init.One())
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=kvs)
+    for _ in range(3):
+        for images in batches():
+            with mx.autograd.record():
+                loss = net(images).sum()
+            loss.backward()
+            trainer.step(4)
+    mx.nd.waitall()
+
+
+def forked_child(kvs: ScheduledKVS) -> None:
+    """In a child of ours the store raises, and nothing of it acts at its exit."""
+    import os
+
+    kvs.init(3, full(1))
+    child = os.fork()
+    if child == 0:
+        try:
+            kvs.push(3, full(1))
+        except mx.base.MXNetError as error:
+            sys.exit(0 if "created before fork" in str(error) else 3)
+        sys.exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    kvs.push(3, full(1))
+    assert read(kvs, 3) == kvs.num_workers
+
+
+def train_for_long(kvs: ScheduledKVS) -> None:
+    """Until the job fails; the error leaves the process."""
+    kvs.init([0, 1], [full(0, (100000,)), full(0)])
+    big, small = full(1, (100000,)), full(1)
+    for step in range(100000):
+        kvs.pushpull([0, 1], [big, small])
+        small.wait_to_read()
+        if step == 5:
+            print("training", flush=True)
+
+
+def raises_in_rank_1(kvs: ScheduledKVS) -> None:
+    kvs.init(0, full(0))
+    value = full(1)
+    for step in range(100):
+        if step == 3 and kvs.rank == 1:
+            raise RuntimeError("a mistake of the user's")
+        kvs.pushpull(0, value)
+        value.wait_to_read()
+
+
+def bad_gradient(kvs: ScheduledKVS) -> None:
+    """An operation fails in rank 1: its gradient never comes."""
+    kvs.init("weight", full(0, (3,)))
+    gradient = full(1, (3,))
+    if kvs.rank == 1:
+        scale = -1  # refused by the operator, when it runs
+        gradient = mx.nd.broadcast_to(mx.nd.random.normal(0, scale, shape=(1,)), shape=(3,))
+    out = mx.nd.zeros((3,))
+    kvs.push("weight", gradient)
+    kvs.pull("weight", out=out)
+    out.wait_to_read()
+
+
+def leave_early(kvs: ScheduledKVS) -> None:
+    """Rank 1 ends with a round that rank 0 has not begun; nothing is lost."""
+    kvs.init(0, full(0))
+    out = full(0)
+    if kvs.rank == 0:
+        threading.Event().wait(1.0)
+    kvs.pushpull(0, full(1), out=out)
+    if kvs.rank == 0:
+        assert (out.asnumpy() == kvs.num_workers).all()
+
+
+if __name__ == "__main__":
+    store = open_store(sys.argv[1])
+    for case in sys.argv[2:]:
+        globals()[case](store)
+    print("well done")

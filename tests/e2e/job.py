@@ -1,0 +1,177 @@
+"""Whole jobs of real processes on loopback, for tests: our roles, or stock MXNet's."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Dict, List, Optional, Type
+
+HERE = pathlib.Path(__file__).resolve().parent
+# For a loaded machine; what must be quick says so itself.
+PATIENCE_S = 120.0
+
+
+class Process:
+    """A process of the job; its output goes to a file, so that it never waits for a reader."""
+
+    def __init__(
+        self, name: str, command: List[str], env: Dict[str, str], folder: pathlib.Path
+    ) -> None:
+        self.name = name
+        self._log = folder / f"{name.replace(' ', '-')}.log"
+        # Not in the source tree: there, `bytescheduler` is not built.
+        with self._log.open("wb") as log:
+            self._popen = subprocess.Popen(
+                command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def output(self) -> str:
+        """Return what it wrote so far, to stdout and stderr."""
+        return self._log.read_text(errors="replace")
+
+    def running(self) -> bool:
+        """Return whether it has not ended."""
+        return self._popen.poll() is None
+
+    def wait(self, deadline_s: float = PATIENCE_S) -> int:
+        """Return the exit code; fail if it runs for longer than `deadline_s`."""
+        try:
+            return self._popen.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"{self.name} still runs after {deadline_s:g} s:\n{self.output()}"
+            ) from None
+
+    def wait_for_line(self, text: str, deadline_s: float = PATIENCE_S) -> None:
+        """Return when its output contains `text`."""
+        end = time.monotonic() + deadline_s
+        while text not in self.output():
+            assert self.running(), f"{self.name} ended without {text!r}:\n{self.output()}"
+            assert time.monotonic() < end, f"{self.name} never wrote {text!r}:\n{self.output()}"
+            time.sleep(0.02)  # a file tells nobody that it has grown
+
+    def kill(self) -> None:
+        """End it at once, as kill -9 does."""
+        self._popen.kill()
+        self._popen.wait()
+
+
+class Job:
+    """One scheduler node and some servers; the test starts the workers.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs, and where all processes run.
+    workers, servers : int
+        How many of each.
+    stock : bool
+        MXNet's own roles instead of ours.
+    env : dict, optional
+        Variables for every process.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        workers: int = 2,
+        servers: int = 1,
+        stock: bool = False,
+        env: Optional[Dict[str, str]] = None,
+    ) -> None:
+        self._folder = folder
+        self._stock = stock
+        self._num_workers = workers
+        self._num_servers = servers
+        self._env = {
+            **{
+                k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))
+            },
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_NODE_HOST": "127.0.0.1",
+            "DMLC_NUM_WORKER": str(workers),
+            "DMLC_NUM_SERVER": str(servers),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            **(env or {}),
+        }
+        self.processes: List[Process] = []
+        self.workers: List[Process] = []
+        self.servers: List[Process] = []
+
+    def __enter__(self) -> "Job":
+        try:
+            if self._stock:
+                self._start_stock_roles()
+            else:
+                self._start_roles()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self._end()
+
+    def start_worker(
+        self, script: str, *arguments: str, env: Optional[Dict[str, str]] = None
+    ) -> Process:
+        """Start the next worker: `script` of this folder with `arguments`."""
+        name = f"worker {len(self.workers)}"
+        more = {} if self._stock else {"BYTESCHEDULER_BACKEND": "native"}
+        command = [sys.executable, str(HERE / script), *arguments]
+        process = self._start(name, command, {"DMLC_ROLE": "worker", **more, **(env or {})})
+        self.workers.append(process)
+        return process
+
+    def run(self, script: str, *arguments: str, env: Optional[Dict[str, str]] = None) -> List[str]:
+        """Run all workers to a good end, and the job too; return the workers' outputs."""
+        for _ in range(self._num_workers):
+            self.start_worker(script, *arguments, env=env)
+        for process in [*self.workers, *self.processes]:
+            assert process.wait() == 0, f"{process.name} failed:\n{self.all_output()}"
+        return [worker.output() for worker in self.workers]
+
+    def all_output(self) -> str:
+        """Return what all processes wrote, for a message."""
+        return "".join(f"--- {p.name}\n{p.output()}" for p in self.processes)
+
+    # -- roles ---------------------------------------------------------------------------------
+
+    def _start(self, name: str, command: List[str], env: Dict[str, str]) -> Process:
+        process = Process(name, command, {**self._env, **env}, self._folder)
+        self.processes.append(process)
+        return process
+
+    def _start_roles(self) -> None:
+        module = [sys.executable, "-m", "bytescheduler.server"]
+        env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": "0"}
+        scheduler = self._start("scheduler", module, env)
+        mark = "listening on 127.0.0.1:"
+        scheduler.wait_for_line(mark)
+        self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
+        for index in range(self._num_servers):
+            self.servers.append(self._start(f"server {index}", module, {"DMLC_ROLE": "server"}))
+
+    def _start_stock_roles(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._env["DMLC_PS_ROOT_PORT"] = str(probe.getsockname()[1])
+        module = [sys.executable, "-c", "import mxnet"]
+        self._start("scheduler", module, {"DMLC_ROLE": "scheduler"})
+        for index in range(self._num_servers):
+            self.servers.append(self._start(f"server {index}", module, {"DMLC_ROLE": "server"}))
+
+    def _end(self) -> None:
+        for process in self.processes:
+            if process.running():
+                process.kill()

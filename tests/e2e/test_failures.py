@@ -1,0 +1,69 @@
+"""Somebody is lost in the middle: everybody else ends soon, and says who it was."""
+
+import re
+from typing import Callable
+
+import pytest
+from job import Job, Process
+
+MakeJob = Callable[..., Job]
+STORES = ["native", "dist_sync"]
+# Much less than any time-out: a broken connection is seen at once.
+SOON_S = 30.0
+
+
+def start_training(job: Job, store: str) -> None:
+    for _ in range(2):
+        job.start_worker("cases.py", store, "train_for_long")
+    for worker in job.workers:
+        worker.wait_for_line("training")
+
+
+def assert_all_end_and_say(job: Job, killed: Process, pattern: str) -> None:
+    for process in job.processes:
+        if process is not killed:
+            assert process.wait(SOON_S) not in (0, None), job.all_output()
+            assert re.search(pattern, process.output()), f"{process.name}:\n{job.all_output()}"
+    for worker in job.workers:
+        if worker is not killed:
+            assert "mxnet.base.MXNetError" in worker.output()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_killed_server_ends_everyone(make_job: MakeJob, store: str) -> None:
+    job = make_job(servers=2)
+    start_training(job, store)
+    job.servers[0].kill()
+    assert_all_end_and_say(job, job.servers[0], r"lost server \d \(127\.0\.0\.1:\d+\)")
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_killed_worker_ends_everyone(make_job: MakeJob, store: str) -> None:
+    job = make_job(servers=2)
+    start_training(job, store)
+    job.workers[1].kill()
+    assert_all_end_and_say(job, job.workers[1], r"lost worker \d \(127\.0\.0\.1:\d+\)")
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_uncaught_exception_in_one_worker_is_told_to_the_other(
+    make_job: MakeJob, store: str
+) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("cases.py", store, "raises_in_rank_1")
+    codes = [worker.wait(SOON_S) for worker in job.workers]
+    assert codes == [1, 1], job.all_output()
+    outputs = [worker.output() for worker in job.workers]
+    outputs.sort(key=lambda text: "a mistake of the user's" in text)
+    assert re.search(r"MXNetError: .*worker 1 .*left", outputs[0], re.S), outputs[0]
+    assert "RuntimeError: a mistake of the user's" in outputs[1]
+
+
+def test_a_gradient_that_never_comes_is_told_to_everyone(make_job: MakeJob) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("cases.py", "native", "bad_gradient")
+    for worker in job.workers:
+        assert worker.wait(SOON_S) == 1, job.all_output()
+        assert "MXNet skipped the push of key 'weight'" in worker.output()

@@ -1,0 +1,62 @@
+// Roster: admission, texts about who is missing, and how settings differ.
+#include "roster.h"
+
+#include <gtest/gtest.h>
+
+namespace ps {
+namespace {
+
+Node At(Role role, const std::string& host, int32_t port, int32_t customer = 0) {
+  return {role, kEmpty, host, port, false, customer};
+}
+
+TEST(Roster, NativeRepeatIsRecognisedAndKeepsTheLatestSequence) {
+  Roster roster(2, 1);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 5).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 7).verdict, Roster::Verdict::kRepeated);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 6).verdict, Roster::Verdict::kRepeated);
+  ASSERT_EQ(roster.entries().size(), 1U);
+  EXPECT_EQ(roster.entries().at(0).sequence, 7U);
+}
+
+TEST(Roster, OneAddressHasOneRoleAndOneKind) {
+  Roster roster(3, 3);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kServer, "a", 1), true, 1).verdict, Roster::Verdict::kRefused);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), false, 0).verdict, Roster::Verdict::kRefused);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 0), false, 0).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 1), false, 0).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 1), false, 0).verdict, Roster::Verdict::kRefused);
+}
+
+TEST(Roster, SaysWhoIsMissing) {
+  Roster roster(2, 1);
+  EXPECT_EQ(roster.Waiting(), "waiting for 2 of 2 workers, 1 of 1 servers");
+  EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers, 1 of 1 servers; registered: nobody");
+  EXPECT_EQ(roster.Add(At(Role::kServer, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers; registered: server a:1");
+  EXPECT_FALSE(roster.complete());
+}
+
+TEST(Roster, HostsAreOrderedAsBytes) {
+  Roster roster(3, 0);
+  for (const char* host : {"127.0.0.1", "127.0.0.2", "127.0.0.10"}) {
+    EXPECT_EQ(roster.Add(At(Role::kWorker, host, 1), true, 1).verdict, Roster::Verdict::kAdded);
+  }
+  ASSERT_TRUE(roster.complete());
+  roster.AssignIds();
+  EXPECT_EQ(roster.Find("127.0.0.2", 1)->node.id, 9);
+  EXPECT_EQ(roster.Find("127.0.0.10", 1)->node.id, 11);
+  EXPECT_EQ(roster.Find("127.0.0.1", 1)->node.id, 13);
+  EXPECT_EQ(roster.Find("127.0.0.1", 2), nullptr);
+}
+
+TEST(Roster, SettingsDifferByLine) {
+  EXPECT_EQ(DifferenceOf("a=1\nb=2\n", "b=2\na=1\n"), "");
+  EXPECT_EQ(DifferenceOf("a=1\nb=2\n", "a=1\nb=3\n"), "b=2 instead of b=3");
+  EXPECT_EQ(DifferenceOf("a=1\n", "a=1\nb=3\n"), "nothing instead of b=3");
+  EXPECT_EQ(DifferenceOf("a=1\nb=2\nc=4", "a=1"), "b=2, c=4 instead of nothing");
+}
+
+}  // namespace
+}  // namespace ps

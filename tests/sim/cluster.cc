@@ -1,0 +1,339 @@
+// Draws random clusters, runs them, and judges them.
+#include "sim/cluster.h"
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "sim/cluster_node.h"
+#include "worker/placement.h"
+#include "worker/requests.h"
+
+namespace bs::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Longer than anything that correct code waits for.
+constexpr Duration kStuckAfter = seconds(90);
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+  template <typename T>
+  T Uniform(T low, T high) {
+    return std::uniform_int_distribution<T>(low, high)(random_);
+  }
+  bool Chance(double probability) {
+    return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
+  }
+  template <typename T>
+  T OneOf(std::initializer_list<T> values) {
+    return *(values.begin() + Uniform<size_t>(0, values.size() - 1));
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+std::vector<KeyPlan> DrawKeys(Draw* draw, uint64_t partition_bytes) {
+  std::vector<KeyPlan> keys(draw->Uniform<size_t>(1, 6));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint64_t most = draw->OneOf<uint64_t>({1, 2, 12}) * partition_bytes / 4;
+    keys[i].key = i * draw->OneOf<uint64_t>({1, 1, 1000003}) + i;
+    keys[i].dtype = draw->OneOf({DType::kFloat32, DType::kInt32});
+    keys[i].count = draw->Chance(0.2) ? draw->Uniform<uint64_t>(0, 1)
+                                      : draw->Uniform<uint64_t>(0, most);
+    keys[i].rounds = draw->Uniform<Round>(0, 5);
+  }
+  return keys;
+}
+
+SimNetworkOptions DrawNetwork(Draw* draw) {
+  SimNetworkOptions network;
+  network.delay_min = microseconds(draw->Uniform<int64_t>(0, 100));
+  network.delay_max =
+      network.delay_min + microseconds(draw->OneOf<int64_t>({10, 500, 20000, 200000}));
+  network.bytes_per_second = draw->OneOf<uint64_t>({0, 0, 2000000, 20000000});
+  network.loss = draw->OneOf({0.0, 0.0, 0.02, 0.2});
+  network.repeat = draw->OneOf({0.0, 0.05, 0.3});
+  return network;
+}
+
+// The whole job, from the making of its nodes to their end.
+class Cluster {
+ public:
+  Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Trace& trace);
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+  ~Cluster();
+
+  Report Run();
+
+ private:
+  void AddServers();
+  void AddWorkers();
+  void Start();
+  bool Over() const;
+  void CheckCredit();
+  void MaybeKill();
+  MemberNode* Victim();
+  void CheckEnd();
+  std::string WhatIsMissing() const;
+
+  const ClusterOptions options_;
+  SimClock clock_;
+  Journal journal_;
+  SimNetwork network_;
+  Job job_;
+  SimExecutor executor_;  // the scheduler node's
+  std::unique_ptr<ps::Transport> transport_;
+  std::unique_ptr<ps::Coordinator> coordinator_;
+  std::optional<Status> finished_;
+  std::vector<std::unique_ptr<ServerNode>> servers_;
+  std::vector<std::unique_ptr<WorkerNode>> workers_;
+  MemberNode* victim_ = nullptr;
+};
+
+Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Trace& trace)
+    : options_(options),
+      clock_(seed),
+      journal_(&clock_, trace),
+      network_(&clock_, options.network),
+      job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}},
+      executor_(&clock_),
+      transport_(network_.MakeTransport(&executor_)) {
+  job_.membership.num_workers = options.num_workers;
+  job_.membership.num_servers = options.num_servers;
+  job_.membership.root = {"10.0.0.1", 9091};
+  coordinator_ = std::make_unique<ps::Coordinator>(job_.membership, transport_.get(), &executor_,
+                                                   Logger("", LogLevel::kOff));
+  AddServers();
+  AddWorkers();
+}
+
+void Cluster::AddServers() {
+  ServerOptions server;
+  server.num_workers = options_.num_workers;
+  server.deterministic = options_.deterministic;
+  server.hold_bytes = options_.hold_bytes;
+  server.test_num_buffers = options_.test_num_buffers;
+  for (int32_t i = 0; i < options_.num_servers; ++i) {
+    servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, options_.num_shards));
+  }
+}
+
+void Cluster::AddWorkers() {
+  WorkerOptions worker;
+  worker.num_workers = options_.num_workers;
+  worker.num_servers = options_.num_servers;
+  worker.credit_bytes = options_.credit_bytes;
+  worker.priority_order = options_.priority_order;
+  worker.requests.retry_interval = options_.retry_interval;
+  worker.requests.timeout = seconds(600);
+  worker.test_credit_until_pulled = options_.test_credit_until_pulled;
+  const ScriptOptions script{.keys = options_.keys,
+                             .rank = 0,
+                             .num_workers = options_.num_workers,
+                             .most_waiting = options_.most_waiting,
+                             .longest_pause = options_.longest_pause};
+  const auto others = static_cast<uint64_t>(options_.num_workers - 1);
+  const uint64_t step = options_.mixed_partitions ? worker::kAlignBytes : 0;
+  for (uint64_t i = 0; i <= others; ++i) {
+    worker.partition_bytes = options_.partition_bytes + i * step;
+    workers_.push_back(std::make_unique<WorkerNode>(&job_, static_cast<int32_t>(i), worker, script,
+                                                    options_.partition_bytes + others * step));
+  }
+}
+
+Cluster::~Cluster() {
+  // Whatever state the job is in: everyone closes, and what still comes finds its nodes.
+  for (const auto& worker : workers_) worker->Close();
+  clock_.RunUntil(clock_.Now() + seconds(5));
+  coordinator_.reset();
+  transport_.reset();
+  for (const auto& worker : workers_) worker->DestroyMember();
+  for (const auto& server : servers_) server->DestroyMember();
+  clock_.RunUntil(clock_.Now() + seconds(1));
+}
+
+void Cluster::Start() {
+  ps::Coordinator::Handler handler;
+  handler.on_listening = [](int32_t) {};
+  handler.on_finished = [this](const Status& status) {
+    finished_ = status;
+    journal_.Progress();
+    journal_.Note("scheduler node", [&] { return "finishes: " + status.ToString(); });
+    coordinator_->Close(seconds(1));
+  };
+  const auto some = [this] { return milliseconds(clock_.Uniform(0, 50)); };
+  executor_.PostAt(clock_.Now() + some(), [this, handler] { coordinator_->Start(handler); });
+  for (const auto& server : servers_) server->Start(some());
+  for (const auto& worker : workers_) worker->Start(some());
+}
+
+bool Cluster::Over() const {
+  const auto over = [](const auto& node) { return node->over(); };
+  return finished_ && std::all_of(workers_.begin(), workers_.end(), over) &&
+         std::all_of(servers_.begin(), servers_.end(), over);
+}
+
+void Cluster::CheckCredit() {
+  for (const auto& worker : workers_) worker->CheckCredit();
+}
+
+void Cluster::MaybeKill() {
+  if (!options_.death || victim_ != nullptr) return;
+  const auto ready = [](const auto& node) { return node->ready(); };
+  if (!std::all_of(workers_.begin(), workers_.end(), ready) ||
+      !std::all_of(servers_.begin(), servers_.end(), ready)) {
+    return;
+  }
+  uint64_t callbacks = 0;
+  for (const auto& worker : workers_) callbacks += worker->script()->callbacks();
+  if (callbacks < options_.death->after_callbacks) return;
+  victim_ = Victim();
+  job_.victim = "lost " + victim_->name();
+  for (const auto& worker : workers_) {
+    worker->script()->AllowFailure(*job_.victim);
+    if (worker.get() == victim_) worker->script()->Kill();
+  }
+  victim_->Kill();
+}
+
+MemberNode* Cluster::Victim() {
+  const int32_t rank = options_.death->rank;
+  if (!options_.death->server) {
+    for (const auto& worker : workers_) {
+      if (worker->rank() == rank && !worker->script()->done()) return worker.get();
+    }
+  }
+  const auto of_rank = [&](const auto& s) { return s->rank() == rank % options_.num_servers; };
+  return std::find_if(servers_.begin(), servers_.end(), of_rank)->get();
+}
+
+void Cluster::CheckEnd() {
+  for (const auto& worker : workers_) {
+    if (worker->killed()) continue;
+    const bool complete = worker->script() != nullptr && worker->script()->done();
+    if (!complete) journal_.Report(Broken::kStuck, worker->name(), "its script has not ended");
+    // Whoever was still at work when the node died must know.
+    const bool knew = worker->failure().has_value() || worker->left_well();
+    if (!knew) journal_.Report(Broken::kStatus, worker->name(), "it never heard of the death");
+  }
+  for (const auto& server : servers_) {
+    if (!server->killed() && !server->failure() && !server->left_well()) {
+      journal_.Report(Broken::kStatus, server->name(), "it never heard of the death");
+    }
+  }
+  const std::string verdict = finished_ ? finished_->ToString() : "nothing";
+  const bool right = victim_ == nullptr ? finished_ && finished_->ok()
+                                        : verdict.find(*job_.victim) != std::string::npos;
+  if (!right) journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
+}
+
+std::string Cluster::WhatIsMissing() const {
+  std::string text = finished_ ? "" : "the scheduler node has not finished";
+  for (const auto& server : servers_) {
+    if (!server->over()) text += "; " + server->name() + " is not over";
+  }
+  for (const auto& worker : workers_) {
+    if (worker->over()) continue;
+    const Script* const script = worker->script();
+    text += "; " + worker->name() + ": " + (script ? script->Missing() : "never began");
+  }
+  return text;
+}
+
+Report Cluster::Run() {
+  Report report;
+  Start();
+  bool stuck = false;
+  while (!Over() && !stuck) {
+    stuck = clock_.Now() > journal_.last_progress() + kStuckAfter || !clock_.Step();
+    ++report.steps;
+    CheckCredit();
+    MaybeKill();
+  }
+  if (stuck) journal_.Report(Broken::kStuck, "everyone", WhatIsMissing());
+  if (!stuck) CheckEnd();
+  report.trace_hash = clock_.trace_hash();
+  report.problems = journal_.problems();
+  return report;
+}
+
+}  // namespace
+
+ClusterOptions DrawCluster(uint64_t seed) {
+  Draw draw(seed);
+  ClusterOptions options;
+  options.num_workers = draw.Uniform(1, 4);
+  options.num_servers = draw.Uniform(1, 3);
+  options.num_shards = draw.Uniform(1, 3);
+  options.partition_bytes = draw.OneOf<uint64_t>({64, 100, 256, 1000, 4096});
+  options.mixed_partitions = draw.Chance(0.2);
+  options.credit_bytes =
+      draw.OneOf<uint64_t>({1, options.partition_bytes, 2 * options.partition_bytes + 1,
+                            10 * options.partition_bytes});
+  options.priority_order = draw.Chance(0.8);
+  options.deterministic = draw.Chance(0.3);
+  options.hold_bytes = draw.OneOf<uint64_t>({0, options.partition_bytes, 1 << 20});
+  options.most_waiting = draw.Uniform<uint64_t>(1, 4);
+  options.longest_pause = microseconds(draw.OneOf<int64_t>({0, 100, 5000}));
+  options.network = DrawNetwork(&draw);
+  // Repeats that come faster than a slow link carries answers would only fill it with repeats.
+  const bool slow = options.network.bytes_per_second > 0;
+  options.retry_interval = milliseconds(slow ? 300 : draw.OneOf<int64_t>({20, 300}));
+  options.keys = DrawKeys(&draw, options.partition_bytes);
+  return options;
+}
+
+ClusterOptions DrawDeath(uint64_t seed) {
+  ClusterOptions options = DrawCluster(seed);
+  Draw draw(~seed);
+  const uint64_t callbacks =
+      Script::CallbacksOf(options.keys) * static_cast<uint64_t>(options.num_workers);
+  options.death = Death{.server = draw.Chance(0.5),
+                        .rank = draw.Uniform(0, options.num_workers - 1),
+                        .after_callbacks = draw.Uniform<uint64_t>(0, callbacks - 1)};
+  return options;
+}
+
+std::string Describe(const ClusterOptions& options) {
+  std::ostringstream text;
+  text << options.num_workers << " workers, " << options.num_servers << " servers of "
+       << options.num_shards << " shards, partitions of " << options.partition_bytes
+       << (options.mixed_partitions ? " (mixed)" : "") << " bytes, credit " << options.credit_bytes
+       << " bytes, loss " << options.network.loss << ", repeat " << options.network.repeat
+       << ", delay up to " << options.network.delay_max.count() / 1000 << " us, retry after "
+       << options.retry_interval.count() / 1000 << " us; keys";
+  for (const KeyPlan& plan : options.keys) {
+    text << " " << plan.key << ":" << NameOf(plan.dtype) << "[" << plan.count << "]x"
+         << plan.rounds;
+  }
+  if (options.death) {
+    text << "; " << (options.death->server ? "server " : "worker ") << options.death->rank
+         << " dies after " << options.death->after_callbacks << " callbacks";
+  }
+  return text.str();
+}
+
+bool Report::Has(Broken kind) const {
+  return std::any_of(problems.begin(), problems.end(),
+                     [kind](const Journal::Problem& problem) { return problem.kind == kind; });
+}
+
+std::string Report::ToString() const {
+  std::string text;
+  for (const Journal::Problem& problem : problems) text += problem.text + "\n";
+  return text;
+}
+
+Report RunCluster(const ClusterOptions& options, uint64_t seed, const Journal::Trace& trace) {
+  return Cluster(options, seed, trace).Run();
+}
+
+}  // namespace bs::sim

@@ -1,0 +1,66 @@
+// Cluster: a whole job in one thread - scheduler node, servers, workers - on simulated time and
+// network, judged after each step.
+//
+// Coordinator, Member, Server, Worker, Core and KvWorker are the real ones; the wiring is that of
+// src/api's nodes.  Deterministic: the same options and seed give the same steps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/journal.h"
+#include "sim/script.h"
+#include "sim/sim_network.h"
+
+namespace bs::sim {
+
+// A node that vanishes in the middle of the job.
+struct Death {
+  bool server = false;             // else a worker
+  int32_t rank = 0;                // of a worker that has finished by then: server 0 dies instead
+  uint64_t after_callbacks = 0;    // of all workers together, with everyone in the job
+};
+
+struct ClusterOptions {
+  int32_t num_workers = 1;
+  int32_t num_servers = 1;
+  int32_t num_shards = 1;  // of each server
+  uint64_t partition_bytes = 64;
+  bool mixed_partitions = false;  // each worker is set to another size; rank 0's counts
+  uint64_t credit_bytes = 64;
+  bool priority_order = true;
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  uint64_t most_waiting = 1;  // operations of a key that a worker calls ahead
+  Duration longest_pause{};
+  Duration retry_interval = std::chrono::milliseconds(100);
+  SimNetworkOptions network;
+  std::vector<KeyPlan> keys;
+  std::optional<Death> death;
+  uint32_t test_num_buffers = 2;
+  bool test_credit_until_pulled = false;
+};
+
+// A random cluster; the same for the same seed.
+ClusterOptions DrawCluster(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawDeath(uint64_t seed);
+// One line that says what was drawn.
+std::string Describe(const ClusterOptions& options);
+
+struct Report {
+  std::vector<Journal::Problem> problems;  // empty: every promise was kept
+  uint64_t trace_hash = 0;
+  uint64_t steps = 0;
+
+  bool Has(Broken kind) const;
+  std::string ToString() const;
+};
+
+// Runs a job from its first node to its last goodbye.  `trace`, if not empty, gets every event.
+Report RunCluster(const ClusterOptions& options, uint64_t seed, const Journal::Trace& trace = {});
+
+}  // namespace bs::sim

@@ -1,0 +1,228 @@
+// The life of simulated nodes, and what is checked about it.
+#include "sim/cluster_node.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bs::sim {
+namespace {
+
+constexpr Duration kLinger = std::chrono::seconds(1);
+
+std::string DescribeMessage(const ps::Message& message) {
+  const ps::Extension& about = message.meta.extension;
+  static constexpr const char* kNames[] = {"none", "declare", "lookup", "push", "pull", "pending"};
+  const auto op = static_cast<size_t>(about.op);
+  std::string text = op < std::size(kNames) ? kNames[op] : "op " + std::to_string(op);
+  text += " key=" + std::to_string(about.key) + " round=" + std::to_string(about.round) +
+          " partition=" + std::to_string(about.part) +
+          " sequence=" + std::to_string(about.sequence);
+  if (about.status != 0) text += " status=" + std::to_string(about.status);
+  return about.text.empty() ? text : text + " '" + about.text + "'";
+}
+
+}  // namespace
+
+MemberNode::MemberNode(Job* job, ps::Role role, int32_t index)
+    : job_(job),
+      name_(std::string(ps::NameOf(role)) + " of port " + std::to_string(5000 + index)),
+      io_(job->clock),
+      transport_(job->network->MakeTransport(&io_)) {
+  ps::MembershipOptions options = job->membership;
+  options.role = role;
+  options.node_host = role == ps::Role::kServer ? "10.0.0.2" : "10.0.0.3";
+  options.node_port = 5000 + index;
+  const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
+    job_->journal->Note(name_, [&] { return std::string(line); });
+  });
+  member_ = std::make_unique<ps::Member>(options, transport_.get(), &io_, log);
+}
+
+void MemberNode::Start(Duration delay) {
+  ps::Member::Handler handler;
+  handler.on_ready = [this](const Result<ps::View>& view) {
+    job_->journal->Progress();
+    if (!view.ok()) return Failed(view.status());
+    rank_ = view.value().rank;
+    name_ = ps::DescribeId(view.value().own_id);
+    OnReady();
+  };
+  handler.on_message = [this](ps::Message message) {
+    job_->journal->Note(name_, [&] {
+      return "hears from " + ps::DescribeId(message.peer) + ": " + DescribeMessage(message);
+    });
+    OnMessage(std::move(message));
+  };
+  handler.on_worker_left = [this](int32_t rank) { OnWorkerLeft(rank); };
+  handler.on_failure = [this](const Status& why) { Failed(why); };
+  handler.on_shutdown = [this] { OnShutdown(); };
+  io_.PostAt(io_.Now() + delay, [this, handler] { member_->Start(handler); });
+}
+
+void MemberNode::Failed(const Status& why) {
+  if (killed_) return;
+  job_->journal->Note(name_, [&] { return "fails: " + why.ToString(); });
+  job_->journal->Progress();
+  const bool named = job_->victim && why.message().find(*job_->victim) != std::string::npos;
+  if (!named) job_->journal->Report(Broken::kStatus, name_, why.ToString());
+  if (!failure_) failure_ = why;
+  member_->ReportFailure(why);
+  OnFailure(why);
+}
+
+void MemberNode::Send(ps::Message message) {
+  if (!transport_) return;
+  job_->journal->Note(name_, [&] {
+    return "tells " + ps::DescribeId(message.peer) + ": " + DescribeMessage(message);
+  });
+  transport_->Send(std::move(message));
+}
+
+void MemberNode::Kill() {
+  job_->journal->Note(name_, [] { return "vanishes"; });
+  killed_ = true;
+  job_->network->Kill(transport_.get());
+}
+
+void MemberNode::LeaveAndClose() {
+  if (killed_ || std::exchange(leaving_, true)) return;
+  if (failure_) return CloseMember();
+  member_->Leave([this](const Status& status) {
+    job_->journal->Note(name_, [&] { return "has left: " + status.ToString(); });
+    left_well_ = status.ok();
+    if (!status.ok() && !job_->victim) {
+      job_->journal->Report(Broken::kStatus, name_, "its goodbye: " + status.ToString());
+    }
+    io_.Post([this] { CloseMember(); });
+  });
+}
+
+void MemberNode::CloseMember() {
+  if (!member_) return;
+  member_->Close(kLinger);
+  job_->journal->Progress();
+  over_ = true;
+}
+
+void MemberNode::DestroyMember() {
+  member_.reset();
+  transport_.reset();
+}
+
+ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards)
+    : MemberNode(job, ps::Role::kServer, index), options_(options) {
+  for (int32_t i = 0; i < num_shards; ++i) {
+    shards_.push_back(std::make_unique<SimExecutor>(job->clock));
+  }
+}
+
+void ServerNode::OnReady() {
+  ServerOptions options = options_;
+  options.rank = rank();
+  std::vector<ServerShard> shards;
+  shards.reserve(shards_.size());
+  for (const auto& executor : shards_) shards.push_back({.executor = executor.get(), .numa_node = 0});
+  Server::Handler handler;
+  handler.on_stop = [this] { job_->journal->Report(Broken::kStatus, name_, "was told to stop"); };
+  handler.on_failure = [this](const Status& why) { Failed(why); };
+  server_ = std::make_unique<Server>(
+      options, &io_, shards, [this](ps::Message message) { Send(std::move(message)); },
+      std::move(handler), Logger("", LogLevel::kOff));
+}
+
+void ServerNode::OnMessage(ps::Message message) {
+  if (server_) server_->OnMessage(std::move(message));
+}
+
+void ServerNode::OnWorkerLeft(int32_t rank) {
+  if (!server_) return;
+  server_->OnWorkerGone(rank,
+                        Status::Unavailable("worker " + std::to_string(rank) + " left the job"));
+}
+
+void ServerNode::OnFailure(const Status& why) {
+  if (server_) server_->Fail(why);
+  io_.PostAt(io_.Now() + kLinger, [this] { LeaveAndClose(); });
+}
+
+WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
+                       const ScriptOptions& script, uint64_t largest_partition)
+    : MemberNode(job, ps::Role::kWorker, index),
+      options_(options),
+      script_options_(script),
+      most_in_flight_(std::max(options.credit_bytes, largest_partition)),
+      thread_(job->clock),
+      unacknowledged_(static_cast<size_t>(options.num_servers)),
+      unacknowledged_bytes_(static_cast<size_t>(options.num_servers)) {}
+
+void WorkerNode::OnReady() {
+  options_.rank = rank();
+  script_options_.rank = rank();
+  worker_ = std::make_unique<Worker>(
+      options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },
+      [this](const Status& why) {
+        io_.Post([this, why] {
+          if (!closing_ && !failure()) Failed(why);
+        });
+      },
+      Logger("", LogLevel::kOff));
+  script_.emplace(script_options_, job_->clock, job_->journal);
+  script_->Begin(worker_.get(), &thread_, [this] { io_.Post([this] { Finish(); }); });
+}
+
+void WorkerNode::OnMessage(ps::Message message) {
+  if (!worker_) return;
+  const ps::Extension& about = message.meta.extension;
+  const auto server = static_cast<size_t>(ps::RankOf(message.peer));
+  if (about.op == ps::Op::kPush && server < unacknowledged_.size()) {
+    const auto acknowledged = unacknowledged_[server].extract(about.sequence);
+    if (!acknowledged.empty()) unacknowledged_bytes_[server] -= acknowledged.mapped();
+  }
+  worker_->OnMessage(std::move(message));
+}
+
+void WorkerNode::Transmit(ps::Message message) {
+  const ps::Extension& about = message.meta.extension;
+  const auto server = static_cast<size_t>(ps::RankOf(message.peer));
+  // Sequences grow: what is not larger is a repeat and counts for nothing new.
+  if (about.op == ps::Op::kPush && about.sequence > last_push_) {
+    last_push_ = about.sequence;
+    unacknowledged_[server].emplace(about.sequence, about.size_bytes);
+    unacknowledged_bytes_[server] += about.size_bytes;
+  }
+  Send(std::move(message));
+}
+
+void WorkerNode::CheckCredit() {
+  if (!worker_ || killed() || closing_) return;
+  for (size_t server = 0; server < unacknowledged_.size(); ++server) {
+    const uint64_t counted = worker_->in_flight_bytes(static_cast<uint32_t>(server));
+    const uint64_t on_wire = unacknowledged_bytes_[server];
+    if (std::max(counted, on_wire) <= most_in_flight_) continue;
+    job_->journal->Report(Broken::kCredit, name_,
+                          std::to_string(counted) + " bytes in flight to server " +
+                              std::to_string(server) + ", " + std::to_string(on_wire) +
+                              " on the wire; at most " + std::to_string(most_in_flight_));
+  }
+}
+
+void WorkerNode::OnFailure(const Status& why) {
+  if (worker_) worker_->Fail(why);
+  if (!worker_) LeaveAndClose();
+}
+
+void WorkerNode::OnShutdown() {
+  Failed(Status::Unavailable("the scheduler node has ended the job"));
+}
+
+void WorkerNode::Finish() {
+  Close();
+  thread_.Post([this] { io_.Post([this] { LeaveAndClose(); }); });
+}
+
+void WorkerNode::Close() {
+  if (!worker_ || std::exchange(closing_, true)) return;
+  worker_->Close([this] { closed_ = true; });
+}
+
+}  // namespace bs::sim

@@ -1,0 +1,139 @@
+// The nodes of a simulated cluster, wired as src/api wires real ones.
+//
+// Everything runs in the simulator's one thread.  A node is made, started, and in the end its member
+// is destroyed; the clock must run on after that, before the node goes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/server.h"
+#include "bytescheduler/worker.h"
+#include "ps/membership.h"
+#include "sim/journal.h"
+#include "sim/script.h"
+#include "sim/sim_executor.h"
+#include "sim/sim_network.h"
+
+namespace bs::sim {
+
+// What the nodes share.
+struct Job {
+  SimClock* clock;
+  SimNetwork* network;
+  Journal* journal;
+  ps::MembershipOptions membership;
+  std::optional<std::string> victim{};  // "worker 1", once it was killed
+};
+
+// A Member with its executor and transport.
+class MemberNode {
+ public:
+  MemberNode(Job* job, ps::Role role, int32_t index);
+  MemberNode(const MemberNode&) = delete;
+  MemberNode& operator=(const MemberNode&) = delete;
+  virtual ~MemberNode() = default;
+
+  void Start(Duration delay);
+  void Kill();
+  // Takes the network away, with every frame in it.
+  void DestroyMember();
+
+  int32_t rank() const { return rank_; }  // -1 before it is in the job
+  const std::string& name() const { return name_; }
+  bool ready() const { return rank_ >= 0; }
+  // Said goodbye, and was heard.
+  bool left_well() const { return left_well_; }
+  // Nothing more comes from it.
+  bool over() const { return over_ || killed_; }
+  bool killed() const { return killed_; }
+  const std::optional<Status>& failure() const { return failure_; }
+
+ protected:
+  virtual void OnReady() = 0;
+  virtual void OnMessage(ps::Message message) = 0;
+  virtual void OnWorkerLeft(int32_t rank) = 0;
+  virtual void OnFailure(const Status& why) = 0;
+  virtual void OnShutdown() = 0;
+
+  void Send(ps::Message message);
+  // Says goodbye if the job is well, then closes and is over.
+  void LeaveAndClose();
+  void CloseMember();
+  void Failed(const Status& why);
+
+  Job* const job_;
+  std::string name_;
+  SimExecutor io_;
+
+ private:
+  int32_t rank_ = -1;
+  bool leaving_ = false;
+  bool left_well_ = false;
+  bool over_ = false;
+  bool killed_ = false;
+  std::optional<Status> failure_;
+  std::unique_ptr<ps::Transport> transport_;
+  std::unique_ptr<ps::Member> member_;
+};
+
+class ServerNode final : public MemberNode {
+ public:
+  // Of `options` only the rank is filled in.
+  ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards);
+
+ private:
+  void OnReady() override;
+  void OnMessage(ps::Message message) override;
+  void OnWorkerLeft(int32_t rank) override;
+  void OnFailure(const Status& why) override;
+  void OnShutdown() override { LeaveAndClose(); }
+
+  const ServerOptions options_;
+  std::vector<std::unique_ptr<SimExecutor>> shards_;
+  std::unique_ptr<Server> server_;
+};
+
+class WorkerNode final : public MemberNode {
+ public:
+  // Of the options only ranks are filled in.
+  WorkerNode(Job* job, int32_t index, const WorkerOptions& options, const ScriptOptions& script,
+             uint64_t largest_partition);
+
+  const Script* script() const { return script_ ? &*script_ : nullptr; }
+  Script* script() { return script_ ? &*script_ : nullptr; }
+  // At most the credit, or one partition, is in flight to each server: by the Core's count and on
+  // the wire.
+  void CheckCredit();
+  // Ends what is left, for a cluster that is taken down early.
+  void Close();
+
+ private:
+  void OnReady() override;
+  void OnMessage(ps::Message message) override;
+  void OnWorkerLeft(int32_t) override {}
+  void OnFailure(const Status& why) override;
+  void OnShutdown() override;
+  void Transmit(ps::Message message);
+  void Finish();
+
+  WorkerOptions options_;
+  ScriptOptions script_options_;
+  const uint64_t most_in_flight_;
+  SimExecutor thread_;  // "bs-worker"
+  std::unique_ptr<Worker> worker_;
+  std::optional<Script> script_;
+  bool closing_ = false;
+  bool closed_ = false;
+  // Pushes sent and not acknowledged: by server, sequence to bytes; and their sum.
+  std::vector<std::map<uint64_t, uint64_t>> unacknowledged_;
+  std::vector<uint64_t> unacknowledged_bytes_;
+  uint64_t last_push_ = 0;  // its sequence
+};
+
+}  // namespace bs::sim

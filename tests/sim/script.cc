@@ -1,0 +1,200 @@
+// Script: random calls with known results.
+#include "sim/script.h"
+
+#include <cstring>
+#include <utility>
+
+namespace bs::sim {
+namespace {
+
+constexpr size_t kElementBytes = 4;  // of both dtypes
+constexpr int32_t kLargestValue = 1000;
+
+// A number that tells key, round, worker and element from others.
+int32_t ValueOf(Key key, Round round, int32_t rank, uint64_t element) {
+  uint64_t x = (key * 1000003 + round) * 1000003 + static_cast<uint64_t>(rank);
+  x = (x * 1000003 + element) * 0x9e3779b97f4a7c15ULL;
+  x ^= x >> 29U;
+  return static_cast<int32_t>((x * 0xbf58476d1ce4e5b9ULL >> 33U) % (2 * kLargestValue + 1)) -
+         kLargestValue;
+}
+
+void Write(DType dtype, int32_t value, std::byte* to) {
+  if (dtype == DType::kInt32) {
+    std::memcpy(to, &value, kElementBytes);
+  } else {
+    const auto real = static_cast<float>(value);
+    std::memcpy(to, &real, kElementBytes);
+  }
+}
+
+// What the worker of `rank` puts into a round; with rank -1 the sum of all.
+std::vector<std::byte> Contents(const KeyPlan& plan, Round round, int32_t rank,
+                                int32_t num_workers) {
+  std::vector<std::byte> bytes(plan.count * kElementBytes);
+  for (uint64_t i = 0; i < plan.count; ++i) {
+    int32_t value = 0;
+    for (int32_t r = 0; r < num_workers; ++r) {
+      if (rank < 0 || r == rank) value += ValueOf(plan.key, round, r, i);
+    }
+    Write(plan.dtype, value, bytes.data() + i * kElementBytes);
+  }
+  return bytes;
+}
+
+void Free(std::vector<std::byte>* bytes) { std::vector<std::byte>().swap(*bytes); }
+
+}  // namespace
+
+Script::Script(const ScriptOptions& options, SimClock* clock, Journal* journal)
+    : options_(options),
+      name_("worker " + std::to_string(options.rank)),
+      clock_(clock),
+      journal_(journal),
+      thread_(clock),
+      progress_(options.keys.size()) {
+  for (size_t i = 0; i < options.keys.size(); ++i) next_to_call_.insert(i);
+}
+
+uint64_t Script::CallbacksOf(const std::vector<KeyPlan>& keys) {
+  uint64_t callbacks = 0;
+  for (const KeyPlan& plan : keys) callbacks += 1 + 2 * plan.rounds;
+  return callbacks;
+}
+
+void Script::Begin(Worker* worker, Executor* executor, std::function<void()> done) {
+  worker_ = worker;
+  executor_ = executor;
+  done_ = std::move(done);
+  ScheduleStep();
+}
+
+void Script::ScheduleStep() {
+  if (std::exchange(step_scheduled_, true)) return;
+  const auto longest = static_cast<uint64_t>(options_.longest_pause.count());
+  const auto pause = Duration(static_cast<int64_t>(clock_->Uniform(0, longest)));
+  thread_.PostAt(clock_->Now() + pause, [this] {
+    step_scheduled_ = false;
+    if (!killed_) Step();
+  });
+}
+
+void Script::Step() {
+  std::vector<size_t> callable;
+  for (const size_t index : next_to_call_) {
+    if (progress_[index].open < options_.most_waiting) callable.push_back(index);
+  }
+  if (callable.empty()) return;  // the next callback goes on
+  Call(callable[clock_->Uniform(0, callable.size() - 1)]);
+  ScheduleStep();
+}
+
+void Script::Call(size_t index) {
+  const KeyPlan& plan = options_.keys[index];
+  Progress& progress = progress_[index];
+  operations_.push_back(std::make_unique<Operation>());
+  Operation* const operation = operations_.back().get();
+  operation->plan = &plan;
+  operation->round = progress.called++;
+  if (progress.called > plan.rounds) next_to_call_.erase(index);
+  ++progress.open;
+  ++open_;
+  const bool has_value = operation->round > 0 || options_.rank == 0;
+  operation->in = has_value ? Contents(plan, operation->round, options_.rank, options_.num_workers)
+                            : std::vector<std::byte>(plan.count * kElementBytes, std::byte{0x5a});
+  journal_->Note(name_, [&] { return "calls " + Describe(*operation); });
+  calling_ = true;
+  if (operation->round == 0) {
+    operation->out = std::exchange(operation->in, {});
+    operation->pushed = 1;
+    worker_->Broadcast(plan.key, plan.dtype, operation->out,
+                       [this, operation](const Status& status) { OnPulled(operation, status); });
+  } else {
+    operation->out.assign(plan.count * kElementBytes, std::byte{0x5a});
+    const auto priority = static_cast<Priority>(clock_->Uniform(0, 20)) - 15;
+    worker_->PushPull(
+        plan.key, priority, operation->in, operation->out,
+        [this, operation](const Status& status) { OnPushed(operation, status); },
+        [this, operation](const Status& status) { OnPulled(operation, status); });
+  }
+  calling_ = false;
+}
+
+void Script::OnPushed(Operation* operation, const Status& status) {
+  if (killed_) return;
+  Accept(*operation, "pushed", ++operation->pushed, status);
+  Free(&operation->in);  // whoever reads it now reads freed memory
+  AfterCallback(operation);
+}
+
+void Script::OnPulled(Operation* operation, const Status& status) {
+  if (killed_) return;
+  if (Accept(*operation, "pulled", ++operation->pulled, status)) CheckSum(*operation);
+  if (ProgressOf(*operation).pulled++ != operation->round) {
+    journal_->Report(Broken::kCallback, name_, Describe(*operation) + " pulled out of order");
+  }
+  Free(&operation->out);
+  AfterCallback(operation);
+}
+
+bool Script::Accept(const Operation& operation, const char* what, int calls,
+                    const Status& status) {
+  const std::string about = Describe(operation) + " " + what;
+  journal_->Note(name_, [&] { return about + ": " + status.ToString(); });
+  journal_->Progress();
+  ++callbacks_;
+  if (calls != 1) journal_->Report(Broken::kCallback, name_, about + " more than once");
+  if (calling_) journal_->Report(Broken::kCallback, name_, about + " inside a call");
+  if (!executor_->IsCurrent()) {
+    journal_->Report(Broken::kCallback, name_, about + " on another executor");
+  }
+  if (status.ok()) return true;
+  if (!victim_ || status.message().find(*victim_) == std::string::npos) {
+    journal_->Report(Broken::kStatus, name_, about + ": " + status.ToString());
+  }
+  return false;
+}
+
+void Script::CheckSum(const Operation& operation) {
+  const int32_t whose = operation.round == 0 ? 0 : -1;
+  const std::vector<std::byte> right =
+      Contents(*operation.plan, operation.round, whose, options_.num_workers);
+  for (uint64_t i = 0; i < right.size(); i += kElementBytes) {
+    if (std::memcmp(&right[i], &operation.out[i], kElementBytes) == 0) continue;
+    journal_->Report(Broken::kSum, name_,
+                     Describe(operation) + ": element " + std::to_string(i / kElementBytes) +
+                         " of " + std::to_string(operation.plan->count) + " is wrong");
+    return;
+  }
+}
+
+void Script::AfterCallback(Operation* operation) {
+  if (operation->pushed != 1 || operation->pulled != 1) return;
+  --ProgressOf(*operation).open;
+  --open_;
+  ScheduleStep();
+  if (done()) done_();
+}
+
+Script::Progress& Script::ProgressOf(const Operation& operation) {
+  return progress_[static_cast<size_t>(operation.plan - options_.keys.data())];
+}
+
+std::string Script::Describe(const Operation& operation) {
+  const std::string key = " key=" + std::to_string(operation.plan->key);
+  return operation.round == 0 ? "broadcast" + key
+                              : "push_pull" + key + " round=" + std::to_string(operation.round);
+}
+
+std::string Script::Missing() const {
+  std::string text;
+  for (const auto& operation : operations_) {
+    if (operation->pushed > 0 && operation->pulled > 0) continue;
+    text += (text.empty() ? "" : "; ") + Describe(*operation) +
+            (operation->pushed == 0 ? " not pushed" : "") +
+            (operation->pulled == 0 ? " not pulled" : "");
+  }
+  return text.empty() ? "nothing is open, but it did not call everything" : text;
+}
+
+}  // namespace bs::sim

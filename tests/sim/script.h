@@ -1,0 +1,105 @@
+// Script: what one simulated training process does, and whether it gets what it was promised.
+//
+// Every worker calls the same operations of each key - a broadcast, then rounds of push-pull - but
+// mixes the keys in its own order, with its own priorities and pauses.  Values are small whole
+// numbers, so every sum has one right answer.  Memory is freed the moment its callback runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/worker.h"
+#include "sim/journal.h"
+#include "sim/sim_executor.h"
+
+namespace bs::sim {
+
+struct KeyPlan {
+  Key key = 0;
+  DType dtype = DType::kFloat32;  // or kInt32
+  uint64_t count = 0;             // elements
+  Round rounds = 0;
+};
+
+struct ScriptOptions {
+  std::vector<KeyPlan> keys;
+  int32_t rank = 0;
+  int32_t num_workers = 1;
+  uint64_t most_waiting = 1;  // operations of one key called and not done
+  Duration longest_pause{};
+};
+
+class Script {
+ public:
+  // Everything must outlive the script.
+  Script(const ScriptOptions& options, SimClock* clock, Journal* journal);
+  Script(const Script&) = delete;
+  Script& operator=(const Script&) = delete;
+  ~Script() = default;
+
+  // `worker` lives on `executor`.  `done` runs there, in the last callback.  REQUIRES: called once.
+  void Begin(Worker* worker, Executor* executor, std::function<void()> done);
+  // The process vanishes: nothing more is called or expected.
+  void Kill() { killed_ = true; }
+  // From now on operations may fail, with texts that contain `name`.
+  void AllowFailure(const std::string& name) { victim_ = name; }
+
+  bool done() const { return next_to_call_.empty() && open_ == 0; }
+  uint64_t callbacks() const { return callbacks_; }
+  // What is missing, for people.
+  std::string Missing() const;
+  // Callbacks of a whole program.
+  static uint64_t CallbacksOf(const std::vector<KeyPlan>& keys);
+
+ private:
+  struct Operation {
+    const KeyPlan* plan = nullptr;
+    Round round = 0;
+    std::vector<std::byte> in;
+    std::vector<std::byte> out;
+    int pushed = 0;  // calls
+    int pulled = 0;
+  };
+  struct Progress {
+    Round called = 0;  // operations, the broadcast included
+    Round pulled = 0;
+    uint64_t open = 0;
+  };
+
+  void ScheduleStep();
+  void Step();
+  void Call(size_t index);
+  void OnPushed(Operation* operation, const Status& status);
+  void OnPulled(Operation* operation, const Status& status);
+  // True if the callback is as promised and the operation did well.
+  bool Accept(const Operation& operation, const char* what, int calls, const Status& status);
+  void CheckSum(const Operation& operation);
+  void AfterCallback(Operation* operation);
+  Progress& ProgressOf(const Operation& operation);
+  static std::string Describe(const Operation& operation);
+
+  const ScriptOptions options_;
+  const std::string name_;
+  SimClock* const clock_;
+  Journal* const journal_;
+  SimExecutor thread_;  // the framework's
+  Worker* worker_ = nullptr;
+  Executor* executor_ = nullptr;
+  std::function<void()> done_;
+  std::optional<std::string> victim_;
+  bool killed_ = false;
+  bool calling_ = false;         // inside a call of the worker
+  bool step_scheduled_ = false;
+  std::set<size_t> next_to_call_;  // keys with operations still to call
+  std::vector<Progress> progress_;  // by key
+  std::vector<std::unique_ptr<Operation>> operations_;
+  uint64_t open_ = 0;
+  uint64_t callbacks_ = 0;
+};
+
+}  // namespace bs::sim
