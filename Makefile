@@ -7,7 +7,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 
 PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libprotozero-dev libhwloc-dev libnuma-dev \
-            libgtest-dev libgmock-dev libbenchmark-dev libgomp1 libgfortran5 libopenblas0 python3-venv python3-dev
+            libgtest-dev libgmock-dev libbenchmark-dev libgomp1 python3-venv python3-dev iproute2
 
 BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \

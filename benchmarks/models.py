@@ -43,7 +43,9 @@ def resnet50() -> List[Layer]:
                 ((1, channels, width), (9, width, width), (1, width, 4 * width)), 1
             ):
                 weights = kernel * inputs * outputs
-                layers.append(Layer(f"{name}.{part}", weights + 2 * outputs, weights * float(size**2)))
+                layers.append(
+                    Layer(f"{name}.{part}", weights + 2 * outputs, weights * float(size**2))
+                )
             if block == 1:
                 weights = channels * 4 * width
                 layers.append(

@@ -314,9 +314,7 @@ class _Run:
             raise _Over(self._fail(event.child))
         return event
 
-    def _get_event(
-        self, deadline: Optional[float]
-    ) -> Union[_Exited, _Listening, _Signalled, None]:
+    def _get_event(self, deadline: Optional[float]) -> Union[_Exited, _Listening, _Signalled, None]:
         """Return the next event, or None when `deadline` (monotonic) has passed."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:

@@ -40,9 +40,7 @@ if os.environ["DMLC_ROLE"] == "scheduler":
 LIMIT_S = 60
 
 
-def start(
-    arguments: List[str], cwd: pathlib.Path, **env: str
-) -> "subprocess.Popen[str]":
+def start(arguments: List[str], cwd: pathlib.Path, **env: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [*BSLAUNCH, *arguments],
         cwd=cwd,
@@ -54,9 +52,7 @@ def start(
     )
 
 
-def bslaunch(
-    *arguments: str, cwd: pathlib.Path, **env: str
-) -> "subprocess.CompletedProcess[str]":
+def bslaunch(*arguments: str, cwd: pathlib.Path, **env: str) -> "subprocess.CompletedProcess[str]":
     with start(list(arguments), cwd, **env) as process:
         out, err = process.communicate(timeout=LIMIT_S)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
@@ -117,7 +113,12 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         ([], {"DMLC_ROLE": "worker"}, 2, "a worker needs a command"),
         (["nope-x"], {"DMLC_ROLE": "worker"}, 127, "command not found: nope-x"),
         (["true"], {"DMLC_ROLE": "worker"}, 2, "DMLC_PS_ROOT_URI is not set"),
-        (["ls", "-l"], {"DMLC_ROLE": "server"}, 2, "DMLC_ROLE=server runs no command; leave out ls"),
+        (
+            ["ls", "-l"],
+            {"DMLC_ROLE": "server"},
+            2,
+            "DMLC_ROLE=server runs no command; leave out ls",
+        ),
         ([], {"DMLC_ROLE": "server"}, 1, "DMLC_NUM_WORKER is not set"),
         (["-w", "2"], {"DMLC_ROLE": "server"}, 2, "-w goes with --local"),
         (["-q"], {"DMLC_ROLE": "server"}, 2, "-q goes with --local"),
@@ -130,7 +131,12 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["--local", "--env", "=1", "--", "true"], {}, 2, "'=1': want NAME=VALUE"),
         (["--local", "--env", "DMLC_ROLE=x", "--", "true"], {}, 2, "is set by --local"),
         (["--local", "--bogus", "true"], {}, 2, "No such option: --bogus"),
-        (["--local", "true"], {"BYTESCHEDULER_CREDITS": "1"}, 2, "did you mean BYTESCHEDULER_CREDIT"),
+        (
+            ["--local", "true"],
+            {"BYTESCHEDULER_CREDITS": "1"},
+            2,
+            "did you mean BYTESCHEDULER_CREDIT",
+        ),
         (["--local", "--env", "BYTESCHEDULER_TIMEOUT=x", "true"], {}, 2, "BYTESCHEDULER_TIMEOUT=x"),
     ],
 )
@@ -231,7 +237,9 @@ def test_every_process_gets_its_place(
 
 
 def test_lines_of_workers_never_mix(tmp_path: pathlib.Path) -> None:
-    program = "import os\nfor i in range(400): os.write(1 + i % 2, b'%d ' % i + b'x' * 300 + b'\\n')"
+    program = (
+        "import os\nfor i in range(400): os.write(1 + i % 2, b'%d ' % i + b'x' * 300 + b'\\n')"
+    )
     result = with_stand_ins([sys.executable, "-c", program], tmp_path, num_workers=4, then="")
     assert result.returncode == 0
     for index in range(4):
@@ -315,9 +323,10 @@ def test_a_worker_is_the_cause_though_a_server_ends_first(tmp_path: pathlib.Path
         stderr=said,
         grace=20.0,
     )
+    assert result.returncode == 3
+    os.set_blocking(said, False)
     last = os.read(said, 1 << 16).decode()
     os.close(said)
-    assert result.returncode == 3
     assert last == "bslaunch: worker 0 ended with exit code 3\n"
 
 

@@ -42,7 +42,9 @@ class Bench:
         os.close(self._read_end)
         self._read_end = -1
 
-    def copy(self, monkeypatch: pytest.MonkeyPatch, chunks: List[bytes], seconds: float = 0) -> None:
+    def copy(
+        self, monkeypatch: pytest.MonkeyPatch, chunks: List[bytes], seconds: float = 0
+    ) -> None:
         """Copy `chunks`, each as one read gives it; `seconds` pass before each."""
         left = iter([*chunks, b""])
 

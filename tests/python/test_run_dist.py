@@ -77,7 +77,11 @@ def test_print_shows_each_command_and_runs_none(hosts: Hosts) -> None:
     result = hosts.run("--print", "hosts.txt", "--network", "mlp", PORT="1234")
     lines = result.stdout.splitlines()
     assert result.returncode == 0
-    assert lines[0::2] == ["# on 10.0.0.1"] * 2 + ["# on 10.0.0.2", "# on 10.0.0.1", "# on 10.0.0.2"]
+    assert lines[0::2] == ["# on 10.0.0.1"] * 2 + [
+        "# on 10.0.0.2",
+        "# on 10.0.0.1",
+        "# on 10.0.0.2",
+    ]
     common = (
         "'DMLC_PS_ROOT_URI=10.0.0.1' 'DMLC_PS_ROOT_PORT=1234' 'DMLC_NUM_WORKER=2' "
         "'DMLC_NUM_SERVER=2'"
@@ -123,7 +127,10 @@ def test_comments_blanks_and_line_ends_of_any_kind_are_read(hosts: Hosts) -> Non
         ("", "has 0 scheduler, 0 server and 0 worker lines; want one scheduler, and one or more"),
         (HOSTS + "scheduler 10.0.0.2\n", "has 2 scheduler, 2 server and 2 worker lines"),
         (HOSTS.replace("worker", "server"), "has 1 scheduler, 4 server and 0 worker lines"),
-        (HOSTS + "boss 10.0.0.3\n", "hosts.txt:6: boss is no role; want scheduler, server or worker"),
+        (
+            HOSTS + "boss 10.0.0.3\n",
+            "hosts.txt:6: boss is no role; want scheduler, server or worker",
+        ),
         (HOSTS + "worker\n", "hosts.txt:6: worker has no address"),
         (HOSTS + "worker 10.0.0.3 x y\n", "hosts.txt:6: x y comes after the address"),
     ],
@@ -164,7 +171,8 @@ def test_every_role_runs_and_its_lines_carry_its_name(hosts: Hosts) -> None:
         line
         for role, place in (row.split() for row in HOSTS.splitlines())
         for line in (
-            f"[{role} {place}] hello {role} " + "python3 train_mnist.py --lr 1" * (role == "worker"),
+            f"[{role} {place}] hello {role} "
+            + "python3 train_mnist.py --lr 1" * (role == "worker"),
             f"[{role} {place}] bye",
         )
     )

@@ -94,9 +94,7 @@ def _read_idx(data_dir: str, name: str, dims: int) -> np.ndarray:
                 with opener(path, "rb") as file:
                     content = file.read()
             except (OSError, EOFError, zlib.error) as error:
-                raise DataError(
-                    f"{path}: cannot be read ({error}); fetch it again"
-                ) from error
+                raise DataError(f"{path}: cannot be read ({error}); fetch it again") from error
             return _parse_idx(path, content, dims)
     raise DataError(
         f"{data_dir} has neither {name} nor {name}.gz; put MNIST's four idx files there, or leave "
@@ -107,9 +105,7 @@ def _read_idx(data_dir: str, name: str, dims: int) -> np.ndarray:
 def _parse_idx(path: str, content: bytes, dims: int) -> np.ndarray:
     header = 4 + 4 * dims
     if len(content) < header or content[:4] != bytes([0, 0, 8, dims]):
-        raise DataError(
-            f"{path}: not an idx file of {dims} dimension(s) of bytes; fetch it again"
-        )
+        raise DataError(f"{path}: not an idx file of {dims} dimension(s) of bytes; fetch it again")
     shape = struct.unpack(f">{dims}I", content[4:header])
     expected = math.prod(shape)  # in Python's integers: a damaged header may hold anything
     if len(content) - header != expected:

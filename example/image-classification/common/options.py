@@ -23,15 +23,11 @@ def parse(description: str) -> argparse.Namespace:
         default="dist_sync" if "DMLC_ROLE" in os.environ else "local",
         help="type of the stock store",
     )
-    parser.add_argument(
-        "--batch-size", type=int, default=32, help="samples a worker takes a step"
-    )
+    parser.add_argument("--batch-size", type=int, default=32, help="samples a worker takes a step")
     parser.add_argument("--num-epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate")
     parser.add_argument("--mom", type=float, default=0.9, help="momentum")
-    parser.add_argument(
-        "--data-dir", default=None, help="folder with MNIST's idx files"
-    )
+    parser.add_argument("--data-dir", default=None, help="folder with MNIST's idx files")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument(
         "--no-bytescheduler", action="store_true", help="train on the stock store alone"

@@ -23,9 +23,7 @@ def weights_digest(params: Dict[str, mx.nd.NDArray]) -> str:
 class Epoch:
     """One epoch on the screen: a bar on a terminal, and one line when it is over."""
 
-    def __init__(
-        self, number: int, num_batches: int, batch_size: int, rank: int
-    ) -> None:
+    def __init__(self, number: int, num_batches: int, batch_size: int, rank: int) -> None:
         self._label = f"worker {rank} epoch {number}"
         self._samples = num_batches * batch_size
         self._bar = tqdm(
@@ -54,9 +52,7 @@ class Epoch:
         )
 
 
-def finish(
-    params: Dict[str, mx.nd.NDArray], rank: int, accuracy: float, target: float
-) -> int:
+def finish(params: Dict[str, mx.nd.NDArray], rank: int, accuracy: float, target: float) -> int:
     """Print the final line and return the exit code."""
     print(
         f"worker {rank}: final validation accuracy {accuracy:.4f}, "
