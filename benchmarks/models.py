@@ -33,7 +33,7 @@ def vgg16() -> List[Layer]:
 
 
 def resnet50() -> List[Layer]:
-    """ResNet-50 at 224x224 (He et al. 2016, table 1); batch-norm parameters with their convolution."""
+    """ResNet-50 at 224x224 (He et al. 2016, table 1); batch norm counts with its convolution."""
     layers = [Layer("conv1", 49 * 3 * 64 + 128, 49.0 * 3 * 64 * 112**2)]
     channels, size = 64, 56
     for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 2):
@@ -95,8 +95,8 @@ def scaled(model: str, scale: int, compute_s: float) -> List[Step]:
 def ideal_s(steps: List[Step], bytes_per_s: float) -> float:
     """Return the shortest possible time of a step over a fluid link with perfect preemption.
 
-    T* = max(C, max_k [S_k / B + sum over j >= k of (f_j + b_j)]): from the end of layer k's backward
-    until its next forward, layers 0..k must cross the link; the rest of the cycle is compute.
+    T* = max(C, max_k [S_k / B + sum over j >= k of (f_j + b_j)]): from the end of layer k's
+    backward until its next forward, layers 0..k must cross the link; the rest is compute.
     """
     best = sum(step.forward_s + step.backward_s for step in steps)
     crossed = 0

@@ -34,8 +34,8 @@ def main() -> None:
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(
-        f"seconds a training step, {replay['model'].upper()} with 1/{replay['scale']} of its parameters, "
-        f"2 workers, 2 servers, {replay['rate']} links (dotted: the physical limit)"
+        f"seconds a training step, {replay['model'].upper()} with 1/{replay['scale']} of its "
+        f"parameters, 2 workers, 2 servers, {replay['rate']} links (dotted: the physical limit)"
     )
     figure.savefig(sys.argv[2], bbox_inches="tight", metadata={"Date": None})
 

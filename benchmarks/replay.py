@@ -1,8 +1,9 @@
-"""Replay a model's layer profile over rate-limited hosts on this machine: stock, P3 and ours in one run.
+"""Replay a model's layer profile over rate-limited hosts on this machine: stock, P3, ours.
 
-Each worker sleeps a layer's compute time instead of computing, writes its gradient for real, and calls
-``pushpull(index, grad, out=weight, priority=-index)`` on a real KVStore; the next forward of a layer
-waits for its weight. Every pulled sum is checked. Needs root (network namespaces) and mxnet.
+Each worker sleeps a layer's compute time instead of computing, writes its gradient for real, and
+calls ``pushpull(index, grad, out=weight, priority=-index)`` on a real KVStore; the next forward of
+a layer waits for its weight. The sums of the last step are checked. Needs root (network
+namespaces), iproute2 and mxnet.
 
     python -m benchmarks.replay --model vgg16 --scale 8 --compute 0.58 --out replay.json
 """

@@ -132,7 +132,7 @@ def _run_local(job: _local_job.Job) -> int:
     "--grace",
     type=click.FloatRange(min=0),
     metavar="S",
-    help="After a failure the others get this long to end by themselves (with --local; default 10).",
+    help="Time for the others to end by themselves after a failure (with --local; default 10).",
 )
 @click.option(
     "-q",
@@ -165,7 +165,7 @@ def _cli(
     \b
     Everything on this host:
       bslaunch --local -w 2 -s 1 -- python train.py ...
-    """
+    """  # noqa: D301 - click wants the backspaces themselves
     extra = _split_env(env)
     if not local:
         only_local = {

@@ -114,6 +114,8 @@ class NativeStore:
                     f"keys {other!r} and {key!r} have the same hash: rename one of them"
                 )
         tensors = [Tensor(key, _engine_key(key), arrays[0]) for key, arrays in groups.items()]
+        for index, tensor in enumerate(tensors, len(self._tensors)):
+            tensor.position = index if isinstance(tensor.key, str) else tensor.key
         self._taken = taken
         return tensors
 
@@ -167,7 +169,9 @@ class NativeStore:
         for tensor, arrays in pairs:
             for array in arrays:
                 tensor.check(array)
-        return pairs
+        # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
+        # next begins, so workers that disagree would wait for each other for ever.
+        return sorted(pairs, key=lambda pair: pair[0].position)
 
     def _checked_outs(self, groups: Groups, ignore_sparse: bool) -> Outs:
         pairs = []

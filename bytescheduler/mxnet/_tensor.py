@@ -73,6 +73,7 @@ class Tensor:
         require_dense(key, like)
         self.key = key
         self.engine_key = engine_key
+        self.position = 0  # among the tensors of one call
         self.code = _code_of(like)
         if self.code not in _DTYPES:
             known = ", ".join(dtype.name for dtype in _DTYPES.values())

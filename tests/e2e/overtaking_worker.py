@@ -1,4 +1,4 @@
-"""A worker that makes a small urgent tensor ready after a big one and reports when each has come."""
+"""A worker that makes an urgent tensor ready after a big one and reports when each came."""
 
 import json
 import sys

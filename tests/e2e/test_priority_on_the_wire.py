@@ -1,4 +1,4 @@
-"""Priority acts on the wire: on a slow link an urgent tensor overtakes a big one that left before."""
+"""Priority acts on the wire: on a slow link an urgent tensor overtakes a big one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The lines of several processes on one stream: prefixes, progress bars, long lines, a lost reader."""
+"""Lines of several processes in one place: prefixes, progress bars, long lines, a lost reader."""
 
 import os
 import threading

@@ -220,8 +220,8 @@ void Cluster::CheckEnd() {
     if (worker->killed()) continue;
     const bool complete = worker->script() != nullptr && worker->script()->done();
     if (!complete) journal_.Report(Broken::kStuck, worker->name(), "its script has not ended");
-    // Whoever was still at work when the node died must know.
-    const bool knew = worker->failure().has_value() || worker->left_well();
+    // Whoever still had to do with the dead must know.
+    const bool knew = worker->failure().has_value() || (complete && !worker->script()->failed());
     if (!knew) journal_.Report(Broken::kStatus, worker->name(), "it never heard of the death");
   }
   for (const auto& server : servers_) {

@@ -149,6 +149,7 @@ bool Script::Accept(const Operation& operation, const char* what, int calls,
     journal_->Report(Broken::kCallback, name_, about + " on another executor");
   }
   if (status.ok()) return true;
+  failed_ = true;
   if (!victim_ || status.message().find(*victim_) == std::string::npos) {
     journal_->Report(Broken::kStatus, name_, about + ": " + status.ToString());
   }

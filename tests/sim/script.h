@@ -51,6 +51,7 @@ class Script {
 
   bool done() const { return next_to_call_.empty() && open_ == 0; }
   uint64_t callbacks() const { return callbacks_; }
+  bool failed() const { return failed_; }  // an operation
   // What is missing, for people.
   std::string Missing() const;
   // Callbacks of a whole program.
@@ -100,6 +101,7 @@ class Script {
   std::vector<std::unique_ptr<Operation>> operations_;
   uint64_t open_ = 0;
   uint64_t callbacks_ = 0;
+  bool failed_ = false;
 };
 
 }  // namespace bs::sim

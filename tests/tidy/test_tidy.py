@@ -1,4 +1,4 @@
-"""House rules that no other tool knows: who includes whom, no globals' habits, no machine's paths."""
+"""House rules that no other tool knows: who includes whom, what lives where, how long a file is."""
 
 import pathlib
 import re
@@ -107,7 +107,7 @@ def test_the_rule_on_includes_can_fail() -> None:
         ("threads have an owner", r"\.detach\(\)", r"(?!)"),
         ("threads are loop threads", r"std::thread\b(?!::hardware)", r"src/base/loop_thread\.cc"),
         (
-            # numa.cc allocates, as operator new does; wire.cc joins protozero's way, within the file.
+            # numa.cc allocates, as operator new does; wire.cc joins protozero's way, inside.
             "our C++ throws nothing",
             r"\bthrow\b",
             r"src/base/numa\.cc|ps-lite/src/wire\.cc",

@@ -147,12 +147,14 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
 
 Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
   ++pending->frames_out;
-  return Frame::Borrow(pending->request.payload, [executor = executor_, pending, open = open_] {
-    executor->Post([pending, open] {
-      --pending->frames_out;
-      FinishIfReleased(pending.get(), open.get());
-    });
-  });
+  // The last reference moves along, so that everything of the request ends on our executor.
+  return Frame::Borrow(pending->request.payload,
+                       [executor = executor_, pending, open = open_]() mutable {
+                         executor->Post([pending = std::move(pending), open = std::move(open)] {
+                           --pending->frames_out;
+                           FinishIfReleased(pending.get(), open.get());
+                         });
+                       });
 }
 
 void KvWorker::Impl::OnMessage(Message message) {

@@ -55,7 +55,7 @@ def seed_everything(seed: int) -> None:
 def load_data(
     args: argparse.Namespace, rank: int, num_workers: int
 ) -> Tuple[data.Dataset, np.ndarray, np.ndarray]:
-    """Return the data set and this worker's part of it; a message and exit code 2 if it cannot be."""
+    """Return the data set and this worker's part of it; say why and exit with 2 if it cannot be."""
     try:
         dataset = data.load(args.data_dir)
     except data.DataError as error:
