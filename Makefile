@@ -61,7 +61,7 @@ check: setup  ## formatters, linters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/check.sh
 
 python: setup  ## the Python tests: units, then whole jobs of real processes
-	$(BIN)/python -m pytest -q tests/python tests/e2e
+	$(BIN)/pytest -q tests/python tests/e2e
 
 bench: setup  ## the C++ benchmarks
 	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON

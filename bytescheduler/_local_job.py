@@ -1,17 +1,16 @@
 """Runs a whole job on this host: a scheduler node, servers and workers as child processes."""
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from bytescheduler._child import Child, signal_name
 from bytescheduler._output import Printer
 
 __all__ = ["FIXED", "Job", "run"]
@@ -32,8 +31,6 @@ _TERM_S = 5.0  # between SIGTERM and SIGKILL
 _LAST_WORDS_S = 2.0  # for output that is still in the pipes
 _TIMED_OUT = 124  # as timeout(1) has it
 _CANNOT_RUN = 126  # as shells have it
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)  # loaded before threads and forks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,41 +76,8 @@ def run(job: Job) -> int:
     return _Run(job).to_the_end()
 
 
-class _Child:
-    """One process of the job, in a process group of its own.
-
-    It stays a zombie until the job is over, so that nobody else can get its number meanwhile.
-    """
-
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
-        self.name = name
-        self.process = process
-        self.code: Optional[int] = None  # -n for signal n; None while it runs
-
-    @property
-    def is_worker(self) -> bool:
-        return self.name.startswith("worker")
-
-    def wait(self) -> None:
-        """Block until the process has ended."""
-        info = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-        assert info is not None
-        self.code = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-
-    def signal_group(self, number: int) -> None:
-        """Signal the process and what it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
-
-    def describe(self) -> str:
-        assert self.code is not None
-        if self.code < 0:
-            return f"{self.name} was ended by {_signal_name(-self.code)}"
-        return f"{self.name} ended with exit code {self.code}"
-
-
 class _Exited(NamedTuple):
-    child: _Child
+    child: Child
 
 
 class _Listening(NamedTuple):
@@ -134,17 +98,6 @@ class _Over(Exception):
         self.code = code
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _shell_code(code: int) -> int:
-    return 128 - code if code < 0 else code
-
-
 class _Run:
     """One run of a job; everything but `_events` belongs to the main thread."""
 
@@ -160,8 +113,8 @@ class _Run:
             colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             on_broken=lambda: self._events.put(_Signalled(signal.SIGPIPE)),
         )
-        self._children: List[_Child] = []
-        self._failed: List[_Child] = []  # in the order of their ends
+        self._children: List[Child] = []
+        self._failed: List[Child] = []  # in the order of their ends
         self._readers: List[threading.Thread] = []
         self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
 
@@ -237,7 +190,7 @@ class _Run:
         if not event.port:
             self._await_exits(self._job.grace)
             self._say("the scheduler node ended before it listened")
-            raise _Over(_shell_code(self._children[0].code or 1))
+            raise _Over(self._children[0].shell_code or 1)
         return event.port
 
     def _read_port(self, source: int) -> None:
@@ -255,32 +208,11 @@ class _Run:
     def _start(
         self, name: str, command: List[str], env: Dict[str, str], pass_fds: Tuple[int, ...] = ()
     ) -> None:
-        us = os.getpid()
-
-        def die_with_us() -> None:
-            # So that even SIGKILL for bslaunch ends the processes that it started.
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-            if os.getppid() != us:
-                os._exit(1)
-
         try:
-            process = subprocess.Popen(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=die_with_us,
-                pass_fds=pass_fds,
-            )
+            child, source = Child.start(name, command, env, pass_fds)
         except OSError as error:
             self._say(f"cannot run {command[0]}: {error.strerror}")
             raise _Over(_CANNOT_RUN) from error
-        child = _Child(name, process)
-        assert process.stdout is not None
-        source = os.dup(process.stdout.fileno())
-        process.stdout.close()
         prefix = self._printer.prefix(name, len(self._children))
         self._children.append(child)
         reader = threading.Thread(target=self._printer.copy, args=(prefix, source), daemon=True)
@@ -288,7 +220,7 @@ class _Run:
         self._readers.append(reader)
         threading.Thread(target=self._wait_for, args=(child,), daemon=True).start()
 
-    def _wait_for(self, child: _Child) -> None:
+    def _wait_for(self, child: Child) -> None:
         child.wait()
         self._events.put(_Exited(child))
 
@@ -326,10 +258,10 @@ class _Run:
         return event
 
     def _stopped_by(self, number: int) -> int:
-        self._remark(f"stopped by {_signal_name(number)}")
+        self._remark(f"stopped by {signal_name(number)}")
         return 128 + number
 
-    def _fail(self, first: _Child) -> int:
+    def _fail(self, first: Child) -> int:
         """Let the others find out and say so themselves; return the exit code of the cause.
 
         Our own nodes end with an error when they lose a worker, perhaps before it has quite ended:
@@ -339,10 +271,9 @@ class _Run:
         self._await_exits(self._job.grace)
         causes = [child for child in self._failed if child.is_worker or (child.code or 0) < 0]
         cause = [*causes, first][0]
-        assert cause.code is not None
         if cause is not first:
             self._say(cause.describe())
-        return _shell_code(cause.code)
+        return cause.shell_code
 
     def _finish(self) -> int:
         """All workers ended well: servers and scheduler node end by themselves."""
@@ -358,7 +289,7 @@ class _Run:
                 return 1
             if child.code:
                 self._say(child.describe())
-                return _shell_code(child.code)
+                return child.shell_code
         return 0
 
     def _await_exits(self, seconds: float, last: Optional[int] = None) -> Optional[int]:
@@ -390,11 +321,10 @@ class _Run:
         for reader in self._readers:
             reader.join(timeout=max(0.0, deadline - time.monotonic()))
         for child in self._children:
-            if child.code is not None:
-                child.process.wait()
+            child.reap()
 
     @staticmethod
-    def _signal(children: List[_Child], number: int) -> None:
+    def _signal(children: List[Child], number: int) -> None:
         for child in children:
             child.signal_group(number)
 

@@ -15,4 +15,4 @@ cython-lint --max-line-length 100 python/
 ruff format --check .
 ruff check .
 mypy bytescheduler
-python -m pytest -q tests/tidy
+pytest -q tests/tidy

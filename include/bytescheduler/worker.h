@@ -1,7 +1,7 @@
 // Worker: a training process's end: tensors in, sums out, in the order of their priority.
 //
-// Broadcast gives everyone rank 0's bytes; PushPull sums over the workers.  Per key, operations take
-// effect in the order of the calls on each worker; every worker must call the same sequence of
+// Broadcast gives everyone rank 0's bytes; PushPull sums over the workers.  Per key, operations
+// take effect in the order of the calls on each worker; every worker must call the same sequence of
 // operations for a key.
 #pragma once
 
@@ -60,8 +60,8 @@ class Worker {
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
 
   // Sums `in` over all workers into everyone's `out` (same size as declared).  `pushed` runs when
-  // `in` may change again, `pulled` when `out` holds the sum.  `in` and `out` must not overlap; both
-  // must stay valid until their callback ran.
+  // `in` may change again, `pulled` when `out` holds the sum.  `in` and `out` must not overlap;
+  // both must stay valid until their callback ran.
   void PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
                 Done pushed, Done pulled);
 

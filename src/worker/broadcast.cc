@@ -10,9 +10,8 @@ Broadcast::Broadcast(const Link* link, const Tensor& tensor, std::span<std::byte
     : link_(link), tensor_(tensor), value_(value), ended_(std::move(ended)) {}
 
 void Broadcast::Publish() {
-  Declare(*link_, tensor_, [this](const Status& status) {
-    status.ok() ? PushAll() : End(Judge(status));
-  });
+  Declare(*link_, tensor_,
+          [this](const Status& status) { status.ok() ? PushAll() : End(Judge(status)); });
 }
 
 void Broadcast::Fetch() {

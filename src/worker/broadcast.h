@@ -1,7 +1,8 @@
 // Broadcast: one key's initialisation: everyone learns how it is cut and gets rank 0's bytes.
 //
 // Rank 0 cuts and places the tensor, declares it to the key's home server and pushes its value as
-// round 0; it is done when everything is acknowledged.  The others look the cut up and pull round 0.
+// round 0; it is done when everything is acknowledged.  The others look the cut up and pull round
+// 0.
 //
 // Confined to the worker's executor.
 #pragma once

@@ -1,7 +1,8 @@
 // Placement: where a tensor is cut and which server sums each piece.
 //
-// Pure functions.  Rank 0 places each tensor when it is initialised and publishes the result through
-// the key's home server, so that all workers use the same one whatever order they initialise in.
+// Pure functions.  Rank 0 places each tensor when it is initialised and publishes the result
+// through the key's home server, so that all workers use the same one whatever order they
+// initialise in.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class Loads {
  public:
   // REQUIRES: num_servers > 0.
   explicit Loads(uint32_t num_servers) : bytes_(num_servers, 0) {}
-  // Gives each partition, in order, to the least loaded server (the lowest rank of several), so that
-  // the fullest and the emptiest differ by at most the largest partition placed.
+  // Gives each partition, in order, to the least loaded server (the lowest rank of several), so
+  // that the fullest and the emptiest differ by at most the largest partition placed.
   void Place(std::span<Partition> partitions);
   std::span<const uint64_t> bytes() const { return bytes_; }
 

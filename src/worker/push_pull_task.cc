@@ -69,7 +69,8 @@ void PushPullTask::Settle() {
 void PushPullTask::Settle(Direction* direction) {
   if (!direction->done) return;
   const bool complete = direction->answered == partitions().size();
-  const bool failed = released_ && !failure_.ok() && direction->pending == 0;
+  // After a failure the Core starts nothing more.
+  const bool failed = !failure_.ok() && direction->pending == 0;
   if (!complete && !failed) return;
   const UniqueFunction<void(Status)> done = std::move(direction->done);
   done(complete ? Status::Ok() : failure_);

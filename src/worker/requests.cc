@@ -29,8 +29,8 @@ Result<Tensor> ReadLookup(const ps::Message& answer, Tensor asked, uint32_t num_
   if (said.size_bytes != asked.size_bytes || said.dtype != static_cast<uint32_t>(asked.dtype) ||
       said.part_bytes < kAlignBytes || said.part_bytes % kAlignBytes != 0) {
     return Status::Internal(what + ": answered " + std::to_string(said.size_bytes) +
-                            " bytes of dtype " + std::to_string(said.dtype) +
-                            " in partitions of " + std::to_string(said.part_bytes));
+                            " bytes of dtype " + std::to_string(said.dtype) + " in partitions of " +
+                            std::to_string(said.part_bytes));
   }
   asked.part_bytes = said.part_bytes;
   asked.partitions = Cut(asked.size_bytes, asked.part_bytes, kAlignBytes);
@@ -81,21 +81,20 @@ void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
   request.extension.dtype = static_cast<uint32_t>(dtype);
   const Tensor asked{
       .key = key, .dtype = dtype, .size_bytes = size_bytes, .part_bytes = 0, .partitions = {}};
-  link.requests->Send(std::move(request), [asked, num_servers = link.num_servers,
-                                           done = std::move(done)](const Status& status,
-                                                                   const ps::Message& answer) {
-    status.ok() ? done(ReadLookup(answer, asked, num_servers)) : done(status);
-  });
+  link.requests->Send(std::move(request),
+                      [asked, num_servers = link.num_servers, done = std::move(done)](
+                          const Status& status, const ps::Message& answer) {
+                        status.ok() ? done(ReadLookup(answer, asked, num_servers)) : done(status);
+                      });
 }
 
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done) {
   ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
   request.payload = bytes;
-  link.requests->Send(std::move(request),
-                      [done = std::move(done)](const Status& status, const ps::Message&) {
-                        done(status);
-                      });
+  link.requests->Send(
+      std::move(request),
+      [done = std::move(done)](const Status& status, const ps::Message&) { done(status); });
 }
 
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,

@@ -1,8 +1,8 @@
 // What a worker asks servers, and how it reads their answers.
 //
 // Not thread-safe: on the worker's executor, like every callback, which never runs inside the call.
-// Nothing that is answered is trusted: what does not fit what was asked is kInternal.  Failures name
-// key, round, partition and server.
+// Nothing that is answered is trusted: what does not fit what was asked is kInternal.  Failures
+// name key, round, partition and server.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@
 
 namespace bs::worker {
 
-// Every partition but the last is a multiple of this: a cache line, and whole elements of any dtype.
+// Every partition but the last is a multiple of this: a cache line, and whole elements of any
+// dtype.
 inline constexpr uint64_t kAlignBytes = 64;
 
 // A declared key: how its tensor is cut and which server has which piece, the same on all workers.

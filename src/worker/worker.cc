@@ -25,12 +25,12 @@ using worker::Tensor;
 // A call that waits for its turn or is under way.
 struct Operation {
   bool is_broadcast = false;
-  DType dtype = DType::kFloat32;       // broadcast
-  Priority priority = 0;               // push-pull
-  std::span<const std::byte> in{};     // push-pull
-  std::span<std::byte> out{};          // push-pull: the sum; broadcast: the value
-  Worker::Done pushed{};               // push-pull
-  Worker::Done pulled{};               // push-pull: the sum is there; broadcast: done
+  DType dtype = DType::kFloat32;    // broadcast
+  Priority priority = 0;            // push-pull
+  std::span<const std::byte> in{};  // push-pull
+  std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
+  Worker::Done pushed{};            // push-pull
+  Worker::Done pulled{};            // push-pull: the sum is there; broadcast: done
 };
 
 // A key in use.  The operation under way is out of `waiting` and in `broadcast` or `task`.
@@ -57,7 +57,8 @@ std::string Bytes(uint64_t count) { return std::to_string(count) + " bytes"; }
 // Invariants:
 //  1. Of a key one operation at a time is under way: a round begins when this worker has the sum of
 //     the round before, which the server's two buffers rely on (design decision 2).
-//  2. After a failure nothing begins; what is under way ends when its memory is out of use, and what
+//  2. After a failure nothing begins; what is under way ends when its memory is out of use, and
+//  what
 //     waits ends behind it, in order.
 class Worker::Impl {
  public:
@@ -183,7 +184,8 @@ Status Worker::Impl::CheckBroadcast(const std::string& what, const KeyState& sta
   }
   if (state.tensor) return Status::AlreadyExists(what + "the key was broadcast before");
   if (operation.out.size() % SizeOf(operation.dtype) == 0) return Status::Ok();
-  return Status::InvalidArgument(what + Bytes(operation.out.size()) + " are not whole elements of " +
+  return Status::InvalidArgument(what + Bytes(operation.out.size()) +
+                                 " are not whole elements of " +
                                  std::string(NameOf(operation.dtype)));
 }
 
@@ -234,12 +236,12 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
                                   .out = operation.out,
                                   .pushed = std::move(operation.pushed),
                                   .pulled = std::move(operation.pulled)};
-  state->task = std::make_unique<worker::PushPullTask>(
-      &link_, &*state->tensor, std::move(call), [this, key, state] {
-        state->task.reset();
-        Advance(key, state);
-        OperationEnded();
-      });
+  state->task = std::make_unique<worker::PushPullTask>(&link_, &*state->tensor, std::move(call),
+                                                       [this, key, state] {
+                                                         state->task.reset();
+                                                         Advance(key, state);
+                                                         OperationEnded();
+                                                       });
   state->task->Begin();
 }
 
@@ -257,13 +259,14 @@ void Worker::Impl::OperationEnded() {
 
 Worker::Worker(const WorkerOptions& options, Executor* executor, SendFn send,
                std::function<void(Status)> on_failure, const Logger& log)
-    : impl_(std::make_unique<Impl>(options, executor, std::move(send), std::move(on_failure),
-                                   log)) {}
+    : impl_(
+          std::make_unique<Impl>(options, executor, std::move(send), std::move(on_failure), log)) {}
 
 Worker::~Worker() = default;
 
 void Worker::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
-  Operation operation{.is_broadcast = true, .dtype = dtype, .out = value, .pulled = std::move(done)};
+  Operation operation{
+      .is_broadcast = true, .dtype = dtype, .out = value, .pulled = std::move(done)};
   impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
     impl->Enqueue(key, std::move(operation));
   });

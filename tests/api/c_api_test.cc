@@ -174,9 +174,10 @@ TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {
   ASSERT_FALSE(HasFatalFailure());
   std::vector<Floats> values(2, Floats(8));
   BroadcastAll(&job, 1, &values);
+  const Floats in(8);
   Floats out(8);
   const WaiterPtr waiter(bs_waiter_new(2));
-  ASSERT_EQ(PushPull(job.workers[0].get(), 1, Floats(8), &out, waiter.get()), 0);
+  ASSERT_EQ(PushPull(job.workers[0].get(), 1, in, &out, waiter.get()), 0);
   EXPECT_EQ(bs_worker_close(job.workers[0].release(), 0, nullptr), 0);
   bs_error error{};
   ASSERT_EQ(bs_waiter_wait(waiter.get(), 0, &error), 1) << "close returned before the callbacks";

@@ -36,8 +36,11 @@ std::vector<int32_t> Receivers(const Barriers::Answers& answers) {
 class BarriersTest : public ::testing::Test {
  protected:
   static Node Entry(Role role, int32_t id) { return {role, id, "a", id, false, 0}; }
-  Barriers barriers_{{Entry(Role::kServer, 8), Entry(Role::kWorker, 9), Entry(Role::kWorker, 11)},
-                     2};
+  BarriersTest() {
+    barriers_.SetNodes(
+        {Entry(Role::kServer, 8), Entry(Role::kWorker, 9), Entry(Role::kWorker, 11)});
+  }
+  Barriers barriers_{2};
 };
 
 TEST_F(BarriersTest, AnswersGoToWorkersThenServersOnceEveryoneCame) {

@@ -320,9 +320,9 @@ TEST_P(TransportConformance, CloseReleasesWhatCannotLeave) {
 }
 
 TEST_P(TransportConformance, ConnectReplacesTheEarlierConnection) {
-  const Address nowhere = FreeAddress();
   Address address;
   const auto receiver = NewBoundNode(&address);
+  const Address nowhere = FreeAddress();
   const auto sender = NewNode();
   const ReleaseCount released(world());
   sender->Connect(8, nowhere, kEmpty);
@@ -387,17 +387,21 @@ TEST_P(TransportConformance, RestartedSenderIsHeardUnderItsOldId) {
 }
 
 TEST_P(TransportConformance, NothingIsCalledBackAfterClose) {
-  Address address;
-  const auto receiver = NewBoundNode(&address);
+  const Address address = FreeAddress();
   const auto sender = NewNode();
   sender->Connect(8, address, 9);
   for (int32_t i = 0; i < 500; ++i) sender->Send(Numbered(8, i));
-  ASSERT_TRUE(receiver->AwaitMessages(1));
-  receiver->CloseInside(bs::Duration::zero());  // the node fails the test on any later callback
+  const auto receiver = NewNode();
+  receiver->CloseAtMessage(3);  // inside the callback; the node fails the test on any later one
+  ASSERT_TRUE(receiver->Bind(address).ok());
+  ASSERT_TRUE(receiver->AwaitMessages(3));
   receiver->Flush();
+  EXPECT_EQ(NumbersOf(receiver->TakeMessages()), Count(0, 3));
   receiver->Close(bs::Duration::zero());  // a second time does no harm
   receiver->Send(Numbered(8, 1));
   receiver->Connect(8, address, 9);
+  receiver->Disconnect(8, bs::Duration::zero());
+  receiver->Flush();
 }
 
 TEST_P(TransportConformance, PortInUseIsRefusedByName) {

@@ -110,11 +110,11 @@ class TransportNode {
   void Close(bs::Duration linger) {
     Call([&] { transport_->Close(linger); });
   }
-  // Closes from the executor, so that it is certain what comes later.
-  void CloseInside(bs::Duration linger) {
-    RunInside([this, linger] {
-      Close(linger);
-      record_->closed = true;
+  // Closes inside the callback of the message with this number, counted from 1.
+  void CloseAtMessage(size_t number) {
+    RunInside([this, number] {
+      record_->close_at = number;
+      record_->close = [this] { Close(bs::Duration::zero()); };
     });
   }
   // Closes and destroys the transport.
@@ -169,6 +169,8 @@ class TransportNode {
     std::vector<std::pair<int32_t, bs::Status>> garbage;
     std::map<int32_t, int> connects;
     std::map<int32_t, int> disconnects;
+    size_t close_at = 0;
+    std::function<void()> close;
     bool closed = false;
     struct Waiter {
       std::function<bool(const Record&)> condition;
@@ -176,6 +178,12 @@ class TransportNode {
     };
     std::vector<Waiter> waiters;
 
+    void Add(Message message) {
+      messages.push_back(std::move(message));
+      if (messages.size() != close_at) return;
+      closed = true;
+      close();
+    }
     void NotifyWaiters() {
       std::erase_if(waiters, [this](const Waiter& waiter) {
         if (!waiter.condition(*this)) return false;
@@ -216,7 +224,7 @@ class TransportNode {
     };
     return {
         .on_message =
-            [=](Message message) { note([&] { record->messages.push_back(std::move(message)); }); },
+            [=](Message message) { note([&] { record->Add(std::move(message)); }); },
         .on_garbage =
             [=](int32_t peer, bs::Status what) {
               note([&] { record->garbage.emplace_back(peer, std::move(what)); });

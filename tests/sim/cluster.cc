@@ -45,8 +45,8 @@ std::vector<KeyPlan> DrawKeys(Draw* draw, uint64_t partition_bytes) {
     const uint64_t most = draw->OneOf<uint64_t>({1, 2, 12}) * partition_bytes / 4;
     keys[i].key = i * draw->OneOf<uint64_t>({1, 1, 1000003}) + i;
     keys[i].dtype = draw->OneOf({DType::kFloat32, DType::kInt32});
-    keys[i].count = draw->Chance(0.2) ? draw->Uniform<uint64_t>(0, 1)
-                                      : draw->Uniform<uint64_t>(0, most);
+    keys[i].count =
+        draw->Chance(0.2) ? draw->Uniform<uint64_t>(0, 1) : draw->Uniform<uint64_t>(0, most);
     keys[i].rounds = draw->Uniform<Round>(0, 5);
   }
   return keys;
@@ -61,6 +61,14 @@ SimNetworkOptions DrawNetwork(Draw* draw) {
   network.loss = draw->OneOf({0.0, 0.0, 0.02, 0.2});
   network.repeat = draw->OneOf({0.0, 0.05, 0.3});
   return network;
+}
+
+Event DrawEvent(Draw* draw, const ClusterOptions& options, ps::Role role) {
+  const uint64_t callbacks =
+      Script::CallbacksOf(options.keys) * static_cast<uint64_t>(options.num_workers);
+  return {.role = role,
+          .rank = draw->Uniform(0, options.num_workers - 1),
+          .after_callbacks = draw->Uniform<uint64_t>(0, callbacks - 1)};
 }
 
 // The whole job, from the making of its nodes to their end.
@@ -79,8 +87,11 @@ class Cluster {
   void Start();
   bool Over() const;
   void CheckCredit();
-  void MaybeKill();
-  MemberNode* Victim();
+  bool AllReady() const;
+  bool Due(const std::optional<Event>& event) const;
+  void MaybeBefall();
+  void Kill(const Event& death);
+  MemberNode* Find(const Event& event);
   void CheckEnd();
   std::string WhatIsMissing() const;
 
@@ -95,7 +106,8 @@ class Cluster {
   std::optional<Status> finished_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
-  MemberNode* victim_ = nullptr;
+  bool scheduler_killed_ = false;
+  bool was_cut_off_ = false;
 };
 
 Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Trace& trace)
@@ -165,6 +177,7 @@ void Cluster::Start() {
   handler.on_listening = [](int32_t) {};
   handler.on_finished = [this](const Status& status) {
     finished_ = status;
+    job_.finished = status.ok();
     journal_.Progress();
     journal_.Note("scheduler node", [&] { return "finishes: " + status.ToString(); });
     coordinator_->Close(seconds(1));
@@ -177,7 +190,7 @@ void Cluster::Start() {
 
 bool Cluster::Over() const {
   const auto over = [](const auto& node) { return node->over(); };
-  return finished_ && std::all_of(workers_.begin(), workers_.end(), over) &&
+  return (finished_ || scheduler_killed_) && std::all_of(workers_.begin(), workers_.end(), over) &&
          std::all_of(servers_.begin(), servers_.end(), over);
 }
 
@@ -185,33 +198,50 @@ void Cluster::CheckCredit() {
   for (const auto& worker : workers_) worker->CheckCredit();
 }
 
-void Cluster::MaybeKill() {
-  if (!options_.death || victim_ != nullptr) return;
+bool Cluster::AllReady() const {
   const auto ready = [](const auto& node) { return node->ready(); };
-  if (!std::all_of(workers_.begin(), workers_.end(), ready) ||
-      !std::all_of(servers_.begin(), servers_.end(), ready)) {
-    return;
-  }
-  uint64_t callbacks = 0;
-  for (const auto& worker : workers_) callbacks += worker->script()->callbacks();
-  if (callbacks < options_.death->after_callbacks) return;
-  victim_ = Victim();
-  job_.victim = "lost " + victim_->name();
-  for (const auto& worker : workers_) {
-    worker->script()->AllowFailure(*job_.victim);
-    if (worker.get() == victim_) worker->script()->Kill();
-  }
-  victim_->Kill();
+  return std::all_of(workers_.begin(), workers_.end(), ready) &&
+         std::all_of(servers_.begin(), servers_.end(), ready);
 }
 
-MemberNode* Cluster::Victim() {
-  const int32_t rank = options_.death->rank;
-  if (!options_.death->server) {
+bool Cluster::Due(const std::optional<Event>& event) const {
+  if (!event || !AllReady()) return false;
+  uint64_t callbacks = 0;
+  for (const auto& worker : workers_) callbacks += worker->script()->callbacks();
+  return callbacks >= event->after_callbacks;
+}
+
+void Cluster::MaybeBefall() {
+  if (!job_.victim && Due(options_.death)) Kill(*options_.death);
+  if (was_cut_off_ || !Due(options_.outage)) return;
+  was_cut_off_ = true;
+  Find(*options_.outage)->CutOff(job_.membership.reconnect_grace / 2);
+}
+
+void Cluster::Kill(const Event& death) {
+  scheduler_killed_ = death.role == ps::Role::kScheduler;
+  MemberNode* const victim = scheduler_killed_ ? nullptr : Find(death);
+  job_.victim = "lost " + (victim == nullptr ? "the scheduler node" : victim->name());
+  for (const auto& worker : workers_) {
+    worker->script()->AllowFailure(*job_.victim);
+    if (worker.get() == victim) worker->script()->Kill();
+  }
+  if (victim != nullptr) {
+    victim->Kill();
+  } else {
+    network_.Kill(transport_.get());
+  }
+}
+
+MemberNode* Cluster::Find(const Event& event) {
+  if (event.role == ps::Role::kWorker) {
     for (const auto& worker : workers_) {
-      if (worker->rank() == rank && !worker->script()->done()) return worker.get();
+      if (worker->rank() == event.rank && !worker->script()->done()) return worker.get();
     }
   }
-  const auto of_rank = [&](const auto& s) { return s->rank() == rank % options_.num_servers; };
+  const auto of_rank = [&](const auto& server) {
+    return server->rank() == event.rank % options_.num_servers;
+  };
   return std::find_if(servers_.begin(), servers_.end(), of_rank)->get();
 }
 
@@ -230,8 +260,9 @@ void Cluster::CheckEnd() {
     }
   }
   const std::string verdict = finished_ ? finished_->ToString() : "nothing";
-  const bool right = victim_ == nullptr ? finished_ && finished_->ok()
-                                        : verdict.find(*job_.victim) != std::string::npos;
+  if (scheduler_killed_) return;
+  const bool right =
+      !job_.victim ? finished_ && finished_->ok() : verdict.find(*job_.victim) != std::string::npos;
   if (!right) journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
 }
 
@@ -256,7 +287,7 @@ Report Cluster::Run() {
     stuck = clock_.Now() > journal_.last_progress() + kStuckAfter || !clock_.Step();
     ++report.steps;
     CheckCredit();
-    MaybeKill();
+    MaybeBefall();
   }
   if (stuck) journal_.Report(Broken::kStuck, "everyone", WhatIsMissing());
   if (!stuck) CheckEnd();
@@ -275,9 +306,8 @@ ClusterOptions DrawCluster(uint64_t seed) {
   options.num_shards = draw.Uniform(1, 3);
   options.partition_bytes = draw.OneOf<uint64_t>({64, 100, 256, 1000, 4096});
   options.mixed_partitions = draw.Chance(0.2);
-  options.credit_bytes =
-      draw.OneOf<uint64_t>({1, options.partition_bytes, 2 * options.partition_bytes + 1,
-                            10 * options.partition_bytes});
+  options.credit_bytes = draw.OneOf<uint64_t>(
+      {1, options.partition_bytes, 2 * options.partition_bytes + 1, 10 * options.partition_bytes});
   options.priority_order = draw.Chance(0.8);
   options.deterministic = draw.Chance(0.3);
   options.hold_bytes = draw.OneOf<uint64_t>({0, options.partition_bytes, 1 << 20});
@@ -288,17 +318,18 @@ ClusterOptions DrawCluster(uint64_t seed) {
   const bool slow = options.network.bytes_per_second > 0;
   options.retry_interval = milliseconds(slow ? 300 : draw.OneOf<int64_t>({20, 300}));
   options.keys = DrawKeys(&draw, options.partition_bytes);
+  if (draw.Chance(0.2)) {
+    options.outage = DrawEvent(&draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer}));
+  }
   return options;
 }
 
 ClusterOptions DrawDeath(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);
   Draw draw(~seed);
-  const uint64_t callbacks =
-      Script::CallbacksOf(options.keys) * static_cast<uint64_t>(options.num_workers);
-  options.death = Death{.server = draw.Chance(0.5),
-                        .rank = draw.Uniform(0, options.num_workers - 1),
-                        .after_callbacks = draw.Uniform<uint64_t>(0, callbacks - 1)};
+  options.outage.reset();
+  options.death = DrawEvent(
+      &draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer, ps::Role::kScheduler}));
   return options;
 }
 
@@ -314,10 +345,13 @@ std::string Describe(const ClusterOptions& options) {
     text << " " << plan.key << ":" << NameOf(plan.dtype) << "[" << plan.count << "]x"
          << plan.rounds;
   }
-  if (options.death) {
-    text << "; " << (options.death->server ? "server " : "worker ") << options.death->rank
-         << " dies after " << options.death->after_callbacks << " callbacks";
-  }
+  const auto tell = [&](const std::optional<Event>& event, const char* what) {
+    if (!event) return;
+    text << "; " << ps::NameOf(event->role) << " " << event->rank << " " << what << " after "
+         << event->after_callbacks << " callbacks";
+  };
+  tell(options.death, "dies");
+  tell(options.outage, "is cut off");
   return text.str();
 }
 

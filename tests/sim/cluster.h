@@ -11,17 +11,19 @@
 #include <string>
 #include <vector>
 
+#include "ps/message.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_network.h"
 
 namespace bs::sim {
 
-// A node that vanishes in the middle of the job.
-struct Death {
-  bool server = false;             // else a worker
-  int32_t rank = 0;                // of a worker that has finished by then: server 0 dies instead
-  uint64_t after_callbacks = 0;    // of all workers together, with everyone in the job
+// Something that befalls one node in the middle of the job, with everyone in it.
+struct Event {
+  ps::Role role = ps::Role::kWorker;
+  // Of a worker or server.  A worker that has finished by then: a server is meant instead.
+  int32_t rank = 0;
+  uint64_t after_callbacks = 0;  // of all workers together
 };
 
 struct ClusterOptions {
@@ -39,7 +41,8 @@ struct ClusterOptions {
   Duration retry_interval = std::chrono::milliseconds(100);
   SimNetworkOptions network;
   std::vector<KeyPlan> keys;
-  std::optional<Death> death;
+  std::optional<Event> death;   // it vanishes
+  std::optional<Event> outage;  // its connections break and come back in time; no scheduler node
   uint32_t test_num_buffers = 2;
   bool test_credit_until_pulled = false;
 };

@@ -84,13 +84,19 @@ void MemberNode::Kill() {
   job_->network->Kill(transport_.get());
 }
 
+void MemberNode::CutOff(Duration duration) {
+  job_->journal->Note(name_, [] { return "is cut off"; });
+  job_->network->CutOff(transport_.get(), duration);
+}
+
 void MemberNode::LeaveAndClose() {
   if (killed_ || std::exchange(leaving_, true)) return;
   if (failure_) return CloseMember();
   member_->Leave([this](const Status& status) {
     job_->journal->Note(name_, [&] { return "has left: " + status.ToString(); });
-    left_well_ = status.ok();
-    if (!status.ok() && !job_->victim) {
+    // The last answer may be lost for good (two generals): then the end of the job is the answer.
+    left_well_ = status.ok() || job_->finished;
+    if (!left_well_ && !job_->victim) {
       job_->journal->Report(Broken::kStatus, name_, "its goodbye: " + status.ToString());
     }
     io_.Post([this] { CloseMember(); });
@@ -121,7 +127,8 @@ void ServerNode::OnReady() {
   options.rank = rank();
   std::vector<ServerShard> shards;
   shards.reserve(shards_.size());
-  for (const auto& executor : shards_) shards.push_back({.executor = executor.get(), .numa_node = 0});
+  for (const auto& executor : shards_)
+    shards.push_back({.executor = executor.get(), .numa_node = 0});
   Server::Handler handler;
   handler.on_stop = [this] { job_->journal->Report(Broken::kStatus, name_, "was told to stop"); };
   handler.on_failure = [this](const Status& why) { Failed(why); };

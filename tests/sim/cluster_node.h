@@ -1,7 +1,7 @@
 // The nodes of a simulated cluster, wired as src/api wires real ones.
 //
-// Everything runs in the simulator's one thread.  A node is made, started, and in the end its member
-// is destroyed; the clock must run on after that, before the node goes.
+// Everything runs in the simulator's one thread.  A node is made, started, and in the end its
+// member is destroyed; the clock must run on after that, before the node goes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct Job {
   SimNetwork* network;
   Journal* journal;
   ps::MembershipOptions membership;
-  std::optional<std::string> victim{};  // "worker 1", once it was killed
+  std::optional<std::string> victim{};  // "lost worker 1", once it was killed
+  bool finished = false;                // the scheduler node has, in good order
 };
 
 // A Member with its executor and transport.
@@ -41,6 +42,7 @@ class MemberNode {
 
   void Start(Duration delay);
   void Kill();
+  void CutOff(Duration duration);
   // Takes the network away, with every frame in it.
   void DestroyMember();
 

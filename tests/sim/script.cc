@@ -137,8 +137,7 @@ void Script::OnPulled(Operation* operation, const Status& status) {
   AfterCallback(operation);
 }
 
-bool Script::Accept(const Operation& operation, const char* what, int calls,
-                    const Status& status) {
+bool Script::Accept(const Operation& operation, const char* what, int calls, const Status& status) {
   const std::string about = Describe(operation) + " " + what;
   journal_->Note(name_, [&] { return about + ": " + status.ToString(); });
   journal_->Progress();

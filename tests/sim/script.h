@@ -94,9 +94,9 @@ class Script {
   std::function<void()> done_;
   std::optional<std::string> victim_;
   bool killed_ = false;
-  bool calling_ = false;         // inside a call of the worker
+  bool calling_ = false;  // inside a call of the worker
   bool step_scheduled_ = false;
-  std::set<size_t> next_to_call_;  // keys with operations still to call
+  std::set<size_t> next_to_call_;   // keys with operations still to call
   std::vector<Progress> progress_;  // by key
   std::vector<std::unique_ptr<Operation>> operations_;
   uint64_t open_ = 0;

@@ -24,6 +24,7 @@ class Announcer {
       : scope_(scope), retry_interval_(retry_interval), send_(std::move(send)), repeater_(scope) {}
   Announcer(const Announcer&) = delete;
   Announcer& operator=(const Announcer&) = delete;
+  ~Announcer() = default;
 
   // Sends `meta`, with a sequence of its own for each receiver, until every receiver confirmed or
   // was forgotten; then calls `done`, outside of this call and of all others.

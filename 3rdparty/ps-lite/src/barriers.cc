@@ -8,14 +8,13 @@
 namespace ps {
 namespace {
 
-int32_t GroupOf(const Node& node) {
-  return node.role == Role::kWorker ? kWorkerGroup : kServerGroup;
+// Groups are bit sets.
+bool IsIn(const Node& node, int32_t group) {
+  const int32_t own = node.role == Role::kWorker ? kWorkerGroup : kServerGroup;
+  return (static_cast<uint32_t>(own) & static_cast<uint32_t>(group)) != 0;
 }
 
 }  // namespace
-
-Barriers::Barriers(std::vector<Node> nodes, int32_t num_workers)
-    : nodes_(std::move(nodes)), num_workers_(num_workers) {}
 
 bs::Status Barriers::Check(const BarrierRequest& request) const {
   const std::string who = DescribeId(request.id);
@@ -77,9 +76,8 @@ Barriers::Answers Barriers::ReleaseStock() {
   for (auto& [place, arrived] : waiting_) {
     std::set<int32_t> told;
     for (const auto& [who, request] : arrived) {
-      if (!request.native && told.insert(request.id).second) {
-        answers.push_back({request, request.id, bs::Status::Ok()});
-      }
+      const bool tell = !request.native && told.insert(request.id).second;
+      if (tell) answers.push_back({request, request.id, bs::Status::Ok()});
     }
     std::erase_if(arrived, [](const auto& entry) { return !entry.second.native; });
   }
@@ -109,7 +107,7 @@ std::vector<int32_t> Barriers::MembersOf(const Place& place) const {
   }
   for (const Role role : {Role::kWorker, Role::kServer}) {
     for (const Node& node : nodes_) {
-      if (node.role == role && (GroupOf(node) & place.group) != 0) members.push_back(node.id);
+      if (node.role == role && IsIn(node, place.group)) members.push_back(node.id);
     }
   }
   return members;

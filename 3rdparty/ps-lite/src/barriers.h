@@ -44,9 +44,11 @@ class Barriers {
  public:
   using Answers = std::vector<BarrierAnswer>;
 
-  // `nodes`: the job's workers and servers, in the order of their ranks; shared ids appear once for
-  // each customer.
-  Barriers(std::vector<Node> nodes, int32_t num_workers);
+  explicit Barriers(int32_t num_workers) : num_workers_(num_workers) {}
+
+  // The job's workers and servers, each kind in the order of its ranks; shared ids appear once for
+  // each customer.  REQUIRES: called before everything else.
+  void SetNodes(std::vector<Node> nodes) { nodes_ = std::move(nodes); }
 
   // Ok if the sender may wait for this group.
   bs::Status Check(const BarrierRequest& request) const;
@@ -84,8 +86,8 @@ class Barriers {
   BarrierAnswer AnswerNative(const BarrierRequest& request, const bs::Status& status);
   Answers AnswerAll(const Place& place, const Arrived& arrived);
 
-  const std::vector<Node> nodes_;
   const int32_t num_workers_;
+  std::vector<Node> nodes_;
 
   std::map<Place, Arrived> waiting_;
   std::map<Place, BarrierRequest> last_stock_;

@@ -8,7 +8,7 @@ namespace ps {
 namespace {
 
 // Numbers of connections to nodes without an id; never on the wire, far from all ids.
-constexpr int32_t kFirstTemporary = 1 << 28;
+constexpr int32_t kFirstTemporary = 0x10000000;
 
 }  // namespace
 
@@ -36,7 +36,8 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       strangers_(executor, log),
       root_(options.root),
       roster_(options.num_workers, options.num_servers),
-      next_temporary_(kFirstTemporary) {
+      next_temporary_(kFirstTemporary),
+      barriers_(options.num_workers) {
   if (!options.settings.empty()) settings_ = options.settings;
 }
 
@@ -51,7 +52,7 @@ void Coordinator::Impl::Close(bs::Duration linger) {
 
 Transport::Handler Coordinator::Impl::TransportHandler() {
   Transport::Handler handler;
-  handler.on_message = [this](Message message) { OnMessage(message); };
+  handler.on_message = [this](const Message& message) { OnMessage(message); };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
   };
@@ -116,17 +117,17 @@ void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
     Drop(message, "a barrier's answer");
     return;
   }
-  if (const bs::Status check = barriers_->Check(request); !check.ok()) {
+  if (const bs::Status check = barriers_.Check(request); !check.ok()) {
     Drop(message, check.message());
     if (request.native) SendAnswers({{request, id, check}});
     return;
   }
-  SendAnswers(barriers_->Arrive(request));
+  SendAnswers(barriers_.Arrive(request));
   if (phase_ != Phase::kRunning) {
-    SendAnswers(barriers_->ReleaseStock());
+    SendAnswers(barriers_.ReleaseStock());
     return;
   }
-  const std::string whom = barriers_->WaitsFor(request);
+  const std::string whom = barriers_.WaitsFor(request);
   if (request.native && !whom.empty()) SendStatus(id, request.sequence, bs::Status::Ok(), whom);
   CheckEnd();
 }

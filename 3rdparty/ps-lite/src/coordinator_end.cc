@@ -24,7 +24,7 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   peer->lost = true;
   links_.Forget(id);
   announcer_.Forget(id);
-  if (phase_ == Phase::kRunning && !barriers_->final_done()) {
+  if (phase_ == Phase::kRunning && !barriers_.final_done()) {
     EndJob(LostStatus(peer->node, why));
     return;
   }
@@ -37,7 +37,7 @@ void Coordinator::Impl::MarkLeft(Peer* peer) {
   peer->left = true;
   links_.Forget(peer->node.id);
   announcer_.Forget(peer->node.id);
-  SendAnswers(barriers_->Leave(peer->node.id));
+  SendAnswers(barriers_.Leave(peer->node.id));
 }
 
 void Coordinator::Impl::CheckEnd() {
@@ -56,7 +56,7 @@ void Coordinator::Impl::CheckEnd() {
       stock = true;
     }
   }
-  if (stock && !barriers_->final_done()) return;
+  if (stock && !barriers_.final_done()) return;
   if (attached_gone && (stock || workers_gone)) {
     EndJob(bs::Status::Ok());
     return;
@@ -109,7 +109,7 @@ void Coordinator::Impl::TellGathered() {
 }
 
 void Coordinator::Impl::TellRunning() {
-  SendAnswers(barriers_->ReleaseStock());
+  SendAnswers(barriers_.ReleaseStock());
   std::vector<int32_t> natives;
   for (const auto& [id, peer] : peers_) {
     if (peer.native && !peer.gone()) natives.push_back(id);

@@ -126,7 +126,7 @@ class Coordinator::Impl {
 
   // Running.
   std::map<int32_t, Peer> peers_;
-  std::optional<Barriers> barriers_;
+  Barriers barriers_;
   int32_t timestamp_ = 0;  // the protocol's count of control messages
   bool final_timer_ = false;
 

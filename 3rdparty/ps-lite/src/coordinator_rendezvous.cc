@@ -138,7 +138,7 @@ void Coordinator::Impl::CompleteRendezvous() {
     nodes.push_back(entry.node);
     if (FindPeer(entry.node.id) == nullptr) AddPeer(entry.node, entry.native, entry.sequence);
   }
-  barriers_.emplace(nodes, options_.num_workers);
+  barriers_.SetNodes(std::move(nodes));
   log_.Info("everyone is there: " + std::to_string(options_.num_workers) + " workers, " +
             std::to_string(options_.num_servers) + " servers");
   for (const Role role : {Role::kWorker, Role::kServer}) {  // the protocol's order of a group
@@ -190,11 +190,10 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
     return;
   }
   const Peer* const peer = FindPeer(AttachedId(rank));
-  if (peer == nullptr) {
-    Attach(rank, node, extension.sequence);
-  } else if (AddressOf(peer->node) == AddressOf(node) && extension.sequence <= peer->sequence) {
+  if (peer != nullptr && AddressOf(peer->node) == AddressOf(node) &&
+      extension.sequence <= peer->sequence) {
     if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
-  } else if (peer->left) {
+  } else if (peer == nullptr || peer->left) {
     Attach(rank, node, extension.sequence);
   } else {
     taken(peer->node);
@@ -228,7 +227,7 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   entry.id = AttachedId(rank);
   AddPeer(entry, true, sequence);
   peers_[entry.id].in_list = false;
-  barriers_->Join(entry.id);
+  barriers_.Join(entry.id);
   // Every server must know the newcomer before it sends anything there.
   Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
   news.extension.rank = rank;

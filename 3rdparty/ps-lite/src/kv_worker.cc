@@ -136,7 +136,7 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   meta.pull = !meta.push;
   meta.app_id = 0;
   meta.customer_id = 0;
-  meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffff);
+  meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffffU);
   meta.priority = request.priority;
   meta.extension = request.extension;
   if (!request.payload.empty()) message.data.push_back(Lend(pending));
@@ -148,13 +148,14 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
 Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
   ++pending->frames_out;
   // The last reference moves along, so that everything of the request ends on our executor.
-  return Frame::Borrow(pending->request.payload,
-                       [executor = executor_, pending, open = open_]() mutable {
-                         executor->Post([pending = std::move(pending), open = std::move(open)] {
-                           --pending->frames_out;
-                           FinishIfReleased(pending.get(), open.get());
-                         });
-                       });
+  return Frame::Borrow(
+      pending->request.payload,
+      [executor = executor_, pending = PendingPtr(pending), open = open_]() mutable {
+        executor->Post([pending = std::move(pending), open = std::move(open)] {
+          --pending->frames_out;
+          FinishIfReleased(pending.get(), open.get());
+        });
+      });
 }
 
 void KvWorker::Impl::OnMessage(Message message) {

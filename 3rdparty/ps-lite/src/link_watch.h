@@ -21,6 +21,7 @@ class LinkWatch {
   LinkWatch(TaskScope* scope, bs::Duration connect_timeout, bs::Duration grace, Lost lost);
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
+  ~LinkWatch() = default;
 
   // From now on; call it with Transport::Connect.
   void Watch(int32_t peer);

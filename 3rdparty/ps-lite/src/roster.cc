@@ -72,9 +72,10 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
 
 void Roster::AssignIds() {
   BS_CHECK(complete());
-  std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     if (a.node.hostname != b.node.hostname) return a.node.hostname > b.node.hostname;
-    return a.node.port < b.node.port;
+    if (a.node.port != b.node.port) return a.node.port < b.node.port;
+    return a.node.customer_id < b.node.customer_id;
   });
   std::map<std::pair<std::string, int32_t>, int32_t> known;
   int32_t workers = 0;

@@ -1,0 +1,47 @@
+"""docs/troubleshooting.md quotes what the code really says."""
+
+import pathlib
+import re
+from typing import List
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "troubleshooting.md"
+SOURCES = [
+    *ROOT.glob("src/*/*.cc"),
+    *ROOT.glob("3rdparty/ps-lite/src/*.cc"),
+    *ROOT.glob("3rdparty/*.cmake"),
+    *ROOT.glob("bytescheduler/**/*.py"),
+]
+# Put together when they are said.
+JOINED = {
+    "still missing": ["still", "missing"],
+    "is no setting; did you mean": ["is no setting", "; did you mean"],
+}
+# What others say: numpy and the loader.
+FOREIGN = ("module 'numpy'", "OSError:")
+
+
+def quoted_messages() -> List[str]:
+    rows = re.findall(r"^\| `+(.+?)`+(?: \(.*?\))? \|", PAGE.read_text(), re.M)
+    return [row for row in rows if row != "message" and not row.startswith(FOREIGN)]
+
+
+def spoken_text() -> str:
+    """Return all sources, with adjacent string literals joined as the compiler joins them."""
+    text = "\n".join(path.read_text() for path in SOURCES)
+    return re.sub(r'"\s*(?:\n\s*|\s\+\s*)f?"', "", text)
+
+
+def test_there_are_messages_to_check() -> None:
+    assert len(quoted_messages()) > 30
+
+
+@pytest.mark.parametrize("message", quoted_messages())
+def test_the_message_is_in_the_code(message: str) -> None:
+    text = spoken_text()
+    pieces = [piece.strip(" ;:,") for piece in message.split("…")]
+    words = [word for piece in pieces for word in JOINED.get(piece, [piece])]
+    missing = [word for word in words if word not in text]
+    assert not missing, f"nobody says {missing}"

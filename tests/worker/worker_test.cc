@@ -1,0 +1,273 @@
+// The worker as a whole: order, credit, priorities, mistakes of the caller, failures, the end.
+#include "bytescheduler/worker.h"
+
+#include <gtest/gtest.h>
+
+#include "bench.h"
+
+namespace bs::worker {
+namespace {
+
+WorkerOptions Alone() {
+  WorkerOptions options;
+  options.partition_bytes = 64;
+  options.credit_bytes = 128;
+  return options;
+}
+
+const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
+
+TEST(Worker, PullGoesRightBehindItsPushWithTheSamePriority) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  const std::vector<std::byte> in = Bytes(64, 1);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, -3, in, out);
+  ps::Message push = bench.Next();
+  ps::Message pull = bench.Next();
+  EXPECT_EQ(About(push).op, ps::Op::kPush);
+  EXPECT_EQ(About(pull).op, ps::Op::kPull);
+  for (const ps::Message* message : {&push, &pull}) {
+    EXPECT_EQ(message->meta.priority, -3);
+    EXPECT_EQ(About(*message).key, 7U);
+    EXPECT_EQ(About(*message).round, 1U);
+    EXPECT_EQ(About(*message).size_bytes, 64U);
+  }
+  ASSERT_EQ(push.data.size(), 1U);
+  EXPECT_EQ(push.data[0].bytes().data(), in.data()) << "the payload was copied";
+  bench.Answer(std::move(push));
+  EXPECT_TRUE(sum.pushed->ok());
+  EXPECT_EQ(sum.pulled->calls, 0);
+  bench.Answer(std::move(pull), Bytes(64, 9));
+  EXPECT_TRUE(sum.pulled->ok());
+  EXPECT_EQ(out, Bytes(64, 9));
+}
+
+TEST(Worker, SumMayComeBeforeTheAcknowledgement) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  ps::Message push = bench.Next();
+  bench.Answer(bench.Next(), Bytes(64, 9));
+  EXPECT_TRUE(sum.pulled->ok());
+  EXPECT_EQ(sum.pushed->calls, 0);
+  bench.Answer(std::move(push));
+  EXPECT_TRUE(sum.pushed->ok());
+}
+
+TEST(Worker, CreditBoundsWhatIsSentAndReturnsAtTheAcknowledgement) {
+  std::vector<std::byte> value = Bytes(256, 0);
+  std::vector<std::byte> out = Bytes(256, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  bench.PushPull(7, 0, value, out);
+  ps::Message first = bench.Next();
+  for (int i = 0; i < 3; ++i) bench.Next();  // its pull, and another pair
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 128U);
+  bench.Answer(std::move(first));
+  EXPECT_EQ(About(bench.Next()).part, 2U);
+  EXPECT_EQ(About(bench.Next()).op, ps::Op::kPull);
+  EXPECT_TRUE(bench.Quiet());
+}
+
+TEST(Worker, UrgentTensorOvertakesWhatWaits) {
+  std::vector<std::byte> large = Bytes(640, 0);
+  std::vector<std::byte> small = Bytes(64, 0);
+  std::vector<std::byte> large_out = Bytes(640, 0);
+  std::vector<std::byte> small_out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(1, large);
+  bench.Initialise(2, small);
+  bench.PushPull(1, -9, large, large_out);
+  ps::Message first = bench.Next();
+  for (int i = 0; i < 3; ++i) bench.Next();
+  bench.PushPull(2, 5, small, small_out);
+  EXPECT_TRUE(bench.Quiet());
+  bench.Answer(std::move(first));
+  EXPECT_EQ(About(bench.Next()).key, 2U);
+}
+
+TEST(Worker, NextRoundBeginsWhenThisOnesSumIsThere) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out1 = Bytes(64, 0);
+  std::vector<std::byte> out2 = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  bench.PushPull(7, 0, value, out1);
+  bench.PushPull(7, 0, value, out2);
+  ps::Message push = bench.Next();
+  ps::Message pull = bench.Next();
+  bench.Answer(std::move(push));
+  EXPECT_TRUE(bench.Quiet());
+  bench.Answer(std::move(pull), Bytes(64, 1));
+  push = bench.Next();
+  pull = bench.Next();
+  EXPECT_EQ(About(push).round, 2U);
+  bench.Answer(std::move(pull), Bytes(64, 2));
+  bench.Answer(std::move(push));
+  EXPECT_EQ(out1, Bytes(64, 1));
+  EXPECT_EQ(out2, Bytes(64, 2));
+}
+
+TEST(Worker, CallsBehindABroadcastWaitForIt) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Broadcast(7, DType::kFloat32, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  bench.Answer(bench.Next());  // declare
+  bench.Answer(bench.Next());  // push of round 0
+  bench.Answer(bench.Next());
+  bench.Answer(bench.Next(), Bytes(64, 3));
+  EXPECT_TRUE(sum.pushed->ok());
+  EXPECT_TRUE(sum.pulled->ok());
+}
+
+TEST(Worker, MistakesOfTheCallerConcernOnlyThatCall) {
+  std::vector<std::byte> value = Bytes(128, 0);
+  std::vector<std::byte> out = Bytes(128, 0);
+  const std::span<std::byte> all(value);
+  Bench bench(Alone());
+  const Bench::Sum early = bench.PushPull(7, 0, value, out);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(early.pushed->code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(early.pulled->code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(early.pulled->text(), "push_pull key=7: the key was never broadcast");
+
+  const Outcome* const odd = bench.Broadcast(7, DType::kFloat32, all.first(5));
+  const Outcome* const unknown = bench.Broadcast(7, static_cast<DType>(99), value);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(odd->code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(unknown->code(), StatusCode::kInvalidArgument);
+
+  bench.Initialise(7, value);
+  const Outcome* const again = bench.Broadcast(7, DType::kFloat32, value);
+  const Bench::Sum small = bench.PushPull(7, 0, all.first(64), out);
+  const Bench::Sum same = bench.PushPull(7, 0, value, value);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(again->code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(small.pulled->text(),
+            "push_pull key=7: 64 bytes in and 128 bytes out, it was broadcast with 128 bytes");
+  EXPECT_EQ(same.pushed->text(), "push_pull key=7: in and out overlap");
+
+  const Bench::Sum good = bench.PushPull(7, 0, value, out);
+  EXPECT_EQ(About(bench.Next()).round, 1U) << "refused calls take no round";
+  EXPECT_EQ(good.pulled->calls, 0);
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(Worker, RefusedRequestFailsTheWorkerForGood) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  std::vector<std::byte> other_out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  bench.Initialise(8, value);
+  const Bench::Sum first = bench.PushPull(7, 0, value, out);
+  const Bench::Sum second = bench.PushPull(8, 0, value, other_out);
+  const Bench::Sum waits = bench.PushPull(7, 0, value, out);
+  ps::Message push = bench.Next();
+  bench.Next();
+  ps::Message held = bench.Next();  // the network still has it
+  bench.Refuse(std::move(push), Status::Unavailable("lost worker 1"));
+  ASSERT_EQ(bench.failures.size(), 1U);
+  EXPECT_EQ(bench.failures[0].message(), "lost worker 1");
+  for (const Outcome* outcome :
+       {first.pushed, first.pulled, waits.pushed, waits.pulled, second.pulled}) {
+    EXPECT_EQ(outcome->text(), "lost worker 1");
+  }
+  EXPECT_EQ(second.pushed->calls, 0) << "its memory is still in use";
+  held = {};
+  bench.Run();
+  EXPECT_EQ(second.pushed->text(), "lost worker 1");
+  const Bench::Sum late = bench.PushPull(8, 0, value, other_out);
+  EXPECT_TRUE(bench.Quiet() || bench.sent.size() == 1);
+  EXPECT_EQ(late.pulled->text(), "lost worker 1");
+  EXPECT_EQ(bench.failures.size(), 1U);
+}
+
+TEST(Worker, FailFromOutsideEndsEverythingWithItsWords) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  bench.Run();
+  bench.sent.clear();
+  bench.worker()->Fail(Status::Unavailable("lost server 0"));
+  bench.worker()->Fail(Status::Unavailable("lost server 1"));
+  bench.Run();
+  EXPECT_EQ(sum.pushed->text(), "lost server 0");
+  EXPECT_EQ(sum.pulled->text(), "lost server 0");
+  EXPECT_TRUE(bench.failures.empty()) << "the owner knows";
+}
+
+TEST(Worker, FailAfterEveryAcknowledgementEndsThePulls) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 5);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  bench.Answer(bench.Next());
+  ps::Message pull = bench.Next();
+  bench.worker()->Fail(Status::Unavailable("lost server 0"));
+  bench.Run();
+  EXPECT_TRUE(sum.pushed->ok());
+  EXPECT_EQ(sum.pulled->text(), "lost server 0");
+  bench.Answer(std::move(pull), Bytes(64, 9));
+  EXPECT_EQ(out, Bytes(64, 5)) << "written after its callback";
+}
+
+TEST(Worker, ClosedWhenNoMemoryIsInUseAnyMore) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  ps::Message push = bench.Next();
+  const bool* const closed = bench.Close();
+  bench.Run();
+  EXPECT_FALSE(*closed);
+  EXPECT_EQ(sum.pushed->calls, 0);
+  push = {};
+  bench.Run();
+  EXPECT_TRUE(*closed);
+  EXPECT_EQ(sum.pushed->code(), StatusCode::kCancelled);
+  EXPECT_EQ(sum.pulled->code(), StatusCode::kCancelled);
+  bench.sent.clear();
+  const Outcome* const late = bench.Broadcast(9, DType::kInt8, value);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(late->code(), StatusCode::kCancelled);
+  EXPECT_TRUE(bench.failures.empty());
+}
+
+TEST(Worker, EmptyTensorTakesPartInRounds) {
+  Bench bench(Alone());
+  bench.Initialise(7, {});
+  const Bench::Sum sum = bench.PushPull(7, 0, {}, {});
+  ps::Message push = bench.Next();
+  EXPECT_EQ(About(push).op, ps::Op::kPush);
+  EXPECT_TRUE(push.data.empty());
+  bench.Answer(std::move(push));
+  bench.Answer(bench.Next());
+  EXPECT_TRUE(sum.pushed->ok());
+  EXPECT_TRUE(sum.pulled->ok());
+}
+
+TEST(Worker, TwoInOneProcessDoNotMeet) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench a(Alone());
+  Bench b(Alone());
+  a.Initialise(7, value);
+  const Bench::Sum sum = b.PushPull(7, 0, value, out);
+  EXPECT_TRUE(b.Quiet());
+  EXPECT_EQ(sum.pulled->code(), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace bs::worker
