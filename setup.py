@@ -43,10 +43,11 @@ def build_tools() -> List[str]:
 
 def cmake_message(output: str) -> str:
     """Return what CMake's own error says, without the frame it prints around it."""
-    match = re.search(r"CMake Error at [^\n]*\n(.*?)(?:\n\n\n|\n-- |\Z)", output, re.S)
+    match = re.search(r"CMake Error at [^\n]*\n(.*?)(?:\nCall Stack|\n\n\n|\n-- |\Z)", output, re.S)
     if match is None:
         return "the extension could not be built; the compiler's own words stand above"
-    return "\n".join(line.strip() for line in match.group(1).splitlines())
+    lines = (line.strip() for line in match.group(1).strip().splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 class CMakeBuild(build_ext):
@@ -63,7 +64,7 @@ class CMakeBuild(build_ext):
             cmake,
             f"-S{ROOT}",
             f"-B{build}",
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DCMAKE_BUILD_TYPE=Release",
             "-DBS_BUILD_TESTS=OFF",
             "-DBS_BUILD_PYTHON=ON",
             f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",

@@ -17,9 +17,6 @@ from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store
 
-# After an exception that ends the process, for rounds that others may still complete.
-_DRAIN_AFTER_ERROR_S = 10.0
-
 
 def _address(name: str) -> int:
     return ctypes.cast(getattr(_LIB, name), ctypes.c_void_p).value or 0
@@ -185,8 +182,12 @@ class Link:
 
     def _at_exit(self) -> None:
         try:
-            # An uncaught exception leaves its trace here.
-            self.close(_DRAIN_AFTER_ERROR_S if hasattr(sys, "last_value") else None)
+            # The interpreter keeps an exception that nobody caught here.  The others must not wait
+            # for what this worker will never send, nor this one for them.
+            uncaught = getattr(sys, "last_value", None)
+            if uncaught is not None and self._worker.status() is None:
+                self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
+            self.close()
         except mx.base.MXNetError as error:
             print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
 

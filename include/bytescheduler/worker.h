@@ -23,9 +23,9 @@ struct WorkerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  uint64_t partition_bytes = 512 << 10;
-  uint64_t credit_bytes = 1 << 20;  // in flight to one server
-  bool priority_order = true;       // false: first ready, first sent
+  uint64_t partition_bytes = uint64_t{512} << 10U;  // at least 64; rank 0's counts
+  uint64_t credit_bytes = uint64_t{1} << 20U;       // in flight to one server
+  bool priority_order = true;                       // false: first ready, first sent
   ps::KvWorkerOptions requests;
   // Takes decision 3 of the design back, for the test that shows why it is one: credit returns when
   // the sum has come instead of when the push is acknowledged.
@@ -40,7 +40,7 @@ class Worker {
 
   // `executor` (thread "bs-worker") and what `send` needs must outlive the worker.  `on_failure` is
   // called at most once, on the executor, when an operation failed for good; by then every pending
-  // operation is failing with the same status.
+  // operation is failing with the same status.  It is not called for Fail and Close.
   Worker(const WorkerOptions& options, Executor* executor, SendFn send,
          std::function<void(Status)> on_failure, const Logger& log);
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this

@@ -7,6 +7,11 @@
 #include "base/check.h"
 
 namespace bs::worker {
+namespace {
+
+constexpr unsigned kBitsPerByte = 8;
+
+}  // namespace
 
 std::vector<Partition> Cut(uint64_t size_bytes, uint64_t partition_bytes, uint64_t align_bytes) {
   BS_CHECK(align_bytes > 0 && partition_bytes >= align_bytes);
@@ -35,16 +40,19 @@ void Loads::Place(std::span<Partition> partitions) {
 
 uint32_t HomeServer(Key key, uint32_t num_servers) {
   BS_CHECK(num_servers > 0);
-  // Fibonacci hashing: neighbouring keys land on different servers, any stride is spread.
-  return static_cast<uint32_t>((key * 0x9E3779B97F4A7C15ULL >> 32) % num_servers);
+  // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
+  uint64_t x = key + 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+  return static_cast<uint32_t>((x ^ (x >> 31U)) % num_servers);
 }
 
 std::vector<std::byte> EncodeServers(std::span<const Partition> partitions) {
   std::vector<std::byte> bytes;
   bytes.reserve(2 * partitions.size());
   for (const Partition& partition : partitions) {
-    bytes.push_back(static_cast<std::byte>(partition.server & 0xff));
-    bytes.push_back(static_cast<std::byte>(partition.server >> 8 & 0xff));
+    bytes.push_back(static_cast<std::byte>(partition.server & 0xffU));
+    bytes.push_back(static_cast<std::byte>(partition.server >> kBitsPerByte));
   }
   return bytes;
 }
@@ -57,8 +65,9 @@ Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
                                    " partitions; want two bytes each");
   }
   for (size_t i = 0; i < partitions.size(); ++i) {
-    const uint32_t server =
-        std::to_integer<uint32_t>(bytes[2 * i]) | std::to_integer<uint32_t>(bytes[2 * i + 1]) << 8;
+    const auto low = std::to_integer<uint32_t>(bytes[2 * i]);
+    const auto high = std::to_integer<uint32_t>(bytes[2 * i + 1]);
+    const uint32_t server = low | (high << kBitsPerByte);
     if (server >= num_servers) {
       return Status::InvalidArgument("a placement on server " + std::to_string(server) + " of " +
                                      std::to_string(num_servers));

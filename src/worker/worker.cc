@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +35,7 @@ struct Operation {
 
 // A key in use.  The operation under way is out of `waiting` and in `broadcast` or `task`.
 struct KeyState {
-  std::optional<Tensor> tensor;  // once declared
+  std::unique_ptr<const Tensor> tensor;  // once declared
   Round next_round = 1;
   std::deque<Operation> waiting;
   std::unique_ptr<worker::Broadcast> broadcast;
@@ -220,7 +220,7 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
       &link_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
         const Status status = outcome.status();
-        if (status.ok()) state->tensor = std::move(outcome.value());
+        if (status.ok()) state->tensor = std::make_unique<Tensor>(std::move(outcome.value()));
         done(status);
         state->broadcast.reset();
         Advance(key, state);
@@ -236,7 +236,7 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
                                   .out = operation.out,
                                   .pushed = std::move(operation.pushed),
                                   .pulled = std::move(operation.pulled)};
-  state->task = std::make_unique<worker::PushPullTask>(&link_, &*state->tensor, std::move(call),
+  state->task = std::make_unique<worker::PushPullTask>(&link_, state->tensor.get(), std::move(call),
                                                        [this, key, state] {
                                                          state->task.reset();
                                                          Advance(key, state);

@@ -40,8 +40,7 @@ class Bench {
     const Outcome* pushed;
     const Outcome* pulled;
   };
-  Sum PushPull(Key key, Priority priority, std::span<const std::byte> in,
-               std::span<std::byte> out);
+  Sum PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out);
   // Closes; the handle says when.
   const bool* Close();
 
@@ -58,8 +57,8 @@ class Bench {
   void Tell(ps::Message answer);
   // The response to a lookup.
   void AnswerLookup(ps::Message request, uint64_t part_bytes, std::span<const std::byte> servers);
-  // Declares or finds `key` and moves round 0, so that push-pull may begin; the worker is alone with
-  // its server.
+  // Declares or finds `key` and moves round 0, so that push-pull may begin; the worker is alone
+  // with its server.
   void Initialise(Key key, std::span<std::byte> value, DType dtype = DType::kFloat32);
   // Response without a payload.
   static ps::Message ResponseTo(const ps::Message& request);

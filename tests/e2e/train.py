@@ -1,0 +1,98 @@
+"""A worker that trains 50 steps and saves its weights: ``train.py STORE API OPTIMIZER FILE``.
+
+STORE is "stock" or "scheduled": the same script, with and without the one added line.
+"""
+
+import sys
+from typing import Dict, List
+
+import mxnet as mx
+import numpy as np
+
+STEPS, BATCH, FEATURES, CLASSES = 50, 8, 20, 7
+OPTIMIZERS = {
+    "sgd": {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3},
+    "adam": {"learning_rate": 0.01, "wd": 1e-4},
+    "rmsprop": {"learning_rate": 0.01, "centered": True},
+}
+Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
+
+
+def data_of(rank: int) -> "List[tuple[mx.nd.NDArray, mx.nd.NDArray]]":
+    random = np.random.RandomState(rank)
+    return [
+        (
+            mx.nd.array(random.randn(BATCH, 1, FEATURES, FEATURES)),
+            mx.nd.array(random.randint(0, CLASSES, BATCH)),
+        )
+        for _ in range(STEPS)
+    ]
+
+
+def initial(name: str, shape: "tuple[int, ...]") -> mx.nd.NDArray:
+    """Return the same weights everywhere, whoever is rank 0."""
+    seed = sum(name.encode()) % 1000
+    return mx.nd.array(np.random.RandomState(seed).uniform(-0.1, 0.1, shape))
+
+
+def train_gluon(kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool) -> Weights:
+    net = mx.gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(mx.gluon.nn.Conv2D(6, 5, in_channels=1, activation="relu"))
+        net.add(mx.gluon.nn.MaxPool2D(2))
+        net.add(mx.gluon.nn.Dense(30, in_units=384, activation="tanh"))
+        net.add(mx.gluon.nn.Dense(CLASSES, in_units=30))
+    net.initialize()
+    for parameter in net.collect_params().values():
+        parameter.set_data(initial(parameter.name, parameter.shape))
+    net.hybridize()
+    trainer = mx.gluon.Trainer(
+        net.collect_params(),
+        optimizer,
+        OPTIMIZERS[optimizer],
+        kvstore=kvs,
+        update_on_kvstore=update_on_kvstore,
+    )
+    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    for images, labels in data_of(kvs.rank):
+        with mx.autograd.record():
+            value = loss(net(images), labels)
+        value.backward()
+        trainer.step(BATCH * kvs.num_workers)
+        mx.nd.waitall()  # the stock store mixes up steps that nobody waits for
+    return {p.name: p.data().asnumpy() for p in net.collect_params().values()}
+
+
+def train_module(kvs: mx.kvstore.KVStore, optimizer: str) -> Weights:
+    x = mx.sym.Flatten(mx.sym.Variable("data"))
+    x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=30, name="fc1"), act_type="tanh")
+    x = mx.sym.FullyConnected(x, num_hidden=CLASSES, name="fc2")
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), context=[mx.cpu(0), mx.cpu(1)])
+    module.bind([("data", (BATCH, 1, FEATURES, FEATURES))], [("softmax_label", (BATCH,))])
+    module.init_params()
+    arguments, _ = module.get_params()
+    module.set_params({name: initial(name, a.shape) for name, a in arguments.items()}, {})
+    module.init_optimizer(kvs, optimizer, OPTIMIZERS[optimizer])
+    for images, labels in data_of(kvs.rank):
+        module.forward_backward(mx.io.DataBatch([images], [labels]))
+        module.update()
+        mx.nd.waitall()
+    return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+
+
+def main() -> None:
+    store, api, optimizer, file = sys.argv[1:]
+    kvs = mx.kv.create("dist_sync")
+    if store == "scheduled":
+        from bytescheduler.mxnet import ScheduledKVS
+
+        kvs = ScheduledKVS(kvs)  # the only added line
+    if api == "module":
+        weights = train_module(kvs, optimizer)
+    else:
+        weights = train_gluon(kvs, optimizer, update_on_kvstore=api == "gluon")
+    np.savez(f"{file}-{kvs.rank}", **weights)
+
+
+if __name__ == "__main__":
+    main()
