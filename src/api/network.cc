@@ -1,6 +1,7 @@
 // Builds loggers, rendezvous options and the transport from the settings.
 #include "api/network.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -52,6 +53,9 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.root = {config.root_uri, config.root_port};
   options.settings = config.JobSettings();
   options.timeout = config.timeout;
+  // However short the deadline is: who waits hears why before it is over.
+  options.report_interval = std::min(options.report_interval, config.timeout / 4);
+  options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
   if (role == ps::Role::kScheduler) {

@@ -81,18 +81,18 @@ def sums(kvs: ScheduledKVS) -> None:
 
 def order(kvs: ScheduledKVS) -> None:
     n = kvs.num_workers
-    kvs.init("a", full(7))
+    kvs.init(20, full(7))
     # Nothing here waits, and each pull sees exactly the pushes before it.
     outs = [mx.nd.zeros(SHAPE) for _ in range(30)]
     value = full(0)
-    kvs.pull("a", out=outs[0])
+    kvs.pull(20, out=outs[0])
     for step in range(1, 30):
         value[:] = step
-        kvs.push("a", value)
+        kvs.push(20, value)
         if step % 3 == 0:
-            kvs.push("a", value)
+            kvs.push(20, value)
         value[:] = -1  # what was pushed is the value as of the call
-        kvs.pull("a", out=outs[step])
+        kvs.pull(20, out=outs[step])
     assert [out.asnumpy()[0, 0] for out in outs] == [7.0] + [float(n * s) for s in range(1, 30)]
 
 
@@ -117,7 +117,7 @@ def dtypes(kvs: ScheduledKVS) -> None:
 
 
 def shapes(kvs: ScheduledKVS) -> None:
-    for key, shape in enumerate([(1,), (7, 3, 2), (1500001,), (64, 1, 3, 3)]):
+    for key, shape in enumerate([(1,), (7, 3, 2), (1500001,), (64, 1, 3, 3)], 100):
         value = mx.nd.random.uniform(shape=shape)
         kvs.init(key, value)
         want = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -146,23 +146,23 @@ def updater(kvs: ScheduledKVS) -> None:
 
 def optimizer(kvs: ScheduledKVS) -> None:
     n = kvs.num_workers
-    kvs.init(1, full(0))
+    kvs.init("weight", full(0))
     sgd = mx.optimizer.SGD(learning_rate=1, momentum=0.5, rescale_grad=1.0)
     kvs.set_optimizer(sgd)
-    kvs.push(1, full(1))
-    kvs.push(1, full(1))
-    assert read(kvs, 1) == -n - 1.5 * n
+    kvs.push("weight", full(1))
+    kvs.push("weight", full(1))
+    assert read(kvs, "weight") == -n - 1.5 * n
     path = f"states-{kvs.rank}"
     kvs.save_optimizer_states(path, dump_optimizer=True)
     kvs.set_optimizer(sgd)  # the momentum starts afresh
-    kvs.push(1, full(1))
-    assert read(kvs, 1) == -3.5 * n
+    kvs.push("weight", full(1))
+    assert read(kvs, "weight") == -3.5 * n
     kvs.load_optimizer_states(path)  # as it was: 1.5 n
-    kvs.push(1, full(0))
-    assert read(kvs, 1) == -3.5 * n - 0.75 * n
+    kvs.push("weight", full(0))
+    assert read(kvs, "weight") == -3.5 * n - 0.75 * n
     kvs._updater.optimizer.set_learning_rate(0.0)  # takes effect
-    kvs.push(1, full(5))
-    assert read(kvs, 1) == -3.5 * n - 0.75 * n - 0.375 * n
+    kvs.push("weight", full(5))
+    assert read(kvs, "weight") == -3.5 * n - 0.75 * n - 0.375 * n
 
 
 def bad_input(kvs: ScheduledKVS) -> None:
@@ -208,13 +208,13 @@ def bad_input(kvs: ScheduledKVS) -> None:
 
 
 def closed(kvs: ScheduledKVS) -> None:
-    kvs.init(3, full(1))
+    kvs.init(30, full(1))
     out = mx.nd.zeros(SHAPE)
-    kvs.pushpull(3, full(1), out=out)
+    kvs.pushpull(30, full(1), out=out)
     kvs.close()
     kvs.close()
     assert (out.asnumpy() == int(os.environ["DMLC_NUM_WORKER"])).all()
-    for call in (lambda: kvs.push(3, out), lambda: kvs.barrier(), lambda: kvs.num_workers):
+    for call in (lambda: kvs.push(30, out), lambda: kvs.barrier(), lambda: kvs.num_workers):
         try:
             call()
         except mx.base.MXNetError as error:
@@ -273,19 +273,19 @@ def fork(kvs: ScheduledKVS) -> None:
 
 def forked_child(kvs: ScheduledKVS) -> None:
     """In a child of ours the store raises, and nothing of it acts at its exit."""
-    kvs.init(3, full(1))
+    kvs.init(30, full(1))
     child = os.fork()
     if child == 0:
         try:
-            kvs.push(3, full(1))
+            kvs.push(30, full(1))
         except mx.base.MXNetError as error:
             code = 0 if "created before fork" in str(error) else 3
             # A stock store's own threads let no child end in the ordinary way.
             (sys.exit if kvs._inner is None else os._exit)(code)
         os._exit(4)
     assert os.waitpid(child, 0)[1] == 0
-    kvs.push(3, full(1))
-    assert read(kvs, 3) == kvs.num_workers
+    kvs.push(30, full(1))
+    assert read(kvs, 30) == kvs.num_workers
 
 
 def train_for_long(kvs: ScheduledKVS) -> None:
@@ -305,6 +305,16 @@ def raises_in_rank_1(kvs: ScheduledKVS) -> None:
     for step in range(100):
         if step == 3 and kvs.rank == 1:
             raise RuntimeError("a mistake of the user's")
+        kvs.pushpull(0, value)
+        value.wait_to_read()
+
+
+def exits_in_rank_1(kvs: ScheduledKVS) -> None:
+    kvs.init(0, full(0))
+    value = full(1)
+    for step in range(100):
+        if step == 3 and kvs.rank == 1:
+            sys.exit(7)
         kvs.pushpull(0, value)
         value.wait_to_read()
 

@@ -60,6 +60,18 @@ def test_an_uncaught_exception_in_one_worker_is_told_to_the_other(
     assert "RuntimeError: a mistake of the user's" in outputs[1]
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_a_worker_that_exits_in_the_middle_is_told_to_the_other(
+    make_job: MakeJob, store: str
+) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("cases.py", store, "exits_in_rank_1")
+    codes = sorted(worker.wait(SOON_S) for worker in job.workers)
+    assert codes == [1, 7], job.all_output()
+    assert re.search(r"MXNetError: .*worker 1 .*left", job.all_output(), re.S), job.all_output()
+
+
 def test_a_gradient_that_never_comes_is_told_to_everyone(make_job: MakeJob) -> None:
     job = make_job()
     for _ in range(2):

@@ -25,7 +25,7 @@ def assert_equal(left: Weights, right: Weights) -> None:
 
 @pytest.mark.parametrize(
     ("api", "optimizer"),
-    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam"), ("module", "rmsprop")],
+    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],
 )
 def test_two_workers_train_as_stock_bit_for_bit(
     make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str

@@ -13,7 +13,6 @@ STEPS, BATCH, FEATURES, CLASSES = 50, 8, 20, 7
 OPTIMIZERS = {
     "sgd": {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3},
     "adam": {"learning_rate": 0.01, "wd": 1e-4},
-    "rmsprop": {"learning_rate": 0.01, "centered": True},
 }
 Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
 
@@ -91,6 +90,9 @@ def main() -> None:
         weights = train_module(kvs, optimizer)
     else:
         weights = train_gluon(kvs, optimizer, update_on_kvstore=api == "gluon")
+    for name, values in weights.items():
+        assert np.isfinite(values).all(), name
+        assert (values != initial(name, values.shape).asnumpy()).any(), f"{name} was not trained"
     np.savez(f"{file}-{kvs.rank}", **weights)
 
 

@@ -223,8 +223,7 @@ class TransportNode {
       record->NotifyWaiters();
     };
     return {
-        .on_message =
-            [=](Message message) { note([&] { record->Add(std::move(message)); }); },
+        .on_message = [=](Message message) { note([&] { record->Add(std::move(message)); }); },
         .on_garbage =
             [=](int32_t peer, bs::Status what) {
               note([&] { record->garbage.emplace_back(peer, std::move(what)); });
