@@ -55,8 +55,9 @@ def test_an_uncaught_exception_in_one_worker_is_told_to_the_other(
     codes = [worker.wait(SOON_S) for worker in job.workers]
     assert codes == [1, 1], job.all_output()
     outputs = [worker.output() for worker in job.workers]
-    outputs.sort(key=lambda text: "a mistake of the user's" in text)
-    assert re.search(r"MXNetError: .*worker 1 .*left", outputs[0], re.S), outputs[0]
+    outputs.sort(key=lambda text: "raise RuntimeError" in text)
+    told = r"MXNetError: .*worker 1 gave up: uncaught RuntimeError: a mistake of the user's"
+    assert re.search(told, outputs[0], re.S), outputs[0]
     assert "RuntimeError: a mistake of the user's" in outputs[1]
 
 
