@@ -6,6 +6,7 @@
 #ifndef BYTESCHEDULER_C_API_H_
 #define BYTESCHEDULER_C_API_H_
 
+// NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -119,4 +120,5 @@ const char* bs_version(void);
 #ifdef __cplusplus
 }  // extern "C"
 #endif
+// NOLINTEND(readability-identifier-naming)
 #endif  // BYTESCHEDULER_C_API_H_

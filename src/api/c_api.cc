@@ -111,6 +111,17 @@ Status Start(const Config& config, bs_node* out) {
                                  ": want scheduler or server; a worker runs the training script");
 }
 
+void TellRow(const bs::SettingInfo& info, bs_setting_row row, void* context) {
+  const std::string name(info.name);
+  const std::string kind(info.kind);
+  const std::string unit(info.unit);
+  const std::string fallback(info.fallback);
+  const std::string scope(info.scope);
+  const std::string sentence(info.sentence);
+  row(context, name.c_str(), kind.c_str(), unit.c_str(), fallback.c_str(), scope.c_str(),
+      sentence.c_str());
+}
+
 }  // namespace
 
 // ---- worker ------------------------------------------------------------------------------------
@@ -142,7 +153,7 @@ int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
     return 1;
   }
   if (!worker->node->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
-  Return(*worker->node->joined().Get(), error);
+  Return(worker->node->joined().Get().value_or(Status::Ok()), error);
   return 1;
 }
 
@@ -151,24 +162,23 @@ int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_r
   bs_worker* started = nullptr;
   const int code = bs_worker_start(settings, num_settings, wanted_rank, &started, error);
   if (code != 0) return code;
+  const auto close_now = [](bs_worker* w) { bs_worker_close(w, 0, nullptr); };
+  std::unique_ptr<bs_worker, decltype(close_now)> owner(started, close_now);
   constexpr int kForLong = 1'000'000;
   bs_error joined{};
   // Ends by the membership's own deadline.
-  while (bs_worker_ready(started, kForLong, &joined) == 0) {
+  while (bs_worker_ready(owner.get(), kForLong, &joined) == 0) {
   }
-  if (joined.code != 0) {
-    bs_worker_close(started, 0, nullptr);
-    if (error != nullptr) *error = joined;
-    return joined.code;
-  }
-  *worker = started;
-  return Return(Status::Ok(), error);
+  if (error != nullptr) *error = joined;
+  if (joined.code == 0) *worker = owner.release();
+  return joined.code;
 }
 
 int bs_worker_rank(const bs_worker* worker) { return worker->node->rank(); }
 int bs_worker_num_workers(const bs_worker* worker) { return worker->node->num_workers(); }
 int bs_worker_num_servers(const bs_worker* worker) { return worker->node->num_servers(); }
 
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
 int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                         uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
   return Return(Guarded([&] {
@@ -279,7 +289,7 @@ int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** nod
 int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error) {
   return node->Visit([&](const auto& n) {
     if (!n.outcome().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
-    Return(*n.outcome().Get(), error);
+    Return(n.outcome().Get().value_or(Status::Ok()), error);
     return 1;
   });
 }
@@ -300,11 +310,10 @@ int bs_node_close(bs_node* node, const char* why) {
 // ---- settings ----------------------------------------------------------------------------------
 
 void bs_settings_all(bs_setting_row row, void* context) {
-  for (const bs::SettingInfo& info : bs::AllSettings()) {
-    // The table is made of string literals, so its views end with a zero.
-    row(context, info.name.data(), info.kind.data(), info.unit.data(), info.fallback.data(),
-        info.scope.data(), info.sentence.data());
-  }
+  static_cast<void>(Guarded([&] {
+    for (const bs::SettingInfo& info : bs::AllSettings()) TellRow(info, row, context);
+    return Status::Ok();
+  }));
 }
 
 void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_value_row row,

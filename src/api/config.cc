@@ -201,10 +201,10 @@ Status Assign(const Row& row, const std::string& text, bool* out) {
 }
 
 Status Assign(const Row& row, const std::string& text, int32_t* out) {
-  const std::optional<int64_t> value = api::ParseCount(text);
-  if (!value) return Malformed(row, text, "want a whole number");
-  if (!InRange(row, api::ParseCount, *value)) return OutOfRange(row, text);
-  *out = static_cast<int32_t>(*value);
+  const Result<int64_t> value = api::ParseCount(text);
+  if (!value.ok()) return Malformed(row, text, value.status().message());
+  if (!InRange(row, api::ParseCount, value.value())) return OutOfRange(row, text);
+  *out = static_cast<int32_t>(value.value());
   return Status::Ok();
 }
 

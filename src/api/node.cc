@@ -64,7 +64,7 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
 SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config);
-  network_.emplace(config, network_log);
+  network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   coordinator_ = std::make_unique<ps::Coordinator>(options, network_->transport(), io, network_log);
   ps::Coordinator::Handler handler;
@@ -103,7 +103,7 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config) {
 ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options)
     : config_(config), log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config);
-  network_.emplace(config, network_log);
+  network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
   ps::Member::Handler handler;

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,7 +43,7 @@ class SchedulerNode {
   Outcome outcome_;
   Notification listening_or_over_;
   std::atomic<int32_t> port_ = 0;
-  std::optional<Network> network_;
+  std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Coordinator> coordinator_;  // on bs-io
   bool closed_ = false;
 };
@@ -76,7 +76,7 @@ class ServerNode {
   Outcome outcome_;
   std::atomic<int32_t> port_ = 0;
   std::atomic<int32_t> rank_ = -1;
-  std::optional<Network> network_;
+  std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
   std::vector<std::unique_ptr<LoopThread>> shard_threads_;
   std::unique_ptr<Server> server_;  // on bs-io; null before the job is complete
@@ -132,8 +132,8 @@ class WorkerNode {
   bool draining_ = false;             // on bs-worker
   Notification drained_;
   Notification left_;
-  std::optional<LoopThread> worker_thread_;
-  std::optional<Network> network_;
+  std::unique_ptr<LoopThread> worker_thread_;
+  std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
   std::unique_ptr<Worker> worker_;      // null before joined_
   bool closed_ = false;

@@ -20,17 +20,20 @@ struct Suffix {
   uint64_t factor;
 };
 
+constexpr uint64_t kKi = 1024;
+constexpr uint64_t kMi = kKi * kKi;
+constexpr uint64_t kGi = kKi * kMi;
 constexpr std::array<Suffix, 11> kByteSuffixes = {{{"", 1},
                                                    {"B", 1},
-                                                   {"K", 1 << 10},
-                                                   {"KB", 1 << 10},
-                                                   {"KiB", 1 << 10},
-                                                   {"M", 1 << 20},
-                                                   {"MB", 1 << 20},
-                                                   {"MiB", 1 << 20},
-                                                   {"G", 1 << 30},
-                                                   {"GB", 1 << 30},
-                                                   {"GiB", 1 << 30}}};
+                                                   {"K", kKi},
+                                                   {"KB", kKi},
+                                                   {"KiB", kKi},
+                                                   {"M", kMi},
+                                                   {"MB", kMi},
+                                                   {"MiB", kMi},
+                                                   {"G", kGi},
+                                                   {"GB", kGi},
+                                                   {"GiB", kGi}}};
 
 constexpr std::array<Suffix, 5> kTimeSuffixes = {{{"", 1'000'000'000},
                                                   {"ms", 1'000'000},
@@ -68,10 +71,12 @@ std::optional<bool> ParseFlag(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<int64_t> ParseCount(std::string_view text) {
+Result<int64_t> ParseCount(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return Status::InvalidArgument("want a whole number");
+  }
   return value;
 }
 
@@ -103,11 +108,11 @@ std::string_view NearestName(std::string_view name, std::span<const std::string_
 namespace bs {
 
 Result<uint64_t> ParseBytes(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view head = text.substr(0, digits);
   uint64_t number = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  const auto factor =
-      api::FactorOf(text.substr(static_cast<size_t>(end - text.data())), api::kByteSuffixes);
+  const auto [end, error] = std::from_chars(head.data(), head.data() + head.size(), number);
+  const auto factor = api::FactorOf(text.substr(digits), api::kByteSuffixes);
   const bool fits = factor && number <= std::numeric_limits<uint64_t>::max() / *factor;
   if (error != std::errc() || !fits) {
     return Status::InvalidArgument("want bytes, such as 8388608 or 8MiB");
@@ -117,11 +122,12 @@ Result<uint64_t> ParseBytes(std::string_view text) {
 
 Result<Duration> ParseDuration(std::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view head = text.substr(0, digits);
   double number = 0;
   const auto [end, error] =
-      std::from_chars(text.data(), text.data() + digits, number, std::chars_format::fixed);
+      std::from_chars(head.data(), head.data() + head.size(), number, std::chars_format::fixed);
   const auto factor = api::FactorOf(text.substr(digits), api::kTimeSuffixes);
-  if (error != std::errc() || end != text.data() + digits || !factor ||
+  if (error != std::errc() || end != head.data() + head.size() || !factor ||
       number * static_cast<double>(*factor) > api::kLongestNanos) {
     return Status::InvalidArgument("want a time, such as 5, 0.5, 500ms, 5s or 2m");
   }

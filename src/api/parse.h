@@ -8,12 +8,14 @@
 #include <span>
 #include <string_view>
 
+#include "bytescheduler/status.h"
+
 namespace bs::api {
 
 // 0, 1, true, false, yes, no, on, off.
 std::optional<bool> ParseFlag(std::string_view text);
-// A whole decimal number.
-std::optional<int64_t> ParseCount(std::string_view text);
+// A whole decimal number; kInvalidArgument saying so.
+Result<int64_t> ParseCount(std::string_view text);
 // Whether `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
 // The name that needs the fewest changes, if it needs few; empty if none does.

@@ -49,8 +49,8 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config);
-  worker_thread_.emplace("bs-worker");
-  network_.emplace(config, network_log);
+  worker_thread_ = std::make_unique<LoopThread>("bs-worker");
+  network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
   ps::Member::Handler handler;
@@ -73,7 +73,7 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   view_ = std::move(view.value());
   ps::Transport* const transport = network_->transport();
   worker_ = std::make_unique<Worker>(
-      MakeWorkerOptions(config, view_), &*worker_thread_,
+      MakeWorkerOptions(config, view_), worker_thread_.get(),
       [transport](ps::Message message) { transport->Send(std::move(message)); },
       [this](const Status& why) {
         if (!closing_ && failure_.Set(why)) TellEveryone(why);
@@ -127,7 +127,7 @@ void WorkerNode::Fail(const std::string& why) {
 }
 
 void WorkerNode::Drain(Duration timeout) {
-  RunOn(&*worker_thread_, [this] {
+  RunOn(worker_thread_.get(), [this] {
     draining_ = true;
     if (pending_ == 0) drained_.Notify();
   });
@@ -152,7 +152,7 @@ void WorkerNode::Close(Duration drain) {
     if (well) Drain(drain);
     closing_ = true;
     worker_->Close([&released] { released.Notify(); });
-    RunOn(&*worker_thread_, [] {});
+    RunOn(worker_thread_.get(), [] {});
     if (well) Leave();
     RunOn(io, [this] { member_->Close(kLinger); });
   }
@@ -160,7 +160,7 @@ void WorkerNode::Close(Duration drain) {
   network_.reset();
   if (worker_) {
     released.Wait();
-    RunOn(&*worker_thread_, [this] { worker_.reset(); });
+    RunOn(worker_thread_.get(), [this] { worker_.reset(); });
   }
   worker_thread_.reset();
 }

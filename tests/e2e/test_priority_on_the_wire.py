@@ -18,7 +18,8 @@ def arrivals(scheduling: str) -> "List[Dict[str, float]]":
     command += ["--local", "-w", "2", "-s", "1", "--timeout", "120", "-q", "--"]
     command += [sys.executable, str(HERE / "overtaking_worker.py")]
     env = dict(os.environ, BYTESCHEDULER_SCHEDULING=scheduling, OMP_NUM_THREADS="1")
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
+    # Not from the root of the checkout, where the package lies unbuilt.
+    done = subprocess.run(command, env=env, cwd=HERE, capture_output=True, text=True, timeout=180)
     if done.returncode == 77:
         pytest.skip("no slow link to be had here: " + done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr

@@ -125,7 +125,11 @@ void Coordinator::Impl::TellRunning() {
 void Coordinator::Impl::MaybeFinish() {
   if (phase_ != Phase::kEnding || !everyone_told_) return;
   if (!verdict_.ok()) {
-    Finish();
+    // A stock node that comes to its last barrier later than this would wait there for ever.
+    const bool stock_left = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+      return !entry.second.native && !entry.second.gone();
+    });
+    if (!stock_left) Finish();
     return;
   }
   bool all_gone = true;

@@ -82,6 +82,8 @@ class KvWorker::Impl {
   void CheckDue();
   void Check(const PendingPtr& pending);
   std::optional<bs::Status> Overdue(const Pending& pending) const;
+  // How long after the latest copy the next one is sent: longer each time.
+  bs::Duration RepeatAfter(const Pending& pending) const;
   void Schedule(const PendingPtr& pending);
   void ArmTimer();
 
@@ -232,7 +234,7 @@ void KvWorker::Impl::Check(const PendingPtr& pending) {
   }
   // An earlier copy that has not left yet waits in our own queue: another would only make it
   // longer.
-  const bool due = executor_->Now() >= pending->last_sent + options_.retry_interval;
+  const bool due = executor_->Now() >= pending->last_sent + RepeatAfter(*pending);
   if (due && pending->frames_out == 0) Transmit(pending);
   Schedule(pending);
 }
@@ -252,13 +254,22 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
   return std::nullopt;
 }
 
+bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
+  // Each repeat of a pull may bring the whole sum again, so on a link that is merely slow repeats
+  // at a fixed interval would add to the very backlog that they wait for.
+  constexpr uint32_t kMaxDoublings = 3;
+  const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
+  const bs::Duration longest = std::max(options_.retry_interval, options_.timeout / 4);
+  return std::min(options_.retry_interval * (1 << doublings), longest);
+}
+
 void KvWorker::Impl::Schedule(const PendingPtr& pending) {
   const bs::TimePoint now = executor_->Now();
   const bs::TimePoint give_up = std::min(pending->last_life + options_.timeout,
                                          pending->first_sent + options_.straggler_timeout);
   // A repeat that is held back by an earlier copy is looked at again one interval later.
   const bs::TimePoint held = now + options_.retry_interval;
-  const bs::TimePoint repeat = pending->last_sent + options_.retry_interval;
+  const bs::TimePoint repeat = pending->last_sent + RepeatAfter(*pending);
   pending->next_check = std::min(give_up, repeat > now ? repeat : held);
   checks_.emplace(pending->next_check, pending->request.extension.sequence);
   ArmTimer();
