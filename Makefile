@@ -40,7 +40,7 @@ $(VENV)/.venv: $(VENV)/.packages
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.venv $(SOURCES)
-	$(BIN)/python -m pip install -q ".[mxnet,test]"
+	$(BIN)/python -m pip install -q -e ".[mxnet,test]"
 	@touch $@
 
 cpp: $(VENV)/.packages  ## the C++ tests

@@ -66,6 +66,7 @@ class CMakeBuild(build_ext):
             f"-B{build}",
             "-DCMAKE_BUILD_TYPE=Release",
             "-DBS_BUILD_TESTS=OFF",
+            "-DBS_WERROR=OFF",
             "-DBS_BUILD_PYTHON=ON",
             f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",
             f"-DPython3_EXECUTABLE={sys.executable}",

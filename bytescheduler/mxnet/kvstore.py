@@ -16,6 +16,15 @@ from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, 
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]
 
+# Stands in for a job where there is none, so that the other settings can be checked.
+_NO_JOB = {
+    "DMLC_ROLE": "worker",
+    "DMLC_NUM_WORKER": "1",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_URI": "127.0.0.1",
+    "DMLC_PS_ROOT_PORT": "1",
+}
+
 
 def _settings() -> Dict[str, str]:
     return {row.name: row.value for row in values()}
@@ -55,6 +64,7 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
 
 
 def _open_passthrough(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
+    check_settings(_NO_JOB)
     if inner is None:
         inner = mx.kv.create("dist_sync" if settings.get("DMLC_ROLE") == "worker" else "local")
     why = (

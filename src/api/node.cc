@@ -18,6 +18,8 @@ namespace {
 
 // The scheduler node tells everyone within two seconds; see Coordinator::Handler::on_finished.
 constexpr Duration kAbortWait = std::chrono::seconds(3);
+// By then everyone who is still there has been told; what waits longer is for the dead.
+constexpr Duration kSchedulerLinger = std::chrono::milliseconds(500);
 
 struct ShardPlace {
   int node = 0;
@@ -89,7 +91,7 @@ void SchedulerNode::Close(const std::string& why) {
     RunOn(io, [&] { coordinator_->Abort(status); });
     outcome_.WaitFor(kAbortWait);
   }
-  RunOn(io, [&] { coordinator_->Close(kLinger); });
+  RunOn(io, [&] { coordinator_->Close(kSchedulerLinger); });
   RunOn(io, [&] { coordinator_.reset(); });
   network_.reset();
 }

@@ -230,8 +230,8 @@ BLOCKED = """
 import sys, bytescheduler
 from bytescheduler._core import Node, Worker
 settings = dict(pair.split("=") for pair in sys.argv[2:])
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     if sys.argv[1] == "open":
         Worker.open(settings)
     else:
@@ -263,7 +263,6 @@ def test_ctrl_c_in_a_broadcast_keeps_the_memory_until_the_worker_is_closed(job: 
     _, _, workers = job
     array = buffer([0.0] * 8)
     holder = [array]
-    timer = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))

@@ -14,9 +14,9 @@ from bytescheduler import errors
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def run_python(code: str, **options: object) -> "subprocess.CompletedProcess[str]":
+def run_python(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        [sys.executable, "-c", code],
+        [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -43,9 +43,10 @@ def test_the_version_is_that_of_the_engine_and_of_cmake() -> None:
 
 def test_importing_starts_nothing_and_imports_no_framework() -> None:
     done = run_python(
+        "-c",
         "import sys, os, bytescheduler, bytescheduler.config, bytescheduler.server\n"
         "assert not {'mxnet', 'torch', 'tensorflow', 'numpy'} & set(sys.modules)\n"
-        "print(len(os.listdir('/proc/self/task')))"
+        "print(len(os.listdir('/proc/self/task')))",
     )
     assert done.stdout.strip() == "1", done.stdout
 
@@ -81,8 +82,9 @@ def copy_package(target: pathlib.Path) -> pathlib.Path:
 
 
 def import_error(directory: pathlib.Path) -> str:
+    # Without site-packages: an editable installation would lend its own extension.
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = run_python("import bytescheduler", cwd=str(directory), env=env)
+    done = run_python("-S", "-c", "import bytescheduler", cwd=str(directory), env=env)
     assert done.returncode != 0
     return done.stdout.strip().splitlines()[-1]
 

@@ -1,0 +1,45 @@
+"""A native store over a fake engine."""
+
+import pathlib
+import warnings
+from typing import Iterator, List
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MXNet 1.9 uses what NumPy 1.23 calls deprecated
+    import mxnet  # noqa: F401
+
+from fakes import FakePlugin, FakeWorker
+
+from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._native_store import NativeStore
+
+
+def pytest_collection_modifyitems(items: "List[pytest.Item]") -> None:
+    for item in items:
+        if pathlib.Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker()
+
+
+@pytest.fixture
+def plugin() -> FakePlugin:
+    return FakePlugin()
+
+
+@pytest.fixture
+def link(worker: FakeWorker, plugin: FakePlugin) -> "Iterator[Link]":
+    link = Link(worker, plugin)
+    yield link
+    worker.failure, plugin.unfinished = None, 0
+    link.close()
+
+
+@pytest.fixture
+def store(link: Link) -> NativeStore:
+    return NativeStore(link)

@@ -1,0 +1,79 @@
+"""Fakes of the engine's two objects, under MXNet's real one."""
+
+import ctypes
+from typing import List, Optional, Tuple
+
+import mxnet as mx
+from mxnet.base import _LIB, NDArrayHandle, check_call
+
+from bytescheduler.errors import Error, PeerLost
+
+
+def full(value: float, shape: "Tuple[int, ...]" = (2, 3)) -> mx.nd.NDArray:
+    return mx.nd.full(shape, value)
+
+
+class FakeWorker:
+    """A job of one worker, or whatever `rank` and `num_workers` say."""
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.num_workers = 1
+        self.num_servers = 1
+        self.declared: List[Tuple[int, int, int]] = []
+        self.failure: Optional[Error] = None
+        self.closed = False
+        self.barriers = 0
+
+    def broadcast(self, items: "List[Tuple[int, int, int, int]]", owner: object = None) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.declared += [(key, dtype, size) for key, dtype, _, size in items]
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+    def fail(self, why: str) -> None:
+        self.failure = PeerLost(f"worker 0 gave up: {why}", 4)
+
+    def status(self) -> Optional[Error]:
+        return self.failure
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakePlugin:
+    """The sum is `factor` times what is sent, at once."""
+
+    def __init__(self) -> None:
+        self.factor = 1
+        self.calls: List[Tuple[int, str, int]] = []
+        self.unfinished = 0
+        self.drained: List[Optional[float]] = []
+        self.closed = False
+
+    def push_pull(
+        self, key: int, name: str, priority: int, send: int, recv: int, size: int
+    ) -> None:
+        self.calls.append((key, name, priority))
+        pointers = []
+        for handle in (send, recv):
+            check_call(_LIB.MXNDArrayWaitToWrite(NDArrayHandle(handle)))
+            pointer = ctypes.c_void_p()
+            check_call(_LIB.MXNDArrayGetData(NDArrayHandle(handle), ctypes.byref(pointer)))
+            pointers.append(pointer)
+        ctypes.memset(pointers[1], 0, size)
+        floats = [ctypes.cast(p, ctypes.POINTER(ctypes.c_float)) for p in pointers]
+        for index in range(size // 4):
+            floats[1][index] = floats[0][index] * self.factor
+
+    def pending(self) -> int:
+        return self.unfinished
+
+    def drain(self, timeout: Optional[float] = None) -> bool:
+        self.drained.append(timeout)
+        return self.unfinished == 0 or timeout is None
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,277 @@
+"""ScheduledKVS: what it is to MXNet, which back end it takes, and the one that only passes on."""
+
+import gc
+import subprocess
+import sys
+from typing import Callable, Dict
+
+import mxnet as mx
+import numpy as np
+import pytest
+from fakes import FakePlugin, FakeWorker, full
+from mxnet.kvstore import KVStore, KVStoreBase
+
+import bytescheduler.mxnet
+from bytescheduler.errors import ConfigError
+from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
+
+
+@pytest.fixture
+def local() -> ScheduledKVS:
+    return ScheduledKVS(mx.kv.create("local"))
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> "Callable[..., ScheduledKVS]":
+    """Return a maker of native stores over a fake engine."""
+    ranks = []
+
+    class Opener:
+        @staticmethod
+        def open(wanted_rank: int) -> FakeWorker:
+            ranks.append(wanted_rank)
+            return FakeWorker()
+
+    def make(inner: object = None) -> ScheduledKVS:
+        return ScheduledKVS(inner)
+
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", "native")
+    monkeypatch.setattr(kvstore, "check_settings", lambda: None)
+    monkeypatch.setattr(kvstore, "Worker", Opener)
+    monkeypatch.setattr(kvstore, "open_plugin", lambda worker: FakePlugin())
+    make.ranks = ranks  # type: ignore[attr-defined]
+    return make
+
+
+class FakeDist(KVStore):
+    """Looks like a stock dist store; the handle is a local store's."""
+
+    def __init__(self, name: str = "dist_sync", rank: int = 3) -> None:
+        super().__init__(mx.kv.create("local").handle)
+        self._name, self._rank = name, rank
+
+    def __del__(self) -> None:
+        pass
+
+    type = property(lambda self: self._name)
+    rank = property(lambda self: self._rank)
+
+
+def test_the_names_are_those_of_the_documentation() -> None:
+    assert sorted(bytescheduler.mxnet.__all__) == bytescheduler.mxnet.__all__
+    assert ScheduledKVStore is ScheduledKVS
+    assert kvstore.ScheduledKVS is ScheduledKVS
+
+
+def test_mxnet_can_create_it_by_name() -> None:
+    for name in ("bytescheduler", "scheduledkvs", "ByteScheduler"):
+        kvs = mx.kv.create(name)
+        assert isinstance(kvs, ScheduledKVS)
+        assert kvs.type == "local"
+
+
+def test_it_is_a_store_to_mxnet(local: ScheduledKVS) -> None:
+    assert isinstance(local, KVStore)
+    assert isinstance(local, KVStoreBase)
+    assert local
+    assert local.type == "local"
+    assert (local.rank, local.num_workers) == (0, 1)
+    assert local.handle is local._inner.handle
+    assert local._updater is None
+    assert local._is_p3 is False
+    assert local.is_capable("optimizer")
+
+
+def test_every_public_method_of_a_store_is_our_own() -> None:
+    inherited = {
+        name
+        for name in vars(KVStore)
+        if (not name.startswith("__") or name == "__del__") and name not in vars(ScheduledKVS)
+    }
+    assert inherited == set()
+
+
+@pytest.mark.parametrize("wrong", ["dist_sync", 3, object()])
+def test_only_a_store_can_be_wrapped(wrong: object) -> None:
+    with pytest.raises(TypeError, match="want a store"):
+        ScheduledKVS(wrong)
+
+
+def test_a_scheduled_store_is_not_scheduled_again(local: ScheduledKVS) -> None:
+    with pytest.raises(TypeError, match="already"):
+        ScheduledKVS(local)
+
+
+def test_passing_on_changes_nothing(local: ScheduledKVS) -> None:
+    stock = mx.kv.create("local")
+    results = []
+    for kvs in (stock, local):
+        out = [full(0), full(0)]
+        kvs.init(3, full(2))
+        kvs.pull(3, out=out[0])
+        kvs.push(3, [full(1), full(4)], priority=-1)
+        kvs.pull(3, out=out, ignore_sparse=False)
+        kvs.pushpull(3, out[0], out=out[1])
+        kvs.broadcast(4, full(7), out=out[0])
+        results.append([array.asnumpy() for array in out])
+        with pytest.raises(Exception, match="Cannot save states"):
+            kvs.save_optimizer_states("nowhere")
+        with pytest.raises(Exception, match="Cannot load states"):
+            kvs.load_optimizer_states("nowhere")
+        with pytest.raises(Exception, match="not supported"):
+            kvs.set_gradient_compression({"type": "2bit"})
+        kvs._barrier()
+        kvs._send_command_to_servers(0, "x")
+    np.testing.assert_array_equal(*results)
+
+
+def test_passing_on_reaches_updaters_and_sparse_rows(local: ScheduledKVS) -> None:
+    local.init(1, full(5).tostype("row_sparse"))
+    local.set_optimizer(mx.optimizer.SGD(learning_rate=1, rescale_grad=1.0))
+    assert isinstance(local._updater, mx.optimizer.Updater)
+    local.push(1, full(1).tostype("row_sparse"))
+    out = full(0).tostype("row_sparse")
+    local.row_sparse_pull(1, out=out, row_ids=mx.nd.array([1]))
+    assert out.asnumpy().tolist() == [[0, 0, 0], [4, 4, 4]]
+    local.close()
+
+
+def test_the_wrapped_store_is_freed_once(local: ScheduledKVS) -> None:
+    inner = local._inner
+    local.init(1, full(1))
+    del local
+    gc.collect()
+    out = full(0)
+    inner.pull(1, out=out)
+    assert (out.asnumpy() == 1).all()
+
+
+@pytest.mark.parametrize("update_on_kvstore", [True, False])
+def test_gluon_trains_as_with_the_wrapped_store(update_on_kvstore: bool) -> None:
+    results = []
+    for kvs in (mx.kv.create("device"), ScheduledKVS(mx.kv.create("device"))):
+        net = mx.gluon.nn.Dense(2, in_units=3)
+        net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
+        trainer = mx.gluon.Trainer(
+            net.collect_params(),
+            "adam",
+            {"learning_rate": 0.1},
+            kvstore=kvs,
+            update_on_kvstore=update_on_kvstore,
+        )
+        for step in range(5):
+            with mx.autograd.record():
+                losses = [net(full(step + d).as_in_context(mx.cpu(d))).sum() for d in range(2)]
+            mx.autograd.backward(losses)
+            trainer.step(2)
+        results.append(net.weight.data(mx.cpu(1)).asnumpy())
+    np.testing.assert_array_equal(*results)
+    assert (results[0] != 1).all()
+
+
+# -- which back end ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("", "bslaunch, or BYTESCHEDULER_BACKEND=native, gets the native back end"),
+        ("auto", "bslaunch, or BYTESCHEDULER_BACKEND=native, gets the native back end"),
+        ("kvstore", "because BYTESCHEDULER_BACKEND=kvstore"),
+    ],
+)
+def test_one_line_says_which_back_end_it_is_and_why(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, setting: str, why: str
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", setting)
+    ScheduledKVS(mx.kv.create("local"))
+    line = f"bytescheduler: MXNet's local store carries the bytes, unscheduled; {why}\n"
+    assert capfd.readouterr().err == line
+
+
+def test_the_line_heeds_the_level(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", "warning")
+    ScheduledKVS(mx.kv.create("local"))
+    assert capfd.readouterr().err == ""
+
+
+def test_the_native_back_end_says_so(
+    native: "Callable[..., ScheduledKVS]", capfd: pytest.CaptureFixture[str]
+) -> None:
+    with native() as kvs:
+        assert kvs.type == "dist_sync"
+        assert not kvs.handle
+    assert capfd.readouterr().err == (
+        "bytescheduler: native back end carries the bytes "
+        "(1 worker, 1 server; because BYTESCHEDULER_BACKEND=native)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "rank"),
+    [(lambda: None, -1), (lambda: mx.kv.create("local"), -1), (FakeDist, 3)],
+)
+def test_the_worker_attaches_beside_a_stock_dist_store(
+    native: "Callable[..., ScheduledKVS]", make: "Callable[[], object]", rank: int
+) -> None:
+    with native(make()):
+        assert native.ranks == [rank]  # type: ignore[attr-defined]
+
+
+def test_an_asynchronous_store_is_refused_before_anything_starts(
+    native: "Callable[..., ScheduledKVS]",
+) -> None:
+    with pytest.raises(mx.base.MXNetError, match="dist_async is not supported yet"):
+        native(FakeDist("dist_async"))
+    assert native.ranks == []  # type: ignore[attr-defined]
+
+
+def test_a_block_that_fails_waits_for_nothing(native: "Callable[..., ScheduledKVS]") -> None:
+    kvs = native()
+    plugin = kvs._backend._link._plugin
+    with pytest.raises(KeyError), kvs:
+        raise KeyError
+    assert plugin.drained[0] == 0.0
+
+
+def test_dropping_a_store_closes_it(native: "Callable[..., ScheduledKVS]") -> None:
+    kvs = native()
+    worker = kvs._backend._link._worker
+    del kvs
+    gc.collect()
+    assert worker.closed
+
+
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        ({"BYTESCHEDULER_BACKEND": "native"}, "DMLC_ROLE"),
+        ({"BYTESCHEDULER_BACKEND": "native", "DMLC_ROLE": "worker"}, "DMLC_"),
+        ({"BYTESCHEDULER_BACKEND": "fast"}, "BYTESCHEDULER_BACKEND=fast"),
+        ({"BYTESCHEDULER_BAKEND": "native"}, "BYTESCHEDULER_BAKEND"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, env: "Dict[str, str]", text: str
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=text):
+        ScheduledKVS(mx.kv.create("local"))
+
+
+def test_importing_starts_nothing_and_prints_nothing() -> None:
+    script = (
+        "import threading, bytescheduler, sys; assert 'mxnet' not in sys.modules;"
+        "import mxnet; before = threading.active_count();"
+        "import bytescheduler.mxnet; assert threading.active_count() == before"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,280 @@
+"""The native back end over a fake engine: what reaches it, in what order, and what never does."""
+
+import logging
+import pathlib
+from typing import List
+
+import mxnet as mx
+import numpy as np
+import pytest
+from fakes import FakePlugin, FakeWorker, full
+from mxnet.base import MXNetError
+
+from bytescheduler.mxnet import _native_store
+from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._native_store import NativeStore
+
+
+def value_of(store: NativeStore, key: "int | str") -> float:
+    out = full(-1)
+    store.pull(key, out, 0, True)
+    return float(out.asnumpy().max())
+
+
+def test_keys_are_declared_once_with_dtype_and_size(store: NativeStore, worker: FakeWorker) -> None:
+    store.init([7, 2], [full(1), mx.nd.zeros((5,), dtype="float16")])
+    assert worker.declared == [(7, 0, 24), (2, 2, 10)]
+    with pytest.raises(MXNetError, match="duplicate init of key 7"):
+        store.init([8, 7], [full(1), full(1)])
+    assert len(worker.declared) == 2
+
+
+def test_names_get_keys_that_every_worker_computes_alike(
+    store: NativeStore, worker: FakeWorker
+) -> None:
+    store.init("fc1_weight", full(1))
+    assert worker.declared[0][0] == 5984218189772628030
+    assert 0 <= worker.declared[0][0] < 2**63
+
+
+def test_two_names_with_one_hash_are_refused(
+    store: NativeStore, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_native_store, "_engine_key", lambda key: 5)
+    store.init("a", full(1))
+    with pytest.raises(MXNetError, match="'a' and 'b' have the same hash"):
+        store.init("b", full(1))
+    assert len(worker.declared) == 1
+    assert "b" not in store._taken.values()
+
+
+def test_only_rank_0_gives_the_first_value(store: NativeStore, worker: FakeWorker) -> None:
+    worker.rank = 1
+    store.init(1, full(5))
+    store._tensors[1].recv[:] = 9  # what the engine would have written
+    assert value_of(store, 1) == 9
+
+
+def test_a_failed_init_leaves_the_key_free(store: NativeStore, worker: FakeWorker) -> None:
+    worker.fail("for a test")
+    with pytest.raises(MXNetError, match="for a test"):
+        store.init(1, full(5))
+    worker.failure = None
+    store.init(1, full(5))
+    assert value_of(store, 1) == 5
+
+
+@pytest.mark.parametrize("devices", range(1, 12))
+def test_devices_are_summed_and_rounded_as_stock(store: NativeStore, devices: int) -> None:
+    random = np.random.RandomState(devices)
+    values = [mx.nd.array(random.randn(50) * 10.0 ** random.randint(-4, 5)) for _ in range(devices)]
+    stock, want, got = mx.kv.create("local"), mx.nd.zeros((50,)), mx.nd.zeros((50,))
+    for kvs in (stock, store):
+        kvs.init(1, mx.nd.zeros((50,)))
+    stock.push(1, values)
+    stock.pull(1, out=want)
+    store.push(1, values, 0)
+    store.pull(1, got, 0, True)
+    np.testing.assert_array_equal(got.asnumpy(), want.asnumpy())
+    # None of them has changed.
+    random = np.random.RandomState(devices)
+    for value in values:
+        same = (random.randn(50) * 10.0 ** random.randint(-4, 5)).astype(np.float32)
+        np.testing.assert_array_equal(value.asnumpy(), same)
+
+
+def test_priorities_reach_the_engine_within_its_bounds(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.init(1, full(0))
+    for priority in (0, -3, 2**40, -(2**40), np.int64(5)):
+        store.push(1, full(1), priority)
+    assert [call[2] for call in plugin.calls] == [0, -3, 2**31 - 1, -(2**31), 5]
+    assert plugin.calls[0][:2] == (1, "1")
+
+
+def test_the_keys_of_one_call_go_in_the_same_order_everywhere(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.init([9, 4, 6], [full(0)] * 3)
+    store.push([6, 9, 4], [full(1)] * 3, 0)
+    assert [call[0] for call in plugin.calls] == [4, 6, 9]
+
+
+def test_the_names_of_one_call_go_in_the_order_of_their_init(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.init(["z", "a"], [full(0)] * 2)
+    store.init("m", full(0))
+    store.push(["m", "a", "z"], [full(1)] * 3, 0)
+    assert [call[1] for call in plugin.calls] == ["'z'", "'a'", "'m'"]
+
+
+def test_an_updater_sees_the_sum_and_keeps_the_store(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    plugin.factor = 3
+    seen: List[object] = []
+
+    def update(key: object, received: mx.nd.NDArray, stored: mx.nd.NDArray) -> None:
+        seen.append((key, len(plugin.calls)))
+        stored[:] = stored + received
+        received[:] = 0  # its own affair
+
+    store.init([1, 2], [full(10), full(20)])
+    store.set_updater(update)
+    store.push([1, 2], [full(1), full(2)], 0)
+    assert (value_of(store, 1), value_of(store, 2)) == (13, 26)
+    # All pushes come first: an updater that waits holds back none of them.
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_an_exception_in_an_updater_is_not_swallowed(store: NativeStore) -> None:
+    def update(*_: object) -> None:
+        raise KeyError("mine")
+
+    store.init(1, full(0))
+    store.set_updater(update)
+    with pytest.raises(KeyError, match="mine"):
+        store.push(1, full(1), 0)
+
+
+def test_optimizer_states_survive_a_file(store: NativeStore, tmp_path: pathlib.Path) -> None:
+    file = str(tmp_path / "states")
+    for action in (store.load_optimizer_states, lambda f: store.save_optimizer_states(f, False)):
+        with pytest.raises(AssertionError):
+            action(file)
+    store.init(1, full(0))
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5, rescale_grad=1.0))
+    store.push(1, full(1), 0)
+    store.save_optimizer_states(file, dump_optimizer=True)
+    store.push(1, full(0), 0)
+    assert value_of(store, 1) == -1.5
+    store.load_optimizer_states(file)
+    store.push(1, full(0), 0)
+    assert value_of(store, 1) == -2  # with the momentum of the first step
+    assert store.updater.optimizer.momentum == 0.5
+
+
+def test_a_second_optimizer_starts_afresh_and_keeps_the_weights(store: NativeStore) -> None:
+    for want in (-1, -2):
+        store.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5, rescale_grad=1.0))
+        if want == -1:
+            store.init(1, full(0))
+        store.push(1, full(1), 0)
+        assert value_of(store, 1) == want
+
+
+def test_arrays_to_pull_into_may_have_another_dtype_and_kind(store: NativeStore) -> None:
+    store.init(1, full(3))
+    half, integer = mx.nd.zeros((2, 3), dtype="float16"), mx.nd.zeros((2, 3), dtype="int32")
+    array = mx.np.zeros((2, 3))
+    store.pull(1, [half, integer, array], 0, True)
+    assert (half.asnumpy() == 3).all()
+    assert (integer.asnumpy() == 3).all()
+    assert array.tolist() == [[3, 3, 3]] * 2
+
+
+def test_scalars_and_empty_arrays_are_tensors_too(store: NativeStore) -> None:
+    with mx.util.np_shape(True):
+        for key, shape in enumerate([(), (0, 4)]):
+            value = mx.np.ones(shape)
+            store.broadcast(key, value, value, 0)
+            store.pushpull(key, value, None, 0)
+            assert value.shape == shape
+            assert value.tolist() in (1.0, [])
+
+
+def test_recording_does_not_see_the_store(store: NativeStore) -> None:
+    weight = full(1)
+    weight.attach_grad()
+    store.init(1, weight)
+    with mx.autograd.record():
+        loss = (weight * 3).sum()
+        store.pushpull(1, weight, weight, 0)
+    loss.backward()
+    assert (weight.grad.asnumpy() == 3).all()
+
+
+def test_a_weight_in_a_layout_of_mkldnn_travels_unharmed(store: NativeStore) -> None:
+    net = mx.gluon.nn.Conv2D(64, 3, in_channels=32)
+    net.initialize()
+    net.hybridize(static_alloc=True, static_shape=True)
+    images, weight = mx.nd.ones((1, 32, 28, 28)), net.weight.data()
+    want = weight.asnumpy().copy()
+    for step, call in enumerate(
+        (
+            lambda: store.init("w", weight),
+            lambda: store.pushpull("w", weight, weight, 0),
+            lambda: store.push("w", [weight], 0),
+        )
+    ):
+        for _ in range(4):  # inference blocks the weight's layout
+            net(images).wait_to_read()
+        call()
+        out = mx.nd.zeros(weight.shape)
+        store.pull("w", out, 0, True)
+        np.testing.assert_array_equal(out.asnumpy(), want, err_msg=str(step))
+
+
+def test_sparse_arrays_to_pull_into_are_skipped_with_one_line(
+    store: NativeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.init(1, full(3))
+    dense, sparse = full(0), full(1).tostype("row_sparse")
+    with caplog.at_level(logging.WARNING):
+        store.pull(1, [sparse, dense], 0, True)
+        store.pull(1, sparse, 0, True)
+    assert (dense.asnumpy() == 3).all()
+    assert [record.message for record in caplog.records] == [
+        "pull of key 1 skips arrays that are not dense"
+    ]
+    with pytest.raises(MXNetError, match="row_sparse arrays are not supported yet"):
+        store.pull(1, sparse, 0, False)
+
+
+def test_what_is_wrong_is_refused_before_anything_is_sent(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.init([1, 2], [full(1), full(2)])
+    for value, text in (
+        (full(1, (3, 2)), r"key 2 was initialised with shape \(2, 3\)"),
+        (full(1).astype("float64"), "dtype float64"),
+        (full(1).tostype("csr"), "csr arrays are not supported yet"),
+    ):
+        with pytest.raises(MXNetError, match=text):
+            store.push([1, 2], [full(1), value], 0)
+        with pytest.raises(MXNetError, match=text):
+            store.pushpull([1, 2], [full(1), [full(1), value]], None, 0)
+    with pytest.raises(MXNetError, match="key 3 has not been initialised"):
+        store.pushpull([1, 3], [full(1), full(1)], None, 0)
+    with pytest.raises(MXNetError, match="has shape"):
+        store.pushpull(1, full(1), full(1, (3, 2)), 0)
+    with pytest.raises(MXNetError, match="int and str cannot be mixed"):
+        store.push("one", full(1), 0)
+    assert plugin.calls == []
+    assert (value_of(store, 1), value_of(store, 2)) == (1, 2)
+
+
+def test_what_the_back_end_lacks_says_so(store: NativeStore) -> None:
+    with pytest.raises(MXNetError, match="not supported yet by the native back end"):
+        store.row_sparse_pull(1, full(0), 0, full(0))
+    with pytest.raises(MXNetError, match="not supported yet by the native back end"):
+        store.set_gradient_compression({"type": "2bit"})
+
+
+def test_commands_reach_the_stock_servers_if_there_are_any(link: Link) -> None:
+    class Stock:
+        type = "dist_device_sync"
+        handle = "a handle"
+        commands: "List[object]" = []
+
+        def _send_command_to_servers(self, head: int, body: str) -> None:
+            self.commands.append((head, body))
+
+    NativeStore(link).send_command_to_servers(1, "nobody hears it")
+    stock = Stock()
+    store = NativeStore(link, stock)
+    store.send_command_to_servers(5, "hello")
+    assert stock.commands == [(5, "hello")]
+    assert (store.type, store.handle) == ("dist_device_sync", "a handle")
