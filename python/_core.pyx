@@ -455,15 +455,18 @@ cdef class MXNetPlugin:
         """
         cdef bs_mxnet* plugin = self.handle()
         encoded_name = name.encode()
-        cdef const char* name_pointer = encoded_name
-        cdef void* send = <void*><uintptr_t>send_handle
-        cdef void* recv = <void*><uintptr_t>recv_handle
+        cdef bs_mxnet_round round
         cdef bs_error error
         cdef int code
+        round.key = key
+        round.name = encoded_name
+        round.priority = priority
+        round.send_stage = <void*><uintptr_t>send_handle
+        round.recv_stage = <void*><uintptr_t>recv_handle
+        round.size_bytes = size
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
-            code = bs_mxnet_push_pull(plugin, key, name_pointer, priority, send, recv, size,
-                                      &error)
+            code = bs_mxnet_push_pull(plugin, &round, &error)
         _check(code, &error)
 
     def pending(self):

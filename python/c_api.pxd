@@ -68,11 +68,17 @@ cdef extern from "plugin/mxnet.h" nogil:
         void* get_data
         void* last_error
 
+    ctypedef struct bs_mxnet_round:
+        uint64_t key
+        const char* name
+        int priority
+        void* send_stage
+        void* recv_stage
+        uint64_t size_bytes
+
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)
-    int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, const char* name, int priority,
-                           void* send_stage, void* recv_stage, uint64_t size_bytes,
-                           bs_error* error)
+    int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error)
     int64_t bs_mxnet_pending(const bs_mxnet* plugin)
     int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms)
     int bs_mxnet_close(bs_mxnet* plugin)

@@ -2,7 +2,9 @@
 #include "plugin/mxnet.h"
 
 #include <exception>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "plugin/mxnet_round.h"
 
@@ -13,6 +15,7 @@ using bs::mxnet::kCpuPrioritized;
 using bs::mxnet::kInternal;
 using bs::mxnet::kResourceExhausted;
 using bs::mxnet::Plugin;
+using bs::mxnet::Proxy;
 using bs::mxnet::Round;
 using bs::mxnet::RunProxy;
 
@@ -27,6 +30,15 @@ int Return(int code, const std::string& message, bs_error* error) {
   return code;
 }
 
+// From the call on the engine owns the proxy: whatever happens, it calls the deleter once.
+int Register(const Plugin& plugin, Proxy* proxy, bool writes) {
+  const int reads = writes ? 0 : 1;
+  const std::string name = std::string("bytescheduler ") + proxy->what;
+  return plugin.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->array, reads,
+                              &proxy->array, 1 - reads, &kCpuPrioritized, proxy->round->priority,
+                              name.c_str(), false);
+}
+
 }  // namespace
 
 struct bs_mxnet {
@@ -35,39 +47,33 @@ struct bs_mxnet {
 
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error) try {
-  *plugin = new bs_mxnet{std::shared_ptr<Plugin>(new Plugin{
-      .worker = worker,
-      .push_async_nd = reinterpret_cast<bs::mxnet::PushAsyncNd>(functions->push_async_nd),
-      .get_data = reinterpret_cast<bs::mxnet::GetData>(functions->get_data),
-      .last_error = reinterpret_cast<bs::mxnet::LastError>(functions->last_error)})};
+  auto shared = std::make_shared<Plugin>(
+      worker, reinterpret_cast<bs::mxnet::PushAsyncNd>(functions->push_async_nd),
+      reinterpret_cast<bs::mxnet::GetData>(functions->get_data),
+      reinterpret_cast<bs::mxnet::LastError>(functions->last_error));
+  *plugin = new bs_mxnet{std::move(shared)};
   return Return(0, "", error);
 } catch (const std::exception& e) {
   return Return(kResourceExhausted, e.what(), error);
 }
 
-int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, const char* name, int priority,
-                       void* send_stage, void* recv_stage, uint64_t size_bytes,
-                       bs_error* error) try {
+int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* request, bs_error* error) try {
   Plugin& p = *plugin->plugin;
   if (p.draining) return Return(kCancelled, "the store was closed", error);
-  auto* const round = new Round(plugin->plugin, key, name, priority, size_bytes);
-  round->push.array = send_stage;
-  round->pull.array = recv_stage;
+  auto* const round = new Round(plugin->plugin, *request);
   p.uses += 2;
-  // From the call on the engine owns the proxy: whatever happens, it calls the deleter once.
-  int code = p.push_async_nd(RunProxy, &round->push, DeleteProxy, &kCpu, &round->push.array, 1,
-                             nullptr, 0, &kCpuPrioritized, priority, "bytescheduler push", false);
-  if (code != 0) DeleteProxy(&round->pull);
+  int code = Register(p, &round->push, false);
   if (code == 0) {
-    code =
-        p.push_async_nd(RunProxy, &round->pull, DeleteProxy, &kCpu, nullptr, 0, &round->pull.array,
-                        1, &kCpuPrioritized, priority, "bytescheduler pull", false);
+    code = Register(p, &round->pull, true);
+  } else {
+    DeleteProxy(&round->pull);
   }
   if (code != 0) {
     code = Return(kInternal, std::string("MXNet's engine: ") + p.last_error(), error);
+  } else if (round->inside_call) {
+    code = Return(round->failure_code, round->failure, error);
   } else {
-    code = round->inside_call ? Return(round->failure_code, round->failure, error)
-                              : Return(0, "", error);
+    Return(0, "", error);
   }
   round->calling = false;
   round->Release();

@@ -7,6 +7,7 @@
 #ifndef BYTESCHEDULER_PLUGIN_MXNET_H_
 #define BYTESCHEDULER_PLUGIN_MXNET_H_
 
+// NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include <stdint.h>
 
 #include "bytescheduler/c_api.h"
@@ -28,7 +29,17 @@ typedef struct {
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error);
 
-/* Registers the two dependency proxies of one round of `key`, which errors call `name`:
+/* One round of a key. */
+typedef struct {
+  uint64_t key;
+  const char* name; /* what errors call the key; copied */
+  int priority;
+  void* send_stage;
+  void* recv_stage;
+  uint64_t size_bytes; /* of each stage */
+} bs_mxnet_round;
+
+/* Registers the two dependency proxies of one round of `key`:
  *   push: reads send_stage, ends when its bytes have been taken by the servers;
  *   pull: writes recv_stage, ends when the sum stands in it.
  * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
@@ -38,8 +49,7 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
  *
  * With MXNet's NaiveEngine, which runs operations inside the call that pushes them, it returns when
  * the round is over, and with the round's error, which that engine would lose. */
-int bs_mxnet_push_pull(bs_mxnet* plugin, uint64_t key, const char* name, int priority,
-                       void* send_stage, void* recv_stage, uint64_t size_bytes, bs_error* error);
+int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error);
 
 /* Operations registered and not ended. */
 int64_t bs_mxnet_pending(const bs_mxnet* plugin);
@@ -53,4 +63,5 @@ int bs_mxnet_close(bs_mxnet* plugin);
 #ifdef __cplusplus
 }
 #endif
+// NOLINTEND(readability-identifier-naming)
 #endif

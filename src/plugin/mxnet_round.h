@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "bytescheduler/c_api.h"
+#include "plugin/mxnet.h"
 #include "plugin/mxnet_abi.h"
 
 namespace bs::mxnet {
@@ -25,6 +26,9 @@ constexpr int kCancelled = 3, kResourceExhausted = 9, kInternal = 10;
 
 // Owners: the handle, and every round.
 struct Plugin {
+  Plugin(bs_worker* w, PushAsyncNd push, GetData data, LastError error)
+      : worker(w), push_async_nd(push), get_data(data), last_error(error) {}
+
   bs_worker* const worker;
   const PushAsyncNd push_async_nd;
   const GetData get_data;
@@ -44,7 +48,7 @@ struct Round;
 struct Proxy {
   Round* const round;
   const char* const what;
-  void* array = nullptr;
+  void* array;
   void* data = nullptr;
   OnComplete on_complete{};
   bool ran = false;
@@ -59,8 +63,14 @@ struct Proxy {
 
 // Deletes itself with its last owner.
 struct Round {
-  Round(std::shared_ptr<Plugin> p, uint64_t k, std::string n, int prio, uint64_t size)
-      : plugin(std::move(p)), key(k), name(std::move(n)), priority(prio), size_bytes(size) {}
+  Round(std::shared_ptr<Plugin> owner, const bs_mxnet_round& request)
+      : plugin(std::move(owner)),
+        key(request.key),
+        name(request.name),
+        priority(request.priority),
+        size_bytes(request.size_bytes),
+        push{this, "push", request.send_stage},
+        pull{this, "pull", request.recv_stage} {}
 
   const std::shared_ptr<Plugin> plugin;
   const uint64_t key;
@@ -69,7 +79,7 @@ struct Round {
   const uint64_t size_bytes;
   const ThreadId caller = std::this_thread::get_id();
   bool calling = true;  // on the caller's thread: it has not returned yet
-  Proxy push{this, "push"}, pull{this, "pull"};
+  Proxy push, pull;
   std::atomic<int> owners{3};  // two deleters and the caller; for a while functions and callbacks
   std::atomic<int> arrived{0};
   // NaiveEngine: operations run inside the call that pushes them, and errors of theirs are lost.

@@ -34,7 +34,8 @@ class MxnetTest : public testing::Test {
     }
   }
   int PushPull(int priority = 0) {
-    return bs_mxnet_push_pull(plugin_, 7, "'fc1'", priority, &send_, &recv_, 8, &error_);
+    const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8};
+    return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
   bool ended(size_t index) { return mxnet_[index].times_ended > 0; }
