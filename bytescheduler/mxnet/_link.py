@@ -184,7 +184,8 @@ class Link:
         try:
             # The interpreter keeps an exception that nobody caught here.  The others must not wait
             # for what this worker will never send, nor this one for them.
-            uncaught = getattr(sys, "last_value", None)
+            interactive = hasattr(sys, "ps1")  # there people go on after an exception
+            uncaught = None if interactive else getattr(sys, "last_value", None)
             if uncaught is not None and self._worker.status() is None:
                 self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
             self.close()

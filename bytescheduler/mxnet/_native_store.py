@@ -42,7 +42,8 @@ class NativeStore:
     """See `Backend`.  Every method that takes keys checks all of them before it sends anything.
 
     The updater runs on every worker after the sum has arrived, as ordinary engine work, so it must
-    be deterministic and the same on all workers.
+    be deterministic and the same on all workers.  float16 is summed in float16, whatever the
+    optimizer's multi_precision says.
 
     Parameters
     ----------
