@@ -131,8 +131,15 @@ class _Run:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Make events of the signals that ask us to end."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        """Make events of the signals that ask us to end.
+
+        Those that we were told to ignore (`nohup bslaunch ... &`) stay ignored.
+        """
+        numbers = [
+            number
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ]
         before = [
             signal.signal(number, lambda got, _: self._events.put(_Signalled(got)))
             for number in numbers

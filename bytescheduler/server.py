@@ -26,11 +26,18 @@ def _on_signal(number: int, _frame: Optional[FrameType]) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Make SIGINT and SIGTERM raise `_Ended`, once; only the main thread may."""
+    """Make SIGINT and SIGTERM raise `_Ended`, once; only the main thread may.
+
+    One that we were told to ignore (as shells do for `... &` in a script) stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
     before = [signal.signal(number, _on_signal) for number in numbers]
     try:
         yield

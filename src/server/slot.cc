@@ -127,7 +127,8 @@ bool Slot::MustHold(int32_t rank) const {
 void Slot::PrepareBuffer() {
   std::shared_ptr<SumBuffer>& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
   if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
-    buffer = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node);
+    buffer =
+        std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
   }
 }
 
@@ -180,7 +181,12 @@ void Slot::AnswerParked() {
 void Slot::Answer(const ps::KvCall& call) {
   if (const Status wrong = CheckPullSize(call); !wrong.ok()) return Refuse(call, wrong);
   SumBuffer& sum = *buffers_[rounds_.buffer_of(call.extension.round)];
-  ps::Message response = ps::MakeResponse(call, sum.MakeFrame());
+  // A repeat that overtook its answer on a slow link: the same bytes again would only make the
+  // backlog longer.
+  if (sum.InFlightTo(call.worker_rank)) {
+    return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
+  }
+  ps::Message response = ps::MakeResponse(call, sum.MakeFrame(call.worker_rank));
   response.meta.extension.offset_bytes = shape_.offset_bytes;
   response.meta.extension.size_bytes = shape_.size_bytes;
   response.meta.extension.dtype = shape_.dtype;

@@ -1,10 +1,11 @@
-// SumBuffer: the memory of one round's sum, and whether answers that show it are still under way.
+// SumBuffer: the memory of one round's sum, and whose answers that show it are still under way.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/numa.h"
 #include "ps/message.h"
@@ -16,19 +17,24 @@ namespace bs::server {
 // the slot may let go of it and take another one while the old one is still leaving.
 class SumBuffer : public std::enable_shared_from_this<SumBuffer> {
  public:
-  SumBuffer(uint64_t size_bytes, int numa_node);
+  // Answers go to workers 0 .. num_workers-1.
+  SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers);
 
   std::byte* data() const { return memory_.data(); }
-  // A frame over all the bytes, without a copy.  REQUIRES: owned by a shared_ptr.
-  ps::Frame MakeFrame();
-  // Frames made and not released yet.  False means that everything they read happened before.
-  bool InFlight() const { return frames_.load(std::memory_order_acquire) != 0; }
+  // A frame over all the bytes for worker `rank`, without a copy.  REQUIRES: owned by a shared_ptr.
+  ps::Frame MakeFrame(int32_t rank);
+  // Frames made and not released yet: to anyone, or to `rank`.  False means that everything they
+  // read happened before.
+  bool InFlight() const;
+  bool InFlightTo(int32_t rank) const {
+    return frames_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0;
+  }
 
  private:
   const NodeBuffer memory_;  // empty for an empty partition
   const uint64_t size_bytes_;
-  // Not shared_ptr::use_count(): that one is relaxed and orders nothing.
-  std::atomic<uint32_t> frames_{0};
+  // By rank.  Not shared_ptr::use_count(): that one is relaxed and orders nothing.
+  std::vector<std::atomic<uint32_t>> frames_;
 };
 
 }  // namespace bs::server

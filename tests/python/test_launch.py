@@ -354,6 +354,24 @@ def test_a_signal_leaves_nothing_behind(
     holders.await_gone()
 
 
+def test_a_signal_that_was_ignored_from_the_start_stays_so(
+    tmp_path: pathlib.Path, holders: HeldFifo
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        job = start(["--local", "sh", "-c", STUBBORN, "sh", holders.path, ""], tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with job as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM" in err
+    holders.await_gone()
+
+
 def test_workers_that_ignore_sigterm_are_killed(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
     with start(["--local", "sh", "-c", STUBBORN, "sh", holders.path, ""], tmp_path) as process:
         holders.await_started(1)

@@ -252,6 +252,20 @@ TEST(SlotTest, ARepeatedPullIsToldForWhomItWaits) {
   EXPECT_EQ(TextOf(pending.at(0)), "workers 0, 2 to push key 7 (round 1)");
 }
 
+TEST(SlotTest, ARepeatedPullWhoseAnswerIsUnderWayGetsNoSecondCopy) {
+  Bench bench(2);
+  bench.Round(0, {1});
+  {
+    const ps::Message answer = bench.PullNow(0, 0, 4);
+    const std::vector<ps::Message> repeat = bench.Do(Pull(0, 0, 4));
+    EXPECT_EQ(OpOf(repeat.at(0)), ps::Op::kPending);
+    EXPECT_TRUE(repeat.at(0).data.empty());
+    EXPECT_EQ(TextOf(repeat.at(0)), "the answer, which waits for the network");
+    bench.PullNow(1, 0, 4);  // another worker gets its own
+  }
+  EXPECT_EQ(SumOf(bench.PullNow(0, 0, 4)).at(0), 1);  // it left, and may have been lost
+}
+
 TEST(SlotTest, AnswersShowTheBufferItself) {
   Bench bench(2);
   bench.Round(0, {1});

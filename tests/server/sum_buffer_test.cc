@@ -8,34 +8,37 @@ namespace bs::server {
 namespace {
 
 TEST(SumBufferTest, AFrameShowsTheMemoryWithoutACopy) {
-  const auto buffer = std::make_shared<SumBuffer>(100, 0);
-  const ps::Frame frame = buffer->MakeFrame();
+  const auto buffer = std::make_shared<SumBuffer>(100, 0, 2);
+  const ps::Frame frame = buffer->MakeFrame(0);
   EXPECT_EQ(frame.bytes().data(), buffer->data());
   EXPECT_EQ(frame.size(), 100u);
 }
 
 TEST(SumBufferTest, KnowsWhetherFramesAreUnderWay) {
-  const auto buffer = std::make_shared<SumBuffer>(100, 0);
+  const auto buffer = std::make_shared<SumBuffer>(100, 0, 2);
   EXPECT_FALSE(buffer->InFlight());
-  std::optional<ps::Frame> one = buffer->MakeFrame();
-  std::optional<ps::Frame> two = buffer->MakeFrame();
+  std::optional<ps::Frame> one = buffer->MakeFrame(0);
+  std::optional<ps::Frame> two = buffer->MakeFrame(1);
   one.reset();
   EXPECT_TRUE(buffer->InFlight());
+  EXPECT_FALSE(buffer->InFlightTo(0));
+  EXPECT_TRUE(buffer->InFlightTo(1));
   two.reset();
   EXPECT_FALSE(buffer->InFlight());
+  EXPECT_FALSE(buffer->InFlightTo(1));
 }
 
 TEST(SumBufferTest, AFrameKeepsTheMemoryAfterItsSlotLetGo) {
-  auto buffer = std::make_shared<SumBuffer>(8, 0);
+  auto buffer = std::make_shared<SumBuffer>(8, 0, 2);
   buffer->data()[3] = std::byte{42};
-  const ps::Frame frame = buffer->MakeFrame();
+  const ps::Frame frame = buffer->MakeFrame(0);
   buffer.reset();
   EXPECT_EQ(frame.bytes()[3], std::byte{42});
 }
 
 TEST(SumBufferTest, AnEmptyPartitionHasAnEmptyFrame) {
-  const auto buffer = std::make_shared<SumBuffer>(0, 0);
-  EXPECT_EQ(buffer->MakeFrame().size(), 0u);
+  const auto buffer = std::make_shared<SumBuffer>(0, 0, 2);
+  EXPECT_EQ(buffer->MakeFrame(0).size(), 0u);
 }
 
 }  // namespace

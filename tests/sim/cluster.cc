@@ -57,7 +57,7 @@ SimNetworkOptions DrawNetwork(Draw* draw) {
   network.delay_min = microseconds(draw->Uniform<int64_t>(0, 100));
   network.delay_max =
       network.delay_min + microseconds(draw->OneOf<int64_t>({10, 500, 20000, 200000}));
-  network.bytes_per_second = draw->OneOf<uint64_t>({0, 0, 2000000, 20000000});
+  network.bytes_per_second = draw->OneOf<uint64_t>({0, 0, 100000, 20000000});
   network.loss = draw->OneOf({0.0, 0.0, 0.02, 0.2});
   network.repeat = draw->OneOf({0.0, 0.05, 0.3});
   return network;
@@ -314,9 +314,8 @@ ClusterOptions DrawCluster(uint64_t seed) {
   options.most_waiting = draw.Uniform<uint64_t>(1, 4);
   options.longest_pause = microseconds(draw.OneOf<int64_t>({0, 100, 5000}));
   options.network = DrawNetwork(&draw);
-  // Repeats that come faster than a slow link carries answers would only fill it with repeats.
-  const bool slow = options.network.bytes_per_second > 0;
-  options.retry_interval = milliseconds(slow ? 300 : draw.OneOf<int64_t>({20, 300}));
+  // On a slow link many repeats come before their answers have left.
+  options.retry_interval = milliseconds(draw.OneOf<int64_t>({20, 300}));
   options.keys = DrawKeys(&draw, options.partition_bytes);
   if (draw.Chance(0.2)) {
     options.outage = DrawEvent(&draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer}));

@@ -255,8 +255,8 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
 }
 
 bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
-  // Each repeat of a pull may bring the whole sum again, so on a link that is merely slow repeats
-  // at a fixed interval would add to the very backlog that they wait for.
+  // A repeat of a pull may bring the whole sum again once the first has left its server, so on a
+  // link that is merely slow repeats at a fixed interval would add to the backlog they wait for.
   constexpr uint32_t kMaxDoublings = 3;
   const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
   const bs::Duration longest = std::max(options_.retry_interval, options_.timeout / 4);
