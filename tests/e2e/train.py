@@ -52,8 +52,8 @@ def train_gluon(kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool
         kvstore=kvs,
         update_on_kvstore=update_on_kvstore,
     )
-    # As the first step would, but waiting: a stock server may answer a first pull that nobody waited
-    # for with the sum of the gradients pushed behind it, and then there is nothing to compare with.
+    # As the first step would, but waiting: a stock server may answer a first pull that nobody
+    # waited for with the sum of the gradients pushed behind it, and there is nothing to compare.
     trainer._check_and_rescale_grad(1.0 / (BATCH * kvs.num_workers))
     trainer._init_kvstore()
     trainer._init_params()
