@@ -24,7 +24,7 @@ class Epoch:
     """One epoch on the screen: a bar on a terminal, and one line when it is over."""
 
     def __init__(self, number: int, num_batches: int, batch_size: int, rank: int) -> None:
-        self._label = f"worker {rank} epoch {number}"
+        self._label = f"rank {rank} epoch {number}"
         self._samples = num_batches * batch_size
         self._bar = tqdm(
             total=num_batches, desc=self._label, unit="batch", leave=False, disable=None
@@ -55,13 +55,13 @@ class Epoch:
 def finish(params: Dict[str, mx.nd.NDArray], rank: int, accuracy: float, target: float) -> int:
     """Print the final line and return the exit code."""
     print(
-        f"worker {rank}: final validation accuracy {accuracy:.4f}, "
+        f"rank {rank}: final validation accuracy {accuracy:.4f}, "
         f"weights sha256 {weights_digest(params)}",
         flush=True,
     )
     if accuracy < target:
         print(
-            f"worker {rank}: below the target of {target:.4f}",
+            f"rank {rank}: below the target of {target:.4f}",
             file=sys.stderr,
             flush=True,
         )
