@@ -76,6 +76,37 @@ TEST(WorkerNode, JoinsSumsAndLeaves) {
   EXPECT_TRUE(scheduler.value()->outcome().Get()->ok());
 }
 
+TEST(ServerNode, SaysAtOnceWhenTheSchedulerNodesNameIsUnknown) {
+  Config config = MakeConfig("server", 9);
+  config.root_uri = "nosuch.invalid";
+  config.node_host = "127.0.0.1";
+  config.log_level = "warning";
+  testing::internal::CaptureStderr();
+  const auto server = ServerNode::Start(config);
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  EXPECT_NE(said.find("DMLC_PS_ROOT_URI=nosuch.invalid: the name of the scheduler node's host "
+                      "cannot be resolved ("),
+            std::string::npos)
+      << said;
+}
+
+TEST(Nodes, AddressesThatAreNotOursAreRefusedNamingTheSetting) {
+  Config config = MakeConfig("server", 9);
+  config.node_host = "192.0.2.9";
+  const auto server = ServerNode::Start(config);
+  ASSERT_FALSE(server.ok());
+  EXPECT_TRUE(server.status().message().starts_with("DMLC_NODE_HOST=192.0.2.9: no address of"))
+      << server.status().message();
+  config = MakeConfig("scheduler", 0);
+  config.root_uri = "nosuch.invalid";
+  const auto scheduler = SchedulerNode::Start(config);
+  ASSERT_FALSE(scheduler.ok());
+  EXPECT_TRUE(scheduler.status().message().starts_with(
+      "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved"))
+      << scheduler.status().message();
+}
+
 TEST(WorkerNode, AnImpossibleInterfaceIsRefusedAtTheStart) {
   Config config = MakeConfig("worker", 9);
   config.interface = "nosuch";

@@ -39,12 +39,35 @@ TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
   Job job(1);
   NativeNode* const worker = job.AddNative(Role::kWorker);
   worker->Start();
-  job.Run(seconds(59));
+  job.Run(seconds(4));
+  EXPECT_FALSE(job.Logged("waiting for"));
+  job.Run(seconds(55));
   EXPECT_FALSE(worker->refused);
+  EXPECT_EQ(job.CountLogged("INFO waiting for the scheduler node at 10.0.0.100:9091"), 11);
   job.Run(seconds(2));
   ASSERT_TRUE(worker->refused);
   EXPECT_EQ(worker->refused->ToString(),
             "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s");
+}
+
+TEST(Missing, ASchedulerNodeThatAnswersIsNotCalledSilent) {
+  Job job(1);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  job.StartCoordinator();
+  worker->Start(milliseconds(2500));
+  job.Run(seconds(50));
+  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 1 of 2 workers"));
+  EXPECT_FALSE(job.Logged("waiting for the scheduler node"));
+}
+
+TEST(Missing, ASchedulerNodeThatIsThereButMuteIsSaidToBe) {
+  Job job(1);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  job.StartCoordinator();
+  worker->Start();
+  job.network.Mute(worker->transport());  // it hears nothing of us
+  job.Run(seconds(30));
+  EXPECT_TRUE(job.Logged("waiting for the scheduler node at 10.0.0.100:9091: it is there but"));
 }
 
 TEST(Missing, BusyPortIsAnErrorForBothKinds) {

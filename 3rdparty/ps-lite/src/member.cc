@@ -33,6 +33,7 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       barrier_retry_(&scope_),
       leave_retry_(&scope_),
       heartbeat_(&scope_),
+      silence_(&scope_),
       strangers_(executor, log),
       // Grows from one member of an address to the next, so that nobody takes a late repeat of an
       // earlier one for the present one.
@@ -79,6 +80,7 @@ void Member::Impl::Start(Handler handler) {
                      SendRegistration();
                      retry_.Start(options_.retry_interval, [this] { SendRegistration(); });
                      WatchRegistration();
+                     silence_.Start(options_.report_interval, [this] { ReportSilence(); });
                    });
 }
 
@@ -86,8 +88,14 @@ Transport::Handler Member::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](Message message) { OnMessage(std::move(message)); };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
-  handler.on_connected = [this](int32_t peer) { links_.OnConnected(peer); };
-  handler.on_disconnected = [this](int32_t peer) { links_.OnDisconnected(peer); };
+  handler.on_connected = [this](int32_t peer) {
+    if (peer == kSchedulerId) scheduler_connected_ = true;
+    links_.OnConnected(peer);
+  };
+  handler.on_disconnected = [this](int32_t peer) {
+    if (peer == kSchedulerId) scheduler_connected_ = false;
+    links_.OnDisconnected(peer);
+  };
   return handler;
 }
 
@@ -164,6 +172,15 @@ void Member::Impl::WatchRegistration() {
   Fail(bs::Status::DeadlineExceeded("no answer from the scheduler node at " +
                                     TextOf(options_.root) + " in " + TextOf(options_.timeout) +
                                     (last_text_.empty() ? "" : "; it said last: " + last_text_)));
+}
+
+void Member::Impl::ReportSilence() {
+  if (phase_ != Phase::kRegistering) return silence_.Stop();
+  // While it is there it says itself, every interval, whom we wait for.
+  const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
+  if (scheduler_connected_ && !quiet) return;
+  log_.Info("waiting for the scheduler node at " + TextOf(options_.root) +
+            (scheduler_connected_ ? ": it is there but does not answer" : ""));
 }
 
 void Member::Impl::OnStatus(const Extension& extension) {
