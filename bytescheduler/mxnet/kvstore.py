@@ -7,6 +7,7 @@ from typing import Dict, Mapping, Optional, Tuple, Type
 import mxnet as mx
 from mxnet.kvstore import KVStore, KVStoreBase
 
+from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._link import Link, open_plugin
@@ -110,10 +111,13 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             raise TypeError(f"want a store such as mx.kv.create('dist_sync'), got {type(kvs)}")
         settings = _settings()
         self._inner: Optional[Store] = kvs  # kept alive for as long as we live
-        if settings.get("BYTESCHEDULER_BACKEND") == "native":
-            self._backend = _open_native(kvs, settings)
-        else:
-            self._inner, self._backend = _open_passthrough(kvs, settings)
+        try:
+            if settings.get("BYTESCHEDULER_BACKEND") == "native":
+                self._backend = _open_native(kvs, settings)
+            else:
+                self._inner, self._backend = _open_passthrough(kvs, settings)
+        finally:
+            _ready.tell()  # from here on this process speaks for itself
 
     def __del__(self) -> None:
         """Close, and print what failed."""

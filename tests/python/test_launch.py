@@ -150,18 +150,30 @@ def test_wrong_use_is_refused_in_words(
     assert result.stdout == ""
 
 
-def test_a_worker_replaces_bslaunch(tmp_path: pathlib.Path) -> None:
-    with start(
-        ["sh", "-c", "echo $$ $BYTESCHEDULER_BACKEND; exit 5"], tmp_path, DMLC_ROLE="worker", **JOB
-    ) as process:
-        out, _ = process.communicate(timeout=LIMIT_S)
-    assert out.split() == [str(process.pid), "native"]
-    assert process.returncode == 5
-
-
 def test_the_role_may_come_from_the_options(tmp_path: pathlib.Path) -> None:
     result = bslaunch("--env", "DMLC_ROLE=worker", "echo", "hello", cwd=tmp_path, **JOB)
     assert (result.returncode, result.stdout) == (0, "hello\n")
+
+
+@pytest.mark.parametrize("how", [["--local", "--"], []])
+def test_a_file_that_may_not_be_executed_gives_126(tmp_path: pathlib.Path, how: List[str]) -> None:
+    (tmp_path / "noexec.py").touch(mode=0o644)
+    result = bslaunch(*how, "./noexec.py", cwd=tmp_path, DMLC_ROLE="worker", **JOB)
+    assert result.returncode == 126
+    assert "cannot run ./noexec.py: permission denied" in result.stderr
+
+
+@pytest.mark.parametrize("given", ["", "auto", "native", "kvstore"])
+def test_workers_of_a_local_job_use_its_servers_unless_told_otherwise(
+    tmp_path: pathlib.Path, given: str
+) -> None:
+    result = with_stand_ins(
+        ["sh", "-c", "echo $BYTESCHEDULER_BACKEND"],
+        tmp_path,
+        env={"BYTESCHEDULER_BACKEND": given},
+        then="",
+    )
+    assert lines_of(result, "worker 0") == ["kvstore" if given == "kvstore" else "native"]
 
 
 def test_a_command_that_is_no_program_gives_126(tmp_path: pathlib.Path) -> None:
