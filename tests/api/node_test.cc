@@ -107,6 +107,54 @@ TEST(Nodes, AddressesThatAreNotOursAreRefusedNamingTheSetting) {
       << scheduler.status().message();
 }
 
+// What a whole job with one key says on stderr.
+std::string SaidByAJob(const std::string& level, int32_t verbose) {
+  testing::internal::CaptureStderr();
+  const auto with_level = [&](const std::string& role, int32_t port) {
+    Config config = MakeConfig(role, port);
+    config.log_level = level;
+    config.verbose = verbose;
+    return config;
+  };
+  {
+    const auto scheduler = SchedulerNode::Start(with_level("scheduler", 0));
+    const int32_t port = scheduler.value()->port();
+    const auto server = ServerNode::Start(with_level("server", port));
+    const auto worker = WorkerNode::Start(with_level("worker", port), -1);
+    EXPECT_TRUE(worker.value()->joined().WaitFor(kPatience));
+    std::array<std::byte, 8> value{};
+    Outcome declared;
+    worker.value()->Broadcast(7, DType::kUint8, value,
+                              [&](Status status) { declared.Set(std::move(status)); });
+    EXPECT_TRUE(declared.WaitFor(kPatience));
+    worker.value()->Close(kPatience);
+    EXPECT_TRUE(server.value()->outcome().WaitFor(kPatience));
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, LevelDebugShowsRegistrationConnectionsAndPlacement) {
+  const std::string said = SaidByAJob("debug", 0);
+  for (const char* line :
+       {"DEBUG server: registering server 127.0.0.1:", "DEBUG server: registered as server 0 (",
+        "DEBUG worker: worker 0 (", "DEBUG worker: connected to server 0 at 127.0.0.1:",
+        "DEBUG worker 0: key=7: 8 bytes of uint8 in 1 partitions; server 0 has 1"}) {
+    EXPECT_NE(said.find(line), std::string::npos) << line << " is not in\n" << said;
+  }
+}
+
+TEST(Log, PsVerboseShowsTheNetworkButNotTheKeys) {
+  const std::string said = SaidByAJob("info", 1);
+  EXPECT_NE(said.find("DEBUG worker: connected to server 0 at"), std::string::npos) << said;
+  EXPECT_EQ(said.find("key=7"), std::string::npos) << said;
+}
+
+TEST(Log, LevelInfoShowsNoneOfThat) {
+  const std::string said = SaidByAJob("info", 0);
+  EXPECT_NE(said.find("INFO scheduler: everyone is there"), std::string::npos) << said;
+  EXPECT_EQ(said.find("DEBUG"), std::string::npos) << said;
+}
+
 TEST(WorkerNode, AnImpossibleInterfaceIsRefusedAtTheStart) {
   Config config = MakeConfig("worker", 9);
   config.interface = "nosuch";

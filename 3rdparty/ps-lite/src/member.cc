@@ -76,6 +76,10 @@ void Member::Impl::Start(Handler handler) {
                      own_.port = port.value();
                      last_word_ = scope_.Now();
                      registration_ = NextSequence();
+                     log_.Debug([this] {
+                       return "registering " + DescribeUnranked(own_) +
+                              " with the scheduler node at " + TextOf(options_.root);
+                     });
                      transport_->Connect(kSchedulerId, options_.root, kEmpty);
                      SendRegistration();
                      retry_.Start(options_.retry_interval, [this] { SendRegistration(); });
@@ -241,6 +245,10 @@ void Member::Impl::Enter(View view) {
   retry_.Stop();
   view_ = std::move(view);
   own_.id = view_.own_id;
+  log_.Debug([this] {
+    return "registered as " + Describe(own_) + ", one of " + std::to_string(view_.nodes.size()) +
+           " nodes";
+  });
   for (const Node& node : view_.nodes) {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
     if (!other_side || !known_.emplace(node.id, node).second) continue;
@@ -280,6 +288,7 @@ void Member::Impl::Enter(View view) {
 
 void Member::Impl::BecomeReady() {
   phase_ = Phase::kReady;
+  log_.Debug([this] { return Describe(own_) + " is ready"; });
   TellReady(view_);
 }
 

@@ -58,7 +58,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void DrainLink(std::shared_ptr<ZmqLink> link, bs::TimePoint deadline);
   void DropLink(const std::shared_ptr<ZmqLink>& link);
   void EndIfQuiet();
-  ZmqLink::Listener ListenerFor(int32_t peer);
+  ZmqLink::Listener ListenerFor(int32_t peer, const Address& address);
   void Receive();
   void ReceiveLater();
   void ReceiveMessage();
@@ -99,21 +99,29 @@ void Hub::Connect(int32_t peer, const Address& address, int32_t own_id) {
   const auto endpoint = RemoteEndpoint(address, options_.ipc);
   bs::Status status = endpoint.status();
   if (endpoint.ok()) {
-    auto link = std::make_shared<ZmqLink>(loop_, options_, next_link_++, ListenerFor(peer));
+    auto link =
+        std::make_shared<ZmqLink>(loop_, options_, next_link_++, ListenerFor(peer, address));
     status = link->Open(*context_, endpoint.value(), IdentityOf(own_id));
     if (status.ok()) links_.emplace(peer, std::move(link));
   }
   if (!status.ok()) log_.Warning("cannot reach " + DescribeId(peer) + ": " + status.message());
 }
 
-ZmqLink::Listener Hub::ListenerFor(int32_t peer) {
+ZmqLink::Listener Hub::ListenerFor(int32_t peer, const Address& address) {
+  const auto say = [this, peer, address](const char* what) {
+    log_.Debug([&] {
+      return what + DescribeId(peer) + " at " + address.host + ":" + std::to_string(address.port);
+    });
+  };
   // `this` outlives its links: only the loop destroys them, before the end of the hub.
   return {.on_connected =
-              [this, peer] {
+              [this, peer, say] {
+                say("connected to ");
                 if (!muted_ && handler_.on_connected) handler_.on_connected(peer);
               },
           .on_disconnected =
-              [this, peer] {
+              [this, peer, say] {
+                say("lost the connection to ");
                 if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
               }};
 }
