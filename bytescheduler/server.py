@@ -10,10 +10,12 @@ import threading
 from types import FrameType
 from typing import Callable, Iterator, Optional
 
-from bytescheduler._native import Node
+from bytescheduler._native import Node, values
 from bytescheduler.errors import Error
 
 __all__ = ["run"]
+
+_TALKATIVE = ("info", "debug")  # log levels
 
 
 class _Ended(BaseException):
@@ -62,7 +64,9 @@ def _run_to_the_end(node: Node) -> int:
         _say(f"the job failed: {error}")
         return 1
     node.close()
-    _say("the job ended in good order")
+    levels = [row.value for row in values() if row.name == "BYTESCHEDULER_LOG_LEVEL"]
+    if levels[0] in _TALKATIVE:
+        _say("the job ended in good order")
     return 0
 
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -333,3 +335,12 @@ int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error*
 }
 
 const char* bs_version(void) { return BS_VERSION; }
+
+void bs_fail_exit(void) {
+  const auto turn = [](int status, void*) {
+    if (status != 0) return;
+    static_cast<void>(std::fflush(nullptr));
+    _exit(1);
+  };
+  static_cast<void>(on_exit(turn, nullptr));
+}

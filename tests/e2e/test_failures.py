@@ -45,6 +45,29 @@ def test_a_killed_worker_ends_everyone(make_job: MakeJob, store: str) -> None:
     assert_all_end_and_say(job, job.workers[1], r"lost worker \d \(127\.0\.0\.1:\d+\)")
 
 
+def test_a_worker_with_other_settings_ends_and_so_do_the_others(make_job: MakeJob) -> None:
+    # With a stock store, which would wait for the others when the process ends.
+    job = make_job()
+    for flag in "01":
+        env = {"BYTESCHEDULER_DETERMINISTIC": flag}
+        job.start_worker("cases.py", "dist_sync", "train_for_long", env=env)
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+    assert "has BYTESCHEDULER_DETERMINISTIC=1 instead of" in job.all_output()
+
+
+def test_a_last_round_that_is_lost_shows_in_the_exit_code(make_job: MakeJob) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("cases.py", "native", "ends_unheard")
+    for worker in job.workers:
+        worker.wait_for_line("pushed")
+    job.servers[0].kill()
+    for worker in job.workers:
+        assert worker.wait(SOON_S) == 1, job.all_output()
+        assert "bytescheduler: " in worker.output()
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_an_uncaught_exception_in_one_worker_is_told_to_the_other(
     make_job: MakeJob, store: str

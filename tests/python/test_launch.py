@@ -275,6 +275,12 @@ def test_quiet_shows_what_the_workers_print_and_no_more(tmp_path: pathlib.Path) 
     assert (result.stdout, result.stderr) == ("hello\nhello\n", "")
 
 
+def test_quiet_silences_real_nodes_too(tmp_path: pathlib.Path) -> None:
+    script = "from bytescheduler._native import Worker; Worker.open().close(); print('hello')"
+    result = bslaunch("--local", "-q", sys.executable, "-c", script, cwd=tmp_path)
+    assert (result.stdout, result.stderr, result.returncode) == ("hello\n", "", 0)
+
+
 def test_quiet_still_says_what_failed(tmp_path: pathlib.Path) -> None:
     result = with_stand_ins(["false"], tmp_path, quiet=True)
     assert "worker 0 ended with exit code 1" in result.stderr

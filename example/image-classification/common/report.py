@@ -1,6 +1,7 @@
 """Progress on the screen, and a digest that shows that all workers hold the same weights."""
 
 import hashlib
+import os
 import sys
 import time
 from typing import Dict, Iterable, Iterator, TypeVar
@@ -27,7 +28,12 @@ class Epoch:
         self._label = f"rank {rank} epoch {number}"
         self._samples = num_batches * batch_size
         self._bar = tqdm(
-            total=num_batches, desc=self._label, unit="batch", leave=False, disable=None
+            total=num_batches,
+            desc=self._label,
+            unit="batch",
+            leave=False,
+            # bslaunch shows a bar every few seconds; into a file or pipe of others goes none
+            disable=False if os.environ.get("DMLC_ROLE") else None,
         )
         self._begin = time.perf_counter()
 
