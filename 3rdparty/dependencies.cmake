@@ -2,12 +2,15 @@
 set(_missing "")
 find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)
-  message(FATAL_ERROR "pkg-config is missing: apt-get install pkg-config")
+  set(_missing " pkg-config")
 endif()
 find_package(Threads REQUIRED)
 
+# Without pkg-config nobody knows what is there: then its packages are named too.
 function(bs_need_pkg prefix module package)
-  pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
+  if(PKG_CONFIG_FOUND)
+    pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
+  endif()
   if(NOT ${prefix}_FOUND)
     set(_missing "${_missing} ${package}" PARENT_SCOPE)
   endif()
