@@ -281,5 +281,32 @@ TEST(DescribeConfig, SaysWhereEachValueComesFrom) {
   EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].origin, "default");
 }
 
+std::map<std::string, SettingValue> Described(const std::map<std::string, std::string>& given) {
+  std::map<std::string, SettingValue> values;
+  for (const SettingValue& value : DescribeConfig(given)) values[value.name] = value;
+  return values;
+}
+
+TEST(DescribeConfig, ShowsTheHeartbeatsInForce) {
+  auto values = Described({{"PS_HEARTBEAT_INTERVAL", "3"},
+                           {"PS_HEARTBEAT_TIMEOUT", "9"},
+                           {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "20s"}});
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].value, "3");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].origin, "PS_HEARTBEAT_INTERVAL");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].value, "20s");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].origin, "argument");
+  values = Described({{"PS_HEARTBEAT_INTERVAL", "0"}, {"PS_HEARTBEAT_TIMEOUT", "soon"}});
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].origin, "default");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].origin, "default");
+}
+
+TEST(DescribeConfig, SetToNothingIsTheDefault) {
+  ASSERT_EQ(setenv("BYTESCHEDULER_HOLD", "1MiB", 1), 0);
+  const auto values = Described({{"BYTESCHEDULER_HOLD", ""}});
+  ASSERT_EQ(unsetenv("BYTESCHEDULER_HOLD"), 0);
+  EXPECT_EQ(values.at("BYTESCHEDULER_HOLD").value, "64MiB");
+  EXPECT_EQ(values.at("BYTESCHEDULER_HOLD").origin, "default");
+}
+
 }  // namespace
 }  // namespace bs
