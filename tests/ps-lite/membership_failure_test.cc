@@ -140,6 +140,41 @@ TEST(Refused, LatecomerIsTold) {
   EXPECT_FALSE(job.finished);
 }
 
+TEST(Refused, SecondStoreOfAProcessIsToldThatThereCanBeOne) {
+  Job job(1);
+  job.options.num_workers = 1;
+  job.AddNative(Role::kWorker);
+  job.AddNative(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(2));
+  NativeNode* const second = job.AddNative(Role::kWorker);
+  second->Start();
+  NativeNode* const elsewhere = job.AddNative(Role::kWorker, "10.0.0.2");
+  elsewhere->Start();
+  job.Run(seconds(2));
+  EXPECT_THAT(second->refused.value().message(),
+              HasSubstr("came too late: the job has all its nodes already; worker 0 "
+                        "(10.0.0.1:4711) of the same host is one of them (a process can have one "
+                        "store of the native back end)"));
+  EXPECT_THAT(elsewhere->refused.value().message(), testing::EndsWith("all its nodes already"));
+}
+
+TEST(Refused, SecondStoreBesideAStockWorkerIsToldThatThereCanBeOne) {
+  Job job(1);
+  job.options.num_workers = 1;
+  job.AddStock(Role::kWorker);
+  job.AddNative(Role::kServer);
+  NativeNode* const attached = job.AddAttached(0);
+  job.StartAll();
+  job.Run(seconds(3));
+  ASSERT_TRUE(attached->ready());
+  NativeNode* const second = job.AddAttached(0);
+  second->Start();
+  job.Run(seconds(2));
+  EXPECT_THAT(second->refused.value().message(),
+              HasSubstr("is attached there (a process can have one store of the native back end)"));
+}
+
 // Two workers, two servers, all native; the fixture's nodes are named by rank.
 class Loss : public ::testing::Test {
  protected:
