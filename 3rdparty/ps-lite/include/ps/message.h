@@ -21,7 +21,6 @@ inline constexpr int32_t kEmpty = std::numeric_limits<int32_t>::max();
 
 inline constexpr int32_t kSchedulerId = 1;
 // Group ids are bit sets.
-inline constexpr int32_t kSchedulerGroup = 1;
 inline constexpr int32_t kServerGroup = 2;
 inline constexpr int32_t kWorkerGroup = 4;
 inline constexpr int32_t kEveryone = 7;
