@@ -3,7 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/numa.h"
 
 namespace bs::api {
 namespace {
@@ -105,6 +115,61 @@ TEST(Nodes, AddressesThatAreNotOursAreRefusedNamingTheSetting) {
   EXPECT_TRUE(scheduler.status().message().starts_with(
       "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved"))
       << scheduler.status().message();
+}
+
+// The core of each thread of this process whose name begins with `prefix`; -1 for a thread that is
+// not pinned.
+std::vector<int> CoresOfThreads(const std::string& prefix) {
+  std::vector<int> cores;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "status");
+    std::string name;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Name:\t")) name = line.substr(6);
+      if (!line.starts_with("Cpus_allowed_list:\t") || !name.starts_with(prefix)) continue;
+      const std::string list = line.substr(19);
+      const bool one = list.find_first_not_of("0123456789") == std::string::npos;
+      cores.push_back(one ? std::stoi(list) : -1);
+    }
+  }
+  return cores;
+}
+
+bool CanPin() {
+  bool can = false;
+  std::thread([&can] { can = PinThisThread(DiscoverNumaNodes().front().cores.front()); }).join();
+  return can;
+}
+
+TEST(ServerNode, PinsEachShardToACoreOfItsOwn) {
+  if (!CanPin()) GTEST_SKIP() << "this system does not let threads be pinned";
+  std::set<int> allowed;
+  size_t fewest = SIZE_MAX;
+  const std::vector<NumaNode> nodes = DiscoverNumaNodes();
+  for (const NumaNode& node : nodes) {
+    allowed.insert(node.cores.begin(), node.cores.end());
+    fewest = std::min(fewest, node.cores.size());
+  }
+  const size_t shards = nodes.size() * fewest;  // as many on each node as there are cores for
+  const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  const int32_t port = scheduler.value()->port();
+  Config config = MakeConfig("server", port);
+  config.server_threads = static_cast<int32_t>(shards);
+  const auto server = ServerNode::Start(config);
+  const auto worker = WorkerNode::Start(MakeConfig("worker", port), -1);
+  ASSERT_TRUE(worker.value()->joined().WaitFor(kPatience));
+  // A thread pins itself before its first task; nothing tells when.
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::vector<int> cores;
+  do {
+    std::this_thread::yield();
+    cores = CoresOfThreads("bs-shard-");
+  } while ((cores.size() != shards || std::count(cores.begin(), cores.end(), -1) > 0) &&
+           std::chrono::steady_clock::now() < deadline);
+  ASSERT_EQ(cores.size(), shards);
+  const std::set<int> distinct(cores.begin(), cores.end());
+  EXPECT_EQ(distinct.size(), shards) << "two shards share a core";
+  EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), distinct.begin(), distinct.end()));
 }
 
 // What a whole job with one key says on stderr.
