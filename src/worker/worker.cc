@@ -102,6 +102,8 @@ class Worker::Impl {
                               const Operation& operation);
   void Refuse(const Operation& operation, const Status& why);
   void BeginBroadcast(Key key, KeyState* state, Operation operation);
+  // The key was declared, and is cut as `tensor` says.
+  void Adopt(KeyState* state, Tensor tensor) const;
   void BeginPushPull(Key key, KeyState* state, Operation operation);
   Tensor Place(Tensor tensor);
   void OperationEnded();
@@ -237,16 +239,18 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
       &link_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
         const Status status = outcome.status();
-        if (status.ok()) {
-          state->tensor = std::make_unique<Tensor>(std::move(outcome.value()));
-          log_.Debug([state] { return DescribePlacement(*state->tensor); });
-        }
+        if (status.ok()) Adopt(state, std::move(outcome.value()));
         done(status);
         state->broadcast.reset();
         Advance(key, state);
         OperationEnded();
       });
   publishes ? state->broadcast->Publish() : state->broadcast->Fetch();
+}
+
+void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
+  state->tensor = std::make_unique<Tensor>(std::move(tensor));
+  log_.Debug([state] { return DescribePlacement(*state->tensor); });
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
