@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "zmq_curve.h"
 
@@ -21,14 +21,14 @@ Status Wrong(const std::string& path, const std::string& what) {
 
 Result<std::string> ReadOpened(int fd, const std::string& path) {
   struct stat info{};
-  if (fstat(fd, &info) != 0) return Wrong(path, std::strerror(errno));
+  if (fstat(fd, &info) != 0) return Wrong(path, std::generic_category().message(errno));
   if (!S_ISREG(info.st_mode)) return Wrong(path, "not a file");
   if ((info.st_mode & (S_IROTH | S_IWOTH)) != 0) {
     return Wrong(path, "everybody on this host may read or write it; chmod 600 it");
   }
   std::string text(kMaxFileBytes + 1, '\0');
   const ssize_t size = read(fd, text.data(), text.size());
-  if (size < 0) return Wrong(path, std::strerror(errno));
+  if (size < 0) return Wrong(path, std::generic_category().message(errno));
   if (static_cast<size_t>(size) > kMaxFileBytes) return Wrong(path, "more than 64 KiB");
   text.resize(static_cast<size_t>(size));
   return text;
@@ -38,7 +38,8 @@ Result<std::string> ReadOpened(int fd, const std::string& path) {
 
 Result<std::string> ReadSecret(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Wrong(path, std::string("cannot open it: ") + std::strerror(errno));
+  if (fd < 0)
+    return Wrong(path, std::string("cannot open it: ") + std::generic_category().message(errno));
   Result<std::string> text = ReadOpened(fd, path);
   close(fd);
   if (!text.ok()) return text;
