@@ -6,7 +6,7 @@ VENV ?= .venv
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libprotozero-dev libhwloc-dev libnuma-dev \
+PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
             libgtest-dev libgmock-dev libbenchmark-dev libgomp1 python3-venv python3-dev iproute2
 # Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
 FUZZ_PACKAGES := clang

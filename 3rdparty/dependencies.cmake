@@ -17,6 +17,7 @@ function(bs_need_pkg prefix module package)
 endfunction()
 
 bs_need_pkg(ZMQ "libzmq>=4.3.2" libzmq3-dev)
+bs_need_pkg(SODIUM "libsodium>=1.0.18" libsodium-dev)
 bs_need_pkg(HWLOC "hwloc>=2.4" libhwloc-dev)
 bs_need_pkg(NUMA numa libnuma-dev)
 find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_reader.hpp)

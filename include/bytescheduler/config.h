@@ -60,6 +60,8 @@ struct Config {
   uint64_t hold_bytes = 0;
   uint64_t unsent_bytes = 0;
   std::string log_level;
+  std::string secret_file;
+  std::string secret;   // what ConfigFromProcess found in secret_file; empty: there is none
   std::string backend;  // "auto", "native", "kvstore"; read by the Python side
 
   // The settings that every node of the job must share, "name=value\n" lines.

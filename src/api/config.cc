@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "api/parse.h"
+#include "api/secret.h"
 
 namespace bs {
 namespace {
@@ -98,6 +99,10 @@ constexpr auto kRows = std::to_array<Row>({
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
       "1: the most urgent piece goes first; 0: the first ready goes first"},
      &Config::scheduling},
+    {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",
+      "file with the secret that all nodes of the job share: traffic is encrypted, and nobody else "
+      "is let in (docs/security.md)"},
+     &Config::secret_file},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
       "how long to wait for the others at the start, at a barrier, and for an answer"},
      &Config::timeout,
@@ -358,7 +363,12 @@ Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overr
     const auto it = values.find(std::string(name));
     return it == values.end() ? std::nullopt : std::optional(it->second);
   };
-  return ParseConfig(lookup, names);
+  Result<Config> config = ParseConfig(lookup, names);
+  if (!config.ok() || config.value().secret_file.empty()) return config;
+  Result<std::string> secret = api::ReadSecret(config.value().secret_file);
+  if (!secret.ok()) return secret.status();
+  config.value().secret = std::move(secret.value());
+  return config;
 }
 
 std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string>& overrides) {

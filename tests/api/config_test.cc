@@ -85,6 +85,15 @@ struct Good {
   bool (*arrived)(const Config&);
 };
 
+TEST(Config, ASecretFileThatIsNotThereIsRefused) {
+  Values values = Required();
+  values["BYTESCHEDULER_SECRET_FILE"] = "/no/such/secret";
+  const Result<Config> config = ConfigFromProcess(values);
+  EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(config.status().message(),
+            "BYTESCHEDULER_SECRET_FILE=/no/such/secret: cannot open it: No such file or directory");
+}
+
 TEST(Config, EveryRowReachesItsField) {
   const std::vector<Good> rows = {
       {"DMLC_ROLE", "scheduler", [](const Config& c) { return c.role == "scheduler"; }},
@@ -107,6 +116,8 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.partition_bytes == 4096; }},
       {"BYTESCHEDULER_CREDIT", "1", [](const Config& c) { return c.credit_bytes == 1; }},
       {"BYTESCHEDULER_SCHEDULING", "0", [](const Config& c) { return !c.scheduling; }},
+      {"BYTESCHEDULER_SECRET_FILE", "/etc/secret",
+       [](const Config& c) { return c.secret_file == "/etc/secret" && c.secret.empty(); }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
