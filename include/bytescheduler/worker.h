@@ -62,8 +62,13 @@ class Worker {
   // Sums `in` over all workers into everyone's `out` (same size as declared).  `pushed` runs when
   // `in` may change again, `pulled` when `out` holds the sum.  `in` and `out` must not overlap;
   // both must stay valid until their callback ran.
+  //
+  // With a `threshold` other than 0 it travels to the servers in two bits an element: each worker
+  // adds `in` to a residual it keeps for the key and sends, and takes out of it, +threshold,
+  // -threshold or nothing.  float32 only; finite and greater than 0; in each round the same on all
+  // workers (another one fails the job with both names).
   void PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
-                Done pushed, Done pulled);
+                Done pushed, Done pulled, float threshold = 0);
 
   // A message from a server.
   void OnMessage(ps::Message message);

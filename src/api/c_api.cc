@@ -203,7 +203,7 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
                       {static_cast<const std::byte*>(request->in), request->size_bytes},
                       {static_cast<std::byte*>(request->out), request->size_bytes},
                       Calling(request->pushed, request->context),
-                      Calling(request->pulled, request->context));
+                      Calling(request->pulled, request->context), request->threshold);
                   return Status::Ok();
                 }),
                 error);
