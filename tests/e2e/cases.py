@@ -208,6 +208,15 @@ def bad_input(kvs: ScheduledKVS) -> None:
     assert (read(kvs, 3), read(kvs, 8)) == (kvs.num_workers, kvs.num_workers)
 
 
+def thresholds_differ(kvs: ScheduledKVS) -> None:
+    """The workers disagree; the job fails with an error that says so."""
+    kvs.init("weight", full(0))
+    kvs.set_gradient_compression({"type": "2bit", "threshold": (kvs.rank + 1) / 4})
+    out = mx.nd.zeros(SHAPE)
+    kvs.pushpull("weight", full(1), out=out)
+    out.wait_to_read()
+
+
 def closed(kvs: ScheduledKVS) -> None:
     kvs.init(30, full(1))
     out = mx.nd.zeros(SHAPE)
