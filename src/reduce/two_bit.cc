@@ -1,8 +1,10 @@
-// Two-bit codes: the arithmetic without branches, four elements a byte, so that a compiler can
-// vectorise it.
+// Two-bit codes: loops over a word at a time without branches, so that a compiler vectorises them;
+// which code comes next is chance, and a branch on it would be mispredicted.
 #include "reduce/two_bit.h"
 
-#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -13,81 +15,107 @@ namespace bs::reduce {
 namespace {
 
 constexpr size_t kPerByte = 4;
-constexpr unsigned kCodeBits = 2;
-constexpr unsigned kPlus = 3;
-constexpr unsigned kMinus = 2;
+constexpr size_t kPerWord = 16;
+constexpr size_t kWordBytes = kPerWord / kPerByte;
+constexpr uint32_t kPlus = 3;
+constexpr uint32_t kMinus = 2;
 
-float Load(const unsigned char* from) {
-  float value = 0;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-void Store(float value, unsigned char* to) { std::memcpy(to, &value, sizeof(value)); }
-
-// The code of what reaches the threshold, which is taken out of `residual`.
-unsigned TakeCode(float threshold, float gradient, float* residual) {
-  const float value = *residual + gradient;
-  const bool plus = value >= threshold;
-  const bool minus = value <= -threshold;
-  const float sent = plus ? threshold : (minus ? -threshold : 0.0F);
-  *residual = value - sent;
-  return plus ? kPlus : (minus ? kMinus : 0U);
-}
-
-unsigned char QuantizeByte(float threshold, const unsigned char* in, float* residual,
-                           size_t count) {
-  unsigned byte = 0;
-  for (size_t i = 0; i < kPerByte; ++i) {
-    byte <<= kCodeBits;
-    if (i < count) byte |= TakeCode(threshold, Load(in + i * sizeof(float)), &residual[i]);
+// The values of a byte's codes, for a threshold of 1.
+using Values = std::array<float, kPerByte>;
+constexpr std::array<Values, 256> MakeValues() {
+  std::array<Values, 256> table{};
+  for (size_t byte = 0; byte < table.size(); ++byte) {
+    for (size_t i = 0; i < kPerByte; ++i) {
+      const size_t code = byte >> (2 * (kPerByte - 1 - i)) & 3U;
+      table[byte][i] = code == kPlus ? 1.0F : (code == kMinus ? -1.0F : 0.0F);
+    }
   }
-  return static_cast<unsigned char>(byte);
+  return table;
+}
+constexpr std::array<Values, 256> kValues = MakeValues();
+
+// All bits of it, or none.
+uint32_t Mask(bool condition) { return 0U - static_cast<uint32_t>(condition); }
+
+// Sixteen elements: what reaches the threshold is taken out of `residual`.
+void QuantizeWord(float threshold, const float* in, float* residual, unsigned char* word) {
+  const auto value = std::bit_cast<uint32_t>(threshold);
+  const auto negative = std::bit_cast<uint32_t>(-threshold);
+  uint32_t codes[kPerWord];
+  for (size_t i = 0; i < kPerWord; ++i) {
+    const float sum = residual[i] + in[i];
+    const uint32_t plus = Mask(sum >= threshold);
+    const uint32_t minus = Mask(sum <= -threshold);
+    residual[i] = sum - std::bit_cast<float>((plus & value) | (minus & negative));
+    codes[i] = (plus & kPlus) | (minus & kMinus);
+  }
+  for (size_t byte = 0; byte < kWordBytes; ++byte) {
+    const uint32_t* const four = codes + byte * kPerByte;
+    word[byte] =
+        static_cast<unsigned char>(four[0] << 6U | four[1] << 4U | four[2] << 2U | four[3]);
+  }
 }
 
-// The value of element i; `values` by code.
-float ValueAt(const float (&values)[4], const unsigned char* words, size_t i) {
-  const size_t place = kPerByte - 1 - i % kPerByte;
-  return values[words[i / kPerByte] >> (kCodeBits * place) & 3U];
+// The values of a byte's codes added to four floats, or put in their place.
+template <bool kAdd>
+void PutByte(float threshold, unsigned char byte, float* four) {
+  for (size_t i = 0; i < kPerByte; ++i) {
+    const float value = kValues[byte][i] * threshold;  // exact
+    const float sum = kAdd ? four[i] + value : value;
+    // Whatever sign or payload the hardware gives it.
+    four[i] = sum == sum ? sum : std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+template <bool kAdd>
+void Put(float threshold, const void* words, void* target, size_t count) {
+  BS_CHECK(threshold > 0 && std::isfinite(threshold));
+  const DefaultFloatEnvironment environment;
+  const auto* from = static_cast<const unsigned char*>(words);
+  auto* to = static_cast<unsigned char*>(target);
+  // Copied in and out, because an array may start at any byte of a message.
+  float four[kPerByte] = {};
+  for (; count >= kPerByte; count -= kPerByte, to += sizeof(four)) {
+    if constexpr (kAdd) std::memcpy(four, to, sizeof(four));
+    PutByte<kAdd>(threshold, *from++, four);
+    std::memcpy(to, four, sizeof(four));
+  }
+  if (count == 0) return;
+  if constexpr (kAdd) std::memcpy(four, to, count * sizeof(float));
+  PutByte<kAdd>(threshold, *from, four);
+  std::memcpy(to, four, count * sizeof(float));
 }
 
 }  // namespace
 
 void QuantizeTwoBit(float threshold, const void* in, float* residual, void* words, size_t count) {
-  BS_CHECK(threshold > 0);
+  BS_CHECK(threshold > 0 && std::isfinite(threshold));
   const DefaultFloatEnvironment environment;
-  const auto* const from = static_cast<const unsigned char*>(in);
-  auto* const to = static_cast<unsigned char*>(words);
-  const size_t whole = count / kPerByte;
-  for (size_t byte = 0; byte < whole; ++byte) {
-    const size_t first = byte * kPerByte;
-    to[byte] = QuantizeByte(threshold, from + first * sizeof(float), residual + first, kPerByte);
+  const auto* from = static_cast<const unsigned char*>(in);
+  auto* to = static_cast<unsigned char*>(words);
+  float block[kPerWord] = {};
+  for (; count >= kPerWord; count -= kPerWord, to += kWordBytes) {
+    std::memcpy(block, from, sizeof(block));
+    QuantizeWord(threshold, block, residual, to);
+    from += sizeof(block);
+    residual += kPerWord;
   }
-  const size_t rest = whole * kPerByte;
-  if (count % kPerByte != 0) {
-    to[whole] = QuantizeByte(threshold, from + rest * sizeof(float), residual + rest, count - rest);
-  }
-  const size_t used = whole + (count % kPerByte != 0 ? 1 : 0);
-  std::fill(to + used, to + TwoBitBytes(count), static_cast<unsigned char>(0));
+  if (count == 0) return;
+  // The rest of the last word is 0, which has the code 0.
+  float rest[kPerWord] = {};
+  std::memset(block, 0, sizeof(block));
+  std::memcpy(block, from, count * sizeof(float));
+  std::memcpy(rest, residual, count * sizeof(float));
+  QuantizeWord(threshold, block, rest, to);
+  std::memcpy(residual, rest, count * sizeof(float));
 }
 
 void DequantizeTwoBit(float threshold, const void* words, void* target, size_t count) {
-  const float values[4] = {0, 0, -threshold, threshold};
-  const auto* const from = static_cast<const unsigned char*>(words);
-  auto* const to = static_cast<unsigned char*>(target);
-  for (size_t i = 0; i < count; ++i) Store(ValueAt(values, from, i), to + i * sizeof(float));
+  Put<false>(threshold, words, target, count);
 }
 
 void AddTwoBit(float threshold, const void* words, void* sum, size_t count) {
-  const DefaultFloatEnvironment environment;
-  const float values[4] = {0, 0, -threshold, threshold};
-  const auto* const from = static_cast<const unsigned char*>(words);
-  auto* const to = static_cast<unsigned char*>(sum);
-  for (size_t i = 0; i < count; ++i) {
-    const float total = Load(to + i * sizeof(float)) + ValueAt(values, from, i);
-    // Whatever sign or payload the hardware gives it.
-    Store(total == total ? total : std::numeric_limits<float>::quiet_NaN(), to + i * sizeof(float));
-  }
+  Put<true>(threshold, words, sum, count);
 }
 
 }  // namespace bs::reduce

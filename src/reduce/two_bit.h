@@ -19,7 +19,7 @@ constexpr size_t TwoBitBytes(size_t count) { return (count / 16 + (count % 16 !=
 
 // residual += in; what reaches the threshold is taken out of it and written to `words`, which has
 // TwoBitBytes(count).  A residual that is no number stays one, and its code is 0.
-// REQUIRES: threshold > 0; the ranges do not overlap.
+// REQUIRES, of all three: 0 < threshold < infinity; the ranges do not overlap.
 void QuantizeTwoBit(float threshold, const void* in, float* residual, void* words, size_t count);
 // target = the values of `words`.
 void DequantizeTwoBit(float threshold, const void* words, void* target, size_t count);

@@ -97,9 +97,9 @@ TEST(TwoBit, NoNumberIsNeverSentAndStays) {
 }
 
 TEST(TwoBit, ASumThatIsNoNumberIsTheOneNan) {
-  std::vector<float> sum = {-kInf};
+  std::vector<float> sum = {-kNan};
   const std::vector<unsigned char> plus = {0xc0, 0, 0, 0};
-  AddTwoBit(kInf, plus.data(), sum.data(), 1);
+  AddTwoBit(1, plus.data(), sum.data(), 1);
   uint32_t bits = 0;
   std::memcpy(&bits, sum.data(), sizeof(bits));
   EXPECT_EQ(bits, 0x7fc00000U);
