@@ -291,10 +291,10 @@ void Worker::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done do
   });
 }
 
-void Worker::PushPull(Key key, Priority priority, std::span<const std::byte> in,
-                      std::span<std::byte> out, Done pushed, Done pulled, float threshold) {
-  Operation operation{.priority = priority,
-                      .threshold = threshold,
+void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                      std::span<std::byte> out, Done pushed, Done pulled) {
+  Operation operation{.priority = options.priority,
+                      .threshold = options.threshold,
                       .in = in,
                       .out = out,
                       .pushed = std::move(pushed),

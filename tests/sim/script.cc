@@ -126,10 +126,9 @@ void Script::Call(size_t index) {
     operation->out.assign(plan.count * kElementBytes, std::byte{0x5a});
     const auto priority = static_cast<Priority>(clock_->Uniform(0, 20)) - 15;
     worker_->PushPull(
-        plan.key, priority, operation->in, operation->out,
+        plan.key, {priority, static_cast<float>(plan.threshold)}, operation->in, operation->out,
         [this, operation](const Status& status) { OnPushed(operation, status); },
-        [this, operation](const Status& status) { OnPulled(operation, status); },
-        static_cast<float>(plan.threshold));
+        [this, operation](const Status& status) { OnPulled(operation, status); });
   }
   calling_ = false;
 }

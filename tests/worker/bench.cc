@@ -48,7 +48,7 @@ Bench::Sum Bench::PushPull(Key key, Priority priority, std::span<const std::byte
   Outcome* const pushed = &outcomes_.emplace_back();
   Outcome* const pulled = &outcomes_.emplace_back();
   calling_ = true;
-  worker_->PushPull(key, priority, in, out, Into(pushed), Into(pulled), threshold);
+  worker_->PushPull(key, {priority, threshold}, in, out, Into(pushed), Into(pulled));
   calling_ = false;
   return {pushed, pulled};
 }
