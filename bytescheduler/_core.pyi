@@ -67,7 +67,15 @@ class MXNetPlugin:
         self, worker: Worker, push_async_nd: int, get_data: int, last_error: int
     ) -> None: ...
     def push_pull(
-        self, key: int, name: str, priority: int, send_handle: int, recv_handle: int, size: int
+        self,
+        key: int,
+        name: str,
+        priority: int,
+        send_handle: int,
+        recv_handle: int,
+        size: int,
+        *,
+        threshold: float = 0,
     ) -> None: ...
     def pending(self) -> int: ...
     def drain(self, timeout: Optional[float] = None) -> bool: ...

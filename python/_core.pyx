@@ -442,7 +442,7 @@ cdef class MXNetPlugin:
         return self.plugin
 
     def push_pull(self, uint64_t key, str name, int priority, send_handle, recv_handle,
-                  uint64_t size):
+                  uint64_t size, *, float threshold=0):
         """Register the two proxies of one round of `key`; returns at once.
 
         Parameters
@@ -457,6 +457,8 @@ cdef class MXNetPlugin:
             NDArray handles of the private staging arrays.
         size : int
             Bytes of each.
+        threshold : float
+            Send two bits an element, of float32 arrays; 0 sends them as they are.
         """
         cdef bs_mxnet* plugin = self.handle()
         encoded_name = name.encode()
@@ -469,6 +471,7 @@ cdef class MXNetPlugin:
         round.send_stage = <void*><uintptr_t>send_handle
         round.recv_stage = <void*><uintptr_t>recv_handle
         round.size_bytes = size
+        round.threshold = threshold
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)

@@ -76,6 +76,7 @@ cdef extern from "plugin/mxnet.h" nogil:
         void* send_stage
         void* recv_stage
         uint64_t size_bytes
+        float threshold
 
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)

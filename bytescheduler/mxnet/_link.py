@@ -117,8 +117,11 @@ class Link:
         with as_mxnet_errors(self._names):
             self._worker.broadcast(items, owner=tensors)
 
-    def push_pull(self, tensor: Tensor, priority: int) -> None:
-        """Register the next round of `tensor`: from its `send` to its `recv`."""
+    def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
+        """Register the next round of `tensor`: from its `send` to its `recv`.
+
+        With a `threshold`, in two bits an element.
+        """
         with as_mxnet_errors(self._names):
             self._plugin.push_pull(
                 tensor.engine_key,
@@ -127,6 +130,7 @@ class Link:
                 tensor.send.handle.value,
                 tensor.recv.handle.value,
                 tensor.size_bytes,
+                threshold=threshold,
             )
 
     def barrier(self) -> None:

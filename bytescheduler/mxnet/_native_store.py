@@ -8,6 +8,7 @@ import mxnet as mx
 from mxnet.base import KVStoreHandle
 
 from bytescheduler.mxnet._arguments import group
+from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._tensor import Tensor, require_dense
 from bytescheduler.mxnet._types import (
@@ -60,6 +61,7 @@ class NativeStore:
         self._tensors: Dict[Key, Tensor] = {}
         self._taken: Dict[int, Key] = {}
         self._told_sparse: Set[Key] = set()
+        self._threshold = 0.0  # of two-bit compression; 0: none
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 
@@ -177,6 +179,11 @@ class NativeStore:
         for tensor, arrays in pairs:
             for array in arrays:
                 tensor.check(array)
+            if self._threshold and tensor.dtype.name != "float32":
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: {tensor.dtype.name} cannot be compressed to two bits, "
+                    "only float32"
+                )
         # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
         # next begins, so workers that disagree would wait for each other for ever.
         return sorted(pairs, key=lambda pair: pair[0].position)
@@ -205,7 +212,7 @@ class NativeStore:
         with mx.autograd.pause():
             for tensor, arrays in values:
                 tensor.gather(arrays)
-                self._link.push_pull(tensor, int(priority))
+                self._link.push_pull(tensor, int(priority), self._threshold)
             # Behind all pushes: an updater that waits for its sum must hold back none of them.
             if self.updater is not None:
                 for tensor, _ in values:
@@ -229,7 +236,7 @@ class NativeStore:
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._link.check()
-        raise mx.base.MXNetError(f"gradient compression ({params}) is {_NOT_YET}")
+        self._threshold = threshold_of(params)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))

@@ -61,6 +61,7 @@ typedef struct {
   bs_done pushed;
   bs_done pulled;
   void* context;
+  float threshold;  // 0, or that of two-bit compression: greater than 0, float32 only
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
 // Waits for all workers; blocks.

@@ -32,6 +32,20 @@ struct WorkerOptions {
   bool test_credit_until_pulled = false;
 };
 
+// How one push-pull travels.
+struct PushPullOptions {
+  // Implicit on purpose: mostly there is only a priority.
+  PushPullOptions(Priority p, float t = 0)  // NOLINT(google-explicit-constructor)
+      : priority(p), threshold(t) {}
+
+  Priority priority;
+  // If not 0, two bits an element go to the servers: each worker adds `in` to a residual it keeps
+  // for the key and sends, and takes out of it, +threshold, -threshold or nothing.  float32 only;
+  // finite and greater than 0; the same on all workers in each round (else the job fails with both
+  // thresholds and names).
+  float threshold;
+};
+
 class Worker {
  public:
   using SendFn = std::function<void(ps::Message)>;
@@ -62,8 +76,8 @@ class Worker {
   // Sums `in` over all workers into everyone's `out` (same size as declared).  `pushed` runs when
   // `in` may change again, `pulled` when `out` holds the sum.  `in` and `out` must not overlap;
   // both must stay valid until their callback ran.
-  void PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
-                Done pushed, Done pulled);
+  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                std::span<std::byte> out, Done pushed, Done pulled);
 
   // A message from a server.
   void OnMessage(ps::Message message);

@@ -201,7 +201,7 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
   return Return(Guarded([&] {
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
                   worker->node->PushPull(
-                      request->key, request->priority,
+                      request->key, {request->priority, request->threshold},
                       {static_cast<const std::byte*>(request->in), request->size_bytes},
                       {static_cast<std::byte*>(request->out), request->size_bytes},
                       Calling(request->pushed, request->context),

@@ -105,8 +105,8 @@ class WorkerNode {
   int32_t num_workers() const { return view_.num_workers; }
   int32_t num_servers() const { return view_.num_servers; }
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
-  void PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
-                Done pushed, Done pulled);
+  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                std::span<std::byte> out, Done pushed, Done pulled);
   // `done` runs on bs-io or bs-worker.
   void Barrier(Done done);
   // Fails the whole job: everyone is told `why`.

@@ -107,9 +107,9 @@ void WorkerNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Don
   worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
 }
 
-void WorkerNode::PushPull(Key key, Priority priority, std::span<const std::byte> in,
+void WorkerNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                           std::span<std::byte> out, Done pushed, Done pulled) {
-  worker_->PushPull(key, priority, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+  worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
 }
 
 void WorkerNode::Barrier(Done done) {

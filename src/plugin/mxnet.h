@@ -37,6 +37,7 @@ typedef struct {
   void* send_stage;
   void* recv_stage;
   uint64_t size_bytes; /* of each stage */
+  float threshold;     /* 0, or that of two-bit compression; see bs_push_pull */
 } bs_mxnet_round;
 
 /* Registers the two dependency proxies of one round of `key`:

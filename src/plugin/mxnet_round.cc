@@ -37,6 +37,7 @@ void Arrive(Round* round) {
       .pushed = OnPushed,
       .pulled = OnPulled,
       .context = round,
+      .threshold = round->threshold,
   };
   bs_error error{};
   round->owners += 2;

@@ -69,6 +69,7 @@ struct Round {
         name(request.name),
         priority(request.priority),
         size_bytes(request.size_bytes),
+        threshold(request.threshold),
         push{this, "push", request.send_stage},
         pull{this, "pull", request.recv_stage} {}
 
@@ -77,6 +78,7 @@ struct Round {
   const std::string name;  // of the key, in errors
   const int priority;
   const uint64_t size_bytes;
+  const float threshold;
   const ThreadId caller = std::this_thread::get_id();
   bool calling = true;  // on the caller's thread: it has not returned yet
   Proxy push, pull;

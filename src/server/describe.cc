@@ -1,6 +1,8 @@
 // Words for refusals: what a request was and what an array is.
 #include "server/describe.h"
 
+#include <charconv>
+#include <iterator>
 #include <optional>
 
 #include "bytescheduler/types.h"
@@ -11,6 +13,15 @@ std::string DescribeArray(uint32_t dtype, uint64_t size_bytes) {
   const std::optional<DType> known = DTypeFromCode(dtype);
   const std::string name = known ? std::string(NameOf(*known)) : "dtype " + std::to_string(dtype);
   return name + " of " + std::to_string(size_bytes) + " bytes";
+}
+
+std::string DescribeCoding(ps::Codec codec, float threshold) {
+  if (codec == ps::Codec::kNone) return "not compressed";
+  // As many digits as tell it from its neighbours.
+  char digits[32];
+  const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);
+  const std::string shown(digits, error == std::errc() ? end : std::begin(digits));
+  return "compressed to two bits with threshold " + shown;
 }
 
 std::string DescribeCall(const ps::KvCall& call) {

@@ -13,6 +13,8 @@ namespace bs::server {
 
 // "float32 of 4096 bytes"; a code that is no DType of ours reads "dtype 99 of 4096 bytes".
 std::string DescribeArray(uint32_t dtype, uint64_t size_bytes);
+// "not compressed", "compressed to two bits with threshold 0.5".
+std::string DescribeCoding(ps::Codec codec, float threshold);
 // "push key=7 round=12 partition=2 from worker 1", "declare key=7 from worker 0".
 std::string DescribeCall(const ps::KvCall& call);
 // kInvalidArgument, naming `call`, unless `dtype` is one of ours and `size_bytes` whole elements.

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "reduce/reduce.h"
+#include "reduce/two_bit.h"
 #include "server/describe.h"
 
 namespace bs::server {
@@ -65,11 +66,13 @@ void Slot::Fail(const Status& why) {
 Status Slot::CheckPush(const ps::KvCall& call) const {
   const ps::Extension& about = call.extension;
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
-  if (call.payload.size() != about.size_bytes) {
+  const uint64_t announced_bytes = ps::PayloadBytes(about.codec, about.size_bytes);
+  if (call.payload.size() != announced_bytes) {
     return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
-                                   " bytes came, " + std::to_string(about.size_bytes) +
+                                   " bytes came, " + std::to_string(announced_bytes) +
                                    " were announced");
   }
+  if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
   if (!has_shape() || Shape{about.offset_bytes, about.size_bytes, about.dtype} == shape_) {
     return Status::Ok();
   }
@@ -78,6 +81,27 @@ Status Slot::CheckPush(const ps::KvCall& call) const {
       " at offset " + std::to_string(about.offset_bytes) + ", the initial value of worker 0 has " +
       DescribeArray(shape_.dtype, shape_.size_bytes) + " at offset " +
       std::to_string(shape_.offset_bytes));
+}
+
+Status Slot::CheckCoding(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  const bool coded = about.codec != ps::Codec::kNone;
+  if (coded && (about.dtype != static_cast<uint32_t>(DType::kFloat32) || about.round == 0)) {
+    return Status::InvalidArgument(
+        DescribeCall(call) + ": it is " + DescribeCoding(about.codec, about.threshold) +
+        ", which is for sums of float32, not for " +
+        (about.round == 0 ? "initial values" : DescribeArray(about.dtype, about.size_bytes)));
+  }
+  // A repeat of an older round is only acknowledged.
+  if (!rounds_.open() || about.round != rounds_.current() ||
+      Coding{about.codec, about.threshold} == coding_) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument(DescribeCall(call) + ": it is " +
+                                 DescribeCoding(about.codec, about.threshold) +
+                                 ", that of worker " + std::to_string(coding_rank_) + " is " +
+                                 DescribeCoding(coding_.codec, coding_.threshold) +
+                                 "; set gradient compression alike on all workers");
 }
 
 Status Slot::CheckPullSize(const ps::KvCall& call) const {
@@ -101,12 +125,17 @@ void Slot::Take(ps::KvCall& call) {
   if (!has_shape()) shape_ = Shape{about.offset_bytes, about.size_bytes, about.dtype};
   // Whatever can fail for want of memory comes before the contribution counts.
   ps::Message taken = ps::MakeResponse(call, {});
-  const bool hold = MustHold(rank);
+  const uint64_t payload_bytes = call.payload.size();
+  const bool hold = MustHold(rank, payload_bytes);
   if (hold) {
     held_.try_emplace(rank, std::move(call.payload));
-    shard_->held_bytes += about.size_bytes;
+    shard_->held_bytes += payload_bytes;
   } else if (!has_sum_) {
     PrepareBuffer();
+  }
+  if (!rounds_.open()) {
+    coding_ = {about.codec, about.threshold};
+    coding_rank_ = rank;
   }
   const PushVerdict verdict = rounds_.Push(rank, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
@@ -116,9 +145,9 @@ void Slot::Take(ps::KvCall& call) {
 }
 
 // Two workers need no order: a + b and b + a have the same bits.
-bool Slot::MustHold(int32_t rank) const {
+bool Slot::MustHold(int32_t rank, uint64_t payload_bytes) const {
   if (shard_->num_workers <= 2 || rounds_.current() == 0 || rank == next_rank_) return false;
-  return shard_->deterministic || shard_->held_bytes + shape_.size_bytes <= shard_->hold_bytes;
+  return shard_->deterministic || shard_->held_bytes + payload_bytes <= shard_->hold_bytes;
 }
 
 // The buffer of the open round, for its first contribution.  An answer that still shows the round
@@ -158,7 +187,10 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
   std::byte* const sum = buffers_[rounds_.buffer_of(rounds_.current())]->data();
   const auto bytes = [&](size_t i) { return ready[i].second.bytes().data(); };
   size_t next = 0;
-  if (count > 0 && !has_sum_) {
+  if (coding_.codec == ps::Codec::kTwoBit) {
+    SumTwoBit(ready, sum);
+    next = ready.size();
+  } else if (count > 0 && !has_sum_) {
     if (ready.size() == 1) {
       reduce::Copy(sum, bytes(0), shape_.size_bytes);
       next = 1;
@@ -171,6 +203,17 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
     reduce::Sum(kernels, dtype, sum, bytes(next), count);
   }
   has_sum_ = true;
+}
+
+void Slot::SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready,
+                     std::byte* sum) const {
+  const size_t count = shape_.size_bytes / sizeof(float);
+  bool empty = !has_sum_;
+  for (const auto& [rank, words] : ready) {
+    const auto put = empty ? reduce::DequantizeTwoBit : reduce::AddTwoBit;
+    put(coding_.threshold, words.bytes().data(), sum, count);
+    empty = false;
+  }
 }
 
 void Slot::AnswerParked() {

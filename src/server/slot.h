@@ -70,17 +70,26 @@ class Slot {
     bool operator==(const Shape&) const = default;
   };
 
+  // How the contributions of a round are coded: all alike.
+  struct Coding {
+    ps::Codec codec = ps::Codec::kNone;
+    float threshold = 0;
+    bool operator==(const Coding&) const = default;
+  };
+
   Status CheckPush(const ps::KvCall& call) const;
+  Status CheckCoding(const ps::KvCall& call) const;
   Status CheckPullSize(const ps::KvCall& call) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.open() || rounds_.current() > 0; }
   void Take(ps::KvCall& call);
-  bool MustHold(int32_t rank) const;
+  bool MustHold(int32_t rank, uint64_t payload_bytes) const;
   void PrepareBuffer();
   void Add(int32_t rank, ps::Frame payload);
   // Sums `ready` in its order; `first` if the buffer holds nothing of this round yet.
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
+  void SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void AnswerParked();
   void Answer(const ps::KvCall& call);
   void Refuse(const ps::KvCall& call, const Status& why);
@@ -91,6 +100,8 @@ class Slot {
   RoundState rounds_;
   Shape shape_{};                          // fixed when has_shape()
   std::shared_ptr<SumBuffer> buffers_[2];  // owners: this slot and the answers in flight
+  Coding coding_;                          // of the open round
+  int32_t coding_rank_ = 0;                // who said so first
   bool has_sum_ = false;                   // the open round's buffer holds a contribution
   int32_t next_rank_ = 0;                  // all below it are in the open round's sum
   std::map<int32_t, ps::Frame> held_;      // contributions that came early, as received, by rank

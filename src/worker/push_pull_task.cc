@@ -7,13 +7,23 @@
 
 namespace bs::worker {
 
+namespace {
+
+uint64_t SentBytes(const TwoBit& coding, uint64_t size_bytes) {
+  const bool coded = coding.threshold != 0;
+  return ps::PayloadBytes(coded ? ps::Codec::kTwoBit : ps::Codec::kNone, size_bytes);
+}
+
+}  // namespace
+
 PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
                            UniqueFunction<void()> ended)
-    : CommTask(tensor->key, call.round, call.priority, tensor->size_bytes),
+    : CommTask(tensor->key, call.round, call.priority, SentBytes(call.coding, tensor->size_bytes)),
       link_(link),
       tensor_(tensor),
       in_(call.in),
       out_(call.out),
+      coding_(call.coding),
       pulls_(static_cast<bool>(call.pulled)),
       push_{.done = std::move(call.pushed)},
       pull_{.done = std::move(call.pulled)},
@@ -27,19 +37,39 @@ void PushPullTask::Begin() {
 }
 
 std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {
-  return tensor_->partitions;  // as rank 0 cut it
+  std::vector<bs::Partition> partitions = tensor_->partitions;  // as rank 0 cut it
+  // Partitions are cut at multiples of kAlignBytes, which are whole words of codes.
+  for (bs::Partition& partition : partitions) {
+    partition.offset_bytes = SentBytes(coding_, partition.offset_bytes);
+    partition.size_bytes = SentBytes(coding_, partition.size_bytes);
+  }
+  return partitions;
 }
 
-void PushPullTask::Start(const bs::Partition& partition) {
+void PushPullTask::Start(const bs::Partition& sent) {
+  const bs::Partition& partition = tensor_->partitions[sent.index];
   const Piece piece{.round = round(), .partition = partition, .priority = priority()};
   const uint32_t index = partition.index;
-  ++push_.pending;
-  Push(*link_, *tensor_, piece, in_.subspan(partition.offset_bytes, partition.size_bytes),
-       [this, index](const Status& status) { OnAnswer(&push_, index, status); });
+  Push(piece);
   if (!pulls_) return;
   ++pull_.pending;
   Pull(*link_, *tensor_, piece, out_.subspan(partition.offset_bytes, partition.size_bytes),
        [this, index](const Status& status) { OnAnswer(&pull_, index, status); });
+}
+
+void PushPullTask::Push(const Piece& piece) {
+  const uint64_t offset_bytes = piece.partition.offset_bytes;
+  const uint64_t size_bytes = piece.partition.size_bytes;
+  const std::span<const std::byte> bytes = in_.subspan(offset_bytes, size_bytes);
+  auto done = [this, index = piece.partition.index](const Status& status) {
+    OnAnswer(&push_, index, status);
+  };
+  ++push_.pending;
+  if (coding_.threshold == 0) return worker::Push(*link_, *tensor_, piece, bytes, std::move(done));
+  const TwoBit coding{.threshold = coding_.threshold,
+                      .residual = coding_.residual.subspan(offset_bytes / sizeof(float),
+                                                           size_bytes / sizeof(float))};
+  PushTwoBit(*link_, *tensor_, piece, bytes, coding, std::move(done));
 }
 
 void PushPullTask::OnAnswer(Direction* direction, uint32_t index, const Status& status) {

@@ -4,8 +4,10 @@
 // right behind it, the pull; the acknowledgement of the push gives the credit back (design
 // decision 3).
 //
-// Confined to the worker's executor.  The memory of the call is the caller's: `in` until `pushed`,
-// `out` until `pulled`.
+// A coded round is for the Core as large as its codes: credit counts what travels.
+//
+// Confined to the worker's executor.  The memory of the call is the caller's: `in` and the residual
+// until `pushed`, `out` until `pulled`.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +27,7 @@ class PushPullTask final : public CommTask {
     Priority priority = 0;
     std::span<const std::byte> in;
     std::span<std::byte> out;  // not used if `pulled` is empty
+    TwoBit coding{};           // its residual is the whole tensor's
     UniqueFunction<void(Status)> pushed;
     UniqueFunction<void(Status)> pulled;  // may be empty: nothing is pulled then
   };
@@ -49,6 +52,7 @@ class PushPullTask final : public CommTask {
     uint32_t answered = 0;              // with ok
   };
 
+  void Push(const Piece& piece);
   void OnAnswer(Direction* direction, uint32_t index, const Status& status);
   // Calls what can be called; the task may be gone when it returns.
   void Settle();
@@ -58,6 +62,7 @@ class PushPullTask final : public CommTask {
   const Tensor* const tensor_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
+  const TwoBit coding_;
   const bool pulls_;
   Direction push_;
   Direction pull_;

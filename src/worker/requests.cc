@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
+#include "reduce/two_bit.h"
 #include "worker/placement.h"
 
 namespace bs::worker {
@@ -95,6 +97,23 @@ void Push(const Link& link, const Tensor& tensor, const Piece& piece,
   link.requests->Send(
       std::move(request),
       [done = std::move(done)](const Status& status, const ps::Message&) { done(status); });
+}
+
+void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
+                std::span<const std::byte> bytes, const TwoBit& coding, Answered done) {
+  BS_CHECK(bytes.size() == coding.residual.size_bytes());
+  auto words =
+      std::make_unique<std::vector<std::byte>>(reduce::TwoBitBytes(coding.residual.size()));
+  reduce::QuantizeTwoBit(coding.threshold, bytes.data(), coding.residual.data(), words->data(),
+                         coding.residual.size());
+  ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
+  request.extension.codec = ps::Codec::kTwoBit;
+  request.extension.threshold = coding.threshold;
+  request.payload = *words;
+  // The callback keeps the payload: it runs when the payload is out of use.
+  link.requests->Send(std::move(request),
+                      [done = std::move(done), kept = std::move(words)](
+                          const Status& status, const ps::Message&) { done(status); });
 }
 
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,

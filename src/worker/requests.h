@@ -62,6 +62,16 @@ void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
 // `bytes` are the partition's; they must stay valid and unchanged until `done`.
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done);
+// What is to be sent goes through a residual, float32 for each element, which keeps what two bits
+// an element cannot say (reduce/two_bit.h).
+struct TwoBit {
+  float threshold = 0;          // 0: not coded
+  std::span<float> residual{};  // the key's, or the partition's part of it
+};
+// As Push, in two bits an element.  The codes are made inside the call and kept until `done`, so a
+// repeat sends the same ones; `bytes` are not used after the call.
+void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
+                std::span<const std::byte> bytes, const TwoBit& coding, Answered done);
 // Writes the sum into `bytes`, the partition's, just before `done` with ok; never otherwise.
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
           Answered done);

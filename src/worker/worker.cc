@@ -2,6 +2,7 @@
 #include "bytescheduler/worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <map>
@@ -27,6 +28,7 @@ struct Operation {
   bool is_broadcast = false;
   DType dtype = DType::kFloat32;    // broadcast
   Priority priority = 0;            // push-pull
+  float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
   std::span<const std::byte> in{};  // push-pull
   std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
   Worker::Done pushed{};            // push-pull
@@ -37,6 +39,7 @@ struct Operation {
 struct KeyState {
   std::unique_ptr<const Tensor> tensor;  // once declared
   Round next_round = 1;
+  std::vector<float> residual;  // of the tensor; empty before its first coded round
   std::deque<Operation> waiting;
   std::unique_ptr<worker::Broadcast> broadcast;
   std::unique_ptr<worker::PushPullTask> task;
@@ -100,6 +103,7 @@ class Worker::Impl {
                                const Operation& operation);
   static Status CheckPushPull(const std::string& what, const KeyState& state,
                               const Operation& operation);
+  static Status CheckTwoBit(const std::string& what, DType dtype, float threshold);
   void Refuse(const Operation& operation, const Status& why);
   void BeginBroadcast(Key key, KeyState* state, Operation operation);
   // The key was declared, and is cut as `tensor` says.
@@ -217,8 +221,21 @@ Status Worker::Impl::CheckPushPull(const std::string& what, const KeyState& stat
                                    Bytes(operation.out.size()) + " out, it was broadcast with " +
                                    Bytes(size_bytes));
   }
-  if (!Overlap(operation.in, operation.out)) return Status::Ok();
-  return Status::InvalidArgument(what + "in and out overlap");
+  if (Overlap(operation.in, operation.out)) {
+    return Status::InvalidArgument(what + "in and out overlap");
+  }
+  return operation.threshold == 0 ? Status::Ok()
+                                  : CheckTwoBit(what, state.tensor->dtype, operation.threshold);
+}
+
+Status Worker::Impl::CheckTwoBit(const std::string& what, DType dtype, float threshold) {
+  if (dtype != DType::kFloat32) {
+    return Status::InvalidArgument(what + std::string(NameOf(dtype)) +
+                                   " cannot be compressed to two bits, only float32");
+  }
+  if (std::isfinite(threshold) && threshold > 0) return Status::Ok();
+  return Status::InvalidArgument(what + "threshold " + std::to_string(threshold) +
+                                 ": want a finite number greater than 0");
 }
 
 void Worker::Impl::Refuse(const Operation& operation, const Status& why) {
@@ -254,10 +271,12 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
+  if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
   worker::PushPullTask::Call call{.round = state->next_round++,
                                   .priority = operation.priority,
                                   .in = operation.in,
                                   .out = operation.out,
+                                  .coding = {operation.threshold, state->residual},
                                   .pushed = std::move(operation.pushed),
                                   .pulled = std::move(operation.pulled)};
   state->task = std::make_unique<worker::PushPullTask>(&link_, state->tensor.get(), std::move(call),
@@ -296,9 +315,10 @@ void Worker::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done do
   });
 }
 
-void Worker::PushPull(Key key, Priority priority, std::span<const std::byte> in,
+void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                       std::span<std::byte> out, Done pushed, Done pulled) {
-  Operation operation{.priority = priority,
+  Operation operation{.priority = options.priority,
+                      .threshold = options.threshold,
                       .in = in,
                       .out = out,
                       .pushed = std::move(pushed),

@@ -28,8 +28,10 @@ int Broadcast(bs_worker* worker, uint64_t key, Floats* value, bs_waiter* waiter)
                              bs_waiter_done, waiter, nullptr);
 }
 
-int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter) {
+int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter,
+             float threshold = 0) {
   bs_push_pull request{};
+  request.threshold = threshold;
   request.key = key;
   request.in = in.data();
   request.out = out->data();
@@ -166,6 +168,58 @@ TEST(CApi, CloseWaitsForPendingSums) {
   EXPECT_EQ(out[1], Floats(8, 4.0F));
   CloseWorkers(&job);
   ExpectAllEndedWell(&job);
+}
+
+// Everyone's `in` summed with everyone's threshold; the first error.
+bs_error SumTwoBit(Job* job, const Floats& in, const std::vector<float>& thresholds,
+                   std::vector<Floats>* out) {
+  const WaiterPtr waiter(bs_waiter_new(2 * thresholds.size()));
+  for (size_t i = 0; i < thresholds.size(); ++i) {
+    EXPECT_EQ(PushPull(job->workers[i].get(), 1, in, &out->at(i), waiter.get(), thresholds[i]), 0);
+  }
+  return Await(waiter.get());
+}
+
+TEST(CApi, RoundsOfTwoBitsAnElementKeepWhatTheyDoNotSend) {
+  Job job(2, 2);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  constexpr size_t kSize = 300'001;  // several partitions, and a word that is not full
+  std::vector<Floats> values(2, Floats(kSize));
+  BroadcastAll(&job, 1, &values);
+  const Floats in(kSize, 0.75F);
+  // The residual of each is 0, 0.25, 0.5, 0.75, ...: twice as much as comes in is never sent.
+  for (const float each : {0.5F, 0.5F, 0.5F}) {
+    std::vector<Floats> out(2, Floats(kSize));
+    const bs_error error = SumTwoBit(&job, in, {0.5F, 0.5F}, &out);
+    ASSERT_EQ(error.code, 0) << error.message;
+    EXPECT_EQ(out, std::vector<Floats>(2, Floats(kSize, 2 * each)));
+  }
+  std::vector<Floats> out(2, Floats(kSize));
+  const bs_error error = SumTwoBit(&job, in, {1.5F, 1.5F}, &out);
+  ASSERT_EQ(error.code, 0) << error.message;
+  EXPECT_EQ(out, std::vector<Floats>(2, Floats(kSize, 3)));
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
+TEST(CApi, ThresholdsThatDifferFailTheJobWithBoth) {
+  Job job(2, 1);
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<Floats> values(2, Floats(8));
+  BroadcastAll(&job, 1, &values);
+  std::vector<Floats> out(2, Floats(8));
+  const bs_error error = SumTwoBit(&job, Floats(8), {0.5F, 0.25F}, &out);
+  EXPECT_EQ(error.code, static_cast<int>(bs::StatusCode::kInvalidArgument)) << error.message;
+  EXPECT_TRUE(Contains(error.message, "threshold 0.5")) << error.message;
+  EXPECT_TRUE(Contains(error.message, "threshold 0.25")) << error.message;
+  for (const WorkerPtr& worker : job.workers) {
+    bs_error failure{};
+    EXPECT_NE(bs_worker_status(worker.get(), &failure), 0);
+    EXPECT_TRUE(Contains(failure.message, "gradient compression alike")) << failure.message;
+  }
+  CloseWorkers(&job);
 }
 
 TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {

@@ -184,7 +184,8 @@ def bad_input(kvs: ScheduledKVS) -> None:
         (error, "row_sparse", lambda: kvs.pull(3, out=sparse, ignore_sparse=False)),
         (error, "bool cannot be summed", lambda: kvs.init(4, good.astype("bool"))),
         (error, "want 0 <= key", lambda: kvs.init(-1, good)),
-        (error, "compression", lambda: kvs.set_gradient_compression({"type": "2bit"})),
+        (error, "compression", lambda: kvs.set_gradient_compression({"type": "1bit"})),
+        (AssertionError, "param_dict", lambda: kvs.set_gradient_compression(None)),
         (ValueError, "Unknown capability", lambda: kvs.is_capable("flight")),
         (error, "key 8: an empty list", lambda: kvs.init([8, 8], [[], []])),
         (error, "key 9: an empty list", lambda: kvs.push([3, 9], [good, []])),
@@ -208,6 +209,15 @@ def bad_input(kvs: ScheduledKVS) -> None:
     kvs.init(8, full(4))
     kvs.push([3, 8], [good, good])
     assert (read(kvs, 3), read(kvs, 8)) == (kvs.num_workers, kvs.num_workers)
+
+
+def thresholds_differ(kvs: ScheduledKVS) -> None:
+    """The workers disagree; the job fails with an error that says so."""
+    kvs.init("weight", full(0))
+    kvs.set_gradient_compression({"type": "2bit", "threshold": (kvs.rank + 1) / 4})
+    out = mx.nd.zeros(SHAPE)
+    kvs.pushpull("weight", full(1), out=out)
+    out.wait_to_read()
 
 
 def closed(kvs: ScheduledKVS) -> None:

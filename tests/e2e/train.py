@@ -1,10 +1,11 @@
 """A worker that trains 50 steps and saves its weights: ``train.py STORE API OPTIMIZER FILE``.
 
-STORE is "stock" or "scheduled": the same script, with and without the one added line.
+STORE is "stock" or "scheduled": the same script, with and without the one added line.  An API that
+ends in "-compressed" pushes gradients in two bits an element.
 """
 
 import sys
-from typing import Dict, List
+from typing import Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
@@ -15,6 +16,8 @@ OPTIMIZERS = {
     "adam": {"learning_rate": 0.01, "wd": 1e-4},
 }
 Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
+
+Compression = Optional[Dict[str, object]]
 
 
 def data_of(rank: int) -> "List[tuple[mx.nd.NDArray, mx.nd.NDArray]]":
@@ -34,7 +37,9 @@ def initial(name: str, shape: "tuple[int, ...]") -> mx.nd.NDArray:
     return mx.nd.array(np.random.RandomState(seed).uniform(-0.1, 0.1, shape))
 
 
-def train_gluon(kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool) -> Weights:
+def train_gluon(
+    kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool, compression: Compression
+) -> Weights:
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():
         net.add(mx.gluon.nn.Conv2D(6, 5, in_channels=1, activation="relu"))
@@ -51,6 +56,7 @@ def train_gluon(kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool
         OPTIMIZERS[optimizer],
         kvstore=kvs,
         update_on_kvstore=update_on_kvstore,
+        compression_params=compression,
     )
     # As the first step would, but waiting: a stock server may answer a first pull that nobody
     # waited for with the sum of the gradients pushed behind it, and there is nothing to compare.
@@ -68,11 +74,15 @@ def train_gluon(kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool
     return {p.name: p.data().asnumpy() for p in net.collect_params().values()}
 
 
-def train_module(kvs: mx.kvstore.KVStore, optimizer: str) -> Weights:
+def train_module(kvs: mx.kvstore.KVStore, optimizer: str, compression: Compression) -> Weights:
     x = mx.sym.Flatten(mx.sym.Variable("data"))
     x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=30, name="fc1"), act_type="tanh")
     x = mx.sym.FullyConnected(x, num_hidden=CLASSES, name="fc2")
-    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), context=[mx.cpu(0), mx.cpu(1)])
+    module = mx.mod.Module(
+        mx.sym.SoftmaxOutput(x, name="softmax"),
+        context=[mx.cpu(0), mx.cpu(1)],
+        compression_params=compression,
+    )
     module.bind([("data", (BATCH, 1, FEATURES, FEATURES))], [("softmax_label", (BATCH,))])
     module.init_params()
     arguments, _ = module.get_params()
@@ -85,17 +95,31 @@ def train_module(kvs: mx.kvstore.KVStore, optimizer: str) -> Weights:
     return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
 
 
+def push_then_pull(kvs: mx.kvstore.KVStore) -> None:
+    """Let a stock store, which refuses to compress in pushpull, do it in two calls."""
+
+    def pushpull(key: int, value: object, out: object = None, priority: int = 0) -> None:
+        kvs.push(key, value, priority)
+        kvs.pull(key, value if out is None else out, priority)
+
+    kvs.pushpull = pushpull
+
+
 def main() -> None:
     store, api, optimizer, file = sys.argv[1:]
     kvs = mx.kv.create("dist_sync")
+    compression = {"type": "2bit", "threshold": 0.01} if api.endswith("-compressed") else None
+    if store == "stock" and compression:
+        push_then_pull(kvs)
     if store == "scheduled":
         from bytescheduler.mxnet import ScheduledKVS
 
         kvs = ScheduledKVS(kvs)  # the only added line
-    if api == "module":
-        weights = train_module(kvs, optimizer)
+    if api.startswith("module"):
+        weights = train_module(kvs, optimizer, compression)
     else:
-        weights = train_gluon(kvs, optimizer, update_on_kvstore=api == "gluon")
+        update_on_kvstore = not api.startswith("gluon-local-update")
+        weights = train_gluon(kvs, optimizer, update_on_kvstore, compression)
     for name, values in weights.items():
         assert np.isfinite(values).all(), name
         assert (values != initial(name, values.shape).asnumpy()).any(), f"{name} was not trained"

@@ -33,8 +33,8 @@ class MxnetTest : public testing::Test {
       EXPECT_EQ(operation.times_ended, 1) << operation.name;
     }
   }
-  int PushPull(int priority = 0) {
-    const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8};
+  int PushPull(int priority = 0, float threshold = 0) {
+    const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8, threshold};
     return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
@@ -61,6 +61,19 @@ TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
   EXPECT_EQ(worker_.requests[0].priority, -3);
   worker_.Push(0);
   worker_.Pull(0);
+}
+
+TEST_F(MxnetTest, PassesTheThresholdOn) {
+  for (const float threshold : {0.0F, 0.25F}) {
+    worker_.requests.clear();
+    mxnet_.operations.clear();
+    ASSERT_EQ(PushPull(0, threshold), 0);
+    mxnet_.Run(kPush);
+    mxnet_.Run(kPull);
+    EXPECT_EQ(worker_.requests.at(0).threshold, threshold);
+    worker_.Push(0);
+    worker_.Pull(0);
+  }
 }
 
 TEST_F(MxnetTest, StartsOnlyWhenBothProxiesHaveRun) {

@@ -45,6 +45,17 @@ TEST(KvServer, PushIsTakenApartWithItsPayloadInPlace) {
   EXPECT_EQ(call.value().payload.bytes().data(), bytes);
 }
 
+TEST(KvServer, CodedPushHasTwoBitsForEachElementInWholeWords) {
+  for (const uint64_t elements : {0U, 1U, 16U, 17U, 37U}) {
+    Message message = Request(Op::kPush, std::string((elements + 15) / 16 * 4, 'x'));
+    message.meta.extension.codec = Codec::kTwoBit;
+    message.meta.extension.threshold = 0.5F;
+    message.meta.extension.size_bytes = 4 * elements;
+    const bs::Result<KvCall> call = ParseCall(std::move(message));
+    EXPECT_TRUE(call.ok()) << call.status().ToString();
+  }
+}
+
 TEST(KvServer, AttachedWorkersHaveTheRankTheyStandBeside) {
   Message message = Request(Op::kPull);
   message.peer = AttachedId(3);
@@ -105,6 +116,29 @@ std::vector<Nonsense> AllNonsense() {
       case_of("PendingOp", "is no request", Op::kPending, "", [](Message*) {}),
       case_of("WrongSize", "size_bytes=12 but the payload has 1 bytes", Op::kPush, "a",
               [](Message* m) { m->meta.extension.size_bytes = 12; }),
+      case_of("UnknownCodec", "codec=9 is none", Op::kPush, "a",
+              [](Message* m) {
+                m->meta.extension.codec = static_cast<Codec>(9);  // NOLINT(*EnumCastOutOfRange)
+              }),
+      case_of("NoThreshold", "threshold=0.000000, want a finite", Op::kPush, "abcd",
+              [](Message* m) { m->meta.extension.codec = Codec::kTwoBit; }),
+      case_of("ThresholdThatIsNoNumber", "threshold=nan, want a finite", Op::kPush, "abcd",
+              [](Message* m) {
+                m->meta.extension.codec = Codec::kTwoBit;
+                m->meta.extension.threshold = std::numeric_limits<float>::quiet_NaN();
+              }),
+      case_of("EndlessThreshold", "threshold=inf, want a finite", Op::kPush, "abcd",
+              [](Message* m) {
+                m->meta.extension.codec = Codec::kTwoBit;
+                m->meta.extension.threshold = std::numeric_limits<float>::infinity();
+              }),
+      case_of("CodedSize", "size_bytes=68 in two bits an element but the payload has 4 bytes",
+              Op::kPush, "abcd",
+              [](Message* m) {
+                m->meta.extension.codec = Codec::kTwoBit;
+                m->meta.extension.threshold = 1;
+                m->meta.extension.size_bytes = 68;
+              }),
       case_of("HugeSize", "too large", Op::kPull, "",
               [=](Message* m) { m->meta.extension.size_bytes = huge; }),
       case_of("HugeOffset", "too large", Op::kPush, "abcd",

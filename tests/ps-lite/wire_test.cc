@@ -105,6 +105,25 @@ TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
   EXPECT_EQ(parsed.value(), FullExtension());
 }
 
+TEST(Wire, CodingHasFieldsOfItsOwn) {
+  Meta meta = AppMeta(0, 0, true);
+  meta.extension.version = 1;
+  const std::string plain = EncodeMeta(meta);
+  meta.extension.codec = Codec::kTwoBit;
+  meta.extension.threshold = 0.25F;
+  const std::string bytes = EncodeMeta(meta);
+  EXPECT_EQ(bytes, plain + FromHex("900801"
+                                   "9d080000803e"));
+  const auto parsed = Parse(bytes);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed.value(), meta);
+  // As other wire types they are skipped.
+  EXPECT_EQ(Parse(plain + FromHex("95080000803e"
+                                  "980801"))
+                .value(),
+            Parse(plain).value());
+}
+
 TEST(Wire, ExtensionWritesOnlyWhatDiffersFromTheDefault) {
   Meta meta = AppMeta(0, 0, true);
   const size_t stock_bytes = EncodeMeta(meta).size();
@@ -289,7 +308,9 @@ Extension RandomExtension(Random* random) {
           .status = static_cast<uint32_t>(random->Number()),
           .rank = random->Int(),
           .text = random->Text(),
-          .settings = random->Text()};
+          .settings = random->Text(),
+          .codec = static_cast<Codec>(random->Number()),
+          .threshold = static_cast<float>(random->Int())};
 }
 
 Meta RandomMeta(Random* random) {

@@ -27,6 +27,13 @@ TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "operation 17 from worker 1");
 }
 
+TEST(DescribeTest, ACodingTellsThresholdsApart) {
+  EXPECT_EQ(DescribeCoding(ps::Codec::kNone, 0), "not compressed");
+  EXPECT_EQ(DescribeCoding(ps::Codec::kTwoBit, 0.5F), "compressed to two bits with threshold 0.5");
+  EXPECT_NE(DescribeCoding(ps::Codec::kTwoBit, 1e-20F),
+            DescribeCoding(ps::Codec::kTwoBit, 1.0000001e-20F));
+}
+
 TEST(DescribeTest, AnArrayIsWholeElementsOfATypeWeKnow) {
   Ask ask = Pull(1, 0, 10);
   ask.dtype = DType::kFloat16;

@@ -57,7 +57,10 @@ ps::Extension ExtensionOf(const Ask& ask) {
   extension.key = ask.key;
   extension.round = ask.round;
   extension.part = ask.part;
-  extension.size_bytes = ask.op == ps::Op::kPush ? ask.payload.size() : ask.size_bytes;
+  const bool as_it_is = ask.op == ps::Op::kPush && ask.codec == ps::Codec::kNone;
+  extension.size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes;
+  extension.codec = ask.codec;
+  extension.threshold = ask.threshold;
   extension.dtype = static_cast<uint32_t>(ask.dtype);
   return extension;
 }
@@ -92,6 +95,15 @@ Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload) {
   ask.rank = rank;
   ask.round = round;
   ask.payload = std::move(payload);
+  return ask;
+}
+
+Ask PushTwoBit(int32_t rank, uint64_t round, float threshold, uint64_t count,
+               std::vector<std::byte> words) {
+  Ask ask = Push(rank, round, std::move(words));
+  ask.size_bytes = count * sizeof(float);
+  ask.codec = ps::Codec::kTwoBit;
+  ask.threshold = threshold;
   return ask;
 }
 

@@ -32,13 +32,18 @@ struct Ask {
   uint64_t key = 7;
   uint64_t round = 0;
   uint32_t part = 0;
-  uint64_t size_bytes = 0;  // of a push: that of the payload
+  uint64_t size_bytes = 0;  // of a push that is not coded: that of the payload
   uint64_t sequence = 0;    // 0: the next unused one
   int32_t priority = 0;
   DType dtype = DType::kFloat32;
   std::vector<std::byte> payload = {};
+  ps::Codec codec = ps::Codec::kNone;
+  float threshold = 0;
 };
 Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);
+// `words` are the codes of `count` elements.
+Ask PushTwoBit(int32_t rank, uint64_t round, float threshold, uint64_t count,
+               std::vector<std::byte> words);
 Ask Pull(int32_t rank, uint64_t round, uint64_t size_bytes);
 
 // As it comes from the network.

@@ -320,6 +320,10 @@ ClusterOptions DrawCluster(uint64_t seed) {
   if (draw.Chance(0.2)) {
     options.outage = DrawEvent(&draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer}));
   }
+  for (KeyPlan& plan : options.keys) {
+    if (plan.dtype != DType::kFloat32 || draw.Chance(0.6)) continue;
+    plan.threshold = draw.OneOf({1, 300, 700, 5000});
+  }
   return options;
 }
 
@@ -343,6 +347,7 @@ std::string Describe(const ClusterOptions& options) {
   for (const KeyPlan& plan : options.keys) {
     text << " " << plan.key << ":" << NameOf(plan.dtype) << "[" << plan.count << "]x"
          << plan.rounds;
+    if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
   }
   const auto tell = [&](const std::optional<Event>& event, const char* what) {
     if (!event) return;

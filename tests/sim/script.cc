@@ -28,15 +28,28 @@ void Write(DType dtype, int32_t value, std::byte* to) {
   }
 }
 
-// What the worker of `rank` puts into a round; with rank -1 the sum of all.
+// What arrives of that number in a round: all of it, or what two bits say.
+int32_t SentOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
+  if (plan.threshold == 0 || round == 0) return ValueOf(plan.key, round, rank, element);
+  int32_t residual = 0;
+  int32_t sent = 0;
+  for (Round r = 1; r <= round; ++r) {
+    residual += ValueOf(plan.key, r, rank, element);
+    sent = 0;
+    if (residual >= plan.threshold) sent = plan.threshold;
+    if (residual <= -plan.threshold) sent = -plan.threshold;
+    residual -= sent;
+  }
+  return sent;
+}
+
+// What the worker of `rank` puts into a round; with rank -1 the sum of what arrives.
 std::vector<std::byte> Contents(const KeyPlan& plan, Round round, int32_t rank,
                                 int32_t num_workers) {
   std::vector<std::byte> bytes(plan.count * kElementBytes);
   for (uint64_t i = 0; i < plan.count; ++i) {
-    int32_t value = 0;
-    for (int32_t r = 0; r < num_workers; ++r) {
-      if (rank < 0 || r == rank) value += ValueOf(plan.key, round, r, i);
-    }
+    int32_t value = rank < 0 ? 0 : ValueOf(plan.key, round, rank, i);
+    for (int32_t r = 0; rank < 0 && r < num_workers; ++r) value += SentOf(plan, round, r, i);
     Write(plan.dtype, value, bytes.data() + i * kElementBytes);
   }
   return bytes;
@@ -113,7 +126,7 @@ void Script::Call(size_t index) {
     operation->out.assign(plan.count * kElementBytes, std::byte{0x5a});
     const auto priority = static_cast<Priority>(clock_->Uniform(0, 20)) - 15;
     worker_->PushPull(
-        plan.key, priority, operation->in, operation->out,
+        plan.key, {priority, static_cast<float>(plan.threshold)}, operation->in, operation->out,
         [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });
   }

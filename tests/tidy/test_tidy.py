@@ -14,7 +14,7 @@ MAY_INCLUDE = {
     "core": {"base", "core"},
     "ps": {"base", "ps"},
     "reduce": {"base", "reduce"},
-    "worker": {"base", "core", "ps", "worker"},
+    "worker": {"base", "core", "ps", "reduce", "worker"},
     "server": {"base", "ps", "reduce", "server"},
     "config": {"base"},
     "api": {"base", "core", "ps", "reduce", "worker", "server", "api", "config", "c_api"},

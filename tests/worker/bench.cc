@@ -44,11 +44,11 @@ const Outcome* Bench::Broadcast(Key key, DType dtype, std::span<std::byte> value
 }
 
 Bench::Sum Bench::PushPull(Key key, Priority priority, std::span<const std::byte> in,
-                           std::span<std::byte> out) {
+                           std::span<std::byte> out, float threshold) {
   Outcome* const pushed = &outcomes_.emplace_back();
   Outcome* const pulled = &outcomes_.emplace_back();
   calling_ = true;
-  worker_->PushPull(key, priority, in, out, Into(pushed), Into(pulled));
+  worker_->PushPull(key, {priority, threshold}, in, out, Into(pushed), Into(pulled));
   calling_ = false;
   return {pushed, pulled};
 }

@@ -40,12 +40,14 @@ class Bench {
     const Outcome* pushed;
     const Outcome* pulled;
   };
-  Sum PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out);
+  Sum PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
+               float threshold = 0);
   // Closes; the handle says when.
   const bool* Close();
 
   // Runs what is due now.
   void Run() { clock_.RunUntil(clock_.Now()); }
+  void RunFor(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
   // The oldest message the worker sent, after running; fails the test if there is none.
   ps::Message Next();
   // Runs, and expects that the worker sent nothing.

@@ -1,6 +1,7 @@
 // KvServer: checks of native requests, and their answers.
 #include "ps/kv_server.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -46,6 +47,23 @@ bs::Status CheckDeclare(const Message& message, uint64_t payload_bytes) {
                             " bytes for " + std::to_string(partitions) + " partitions");
 }
 
+bs::Status CheckPush(const Message& message, uint64_t payload_bytes) {
+  const Extension& said = message.meta.extension;
+  if (said.codec != Codec::kNone && said.codec != Codec::kTwoBit) {
+    return Wrong(message, "push: codec=" + std::to_string(static_cast<uint32_t>(said.codec)) +
+                              " is none that a server can read");
+  }
+  const bool coded = said.codec == Codec::kTwoBit;
+  if (coded && !(std::isfinite(said.threshold) && said.threshold > 0)) {
+    return Wrong(message, "push: threshold=" + std::to_string(said.threshold) +
+                              ", want a finite number greater than 0");
+  }
+  if (payload_bytes == PayloadBytes(said.codec, said.size_bytes)) return bs::Status::Ok();
+  return Wrong(message, "push: size_bytes=" + std::to_string(said.size_bytes) +
+                            (coded ? " in two bits an element" : "") + " but the payload has " +
+                            std::to_string(payload_bytes) + " bytes");
+}
+
 bs::Status CheckPayload(const Message& message) {
   const Extension& said = message.meta.extension;
   const uint64_t payload_bytes = message.data.empty() ? 0 : message.data.front().size();
@@ -57,9 +75,7 @@ bs::Status CheckPayload(const Message& message) {
     case Op::kDeclare:
       return CheckDeclare(message, payload_bytes);
     case Op::kPush:
-      if (payload_bytes == said.size_bytes) return bs::Status::Ok();
-      return Wrong(message, "push: size_bytes=" + std::to_string(said.size_bytes) +
-                                " but the payload has " + std::to_string(payload_bytes) + " bytes");
+      return CheckPush(message, payload_bytes);
     case Op::kLookup:
     case Op::kPull:
       if (payload_bytes == 0) return bs::Status::Ok();

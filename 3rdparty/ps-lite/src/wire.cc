@@ -47,6 +47,8 @@ enum MetaField : protozero::pbf_tag_type {
   kRank = 111,
   kText = 112,
   kSettings = 113,
+  kCodec = 130,
+  kThreshold = 131,
 };
 
 // Of PBControl.
@@ -114,6 +116,8 @@ void EncodeExtension(const Extension& extension, pbf_writer* out) {
   if (extension.rank != Extension{}.rank) out->add_sint32(kRank, extension.rank);
   if (!extension.text.empty()) out->add_string(kText, extension.text);
   if (!extension.settings.empty()) out->add_string(kSettings, extension.settings);
+  add(kCodec, static_cast<uint32_t>(extension.codec));
+  if (extension.threshold != 0) out->add_float(kThreshold, extension.threshold);
 }
 
 // protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
@@ -127,6 +131,10 @@ std::string GetHostname(pbf_reader* in) {
 
 constexpr uint32_t Varint(protozero::pbf_tag_type field) {
   return protozero::tag_and_type(field, pbf_wire_type::varint);
+}
+
+constexpr uint32_t Fixed32(protozero::pbf_tag_type field) {
+  return protozero::tag_and_type(field, pbf_wire_type::fixed32);
 }
 
 constexpr uint32_t Bytes(protozero::pbf_tag_type field) {
@@ -201,6 +209,20 @@ void AddDataType(int32_t type, Meta* meta) {
   meta->data_types.push_back(type);
 }
 
+// Returns whether it was a field that says how the payload is coded.
+bool ParseCoding(pbf_reader* in, Extension* extension) {
+  switch (in->tag_and_type()) {
+    case Varint(kCodec):
+      extension->codec = static_cast<Codec>(in->get_uint32());
+      return true;
+    case Fixed32(kThreshold):
+      extension->threshold = in->get_float();
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Returns whether it was a field of the extension.
 bool ParseExtensionField(pbf_reader* in, Extension* extension) {
   switch (in->tag_and_type()) {
@@ -247,7 +269,7 @@ bool ParseExtensionField(pbf_reader* in, Extension* extension) {
       extension->settings = in->get_string();
       return true;
     default:
-      return false;
+      return ParseCoding(in, extension);
   }
 }
 

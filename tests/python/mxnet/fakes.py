@@ -49,14 +49,24 @@ class FakePlugin:
     def __init__(self) -> None:
         self.factor = 1
         self.calls: List[Tuple[int, str, int]] = []
+        self.thresholds: List[float] = []
         self.unfinished = 0
         self.drained: List[Optional[float]] = []
         self.closed = False
 
     def push_pull(
-        self, key: int, name: str, priority: int, send: int, recv: int, size: int
+        self,
+        key: int,
+        name: str,
+        priority: int,
+        send: int,
+        recv: int,
+        size: int,
+        *,
+        threshold: float = 0,
     ) -> None:
         self.calls.append((key, name, priority))
+        self.thresholds.append(threshold)
         pointers = []
         for handle in (send, recv):
             check_call(_LIB.MXNDArrayWaitToWrite(NDArrayHandle(handle)))

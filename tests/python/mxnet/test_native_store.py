@@ -259,8 +259,37 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
 def test_what_the_back_end_lacks_says_so(store: NativeStore) -> None:
     with pytest.raises(MXNetError, match="not supported yet by the native back end"):
         store.row_sparse_pull(1, full(0), 0, full(0))
-    with pytest.raises(MXNetError, match="not supported yet by the native back end"):
-        store.set_gradient_compression({"type": "2bit"})
+
+
+def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: FakePlugin) -> None:
+    store.init([1, 2], [full(1), full(1)])
+    store.push(1, full(2), 0)
+    store.set_gradient_compression({"type": "2bit", "threshold": 0.25})
+    store.push([1, 2], [full(2), full(2)], 0)
+    store.set_gradient_compression({"type": "2bit"})
+    store.pushpull(1, full(2), None, 0)
+    assert plugin.thresholds == [0, 0.25, 0.25, 0.5]
+
+
+def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:
+    halves = mx.nd.ones((2, 3), dtype="float16")
+    store.init([1, 2], [full(1), halves])
+    store.set_gradient_compression({"type": "2bit"})
+    for call in (store.push, lambda k, v, p: store.pushpull(k, v, None, p)):
+        with pytest.raises(MXNetError, match="key 2: float16 cannot be compressed to two bits"):
+            call([1, 2], [full(1), halves], 0)
+    assert plugin.calls == []
+
+
+def test_compression_that_is_refused_changes_nothing(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.init(1, full(1))
+    store.set_gradient_compression({"type": "2bit", "threshold": 2})
+    with pytest.raises(MXNetError, match="want '2bit'"):
+        store.set_gradient_compression({"type": "1bit"})
+    store.push(1, full(1), 0)
+    assert plugin.thresholds == [2]
 
 
 def test_commands_reach_the_stock_servers_if_there_are_any(link: Link) -> None:

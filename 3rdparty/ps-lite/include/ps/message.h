@@ -93,6 +93,18 @@ enum class Op : uint32_t {
   kState = 21,     // rides on heartbeat answers: state of the job in `status` and `text`
 };
 
+// How the payload of a push is coded.  Numbers are on the wire.
+enum class Codec : uint32_t {
+  kNone = 0,    // as it lies in memory
+  kTwoBit = 1,  // float32 only: 16 elements in each word of 4 bytes; see PROTOCOL.md
+};
+// Bytes of the payload of a push of `size_bytes`.
+constexpr uint64_t PayloadBytes(Codec codec, uint64_t size_bytes) {
+  constexpr uint64_t kBytesPerWord = 64;  // of the elements
+  if (codec != Codec::kTwoBit) return size_bytes;
+  return (size_bytes / kBytesPerWord + (size_bytes % kBytesPerWord != 0 ? 1 : 0)) * 4;
+}
+
 // Our extension of PBMeta, fields 100 and up; stock nodes ignore it.
 struct Extension {
   uint32_t version = 0;  // 0: a stock message, nothing below is on the wire
@@ -109,6 +121,8 @@ struct Extension {
   int32_t rank = -1;       // wanted or reported rank
   std::string text{};      // for people
   std::string settings{};  // cluster settings that everyone must share, "name=value\n" lines
+  Codec codec = Codec::kNone;
+  float threshold = 0;  // of kTwoBit: an element is sent as +threshold, -threshold or 0
 
   bool operator==(const Extension&) const = default;
 };

@@ -1,0 +1,42 @@
+"""A worker that sums in two bits an element and saves every sum: ``compression.py STORE FILE``.
+
+STORE is "stock" (push, then pull: the stock store refuses pushpull), "push" or "pushpull" (ours).
+"""
+
+import sys
+
+import mxnet as mx
+import numpy as np
+from two_bit_model import SHAPES, THRESHOLD, gradients
+
+
+def main() -> None:
+    store, file = sys.argv[1:]
+    kvs = mx.kv.create("dist_sync")
+    if store != "stock":
+        from bytescheduler.mxnet import ScheduledKVS
+
+        kvs = ScheduledKVS(kvs)
+    kvs.set_gradient_compression({"type": "2bit", "threshold": THRESHOLD})
+    saved = {}
+    for key, shape in SHAPES.items():
+        out = mx.nd.zeros(shape)
+        kvs.broadcast(key, mx.nd.full(shape, 1.1), out=out)
+        # What is not pushed is not compressed.
+        assert (out.asnumpy() == np.float32(1.1)).all(), key
+    for step, mine in enumerate(gradients(kvs.rank)):
+        outs = {key: mx.nd.zeros(shape) for key, shape in SHAPES.items()}
+        for key, gradient in mine.items():
+            if store == "pushpull":
+                kvs.pushpull(key, mx.nd.array(gradient), out=outs[key], priority=-key)
+            else:
+                kvs.push(key, mx.nd.array(gradient), priority=-key)
+                kvs.pull(key, out=outs[key], priority=-key)
+        for key, out in outs.items():
+            saved[f"{step}/{key}"] = out.asnumpy()
+    np.savez(f"{file}-{kvs.rank}", **saved)
+    kvs._barrier()
+
+
+if __name__ == "__main__":
+    main()

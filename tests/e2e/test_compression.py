@@ -1,0 +1,60 @@
+"""Two bits an element: sums and weights are those of stock MXNet, whose processes run here too."""
+
+import pathlib
+from typing import Callable, Dict, List
+
+import numpy as np
+import pytest
+import two_bit_model
+from job import Job
+from test_training import assert_equal, train
+
+MakeJob = Callable[..., Job]
+Sums = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
+
+
+def sums(job: Job, folder: pathlib.Path, store: str) -> "List[Sums]":
+    job.run("compression.py", store, str(folder / store))
+    return [dict(np.load(folder / f"{store}-{rank}.npz")) for rank in range(2)]
+
+
+def test_sums_are_those_of_stock_and_of_the_definition_bit_for_bit(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    stock = sums(make_job(stock=True), tmp_path, "stock")
+    pushed = sums(make_job(), tmp_path, "push")
+    push_pulled = sums(make_job(servers=2), tmp_path, "pushpull")
+    expected = {
+        f"{step}/{key}": values
+        for step, of_step in enumerate(two_bit_model.expected(2))
+        for key, values in of_step.items()
+    }
+    assert len(expected) == two_bit_model.ROUNDS * len(two_bit_model.SHAPES)
+    for one in (*stock, *pushed, *push_pulled):
+        assert_equal(expected, one)
+
+
+@pytest.mark.parametrize(
+    ("api", "optimizer"),
+    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "sgd")],
+)
+def test_two_workers_train_as_stock_bit_for_bit(
+    make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str
+) -> None:
+    arguments = (f"{api}-compressed", optimizer)
+    stock = train(make_job(stock=True), tmp_path, "stock", *arguments, workers=2)
+    ours = train(make_job(servers=2), tmp_path, "scheduled", *arguments, workers=2)
+    for weights in (stock[1], *ours):
+        assert_equal(stock[0], weights)
+
+
+def test_workers_that_disagree_are_told_both_thresholds(make_job: MakeJob) -> None:
+    job = make_job()
+    workers = [job.start_worker("cases.py", "native", "thresholds_differ") for _ in range(2)]
+    for worker in workers:
+        assert worker.wait() != 0
+        output = worker.output()
+        assert "MXNetError" in output
+        assert "threshold 0.25" in output
+        assert "threshold 0.5" in output
+        assert "set gradient compression alike on all workers" in output
