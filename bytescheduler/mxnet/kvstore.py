@@ -8,6 +8,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStore, KVStoreBase
 
 from bytescheduler._native import Worker, check_settings, values
+from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._link import Link, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
@@ -43,11 +44,6 @@ def _many(count: int, word: str) -> str:
 def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
     check_settings()
     name = "" if inner is None else str(inner.type)
-    if "async" in name:
-        raise mx.base.MXNetError(
-            f"{name} is not supported yet by the native back end: use dist_sync, "
-            "or BYTESCHEDULER_BACKEND=kvstore"
-        )
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
@@ -60,7 +56,7 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
         f"native back end carries the bytes ({_many(link.num_workers, 'worker')}, "
         f"{_many(link.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
     )
-    return NativeStore(link, inner)
+    return AsyncStore(link, inner) if "async" in name else NativeStore(link, inner)
 
 
 def _open_passthrough(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:

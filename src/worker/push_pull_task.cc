@@ -12,6 +12,7 @@ PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
     : CommTask(tensor->key, call.round, call.priority, tensor->size_bytes),
       link_(link),
       tensor_(tensor),
+      rates_(call.rates),
       in_(call.in),
       out_(call.out),
       pulls_(static_cast<bool>(call.pulled)),
@@ -31,7 +32,8 @@ std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/)
 }
 
 void PushPullTask::Start(const bs::Partition& partition) {
-  const Piece piece{.round = round(), .partition = partition, .priority = priority()};
+  const Piece piece{
+      .round = round(), .partition = partition, .priority = priority(), .rates = rates_};
   const uint32_t index = partition.index;
   ++push_.pending;
   Push(*link_, *tensor_, piece, in_.subspan(partition.offset_bytes, partition.size_bytes),

@@ -23,6 +23,7 @@ class PushPullTask final : public CommTask {
   struct Call {
     Round round = 0;
     Priority priority = 0;
+    PushRates rates{};
     std::span<const std::byte> in;
     std::span<std::byte> out;  // not used if `pulled` is empty
     UniqueFunction<void(Status)> pushed;
@@ -56,6 +57,7 @@ class PushPullTask final : public CommTask {
 
   const Link* const link_;
   const Tensor* const tensor_;
+  const PushRates rates_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
   const bool pulls_;

@@ -59,6 +59,7 @@ ps::Extension ExtensionOf(const Ask& ask) {
   extension.part = ask.part;
   extension.size_bytes = ask.op == ps::Op::kPush ? ask.payload.size() : ask.size_bytes;
   extension.dtype = static_cast<uint32_t>(ask.dtype);
+  extension.mode = static_cast<uint32_t>(ask.mode);
   return extension;
 }
 

@@ -36,6 +36,7 @@ struct Ask {
   uint64_t sequence = 0;    // 0: the next unused one
   int32_t priority = 0;
   DType dtype = DType::kFloat32;
+  Mode mode = Mode::kSynchronous;
   std::vector<std::byte> payload = {};
 };
 Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);

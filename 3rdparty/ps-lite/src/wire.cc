@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "wire_async.h"
+
 namespace ps {
 namespace {
 
@@ -114,6 +116,7 @@ void EncodeExtension(const Extension& extension, pbf_writer* out) {
   if (extension.rank != Extension{}.rank) out->add_sint32(kRank, extension.rank);
   if (!extension.text.empty()) out->add_string(kText, extension.text);
   if (!extension.settings.empty()) out->add_string(kSettings, extension.settings);
+  EncodeAsyncFields(extension, out);
 }
 
 // protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
@@ -247,7 +250,7 @@ bool ParseExtensionField(pbf_reader* in, Extension* extension) {
       extension->settings = in->get_string();
       return true;
     default:
-      return false;
+      return ParseAsyncField(in, extension);
   }
 }
 
