@@ -44,11 +44,8 @@ void AsyncSlot::Pull(ps::KvCall& call) {
 
 void AsyncSlot::OnWorkerGone(int32_t rank) {
   parked_.Forget(rank);
-  if (!initialised() && rank == 0) {
-    parked_.RefuseAll(*shard_->gone[0], shard_->send);
-  } else {
-    AnswerReady();
-  }
+  // AnswerReady refuses what waits for the initial value of a worker 0 that is gone.
+  AnswerReady();
 }
 
 void AsyncSlot::Fail(const Status& why) { parked_.RefuseAll(why, shard_->send); }
@@ -89,8 +86,8 @@ Status AsyncSlot::CheckPull(const ps::KvCall& call) {
     return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
   }
   if (!initialised()) {
-    const bool hopeless = !shard_->gone.empty() && shard_->gone[0];
-    return hopeless ? *shard_->gone[0] : Status::Ok();
+    if (shard_->gone.empty()) return Status::Ok();
+    return shard_->gone.front().value_or(Status::Ok());
   }
   if (about.size_bytes == shape_.size_bytes) return Status::Ok();
   return Status::InvalidArgument(DescribeCall(call) + ": it expects " +

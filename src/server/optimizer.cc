@@ -49,6 +49,7 @@ T SignOf(T value) {
   return static_cast<T>((value > 0) - (value < 0));
 }
 
+// NOLINTBEGIN(clang-analyzer-core.NullDereference): NumMoments gives each rule what it uses.
 template <typename T>
 void Sgd(const OptimizerSpec& spec, const Numbers<T>& n, const Arrays<T>& x) {
   const T momentum = Constant<T>(spec.momentum);
@@ -147,6 +148,8 @@ void Signum(const OptimizerSpec& spec, const Numbers<T>& n, const Arrays<T>& x) 
     x.w[i] = (1 - n.lr * decay) * x.w[i] + n.lr * direction;
   }
 }
+
+// NOLINTEND(clang-analyzer-core.NullDereference)
 
 // The array in `bytes`, which may start at any byte of a message; if so, a copy of it.
 template <typename T>
