@@ -64,6 +64,7 @@ class Server::Impl {
   void Dispatch(ps::KvCall& call);
   void ToShard(ps::KvCall& call);
   void SetOptimizer(const ps::KvCall& call);
+  void Adopt(std::shared_ptr<const server::OptimizerSpec> optimizer);
   Status CheckNewSlot(const ps::KvCall& call) const;
   void Refuse(const ps::KvCall& call, const Status& why);
 
@@ -177,24 +178,29 @@ void Server::Impl::ToShard(ps::KvCall& call) {
 // Workers count their calls alike, so the first one to make call n sets the optimizer and the
 // others, late as they may be, find it set: their updates are not lost.
 void Server::Impl::SetOptimizer(const ps::KvCall& call) {
-  Result<server::OptimizerSpec> parsed = server::ParseOptimizer(call.extension.text);
+  const Result<server::OptimizerSpec> parsed = server::ParseOptimizer(call.extension.text);
   if (!parsed.ok()) return Refuse(call, parsed.status());
   const Round number = call.extension.round;
+  const server::OptimizerSpec& wanted = parsed.value();
   if (number > optimizer_number_) {
-    optimizer_ = std::make_shared<const server::OptimizerSpec>(std::move(parsed.value()));
     optimizer_number_ = number;
-    for (const Lane& lane : lanes_) {
-      lane.executor->Post([shard = lane.shard, optimizer = optimizer_]() mutable {
-        shard->SetOptimizer(std::move(optimizer));
-      });
-    }
-  } else if (number == optimizer_number_ && optimizer_ &&
-             !server::SameRule(*optimizer_, parsed.value())) {
-    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": '" + parsed.value().text +
+    Adopt(std::make_shared<const server::OptimizerSpec>(wanted));
+  }
+  if (number == optimizer_number_ && optimizer_ && !server::SameRule(*optimizer_, wanted)) {
+    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": '" + wanted.text +
                                                 "' differs from '" + optimizer_->text +
                                                 "', which another worker has set"));
   }
   send_(ps::MakeResponse(call, {}));
+}
+
+void Server::Impl::Adopt(std::shared_ptr<const server::OptimizerSpec> optimizer) {
+  optimizer_ = std::move(optimizer);
+  for (const Lane& lane : lanes_) {
+    lane.executor->Post([shard = lane.shard, shared = optimizer_]() mutable {
+      shard->SetOptimizer(std::move(shared));
+    });
+  }
 }
 
 // A partition's life begins with round 0 at whichever worker; anything else would only fill tables.
