@@ -41,8 +41,13 @@ class Worker:
     @property
     def num_servers(self) -> int: ...
     def broadcast(
-        self, items: Iterable[Tuple[int, int, int, int]], *, owner: object = None
+        self,
+        items: Iterable[Tuple[int, int, int, int]],
+        *,
+        owner: object = None,
+        asynchronous: bool = False,
     ) -> None: ...
+    def set_optimizer(self, text: str) -> None: ...
     def barrier(self) -> None: ...
     def fail(self, why: str) -> None: ...
     def status(self) -> Optional[Error]: ...
@@ -76,6 +81,19 @@ class MXNetPlugin:
         size: int,
         *,
         threshold: float = 0,
+    ) -> None: ...
+    def update(
+        self,
+        key: int,
+        name: str,
+        priority: int,
+        send_handle: int,
+        recv_handle: int,
+        size: int,
+        *,
+        pushes: bool,
+        pulls: bool,
+        rates: Optional[Tuple[float, float, float]] = None,
     ) -> None: ...
     def pending(self) -> int: ...
     def drain(self, timeout: Optional[float] = None) -> bool: ...

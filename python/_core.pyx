@@ -234,7 +234,7 @@ cdef class Worker:
         """Whether the handle was closed."""
         return self.worker == NULL
 
-    def broadcast(self, items, *, owner=None):
+    def broadcast(self, items, *, owner=None, bint asynchronous=False):
         """Declare keys and copy rank 0's bytes into everyone's memory; blocks.
 
         Parameters
@@ -244,6 +244,8 @@ cdef class Worker:
             valid and is only written until this returns.
         owner : object
             Kept alive while the engine uses the memory, even if the call is interrupted.
+        asynchronous : bool
+            Servers update these keys with every push as it comes.
         """
         cdef bs_worker* worker = self.handle()
         rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size)
@@ -256,11 +258,31 @@ cdef class Worker:
         cdef int dtype
         for key, dtype, address, size in rows:
             with nogil:
-                code = bs_worker_broadcast(worker, key, dtype, <void*>address, size,
-                                           bs_waiter_done, waiter.waiter, &error)
+                if asynchronous:
+                    code = bs_worker_broadcast_async(worker, key, dtype, <void*>address, size,
+                                                     bs_waiter_done, waiter.waiter, &error)
+                else:
+                    code = bs_worker_broadcast(worker, key, dtype, <void*>address, size,
+                                               bs_waiter_done, waiter.waiter, &error)
             if code != 0:
                 break
             waiter.unstarted -= 1
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, &error)
+
+    def set_optimizer(self, str text):
+        """Tell every server how to update asynchronous keys, such as "sgd momentum=0.9"; blocks."""
+        cdef bs_worker* worker = self.handle()
+        cdef _Waiter waiter = _Waiter(1, None)
+        cdef bs_error error
+        cdef int code
+        encoded = text.encode()
+        cdef const char* pointer = encoded
+        with nogil:
+            code = bs_worker_set_optimizer(worker, pointer, bs_waiter_done, waiter.waiter, &error)
+        if code == 0:
+            waiter.unstarted = 0
         waiter.skip()
         self._wait(waiter)
         _check(code, &error)
@@ -475,6 +497,42 @@ cdef class MXNetPlugin:
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
+        _check(code, &error)
+
+    def update(self, uint64_t key, str name, int priority, send_handle, recv_handle, uint64_t size,
+               *, bint pushes, bint pulls, rates=None):
+        """Register one use of an asynchronous key; returns at once.
+
+        Parameters
+        ----------
+        key, name, priority, send_handle, recv_handle, size
+            As of `push_pull`.
+        pushes, pulls : bool
+            Whether the gradient in `send_handle` is pushed, and the weights are then pulled into
+            `recv_handle`.
+        rates : (float, float, float), optional
+            Learning rate, weight decay and rescale_grad of this push; the optimizer's own if None.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        encoded_name = name.encode()
+        cdef bs_mxnet_update_request request
+        cdef bs_rates given
+        cdef bs_error error
+        cdef int code
+        request.round.key = key
+        request.round.name = encoded_name
+        request.round.priority = priority
+        request.round.send_stage = <void*><uintptr_t>send_handle
+        request.round.recv_stage = <void*><uintptr_t>recv_handle
+        request.round.size_bytes = size
+        request.pushes = pushes
+        request.pulls = pulls
+        request.rates = NULL
+        if rates is not None:
+            given.learning_rate, given.weight_decay, given.rescale_grad = rates
+            request.rates = &given
+        with nogil:
+            code = bs_mxnet_update(plugin, &request, &error)
         _check(code, &error)
 
     def pending(self):

@@ -23,6 +23,16 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_worker_num_servers(const bs_worker* worker)
     int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                             uint64_t size_bytes, bs_done done, void* context, bs_error* error)
+    int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
+                                  uint64_t size_bytes, bs_done done, void* context,
+                                  bs_error* error)
+    ctypedef struct bs_rates:
+        double learning_rate
+        double weight_decay
+        double rescale_grad
+
+    int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
+                                bs_error* error)
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
     int bs_worker_status(const bs_worker* worker, bs_error* error)
@@ -81,6 +91,13 @@ cdef extern from "plugin/mxnet.h" nogil:
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)
     int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error)
+    ctypedef struct bs_mxnet_update_request:
+        bs_mxnet_round round
+        int pushes
+        int pulls
+        const bs_rates* rates
+
+    int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error)
     int64_t bs_mxnet_pending(const bs_mxnet* plugin)
     int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms)
     int bs_mxnet_close(bs_mxnet* plugin)

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import weakref
-from typing import Dict, Iterable, NoReturn, Optional
+from typing import Dict, Iterable, NoReturn, Optional, Tuple
 
 import mxnet as mx
 from mxnet.base import _LIB
@@ -35,6 +35,17 @@ def open_plugin(worker: Worker) -> MXNetPlugin:
 def let_go(inner: Store) -> None:
     """Let the stock store end without the others, who may not come any more."""
     _LIB.MXKVStoreSetBarrierBeforeExit(inner.handle, ctypes.c_int(0))
+
+
+def _arguments(tensor: Tensor, priority: int) -> Tuple[int, str, int, int, int, int]:
+    return (
+        tensor.engine_key,
+        repr(tensor.key),
+        max(-(2**31), min(priority, 2**31 - 1)),
+        tensor.send.handle.value,
+        tensor.recv.handle.value,
+        tensor.size_bytes,
+    )
 
 
 def _forget(inner: Store) -> None:
@@ -110,12 +121,15 @@ class Link:
         if failure is not None:
             self._raise(failure)
 
-    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
         """Declare keys; rank 0's `recv` arrays become everyone's.  Blocks."""
         tensors = list(tensors)
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
         with as_mxnet_errors(self._names):
-            self._worker.broadcast(items, owner=tensors)
+            if asynchronous:
+                self._worker.broadcast(items, owner=tensors, asynchronous=True)
+            else:
+                self._worker.broadcast(items, owner=tensors)
 
     def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
         """Register the next round of `tensor`: from its `send` to its `recv`.
@@ -123,15 +137,29 @@ class Link:
         With a `threshold`, in two bits an element.
         """
         with as_mxnet_errors(self._names):
-            self._plugin.push_pull(
-                tensor.engine_key,
-                repr(tensor.key),
-                max(-(2**31), min(priority, 2**31 - 1)),
-                tensor.send.handle.value,
-                tensor.recv.handle.value,
-                tensor.size_bytes,
-                threshold=threshold,
+            self._plugin.push_pull(*_arguments(tensor, priority), threshold=threshold)
+
+    def update(
+        self,
+        tensor: Tensor,
+        priority: int,
+        *,
+        pushes: bool,
+        pulls: bool,
+        rates: Optional[Tuple[float, float, float]] = None,
+    ) -> None:
+        """Register one use of an asynchronous key: its `send` is pushed, its `recv` pulled."""
+        with as_mxnet_errors(self._names):
+            self._plugin.update(
+                *_arguments(tensor, priority), pushes=pushes, pulls=pulls, rates=rates
             )
+
+    def set_optimizer(self, text: str) -> None:
+        """Tell every server how to update asynchronous keys.  Blocks."""
+        try:
+            self._worker.set_optimizer(text)
+        except Error as error:  # also what the servers do not accept: no setting is wrong
+            raise mx.base.MXNetError(str(error)) from error
 
     def barrier(self) -> None:
         """Wait until every worker called it."""

@@ -54,6 +54,8 @@ class NativeStore:
         The stock store; its own data path is not used.
     """
 
+    _asynchronous = False
+
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
         self._inner = inner
@@ -141,7 +143,7 @@ class NativeStore:
                 self._link.name(tensor.engine_key, tensor.key)
                 if self._link.rank == 0:
                     groups[tensor.key][0].copyto(tensor.recv)
-            self._link.broadcast(tensors)
+            self._link.broadcast(tensors, asynchronous=self._asynchronous)
             for tensor in tensors:
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:

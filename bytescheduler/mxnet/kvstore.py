@@ -9,6 +9,7 @@ from mxnet.kvstore import KVStore, KVStoreBase
 
 from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
+from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._link import Link, let_go, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
@@ -53,11 +54,6 @@ def _open_link(stock: Optional[Store]) -> Link:
 
 def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
     name = "" if inner is None else str(inner.type)
-    if "async" in name:
-        raise mx.base.MXNetError(
-            f"{name} is not supported yet by the native back end: use dist_sync, "
-            "or start the roles with MXNet's tools/launch.py instead of bslaunch"
-        )
     num_workers = settings.get("DMLC_NUM_WORKER", "")
     if name and "dist" not in name and num_workers not in ("", "1"):
         raise mx.base.MXNetError(
@@ -76,7 +72,7 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
         f"native back end carries the bytes ({_many(link.num_workers, 'worker')}, "
         f"{_many(link.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
     )
-    return NativeStore(link, inner)
+    return AsyncStore(link, inner) if "async" in name else NativeStore(link, inner)
 
 
 def _open_passthrough(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:

@@ -64,6 +64,20 @@ typedef struct {
   float threshold;  // 0, or that of two-bit compression: greater than 0, float32 only
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
+// Asynchronous keys: bs::Worker::Broadcast with bs::Mode::kAsynchronous, Update, SetOptimizer.
+int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
+                              uint64_t size_bytes, bs_done done, void* context, bs_error* error);
+typedef struct {
+  double learning_rate;
+  double weight_decay;
+  double rescale_grad;
+} bs_rates;
+// `pushed` null: only pulls; `pulled` null: only pushes; not both.  `rates`: read during the call;
+// null takes the optimizer's own.
+int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
+                     bs_error* error);
+int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
+                            bs_error* error);
 // Waits for all workers; blocks.
 int bs_worker_barrier(bs_worker* worker, bs_error* error);
 // As above, without blocking: `done` runs when all are there.

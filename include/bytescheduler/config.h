@@ -58,6 +58,7 @@ struct Config {
   int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
   bool deterministic = false;
   uint64_t hold_bytes = 0;
+  int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   std::string log_level;
   std::string secret_file;

@@ -31,6 +31,9 @@ struct ServerOptions {
   bool deterministic = false;
   uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
   uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger ones are refused
+  // Of asynchronous keys: how many pushes a worker may be ahead of the slowest before its pulls
+  // wait; below 0: no bound.
+  int64_t max_staleness = -1;
   // Takes decision 2 of the design back, for the test that shows why it is one.
   uint32_t test_num_buffers = 2;
 };

@@ -35,6 +35,19 @@ size_t SizeOf(DType dtype);
 // "float32" and so on.
 std::string_view NameOf(DType dtype);
 
+// What a server does with the pushes of a key.  Numbers are on the wire (PROTOCOL.md).
+enum class Mode : uint8_t {
+  kSynchronous = 0,   // sums one of each worker; everyone pulls the sum
+  kAsynchronous = 1,  // updates its weights with each, as it comes; everyone pulls the weights
+};
+
+// How much a push to an asynchronous key counts; what is not set is the optimizer's own.
+struct PushRates {
+  std::optional<double> learning_rate;
+  std::optional<double> weight_decay;
+  std::optional<double> rescale_grad;
+};
+
 // A contiguous byte range of a tensor that travels as one message.
 struct Partition {
   uint32_t index = 0;

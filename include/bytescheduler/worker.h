@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/executor.h"
 #include "base/log.h"
@@ -78,6 +79,31 @@ class Worker {
   // both must stay valid until their callback ran.
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
+
+  // Asynchronous keys: servers update weights with every push as it comes, and nobody waits for
+  // the other workers but as BYTESCHEDULER_MAX_STALENESS says.
+
+  // As Broadcast, of a key in this mode, which must be the same on all workers.
+  void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
+
+  // One use of an asynchronous key; memory as of PushPull.
+  struct UpdateCall {
+    Priority priority = 0;
+    PushRates rates{};
+    std::span<const std::byte> in{};
+    std::span<std::byte> out{};
+    Done pushed{};  // empty: nothing is pushed
+    Done pulled{};  // empty: nothing is pulled
+  };
+  // Pushes `in`, a gradient, then pulls the weights into `out`.  kFailedPrecondition if the servers
+  // have no optimizer, which fails the worker.  REQUIRES: `pushed` or `pulled` is there.
+  void Update(Key key, UpdateCall call);
+
+  // Tells every server how to update asynchronous keys (server/optimizer.h has the grammar); later
+  // calls of Update find it set.  A second call starts all states afresh; workers count their calls
+  // alike, so one call of each is one for the servers.  kInvalidArgument, which concerns only this
+  // call, if a server does not know it or another worker set another one.
+  void SetOptimizer(std::string text, Done done);
 
   // A message from a server.
   void OnMessage(ps::Message message);

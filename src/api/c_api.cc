@@ -90,10 +90,38 @@ Status CheckUsable(const bs_worker* worker) {
   return *joined;
 }
 
+// Empty for null.
 bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
+  if (done == nullptr) return {};
   return [done, context](const Status& status) {
     done(context, static_cast<int>(status.code()), status.message().c_str());
   };
+}
+
+struct FirstValue {
+  uint64_t key;
+  int dtype;
+  bs::Mode mode;
+  void* value;
+  uint64_t size_bytes;
+};
+
+int Broadcast(const bs_worker* worker, const FirstValue& first, bs::api::WorkerNode::Done done,
+              bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(first.dtype));
+                  if (!known) {
+                    return Status::InvalidArgument("key " + std::to_string(first.key) +
+                                                   ": dtype code " + std::to_string(first.dtype) +
+                                                   " cannot be summed");
+                  }
+                  worker->node->Broadcast(first.key, *known, first.mode,
+                                          {static_cast<std::byte*>(first.value), first.size_bytes},
+                                          std::move(done));
+                  return Status::Ok();
+                }),
+                error);
 }
 
 Status Start(const Config& config, bs_node* out) {
@@ -183,15 +211,45 @@ int bs_worker_num_servers(const bs_worker* worker) { return worker->node->num_se
 // NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
 int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                         uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
+  return Broadcast(worker, {key, dtype, bs::Mode::kSynchronous, value, size_bytes},
+                   Calling(done, context), error);
+}
+
+// NOLINTNEXTLINE(readability-function-size): as above.
+int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
+                              uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
+  return Broadcast(worker, {key, dtype, bs::Mode::kAsynchronous, value, size_bytes},
+                   Calling(done, context), error);
+}
+
+int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
+                     bs_error* error) {
   return Return(Guarded([&] {
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(dtype));
-                  if (!known) {
-                    return Status::InvalidArgument("key " + std::to_string(key) + ": dtype code " +
-                                                   std::to_string(dtype) + " cannot be summed");
+                  if (request->pushed == nullptr && request->pulled == nullptr) {
+                    return Status::InvalidArgument("key " + std::to_string(request->key) +
+                                                   ": neither pushed nor pulled");
                   }
-                  worker->node->Broadcast(key, *known, {static_cast<std::byte*>(value), size_bytes},
-                                          Calling(done, context));
+                  bs::Worker::UpdateCall call{
+                      .priority = request->priority,
+                      .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
+                      .out = {static_cast<std::byte*>(request->out), request->size_bytes},
+                      .pushed = Calling(request->pushed, request->context),
+                      .pulled = Calling(request->pulled, request->context)};
+                  if (rates != nullptr) {
+                    call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
+                  }
+                  worker->node->Update(request->key, std::move(call));
+                  return Status::Ok();
+                }),
+                error);
+}
+
+int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
+                            bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  worker->node->SetOptimizer(text, Calling(done, context));
                   return Status::Ok();
                 }),
                 error);

@@ -136,6 +136,12 @@ constexpr auto kRows = std::to_array<Row>({
      &Config::hold_bytes,
      "0",
      "1024GiB"},
+    {{"BYTESCHEDULER_MAX_STALENESS", "count", "", "-1", "job",
+      "dist_async: how many pushes of a key a worker may be ahead of the slowest before it waits; "
+      "-1: as many as it likes"},
+     &Config::max_staleness,
+     "-1",
+     "1000000000"},
     {{"BYTESCHEDULER_UNSENT", "bytes", "bytes", "16KiB", "process",
       "bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it"},
      &Config::unsent_bytes,

@@ -137,6 +137,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.num_workers = config_.num_workers;
   options.deterministic = config_.deterministic;
   options.hold_bytes = config_.hold_bytes;
+  options.max_staleness = config_.max_staleness;
   Server::Handler handler;
   handler.on_stop = [this] {
     if (member_) member_->JoinFinalBarrier();

@@ -107,6 +107,10 @@ class WorkerNode {
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
+  // Of asynchronous keys; see Worker.
+  void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
+  void Update(Key key, Worker::UpdateCall call);
+  void SetOptimizer(const std::string& text, Done done);
   // `done` runs on bs-io or bs-worker.
   void Barrier(Done done);
   // Fails the whole job: everyone is told `why`.

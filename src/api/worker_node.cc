@@ -96,6 +96,7 @@ void WorkerNode::TellEveryone(const Status& why) {
 }
 
 WorkerNode::Done WorkerNode::Counted(Done done) {
+  if (!done) return done;
   ++pending_;
   return [this, done = std::move(done)](Status status) {
     done(std::move(status));
@@ -110,6 +111,20 @@ void WorkerNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Don
 void WorkerNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                           std::span<std::byte> out, Done pushed, Done pulled) {
   worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+}
+
+void WorkerNode::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
+  worker_->Broadcast(key, dtype, mode, value, Counted(std::move(done)));
+}
+
+void WorkerNode::Update(Key key, Worker::UpdateCall call) {
+  call.pushed = Counted(std::move(call.pushed));
+  call.pulled = Counted(std::move(call.pulled));
+  worker_->Update(key, std::move(call));
+}
+
+void WorkerNode::SetOptimizer(const std::string& text, Done done) {
+  worker_->SetOptimizer(text, Counted(std::move(done)));
 }
 
 void WorkerNode::Barrier(Done done) {

@@ -31,12 +31,35 @@ int Return(int code, const std::string& message, bs_error* error) {
 }
 
 // From the call on the engine owns the proxy: whatever happens, it calls the deleter once.
-int Register(const Plugin& plugin, Proxy* proxy, bool writes) {
-  const int reads = writes ? 0 : 1;
+int Register(const Plugin& plugin, Proxy* proxy) {
   const std::string name = std::string("bytescheduler ") + proxy->what;
-  return plugin.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->array, reads,
-                              &proxy->array, 1 - reads, &kCpuPrioritized, proxy->round->priority,
-                              name.c_str(), false);
+  return plugin.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->reads,
+                              proxy->reads == nullptr ? 0 : 1, &proxy->writes,
+                              proxy->writes == nullptr ? 0 : 1, &kCpuPrioritized,
+                              proxy->round->priority, name.c_str(), false);
+}
+
+int Begin(Plugin* plugin, Round* round, bs_error* error) {
+  plugin->uses += round->num_halves;
+  int code = 0;
+  for (Proxy* proxy : {&round->push, &round->pull}) {
+    if (!proxy->wanted) continue;
+    if (code == 0) {
+      code = Register(*plugin, proxy);
+    } else {
+      DeleteProxy(proxy);
+    }
+  }
+  if (code != 0) {
+    code = Return(kInternal, std::string("MXNet's engine: ") + plugin->last_error(), error);
+  } else if (round->inside_call) {
+    code = Return(round->failure_code, round->failure, error);
+  } else {
+    Return(0, "", error);
+  }
+  round->calling = false;
+  round->Release();
+  return code;
 }
 
 }  // namespace
@@ -60,24 +83,19 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
 int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* request, bs_error* error) try {
   Plugin& p = *plugin->plugin;
   if (p.draining) return Return(kCancelled, "the store was closed", error);
-  auto* const round = new Round(plugin->plugin, *request);
-  p.uses += 2;
-  int code = Register(p, &round->push, false);
-  if (code == 0) {
-    code = Register(p, &round->pull, true);
-  } else {
-    DeleteProxy(&round->pull);
+  const bs_mxnet_update_request both{.round = *request, .pushes = 1, .pulls = 1, .rates = nullptr};
+  return Begin(&p, new Round(plugin->plugin, both, false), error);
+} catch (const std::exception& e) {
+  return Return(kResourceExhausted, e.what(), error);
+}
+
+int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error) try {
+  Plugin& p = *plugin->plugin;
+  if (p.draining) return Return(kCancelled, "the store was closed", error);
+  if (request->pushes == 0 && request->pulls == 0) {
+    return Return(kInternal, "an update that neither pushes nor pulls", error);
   }
-  if (code != 0) {
-    code = Return(kInternal, std::string("MXNet's engine: ") + p.last_error(), error);
-  } else if (round->inside_call) {
-    code = Return(round->failure_code, round->failure, error);
-  } else {
-    Return(0, "", error);
-  }
-  round->calling = false;
-  round->Release();
-  return code;
+  return Begin(&p, new Round(plugin->plugin, *request, true), error);
 } catch (const std::exception& e) {
   return Return(kResourceExhausted, e.what(), error);
 }

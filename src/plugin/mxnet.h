@@ -52,6 +52,17 @@ typedef struct {
  * the round is over, and with the round's error, which that engine would lose. */
 int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error);
 
+/* As above, for an asynchronous key: of the round's two halves only those that are wanted.  A push
+ * without a pull also holds recv_stage until it ends, so that operations of one key keep their
+ * order.  `rates` is copied; null takes the optimizer's own. */
+typedef struct {
+  bs_mxnet_round round;
+  int pushes;
+  int pulls;
+  const bs_rates* rates;
+} bs_mxnet_update_request;
+int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error);
+
 /* Operations registered and not ended. */
 int64_t bs_mxnet_pending(const bs_mxnet* plugin);
 /* Takes no more push-pulls (kCancelled) and waits up to `timeout_ms` until none is pending; returns

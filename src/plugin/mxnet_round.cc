@@ -24,7 +24,7 @@ void OnPulled(void* context, int code, const char* message) {
 
 // Called by each proxy once.  REQUIRES: the caller owns the round.
 void Arrive(Round* round) {
-  if (round->arrived.fetch_add(1) == 0) return;
+  if (round->arrived.fetch_add(1) + 1 < round->num_halves) return;
   for (const Proxy* proxy : {&round->push, &round->pull}) {
     if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
   }
@@ -34,15 +34,19 @@ void Arrive(Round* round) {
       .in = round->push.data,
       .out = round->pull.data,
       .size_bytes = round->size_bytes,
-      .pushed = OnPushed,
-      .pulled = OnPulled,
+      .pushed = round->push.wanted ? OnPushed : nullptr,
+      .pulled = round->pull.wanted ? OnPulled : nullptr,
       .context = round,
       .threshold = round->threshold,
   };
   bs_error error{};
-  round->owners += 2;
-  if (bs_worker_push_pull(round->plugin->worker, &request, &error) == 0) return;
-  round->owners -= 2;
+  round->owners += round->num_halves;
+  const int code = round->asynchronous
+                       ? bs_worker_update(round->plugin->worker, &request,
+                                          round->has_rates ? &round->rates : nullptr, &error)
+                       : bs_worker_push_pull(round->plugin->worker, &request, &error);
+  if (code == 0) return;
+  round->owners -= round->num_halves;
   round->GiveUp(error.code, error.message);
 }
 
@@ -77,8 +81,9 @@ void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
     FailJob(*proxy);
   }
   proxy->ran = true;
-  const bool ends_here =
-      proxy == &round->push && std::this_thread::get_id() == round->caller && round->calling;
+  // The pull that comes stands for both.
+  const bool ends_here = proxy == &round->push && round->pull.wanted &&
+                         std::this_thread::get_id() == round->caller && round->calling;
   if (ends_here) round->inside_call = true;
   Arrive(round);
   if (ends_here) proxy->Complete(nullptr);

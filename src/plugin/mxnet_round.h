@@ -1,7 +1,7 @@
 // Round: one push-pull of one key, as what two proxies in MXNet and two callbacks of the engine
-// share.
+// share.  An update of an asynchronous key may have one of each only.
 //
-// Each proxy arrives once: it ran, or MXNet skipped it and only its deleter came.  The second to
+// Each proxy arrives once: it ran, or MXNet skipped it and only its deleter came.  The last to
 // arrive starts the transfer, or gives the round up.  Thread-safe without a lock: MXNet may run
 // deleters inside a completion.
 #pragma once
@@ -48,7 +48,10 @@ struct Round;
 struct Proxy {
   Round* const round;
   const char* const what;
-  void* array;
+  const bool wanted;
+  void* array;   // whose memory it uses
+  void* reads;   // null, or an array that it waits for
+  void* writes;  // null, or an array that waits for it
   void* data = nullptr;
   OnComplete on_complete{};
   bool ran = false;
@@ -63,15 +66,29 @@ struct Proxy {
 
 // Deletes itself with its last owner.
 struct Round {
-  Round(std::shared_ptr<Plugin> owner, const bs_mxnet_round& request)
+  Round(std::shared_ptr<Plugin> owner, const bs_mxnet_update_request& request, bool updates)
       : plugin(std::move(owner)),
-        key(request.key),
-        name(request.name),
-        priority(request.priority),
-        size_bytes(request.size_bytes),
-        threshold(request.threshold),
-        push{this, "push", request.send_stage},
-        pull{this, "pull", request.recv_stage} {}
+        key(request.round.key),
+        name(request.round.name),
+        priority(request.round.priority),
+        size_bytes(request.round.size_bytes),
+        threshold(request.round.threshold),
+        asynchronous(updates),
+        has_rates(request.rates != nullptr),
+        rates(has_rates ? *request.rates : bs_rates{}),
+        num_halves((request.pushes != 0 ? 1 : 0) + (request.pulls != 0 ? 1 : 0)),
+        push{this,
+             "push",
+             request.pushes != 0,
+             request.round.send_stage,
+             request.round.send_stage,
+             request.pulls != 0 ? nullptr : request.round.recv_stage},
+        pull{this,
+             "pull",
+             request.pulls != 0,
+             request.round.recv_stage,
+             nullptr,
+             request.round.recv_stage} {}
 
   const std::shared_ptr<Plugin> plugin;
   const uint64_t key;
@@ -79,15 +96,20 @@ struct Round {
   const int priority;
   const uint64_t size_bytes;
   const float threshold;
+  const bool asynchronous;
+  const bool has_rates;  // else the optimizer's own
+  const bs_rates rates;
+  const int num_halves;  // of push and pull, those that are wanted
   const ThreadId caller = std::this_thread::get_id();
   bool calling = true;  // on the caller's thread: it has not returned yet
   Proxy push, pull;
-  std::atomic<int> owners{3};  // two deleters and the caller; for a while functions and callbacks
+  // The deleters and the caller; for a while functions and callbacks.
+  std::atomic<int> owners{num_halves + 1};
   std::atomic<int> arrived{0};
   // NaiveEngine: operations run inside the call that pushes them, and errors of theirs are lost.
   bool inside_call = false;
-  // Below: the second to arrive, then the engine's thread.
-  int callbacks_to_come = 2;
+  // Below: the last to arrive, then the engine's thread.
+  int callbacks_to_come = num_halves;
   int failure_code = 0;
   std::string failure;
 
@@ -95,13 +117,14 @@ struct Round {
     if (--owners == 0) delete this;
   }
   void FailWith(int code, const std::string& why);
-  // Without an error: a push writes no array that could carry one.
   void CompletePush() const {
-    if (!inside_call) push.Complete(nullptr);
+    if (!inside_call) Complete(push);
   }
-  void CompletePull() const {
+  void CompletePull() const { Complete(pull); }
+  // Without an error where no array is written that could carry one.
+  void Complete(const Proxy& proxy) const {
     const dmlc::Error error(failure);
-    pull.Complete(failure_code == 0 ? nullptr : &error);
+    proxy.Complete(failure_code == 0 || proxy.writes == nullptr ? nullptr : &error);
   }
   void GiveUp(int code, const std::string& why) {
     FailWith(code, why);

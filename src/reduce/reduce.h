@@ -46,6 +46,10 @@ void Sum(const Kernels& kernels, DType dtype, void* accumulator, const void* add
 // target = a + b.
 void Sum(const Kernels& kernels, DType dtype, void* target, const void* a, const void* b,
          size_t count);
+// float16 to float32, exactly, and back to the nearest even.  REQUIRES: as many elements on both
+// sides.
+void Widen(std::span<float> target, std::span<const std::byte> halves);
+void Narrow(std::span<std::byte> halves, std::span<const float> source);
 // memcpy, streaming past the cache when `size_bytes` is large (x86: from 16 MiB).
 void Copy(void* target, const void* source, size_t size_bytes);
 

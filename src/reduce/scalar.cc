@@ -126,4 +126,19 @@ constexpr Kernels kKernels = {
 
 const Kernels& ScalarKernels() { return kKernels; }
 
+void Widen(std::span<float> target, std::span<const std::byte> halves) {
+  for (size_t i = 0; i < target.size(); ++i) {
+    uint16_t half;
+    std::memcpy(&half, halves.data() + i * sizeof(half), sizeof(half));
+    target[i] = Float16::Widen(half);
+  }
+}
+
+void Narrow(std::span<std::byte> halves, std::span<const float> source) {
+  for (size_t i = 0; i < source.size(); ++i) {
+    const uint16_t half = Float16::Narrow(source[i]);
+    std::memcpy(halves.data() + i * sizeof(half), &half, sizeof(half));
+  }
+}
+
 }  // namespace bs::reduce

@@ -39,6 +39,8 @@ std::string DescribeCall(const ps::KvCall& call) {
       return "push" + key + place + from;
     case ps::Op::kPull:
       return "pull" + key + place + from;
+    case ps::Op::kOptimizer:
+      return "optimizer " + std::to_string(about.round) + from;
     default:
       return "operation " + std::to_string(static_cast<uint32_t>(about.op)) + from;
   }

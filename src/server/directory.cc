@@ -20,8 +20,11 @@ void Directory::Declare(const ps::KvCall& call) {
   if (const Status wrong = CheckDeclaration(call); !wrong.ok()) return Refuse(call, wrong);
   const ps::Extension& about = call.extension;
   const std::span<const std::byte> servers = call.payload.bytes();
-  Declaration fresh{
-      about.size_bytes, about.part_bytes, about.dtype, {servers.begin(), servers.end()}};
+  Declaration fresh{about.size_bytes,
+                    about.part_bytes,
+                    about.dtype,
+                    about.mode,
+                    {servers.begin(), servers.end()}};
   Entry* const entry = Find(about.key);
   const size_t parts = servers.size() / kBytesPerServer;
   if (entry == nullptr || (!entry->declaration && parts > kMaxParts - num_parts_)) {
@@ -113,6 +116,12 @@ void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declarat
                   "key " + std::to_string(about.key) + ": " + ps::DescribeId(call.worker_id) +
                   " has " + DescribeArray(about.dtype, about.size_bytes) + ", worker 0 declared " +
                   DescribeArray(declaration.dtype, declaration.size_bytes)));
+  }
+  if (about.mode != declaration.mode) {
+    return Refuse(call, Status::InvalidArgument(
+                            DescribeCall(call) +
+                            ": worker 0 declared the key in another mode (synchronous or "
+                            "asynchronous); create the store with the same name everywhere"));
   }
   ps::Message response =
       ps::MakeResponse(call, ps::Frame::Copy(std::span<const std::byte>(declaration.servers)));

@@ -40,6 +40,7 @@ class Directory {
     uint64_t size_bytes = 0;
     uint64_t part_bytes = 0;
     uint32_t dtype = 0;
+    uint32_t mode = 0;
     std::vector<std::byte> servers;  // two bytes a partition, little-endian, as they came
     bool operator==(const Declaration&) const = default;
   };

@@ -11,6 +11,7 @@
 #include "server/describe.h"
 #include "server/directory.h"
 #include "server/mxnet_protocol.h"
+#include "server/optimizer.h"
 #include "server/shard.h"
 #include "server/slot.h"
 
@@ -62,6 +63,8 @@ class Server::Impl {
   Status Check(const ps::KvCall& call) const;
   void Dispatch(ps::KvCall& call);
   void ToShard(ps::KvCall& call);
+  void SetOptimizer(const ps::KvCall& call);
+  void Adopt(std::shared_ptr<const server::OptimizerSpec> optimizer);
   Status CheckNewSlot(const ps::KvCall& call) const;
   void Refuse(const ps::KvCall& call, const Status& why);
 
@@ -72,6 +75,9 @@ class Server::Impl {
   std::vector<Lane> lanes_;
   // Which lane a partition went to when it was first seen.
   std::unordered_map<server::SlotId, size_t, server::SlotIdHash> lane_of_;
+  // Of asynchronous keys; null before it is set.  Shared with the shards.
+  std::shared_ptr<const server::OptimizerSpec> optimizer_;
+  Round optimizer_number_ = 0;  // how often it was set
   std::optional<Status> failure_;
 };
 
@@ -91,6 +97,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
     state.numa_node = shard.numa_node;
     state.deterministic = options.deterministic;
     state.hold_bytes = options.hold_bytes;
+    state.max_staleness = options.max_staleness;
     state.send = send_;
     lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
@@ -128,6 +135,10 @@ Status Server::Impl::Check(const ps::KvCall& call) const {
         DescribeCall(call) + ": " + std::to_string(largest) + " bytes are more than the " +
         std::to_string(options_.max_partition_bytes) + " that a partition may have");
   }
+  if (call.extension.mode > static_cast<uint32_t>(Mode::kAsynchronous)) {
+    return Status::InvalidArgument(DescribeCall(call) + ": mode " +
+                                   std::to_string(call.extension.mode) + " is unknown");
+  }
   return Status::Ok();
 }
 
@@ -140,6 +151,8 @@ void Server::Impl::Dispatch(ps::KvCall& call) {
     case ps::Op::kPush:
     case ps::Op::kPull:
       return ToShard(call);
+    case ps::Op::kOptimizer:
+      return SetOptimizer(call);
     default:
       return Refuse(call,
                     Status::InvalidArgument(DescribeCall(call) + ": a server does not do that"));
@@ -160,6 +173,34 @@ void Server::Impl::ToShard(ps::KvCall& call) {
   const Lane& lane = lanes_[known->second];
   lane.executor->Post(
       [shard = lane.shard, moved = std::move(call)]() mutable { shard->Handle(std::move(moved)); });
+}
+
+// Workers count their calls alike, so the first one to make call n sets the optimizer and the
+// others, late as they may be, find it set: their updates are not lost.
+void Server::Impl::SetOptimizer(const ps::KvCall& call) {
+  const Result<server::OptimizerSpec> parsed = server::ParseOptimizer(call.extension.text);
+  if (!parsed.ok()) return Refuse(call, parsed.status());
+  const Round number = call.extension.round;
+  const server::OptimizerSpec& wanted = parsed.value();
+  if (number > optimizer_number_) {
+    optimizer_number_ = number;
+    Adopt(std::make_shared<const server::OptimizerSpec>(wanted));
+  }
+  if (number == optimizer_number_ && optimizer_ && !server::SameRule(*optimizer_, wanted)) {
+    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": '" + wanted.text +
+                                                "' differs from '" + optimizer_->text +
+                                                "', which another worker has set"));
+  }
+  send_(ps::MakeResponse(call, {}));
+}
+
+void Server::Impl::Adopt(std::shared_ptr<const server::OptimizerSpec> optimizer) {
+  optimizer_ = std::move(optimizer);
+  for (const Lane& lane : lanes_) {
+    lane.executor->Post([shard = lane.shard, shared = optimizer_]() mutable {
+      shard->SetOptimizer(std::move(shared));
+    });
+  }
 }
 
 // A partition's life begins with round 0 at whichever worker; anything else would only fill tables.

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
 #include "bytescheduler/status.h"
 #include "ps/kv_server.h"
+#include "server/async_slot.h"
 #include "server/slot.h"
 
 namespace bs::server {
@@ -28,11 +30,16 @@ class Shard {
   void OnWorkerGone(int32_t rank, const Status& why);
   // Everything, parked or still to come, is refused with `why`.
   void Fail(const Status& why);
+  // Asynchronous keys are updated with it from now on; their states start afresh.
+  void SetOptimizer(std::shared_ptr<const OptimizerSpec> optimizer);
 
  private:
+  Status CheckMode(const ps::KvCall& call, SlotId id) const;
+
   ShardState state_;
   std::optional<Status> failure_;
-  std::unordered_map<SlotId, Slot, SlotIdHash> slots_;
+  std::unordered_map<SlotId, Slot, SlotIdHash> slots_;  // synchronous keys
+  std::unordered_map<SlotId, AsyncSlot, SlotIdHash> async_slots_;
 };
 
 }  // namespace bs::server

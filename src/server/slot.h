@@ -17,6 +17,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
+#include "server/optimizer.h"
 #include "server/parked.h"
 #include "server/round.h"
 #include "server/sum_buffer.h"
@@ -40,9 +41,11 @@ struct ShardState {
   bool deterministic = false;
   uint64_t hold_bytes = 0;
   SendFn send;
+  int64_t max_staleness = -1;  // of asynchronous keys; below 0: no bound
 
   uint64_t held_bytes = 0;                    // early contributions of all slots that are kept now
   std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
+  std::shared_ptr<const OptimizerSpec> optimizer{};  // of asynchronous keys; shared by their slots
 };
 
 class Slot {

@@ -15,7 +15,7 @@ void Broadcast::Publish() {
 }
 
 void Broadcast::Fetch() {
-  Lookup(*link_, tensor_.key, tensor_.dtype, tensor_.size_bytes, [this](Result<Tensor> found) {
+  Lookup(*link_, tensor_, [this](Result<Tensor> found) {
     if (!found.ok()) return End(Judge(found.status()));
     tensor_ = std::move(found.value());
     PullAll();
@@ -35,7 +35,7 @@ void Broadcast::PushAll() {
 void Broadcast::PullAll() {
   pending_ = tensor_.partitions.size();
   for (const Partition& partition : tensor_.partitions) {
-    const Piece piece{.round = 0, .partition = partition, .priority = 0};
+    const Piece piece{.round = 0, .partition = partition, .priority = 0, .rates = {}};
     Pull(*link_, tensor_, piece, value_.subspan(partition.offset_bytes, partition.size_bytes),
          [this](const Status& status) { OnPulled(status); });
   }

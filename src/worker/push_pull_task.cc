@@ -21,6 +21,7 @@ PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
     : CommTask(tensor->key, call.round, call.priority, SentBytes(call.coding, tensor->size_bytes)),
       link_(link),
       tensor_(tensor),
+      rates_(call.rates),
       in_(call.in),
       out_(call.out),
       coding_(call.coding),
@@ -48,7 +49,8 @@ std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/)
 
 void PushPullTask::Start(const bs::Partition& sent) {
   const bs::Partition& partition = tensor_->partitions[sent.index];
-  const Piece piece{.round = round(), .partition = partition, .priority = priority()};
+  const Piece piece{
+      .round = round(), .partition = partition, .priority = priority(), .rates = rates_};
   const uint32_t index = partition.index;
   Push(piece);
   if (!pulls_) return;

@@ -25,6 +25,7 @@ class PushPullTask final : public CommTask {
   struct Call {
     Round round = 0;
     Priority priority = 0;
+    PushRates rates{};
     std::span<const std::byte> in;
     std::span<std::byte> out;  // not used if `pulled` is empty
     TwoBit coding{};           // its residual is the whole tensor's
@@ -60,6 +61,7 @@ class PushPullTask final : public CommTask {
 
   const Link* const link_;
   const Tensor* const tensor_;
+  const PushRates rates_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
   const TwoBit coding_;

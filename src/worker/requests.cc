@@ -52,6 +52,7 @@ ps::KvRequest MakeRequest(ps::Op op, const Tensor& tensor, const Piece& piece) {
   request.extension.offset_bytes = piece.partition.offset_bytes;
   request.extension.size_bytes = piece.partition.size_bytes;
   request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
+  request.extension.mode = static_cast<uint32_t>(tensor.mode);
   return request;
 }
 
@@ -64,6 +65,7 @@ void Declare(const Link& link, const Tensor& tensor, Answered done) {
   request.extension.key = tensor.key;
   request.extension.size_bytes = tensor.size_bytes;
   request.extension.part_bytes = tensor.part_bytes;
+  request.extension.mode = static_cast<uint32_t>(tensor.mode);
   request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
   auto servers = std::make_unique<const std::vector<std::byte>>(EncodeServers(tensor.partitions));
   request.payload = *servers;
@@ -73,16 +75,14 @@ void Declare(const Link& link, const Tensor& tensor, Answered done) {
                           const Status& status, const ps::Message&) { done(status); });
 }
 
-void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
-            UniqueFunction<void(Result<Tensor>)> done) {
+void Lookup(const Link& link, const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
   ps::KvRequest request;
-  request.server = static_cast<int32_t>(HomeServer(key, link.num_servers));
+  request.server = static_cast<int32_t>(HomeServer(asked.key, link.num_servers));
   request.extension.op = ps::Op::kLookup;
-  request.extension.key = key;
-  request.extension.size_bytes = size_bytes;
-  request.extension.dtype = static_cast<uint32_t>(dtype);
-  const Tensor asked{
-      .key = key, .dtype = dtype, .size_bytes = size_bytes, .part_bytes = 0, .partitions = {}};
+  request.extension.key = asked.key;
+  request.extension.size_bytes = asked.size_bytes;
+  request.extension.dtype = static_cast<uint32_t>(asked.dtype);
+  request.extension.mode = static_cast<uint32_t>(asked.mode);
   link.requests->Send(std::move(request),
                       [asked, num_servers = link.num_servers, done = std::move(done)](
                           const Status& status, const ps::Message& answer) {
@@ -90,10 +90,35 @@ void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
                       });
 }
 
+void SetOptimizer(const Link& link, const std::string& text, uint64_t number, Answered done) {
+  struct Round {
+    uint32_t missing;
+    Status refused;
+    Answered done;
+  };
+  // Owned by the callbacks of all requests.
+  const auto round = std::make_shared<Round>(
+      Round{.missing = link.num_servers, .refused = {}, .done = std::move(done)});
+  for (uint32_t server = 0; server < link.num_servers; ++server) {
+    ps::KvRequest request;
+    request.server = static_cast<int32_t>(server);
+    request.extension.op = ps::Op::kOptimizer;
+    request.extension.round = number;
+    request.extension.text = text;
+    link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
+      if (!status.ok() && round->refused.ok()) round->refused = status;
+      if (--round->missing == 0) round->done(round->refused);
+    });
+  }
+}
+
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done) {
   ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
   request.payload = bytes;
+  request.extension.learning_rate = piece.rates.learning_rate;
+  request.extension.weight_decay = piece.rates.weight_decay;
+  request.extension.rescale_grad = piece.rates.rescale_grad;
   link.requests->Send(
       std::move(request),
       [done = std::move(done)](const Status& status, const ps::Message&) { done(status); });

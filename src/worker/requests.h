@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/unique_function.h"
@@ -27,6 +28,7 @@ inline constexpr uint64_t kAlignBytes = 64;
 struct Tensor {
   Key key = 0;
   DType dtype = DType::kFloat32;
+  Mode mode = Mode::kSynchronous;
   uint64_t size_bytes = 0;
   uint64_t part_bytes = 0;  // a multiple of kAlignBytes
   std::vector<Partition> partitions;
@@ -51,14 +53,18 @@ struct Piece {
   Round round = 0;
   Partition partition;
   Priority priority = 0;
+  PushRates rates{};  // of a push to an asynchronous key
 };
 
 // Tells the home server of `tensor` about it.  `tensor` is not used after the call.
 void Declare(const Link& link, const Tensor& tensor, Answered done);
 // Asks the home server of `key` for its cut; waits there until rank 0 has declared it.
-// kInvalidArgument if it was declared with another size or dtype.
-void Lookup(const Link& link, Key key, DType dtype, uint64_t size_bytes,
-            UniqueFunction<void(Result<Tensor>)> done);
+// kInvalidArgument if it was declared with another size, dtype or mode.
+// Of `asked` only key, dtype, mode and size are used, before the call returns.
+void Lookup(const Link& link, const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done);
+// Tells every server with which optimizer to update asynchronous keys; `number` counts the calls of
+// this worker.  kInvalidArgument if a server refuses it.
+void SetOptimizer(const Link& link, const std::string& text, uint64_t number, Answered done);
 // `bytes` are the partition's; they must stay valid and unchanged until `done`.
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done);

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "bytescheduler/core.h"
 #include "worker/broadcast.h"
+#include "worker/fetch.h"
 #include "worker/placement.h"
 #include "worker/push_pull_task.h"
 #include "worker/requests.h"
@@ -26,13 +27,15 @@ using worker::Tensor;
 // A call that waits for its turn or is under way.
 struct Operation {
   bool is_broadcast = false;
+  Mode mode = Mode::kSynchronous;   // of the key, as the caller believes
   DType dtype = DType::kFloat32;    // broadcast
   Priority priority = 0;            // push-pull
   float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
   std::span<const std::byte> in{};  // push-pull
   std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
-  Worker::Done pushed{};            // push-pull
-  Worker::Done pulled{};            // push-pull: the sum is there; broadcast: done
+  PushRates rates{};                // push-pull of an asynchronous key
+  Worker::Done pushed{};            // push-pull; empty: only pull (asynchronous keys)
+  Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push
 };
 
 // A key in use.  The operation under way is out of `waiting` and in `broadcast` or `task`.
@@ -43,8 +46,9 @@ struct KeyState {
   std::deque<Operation> waiting;
   std::unique_ptr<worker::Broadcast> broadcast;
   std::unique_ptr<worker::PushPullTask> task;
+  std::unique_ptr<worker::Fetch> fetch;
 
-  bool busy() const { return broadcast || task; }
+  bool busy() const { return broadcast || task || fetch; }
 };
 
 bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
@@ -88,6 +92,7 @@ class Worker::Impl {
 
   Executor* executor() const { return executor_; }
   void Enqueue(Key key, Operation operation);
+  void SetOptimizer(const std::string& text, Done done);
   void OnMessage(ps::Message message) { requests_.OnMessage(std::move(message)); }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
@@ -109,6 +114,8 @@ class Worker::Impl {
   // The key was declared, and is cut as `tensor` says.
   void Adopt(KeyState* state, Tensor tensor) const;
   void BeginPushPull(Key key, KeyState* state, Operation operation);
+  void BeginFetch(Key key, KeyState* state, Operation operation);
+  void EndOperation(Key key, KeyState* state);
   Tensor Place(Tensor tensor);
   void OperationEnded();
 
@@ -121,7 +128,8 @@ class Worker::Impl {
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's
   Status failure_;
-  size_t num_open_ = 0;  // operations whose callbacks have not all run
+  uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
+  size_t num_open_ = 0;          // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
   std::map<Key, KeyState> keys_;  // last: its tasks refer to the above
 };
@@ -184,6 +192,8 @@ void Worker::Impl::Advance(Key key, KeyState* state) {
       Refuse(next, wrong);
     } else if (next.is_broadcast) {
       BeginBroadcast(key, state, std::move(next));
+    } else if (!next.pushed) {
+      BeginFetch(key, state, std::move(next));
     } else {
       BeginPushPull(key, state, std::move(next));
     }
@@ -215,13 +225,19 @@ Status Worker::Impl::CheckBroadcast(const std::string& what, const KeyState& sta
 Status Worker::Impl::CheckPushPull(const std::string& what, const KeyState& state,
                                    const Operation& operation) {
   if (!state.tensor) return Status::FailedPrecondition(what + "the key was never broadcast");
+  if (operation.mode != state.tensor->mode) {
+    return Status::InvalidArgument(what +
+                                   "the key was broadcast in another mode (synchronous or "
+                                   "asynchronous)");
+  }
   const uint64_t size_bytes = state.tensor->size_bytes;
-  if (operation.in.size() != size_bytes || operation.out.size() != size_bytes) {
+  if ((operation.pushed && operation.in.size() != size_bytes) ||
+      (operation.pulled && operation.out.size() != size_bytes)) {
     return Status::InvalidArgument(what + Bytes(operation.in.size()) + " in and " +
                                    Bytes(operation.out.size()) + " out, it was broadcast with " +
                                    Bytes(size_bytes));
   }
-  if (Overlap(operation.in, operation.out)) {
+  if (operation.pushed && operation.pulled && Overlap(operation.in, operation.out)) {
     return Status::InvalidArgument(what + "in and out overlap");
   }
   return operation.threshold == 0 ? Status::Ok()
@@ -240,13 +256,14 @@ Status Worker::Impl::CheckTwoBit(const std::string& what, DType dtype, float thr
 
 void Worker::Impl::Refuse(const Operation& operation, const Status& why) {
   if (operation.pushed) operation.pushed(why);
-  operation.pulled(why);
+  if (operation.pulled) operation.pulled(why);
   OperationEnded();
 }
 
 void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation) {
   Tensor tensor{.key = key,
                 .dtype = operation.dtype,
+                .mode = operation.mode,
                 .size_bytes = operation.out.size(),
                 .part_bytes = 0,
                 .partitions = {}};
@@ -274,6 +291,7 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
   if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
   worker::PushPullTask::Call call{.round = state->next_round++,
                                   .priority = operation.priority,
+                                  .rates = operation.rates,
                                   .in = operation.in,
                                   .out = operation.out,
                                   .coding = {operation.threshold, state->residual},
@@ -282,10 +300,37 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
   state->task = std::make_unique<worker::PushPullTask>(&link_, state->tensor.get(), std::move(call),
                                                        [this, key, state] {
                                                          state->task.reset();
-                                                         Advance(key, state);
-                                                         OperationEnded();
+                                                         EndOperation(key, state);
                                                        });
   state->task->Begin();
+}
+
+void Worker::Impl::BeginFetch(Key key, KeyState* state, Operation operation) {
+  state->fetch = std::make_unique<worker::Fetch>(
+      &link_, state->tensor.get(), operation.out,
+      [this, key, state, done = std::move(operation.pulled)](Status status) {
+        done(std::move(status));
+        state->fetch.reset();
+        EndOperation(key, state);
+      });
+  // What this worker has pushed is in what it gets.
+  state->fetch->Begin(state->next_round - 1, operation.priority);
+}
+
+void Worker::Impl::EndOperation(Key key, KeyState* state) {
+  Advance(key, state);
+  OperationEnded();
+}
+
+void Worker::Impl::SetOptimizer(const std::string& text, Done done) {
+  if (!failure_.ok()) return done(failure_);
+  ++num_open_;
+  worker::SetOptimizer(link_, text, ++num_optimizers_,
+                       [this, done = std::move(done)](const Status& status) {
+                         const bool ours = status.code() == StatusCode::kInvalidArgument;
+                         done(status.ok() || ours ? status : FailForGood(status));
+                         OperationEnded();
+                       });
 }
 
 Tensor Worker::Impl::Place(Tensor tensor) {
@@ -317,6 +362,7 @@ void Worker::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done do
 
 void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                       std::span<std::byte> out, Done pushed, Done pulled) {
+  BS_CHECK(pushed && pulled);
   Operation operation{.priority = options.priority,
                       .threshold = options.threshold,
                       .in = in,
@@ -326,6 +372,35 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
   impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
     impl->Enqueue(key, std::move(operation));
   });
+}
+
+void Worker::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
+  Operation operation{
+      .is_broadcast = true, .mode = mode, .dtype = dtype, .out = value, .pulled = std::move(done)};
+  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
+    impl->Enqueue(key, std::move(operation));
+  });
+}
+
+void Worker::Update(Key key, UpdateCall call) {
+  BS_CHECK(call.pushed || call.pulled);
+  Operation operation{.mode = Mode::kAsynchronous,
+                      .priority = call.priority,
+                      .in = call.in,
+                      .out = call.out,
+                      .rates = call.rates,
+                      .pushed = std::move(call.pushed),
+                      .pulled = std::move(call.pulled)};
+  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
+    impl->Enqueue(key, std::move(operation));
+  });
+}
+
+void Worker::SetOptimizer(std::string text, Done done) {
+  impl_->executor()->Post(
+      [impl = impl_.get(), text = std::move(text), done = std::move(done)]() mutable {
+        impl->SetOptimizer(text, std::move(done));
+      });
 }
 
 void Worker::OnMessage(ps::Message message) {

@@ -129,6 +129,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},
       {"BYTESCHEDULER_DETERMINISTIC", "1", [](const Config& c) { return c.deterministic; }},
       {"BYTESCHEDULER_HOLD", "0", [](const Config& c) { return c.hold_bytes == 0; }},
+      {"BYTESCHEDULER_MAX_STALENESS", "4", [](const Config& c) { return c.max_staleness == 4; }},
       {"BYTESCHEDULER_UNSENT", "0", [](const Config& c) { return c.unsent_bytes == 0; }},
       {"BYTESCHEDULER_LOG_LEVEL", "off", [](const Config& c) { return c.log_level == "off"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
@@ -183,6 +184,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
+      {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
       {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
       {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
       {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore"},
@@ -255,7 +257,8 @@ TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().JobSettings(),
-            "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_DETERMINISTIC=1\n");
+            "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_DETERMINISTIC=1\n"
+            "BYTESCHEDULER_MAX_STALENESS=-1\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {

@@ -15,7 +15,9 @@ void bs_worker::Push(size_t index, int code, const char* message) const {
 
 void bs_worker::Pull(size_t index, int code, const char* message) const {
   const bs_push_pull request = requests[index];
-  if (code == 0) std::memcpy(request.out, request.in, request.size_bytes);
+  if (code == 0 && request.in != nullptr) {
+    std::memcpy(request.out, request.in, request.size_bytes);
+  }
   request.pulled(request.context, code, message);
 }
 
@@ -26,6 +28,14 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
     return error->code;
   }
   worker->requests.push_back(*request);
+  return 0;
+}
+
+int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
+                     bs_error* error) {
+  const int code = bs_worker_push_pull(worker, request, error);
+  if (code != 0) return code;
+  worker->rates.push_back(rates == nullptr ? std::nullopt : std::optional(*rates));
   return 0;
 }
 

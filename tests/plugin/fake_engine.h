@@ -1,6 +1,7 @@
 // A stand-in for the engine behind the C API: keeps what it is asked, answers when told to.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 // What the plug-in is given as worker.  Not thread-safe.
 struct bs_worker {
   std::vector<bs_push_pull> requests;
+  std::vector<std::optional<bs_rates>> rates;  // of updates
   std::vector<std::string> failures;
   std::string refusal;  // if set, push_pull is refused with it
 

@@ -37,6 +37,10 @@ class MxnetTest : public testing::Test {
     const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8, threshold};
     return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
+  int Update(int pushes, int pulls, const bs_rates* rates) {
+    const bs_mxnet_update_request request{{7, "'fc1'", 0, &send_, &recv_, 8}, pushes, pulls, rates};
+    return bs_mxnet_update(plugin_, &request, &error_);
+  }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
   bool ended(size_t index) { return mxnet_[index].times_ended > 0; }
 
@@ -117,6 +121,64 @@ TEST_F(MxnetTest, TheSumMayComeBeforeTheAcknowledgement) {
   EXPECT_FALSE(ended(kPush));
   worker_.Push(0);
   EXPECT_TRUE(ended(kPush));
+}
+
+TEST_F(MxnetTest, AnUpdateIsAPushPullThatCarriesItsRates) {
+  const bs_rates rates{0.5, 0.25, 2};
+  ASSERT_EQ(Update(1, 1, &rates), 0);
+  mxnet_.Run(kPush);
+  EXPECT_TRUE(worker_.requests.empty());
+  mxnet_.Run(kPull);
+  ASSERT_EQ(worker_.rates.size(), 1u);
+  ASSERT_TRUE(worker_.rates[0].has_value());
+  EXPECT_EQ(worker_.rates[0]->learning_rate, 0.5);
+  EXPECT_EQ(worker_.rates[0]->weight_decay, 0.25);
+  EXPECT_EQ(worker_.rates[0]->rescale_grad, 2);
+  worker_.Push(0);
+  worker_.Pull(0);
+  EXPECT_THAT(recv_.values, ElementsAre(1, 2));
+}
+
+TEST_F(MxnetTest, AnUpdateMayOnlyPushAndHoldsWhatIsPulledNext) {
+  ASSERT_EQ(Update(1, 0, nullptr), 0);
+  ASSERT_EQ(mxnet_.operations.size(), 1u);
+  EXPECT_EQ(mxnet_[kPush].array, &send_);
+  EXPECT_TRUE(mxnet_[kPush].writes) << "recv_stage, or a later pull would overtake it";
+  mxnet_.Run(kPush);
+  ASSERT_EQ(worker_.requests.size(), 1u);
+  EXPECT_EQ(worker_.requests[0].pulled, nullptr);
+  EXPECT_FALSE(worker_.rates[0].has_value());
+  EXPECT_FALSE(ended(kPush));
+  EXPECT_EQ(bs_mxnet_pending(plugin_), 1);
+  worker_.Push(0, 5, "push key=7 round=1: no optimizer is set");
+  EXPECT_EQ(error_of(kPush), "bytescheduler: push key='fc1' round=1: no optimizer is set");
+}
+
+TEST_F(MxnetTest, AnUpdateMayOnlyPull) {
+  ASSERT_EQ(Update(0, 1, nullptr), 0);
+  ASSERT_EQ(mxnet_.operations.size(), 1u);
+  EXPECT_EQ(mxnet_[0].array, &recv_);
+  EXPECT_TRUE(mxnet_[0].writes);
+  mxnet_.Run(0);
+  ASSERT_EQ(worker_.requests.size(), 1u);
+  EXPECT_EQ(worker_.requests[0].pushed, nullptr);
+  EXPECT_FALSE(ended(0));
+  worker_.Pull(0);
+  EXPECT_TRUE(ended(0));
+}
+
+TEST_F(MxnetTest, HalfAnUpdateEndsOnceWhateverGoesWrong) {
+  ASSERT_EQ(Update(1, 0, nullptr), 0);
+  mxnet_.Skip(0);
+  EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("MXNet skipped the push of key 'fc1'")));
+  worker_.refusal = "the worker was closed";
+  ASSERT_EQ(Update(0, 1, nullptr), 0);
+  mxnet_.Run(1);
+  EXPECT_THAT(error_of(1), HasSubstr("the worker was closed"));
+  mxnet_.pushes_left = 0;
+  EXPECT_NE(Update(0, 1, nullptr), 0);
+  EXPECT_NE(Update(1, 0, nullptr), 0);
+  EXPECT_NE(Update(0, 0, nullptr), 0);
 }
 
 TEST_F(MxnetTest, AnErrorOfTheRoundNamesCauseAndKeyOnThePulledArray) {

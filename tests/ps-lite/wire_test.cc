@@ -78,6 +78,22 @@ Meta FullExtension() {
   return meta;
 }
 
+TEST(Wire, FieldsOfAsynchronousKeysComeLastAndOnlyIfSet) {
+  Meta meta = FullExtension();
+  const std::string without = EncodeMeta(meta);
+  meta.extension.mode = 1;
+  meta.extension.learning_rate = 0.5;
+  meta.extension.weight_decay = 0.0;  // set, and not the optimizer's
+  meta.extension.rescale_grad = -2.0;
+  const std::string with = EncodeMeta(meta);
+  ASSERT_TRUE(with.starts_with(without));
+  EXPECT_EQ(ToHex(with.substr(without.size())),
+            "c00701"
+            "c907000000000000e03f"
+            "d1070000000000000000"
+            "d90700000000000000c0");
+}
+
 TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
   Meta meta = FullExtension();
   const std::string native = EncodeMeta(meta);
@@ -310,7 +326,11 @@ Extension RandomExtension(Random* random) {
           .text = random->Text(),
           .settings = random->Text(),
           .codec = static_cast<Codec>(random->Number()),
-          .threshold = static_cast<float>(random->Int())};
+          .threshold = static_cast<float>(random->Int()),
+          .mode = static_cast<uint32_t>(random->Below(3)),
+          .learning_rate = random->Chance() ? std::optional(0.1) : std::nullopt,
+          .weight_decay = random->Chance() ? std::optional(-1e300) : std::nullopt,
+          .rescale_grad = random->Chance() ? std::optional(0.0) : std::nullopt};
 }
 
 Meta RandomMeta(Random* random) {

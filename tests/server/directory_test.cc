@@ -48,6 +48,20 @@ class DirectoryTest : public testing::Test {
   Directory directory_{kMaxPartitionBytes, outbox_.sender()};
 };
 
+TEST_F(DirectoryTest, ALookupInAnotherModeIsRefused) {
+  ps::KvCall declaration = Declaration();
+  declaration.extension.mode = static_cast<uint32_t>(Mode::kAsynchronous);
+  EXPECT_EQ(Declare(declaration).first, StatusCode::kOk);
+  Lookup(LookupBy(1));
+  const ps::Message refused = outbox_.Next();
+  EXPECT_EQ(CodeOf(refused), StatusCode::kInvalidArgument);
+  EXPECT_THAT(TextOf(refused), testing::HasSubstr("lookup key=7 from worker 1: worker 0 declared"));
+  Ask ask = LookupBy(1, 2);
+  ask.mode = Mode::kAsynchronous;
+  Lookup(ask);
+  EXPECT_EQ(CodeOf(outbox_.Next()), StatusCode::kOk);
+}
+
 TEST_F(DirectoryTest, ALookupGetsWhatWasDeclared) {
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
   Ask ask = LookupBy(1);

@@ -101,6 +101,51 @@ TEST(ServerTest, ARoundGoesFromPushesToPulls) {
   EXPECT_EQ(sum.meta.extension.key, 7u);
 }
 
+ps::Message Optimizer(int32_t rank, uint64_t number, const std::string& text) {
+  Ask ask;
+  ask.op = ps::Op::kOptimizer;
+  ask.rank = rank;
+  ask.round = number;
+  ps::Message message = MakeRequest(ask);
+  message.meta.extension.text = text;
+  return message;
+}
+
+Ask Async(Ask ask) {
+  ask.mode = Mode::kAsynchronous;
+  return ask;
+}
+
+TEST(ServerTest, TheFirstCallOfEachNumberSetsTheOptimizerAndTheOthersLoseNothing) {
+  Bench bench(Workers(2), 2);
+  const std::string momentum = "sgd learning_rate=-1 momentum=0.5";
+  EXPECT_EQ(CodeOf(bench.Do(Optimizer(0, 1, momentum)).at(0)), StatusCode::kOk);
+  bench.Do(Async(Push(0, 0, Floats({0}))));
+  bench.Do(Async(Push(0, 1, Floats({4}))));
+  // Worker 1 comes late, with its own rates: the momentum stays.
+  EXPECT_EQ(CodeOf(bench.Do(Optimizer(1, 1, "sgd momentum=0.5 wd=1")).at(0)), StatusCode::kOk);
+  bench.Do(Async(Push(1, 1, Floats({0}))));
+  EXPECT_EQ(SumOf(bench.Do(Async(Pull(1, 1, 4))).at(0)), 6);
+  // Another one of the same number is a disagreement; of a new number it starts afresh.
+  const auto [code, text] = bench.Refused(Optimizer(1, 1, "sgd"));
+  EXPECT_EQ(code, StatusCode::kInvalidArgument);
+  EXPECT_THAT(text, testing::HasSubstr("'sgd' differs from 'sgd learning_rate=-1 momentum=0.5'"));
+  EXPECT_EQ(CodeOf(bench.Do(Optimizer(0, 2, momentum)).at(0)), StatusCode::kOk);
+  EXPECT_EQ(CodeOf(bench.Do(Optimizer(1, 1, "adam")).at(0)), StatusCode::kOk) << "an old call";
+  bench.Do(Async(Push(0, 2, Floats({0}))));
+  EXPECT_EQ(SumOf(bench.Do(Async(Pull(0, 2, 4))).at(0)), 6);
+  EXPECT_EQ(bench.Refused(Optimizer(0, 3, "exec")).first, StatusCode::kInvalidArgument);
+}
+
+TEST(ServerTest, AnUnknownModeIsRefused) {
+  Bench bench(Workers(1));
+  ps::Message push = MakeRequest(Push(0, 0, Floats({1})));
+  push.meta.extension.mode = 2;
+  const auto [code, text] = bench.Refused(std::move(push));
+  EXPECT_EQ(code, StatusCode::kInvalidArgument);
+  EXPECT_THAT(text, testing::HasSubstr("mode 2 is unknown"));
+}
+
 TEST(ServerTest, AnAttachedWorkerCountsAsTheWorkerItStandsBeside) {
   Bench bench(Workers(2));
   ps::Message push = MakeRequest(Push(0, 0, Floats({5})));

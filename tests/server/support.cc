@@ -62,6 +62,7 @@ ps::Extension ExtensionOf(const Ask& ask) {
   extension.codec = ask.codec;
   extension.threshold = ask.threshold;
   extension.dtype = static_cast<uint32_t>(ask.dtype);
+  extension.mode = static_cast<uint32_t>(ask.mode);
   return extension;
 }
 

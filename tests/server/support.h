@@ -36,6 +36,7 @@ struct Ask {
   uint64_t sequence = 0;    // 0: the next unused one
   int32_t priority = 0;
   DType dtype = DType::kFloat32;
+  Mode mode = Mode::kSynchronous;
   std::vector<std::byte> payload = {};
   ps::Codec codec = ps::Codec::kNone;
   float threshold = 0;

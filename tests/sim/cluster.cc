@@ -2,6 +2,7 @@
 #include "sim/cluster.h"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <sstream>
 #include <utility>
@@ -93,6 +94,8 @@ class Cluster {
   void Kill(const Event& death);
   MemberNode* Find(const Event& event);
   void CheckEnd();
+  // Of every asynchronous key: the last pull after the last push has every push in it, once.
+  void CheckWeights();
   std::string WhatIsMissing() const;
 
   const ClusterOptions options_;
@@ -132,6 +135,7 @@ void Cluster::AddServers() {
   server.num_workers = options_.num_workers;
   server.deterministic = options_.deterministic;
   server.hold_bytes = options_.hold_bytes;
+  server.max_staleness = options_.max_staleness;
   server.test_num_buffers = options_.test_num_buffers;
   for (int32_t i = 0; i < options_.num_servers; ++i) {
     servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, options_.num_shards));
@@ -151,7 +155,8 @@ void Cluster::AddWorkers() {
                              .rank = 0,
                              .num_workers = options_.num_workers,
                              .most_waiting = options_.most_waiting,
-                             .longest_pause = options_.longest_pause};
+                             .longest_pause = options_.longest_pause,
+                             .max_staleness = options_.max_staleness};
   const auto others = static_cast<uint64_t>(options_.num_workers - 1);
   const uint64_t step = options_.mixed_partitions ? worker::kAlignBytes : 0;
   for (uint64_t i = 0; i <= others; ++i) {
@@ -266,6 +271,27 @@ void Cluster::CheckEnd() {
   if (!right) journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
 }
 
+void Cluster::CheckWeights() {
+  for (size_t k = 0; k < options_.keys.size(); ++k) {
+    const KeyPlan& plan = options_.keys[k];
+    if (plan.mode != Mode::kAsynchronous) continue;
+    // Weights only grow, and each partition's last push was followed by its worker's pull.
+    std::vector<float> weights(plan.count, -1);
+    for (const auto& worker : workers_) {
+      const std::vector<std::byte>& bytes = worker->script()->last_pulled(k);
+      for (size_t i = 0; i < weights.size(); ++i) {
+        float weight = 0;
+        std::memcpy(&weight, &bytes[i * sizeof(weight)], sizeof(weight));
+        weights[i] = std::max(weights[i], weight);
+      }
+    }
+    if (weights == FinalWeights(plan, options_.num_workers)) continue;
+    journal_.Report(Broken::kSum, "everyone",
+                    "the weights of key=" + std::to_string(plan.key) +
+                        " are not the sum of all pushes in the end");
+  }
+}
+
 std::string Cluster::WhatIsMissing() const {
   std::string text = finished_ ? "" : "the scheduler node has not finished";
   for (const auto& server : servers_) {
@@ -291,6 +317,7 @@ Report Cluster::Run() {
   }
   if (stuck) journal_.Report(Broken::kStuck, "everyone", WhatIsMissing());
   if (!stuck) CheckEnd();
+  if (!stuck && !job_.victim && journal_.problems().empty()) CheckWeights();
   report.trace_hash = clock_.trace_hash();
   report.problems = journal_.problems();
   return report;
@@ -336,6 +363,19 @@ ClusterOptions DrawDeath(uint64_t seed) {
   return options;
 }
 
+ClusterOptions DrawAsync(uint64_t seed) {
+  ClusterOptions options = DrawCluster(seed);
+  Draw draw(seed ^ 0xa57);
+  options.max_staleness = draw.OneOf<int64_t>({-1, -1, 0, 1, 3});
+  for (KeyPlan& plan : options.keys) {
+    if (&plan != &options.keys.front() && draw.Chance(0.3)) continue;
+    plan.mode = Mode::kAsynchronous;
+    plan.dtype = DType::kFloat32;
+    plan.threshold = 0;
+  }
+  return options;
+}
+
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
   text << options.num_workers << " workers, " << options.num_servers << " servers of "
@@ -343,11 +383,13 @@ std::string Describe(const ClusterOptions& options) {
        << (options.mixed_partitions ? " (mixed)" : "") << " bytes, credit " << options.credit_bytes
        << " bytes, loss " << options.network.loss << ", repeat " << options.network.repeat
        << ", delay up to " << options.network.delay_max.count() / 1000 << " us, retry after "
-       << options.retry_interval.count() / 1000 << " us; keys";
+       << options.retry_interval.count() / 1000 << " us, staleness " << options.max_staleness
+       << "; keys";
   for (const KeyPlan& plan : options.keys) {
     text << " " << plan.key << ":" << NameOf(plan.dtype) << "[" << plan.count << "]x"
          << plan.rounds;
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
+    if (plan.mode == Mode::kAsynchronous) text << "(async)";
   }
   const auto tell = [&](const std::optional<Event>& event, const char* what) {
     if (!event) return;

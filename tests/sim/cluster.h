@@ -36,6 +36,7 @@ struct ClusterOptions {
   bool priority_order = true;
   bool deterministic = false;
   uint64_t hold_bytes = 0;
+  int64_t max_staleness = -1;
   uint64_t most_waiting = 1;  // operations of a key that a worker calls ahead
   Duration longest_pause{};
   Duration retry_interval = std::chrono::milliseconds(100);
@@ -51,6 +52,8 @@ struct ClusterOptions {
 ClusterOptions DrawCluster(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawDeath(uint64_t seed);
+// The same with asynchronous keys.
+ClusterOptions DrawAsync(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 

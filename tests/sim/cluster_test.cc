@@ -3,6 +3,7 @@
 //   cluster_test                  all tests
 //   cluster_test --seed=N         replays one job and prints what happened
 //   cluster_test --death --seed=N the same for a job in which a node dies
+//   cluster_test --async --seed=N the same for a job with asynchronous keys
 #include "sim/cluster.h"
 
 #include <gtest/gtest.h>
@@ -20,6 +21,7 @@ namespace {
 constexpr uint64_t kParts = 8;
 constexpr uint64_t kSeedsOfPart = (BS_CLUSTER_SEEDS + kParts - 1) / kParts;
 constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 4) / 5;
+constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
 
 class ClusterSweep : public ::testing::TestWithParam<uint64_t> {};
 
@@ -39,6 +41,14 @@ TEST(Cluster, DeathOfANodeFailsEveryOtherWithItsName) {
     const Report report = RunCluster(DrawDeath(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --death --seed=" << seed;
+  }
+}
+
+TEST(Cluster, EveryAsynchronousPushIsAppliedOnceAndSeenInTime) {
+  for (uint64_t seed = 0; seed < kAsync; ++seed) {
+    const Report report = RunCluster(DrawAsync(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --async --seed=" << seed;
   }
 }
 
@@ -78,8 +88,7 @@ TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
   EXPECT_LT(seed, kMost);
 }
 
-int Replay(uint64_t seed, bool death) {
-  const ClusterOptions options = death ? DrawDeath(seed) : DrawCluster(seed);
+int Replay(uint64_t seed, const ClusterOptions& options) {
   std::cout << "seed " << seed << ": " << Describe(options) << "\n";
   const Report report =
       RunCluster(options, seed, [](const std::string& line) { std::cout << line << "\n"; });
@@ -95,11 +104,15 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   static constexpr char kSeed[] = "--seed=";
   const char* seed = nullptr;
-  bool death = false;
+  bs::sim::ClusterOptions (*draw)(uint64_t) = bs::sim::DrawCluster;
   for (int i = 1; i < argc; ++i) {
-    death = death || std::strcmp(argv[i], "--death") == 0;
+    if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
+    if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
     if (std::strncmp(argv[i], kSeed, std::strlen(kSeed)) == 0) seed = argv[i] + std::strlen(kSeed);
   }
-  if (seed != nullptr) return bs::sim::Replay(std::strtoull(seed, nullptr, 10), death);
+  if (seed != nullptr) {
+    const uint64_t number = std::strtoull(seed, nullptr, 10);
+    return bs::sim::Replay(number, draw(number));
+  }
   return RUN_ALL_TESTS();
 }

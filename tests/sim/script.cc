@@ -1,6 +1,8 @@
 // Script: random calls with known results.
 #include "sim/script.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -17,6 +19,11 @@ int32_t ValueOf(Key key, Round round, int32_t rank, uint64_t element) {
   x ^= x >> 29U;
   return static_cast<int32_t>((x * 0xbf58476d1ce4e5b9ULL >> 33U) % (2 * kLargestValue + 1)) -
          kLargestValue;
+}
+
+// Of an asynchronous key: not negative.
+int32_t GainOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
+  return std::abs(ValueOf(plan.key, round, rank, element));
 }
 
 void Write(DType dtype, int32_t value, std::byte* to) {
@@ -43,13 +50,23 @@ int32_t SentOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element)
   return sent;
 }
 
+// What a worker puts into a round, and what of it arrives.
+int32_t OwnValueOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
+  return plan.mode == Mode::kAsynchronous ? GainOf(plan, round, rank, element)
+                                          : ValueOf(plan.key, round, rank, element);
+}
+int32_t ReceivedOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
+  return plan.mode == Mode::kAsynchronous ? GainOf(plan, round, rank, element)
+                                          : SentOf(plan, round, rank, element);
+}
+
 // What the worker of `rank` puts into a round; with rank -1 the sum of what arrives.
 std::vector<std::byte> Contents(const KeyPlan& plan, Round round, int32_t rank,
                                 int32_t num_workers) {
   std::vector<std::byte> bytes(plan.count * kElementBytes);
   for (uint64_t i = 0; i < plan.count; ++i) {
-    int32_t value = rank < 0 ? 0 : ValueOf(plan.key, round, rank, i);
-    for (int32_t r = 0; rank < 0 && r < num_workers; ++r) value += SentOf(plan, round, r, i);
+    int32_t value = rank < 0 ? 0 : OwnValueOf(plan, round, rank, i);
+    for (int32_t r = 0; rank < 0 && r < num_workers; ++r) value += ReceivedOf(plan, round, r, i);
     Write(plan.dtype, value, bytes.data() + i * kElementBytes);
   }
   return bytes;
@@ -59,13 +76,26 @@ void Free(std::vector<std::byte>* bytes) { std::vector<std::byte>().swap(*bytes)
 
 }  // namespace
 
+std::vector<float> FinalWeights(const KeyPlan& plan, int32_t num_workers) {
+  std::vector<float> weights(plan.count);
+  for (uint64_t i = 0; i < plan.count; ++i) {
+    int32_t sum = GainOf(plan, 0, 0, i);
+    for (int32_t rank = 0; rank < num_workers; ++rank) {
+      for (Round round = 1; round <= plan.rounds; ++round) sum += GainOf(plan, round, rank, i);
+    }
+    weights[i] = static_cast<float>(sum);
+  }
+  return weights;
+}
+
 Script::Script(const ScriptOptions& options, SimClock* clock, Journal* journal)
     : options_(options),
       name_("worker " + std::to_string(options.rank)),
       clock_(clock),
       journal_(journal),
       thread_(clock),
-      progress_(options.keys.size()) {
+      progress_(options.keys.size()),
+      last_pulled_(options.keys.size()) {
   for (size_t i = 0; i < options.keys.size(); ++i) next_to_call_.insert(i);
 }
 
@@ -79,7 +109,15 @@ void Script::Begin(Worker* worker, Executor* executor, std::function<void()> don
   worker_ = worker;
   executor_ = executor;
   done_ = std::move(done);
-  ScheduleStep();
+  const bool updates = std::any_of(options_.keys.begin(), options_.keys.end(),
+                                   [](const auto& key) { return key.mode == Mode::kAsynchronous; });
+  if (!updates) return ScheduleStep();
+  // Each push is added as it is.
+  worker_->SetOptimizer("sgd learning_rate=-1", [this](const Status& status) {
+    journal_->Progress();
+    if (!status.ok()) journal_->Report(Broken::kStatus, name_, "optimizer: " + status.ToString());
+    ScheduleStep();
+  });
 }
 
 void Script::ScheduleStep() {
@@ -120,15 +158,33 @@ void Script::Call(size_t index) {
   if (operation->round == 0) {
     operation->out = std::exchange(operation->in, {});
     operation->pushed = 1;
-    worker_->Broadcast(plan.key, plan.dtype, operation->out,
+    worker_->Broadcast(plan.key, plan.dtype, plan.mode, operation->out,
                        [this, operation](const Status& status) { OnPulled(operation, status); });
   } else {
     operation->out.assign(plan.count * kElementBytes, std::byte{0x5a});
     const auto priority = static_cast<Priority>(clock_->Uniform(0, 20)) - 15;
+    if (plan.mode == Mode::kAsynchronous) return CallUpdate(operation, priority);
     worker_->PushPull(
         plan.key, {priority, static_cast<float>(plan.threshold)}, operation->in, operation->out,
         [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });
+  }
+  calling_ = false;
+}
+
+void Script::CallUpdate(Operation* operation, Priority priority) {
+  Worker::UpdateCall push{.priority = priority, .in = operation->in};
+  Worker::UpdateCall pull{.priority = priority, .out = operation->out};
+  push.pushed = [this, operation](const Status& status) { OnPushed(operation, status); };
+  pull.pulled = [this, operation](const Status& status) { OnPulled(operation, status); };
+  const Key key = operation->plan->key;
+  if (clock_->Uniform(0, 1) == 0) {
+    push.out = pull.out;
+    push.pulled = std::move(pull.pulled);
+    worker_->Update(key, std::move(push));
+  } else {
+    worker_->Update(key, std::move(push));
+    worker_->Update(key, std::move(pull));
   }
   calling_ = false;
 }
@@ -142,7 +198,10 @@ void Script::OnPushed(Operation* operation, const Status& status) {
 
 void Script::OnPulled(Operation* operation, const Status& status) {
   if (killed_) return;
-  if (Accept(*operation, "pulled", ++operation->pulled, status)) CheckSum(*operation);
+  if (Accept(*operation, "pulled", ++operation->pulled, status)) {
+    const bool adds = operation->plan->mode == Mode::kAsynchronous;
+    adds ? CheckWeights(*operation) : CheckSum(*operation);
+  }
   if (ProgressOf(*operation).pulled++ != operation->round) {
     journal_->Report(Broken::kCallback, name_, Describe(*operation) + " pulled out of order");
   }
@@ -177,6 +236,32 @@ void Script::CheckSum(const Operation& operation) {
     journal_->Report(Broken::kSum, name_,
                      Describe(operation) + ": element " + std::to_string(i / kElementBytes) +
                          " of " + std::to_string(operation.plan->count) + " is wrong");
+    return;
+  }
+}
+
+void Script::CheckWeights(const Operation& operation) {
+  const KeyPlan& plan = *operation.plan;
+  last_pulled_[static_cast<size_t>(&plan - options_.keys.data())] = operation.out;
+  for (uint64_t i = 0; i < plan.count; ++i) {
+    int32_t least = GainOf(plan, 0, 0, i);
+    int32_t most = least;
+    for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
+      const Round behind = static_cast<Round>(rank == options_.rank ? 0 : options_.max_staleness);
+      const bool bounded = rank == options_.rank || options_.max_staleness >= 0;
+      for (Round round = 1; round <= plan.rounds; ++round) {
+        const int32_t gain = GainOf(plan, round, rank, i);
+        most += gain;
+        if (bounded && round + behind <= operation.round) least += gain;
+      }
+    }
+    float weight = 0;
+    std::memcpy(&weight, &operation.out[i * kElementBytes], kElementBytes);
+    if (static_cast<float>(least) <= weight && weight <= static_cast<float>(most)) continue;
+    journal_->Report(Broken::kSum, name_,
+                     Describe(operation) + ": element " + std::to_string(i) + " is " +
+                         std::to_string(weight) + ", not " + std::to_string(least) + " to " +
+                         std::to_string(most));
     return;
   }
 }

@@ -2,7 +2,9 @@
 //
 // Every worker calls the same operations of each key - a broadcast, then rounds of push-pull - but
 // mixes the keys in its own order, with its own priorities and pauses.  Values are small whole
-// numbers, so every sum has one right answer.  Memory is freed the moment its callback runs.
+// numbers, so every sum has one right answer.  The weights of asynchronous keys only
+// grow: what is pulled lies between what must be in it and everything.  Memory is freed the moment
+// its callback runs.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +27,11 @@ struct KeyPlan {
   uint64_t count = 0;             // elements
   Round rounds = 0;
   int32_t threshold = 0;  // of two-bit compression; 0: none
+  Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32
 };
+
+// The weights of an asynchronous key when everything was pushed: each push is added once.
+std::vector<float> FinalWeights(const KeyPlan& plan, int32_t num_workers);
 
 struct ScriptOptions {
   std::vector<KeyPlan> keys;
@@ -33,6 +39,7 @@ struct ScriptOptions {
   int32_t num_workers = 1;
   uint64_t most_waiting = 1;  // operations of one key called and not done
   Duration longest_pause{};
+  int64_t max_staleness = -1;
 };
 
 class Script {
@@ -53,6 +60,8 @@ class Script {
   bool done() const { return next_to_call_.empty() && open_ == 0; }
   uint64_t callbacks() const { return callbacks_; }
   bool failed() const { return failed_; }  // an operation
+  // What it pulled last of the key at `index`.  REQUIRES: done() and not failed().
+  const std::vector<std::byte>& last_pulled(size_t index) const { return last_pulled_[index]; }
   // What is missing, for people.
   std::string Missing() const;
   // Callbacks of a whole program.
@@ -80,7 +89,9 @@ class Script {
   void OnPulled(Operation* operation, const Status& status);
   // True if the callback is as promised and the operation did well.
   bool Accept(const Operation& operation, const char* what, int calls, const Status& status);
+  void CallUpdate(Operation* operation, Priority priority);
   void CheckSum(const Operation& operation);
+  void CheckWeights(const Operation& operation);
   void AfterCallback(Operation* operation);
   Progress& ProgressOf(const Operation& operation);
   static std::string Describe(const Operation& operation);
@@ -97,8 +108,9 @@ class Script {
   bool killed_ = false;
   bool calling_ = false;  // inside a call of the worker
   bool step_scheduled_ = false;
-  std::set<size_t> next_to_call_;   // keys with operations still to call
-  std::vector<Progress> progress_;  // by key
+  std::set<size_t> next_to_call_;                    // keys with operations still to call
+  std::vector<Progress> progress_;                   // by key
+  std::vector<std::vector<std::byte>> last_pulled_;  // by key; of asynchronous ones
   std::vector<std::unique_ptr<Operation>> operations_;
   uint64_t open_ = 0;
   uint64_t callbacks_ = 0;

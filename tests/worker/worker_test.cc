@@ -44,6 +44,103 @@ TEST(Worker, PullGoesRightBehindItsPushWithTheSamePriority) {
   EXPECT_EQ(out, Bytes(64, 9));
 }
 
+// Declares an asynchronous key; the worker is rank 0.
+void InitialiseAsync(Bench* bench, Key key, std::span<std::byte> value) {
+  Outcome outcome;
+  bench->worker()->Broadcast(key, DType::kFloat32, Mode::kAsynchronous, value,
+                             [&](Status status) { outcome = {1, std::move(status)}; });
+  for (const ps::Op op : {ps::Op::kDeclare, ps::Op::kPush}) {
+    ps::Message request = bench->Next();
+    EXPECT_EQ(About(request).op, op);
+    EXPECT_EQ(About(request).mode, 1U);
+    bench->Answer(std::move(request));
+  }
+  bench->Run();
+  EXPECT_TRUE(outcome.ok());
+}
+
+TEST(Worker, UpdatesOfAnAsynchronousKeyPushOrPullOrBothInOrder) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  const std::vector<std::byte> in = Bytes(64, 1);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  InitialiseAsync(&bench, 7, value);
+  Outcome pushed;
+  Outcome fetched;
+  Outcome both;
+  const auto into = [](Outcome* outcome) {
+    return [outcome](Status status) { *outcome = {outcome->calls + 1, std::move(status)}; };
+  };
+  bench.worker()->Update(7, {.priority = 3,
+                             .rates = {.learning_rate = 0.5, .weight_decay = {}, .rescale_grad = 2},
+                             .in = in,
+                             .pushed = into(&pushed)});
+  bench.worker()->Update(7, {.priority = 4, .out = out, .pulled = into(&fetched)});
+  bench.worker()->Update(
+      7, {.in = in, .out = out, .pushed = [](const Status&) {}, .pulled = into(&both)});
+  ps::Message push = bench.Next();
+  EXPECT_EQ(About(push).op, ps::Op::kPush);
+  EXPECT_EQ(About(push).round, 1U);
+  EXPECT_EQ(About(push).learning_rate, 0.5);
+  EXPECT_EQ(About(push).weight_decay, std::nullopt);
+  EXPECT_EQ(About(push).rescale_grad, 2.0);
+  EXPECT_TRUE(bench.Quiet()) << "one operation of a key at a time";
+  bench.Answer(std::move(push));
+  EXPECT_TRUE(pushed.ok());
+  ps::Message pull = bench.Next();
+  EXPECT_EQ(About(pull).op, ps::Op::kPull);
+  EXPECT_EQ(About(pull).round, 1U) << "what this worker has pushed";
+  EXPECT_EQ(pull.meta.priority, 4);
+  EXPECT_TRUE(bench.Quiet());
+  bench.Answer(std::move(pull), Bytes(64, 9));
+  EXPECT_TRUE(fetched.ok());
+  EXPECT_EQ(out, Bytes(64, 9));
+  bench.Answer(bench.Next());
+  ps::Message second = bench.Next();
+  EXPECT_EQ(About(second).round, 2U);
+  bench.Answer(std::move(second), Bytes(64, 8));
+  EXPECT_TRUE(both.ok());
+  EXPECT_EQ(out, Bytes(64, 8));
+}
+
+TEST(Worker, AKeyIsUsedInTheModeItWasDeclaredIn) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Alone());
+  InitialiseAsync(&bench, 7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(sum.pulled->code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(sum.pulled->text().find("another mode"), std::string::npos);
+}
+
+TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
+  WorkerOptions options = Alone();
+  options.num_servers = 3;
+  Bench bench(options);
+  for (const uint64_t number : {1, 2}) {
+    Outcome outcome;
+    bench.worker()->SetOptimizer(
+        "sgd", [&](Status status) { outcome = {outcome.calls + 1, std::move(status)}; });
+    for (int32_t server = 0; server < 3; ++server) {
+      ps::Message request = bench.Next();
+      EXPECT_EQ(request.peer, ps::ServerId(server));
+      EXPECT_EQ(About(request).op, ps::Op::kOptimizer);
+      EXPECT_EQ(About(request).text, "sgd");
+      EXPECT_EQ(About(request).round, number);
+      EXPECT_EQ(outcome.calls, 0);
+      if (number == 2 && server == 1) {
+        bench.Refuse(std::move(request), Status::InvalidArgument("optimizer: differs"));
+      } else {
+        bench.Answer(std::move(request));
+      }
+    }
+    bench.Run();
+    EXPECT_EQ(outcome.code(), number == 1 ? StatusCode::kOk : StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(bench.failures.empty());
+}
+
 TEST(Worker, SumMayComeBeforeTheAcknowledgement) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = Bytes(64, 0);

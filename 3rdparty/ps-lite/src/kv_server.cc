@@ -78,6 +78,7 @@ bs::Status CheckPayload(const Message& message) {
       return CheckPush(message, payload_bytes);
     case Op::kLookup:
     case Op::kPull:
+    case Op::kOptimizer:
       if (payload_bytes == 0) return bs::Status::Ok();
       return Wrong(message,
                    "a payload of " + std::to_string(payload_bytes) + " bytes where none belongs");

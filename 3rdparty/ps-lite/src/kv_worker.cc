@@ -24,6 +24,8 @@ std::string_view NameOf(Op op) {
       return "push";
     case Op::kPull:
       return "pull";
+    case Op::kOptimizer:
+      return "optimizer";
     default:
       return "request";
   }

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "wire_async.h"
+
 namespace ps {
 namespace {
 
@@ -118,6 +120,7 @@ void EncodeExtension(const Extension& extension, pbf_writer* out) {
   if (!extension.settings.empty()) out->add_string(kSettings, extension.settings);
   add(kCodec, static_cast<uint32_t>(extension.codec));
   if (extension.threshold != 0) out->add_float(kThreshold, extension.threshold);
+  EncodeAsyncFields(extension, out);
 }
 
 // protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
@@ -209,8 +212,7 @@ void AddDataType(int32_t type, Meta* meta) {
   meta->data_types.push_back(type);
 }
 
-// Returns whether it was a field that says how the payload is coded.
-bool ParseCoding(pbf_reader* in, Extension* extension) {
+bool ParseCoding(pbf_reader* in, Extension* extension) {  // how the payload is coded
   switch (in->tag_and_type()) {
     case Varint(kCodec):
       extension->codec = static_cast<Codec>(in->get_uint32());
@@ -269,7 +271,7 @@ bool ParseExtensionField(pbf_reader* in, Extension* extension) {
       extension->settings = in->get_string();
       return true;
     default:
-      return ParseCoding(in, extension);
+      return ParseCoding(in, extension) || ParseAsyncField(in, extension);
   }
 }
 

@@ -14,6 +14,7 @@ from mxnet.kvstore import KVStore, KVStoreBase
 import bytescheduler.mxnet
 from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
+from bytescheduler.mxnet._async_store import AsyncStore
 
 
 @pytest.fixture
@@ -220,12 +221,14 @@ def test_the_worker_attaches_beside_a_stock_dist_store(
         assert native.ranks == [rank]  # type: ignore[attr-defined]
 
 
-def test_an_asynchronous_store_is_refused_before_anything_starts(
+def test_an_asynchronous_store_is_updated_by_the_servers(
     native: "Callable[..., ScheduledKVS]",
 ) -> None:
-    with pytest.raises(mx.base.MXNetError, match="dist_async is not supported yet"):
-        native(FakeDist("dist_async"))
-    assert native.ranks == []  # type: ignore[attr-defined]
+    with native(FakeDist("dist_async")) as kvs:
+        assert kvs.type == "dist_async"
+        assert isinstance(kvs._backend, AsyncStore)
+    with native(FakeDist("dist_sync")) as kvs:
+        assert not isinstance(kvs._backend, AsyncStore)
 
 
 def test_a_local_store_in_a_job_of_several_workers_is_refused(

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,11 +80,12 @@ struct Control {
 enum class Op : uint32_t {
   kNone = 0,
   // data, worker <-> server; each request has exactly one final response with the same op
-  kDeclare = 1,  // rank 0 tells the key's home server shape and placement of a tensor
-  kLookup = 2,   // a worker asks the home server for them; parked until declared
-  kPush = 3,     // a partition of one round; answered as soon as it has been taken
-  kPull = 4,     // asks for a partition's sum of one round; parked until the round is complete
-  kPending = 5,  // not final: the request is alive, `text` says for whom it waits
+  kDeclare = 1,    // rank 0 tells the key's home server shape and placement of a tensor
+  kLookup = 2,     // a worker asks the home server for them; parked until declared
+  kPush = 3,       // a partition of one round; answered as soon as it has been taken
+  kPull = 4,       // asks for a partition's sum of one round; parked until the round is complete
+  kPending = 5,    // not final: the request is alive, `text` says for whom it waits
+  kOptimizer = 6,  // a worker tells every server in `text` how to update asynchronous keys
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker
@@ -123,6 +125,12 @@ struct Extension {
   std::string settings{};  // cluster settings that everyone must share, "name=value\n" lines
   Codec codec = Codec::kNone;
   float threshold = 0;  // of kTwoBit: an element is sent as +threshold, -threshold or 0
+  // Asynchronous keys.
+  uint32_t mode = 0;  // a bs::Mode; of the key
+  // Of a push, and absent if the optimizer's own are to be used.
+  std::optional<double> learning_rate{};
+  std::optional<double> weight_decay{};
+  std::optional<double> rescale_grad{};
 
   bool operator==(const Extension&) const = default;
 };

@@ -1,0 +1,48 @@
+// Fields 120 to 123 of PBMeta.
+#include "wire_async.h"
+
+namespace ps {
+namespace {
+
+using protozero::pbf_wire_type;
+
+enum Field : protozero::pbf_tag_type {
+  kMode = 120,
+  kLearningRate = 121,
+  kWeightDecay = 122,
+  kRescaleGrad = 123,
+};
+
+constexpr uint32_t Fixed64(protozero::pbf_tag_type field) {
+  return protozero::tag_and_type(field, pbf_wire_type::fixed64);
+}
+
+}  // namespace
+
+void EncodeAsyncFields(const Extension& extension, protozero::pbf_writer* out) {
+  if (extension.mode != 0) out->add_uint32(kMode, extension.mode);
+  if (extension.learning_rate) out->add_double(kLearningRate, *extension.learning_rate);
+  if (extension.weight_decay) out->add_double(kWeightDecay, *extension.weight_decay);
+  if (extension.rescale_grad) out->add_double(kRescaleGrad, *extension.rescale_grad);
+}
+
+bool ParseAsyncField(protozero::pbf_reader* in, Extension* extension) {
+  switch (in->tag_and_type()) {
+    case protozero::tag_and_type(kMode, pbf_wire_type::varint):
+      extension->mode = in->get_uint32();
+      return true;
+    case Fixed64(kLearningRate):
+      extension->learning_rate = in->get_double();
+      return true;
+    case Fixed64(kWeightDecay):
+      extension->weight_decay = in->get_double();
+      return true;
+    case Fixed64(kRescaleGrad):
+      extension->rescale_grad = in->get_double();
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,120 @@
+"""The native back end of dist_async: servers update the weights with every push as it comes."""
+
+import logging
+import math
+from typing import List, Mapping, Optional, Tuple
+
+import mxnet as mx
+
+from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._native_store import NativeStore, Outs
+from bytescheduler.mxnet._optimizer_text import optimizer_text
+from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._types import Arrays, Groups, Key, Keys, Optimizer, Store, Updater
+
+_log = logging.getLogger(__name__)
+_UPDATED = ("float32", "float64", "float16")
+
+
+class AsyncStore(NativeStore):
+    """See `Backend`.  Keys, checks and errors are those of `NativeStore`.
+
+    The optimizer runs on the servers.  Its learning rate, weight decay (with the multipliers of
+    each key) and rescale_grad are read here at each push and travel with it, so changes take effect
+    at once; a learning-rate scheduler sees this worker's own count of updates.
+
+    Parameters
+    ----------
+    link : Link
+        Owned from now on.
+    inner : KVStore, optional
+        The stock store; its own data path is not used.
+    """
+
+    _asynchronous = True
+
+    def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
+        super().__init__(link, inner)
+        self._optimizer: Optimizer = None
+
+    def _declare(self, groups: Groups) -> List[Tensor]:
+        tensors = super()._declare(groups)
+        for tensor in tensors:
+            if tensor.dtype.name not in _UPDATED:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: dist_async cannot update {tensor.dtype.name}, only "
+                    + ", ".join(_UPDATED)
+                )
+        return tensors
+
+    # -- values --------------------------------------------------------------------------------
+
+    def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
+        assert out is not None
+        outs = self._checked_outs(self._group(key, out), ignore_sparse)
+        with mx.autograd.pause():
+            for tensor, _ in outs:
+                self._link.update(tensor, int(priority), pushes=False, pulls=True)
+        self._copy_out(outs)
+
+    def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        values = self._checked(self._group(key, value))
+        outs = values
+        if out is not None:
+            outs = self._checked_outs(self._group(key, out), ignore_sparse=False)
+        self._update_all(values, priority, pulls=True)
+        self._copy_out(outs)
+
+    def _send(self, values: Outs, priority: int) -> None:
+        self._update_all(values, priority, pulls=False)
+
+    def _update_all(self, values: Outs, priority: int, *, pulls: bool) -> None:
+        rates = [self._rates(tensor.key) for tensor, _ in values]
+        with mx.autograd.pause():
+            for (tensor, arrays), rate in zip(values, rates):
+                tensor.gather(arrays)
+                self._link.update(tensor, int(priority), pushes=True, pulls=pulls, rates=rate)
+
+    def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:
+        """Return what this push counts, or None if another worker has set the optimizer."""
+        optimizer = self._optimizer
+        if optimizer is None:
+            return None
+        optimizer._update_count(key)
+        rates = (
+            float(optimizer._get_lr(key)),
+            float(optimizer._get_wd(key)),
+            float(optimizer.rescale_grad),
+        )
+        if not all(math.isfinite(rate) for rate in rates):
+            raise mx.base.MXNetError(
+                f"key {key!r}: learning rate, weight decay and rescale_grad are {rates}, "
+                "want finite numbers"
+            )
+        return rates
+
+    # -- updates -------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        self._link.check()
+        text = optimizer_text(optimizer)
+        # What was pushed before is updated with what was set before.
+        mx.nd.waitall()
+        self._link.set_optimizer(text)
+        self._optimizer = optimizer
+
+    def set_gradient_compression(self, params: Mapping[str, object]) -> None:
+        self._link.check()
+        raise mx.base.MXNetError(
+            "dist_async cannot compress gradients on the native back end: use dist_sync"
+        )
+
+    def set_updater(self, updater: Updater) -> None:
+        self._link.check()
+        _log.warning("dist_async: servers update the weights, so this updater is never called")
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool) -> None:
+        raise AssertionError("Cannot save states for distributed training")
+
+    def load_optimizer_states(self, fname: str) -> None:
+        raise AssertionError("Cannot load states for distributed training")

@@ -1,0 +1,238 @@
+// Applies pushes as they come, each once, and answers pulls with the weights of the moment.
+#include "server/async_slot.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reduce/reduce.h"
+#include "server/describe.h"
+
+namespace bs::server {
+namespace {
+
+bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
+
+}  // namespace
+
+AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
+    : shard_(shard),
+      id_(id),
+      pushes_(static_cast<size_t>(shard->num_workers), 0),
+      answered_(static_cast<size_t>(shard->num_workers), 0) {}
+
+void AsyncSlot::Push(ps::KvCall& call) {
+  if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
+  const Round round = call.extension.round;
+  const bool duplicate = round == 0 ? initialised() : round <= pushes_of(call);
+  if (duplicate) return shard_->send(ps::MakeResponse(call, {}));
+  if (round == 0) {
+    Initialise(call);
+  } else {
+    if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
+    Update(call);
+  }
+  shard_->send(ps::MakeResponse(call, {}));
+  AnswerReady();
+}
+
+void AsyncSlot::Pull(ps::KvCall& call) {
+  if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
+  if (Ready(call)) return Answer(call);
+  std::string whom = WhomFor(call);
+  parked_.Park(std::move(call), whom, shard_->send);
+}
+
+void AsyncSlot::OnWorkerGone(int32_t rank) {
+  parked_.Forget(rank);
+  // AnswerReady refuses what waits for the initial value of a worker 0 that is gone.
+  AnswerReady();
+}
+
+void AsyncSlot::Fail(const Status& why) { parked_.RefuseAll(why, shard_->send); }
+
+Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (about.codec != ps::Codec::kNone) {
+    return Status::InvalidArgument(DescribeCall(call) +
+                                   ": pushes to asynchronous keys cannot be compressed");
+  }
+  if (call.payload.size() != about.size_bytes) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
+                                   " bytes came, " + std::to_string(about.size_bytes) +
+                                   " were announced");
+  }
+  if (!initialised() && (about.round != 0 || call.worker_rank != 0)) {
+    return Status::FailedPrecondition(DescribeCall(call) +
+                                      ": worker 0 has not initialised this partition");
+  }
+  if (!initialised()) return Status::Ok();
+  if (about.round == 0 && call.worker_rank != 0) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": only worker 0 initialises");
+  }
+  if (Shape{about.offset_bytes, about.size_bytes, about.dtype} == shape_) return Status::Ok();
+  return Status::InvalidArgument(
+      DescribeCall(call) + ": it has " + DescribeArray(about.dtype, about.size_bytes) +
+      " at offset " + std::to_string(about.offset_bytes) + ", the initial value of worker 0 has " +
+      DescribeArray(shape_.dtype, shape_.size_bytes) + " at offset " +
+      std::to_string(shape_.offset_bytes));
+}
+
+Status AsyncSlot::CheckPull(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  const Round pushed = pushes_of(call);
+  if (about.round > pushed + (initialised() ? 1 : 0)) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
+                                      std::to_string(pushed) + " times");
+  }
+  // A worker has one request for a partition under way: what is older was answered.
+  if (about.round < pushed || about.sequence < answered_[static_cast<size_t>(call.worker_rank)]) {
+    return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
+  }
+  if (!initialised()) {
+    if (shard_->gone.empty()) return Status::Ok();
+    return shard_->gone.front().value_or(Status::Ok());
+  }
+  if (about.size_bytes == shape_.size_bytes) return Status::Ok();
+  return Status::InvalidArgument(DescribeCall(call) + ": it expects " +
+                                 std::to_string(about.size_bytes) + " bytes, the partition is " +
+                                 DescribeArray(shape_.dtype, shape_.size_bytes));
+}
+
+void AsyncSlot::Initialise(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  auto weights =
+      std::make_shared<SumBuffer>(about.size_bytes, shard_->numa_node, shard_->num_workers);
+  if (about.size_bytes > 0) {
+    reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
+  }
+  shape_ = Shape{about.offset_bytes, about.size_bytes, about.dtype};
+  weights_ = std::move(weights);
+}
+
+Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  const Round pushed = pushes_[static_cast<size_t>(call.worker_rank)];
+  if (about.round > pushed + 1) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
+                                      std::to_string(pushed + 1) + " of this worker");
+  }
+  if (!shard_->optimizer) {
+    return Status::FailedPrecondition(
+        DescribeCall(call) +
+        ": no optimizer is set, so the servers cannot update: call set_optimizer before the first "
+        "push");
+  }
+  if (!CanUpdate(static_cast<DType>(about.dtype))) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " +
+                                   DescribeArray(about.dtype, about.size_bytes) +
+                                   " cannot be updated, only float32, float64 and float16 can");
+  }
+  if (!IsFinite(about.learning_rate) || !IsFinite(about.weight_decay) ||
+      !IsFinite(about.rescale_grad)) {
+    return Status::InvalidArgument(DescribeCall(call) +
+                                   ": learning_rate, wd and rescale_grad must be finite");
+  }
+  return Status::Ok();
+}
+
+Rates AsyncSlot::RatesOf(const ps::KvCall& call) const {
+  const Rates& usual = shard_->optimizer->rates;
+  const ps::Extension& about = call.extension;
+  return {.learning_rate = about.learning_rate.value_or(usual.learning_rate),
+          .weight_decay = about.weight_decay.value_or(usual.weight_decay),
+          .rescale_grad = about.rescale_grad.value_or(usual.rescale_grad)};
+}
+
+void AsyncSlot::Update(const ps::KvCall& call) {
+  PrepareWeights();
+  const std::span<std::byte> weights(weights_->data(), shape_.size_bytes);
+  if (!state_ || &state_->spec() != shard_->optimizer.get()) {
+    state_.emplace(shard_->optimizer, static_cast<DType>(shape_.dtype), weights);
+  }
+  state_->Apply(RatesOf(call), call.payload.bytes(), weights);
+  ++pushes_of(call);
+}
+
+void AsyncSlot::PrepareWeights() {
+  if (!weights_->InFlight()) return;
+  if (!spare_ || spare_->InFlight()) {
+    spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+  }
+  if (shape_.size_bytes > 0) {
+    reduce::Copy(spare_->data(), weights_->data(), shape_.size_bytes);
+  }
+  std::swap(weights_, spare_);
+}
+
+std::vector<int32_t> AsyncSlot::Behind(Round round) const {
+  std::vector<int32_t> ranks;
+  const int64_t bound = shard_->max_staleness;
+  if (bound < 0) return ranks;
+  for (size_t rank = 0; rank < pushes_.size(); ++rank) {
+    const bool gone = rank < shard_->gone.size() && shard_->gone[rank];
+    if (!gone && pushes_[rank] + static_cast<Round>(bound) < round) {
+      ranks.push_back(static_cast<int32_t>(rank));
+    }
+  }
+  return ranks;
+}
+
+bool AsyncSlot::Ready(const ps::KvCall& call) {
+  const Round round = call.extension.round;
+  return initialised() && pushes_of(call) >= round && Behind(round).empty();
+}
+
+std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
+  const std::string key = " key " + std::to_string(id_.key);
+  const Round round = call.extension.round;
+  if (!initialised()) return "worker 0 to initialise" + key;
+  if (pushes_of(call) < round) return "its own push " + std::to_string(round) + " of" + key;
+  constexpr size_t kMostNamed = 8;
+  const std::vector<int32_t> behind = Behind(round);
+  std::string names;
+  for (size_t i = 0; i < std::min(behind.size(), kMostNamed); ++i) {
+    names += (i > 0 ? ", " : "") + std::to_string(behind[i]);
+  }
+  if (behind.size() > kMostNamed) names += " and more";
+  return (behind.size() > 1 ? "workers " : "worker ") + names + " to push" + key + " " +
+         std::to_string(round - static_cast<Round>(shard_->max_staleness)) +
+         " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
+}
+
+void AsyncSlot::AnswerReady() {
+  if (parked_.empty()) return;
+  for (ps::KvCall& call : parked_.TakeAll()) {
+    const Status wrong = CheckPull(call);
+    if (!wrong.ok()) {
+      Refuse(call, wrong);
+    } else if (Ready(call)) {
+      Answer(call);
+    } else {
+      parked_.Park(std::move(call), "", shard_->send);
+    }
+  }
+}
+
+void AsyncSlot::Answer(const ps::KvCall& call) {
+  uint64_t& answered = answered_[static_cast<size_t>(call.worker_rank)];
+  const bool leaving =
+      weights_->InFlightTo(call.worker_rank) || (spare_ && spare_->InFlightTo(call.worker_rank));
+  // A repeat that overtook its answer on a slow link: the same bytes again would only make the
+  // backlog longer.
+  if (call.extension.sequence == answered && leaving) {
+    return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
+  }
+  ps::Message response = ps::MakeResponse(call, weights_->MakeFrame(call.worker_rank));
+  answered = call.extension.sequence;
+  response.meta.extension.offset_bytes = shape_.offset_bytes;
+  response.meta.extension.size_bytes = shape_.size_bytes;
+  response.meta.extension.dtype = shape_.dtype;
+  shard_->send(std::move(response));
+}
+
+void AsyncSlot::Refuse(const ps::KvCall& call, const Status& why) {
+  shard_->send(ps::MakeErrorResponse(call, why));
+}
+
+}  // namespace bs::server

@@ -1,0 +1,85 @@
+// AsyncSlot: one partition of an asynchronous key: weights that every push updates as it comes.
+//
+// Each worker counts its own pushes 1, 2, ...; number r of a worker is applied once, after its
+// number r-1.  A pull that carries r is answered with the weights as they are, once the worker's
+// push r is in them and, if staleness is bounded by s, every other worker that is still there has
+// pushed r-s times.
+//
+// Confined to its shard's executor.  Every request is answered through the shard's `send`, now or
+// when what it waits for has happened; never blocks.  May throw std::bad_alloc; then nothing was
+// counted and the shard refuses the request.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "ps/kv_server.h"
+#include "server/optimizer.h"
+#include "server/parked.h"
+#include "server/slot.h"
+#include "server/sum_buffer.h"
+
+namespace bs::server {
+
+class AsyncSlot {
+ public:
+  // `shard` must outlive the slot.
+  AsyncSlot(ShardState* shard, SlotId id);
+  AsyncSlot(const AsyncSlot&) = delete;
+  AsyncSlot& operator=(const AsyncSlot&) = delete;
+  ~AsyncSlot() = default;
+
+  // As of Slot: the payload may be moved out of `call`, the rest stays.
+  void Push(ps::KvCall& call);
+  void Pull(ps::KvCall& call);
+  // `rank` is in shard->gone now; nobody waits for its pushes any more.
+  void OnWorkerGone(int32_t rank);
+  // Refuses what is parked.
+  void Fail(const Status& why);
+
+ private:
+  struct Shape {
+    uint64_t offset_bytes;
+    uint64_t size_bytes;
+    uint32_t dtype;
+    bool operator==(const Shape&) const = default;
+  };
+
+  bool initialised() const { return weights_ != nullptr; }
+  Round& pushes_of(const ps::KvCall& call) {
+    return pushes_[static_cast<size_t>(call.worker_rank)];
+  }
+  Status CheckPush(const ps::KvCall& call) const;
+  Status CheckPull(const ps::KvCall& call);
+  void Initialise(const ps::KvCall& call);
+  // Why the server cannot update with `call`.
+  Status CheckUpdate(const ps::KvCall& call) const;
+  Rates RatesOf(const ps::KvCall& call) const;
+  void Update(const ps::KvCall& call);
+  // Makes weights_ memory that no answer in flight shows.
+  void PrepareWeights();
+  // Ranks that a pull of `round` must wait for.
+  std::vector<int32_t> Behind(Round round) const;
+  bool Ready(const ps::KvCall& call);
+  std::string WhomFor(const ps::KvCall& call);
+  void AnswerReady();
+  void Answer(const ps::KvCall& call);
+  void Refuse(const ps::KvCall& call, const Status& why);
+
+  ShardState* const shard_;
+  const SlotId id_;
+  Shape shape_{};                        // once initialised
+  std::shared_ptr<SumBuffer> weights_;   // owners, here and below: this and the answers in flight
+  std::shared_ptr<SumBuffer> spare_;     // of an earlier moment; may still be leaving
+  std::optional<OptimizerState> state_;  // once updated
+  std::vector<Round> pushes_;            // by rank: how many are in the weights
+  std::vector<uint64_t> answered_;       // by rank: the sequence of its latest answered pull
+  ParkedCalls parked_;
+};
+
+}  // namespace bs::server
