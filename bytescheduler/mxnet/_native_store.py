@@ -39,11 +39,6 @@ def _engine_key(key: Key) -> int:
     return int(key)
 
 
-def _companion_key(what: str, key: Key) -> int:
-    """Return 63 bits for something that goes beside `key`, alike on every worker."""
-    return _engine_key(f"{what} of {type(key).__name__} {key}")
-
-
 class NativeStore:
     """See `Backend`.  Every method that takes keys checks all of them before it sends anything.
 
@@ -67,8 +62,16 @@ class NativeStore:
         self._taken: Dict[int, object] = {}
         self._told_sparse: Set[Key] = set()
         self._is_wide = False
+        self._closed = False
+        # Stores of one process share the job's keys; each counts as the same on every worker.
+        self._space = link.num_stores - 1
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise mx.base.MXNetError("the store was closed")
+        self._link.check()
 
     @property
     def is_p3(self) -> bool:
@@ -80,18 +83,18 @@ class NativeStore:
 
     @property
     def rank(self) -> int:
-        self._link.check()
+        self._check()
         return self._link.rank
 
     @property
     def num_workers(self) -> int:
-        self._link.check()
+        self._check()
         return self._link.num_workers
 
     # -- keys ----------------------------------------------------------------------------------
 
     def _group(self, key: Keys, value: Arrays) -> Groups:
-        self._link.check()
+        self._check()
         groups = group(key, value)
         for mine in self._tensors:
             for yours in groups:
@@ -116,13 +119,23 @@ class NativeStore:
         for key in groups:
             if key in self._tensors:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
-            self._take(taken, _engine_key(key), key)
-        wide = self._is_wide
-        tensors = [Tensor(key, _engine_key(key), arrays[0], wide) for key, arrays in groups.items()]
+            self._take(taken, self._engine_key(key), key)
+        tensors = [
+            Tensor(key, self._engine_key(key), arrays[0], self._is_wide)
+            for key, arrays in groups.items()
+        ]
         for index, tensor in enumerate(tensors, len(self._tensors)):
             tensor.position = index if isinstance(tensor.key, str) else tensor.key
         self._taken = taken
         return tensors
+
+    def _engine_key(self, key: Key) -> int:
+        engine_key = _engine_key(key)
+        return engine_key if self._space == 0 else self._companion_key("value", key)
+
+    def _companion_key(self, what: str, key: Key) -> int:
+        """Return 63 bits for something that goes beside `key`, alike on every worker."""
+        return _engine_key(f"{what} of {type(key).__name__} {key} of store {self._space}")
 
     def _take(self, taken: Dict[int, object], engine_key: int, name: object) -> None:
         other = taken.setdefault(engine_key, name)
@@ -132,7 +145,7 @@ class NativeStore:
             )
 
     def _companion(self, what: str, key: Key) -> int:
-        engine_key = _companion_key(what, key)
+        engine_key = self._companion_key(what, key)
         self._take(self._taken, engine_key, f"{what} of {key!r}")
         self._link.name(engine_key, key)
         return engine_key
@@ -266,14 +279,14 @@ class NativeStore:
     # -- updates -------------------------------------------------------------------------------
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
-        self._link.check()
+        self._check()
         raise mx.base.MXNetError(f"gradient compression ({params}) is {_NOT_YET}")
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))
 
     def set_updater(self, updater: Updater) -> None:
-        self._link.check()
+        self._check()
         self.updater = updater
         optimizer = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
@@ -309,13 +322,15 @@ class NativeStore:
     # -- the job -------------------------------------------------------------------------------
 
     def barrier(self) -> None:
-        self._link.check()
+        self._check()
         self._link.barrier()
 
     def send_command_to_servers(self, head: int, body: str) -> None:
-        self._link.check()
+        self._check()
         if self._inner is not None:
             self._inner._send_command_to_servers(head, body)
 
     def close(self, drain_s: Optional[float]) -> None:
-        self._link.close(drain_s)
+        if not self._closed:
+            self._closed = True
+            self._link.close(drain_s)

@@ -49,12 +49,22 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
             "or BYTESCHEDULER_BACKEND=kvstore"
         )
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
+    shared = Link.share()
+    if shared is not None:
+        if stock is not None and stock.rank != shared.rank:
+            shared.close(None)
+            raise mx.base.MXNetError(
+                f"this process is worker {shared.rank} already, but the stock store has rank "
+                f"{stock.rank}: wrap the dist store first, other stores after it"
+            )
+        return NativeStore(shared, inner)
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
         link = Link(worker, open_plugin(worker), stock)
     except BaseException:
         worker.close(drain_ms=0)
         raise
+    link.offer()
     _say(
         settings,
         f"native back end carries the bytes ({_many(link.num_workers, 'worker')}, "
