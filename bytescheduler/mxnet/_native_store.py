@@ -184,15 +184,20 @@ class NativeStore:
             for array in outs[tensor.key]:
                 tensor.check_out(array)
         self._init(groups, tensors)
-        self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
+        with mx.autograd.pause():
+            self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
 
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
         groups = self._group(key, value)
-        self._send(self._checked(groups), priority)
+        values = self._checked(groups)
+        with mx.autograd.pause():
+            self._send(values, priority)
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
         assert out is not None
-        self._copy_out(self._checked_outs(self._group(key, out), ignore_sparse))
+        outs = self._checked_outs(self._group(key, out), ignore_sparse)
+        with mx.autograd.pause():
+            self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups = self._group(key, value)
@@ -201,8 +206,9 @@ class NativeStore:
         if out is not None:
             out_groups = self._group(key, out)
             outs = self._checked_outs(out_groups, ignore_sparse=False)
-        self._send(values, priority)
-        self._copy_out(outs)
+        with mx.autograd.pause():
+            self._send(values, priority)
+            self._copy_out(outs)
 
     def _checked(self, groups: Groups) -> Outs:
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
@@ -227,17 +233,16 @@ class NativeStore:
         return pairs
 
     def _send(self, values: Outs, priority: int) -> None:
-        with mx.autograd.pause():
-            self._declare_rows(values)
-            for tensor, arrays in values:
-                tensor.gather(arrays)
-                self._link.push_pull(tensor, int(priority))
-                if tensor.rows is not None:
-                    self._link.push_pull(tensor.rows, int(priority))
-            # Behind all pushes: an updater that waits for its sum must hold back none of them.
-            if self.updater is not None:
-                for tensor, _ in values:
-                    self._update(tensor)
+        self._declare_rows(values)
+        for tensor, arrays in values:
+            tensor.gather(arrays)
+            self._link.push_pull(tensor, int(priority))
+            if tensor.rows is not None:
+                self._link.push_pull(tensor.rows, int(priority))
+        # Behind all pushes: an updater that waits for its sum must hold back none of them.
+        if self.updater is not None:
+            for tensor, _ in values:
+                self._update(tensor)
 
     def _declare_rows(self, values: Outs) -> None:
         """Prepare dense keys for their first row_sparse push; blocks until rank 0 does so too."""
@@ -254,9 +259,8 @@ class NativeStore:
         self.updater(key, tensor.received, tensor.stored)
 
     def _copy_out(self, outs: Outs) -> None:
-        with mx.autograd.pause():
-            for tensor, arrays in outs:
-                tensor.copy_out(arrays)
+        for tensor, arrays in outs:
+            tensor.copy_out(arrays)
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
         pulls = []

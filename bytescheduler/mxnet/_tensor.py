@@ -6,6 +6,7 @@ from typing import List, NamedTuple, Optional, Tuple
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
+from mxnet.ndarray.sparse import CSRNDArray
 
 from bytescheduler.mxnet import _sparse
 from bytescheduler.mxnet._types import Array, Key
@@ -42,7 +43,7 @@ def _code_of(array: Array) -> int:
 
 def require_dense_or_rows(key: Key, array: Array) -> None:
     """Raise MXNetError unless `array` is dense or row_sparse."""
-    if array.stype not in ("default", "row_sparse"):
+    if isinstance(array, CSRNDArray):
         raise mx.base.MXNetError(
             f"key {key!r}: {array.stype} arrays are not supported, as in MXNet's own stores; "
             "use dense or row_sparse ones"
@@ -180,17 +181,18 @@ class Tensor:
 
     def copy_out(self, outs: List[Array]) -> None:
         """Copy the stored value into each of `outs`, of any device, dtype and kind."""
-        values = {kind: self._value(kind) for kind in {out.stype for out in outs}}
-        for out in outs:
-            values[out.stype].copyto(out)
+        kinds = [_sparse.is_sparse(out) for out in outs]
+        values = {sparse: self._value(sparse) for sparse in set(kinds)}
+        for out, sparse in zip(outs, kinds):
+            values[sparse].copyto(out)
 
-    def _value(self, kind: str) -> Array:
-        if self.stored.stype == kind:
-            return self.stored
-        if kind == "default":
+    def _value(self, sparse: bool) -> Array:
+        if not sparse:
             return _sparse.dense(self.stored)
+        if _sparse.is_sparse(self.stored):
+            return self.stored
         value = self.received if self.stored is self.recv else self.stored
-        return mx.nd.cast_storage(value, kind)
+        return value if _sparse.is_sparse(value) else mx.nd.cast_storage(value, "row_sparse")
 
     def copy_rows_out(self, wanted: List[int], out: Array) -> None:
         """Copy the `wanted` rows of the stored value into a row_sparse array."""
