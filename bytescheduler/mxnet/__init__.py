@@ -9,5 +9,6 @@ Importing this also makes ``mx.kv.create("bytescheduler")`` work; it starts noth
 """
 
 from bytescheduler.mxnet.kvstore import ScheduledKVS, ScheduledKVStore
+from bytescheduler.mxnet.trainer import ScheduledTrainer
 
-__all__ = ["ScheduledKVS", "ScheduledKVStore"]
+__all__ = ["ScheduledKVS", "ScheduledKVStore", "ScheduledTrainer"]

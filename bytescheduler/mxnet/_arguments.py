@@ -4,7 +4,7 @@ from typing import List, Tuple
 
 import mxnet as mx
 
-from bytescheduler.mxnet._types import Array, Arrays, Groups, Key, Keys
+from bytescheduler.mxnet._types import Array, Arrays, Groups, Key, Keys, RowIds
 
 
 def _legacy(array: Array) -> Array:
@@ -45,3 +45,23 @@ def group(keys: Keys, values: Arrays) -> Groups:
     kinds = {isinstance(key, str) for key in groups}
     assert len(kinds) < 2, "inconsistent types of keys detected."
     return groups
+
+
+def rows(keys: Keys, outs: Arrays, row_ids: RowIds) -> List[Tuple[Key, Array, Array, List[Array]]]:
+    """Return for each row_sparse pull: its key, the array, the row ids, and who gets copies.
+
+    Raises
+    ------
+    AssertionError
+        As `group`; or `row_ids` is no array or list, or not one for each array.
+    """
+    assert outs is not None, "row_sparse_pull needs out"
+    assert row_ids is not None, "row_sparse_pull needs row_ids"
+    row_ids = [row_ids] if isinstance(row_ids, mx.nd.NDArray) else row_ids
+    assert isinstance(row_ids, list), "row_ids should be NDArray or list of NDArray"
+    shared = len(row_ids) == 1 and isinstance(outs, list)  # then one pull serves all outs
+    copies: List[Array] = list(outs[1:]) if shared else []
+    wanted = [(k, a) for k, arrays in _pairs(keys, outs[:1] if shared else outs) for a in arrays]
+    ids = [array for _, arrays in _pairs(keys, row_ids) for array in arrays]
+    assert len(ids) == len(wanted), "the number of row_ids doesn't match the number of values"
+    return [(key, out, each, copies) for (key, out), each in zip(wanted, ids)]

@@ -9,11 +9,32 @@ import mxnet as mx
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore, Outs
 from bytescheduler.mxnet._optimizer_text import optimizer_text
+from bytescheduler.mxnet._sparse import is_sparse
 from bytescheduler.mxnet._tensor import Tensor
-from bytescheduler.mxnet._types import Arrays, Groups, Key, Keys, Optimizer, Store, Updater
+from bytescheduler.mxnet._types import (
+    Array,
+    Arrays,
+    Groups,
+    Key,
+    Keys,
+    Optimizer,
+    RowIds,
+    Store,
+    Updater,
+)
 
 _log = logging.getLogger(__name__)
+_NO_SPARSE = (
+    "key {key!r}: dist_async takes no row_sparse arrays on the native back end; use dist_sync, "
+    "or dense gradients"
+)
 _UPDATED = ("float32", "float64", "float16")
+
+
+def _refuse_sparse(key: Key, arrays: List[Array]) -> None:
+    for array in arrays:
+        if is_sparse(array):
+            raise mx.base.MXNetError(_NO_SPARSE.format(key=key))
 
 
 class AsyncStore(NativeStore):
@@ -38,6 +59,8 @@ class AsyncStore(NativeStore):
         self._optimizer: Optimizer = None
 
     def _declare(self, groups: Groups) -> List[Tensor]:
+        for key, arrays in groups.items():
+            _refuse_sparse(key, arrays)
         tensors = super()._declare(groups)
         for tensor in tensors:
             if tensor.dtype.name not in _UPDATED:
@@ -47,6 +70,17 @@ class AsyncStore(NativeStore):
                 )
         return tensors
 
+    def _checked(self, groups: Groups) -> Outs:
+        for key, arrays in groups.items():
+            _refuse_sparse(key, arrays)
+        return super()._checked(groups)
+
+    def _checked_outs(self, groups: Groups, ignore_sparse: bool) -> Outs:
+        if not ignore_sparse:
+            for key, arrays in groups.items():
+                _refuse_sparse(key, arrays)
+        return super()._checked_outs(groups, ignore_sparse)
+
     # -- values --------------------------------------------------------------------------------
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
@@ -55,25 +89,29 @@ class AsyncStore(NativeStore):
         with mx.autograd.pause():
             for tensor, _ in outs:
                 self._link.update(tensor, int(priority), pushes=False, pulls=True)
-        self._copy_out(outs)
+            self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
-        values = self._checked(self._group(key, value))
+        values = self._checked(self._values(key, value))
         outs = values
         if out is not None:
             outs = self._checked_outs(self._group(key, out), ignore_sparse=False)
-        self._update_all(values, priority, pulls=True)
-        self._copy_out(outs)
+        with mx.autograd.pause():
+            self._update_all(values, priority, pulls=True)
+            self._copy_out(outs)
+
+    def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        self._check()
+        raise mx.base.MXNetError(_NO_SPARSE.format(key=key))
 
     def _send(self, values: Outs, priority: int) -> None:
         self._update_all(values, priority, pulls=False)
 
     def _update_all(self, values: Outs, priority: int, *, pulls: bool) -> None:
         rates = [self._rates(tensor.key) for tensor, _ in values]
-        with mx.autograd.pause():
-            for (tensor, arrays), rate in zip(values, rates):
-                tensor.gather(arrays)
-                self._link.update(tensor, int(priority), pushes=True, pulls=pulls, rates=rate)
+        for (tensor, arrays), rate in zip(values, rates):
+            tensor.gather(arrays)
+            self._link.update(tensor, int(priority), pushes=True, pulls=pulls, rates=rate)
 
     def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:
         """Return what this push counts, or None if another worker has set the optimizer."""
@@ -96,7 +134,7 @@ class AsyncStore(NativeStore):
     # -- updates -------------------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        self._link.check()
+        self._check()
         text = optimizer_text(optimizer)
         # What was pushed before is updated with what was set before.
         mx.nd.waitall()
@@ -104,13 +142,13 @@ class AsyncStore(NativeStore):
         self._optimizer = optimizer
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
-        self._link.check()
+        self._check()
         raise mx.base.MXNetError(
             "dist_async cannot compress gradients on the native back end: use dist_sync"
         )
 
     def set_updater(self, updater: Updater) -> None:
-        self._link.check()
+        self._check()
         _log.warning("dist_async: servers update the weights, so this updater is never called")
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool) -> None:

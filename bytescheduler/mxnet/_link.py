@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import weakref
-from typing import Dict, Iterable, NoReturn, Optional, Tuple
+from typing import ClassVar, Dict, Iterable, NoReturn, Optional, Tuple
 
 import mxnet as mx
 from mxnet.base import _LIB
@@ -78,6 +78,9 @@ class Link:
         The stock store beside the worker; its destructor waits for nobody once the job failed.
     """
 
+    # A process has one place in the job, whatever number of stores it has.
+    _of_process: "ClassVar[Optional[weakref.ref[Link]]]" = None
+
     def __init__(self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None) -> None:
         self._worker = worker
         self._plugin = plugin
@@ -86,8 +89,24 @@ class Link:
         self._closed = False
         self._forked = False
         self._reported = False
+        self._users = 1
+        self.num_stores = 1  # that were ever opened on it
         atexit.register(self._at_exit)
         _mark_at_fork(weakref.ref(self))
+
+    @classmethod
+    def share(cls) -> "Optional[Link]":
+        """Return the link that was offered, for one more store, unless it has ended."""
+        link = None if cls._of_process is None else cls._of_process()
+        if link is None or link._closed or link._forked:
+            return None
+        link._users += 1
+        link.num_stores += 1
+        return link
+
+    def offer(self) -> None:
+        """Let later stores of this process share this link."""
+        Link._of_process = weakref.ref(self)
 
     @property
     def rank(self) -> int:
@@ -169,6 +188,7 @@ class Link:
     def close(self, drain_s: Optional[float] = None) -> None:
         """Wait up to `drain_s` seconds for pending rounds, fail what is left, leave the job.
 
+        Only the last store's call does so; earlier ones leave pending rounds to end by themselves.
         Blocks; None waits as long as the engine's own deadlines allow.  A second call does nothing.
 
         Raises
@@ -176,6 +196,12 @@ class Link:
         MXNetError
             The job failed and no call has said so yet.
         """
+        if self._users > 1 and not self._forked:
+            self._users -= 1
+            return
+        self._leave(drain_s)
+
+    def _leave(self, drain_s: Optional[float]) -> None:
         if self._closed or self._forked:
             return
         self._closed = True
@@ -225,7 +251,7 @@ class Link:
             uncaught = None if interactive else getattr(sys, "last_value", None)
             if uncaught is not None and self._worker.status() is None:
                 self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
-            self.close()
+            self._leave(None)
         except mx.base.MXNetError as error:
             print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
             fail_exit()  # nobody can catch it any more

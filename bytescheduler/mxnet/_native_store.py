@@ -7,10 +7,11 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
-from bytescheduler.mxnet._arguments import group
+from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._tensor import Tensor, require_dense
+from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
+from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,
@@ -43,8 +44,8 @@ class NativeStore:
     """See `Backend`.  Every method that takes keys checks all of them before it sends anything.
 
     The updater runs on every worker after the sum has arrived, as ordinary engine work, so it must
-    be deterministic and the same on all workers.  float16 is summed in float16, whatever the
-    optimizer's multi_precision says.
+    be deterministic and the same on all workers.  float16 is summed in float16; once an optimizer
+    with multi_precision was set, in float32, which is then what is stored and updated.
 
     Parameters
     ----------
@@ -61,11 +62,20 @@ class NativeStore:
         self._inner = inner
         self._type = "dist_sync" if inner is None else str(inner.type)
         self._tensors: Dict[Key, Tensor] = {}
-        self._taken: Dict[int, Key] = {}
+        self._taken: Dict[int, object] = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
+        self._is_wide = False
+        self._closed = False
+        # Stores of one process share the job's keys; each counts as the same on every worker.
+        self._space = link.num_stores - 1
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise mx.base.MXNetError("the store was closed")
+        self._link.check()
 
     @property
     def is_p3(self) -> bool:
@@ -77,12 +87,12 @@ class NativeStore:
 
     @property
     def rank(self) -> int:
-        self._link.check()
+        self._check()
         return self._link.rank
 
     @property
     def num_workers(self) -> int:
-        self._link.check()
+        self._check()
         return self._link.num_workers
 
     # -- keys ----------------------------------------------------------------------------------
@@ -95,7 +105,7 @@ class NativeStore:
         return groups
 
     def _group(self, key: Keys, value: Arrays) -> Groups:
-        self._link.check()
+        self._check()
         groups = group(key, value)
         for mine in self._tensors:
             for yours in groups:
@@ -120,16 +130,43 @@ class NativeStore:
         for key in groups:
             if key in self._tensors:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
-            other = taken.setdefault(_engine_key(key), key)
-            if other != key:
-                raise mx.base.MXNetError(
-                    f"keys {other!r} and {key!r} have the same hash: rename one of them"
-                )
-        tensors = [Tensor(key, _engine_key(key), arrays[0]) for key, arrays in groups.items()]
+            self._take(taken, self._engine_key(key), key)
+        tensors = [
+            Tensor(key, self._engine_key(key), arrays[0], self._is_wide)
+            for key, arrays in groups.items()
+        ]
         for index, tensor in enumerate(tensors, len(self._tensors)):
             tensor.position = index if isinstance(tensor.key, str) else tensor.key
         self._taken = taken
         return tensors
+
+    def _engine_key(self, key: Key) -> int:
+        engine_key = _engine_key(key)
+        return engine_key if self._space == 0 else self._companion_key("value", key)
+
+    def _companion_key(self, what: str, key: Key) -> int:
+        """Return 63 bits for something that goes beside `key`, alike on every worker."""
+        return _engine_key(f"{what} of {type(key).__name__} {key} of store {self._space}")
+
+    def _take(self, taken: Dict[int, object], engine_key: int, name: object) -> None:
+        other = taken.setdefault(engine_key, name)
+        if other != name:
+            raise mx.base.MXNetError(
+                f"keys {other!r} and {name!r} have the same hash: rename one of them"
+            )
+
+    def _companion(self, what: str, key: Key) -> int:
+        engine_key = self._companion_key(what, key)
+        self._take(self._taken, engine_key, f"{what} of {key!r}")
+        self._link.name(engine_key, key)
+        return engine_key
+
+    def _rows_of(self, tensor: Tensor) -> Tensor:
+        """Return a new vector for how many workers send which row of `tensor`."""
+        none = mx.nd.zeros((tensor.shape[0],))
+        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none)
+        rows.take(none)
+        return rows
 
     # -- values --------------------------------------------------------------------------------
 
@@ -142,9 +179,11 @@ class NativeStore:
             for tensor in tensors:
                 self._link.name(tensor.engine_key, tensor.key)
                 if self._link.rank == 0:
-                    groups[tensor.key][0].copyto(tensor.recv)
-            self._link.broadcast(tensors, asynchronous=self._asynchronous)
+                    tensor.take(groups[tensor.key][0])
+            rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
+            self._link.broadcast([*tensors, *rows.values()], asynchronous=self._asynchronous)
             for tensor in tensors:
+                tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
@@ -156,15 +195,20 @@ class NativeStore:
             for array in outs[tensor.key]:
                 tensor.check_out(array)
         self._init(groups, tensors)
-        self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
+        with mx.autograd.pause():
+            self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
 
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
         groups = self._values(key, value)
-        self._send(self._checked(groups), priority)
+        values = self._checked(groups)
+        with mx.autograd.pause():
+            self._send(values, priority)
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
         assert out is not None
-        self._copy_out(self._checked_outs(self._group(key, out), ignore_sparse))
+        outs = self._checked_outs(self._group(key, out), ignore_sparse)
+        with mx.autograd.pause():
+            self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups = self._values(key, value)
@@ -173,8 +217,9 @@ class NativeStore:
         if out is not None:
             out_groups = self._group(key, out)
             outs = self._checked_outs(out_groups, ignore_sparse=False)
-        self._send(values, priority)
-        self._copy_out(outs)
+        with mx.autograd.pause():
+            self._send(values, priority)
+            self._copy_out(outs)
 
     def _checked(self, groups: Groups) -> Outs:
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
@@ -194,61 +239,90 @@ class NativeStore:
         pairs = []
         for key, arrays in groups.items():
             tensor = self._tensor(key)
-            dense = [array for array in arrays if array.stype == "default"]
-            if len(dense) < len(arrays):
-                self._refuse_sparse_out(key, arrays, ignore_sparse)
-            for array in dense:
+            taken = [a for a in arrays if not (ignore_sparse and is_sparse(a))]
+            if len(taken) < len(arrays) and key not in self._told_sparse:
+                self._told_sparse.add(key)
+                _log.warning("pull of key %r skips arrays that are row_sparse", key)
+            for array in taken:
                 tensor.check_out(array)
-            pairs.append((tensor, dense))
+            pairs.append((tensor, taken))
         return pairs
 
-    def _refuse_sparse_out(self, key: Key, arrays: List[Array], ignore_sparse: bool) -> None:
-        if not ignore_sparse:
-            for array in arrays:
-                require_dense(key, array)
-        if key not in self._told_sparse:
-            self._told_sparse.add(key)
-            _log.warning("pull of key %r skips arrays that are not dense", key)
-
     def _send(self, values: Outs, priority: int) -> None:
-        with mx.autograd.pause():
-            for tensor, arrays in values:
-                tensor.gather(arrays)
-                self._link.push_pull(tensor, int(priority), self._threshold)
-            # Behind all pushes: an updater that waits for its sum must hold back none of them.
-            if self.updater is not None:
-                for tensor, _ in values:
-                    self._update(tensor)
+        self._declare_rows(values)
+        for tensor, arrays in values:
+            tensor.gather(arrays)
+            self._link.push_pull(tensor, int(priority), self._threshold)
+            if tensor.rows is not None:
+                self._link.push_pull(tensor.rows, int(priority))
+        # Behind all pushes: an updater that waits for its sum must hold back none of them.
+        if self.updater is not None:
+            for tensor, _ in values:
+                self._update(tensor)
+
+    def _declare_rows(self, values: Outs) -> None:
+        """Prepare dense keys for their first row_sparse push; blocks until rank 0 does so too."""
+        new = [t for t, arrays in values if t.rows is None and any(map(is_sparse, arrays))]
+        if new:
+            rows = [self._rows_of(tensor) for tensor in new]
+            self._link.broadcast(rows)
+            for tensor, its_rows in zip(new, rows):
+                tensor.rows = its_rows
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
         key = tensor.key.encode() if isinstance(tensor.key, str) else tensor.key
-        self.updater(key, tensor.recv, tensor.stored)
+        self.updater(key, tensor.received, tensor.stored)
 
     def _copy_out(self, outs: Outs) -> None:
-        with mx.autograd.pause():
-            for tensor, arrays in outs:
-                tensor.copy_out(arrays)
+        for tensor, arrays in outs:
+            tensor.copy_out(arrays)
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
-        self._link.check()
-        raise mx.base.MXNetError(f"key {key!r}: row_sparse arrays are {_NOT_YET}")
+        pulls = []
+        for each, array, ids, copies in rows(key, out, row_ids):
+            self._group(each, [array, *copies])
+            tensor = self._tensor(each)
+            for target in (array, *copies):
+                if not is_sparse(target):
+                    raise mx.base.MXNetError(
+                        f"key {each!r}: row_sparse_pull needs row_sparse arrays to pull into, "
+                        f"got a {target.stype} one"
+                    )
+                tensor.check_out(target)
+            pulls.append((tensor, wanted_rows(each, ids, tensor.shape[0]), [array, *copies]))
+        with mx.autograd.pause():
+            for tensor, wanted, targets in pulls:
+                for target in targets:
+                    tensor.copy_rows_out(wanted, target)
 
     # -- updates -------------------------------------------------------------------------------
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
-        self._link.check()
+        self._check()
         self._threshold = threshold_of(params)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))
 
     def set_updater(self, updater: Updater) -> None:
-        self._link.check()
+        self._check()
         self.updater = updater
+        optimizer = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
+            if getattr(optimizer, "multi_precision", False):
+                self._widen()
             for tensor in self._tensors.values():
                 tensor.store_apart()
+
+    def _widen(self) -> None:
+        """Let half precision travel as float32 from now on; blocks until rank 0 does so too."""
+        self._is_wide = True
+        narrow = [tensor for tensor in self._tensors.values() if tensor.is_narrow]
+        wide = [t.widened(self._companion("float32", t.key)) for t in narrow]
+        if wide:
+            self._link.broadcast(wide)
+        self._tensors.update({tensor.key: tensor for tensor in wide})
 
     def is_capable(self, capability: str) -> bool:
         if capability.lower() == mx.kvstore.KVStoreBase.OPTIMIZER:
@@ -268,13 +342,15 @@ class NativeStore:
     # -- the job -------------------------------------------------------------------------------
 
     def barrier(self) -> None:
-        self._link.check()
+        self._check()
         self._link.barrier()
 
     def send_command_to_servers(self, head: int, body: str) -> None:
-        self._link.check()
+        self._check()
         if self._inner is not None:
             self._inner._send_command_to_servers(head, body)
 
     def close(self, drain_s: Optional[float]) -> None:
-        self._link.close(drain_s)
+        if not self._closed:
+            self._closed = True
+            self._link.close(drain_s)

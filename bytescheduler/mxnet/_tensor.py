@@ -1,12 +1,14 @@
 """One key's arrays: what it sends, what it receives, what it stores."""
 
 import ctypes
-from typing import List, NamedTuple, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
+from mxnet.ndarray.sparse import CSRNDArray
 
+from bytescheduler.mxnet import _sparse
 from bytescheduler.mxnet._types import Array, Key
 
 
@@ -30,6 +32,7 @@ _DTYPES = {
 }
 # Devices that stock MXNet adds in one expression; the same grouping gives the same rounding.
 _SUM_AT_ONCE = 4
+_HALVES = ("float16", "bfloat16")
 
 
 def _code_of(array: Array) -> int:
@@ -38,12 +41,12 @@ def _code_of(array: Array) -> int:
     return code.value
 
 
-def require_dense(key: Key, array: Array) -> None:
-    """Raise MXNetError unless `array` is dense."""
-    if array.stype != "default":
+def require_dense_or_rows(key: Key, array: Array) -> None:
+    """Raise MXNetError unless `array` is dense or row_sparse."""
+    if isinstance(array, CSRNDArray):
         raise mx.base.MXNetError(
-            f"key {key!r}: {array.stype} arrays are not supported yet by the native back end; "
-            "use dense gradients"
+            f"key {key!r}: {array.stype} arrays are not supported, as in MXNet's own stores; "
+            "use dense or row_sparse ones"
         )
 
 
@@ -52,7 +55,8 @@ class Tensor:
 
     `send` and `recv` are the arrays that dependency proxies read and write through raw pointers.
     They are only ever copied into and copied from (and `recv` is what an updater reads), so MXNet
-    never keeps them in a layout of its own.
+    never keeps them in a layout of its own.  They are dense; what is row_sparse travels as a dense
+    sum beside a vector that counts who has which row (`rows`).
 
     Parameters
     ----------
@@ -61,41 +65,61 @@ class Tensor:
     engine_key : int
         The engine's key.
     like : NDArray
-        Has the shape and dtype of every array of this key.
+        Has the shape and dtype of every array of this key.  If it is row_sparse, so is `stored`
+        for an updater.
+    wide : bool
+        Whether half precision travels, and is stored, as float32.
 
     Raises
     ------
     MXNetError
-        `like` is sparse, or of a dtype that cannot be summed.
+        `like` is neither dense nor row_sparse, or of a dtype that cannot be summed.
     """
 
-    def __init__(self, key: Key, engine_key: int, like: Array) -> None:
-        require_dense(key, like)
+    def __init__(self, key: Key, engine_key: int, like: Array, wide: bool = False) -> None:
+        require_dense_or_rows(key, like)
         self.key = key
         self.engine_key = engine_key
         self.position = 0  # among the tensors of one call
-        self.code = _code_of(like)
-        if self.code not in _DTYPES:
+        self._like_code = _code_of(like)
+        if self._like_code not in _DTYPES:
             known = ", ".join(dtype.name for dtype in _DTYPES.values())
             name = np.dtype(like.dtype).name
             raise mx.base.MXNetError(f"key {key!r}: dtype {name} cannot be summed, only {known}")
-        self.dtype = _DTYPES[self.code]
+        self.dtype = _DTYPES[self._like_code]
         self.shape: Tuple[int, ...] = like.shape
-        self.size_bytes = int(like.size) * self.dtype.size_bytes
-        self._like_dtype = like.dtype
+        self.sparse = _sparse.is_sparse(like)
+        self.rows: Optional[Tensor] = None
+        widened = wide and self.dtype.name in _HALVES
+        self.code = 0 if widened else self._like_code  # of what travels
+        self.size_bytes = int(np.prod(self.shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
+        self._wire_dtype = np.float32 if widened else like.dtype
         self.recv = self._empty()
         self.send = self._empty()
         self.stored = self.recv
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether this travels in half precision."""
+        return _DTYPES[self.code].name in _HALVES
+
+    def widened(self, engine_key: int) -> "Tensor":
+        """Return another tensor for the same arrays that travels as float32, with our value."""
+        like = mx.nd.empty(self.shape, dtype=self._wire_dtype)
+        wide = Tensor(self.key, engine_key, like, wide=True)
+        wide.position, wide.sparse, wide.rows = self.position, self.sparse, self.rows
+        wide.take(self.stored)
+        return wide
+
     def _empty(self) -> Array:
         # Allocated at once, so that its address never changes.
-        return mx.nd.empty(self.shape, ctx=mx.cpu(), dtype=self._like_dtype)
+        return mx.nd.empty(self.shape, ctx=mx.cpu(), dtype=self._wire_dtype)
 
     def check(self, array: Array) -> None:
         """Raise MXNetError unless `array` fits this key."""
-        require_dense(self.key, array)
+        require_dense_or_rows(self.key, array)
         code = _code_of(array)
-        if array.shape != self.shape or code != self.code:
+        if array.shape != self.shape or code != self._like_code:
             got = _DTYPES[code].name if code in _DTYPES else str(array.dtype)
             raise mx.base.MXNetError(
                 f"key {self.key!r} was initialised with shape {self.shape} and dtype "
@@ -104,7 +128,7 @@ class Tensor:
 
     def check_out(self, array: Array) -> None:
         """Raise MXNetError unless `array` can receive this key's value; its dtype may differ."""
-        require_dense(self.key, array)
+        require_dense_or_rows(self.key, array)
         if array.shape != self.shape:
             raise mx.base.MXNetError(
                 f"key {self.key!r} was initialised with shape {self.shape}, "
@@ -118,14 +142,30 @@ class Tensor:
         check_call(_LIB.MXNDArrayGetData(self.recv.handle, ctypes.byref(pointer)))
         return pointer.value or 0
 
+    def take(self, value: Array) -> None:
+        """Receive `value`, as if it had been sent."""
+        _sparse.dense(value).copyto(self.recv)
+
     def store_apart(self) -> None:
         """Keep the value apart from what is received, for an updater to change."""
-        if self.stored is self.recv:
+        if self.stored is not self.recv:
+            return
+        if self.sparse:
+            self.stored = _sparse.with_all_rows(self.recv)
+        else:
             self.stored = self._empty()
             self.recv.copyto(self.stored)
 
+    @property
+    def received(self) -> Array:
+        """What an updater gets: the sum; row_sparse, with every row that somebody sent, if any."""
+        return self.recv if self.rows is None else _sparse.with_rows(self.recv, self.rows.recv)
+
     def gather(self, arrays: List[Array]) -> None:
         """Sum `arrays`, one for each device, into `send`; in the order given, rounded as stock."""
+        if self.rows is not None:
+            self.rows.gather([_sparse.row_flags(array) for array in arrays])
+        arrays = [_sparse.dense(array) for array in arrays]
         if len(arrays) == 1:
             arrays[0].copyto(self.send)
             return
@@ -140,6 +180,20 @@ class Tensor:
         total.copyto(self.send)
 
     def copy_out(self, outs: List[Array]) -> None:
-        """Copy the stored value into each of `outs`, of any device and dtype."""
-        for out in outs:
-            self.stored.copyto(out)
+        """Copy the stored value into each of `outs`, of any device, dtype and kind."""
+        kinds = [_sparse.is_sparse(out) for out in outs]
+        values = {sparse: self._value(sparse) for sparse in set(kinds)}
+        for out, sparse in zip(outs, kinds):
+            values[sparse].copyto(out)
+
+    def _value(self, sparse: bool) -> Array:
+        if not sparse:
+            return _sparse.dense(self.stored)
+        if _sparse.is_sparse(self.stored):
+            return self.stored
+        value = self.received if self.stored is self.recv else self.stored
+        return value if _sparse.is_sparse(value) else mx.nd.cast_storage(value, "row_sparse")
+
+    def copy_rows_out(self, wanted: List[int], out: Array) -> None:
+        """Copy the `wanted` rows of the stored value into a row_sparse array."""
+        _sparse.retain(self.stored, wanted).copyto(out)

@@ -43,13 +43,25 @@ def _many(count: int, word: str) -> str:
 
 
 def _open_link(stock: Optional[Store]) -> Link:
+    """Join the job, or share the place that another store of this process has in it."""
     check_settings()
+    shared = Link.share()
+    if shared is not None:
+        if stock is not None and stock.rank != shared.rank:
+            shared.close(None)
+            raise mx.base.MXNetError(
+                f"this process is worker {shared.rank} already, but the stock store has rank "
+                f"{stock.rank}: wrap the dist store first, other stores after it"
+            )
+        return shared
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
-        return Link(worker, open_plugin(worker), stock)
+        link = Link(worker, open_plugin(worker), stock)
     except BaseException:
         worker.close(drain_ms=0)
         raise
+    link.offer()
+    return link
 
 
 def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:

@@ -126,6 +126,82 @@ def shapes(kvs: ScheduledKVS) -> None:
         assert (out.asnumpy() == want * kvs.num_workers).all()
 
 
+def sparse(kvs: ScheduledKVS) -> None:
+    """Workers push different rows, or none; what comes back is right for each of its forms."""
+    rank, n, shape = kvs.rank, kvs.num_workers, (6, 3)
+    out = mx.nd.sparse.zeros("row_sparse", shape)
+    everything = mx.nd.arange(6)
+
+    def rows(wanted: "List[int]", value: float) -> Array:
+        if not wanted:
+            return mx.nd.sparse.zeros("row_sparse", shape)
+        data = np.full((len(wanted), 3), value, np.float32)
+        return mx.nd.sparse.row_sparse_array((data, wanted), shape=shape)
+
+    def first_column() -> "List[float]":
+        kvs.row_sparse_pull("embedding", out=out, row_ids=everything)
+        return out.asnumpy()[:, 0].tolist()
+
+    kvs.init("embedding", full(1 + rank, shape).tostype("row_sparse"))
+    kvs.init("dense", full(2, shape))
+    assert first_column() == [1] * 6
+    kvs.push("embedding", rows([rank, 5], 1))
+    want = [1.0 if row < n else 0.0 for row in range(6)]
+    want[5] = n
+    assert first_column() == want
+    kvs.push("embedding", rows([2] if rank == 1 else [], 3))
+    assert first_column() == [0, 0, 3, 0, 0, 0]
+
+    # Decay touches exactly the rows that somebody pushed, if only with zeros.
+    kvs.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, wd=1.0, rescale_grad=1.0))
+    dense = full(0, shape)
+    for key in ("embedding", "dense"):
+        for _ in range(2):
+            kvs.push(key, rows([rank], 0))
+        start = [0, 0, 3, 0, 0, 0] if key == "embedding" else [2.0] * 6
+        want = [value / 4 if row < n else value for row, value in enumerate(start)]
+        kvs.pull(key, out=dense)
+        assert dense.asnumpy()[:, 0].tolist() == want, (key, dense)
+
+
+def sparse_embeddings(kvs: ScheduledKVS) -> None:
+    """An embedding trained with sparse gradients ends with the weights of a dense run."""
+    results = []
+    for kind in ("dense", "sparse"):
+        net = mx.gluon.nn.HybridSequential(prefix=f"{kind}_")
+        with net.name_scope():
+            net.add(mx.gluon.nn.Embedding(20, 4, sparse_grad=kind == "sparse"))
+            net.add(mx.gluon.nn.Dense(1, flatten=False))
+        net.initialize(mx.init.One())
+        data = mx.nd.array(np.random.RandomState(kvs.rank).randint(0, 15, (8, 5, 3)))
+        with mx.kv.create("bytescheduler") as second:
+            trainer = mx.gluon.Trainer(
+                net.collect_params(), "sgd", {"learning_rate": 0.01}, kvstore=second
+            )
+            for batch in data:
+                with mx.autograd.record():
+                    loss = (net(batch) ** 2).mean()
+                loss.backward()
+                trainer.step(kvs.num_workers)
+            results.append([p.data().asnumpy() for p in net.collect_params().values()])
+    for one, other in zip(*results):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+        assert (one != 1).any()
+    assert (results[1][0][15:] == 1).all()
+
+
+def half(kvs: ScheduledKVS) -> None:
+    """With multi_precision, float16 is summed and updated in float32, whichever comes first."""
+    kvs.init("early", full(1, dtype="float16"))
+    kvs.set_optimizer(mx.optimizer.SGD(learning_rate=1, multi_precision=True, rescale_grad=1.0))
+    kvs.init("late", full(1, dtype="float16"))
+    for key in ("early", "late"):
+        for _ in range(8):
+            kvs.push(key, full(-(2.0**-13), dtype="float16"))  # lost, in float16 beside 1
+        assert read(kvs, key) == 1 + kvs.num_workers * 2.0**-10
+        assert read(kvs, key, "float16") == 1 + kvs.num_workers * 2.0**-10
+
+
 def updater(kvs: ScheduledKVS) -> None:
     n, seen = kvs.num_workers, []
 
@@ -178,10 +254,10 @@ def bad_input(kvs: ScheduledKVS) -> None:
         (error, "dtype float16", lambda: kvs.push(3, [good, full(1, dtype="float16")])),
         (error, "has shape (5, 3)", lambda: kvs.pull(3, out=full(1, (5, 3)))),
         (error, "has shape (5, 3)", lambda: kvs.pushpull(3, good, out=full(1, (5, 3)))),
-        (error, "row_sparse arrays are not supported", lambda: kvs.push(3, sparse)),
-        (error, "row_sparse arrays are not supported", lambda: kvs.init(4, sparse)),
-        (error, "row_sparse", lambda: kvs.row_sparse_pull(3, out=sparse, row_ids=good)),
-        (error, "row_sparse", lambda: kvs.pull(3, out=sparse, ignore_sparse=False)),
+        (error, "csr arrays are not supported", lambda: kvs.push(3, good.tostype("csr"))),
+        (error, "csr arrays are not supported", lambda: kvs.init(4, good.tostype("csr"))),
+        (error, "needs row_sparse", lambda: kvs.row_sparse_pull(3, out=good, row_ids=good)),
+        (error, "row 9 cannot", lambda: kvs.row_sparse_pull(3, out=sparse, row_ids=good * 9)),
         (error, "bool cannot be summed", lambda: kvs.init(4, good.astype("bool"))),
         (error, "want 0 <= key", lambda: kvs.init(-1, good)),
         (error, "compression", lambda: kvs.set_gradient_compression({"type": "1bit"})),

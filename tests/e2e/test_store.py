@@ -27,6 +27,11 @@ def test_names_as_keys_and_updaters(make_job: MakeJob) -> None:
     make_job().run("cases.py", "native", "names", "updater", "optimizer")
 
 
+def test_sparse_rows_and_half_precision(make_job: MakeJob) -> None:
+    job = make_job(servers=2)
+    job.run("cases.py", "native", "sparse", "half")
+
+
 def test_every_dtype_and_shape_with_three_workers(make_job: MakeJob) -> None:
     make_job(workers=3, servers=2).run("cases.py", "native", "dtypes", "shapes")
 

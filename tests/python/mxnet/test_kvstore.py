@@ -255,6 +255,37 @@ def test_a_closed_store_says_so_though_the_wrapped_one_lives_on() -> None:
     inner.push(3, mx.nd.ones(2))
 
 
+def test_stores_of_one_process_share_its_place_and_not_their_keys(
+    native: "Callable[..., ScheduledKVS]",
+) -> None:
+    first, second = native(), native(mx.kv.create("local"))
+    assert len(native.ranks) == 1  # type: ignore[attr-defined]
+    worker = first._backend._link._worker
+    for kvs, value in ((first, 1), (second, 2)):
+        kvs.init([0, 1], [full(value), full(value)])
+    assert len({key for key, *_ in worker.declared}) == 4
+    first.close()
+    first.close()
+    with pytest.raises(mx.base.MXNetError, match="the store was closed"):
+        first.push(0, full(1))
+    out = full(0)
+    second.pushpull(1, full(5), out=out)
+    assert (out.asnumpy() == 5).all()
+    assert not worker.closed
+    second.close()
+    assert worker.closed
+    with native():
+        assert len(native.ranks) == 2  # type: ignore[attr-defined]
+
+
+def test_a_second_store_cannot_have_another_rank(native: "Callable[..., ScheduledKVS]") -> None:
+    with native(FakeDist(rank=0)) as first:
+        with pytest.raises(mx.base.MXNetError, match="worker 0 already, .* has rank 3: wrap"):
+            native(FakeDist(rank=3))
+        with native(FakeDist(rank=0)) as second:
+            assert second.rank == first.rank
+
+
 def test_a_block_that_fails_waits_for_nothing(native: "Callable[..., ScheduledKVS]") -> None:
     kvs = native()
     plugin = kvs._backend._link._plugin

@@ -2,7 +2,7 @@
 
 import logging
 import pathlib
-from typing import List
+from typing import Dict, List, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _native_store
+from bytescheduler.mxnet import _native_store, _sparse
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
 
@@ -227,10 +227,11 @@ def test_sparse_arrays_to_pull_into_are_skipped_with_one_line(
         store.pull(1, sparse, 0, True)
     assert (dense.asnumpy() == 3).all()
     assert [record.message for record in caplog.records] == [
-        "pull of key 1 skips arrays that are not dense"
+        "pull of key 1 skips arrays that are row_sparse"
     ]
-    with pytest.raises(MXNetError, match="row_sparse arrays are not supported yet"):
-        store.pull(1, sparse, 0, False)
+    assert (sparse.asnumpy() == 1).all()
+    store.pull(1, [sparse, dense], 0, False)
+    assert (sparse.asnumpy() == 3).all()
 
 
 def test_what_is_wrong_is_refused_before_anything_is_sent(
@@ -240,7 +241,7 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
     for value, text in (
         (full(1, (3, 2)), r"key 2 was initialised with shape \(2, 3\)"),
         (full(1).astype("float64"), "dtype float64"),
-        (full(1).tostype("csr"), "csr arrays are not supported yet"),
+        (full(1).tostype("csr"), "csr arrays are not supported"),
     ):
         with pytest.raises(MXNetError, match=text):
             store.push([1, 2], [full(1), value], 0)
@@ -307,3 +308,178 @@ def test_commands_reach_the_stock_servers_if_there_are_any(link: Link) -> None:
     store.send_command_to_servers(5, "hello")
     assert stock.commands == [(5, "hello")]
     assert (store.type, store.handle) == ("dist_device_sync", "a handle")
+
+
+# -- row_sparse ------------------------------------------------------------------------------------
+
+
+def rows_of(values: "Dict[int, float]", shape: "Tuple[int, ...]" = (5, 2)) -> mx.nd.NDArray:
+    """Return a row_sparse array that has exactly these rows, also those that are 0."""
+    data = np.zeros((len(values), *shape[1:]), np.float32)
+    for index, row in enumerate(sorted(values)):
+        data[index] = values[row]
+    if not values:
+        return mx.nd.sparse.zeros("row_sparse", shape)
+    return mx.nd.sparse.row_sparse_array((data, sorted(values)), shape=shape)
+
+
+def pull_rows(store: NativeStore, rows: mx.nd.NDArray, key: "int | str" = 1) -> "Dict[int, float]":
+    out = mx.nd.sparse.zeros("row_sparse", (5, 2))
+    store.row_sparse_pull(key, out, 0, rows)
+    return dict(zip(out.indices.asnumpy().tolist(), out.data.asnumpy()[:, 0].tolist()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32"])
+@pytest.mark.parametrize("shape", [(5,), (5, 2), (5, 2, 3)])
+def test_rows_that_hold_zeros_count(shape: "Tuple[int, ...]", dtype: str) -> None:
+    array = rows_of({1: 0, 3: 7}, shape).astype(dtype)
+    if array.stype != "row_sparse":
+        array = mx.nd.sparse.row_sparse_array(
+            (np.zeros((2, *shape[1:])), [1, 3]), shape=shape, dtype=dtype
+        )
+    flags = _sparse.row_flags(array)
+    assert flags.asnumpy().tolist() == [0, 1, 0, 1, 0]
+    assert flags.dtype == np.float32
+    again = _sparse.with_rows(mx.nd.zeros(shape, dtype=dtype), flags)
+    assert again.indices.asnumpy().tolist() == [1, 3]
+    assert _sparse.row_flags(mx.nd.zeros(shape, dtype=dtype)).asnumpy().tolist() == [1] * 5
+    assert _sparse.row_flags(mx.nd.sparse.zeros("row_sparse", shape)).asnumpy().tolist() == [0] * 5
+
+
+def test_row_ids_may_come_in_any_shape_order_number_and_dtype(store: NativeStore) -> None:
+    store.init(1, mx.nd.array(np.arange(10).reshape(5, 2)).tostype("row_sparse"))
+    for dtype in ("float32", "float16", "int32", "int64", "uint8"):
+        assert pull_rows(store, mx.nd.array([[4, 1], [1, 4]], dtype=dtype)) == {1: 2, 4: 8}
+    assert pull_rows(store, mx.nd.array([0])) == {0: 0}  # there, though it is 0
+    assert pull_rows(store, mx.np.array([3, 2])) == {2: 4, 3: 6}
+    with mx.util.np_shape(True):
+        assert pull_rows(store, mx.nd.zeros((0,))) == {}
+    for row in (-1, 5):
+        with pytest.raises(MXNetError, match=f"key 1 has 5 rows, so row {row} cannot be pulled"):
+            pull_rows(store, mx.nd.array([1, row]))
+
+
+def test_one_row_ids_array_serves_many_outs_and_each_may_have_its_own(store: NativeStore) -> None:
+    store.init(["a", "b"], [rows_of({1: 1, 2: 2}), full(4, (5, 2))])
+    outs = [mx.nd.sparse.zeros("row_sparse", (5, 2)) for _ in range(3)]
+    store.row_sparse_pull("a", outs, 0, mx.nd.array([2]))
+    assert [out.asnumpy()[:, 0].tolist() for out in outs] == [[0, 0, 2, 0, 0]] * 3
+    ids = [mx.nd.array([1]), mx.nd.array([2]), mx.nd.array([1, 2])]
+    store.row_sparse_pull("a", outs, 0, ids)
+    assert [out.indices.asnumpy().tolist() for out in outs] == [[1], [2], [1, 2]]
+    store.row_sparse_pull(["a", "b"], outs[:2], 0, ids[:2])  # b is dense
+    assert [out.asnumpy()[:, 0].tolist() for out in outs[:2]] == [[0, 1, 0, 0, 0], [0, 0, 4, 0, 0]]
+
+
+def test_what_is_wrong_with_a_pull_of_rows_is_said(store: NativeStore) -> None:
+    store.init(1, rows_of({1: 1}))
+    out, ids = mx.nd.sparse.zeros("row_sparse", (5, 2)), mx.nd.array([1])
+    for wrong in ((None, ids), (out, None), (out, (ids,)), ([out] * 3, [ids, ids])):
+        with pytest.raises(AssertionError):
+            store.row_sparse_pull(1, wrong[0], 0, wrong[1])
+    for bad, text in (
+        (full(0, (5, 2)), "needs row_sparse arrays to pull into, got a default one"),
+        (mx.nd.sparse.zeros("row_sparse", (4, 2)), "has shape"),
+    ):
+        with pytest.raises(MXNetError, match=text):
+            store.row_sparse_pull(1, [out, bad], 0, ids)
+
+
+def test_without_an_updater_the_store_is_the_last_sum(store: NativeStore) -> None:
+    store.init(1, rows_of({0: 9, 1: 9}))
+    store.push(1, [rows_of({1: 1, 2: 2}), rows_of({2: 3, 3: 0})], 0)
+    assert pull_rows(store, mx.nd.arange(5)) == {0: 0, 1: 1, 2: 5, 3: 0, 4: 0}
+    out = mx.nd.sparse.zeros("row_sparse", (5, 2))
+    store.pull(1, out, 0, False)  # exactly the rows that somebody pushed
+    assert out.indices.asnumpy().tolist() == [1, 2, 3]
+    value = rows_of({4: 6})
+    store.pushpull(1, value, None, 0)
+    assert value.asnumpy()[:, 0].tolist() == [0, 0, 0, 0, 6]
+    store.push(1, rows_of({}), 0)
+    assert set(pull_rows(store, mx.nd.arange(5)).values()) <= {0}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "kind"),
+    [
+        ("sgd", {"momentum": 0.9, "wd": 0.1}, "default"),
+        ("sgd", {"momentum": 0.9, "wd": 0.1}, "row_sparse"),
+        ("adam", {"wd": 0.1}, "default"),
+        ("adam", {"wd": 0.1}, "row_sparse"),
+        ("adagrad", {}, "row_sparse"),  # these two have no lazy update of dense weights
+        ("ftrl", {"wd": 0.1}, "row_sparse"),
+    ],
+)
+def test_optimizers_change_the_pushed_rows_as_in_a_local_store(
+    store: NativeStore, kind: str, optimizer: str, options: "Dict[str, float]"
+) -> None:
+    results = []
+    start = mx.nd.array(np.random.RandomState(0).uniform(1, 2, (5, 2)))
+    for kvs in (mx.kv.create("local"), store):
+        kvs.init("w", start.tostype(kind))
+        kvs.set_optimizer(mx.optimizer.create(optimizer, rescale_grad=1.0, **options))
+        out = mx.nd.zeros((5, 2)) if kind == "default" else mx.nd.sparse.zeros(kind, (5, 2))
+        for step in range(4):
+            kvs.push("w", [rows_of({step: 1, 3: 0.5}), rows_of({3: 2, 0: 0})], priority=0)
+        if kind == "default":
+            kvs.pull("w", out, 0, True)
+        else:
+            kvs.row_sparse_pull("w", out, 0, row_ids=mx.nd.arange(5))
+        results.append(out.asnumpy())
+    np.testing.assert_array_equal(*results)
+    assert (results[0][4] == start.asnumpy()[4]).all()  # nobody pushed it: not even decay
+    assert (results[0][0] != start.asnumpy()[0]).all()  # pushed, if only zeros
+
+
+def test_rows_go_beside_their_sum_and_dense_pushes_count_as_all_rows(
+    store: NativeStore, plugin: FakePlugin
+) -> None:
+    store.init(1, full(1, (5, 2)))
+    store.push(1, full(1, (5, 2)), 3)
+    assert len(plugin.calls) == 1  # nobody pays for rows before the first row_sparse push
+    store.push(1, rows_of({2: 1}), 3)
+    store.push(1, full(1, (5, 2)), 3)
+    assert [call[2] for call in plugin.calls] == [3] * 5
+    assert len({call[0] for call in plugin.calls}) == 2
+    out = mx.nd.sparse.zeros("row_sparse", (5, 2))
+    store.pull(1, out, 0, False)
+    assert out.indices.asnumpy().tolist() == [0, 1, 2, 3, 4]
+
+
+# -- multi-precision -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["init", "optimizer"])
+@pytest.mark.parametrize("kind", ["default", "row_sparse"])
+def test_multi_precision_sums_and_stores_in_float32(
+    store: NativeStore, worker: FakeWorker, plugin: FakePlugin, first: str, kind: str
+) -> None:
+    plugin.factor = 3
+
+    def init() -> None:
+        store.init("w", mx.nd.full((5, 2), 1, dtype="float16").tostype(kind))
+
+    def set_optimizer() -> None:
+        sgd = mx.optimizer.SGD(learning_rate=1, multi_precision=True, rescale_grad=1.0, wd=0.0)
+        store.set_optimizer(sgd)
+
+    for step in (init, set_optimizer) if first == "init" else (set_optimizer, init):
+        step()
+    gradient = mx.nd.full((5, 2), -(2.0**-13), dtype="float16")
+    for _ in range(8):  # each by itself is lost in float16 beside 1
+        store.push("w", gradient.tostype(kind), 0)
+    half, single = mx.nd.zeros((5, 2), dtype="float16"), mx.nd.zeros((5, 2))
+    store.pull("w", [half, single], 0, True)
+    assert (half.asnumpy() == np.float16(1 + 24 * 2.0**-13)).all()
+    assert (single.asnumpy() == 1 + 24 * 2.0**-13).all()
+    with pytest.raises(MXNetError, match="dtype float16, but this array has .* dtype float32"):
+        store.push("w", single, 0)
+    assert {call[0] for call in plugin.calls} <= {
+        key for key, dtype, _ in worker.declared if not dtype
+    }
+
+
+def test_without_multi_precision_half_stays_half(store: NativeStore, worker: FakeWorker) -> None:
+    store.init(1, mx.nd.zeros((4,), dtype="float16"))
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    assert worker.declared == [(1, 2, 8)]

@@ -1,0 +1,84 @@
+"""ScheduledTrainer: Gluon's Trainer over a ScheduledKVS."""
+
+from typing import Mapping, Optional, Union
+
+import mxnet as mx
+from mxnet.kvstore import KVStoreBase
+
+from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._types import Optimizer
+from bytescheduler.mxnet.kvstore import ScheduledKVS
+
+__all__ = ["ScheduledTrainer"]
+
+
+class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no types
+    """A ``gluon.Trainer`` whose urgent gradients go first.
+
+    Rank 0's parameters become everyone's when the trainer is made, so that already the first
+    forward pass uses them; blocks until rank 0 is there.  As in Gluon's own this waits for the
+    first step if a shape is not known before, or if servers update the weights (they must learn
+    the batch size first).  Where workers update them, another batch size or learning rate takes
+    effect at once.
+
+    Parameters
+    ----------
+    params : ParameterDict, dict, list or tuple
+        The parameters, such as ``net.collect_params()``; initialised.
+    optimizer : str or Optimizer
+        As for ``gluon.Trainer``.
+    optimizer_params : dict, optional
+        As for ``gluon.Trainer``.
+    kvstore : str or KVStoreBase, optional
+        The store to schedule, or its name.  A `ScheduledKVS` is used as it is.  By default
+        ``"bytescheduler"``, which needs no other store.
+    compression_params : dict, optional
+        As for ``gluon.Trainer``.
+    update_on_kvstore : bool, optional
+        As for ``gluon.Trainer``.
+
+    Raises
+    ------
+    TypeError
+        `kvstore` is neither a name nor a store.
+    ConfigError, Timeout, PeerLost, MXNetError
+        As `ScheduledKVS`.
+
+    Examples
+    --------
+    >>> trainer = ScheduledTrainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    """
+
+    def __init__(
+        self,
+        params: object,
+        optimizer: Union[str, Optimizer],
+        optimizer_params: Optional[Mapping[str, object]] = None,
+        kvstore: Union[str, KVStoreBase] = "bytescheduler",
+        compression_params: Optional[Mapping[str, object]] = None,
+        update_on_kvstore: Optional[bool] = None,
+    ) -> None:
+        store = mx.kv.create(kvstore) if isinstance(kvstore, str) else kvstore
+        if not isinstance(store, ScheduledKVS):
+            store = ScheduledKVS(store)
+        super().__init__(
+            params,
+            optimizer,
+            optimizer_params,
+            kvstore=store,
+            compression_params=compression_params,
+            update_on_kvstore=update_on_kvstore,
+        )
+        self.kvstore = store
+        self._updates_here = "dist" not in store.type or (
+            isinstance(store._backend, NativeStore) and "async" not in store.type
+        )
+        if self._updates_here and not any(param._deferred_init for param in self._params):
+            self._init_kvstore()
+            self._init_params()
+
+    def _check_and_rescale_grad(self, scale: float) -> None:
+        if self._updates_here:
+            self._optimizer.rescale_grad = scale
+        else:
+            super()._check_and_rescale_grad(scale)

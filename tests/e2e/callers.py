@@ -1,0 +1,308 @@
+"""MXNet's callers over our store, against one process whose devices play the workers.
+
+``callers.py native CASE...`` runs cases in a worker.  Each trains with two workers, and then
+alone over a stock local store with a device for each worker of the job: the sums are the same.
+"""
+
+import pathlib
+import sys
+from typing import Callable, Dict, List, Optional
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler.mxnet import ScheduledTrainer
+
+FEATURES, BATCH, STEPS = 6, 4, 6
+Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
+# From a store, and the workers whose data this process has, to the weights at the end.
+Train = Callable[[mx.kvstore.KVStore, List[int]], Weights]
+
+
+def compare(train: Train, *, devices: int = 1, rtol: float = 0.0) -> None:
+    """Assert that the job ends as the process alone; exactly, or within `rtol`."""
+    with mx.kv.create("bytescheduler") as store:
+        rank, n = store.rank, store.num_workers
+        ours = train(store, list(range(rank * devices, (rank + 1) * devices)))
+    alone = train(mx.kv.create("local"), list(range(n * devices)))
+    assert ours.keys() == alone.keys()
+    for name, want in alone.items():
+        assert np.isfinite(want).all(), name
+        np.testing.assert_allclose(ours[name], want, rtol=rtol, atol=rtol, err_msg=name)
+
+
+def contexts(who: "List[int]") -> "List[mx.Context]":
+    return [mx.cpu(device) for device in range(len(who))]
+
+
+def inputs(who: int, steps: int = STEPS) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+    random = np.random.RandomState(100 + who)
+    return random.uniform(-1, 1, (steps, BATCH, FEATURES)).astype(np.float32)
+
+
+# -- Gluon -----------------------------------------------------------------------------------------
+
+
+def make_net(ctx: "List[mx.Context]") -> mx.gluon.nn.HybridSequential:
+    net = mx.gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(mx.gluon.nn.Dense(5, in_units=FEATURES, activation="tanh"))
+        net.add(mx.gluon.nn.Dense(3, in_units=5))
+    net.initialize(ctx=ctx)
+    random = np.random.RandomState(7)
+    for parameter in net.collect_params().values():
+        parameter.set_data(mx.nd.array(random.uniform(-0.5, 0.5, parameter.shape)))
+    net.hybridize()
+    return net
+
+
+def backward(net: mx.gluon.Block, who: "List[int]", step: int) -> None:
+    losses = []
+    with mx.autograd.record():
+        for device, worker in enumerate(who):
+            data = mx.nd.array(inputs(worker)[step], ctx=mx.cpu(device))
+            losses.append((net(data) ** 2).sum())
+    mx.autograd.backward(losses)
+
+
+def weights_of(net: mx.gluon.Block) -> Weights:
+    return {
+        p.name: p.list_data()[-1].astype("float32").asnumpy() for p in net.collect_params().values()
+    }
+
+
+def gluon(
+    update_on_kvstore: "Optional[bool]",
+    trainer_kind: "type[mx.gluon.Trainer]" = mx.gluon.Trainer,
+) -> Train:
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        net = make_net(contexts(who))
+        options = {"learning_rate": 0.1, "momentum": 0.9}
+        kind = trainer_kind if store.type == "dist_sync" else mx.gluon.Trainer
+        trainer = kind(
+            net.collect_params(),
+            "sgd",
+            options,
+            kvstore=store,
+            update_on_kvstore=update_on_kvstore,
+        )
+        for step in range(STEPS):
+            if step == 3:
+                trainer.set_learning_rate(0.01)  # takes effect, which stock servers never see
+            backward(net, who, step)
+            trainer.step(2 * BATCH)
+        return weights_of(net)
+
+    return train
+
+
+def trainers() -> None:
+    for update_on_kvstore in (True, False, None):
+        compare(gluon(update_on_kvstore))
+    compare(gluon(None, trainer_kind=ScheduledTrainer))
+
+
+def half_precision() -> None:
+    """As far as float16 goes; the CPU has no float16 layers, so the weights are cast."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        parameters = mx.gluon.ParameterDict("half_")
+        weight = parameters.get("weight", shape=(FEATURES,), dtype="float16", init="ones")
+        parameters.initialize(ctx=contexts(who))
+        options = {"learning_rate": 0.1, "momentum": 0.9, "multi_precision": True}
+        trainer = mx.gluon.Trainer(parameters, "sgd", options, kvstore=store)
+        for step in range(STEPS):
+            losses = []
+            with mx.autograd.record():
+                for device, worker in enumerate(who):
+                    data = mx.nd.array(inputs(worker)[step], ctx=mx.cpu(device))
+                    product = data * weight.data(mx.cpu(device)).astype("float32")
+                    losses.append((product.sum(axis=1) ** 2).sum())
+            mx.autograd.backward(losses)
+            trainer.step(4 * BATCH)
+        return {"weight": weight.list_data()[-1].astype("float32").asnumpy()}
+
+    compare(train, rtol=1e-2)
+
+
+def devices() -> None:
+    compare(gluon(True), devices=2, rtol=1e-5)
+    compare(gluon(False), devices=2, rtol=1e-5)
+
+
+def accumulation() -> None:
+    """Gradients add up over two passes; they are clipped between the sum and the update."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        net = make_net(contexts(who))
+        parameters = net.collect_params()
+        parameters.setattr("grad_req", "add")
+        trainer = mx.gluon.Trainer(
+            parameters, "adam", {"learning_rate": 0.1}, kvstore=store, update_on_kvstore=False
+        )
+        for step in range(0, STEPS, 2):
+            parameters.zero_grad()
+            backward(net, who, step)
+            backward(net, who, step + 1)
+            trainer.allreduce_grads()
+            for context in contexts(who):
+                grads = [p.grad(context) for p in parameters.values()]
+                mx.gluon.utils.clip_global_norm(grads, 0.5)
+            trainer.update(BATCH)
+        return weights_of(net)
+
+    compare(train)
+
+
+def many_stores() -> None:
+    """Two stores in one process, with the same keys, whose steps take turns."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        alone = store.type == "local"
+        with mx.kv.create("bytescheduler") as second:
+            stores = [store, mx.kv.create("local") if alone else second]
+            assert alone or second.rank == store.rank
+            nets = [make_net(contexts(who)) for _ in stores]
+            pairs = [
+                (net, mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": rate}, kvs))
+                for net, kvs, rate in zip(nets, stores, (0.1, 0.01))
+            ]
+            for step in range(STEPS):
+                for net, trainer in pairs:
+                    backward(net, who, step)
+                    trainer.step(1)
+            results = [weights_of(net) for net in nets]
+        for name, values in results[0].items():
+            assert (values != results[1][name]).any()
+        return {f"{i}_{name}": v for i, r in enumerate(results) for name, v in r.items()}
+
+    compare(train)
+    compare(train)
+
+
+def sparse_embedding() -> None:
+    """With lazy updates and decay, rows that nobody looked up stay as they are."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        net = mx.gluon.nn.HybridSequential(prefix="net_")
+        with net.name_scope():
+            net.add(mx.gluon.nn.Embedding(20, 4, sparse_grad=True))
+            net.add(mx.gluon.nn.Dense(1, flatten=False, in_units=4))
+        net.initialize(mx.init.One(), ctx=contexts(who))
+        options = {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.1}
+        trainer = mx.gluon.Trainer(
+            net.collect_params(), "sgd", options, kvstore=store, update_on_kvstore=True
+        )
+        for step in range(STEPS):
+            losses = []
+            with mx.autograd.record():
+                for device, worker in enumerate(who):
+                    words = np.random.RandomState(10 * worker + step).randint(0, 15, (3, 2))
+                    out = net(mx.nd.array(words, ctx=mx.cpu(device)))
+                    losses.append((out**2).mean())
+            mx.autograd.backward(losses)
+            trainer.step(1)
+        weights = weights_of(net)
+        assert (weights["net_embedding0_weight"][15:] == 1).all()
+        assert (weights["net_embedding0_weight"][:15] != 1).any()
+        return weights
+
+    compare(train, rtol=1e-6)
+
+
+# -- Module ----------------------------------------------------------------------------------------
+
+
+def symbol() -> mx.sym.Symbol:
+    x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="fc1")
+    x = mx.sym.FullyConnected(mx.sym.Activation(x, act_type="tanh"), num_hidden=3, name="fc2")
+    return mx.sym.LinearRegressionOutput(x, mx.sym.Variable("label"), name="out")
+
+
+def initial(names_and_shapes: "Dict[str, tuple[int, ...]]") -> "Dict[str, mx.nd.NDArray]":
+    random = np.random.RandomState(3)
+    return {
+        name: mx.nd.array(random.uniform(-0.5, 0.5, names_and_shapes[name]))
+        for name in sorted(names_and_shapes)
+    }
+
+
+FC = {"fc1_weight": (5, FEATURES), "fc1_bias": (5,), "fc2_weight": (3, 5), "fc2_bias": (3,)}
+
+
+def iterator(who: "List[int]") -> mx.io.NDArrayIter:
+    """Each batch holds that of each worker, in their order, as the devices will cut it."""
+    data = np.concatenate([inputs(worker) for worker in who], axis=1).reshape((-1, FEATURES))
+    return mx.io.NDArrayIter(data, data[:, :3] * 2, BATCH * len(who), label_name="label")
+
+
+def fit() -> None:
+    """Module.fit, and again from the checkpoint of its first epoch with the optimizer's states."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        prefix = f"fit-{store.type}-{store.rank}"
+        batch_end = mx.callback.Speedometer(BATCH, frequent=3)
+
+        def run(module: mx.mod.Module, kvs: mx.kvstore.KVStore, **options: object) -> Weights:
+            module.fit(
+                iterator(who),
+                kvstore=kvs,
+                optimizer="adam",
+                optimizer_params={"learning_rate": 0.05},
+                eval_metric="mse",
+                batch_end_callback=batch_end,
+                **options,
+            )
+            return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+
+        module = mx.mod.Module(symbol(), label_names=["label"], context=contexts(who))
+        save = mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)
+        whole = run(module, store, num_epoch=2, arg_params=initial(FC), epoch_end_callback=save)
+        assert pathlib.Path(f"{prefix}-0001.states").stat().st_size > 0
+        again = mx.mod.Module.load(prefix, 1, True, label_names=["label"], context=contexts(who))
+        other = mx.kv.create("local" if store.type == "local" else "bytescheduler")
+        resumed = run(again, other, num_epoch=2, begin_epoch=1)
+        for name, values in whole.items():
+            # Adam counts its steps in the optimizer, which a checkpoint of Module leaves out.
+            assert np.abs(values - resumed[name]).max() < 0.5, name
+            assert (values != initial(FC)[name].asnumpy()).any()
+        return {**whole, **{f"resumed_{name}": v for name, v in resumed.items()}}
+
+    compare(train, rtol=1e-5)
+
+
+def buckets() -> None:
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        def build(length: int) -> "tuple[mx.sym.Symbol, List[str], List[str]]":
+            x = mx.sym.sum(mx.sym.Variable("data"), axis=1)  # over time
+            x = mx.sym.FullyConnected(x, num_hidden=5, name="fc1")
+            x = mx.sym.FullyConnected(x, num_hidden=3, name="fc2")
+            return mx.sym.LinearRegressionOutput(x, mx.sym.Variable("label")), ["data"], ["label"]
+
+        module = mx.mod.BucketingModule(build, default_bucket_key=4, context=contexts(who))
+        size = BATCH * len(who)
+        module.bind([("data", (size, 4, FEATURES))], [("label", (size, 3))])
+        module.init_params(arg_params=initial(FC))
+        module.init_optimizer(store, "sgd", {"learning_rate": 0.05, "momentum": 0.9})
+        for step, length in enumerate((4, 2, 3, 2, 4)):
+            data = np.concatenate([inputs(worker)[step] for worker in who])
+            data = np.repeat(data[:, np.newaxis], length, axis=1)
+            batch = mx.io.DataBatch(
+                [mx.nd.array(data)],
+                [mx.nd.array(data[:, 0, :3])],
+                bucket_key=length,
+                provide_data=[("data", data.shape)],
+                provide_label=[("label", (size, 3))],
+            )
+            module.forward_backward(batch)
+            module.update()
+        return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+
+    compare(train, rtol=1e-6)
+
+
+if __name__ == "__main__":
+    keeper = mx.kv.create("bytescheduler")  # who closes the last store leaves the job
+    for case in sys.argv[2:]:
+        globals()[case]()
+    print("well done")

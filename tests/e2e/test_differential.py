@@ -1,0 +1,120 @@
+"""Random sequences of calls give the same results on a stock store and on ours."""
+
+import json
+import os
+import pathlib
+import time
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job import PATIENCE_S, Job
+
+MakeJob = Callable[..., Job]
+Call = Dict[str, Any]
+DTYPES = ["float32", "float16", "float64"]
+SEEDS = st.integers(0, 10**6)
+PRIORITIES = st.integers(-5, 5)
+
+
+class Pool:
+    """The long-lived workers of one job."""
+
+    def __init__(self, job: Job, kind: str) -> None:
+        self._job = job
+        self._folder: pathlib.Path = job._folder
+        for _ in range(2):
+            job.start_worker("sequence_worker.py", kind)
+
+    def start(self, number: int, calls: "List[Call]") -> None:
+        part = self._folder / "part.json"
+        part.write_text(json.dumps(calls))
+        os.replace(part, self._folder / f"sequence-{number}.json")
+
+    def results(self, number: int) -> "List[List[np.ndarray[Any, Any]]]":
+        end = time.monotonic() + PATIENCE_S
+        files = [self._folder / f"result-{number}-{rank}.npz" for rank in range(2)]
+        while not all(file.exists() for file in files):
+            assert all(p.running() for p in self._job.processes), self._job.all_output()
+            assert time.monotonic() < end, self._job.all_output()
+            time.sleep(0.005)  # a file tells nobody that it is there
+        return [list(np.load(file).values()) for file in files]
+
+    def end(self, number: int) -> None:
+        self.start(number, [])
+        for process in self._job.processes:
+            assert process.wait() == 0, self._job.all_output()
+
+
+@st.composite
+def sequences(draw: "st.DrawFn", names: bool, optimizer: bool) -> "List[Call]":
+    calls: List[Call] = []
+    devices = draw(st.integers(1, 3))  # more for a key than before end a stock worker
+    if optimizer:
+        factors = st.sampled_from([0.0, 0.125, 0.9])
+        options = {"rate": draw(factors), "momentum": draw(factors), "wd": draw(factors)}
+        calls.append({"call": "optimizer", "with": options})
+    count = 0
+
+    def init() -> None:
+        nonlocal count
+        # For what stock servers do to other dtypes, see sequence_worker.py.
+        dtype = "float32" if optimizer else draw(st.sampled_from(DTYPES))
+        spec = {"shape": draw(st.integers(0, 3)), "dtype": dtype}
+        how = draw(st.sampled_from(["init", "broadcast"]))
+        more = {"key": count, "seed": draw(SEEDS), "how": how, "names": names}
+        calls.append({"call": "init", "with": {**spec, **more}})
+        count += 1
+
+    init()
+    for _ in range(draw(st.integers(1, 8))):
+        keys = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
+        kind = draw(
+            st.sampled_from(["init", "push", "push", "pull", "pushpull", "barrier", "wrong"])
+        )
+        if kind == "init":
+            if count < 5:
+                init()
+            continue
+        options: Dict[str, Any] = {}
+        if kind == "wrong":
+            options = {"which": draw(st.integers(0, 7))}
+        elif kind == "pull":
+            options = {"count": draw(st.integers(1, 3))}
+        elif kind in ("push", "pushpull"):
+            options = {"seed": draw(SEEDS), "devices": devices, "priority": draw(PRIORITIES)}
+        if kind == "pushpull":
+            options["in_place"] = draw(st.booleans())
+        if kind in ("push", "pull", "pushpull"):
+            options["keys"] = draw(keys)
+        calls.append({"call": kind, "with": options})
+    everything = {"keys": list(range(count)), "count": 1}
+    return [*calls, {"call": "pull", "with": everything}]
+
+
+@pytest.mark.parametrize("optimizer", [False, True], ids=["sums", "optimizer"])
+def test_random_sequences_agree_with_a_stock_store(make_job: MakeJob, optimizer: bool) -> None:
+    stock = Pool(make_job(stock=True), "stock")
+    ours = Pool(make_job(servers=2), "ours")
+    number = 0
+
+    @settings(max_examples=35, deadline=None, derandomize=True, database=None)
+    @given(sequences(names=not optimizer, optimizer=optimizer))
+    def agree(calls: "List[Call]") -> None:
+        nonlocal number
+        for pool in (stock, ours):
+            pool.start(number, calls)
+        wanted, got = stock.results(number), ours.results(number)
+        number += 1
+        for rank in range(2):
+            assert len(wanted[rank]) == len(got[rank]) > 0
+            for index, (want, have) in enumerate(zip(wanted[rank], got[rank])):
+                assert want.dtype == have.dtype
+                np.testing.assert_array_equal(have, want, err_msg=f"rank {rank}, result {index}")
+
+    agree()
+    assert number >= 35
+    for pool in (stock, ours):
+        pool.end(number)
