@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "api/carried_node.h"
 #include "api/node.h"
 #include "bytescheduler/config.h"
 
@@ -21,7 +22,15 @@ using bs::Status;
 
 struct bs_worker {
   const pid_t owner;  // a forked child has the memory and none of the threads
-  std::unique_ptr<bs::api::WorkerNode> node;
+  std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::CarriedNode>> node;
+
+  template <typename F>
+  auto Visit(F f) const {
+    return std::visit([&](const auto& pointer) { return f(*pointer); }, node);
+  }
+  const bs::api::Outcome& joined() const {
+    return std::visit([](const auto& n) -> const bs::api::Outcome& { return n->joined(); }, node);
+  }
 };
 
 struct bs_node {
@@ -83,7 +92,7 @@ Status CheckProcess(const bs_worker* worker) {
 
 Status CheckUsable(const bs_worker* worker) {
   if (Status forked = CheckProcess(worker); !forked.ok()) return forked;
-  const std::optional<Status> joined = worker->node->joined().Get();
+  const std::optional<Status> joined = worker->joined().Get();
   if (!joined) return Status::FailedPrecondition("the worker has not joined the job yet");
   return *joined;
 }
@@ -147,13 +156,51 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
       error);
 }
 
+int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+                            bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error) {
+  return Return(Guarded([&] {
+                  const Result<Config> config =
+                      bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  if (!config.ok()) return config.status();
+                  auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
+                  auto node = bs::api::CarriedNode::Start(
+                      config.value(), rank,
+                      [carry, context, handle = started.get()](
+                          const bs::worker::StoreRequest& request, uint64_t token) {
+                        const bs_carry what{.what = static_cast<int>(request.what),
+                                            .store_key = request.store_key,
+                                            .dtype = static_cast<int>(request.dtype),
+                                            .priority = request.priority,
+                                            .size_bytes = request.size_bytes,
+                                            .in = request.in.data(),
+                                            .token = token};
+                        carry(context, handle, &what);
+                      });
+                  if (!node.ok()) return node.status();
+                  bs::api::CarriedNode* const carried = node.value().get();
+                  started->node = std::move(node.value());
+                  *worker = started.release();
+                  carried->Join();
+                  return Status::Ok();
+                }),
+                error);
+}
+
+void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                     const void* value) {
+  const auto status_code = static_cast<bs::StatusCode>(code);
+  std::get<1>(worker->node)
+      ->Carried(token, code == 0 ? Status::Ok() : Status(status_code, message),
+                static_cast<const std::byte*>(value));
+}
+
 int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
   if (const Status forked = CheckProcess(worker); !forked.ok()) {
     Return(forked, error);
     return 1;
   }
-  if (!worker->node->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
-  Return(worker->node->joined().Get().value_or(Status::Ok()), error);
+  if (!worker->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
+  Return(worker->joined().Get().value_or(Status::Ok()), error);
   return 1;
 }
 
@@ -174,9 +221,15 @@ int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_r
   return joined.code;
 }
 
-int bs_worker_rank(const bs_worker* worker) { return worker->node->rank(); }
-int bs_worker_num_workers(const bs_worker* worker) { return worker->node->num_workers(); }
-int bs_worker_num_servers(const bs_worker* worker) { return worker->node->num_servers(); }
+int bs_worker_rank(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.rank(); });
+}
+int bs_worker_num_workers(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.num_workers(); });
+}
+int bs_worker_num_servers(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.num_servers(); });
+}
 
 // NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
 int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
@@ -188,8 +241,10 @@ int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                     return Status::InvalidArgument("key " + std::to_string(key) + ": dtype code " +
                                                    std::to_string(dtype) + " cannot be summed");
                   }
-                  worker->node->Broadcast(key, *known, {static_cast<std::byte*>(value), size_bytes},
-                                          Calling(done, context));
+                  worker->Visit([&](auto& n) {
+                    n.Broadcast(key, *known, {static_cast<std::byte*>(value), size_bytes},
+                                Calling(done, context));
+                  });
                   return Status::Ok();
                 }),
                 error);
@@ -198,12 +253,13 @@ int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
   return Return(Guarded([&] {
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->PushPull(
-                      request->key, request->priority,
-                      {static_cast<const std::byte*>(request->in), request->size_bytes},
-                      {static_cast<std::byte*>(request->out), request->size_bytes},
-                      Calling(request->pushed, request->context),
-                      Calling(request->pulled, request->context));
+                  worker->Visit([&](auto& n) {
+                    n.PushPull(request->key, request->priority,
+                               {static_cast<const std::byte*>(request->in), request->size_bytes},
+                               {static_cast<std::byte*>(request->out), request->size_bytes},
+                               Calling(request->pushed, request->context),
+                               Calling(request->pulled, request->context));
+                  });
                   return Status::Ok();
                 }),
                 error);
@@ -212,7 +268,7 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
   return Return(Guarded([&] {
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->Barrier(Calling(done, context));
+                  worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });
                   return Status::Ok();
                 }),
                 error);
@@ -230,7 +286,7 @@ int bs_worker_barrier(bs_worker* worker, bs_error* error) {
 int bs_worker_fail(bs_worker* worker, const char* why) {
   return Return(Guarded([&] {
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->Fail(why);
+                  worker->Visit([&](auto& n) { n.Fail(why); });
                   return Status::Ok();
                 }),
                 nullptr);
@@ -238,15 +294,20 @@ int bs_worker_fail(bs_worker* worker, const char* why) {
 
 int bs_worker_status(const bs_worker* worker, bs_error* error) {
   if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
-  return Return(worker->node->failure().Get().value_or(Status::Ok()), error);
+  return Return(
+      worker->Visit([](const auto& n) { return n.failure().Get(); }).value_or(Status::Ok()), error);
 }
 
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
   if (!CheckProcess(worker).ok()) return Return(Status::Ok(), error);
-  const std::unique_ptr<bs_worker> owner(worker);
+  std::unique_ptr<bs_worker> owner(worker);
   return Return(Guarded([&] {
-                  owner->node->Close(std::chrono::milliseconds(std::max(drain_ms, 0)));
-                  return Status::Ok();
+                  const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
+                  owner->Visit([&](auto& n) { n.Close(drain); });
+                  const auto* const carried = std::get_if<1>(&owner->node);
+                  if (carried == nullptr || !(*carried)->busy()) return Status::Ok();
+                  static_cast<void>(owner.release());
+                  return Status::Unavailable("operations on the wrapped store have not ended");
                 }),
                 error);
 }
