@@ -149,53 +149,51 @@ void StoreLink::OnLookup(Asked request) {
 }
 
 void StoreLink::LookupNext() {
-  while (!lookups_.empty()) {
-    if (const auto header_key = TakeHeaderKey()) {
-      const StoreRequest fetch{.what = StoreRequest::What::kPull,
-                               .store_key = *header_key,
-                               .size_bytes = kStoreHeaderBytes};
-      return carry_(fetch, [this](const Status& status, std::span<const std::byte> value) {
-        if (status.ok()) {
-          OnHeader(value);
-        } else {
-          Answer(lookups_.front(), status);
-        }
-        lookups_.pop_front();
-        LookupNext();
-      });
+  while (!lookups_.empty() && lookup_failure_.ok()) {
+    const auto header_key = TakeHeaderKey();
+    if (!header_key) {
+      lookup_failure_ = NoKeysLeft();
+      break;
     }
-    Answer(lookups_.front(), NoKeysLeft());
-    lookups_.pop_front();
+    const StoreRequest fetch{.what = StoreRequest::What::kPull,
+                             .store_key = *header_key,
+                             .size_bytes = kStoreHeaderBytes};
+    return carry_(fetch, [this](const Status& status, std::span<const std::byte> value) {
+      lookup_failure_ = status.ok() ? OnHeader(value) : status;
+      if (lookup_failure_.ok()) lookups_.pop_front();
+      LookupNext();
+    });
   }
+  // Which key is whose is not known any more, and a stock worker aborts when sizes differ.
+  for (const Asked& request : std::exchange(lookups_, {})) Answer(request, lookup_failure_);
 }
 
-void StoreLink::OnHeader(std::span<const std::byte> value) {
+Status StoreLink::OnHeader(std::span<const std::byte> value) {
   const Asked& request = lookups_.front();
-  const ps::Extension& asked = request.what;
   const auto header = DecodeStoreHeader(value);
-  const bool sane =
-      header && header->part_bytes >= kAlignBytes && header->part_bytes % kAlignBytes == 0;
-  if (!sane) return Answer(request, Status::Internal("rank 0 published something else"));
+  if (!header || header->part_bytes < kAlignBytes || header->part_bytes % kAlignBytes != 0) {
+    return Status::Internal("rank 0 published something else than a header");
+  }
   Tensor tensor{.key = header->key,
                 .dtype = static_cast<DType>(header->dtype),
                 .size_bytes = header->size_bytes,
                 .part_bytes = header->part_bytes,
                 .partitions = Cut(header->size_bytes, header->part_bytes, kAlignBytes)};
-  const Tensor wanted{.key = asked.key,
-                      .dtype = static_cast<DType>(asked.dtype),
-                      .size_bytes = asked.size_bytes,
+  const Tensor wanted{.key = request.what.key,
+                      .dtype = static_cast<DType>(request.what.dtype),
+                      .size_bytes = request.what.size_bytes,
                       .part_bytes = 0,
                       .partitions = {}};
   if (Tell(tensor) != Tell(wanted)) {
-    return Answer(request, Status::Internal(
-                               "this worker initialises " + Tell(wanted) +
+    return Status::Unavailable("this worker initialises " + Tell(wanted) +
                                " where rank 0 initialises " + Tell(tensor) +
                                ": on stock servers all workers must initialise the same tensors in "
-                               "the same order"));
+                               "the same order");
   }
   loads_.Place(tensor.partitions);
-  const Status adopted = Adopt(tensor);
-  adopted.ok() ? AnswerLookup(request, tensor) : Answer(request, adopted);
+  Status adopted = Adopt(tensor);
+  if (adopted.ok()) AnswerLookup(request, tensor);
+  return adopted;
 }
 
 // -- pieces --------------------------------------------------------------------------------------

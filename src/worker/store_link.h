@@ -125,7 +125,7 @@ class StoreLink {
   void OnDeclare(Asked request);
   void OnLookup(Asked request);
   void LookupNext();
-  void OnHeader(std::span<const std::byte> value);
+  Status OnHeader(std::span<const std::byte> value);
   void OnPush(const StoreTensor& tensor, StorePiece* piece, Asked request,
               std::span<const std::byte> payload);
   void OnPull(const StoreTensor& tensor, StorePiece* piece, Asked request);
@@ -152,6 +152,7 @@ class StoreLink {
   std::map<Key, std::unique_ptr<StoreTensor>> tensors_;
   std::map<Key, Asked> declaring_;  // rank 0: the header is on its way
   std::deque<Asked> lookups_;       // the others: the first is under way
+  Status lookup_failure_;           // the others: no header can be told any more
   std::deque<Done> barriers_;       // the first is under way
 };
 
