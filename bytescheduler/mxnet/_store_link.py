@@ -8,7 +8,6 @@ from mxnet.base import _LIB, check_call
 
 from bytescheduler._native import MXNetStore, Worker
 from bytescheduler.errors import Error
-from bytescheduler.mxnet._errors import as_mxnet_errors
 from bytescheduler.mxnet._link import Link, _address, _forget, open_plugin
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store

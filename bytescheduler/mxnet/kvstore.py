@@ -47,7 +47,7 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
     if "async" in name:
         raise mx.base.MXNetError(
             f"{name} is not supported yet by the native back end: use dist_sync, "
-            "or BYTESCHEDULER_BACKEND=kvstore"
+            "or BYTESCHEDULER_BACKEND=passthrough"
         )
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)

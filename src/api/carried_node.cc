@@ -145,12 +145,12 @@ void CarriedNode::Fail(const std::string& why) {
   worker_->Fail(status);
 }
 
-void CarriedNode::Drain(Duration timeout) {
+bool CarriedNode::Drain(Duration timeout) {
   RunOn(thread_.get(), [this] {
     draining_ = true;
     if (pending_ == 0) drained_.Notify();
   });
-  drained_.WaitFor(timeout);
+  return drained_.WaitFor(timeout);
 }
 
 void CarriedNode::WaitUntilIdle(Duration timeout) {
@@ -162,8 +162,7 @@ void CarriedNode::WaitUntilIdle(Duration timeout) {
 
 void CarriedNode::Close(Duration drain) {
   if (std::exchange(closed_, true)) return;
-  const bool well = !failure_.Get();
-  if (well) Drain(drain);
+  const bool well = !failure_.Get() && Drain(drain);
   closing_ = true;
   SetFailure(Status::Cancelled("the worker was closed"));
   Notification released;

@@ -78,7 +78,7 @@ class CarriedNode {
   void Begin(const worker::StoreRequest& request, worker::StoreLink::Carried done);
   void SetFailure(const Status& status);
   Done Counted(Done done);
-  void Drain(Duration timeout);
+  bool Drain(Duration timeout);
   void WaitUntilIdle(Duration timeout);
 
   const int32_t rank_, num_workers_, num_servers_;
