@@ -121,8 +121,8 @@ void StoreLink::OnDeclare(Asked request) {
   // As the worker itself did, and as the others will.
   loads_.Place(tensor.partitions);
   const auto header_key = TakeHeaderKey();
-  const Status adopted = header_key ? Adopt(tensor) : NoKeysLeft();
-  if (!adopted.ok()) return Answer(request, adopted);
+  if (!header_key) return Answer(request, NoKeysLeft());
+  if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
   const std::vector<std::byte> header =
       Encode({what.key, what.size_bytes, what.part_bytes, what.dtype});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
