@@ -1,13 +1,12 @@
 """The process's link to a job on stock servers: the wrapped store carries the bytes."""
 
 import atexit
-from typing import Iterable, Optional
+from typing import Iterable
 
 import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from bytescheduler._native import MXNetStore, Worker
-from bytescheduler.errors import Error
 from bytescheduler.mxnet._link import Link, _address, _forget, open_plugin
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store
@@ -62,18 +61,8 @@ class StoreLink(Link):
         if self.rank == 0:
             self.barrier()
 
-    def _end(self) -> Optional[Error]:
-        failure = self._worker.status()
-        if failure is None:
-            return super()._end()
-        self._let_go()
-        # Proxies end with the failure; what the store queued may not.
-        self._plugin.drain()
-        self._plugin.close()
-        self._worker.close(drain_ms=0)
-        return failure
-
     def _let_go(self) -> None:
+        # What the store queued in MXNet's engine may never end, and waiting for it neither.
         _forget(self._inner)
         atexit.unregister(mx.base._notify_shutdown)
         MXNetStore.exit_at_once()
