@@ -1,4 +1,4 @@
-"""The link over a stock store: who publishes first, what cannot be summed, what a failure leaves."""
+"""The link over a stock store: who publishes first, what is refused, what a failure leaves."""
 
 import os
 import subprocess
