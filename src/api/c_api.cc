@@ -156,6 +156,7 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
       error);
 }
 
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
 int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
                             bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error) {
   return Return(Guarded([&] {
@@ -300,14 +301,15 @@ int bs_worker_status(const bs_worker* worker, bs_error* error) {
 
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
   if (!CheckProcess(worker).ok()) return Return(Status::Ok(), error);
-  std::unique_ptr<bs_worker> owner(worker);
   return Return(Guarded([&] {
                   const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
-                  owner->Visit([&](auto& n) { n.Close(drain); });
-                  const auto* const carried = std::get_if<1>(&owner->node);
-                  if (carried == nullptr || !(*carried)->busy()) return Status::Ok();
-                  static_cast<void>(owner.release());
-                  return Status::Unavailable("operations on the wrapped store have not ended");
+                  worker->Visit([&](auto& n) { n.Close(drain); });
+                  const auto* const carried = std::get_if<1>(&worker->node);
+                  if (carried != nullptr && (*carried)->busy()) {
+                    return Status::Unavailable("operations on the wrapped store have not ended");
+                  }
+                  delete worker;
+                  return Status::Ok();
                 }),
                 error);
 }
