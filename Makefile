@@ -6,32 +6,48 @@ VENV ?= .venv
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libprotozero-dev libhwloc-dev libnuma-dev \
+PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
             libgtest-dev libgmock-dev libbenchmark-dev libgomp1 python3-venv python3-dev iproute2
+# Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
+FUZZ_PACKAGES := clang
+FUZZ_PACKAGES_DEBIAN := libclang-rt-14-dev
+# Runs of each fuzzer: as many as a test run can afford; `make fuzz FUZZ_RUNS=10000000` for more.
+FUZZ_RUNS ?= 300000
 
 BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
              bytescheduler src include 3rdparty python)
 
-.PHONY: demo test setup cpp sanitize check python bench clean
+.PHONY: demo test setup cpp sanitize fuzz check python bench clean
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 -- $(BIN)/python example/image-classification/train_mnist.py \
 	  --target-accuracy 0.95
 
-test: setup cpp sanitize check python  ## everything .ci/run does
+test: setup cpp sanitize fuzz check python  ## everything .ci/run does
 
 setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
 
 # Installs only what is missing, so a second run needs neither network nor root.
-$(VENV)/.packages: Makefile
-	@missing=; for p in $(PACKAGES); do dpkg -s $$p 2>/dev/null | grep -q '^Status: .* installed' || missing="$$missing $$p"; done; \
+# $(call install,packages,those that only some distributions have)
+define install
+	@absent() { for p in "$$@"; do dpkg -s $$p 2>/dev/null | grep -q '^Status: .* installed' || printf ' %s' $$p; done; }; \
+	missing=$$(absent $(1)); \
 	if [ -n "$$missing" ]; then \
 	  if [ $$(id -u) = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; \
 	  else echo "Not root and no sudo.  Please install:$$missing" >&2; exit 1; fi; \
-	  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing || exit 1; \
+	  $$sudo apt-get update -q || exit 1; \
+	  for p in $(2); do ! apt-cache show $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing || exit 1; \
 	fi
 	@mkdir -p $(VENV) && touch $@
+endef
+
+$(VENV)/.packages: Makefile
+	$(call install,$(PACKAGES),)
+
+$(VENV)/.fuzz-packages: $(VENV)/.packages
+	$(call install,$(FUZZ_PACKAGES),$(FUZZ_PACKAGES_DEBIAN))
 
 $(VENV)/.venv: $(VENV)/.packages
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 8) <= v <= (3, 11) else "MXNet 1.9.1 needs Python 3.8 to 3.11, this is %d.%d: make PYTHON=python3.11 ..." % v)'
@@ -56,6 +72,18 @@ sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and t
 	cmake --build $(BUILD)/tsan -j $(JOBS)
 	TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
+
+fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
+	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
+	  -DBS_BUILD_FUZZERS=ON -DBS_SANITIZE=fuzzer-no-link,address,undefined
+	cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
+	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(BUILD)/fuzz/corpus/meta
+	mkdir -p $(BUILD)/fuzz/corpus/server
+	set -e; for f in meta server; do \
+	  $(BUILD)/fuzz/tests/fuzz/$${f}_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
+	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
+	    { tail -n 60 $(BUILD)/fuzz/$$f.log; exit 1; }; \
+	  grep '^Done' $(BUILD)/fuzz/$$f.log; done
 
 check: setup  ## formatters, linters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/check.sh

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from typing import Dict, List, Optional, Tuple
 
-__all__ = ["Child", "signal_name"]
+__all__ = ["Child", "die_with", "signal_name"]
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before threads and forks
@@ -19,6 +19,13 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def die_with(parent: int) -> None:
+    """Take care, in a child before exec, that even SIGKILL for its parent ends it."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 class Child:
@@ -45,13 +52,6 @@ class Child:
             It cannot be run.
         """
         us = os.getpid()
-
-        def die_with_us() -> None:
-            # So that even SIGKILL for bslaunch ends the processes that it started.
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-            if os.getppid() != us:
-                os._exit(1)
-
         process = subprocess.Popen(
             command,
             env=env,
@@ -59,7 +59,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_us,
+            preexec_fn=lambda: die_with(us),
             pass_fds=pass_fds,
         )
         assert process.stdout is not None

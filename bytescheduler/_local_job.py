@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, 
 from bytescheduler._child import Child, signal_name
 from bytescheduler._output import Printer
 
-__all__ = ["FIXED", "Job", "run"]
+__all__ = ["FIXED", "Job", "prefer_native", "run"]
 
 # Set for every process, or left out because it would be the same for all of them.
 FIXED = (
@@ -65,6 +65,12 @@ class Job:
     timeout: Optional[float] = None
     grace: float = 10.0
     quiet: bool = False
+
+
+def prefer_native(env: Dict[str, str]) -> None:
+    """Let a worker use the servers that bslaunch started, unless its settings say otherwise."""
+    if env.get("BYTESCHEDULER_BACKEND", "") in ("", "auto"):
+        env["BYTESCHEDULER_BACKEND"] = "native"
 
 
 def run(job: Job) -> int:
@@ -173,7 +179,7 @@ class _Run:
         for index in range(self._job.num_servers):
             self._start(f"server {index}", node, dict(env, DMLC_ROLE="server"))
         worker_env = dict(env, DMLC_ROLE="worker")
-        worker_env.setdefault("BYTESCHEDULER_BACKEND", "native")
+        prefer_native(worker_env)
         self._share_cores(worker_env)
         for index in range(self._job.num_workers):
             self._start(f"worker {index}", list(self._job.command), worker_env)

@@ -1,13 +1,16 @@
 """The settings for people: ``python -m bytescheduler.config`` prints them as they stand.
 
-With ``--markdown`` it prints the reference, docs/settings.md.
+It ends with exit code 2, and the error on stderr, if a job would refuse them.  With
+``--markdown`` it prints the reference, docs/settings.md.
 """
 
+import sys
 from typing import List, Mapping, Optional
 
 import click
 
 from bytescheduler._native import Setting, Value, check_settings, settings, values
+from bytescheduler.errors import ConfigError
 
 __all__ = ["Setting", "Value", "check_settings", "markdown", "settings", "table", "values"]
 
@@ -32,6 +35,16 @@ it.
 | name | default | what | scope | meaning |
 |---|---|---|---|---|
 """
+
+
+# Stands in for what is missing where there is no job.
+_SOME_JOB = {
+    "DMLC_ROLE": "worker",
+    "DMLC_NUM_WORKER": "1",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_URI": "127.0.0.1",
+    "DMLC_PS_ROOT_PORT": "1",
+}
 
 
 def _escape(text: str) -> str:
@@ -66,7 +79,17 @@ def table(overrides: Optional[Mapping[str, str]] = None) -> str:
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the reference instead.")
 def _main(as_markdown: bool) -> None:
     """Print every setting as it stands, and where it comes from."""
-    click.echo(markdown() if as_markdown else table(), nl=False)
+    if as_markdown:
+        click.echo(markdown(), nl=False)
+        return
+    click.echo(table(), nl=False)
+    # Outside of a job the required ones are missing, which is no mistake here.
+    missing = {row.name for row in values() if row.origin == "not set"}
+    try:
+        check_settings({name: text for name, text in _SOME_JOB.items() if name in missing})
+    except ConfigError as error:
+        click.echo(f"bytescheduler: {error}", err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 import os
 import pathlib
 import shutil
-import signal
 import sys
-from typing import Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import click
 
-from bytescheduler import __version__, _local_job
-from bytescheduler.config import check_settings
+from bytescheduler import __version__, _local_job, _role_worker
+from bytescheduler.config import check_settings, values
 from bytescheduler.errors import ConfigError
 
 __all__ = ["main"]
@@ -35,9 +34,16 @@ def _split_env(pairs: Sequence[str]) -> Dict[str, str]:
 def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> None:
     if not command:
         raise click.UsageError(f"{what} needs a command: bslaunch ... -- python train.py")
-    if shutil.which(command[0], path=path) is None:
-        click.echo(f"bslaunch: command not found: {command[0]}", err=True)
-        sys.exit(127)
+    if shutil.which(command[0], path=path) is not None:
+        return
+    if shutil.which(command[0], mode=os.F_OK, path=path) is not None:
+        click.echo(
+            f"bslaunch: cannot run {command[0]}: permission denied; is it executable (chmod +x)?",
+            err=True,
+        )
+        sys.exit(126)
+    click.echo(f"bslaunch: command not found: {command[0]}", err=True)
+    sys.exit(127)
 
 
 def _require_settings(overrides: Mapping[str, str]) -> None:
@@ -50,7 +56,7 @@ def _require_settings(overrides: Mapping[str, str]) -> None:
 
 
 def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
-    """Run the role that the environment names; a worker replaces this process."""
+    """Run the role that the environment names, to its end."""
     role = os.environ.get("DMLC_ROLE", "")
     if role not in _ROLES:
         given = f"DMLC_ROLE={role}: no such role" if role else "DMLC_ROLE is not set"
@@ -58,7 +64,10 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     if role == "worker":
         _require_command(command, "a worker", None)
         _require_settings({})
-        _exec_worker(command)
+        env = dict(os.environ)
+        _local_job.prefer_native(env)
+        settings = {row.name: row.value for row in values()}
+        return _role_worker.run(command, env, _role_worker.Rendezvous.from_settings(settings))
     if command:
         raise click.UsageError(f"DMLC_ROLE={role} runs no command; leave out {' '.join(command)}")
     from bytescheduler import server  # not for workers: what they import is theirs to say
@@ -69,17 +78,6 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
             os.close(port_fd)
 
     return server.run(role, on_listening=report)
-
-
-def _exec_worker(command: Sequence[str]) -> NoReturn:
-    os.environ.setdefault("BYTESCHEDULER_BACKEND", "native")
-    # Python ignores it, but the command is to find what a shell would have given it.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        os.execvp(command[0], list(command))
-    except OSError as error:
-        click.echo(f"bslaunch: cannot run {command[0]}: {error.strerror}", err=True)
-        sys.exit(126)
 
 
 def _node_command() -> List[str]:

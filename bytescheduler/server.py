@@ -10,10 +10,14 @@ import threading
 from types import FrameType
 from typing import Callable, Iterator, Optional
 
-from bytescheduler._native import Node
-from bytescheduler.errors import Error
+from bytescheduler._native import Node, values
+from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]
+
+_WRONG_USE = 2  # as shells and click have it
+
+_TALKATIVE = ("info", "debug")  # log levels
 
 
 class _Ended(BaseException):
@@ -62,7 +66,9 @@ def _run_to_the_end(node: Node) -> int:
         _say(f"the job failed: {error}")
         return 1
     node.close()
-    _say("the job ended in good order")
+    levels = [row.value for row in values() if row.name == "BYTESCHEDULER_LOG_LEVEL"]
+    if levels[0] in _TALKATIVE:
+        _say("the job ended in good order")
     return 0
 
 
@@ -81,7 +87,8 @@ def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], No
     Returns
     -------
     int
-        The exit code: 0 if the job ended in good order, else 1; how it ended is printed on stderr.
+        The exit code: 0 if the job ended in good order, 2 if a setting is wrong, else 1; how it
+        ended is printed on stderr.
     """
     try:
         with _signals():
@@ -89,6 +96,9 @@ def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], No
             if on_listening is not None and node.port > 0:
                 on_listening(node.port)
             return _run_to_the_end(node)
+    except ConfigError as error:
+        _say(str(error))
+        return _WRONG_USE
     except Error as error:
         _say(str(error))
         return 1

@@ -78,6 +78,11 @@ def version():
     return bs_version().decode()
 
 
+def fail_exit():
+    """Let this process end with 1 where it would end with 0."""
+    bs_fail_exit()
+
+
 def settings():
     """Return every setting there is, in the order of the table."""
     rows = []

@@ -56,6 +56,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)
     const char* bs_version()
+    void bs_fail_exit()
 
 cdef extern from "bytescheduler/c_api.h":
     # With the GIL: these call back inside the call.

@@ -11,7 +11,7 @@ from typing import Dict, Iterable, NoReturn, Optional
 import mxnet as mx
 from mxnet.base import _LIB
 
-from bytescheduler._native import MXNetPlugin, Worker
+from bytescheduler._native import MXNetPlugin, Worker, fail_exit
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
@@ -30,6 +30,11 @@ def open_plugin(worker: Worker) -> MXNetPlugin:
         _address("MXNDArrayGetData"),
         _address("MXGetLastError"),
     )
+
+
+def let_go(inner: Store) -> None:
+    """Let the stock store end without the others, who may not come any more."""
+    _LIB.MXKVStoreSetBarrierBeforeExit(inner.handle, ctypes.c_int(0))
 
 
 def _forget(inner: Store) -> None:
@@ -178,7 +183,7 @@ class Link:
         with contextlib.suppress(mx.base.MXNetError):
             mx.nd.waitall()
         if self._inner is not None:
-            _LIB.MXKVStoreSetBarrierBeforeExit(self._inner.handle, ctypes.c_int(0))
+            let_go(self._inner)
 
     def _at_exit(self) -> None:
         try:
@@ -191,6 +196,7 @@ class Link:
             self.close()
         except mx.base.MXNetError as error:
             print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
+            fail_exit()  # nobody can catch it any more
 
     def _forget_all(self) -> None:
         self._forked = True

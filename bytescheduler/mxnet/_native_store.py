@@ -83,6 +83,13 @@ class NativeStore:
 
     # -- keys ----------------------------------------------------------------------------------
 
+    def _values(self, key: Keys, value: Arrays) -> Groups:
+        groups = self._group(key, value)
+        for mine, arrays in groups.items():
+            if not arrays:
+                raise mx.base.MXNetError(f"key {mine!r}: an empty list, want at least one array")
+        return groups
+
     def _group(self, key: Keys, value: Arrays) -> Groups:
         self._link.check()
         groups = group(key, value)
@@ -123,7 +130,7 @@ class NativeStore:
     # -- values --------------------------------------------------------------------------------
 
     def init(self, key: Keys, value: Arrays) -> None:
-        groups = self._group(key, value)
+        groups = self._values(key, value)
         self._init(groups, self._declare(groups))
 
     def _init(self, groups: Groups, tensors: List[Tensor]) -> None:
@@ -139,7 +146,7 @@ class NativeStore:
                     tensor.store_apart()
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
-        groups, outs = self._group(key, value), self._group(key, out)
+        groups, outs = self._values(key, value), self._group(key, out)
         tensors = self._declare(groups)
         for tensor in tensors:
             for array in outs[tensor.key]:
@@ -148,7 +155,7 @@ class NativeStore:
         self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
 
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
-        groups = self._group(key, value)
+        groups = self._values(key, value)
         self._send(self._checked(groups), priority)
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
@@ -156,7 +163,7 @@ class NativeStore:
         self._copy_out(self._checked_outs(self._group(key, out), ignore_sparse))
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
-        groups = self._group(key, value)
+        groups = self._values(key, value)
         values = self._checked(groups)
         outs = values
         if out is not None:

@@ -2,6 +2,8 @@
 
 from typing import Mapping, Optional
 
+import mxnet as mx
+
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 
@@ -15,11 +17,18 @@ class PassThrough:
     """
 
     def __init__(self, inner: Store) -> None:
-        self._inner = inner
+        self._store = inner
+        self._closed = False
+
+    @property
+    def _inner(self) -> Store:
+        if self._closed:
+            raise mx.base.MXNetError("the store was closed")
+        return self._store
 
     @property
     def handle(self) -> Handle:
-        return self._inner.handle
+        return self._store.handle
 
     @property
     def updater(self) -> Updater:
@@ -31,7 +40,7 @@ class PassThrough:
 
     @property
     def type(self) -> str:
-        return str(self._inner.type)
+        return str(self._store.type)
 
     @property
     def rank(self) -> int:
@@ -84,4 +93,4 @@ class PassThrough:
         self._inner._send_command_to_servers(head, body)
 
     def close(self, drain_s: Optional[float]) -> None:
-        pass
+        self._closed = True  # the wrapped store may live on; it is not ours

@@ -43,7 +43,7 @@ def require_dense(key: Key, array: Array) -> None:
     if array.stype != "default":
         raise mx.base.MXNetError(
             f"key {key!r}: {array.stype} arrays are not supported yet by the native back end; "
-            "use dense gradients, or BYTESCHEDULER_BACKEND=passthrough"
+            "use dense gradients"
         )
 
 

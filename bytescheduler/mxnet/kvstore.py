@@ -7,9 +7,10 @@ from typing import Dict, Mapping, Optional, Tuple, Type
 import mxnet as mx
 from mxnet.kvstore import KVStore, KVStoreBase
 
+from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
 from bytescheduler.mxnet._backend import Backend
-from bytescheduler.mxnet._link import Link, open_plugin
+from bytescheduler.mxnet._link import Link, let_go, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._passthrough import PassThrough
 from bytescheduler.mxnet._store_link import open_store_link
@@ -41,20 +42,35 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
+def _open_link(stock: Optional[Store]) -> Link:
     check_settings()
+    worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
+    try:
+        return Link(worker, open_plugin(worker), stock)
+    except BaseException:
+        worker.close(drain_ms=0)
+        raise
+
+
+def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
     name = "" if inner is None else str(inner.type)
     if "async" in name:
         raise mx.base.MXNetError(
             f"{name} is not supported yet by the native back end: use dist_sync, "
-            "or BYTESCHEDULER_BACKEND=passthrough"
+            "or start the roles with MXNet's tools/launch.py instead of bslaunch"
+        )
+    num_workers = settings.get("DMLC_NUM_WORKER", "")
+    if name and "dist" not in name and num_workers not in ("", "1"):
+        raise mx.base.MXNetError(
+            f"a {name} store in a job of {num_workers} workers: its type tells MXNet that there is "
+            'one worker; use mx.kv.create("dist_sync")'
         )
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
-    worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
-        link = Link(worker, open_plugin(worker), stock)
+        link = _open_link(stock)
     except BaseException:
-        worker.close(drain_ms=0)
+        if stock is not None:
+            let_go(stock)
         raise
     _say(
         settings,
@@ -131,10 +147,13 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             raise TypeError(f"want a store such as mx.kv.create('dist_sync'), got {type(kvs)}")
         settings = _settings()
         self._inner: Optional[Store] = kvs  # kept alive for as long as we live
-        if settings.get("BYTESCHEDULER_BACKEND") == "native":
-            self._backend = _open_native(kvs, settings)
-        else:
-            self._inner, self._backend = _open_wrapped(kvs, settings)
+        try:
+            if settings.get("BYTESCHEDULER_BACKEND") == "native":
+                self._backend = _open_native(kvs, settings)
+            else:
+                self._inner, self._backend = _open_wrapped(kvs, settings)
+        finally:
+            _ready.tell()  # from here on this process speaks for itself
 
     def __del__(self) -> None:
         """Close, and print what failed."""

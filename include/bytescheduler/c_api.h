@@ -140,6 +140,10 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
 // Checks all settings without starting anything.
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
 const char* bs_version(void);
+// From now on this process ends with 1 where it would end with 0: for an error found when it is too
+// late to raise it.  What the C library has still to write is written; destructors of static
+// objects do not run.
+void bs_fail_exit(void);
 
 #ifdef __cplusplus
 }  // extern "C"

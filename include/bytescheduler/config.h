@@ -26,7 +26,7 @@ struct SettingInfo {
   std::string_view unit;      // "" if none
   std::string_view fallback;  // default, as one would write it; "required" if there is none
   std::string_view scope;     // "process", "job" (must be equal on all nodes)
-  std::string_view sentence;  // what it does, for docs/settings.md and `bytescheduler config`
+  std::string_view sentence;  // what it does, for docs/settings.md
 };
 std::span<const SettingInfo> AllSettings();
 
@@ -61,6 +61,8 @@ struct Config {
   uint64_t hold_bytes = 0;
   uint64_t unsent_bytes = 0;
   std::string log_level;
+  std::string secret_file;
+  std::string secret;   // what ConfigFromProcess found in secret_file; empty: there is none
   std::string backend;  // "auto", "native", "kvstore"; read by the Python side
 
   // The settings that every node of the job must share, "name=value\n" lines.
@@ -73,7 +75,9 @@ struct Config {
 Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names);
 // From the process's environment, `overrides` winning over it.
 Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides);
-// Values with origin ("default", "environment", "argument", "not set") for printing; never fails.
+// What is in force, for printing; never fails, malformed values stand as they were given.  The
+// origin is "default", "environment", "argument", "not set", or the name of the setting that stands
+// for this one.
 struct SettingValue {
   std::string name, value, origin;
 };

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -14,7 +16,7 @@
 #include <utility>
 #include <variant>
 
-#include "api/carried_node.h"
+#include "api/carry.h"
 #include "api/node.h"
 #include "bytescheduler/config.h"
 
@@ -165,18 +167,7 @@ int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int
                   if (!config.ok()) return config.status();
                   auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
                   auto node = bs::api::CarriedNode::Start(
-                      config.value(), rank,
-                      [carry, context, handle = started.get()](
-                          const bs::worker::StoreRequest& request, uint64_t token) {
-                        const bs_carry what{.what = static_cast<int>(request.what),
-                                            .store_key = request.store_key,
-                                            .dtype = static_cast<int>(request.dtype),
-                                            .priority = request.priority,
-                                            .size_bytes = request.size_bytes,
-                                            .in = request.in.data(),
-                                            .token = token};
-                        carry(context, handle, &what);
-                      });
+                      config.value(), rank, bs::api::CarryThrough(carry, context, started.get()));
                   if (!node.ok()) return node.status();
                   bs::api::CarriedNode* const carried = node.value().get();
                   started->node = std::move(node.value());
@@ -396,3 +387,12 @@ int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error*
 }
 
 const char* bs_version(void) { return BS_VERSION; }
+
+void bs_fail_exit(void) {
+  const auto turn = [](int status, void*) {
+    if (status != 0) return;
+    static_cast<void>(std::fflush(nullptr));
+    _exit(1);
+  };
+  static_cast<void>(on_exit(turn, nullptr));
+}

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "api/parse.h"
+#include "api/secret.h"
 
 namespace bs {
 namespace {
@@ -103,6 +104,10 @@ constexpr auto kRows = std::to_array<Row>({
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
       "1: the most urgent piece goes first; 0: the first ready goes first"},
      &Config::scheduling},
+    {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",
+      "file with the secret that all nodes of the job share: traffic is encrypted, and nobody else "
+      "is let in (docs/security.md)"},
+     &Config::secret_file},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
       "how long to wait for the others at the start, at a barrier, and for an answer"},
      &Config::timeout,
@@ -285,6 +290,27 @@ void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
   }
 }
 
+// The setting of ps-lite that stands for one of ours where that is not set; "" if there is none.
+std::string StandInFor(std::string_view name) {
+  if (name == "BYTESCHEDULER_HEARTBEAT_INTERVAL") return "PS_HEARTBEAT_INTERVAL";
+  if (name == "BYTESCHEDULER_HEARTBEAT_TIMEOUT") return "PS_HEARTBEAT_TIMEOUT";
+  return "";
+}
+
+// A setting as it was given, or its default.
+SettingValue ValueOf(const SettingInfo& info, const std::map<std::string, std::string>& environment,
+                     const std::map<std::string, std::string>& overrides) {
+  const std::string name(info.name);
+  const auto given = overrides.find(name);  // set to nothing, it hides the environment's
+  if (given != overrides.end() && !given->second.empty()) return {name, given->second, "argument"};
+  const auto set = environment.find(name);
+  if (given == overrides.end() && set != environment.end() && !set->second.empty()) {
+    return {name, set->second, "environment"};
+  }
+  if (info.fallback == kRequired) return {name, "", "not set"};
+  return {name, std::string(info.fallback), "default"};
+}
+
 // The process's environment as it is now.
 std::map<std::string, std::string> ReadEnvironment() {
   std::map<std::string, std::string> values;
@@ -343,23 +369,26 @@ Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overr
     const auto it = values.find(std::string(name));
     return it == values.end() ? std::nullopt : std::optional(it->second);
   };
-  return ParseConfig(lookup, names);
+  Result<Config> config = ParseConfig(lookup, names);
+  if (!config.ok() || config.value().secret_file.empty()) return config;
+  Result<std::string> secret = api::ReadSecret(config.value().secret_file);
+  if (!secret.ok()) return secret.status();
+  config.value().secret = std::move(secret.value());
+  return config;
 }
 
 std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string>& overrides) {
   const std::map<std::string, std::string> environment = ReadEnvironment();
   std::vector<SettingValue> values;
   for (const SettingInfo& info : kInfos) {
-    const std::string name(info.name);
-    SettingValue value{name, std::string(info.fallback), "default"};
-    if (info.fallback == kRequired) value = {name, "", "not set"};
-    const auto set = environment.find(name);
-    if (set != environment.end() && !set->second.empty()) {
-      value = {name, set->second, "environment"};
+    values.push_back(ValueOf(info, environment, overrides));
+    const std::string stand_in = StandInFor(info.name);
+    if (stand_in.empty() || values.back().origin != "default") continue;
+    const SettingValue given = ValueOf(FindRow(stand_in)->info, environment, overrides);
+    const Result<Duration> time = ParseDuration(given.value);
+    if (time.ok() && time.value() > Duration::zero()) {
+      values.back() = {std::string(info.name), given.value, stand_in};
     }
-    const auto given = overrides.find(name);
-    if (given != overrides.end()) value = {name, given->second, "argument"};
-    values.push_back(std::move(value));
   }
   return values;
 }

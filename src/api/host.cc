@@ -6,8 +6,13 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -39,16 +44,36 @@ std::vector<Interface> ListInterfaces() {
   return interfaces;
 }
 
-// A name that cannot be looked up yet is no loopback one; the connection will say more.
-bool IsLoopback(const std::string& host) {
+// The first IPv4 address of `host`; 0, or getaddrinfo's error.
+int Resolve(const std::string& host, sockaddr_in* address) {
   addrinfo hints{};
   hints.ai_family = AF_INET;
   addrinfo* raw = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &raw) != 0) return false;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &raw);
+  if (error != 0) return error;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(raw, freeaddrinfo);
+  std::memcpy(address, raw->ai_addr, sizeof(*address));
+  return 0;
+}
+
+// A name that cannot be looked up yet is no loopback one; the connection will say more.
+bool IsLoopback(const std::string& host) {
+  sockaddr_in address{};
+  if (Resolve(host, &address) != 0) return false;
   constexpr uint32_t kLoopbackNet = 127;
-  const auto* const address = reinterpret_cast<const sockaddr_in*>(raw->ai_addr);
-  return ntohl(address->sin_addr.s_addr) >> 24 == kLoopbackNet;
+  return ntohl(address.sin_addr.s_addr) >> 24 == kLoopbackNet;
+}
+
+// Asks the system itself, which knows more than a list of addresses (all of 127.0.0.0/8, say).
+bool IsOwn(sockaddr_in address) {
+  address.sin_port = 0;
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return true;  // the real attempt will say more
+  const bool refused =
+      ::bind(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+      errno == EADDRNOTAVAIL;
+  ::close(probe);
+  return !refused;
 }
 
 Result<std::string> AddressOf(const std::string& prefix, const std::vector<Interface>& interfaces) {
@@ -62,7 +87,36 @@ Result<std::string> AddressOf(const std::string& prefix, const std::vector<Inter
                                  (names.empty() ? "none" : names));
 }
 
+std::string Addresses(const std::vector<Interface>& interfaces) {
+  std::string text;
+  for (const Interface& interface : interfaces) {
+    text += (text.empty() ? "" : ", ") + interface.address;
+  }
+  return text.empty() ? "none" : text;
+}
+
 }  // namespace
+
+std::string WhyUnresolved(const std::string& host) {
+  sockaddr_in address{};
+  const int error = Resolve(host, &address);
+  return error == 0 ? "" : gai_strerror(error);
+}
+
+Status CheckOwnHost(std::string_view setting, const std::string& host) {
+  const std::vector<Interface> interfaces = ListInterfaces();
+  const bool interface = std::any_of(interfaces.begin(), interfaces.end(),
+                                     [&](const Interface& i) { return i.name == host; });
+  if (interface) return Status::Ok();  // libzmq knows what to do with it
+  sockaddr_in address{};
+  const int error = Resolve(host, &address);
+  if (error == 0 && IsOwn(address)) return Status::Ok();
+  const std::string why =
+      error == 0 ? "no address of this host"
+                 : std::string("the name cannot be resolved (") + gai_strerror(error) + ")";
+  return Status::InvalidArgument(std::string(setting) + "=" + host + ": " + why +
+                                 "; this host has " + Addresses(interfaces));
+}
 
 Result<std::string> OwnHost(const Config& config) {
   if (!config.node_host.empty()) return config.node_host;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "bytescheduler/config.h"
 #include "bytescheduler/status.h"
@@ -14,5 +15,12 @@ namespace bs::api {
 // 127.0.0.1 if the scheduler node's address is a loopback one or DMLC_LOCAL is set; the first IPv4
 // address that is no loopback one.  kInvalidArgument saying what to set if there is none.
 Result<std::string> OwnHost(const Config& config);
+
+// Ok if this node can listen at `host`, an address, a name or an interface; else kInvalidArgument
+// that begins with "SETTING=HOST: " and says what would do.
+Status CheckOwnHost(std::string_view setting, const std::string& host);
+
+// Why `host` has no address now, in the system's words; empty if it has one.
+std::string WhyUnresolved(const std::string& host);
 
 }  // namespace bs::api

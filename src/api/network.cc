@@ -24,6 +24,7 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   ps::ZmqOptions options;
   options.ipc = config.local_ipc;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  if (!config.secret.empty()) options.curve = ps::DeriveCurveKeys(config.secret).value();
   if (config.water_mark > 0) options.committed_messages = config.water_mark;
   return options;
 }
@@ -61,13 +62,30 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   if (role == ps::Role::kScheduler) {
     // A pod cannot bind the address of the service in front of it.
     if (config.use_kubernetes) options.bind_host = "0.0.0.0";
+    if (!config.use_kubernetes && !config.local_ipc) {
+      Status own = CheckOwnHost("DMLC_PS_ROOT_URI", config.root_uri);
+      if (!own.ok()) return own;
+    }
     return options;
   }
   Result<std::string> host = OwnHost(config);
   if (!host.ok()) return host.status();
+  if (!config.node_host.empty() && !config.local_ipc) {
+    Status own = CheckOwnHost("DMLC_NODE_HOST", config.node_host);
+    if (!own.ok()) return own;
+  }
   options.node_host = host.value();
   options.node_port = config.node_port;
   return options;
+}
+
+void WarnOfUnknownRoot(const Config& config) {
+  if (config.local_ipc) return;
+  const std::string why = WhyUnresolved(config.root_uri);
+  if (why.empty()) return;
+  MakeNetworkLogger(config).Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
+                                    ": the name of the scheduler node's host cannot be resolved (" +
+                                    why + "); trying again until BYTESCHEDULER_TIMEOUT is over");
 }
 
 Network::Network(const Config& config, const Logger& log)

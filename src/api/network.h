@@ -25,8 +25,12 @@ Logger MakeNetworkLogger(const Config& config);
 // is not ended meanwhile.
 void RunOn(Executor* executor, Task task);
 
-// The settings of the rendezvous.  kInvalidArgument if this node has no address to show.
+// The settings of the rendezvous.  kInvalidArgument if this node has no address to show, or cannot
+// listen at the one that a setting names.
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);
+
+// Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
+void WarnOfUnknownRoot(const Config& config);
 
 // Owns the thread and the transport; ends them in its destructor, which blocks until every frame is
 // released.  REQUIRES, before the destructor: the member or coordinator on it was closed and is

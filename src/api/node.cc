@@ -99,6 +99,7 @@ void SchedulerNode::Close(const std::string& why) {
 Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config) {
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
+  WarnOfUnknownRoot(config);
   return std::make_unique<ServerNode>(config, options.value());
 }
 

@@ -39,6 +39,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
 Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int32_t wanted_rank) {
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
   if (!options.ok()) return options.status();
+  WarnOfUnknownRoot(config);
   options.value().attach = wanted_rank >= 0;
   options.value().wanted_rank = wanted_rank;
   // The stock worker beside us has that port.

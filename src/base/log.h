@@ -4,6 +4,7 @@
 // write(2).  Never fails: a full disk loses lines, not the job.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,11 @@ class Logger {
   Logger Named(std::string who) const;
 
   void Debug(std::string_view message) const { Write(LogLevel::kDebug, message); }
+  // `sentence()` is put together only if the line is wanted.
+  template <std::invocable F>
+  void Debug(F sentence) const {
+    if (threshold_ <= LogLevel::kDebug) Write(LogLevel::kDebug, sentence());
+  }
   void Info(std::string_view message) const { Write(LogLevel::kInfo, message); }
   void Warning(std::string_view message) const { Write(LogLevel::kWarning, message); }
   void Error(std::string_view message) const { Write(LogLevel::kError, message); }

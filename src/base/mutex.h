@@ -15,7 +15,6 @@
 #endif
 #define BS_GUARDED_BY(x) BS_THREAD_ANNOTATION(guarded_by(x))
 #define BS_REQUIRES(...) BS_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-#define BS_EXCLUDES(...) BS_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 
 namespace bs {
 

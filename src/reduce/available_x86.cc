@@ -1,4 +1,6 @@
 // Chooses among the kernels on x86-64 by what the CPU and the system support.
+#include <cpuid.h>
+
 #include "reduce/kernels_x86.h"
 
 namespace bs::reduce {
@@ -11,11 +13,21 @@ struct Found {
   void Add(const Kernels& one) { kernels[count++] = &one; }
 };
 
+// Not a word that every compiler's built-in knows; where AVX2 is usable, so are its registers.
+bool HasF16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&
+         (ecx & static_cast<unsigned>(bit_F16C)) != 0;
+}
+
 Found Detect() {
   // The built-in also asks whether the system saves the wider registers, without which the CPU's
   // own word is worth nothing.
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && HasF16c();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   Found found;

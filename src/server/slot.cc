@@ -127,8 +127,7 @@ bool Slot::MustHold(int32_t rank) const {
 void Slot::PrepareBuffer() {
   std::shared_ptr<SumBuffer>& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
   if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
-    buffer =
-        std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+    buffer = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
   }
 }
 

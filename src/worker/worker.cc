@@ -52,6 +52,21 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 std::string Bytes(uint64_t count) { return std::to_string(count) + " bytes"; }
 
+// "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
+std::string DescribePlacement(const Tensor& tensor) {
+  std::map<uint32_t, size_t> counts;
+  for (const Partition& partition : tensor.partitions) ++counts[partition.server];
+  std::string text = "key=" + std::to_string(tensor.key) + ": " + Bytes(tensor.size_bytes) +
+                     " of " + std::string(NameOf(tensor.dtype)) + " in " +
+                     std::to_string(tensor.partitions.size()) + " partitions";
+  const char* separator = "; ";
+  for (const auto& [server, count] : counts) {
+    text += separator + ("server " + std::to_string(server)) + " has " + std::to_string(count);
+    separator = ", ";
+  }
+  return text;
+}
+
 }  // namespace
 
 // Invariants:
@@ -87,6 +102,8 @@ class Worker::Impl {
                               const Operation& operation);
   void Refuse(const Operation& operation, const Status& why);
   void BeginBroadcast(Key key, KeyState* state, Operation operation);
+  // The key was declared, and is cut as `tensor` says.
+  void Adopt(KeyState* state, Tensor tensor) const;
   void BeginPushPull(Key key, KeyState* state, Operation operation);
   Tensor Place(Tensor tensor);
   void OperationEnded();
@@ -94,6 +111,7 @@ class Worker::Impl {
   const WorkerOptions options_;
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;
+  const Logger log_;
   ps::KvWorker requests_;
   Core core_;
   const worker::Link link_;
@@ -109,6 +127,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
     : options_(options),
       executor_(executor),
       on_failure_(std::move(on_failure)),
+      log_(log),
       requests_(options.requests, executor, std::move(send), log),
       core_({.num_servers = static_cast<uint32_t>(options.num_servers),
              .partition_bytes = options.partition_bytes,
@@ -220,13 +239,18 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
       &link_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
         const Status status = outcome.status();
-        if (status.ok()) state->tensor = std::make_unique<Tensor>(std::move(outcome.value()));
+        if (status.ok()) Adopt(state, std::move(outcome.value()));
         done(status);
         state->broadcast.reset();
         Advance(key, state);
         OperationEnded();
       });
   publishes ? state->broadcast->Publish() : state->broadcast->Fetch();
+}
+
+void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
+  state->tensor = std::make_unique<Tensor>(std::move(tensor));
+  log_.Debug([state] { return DescribePlacement(*state->tensor); });
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {

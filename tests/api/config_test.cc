@@ -85,6 +85,15 @@ struct Good {
   bool (*arrived)(const Config&);
 };
 
+TEST(Config, ASecretFileThatIsNotThereIsRefused) {
+  Values values = Required();
+  values["BYTESCHEDULER_SECRET_FILE"] = "/no/such/secret";
+  const Result<Config> config = ConfigFromProcess(values);
+  EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(config.status().message(),
+            "BYTESCHEDULER_SECRET_FILE=/no/such/secret: cannot open it: No such file or directory");
+}
+
 TEST(Config, EveryRowReachesItsField) {
   const std::vector<Good> rows = {
       {"DMLC_ROLE", "scheduler", [](const Config& c) { return c.role == "scheduler"; }},
@@ -109,6 +118,8 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.partition_bytes == 4096; }},
       {"BYTESCHEDULER_CREDIT", "1", [](const Config& c) { return c.credit_bytes == 1; }},
       {"BYTESCHEDULER_SCHEDULING", "0", [](const Config& c) { return !c.scheduling; }},
+      {"BYTESCHEDULER_SECRET_FILE", "/etc/secret",
+       [](const Config& c) { return c.secret_file == "/etc/secret" && c.secret.empty(); }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
@@ -282,6 +293,33 @@ TEST(DescribeConfig, SaysWhereEachValueComesFrom) {
   EXPECT_EQ(values["BYTESCHEDULER_HOLD"].origin, "environment");
   EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].value, "512KiB");
   EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].origin, "default");
+}
+
+std::map<std::string, SettingValue> Described(const std::map<std::string, std::string>& given) {
+  std::map<std::string, SettingValue> values;
+  for (const SettingValue& value : DescribeConfig(given)) values[value.name] = value;
+  return values;
+}
+
+TEST(DescribeConfig, ShowsTheHeartbeatsInForce) {
+  auto values = Described({{"PS_HEARTBEAT_INTERVAL", "3"},
+                           {"PS_HEARTBEAT_TIMEOUT", "9"},
+                           {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "20s"}});
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].value, "3");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].origin, "PS_HEARTBEAT_INTERVAL");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].value, "20s");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].origin, "argument");
+  values = Described({{"PS_HEARTBEAT_INTERVAL", "0"}, {"PS_HEARTBEAT_TIMEOUT", "soon"}});
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_INTERVAL"].origin, "default");
+  EXPECT_EQ(values["BYTESCHEDULER_HEARTBEAT_TIMEOUT"].origin, "default");
+}
+
+TEST(DescribeConfig, SetToNothingIsTheDefault) {
+  ASSERT_EQ(setenv("BYTESCHEDULER_HOLD", "1MiB", 1), 0);
+  const auto values = Described({{"BYTESCHEDULER_HOLD", ""}});
+  ASSERT_EQ(unsetenv("BYTESCHEDULER_HOLD"), 0);
+  EXPECT_EQ(values.at("BYTESCHEDULER_HOLD").value, "64MiB");
+  EXPECT_EQ(values.at("BYTESCHEDULER_HOLD").origin, "default");
 }
 
 }  // namespace

@@ -57,5 +57,32 @@ TEST(OwnHost, ElsewhereItIsNeverALoopbackAddress) {
   }
 }
 
+TEST(CheckOwnHost, TakesAddressesNamesAndInterfaces) {
+  for (const char* host : {"127.0.0.1", "127.9.9.9", "0.0.0.0", "localhost", "lo"}) {
+    EXPECT_TRUE(CheckOwnHost("DMLC_NODE_HOST", host).ok()) << host;
+  }
+}
+
+TEST(CheckOwnHost, ForeignAddressesAreRefusedWithTheSettingAndWhatThereIs) {
+  const Status status = CheckOwnHost("DMLC_NODE_HOST", "192.0.2.9");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(status.message().starts_with(
+      "DMLC_NODE_HOST=192.0.2.9: no address of this host; this host has "))
+      << status.message();
+}
+
+TEST(CheckOwnHost, UnknownNamesAreRefusedAsSuch) {
+  const Status status = CheckOwnHost("DMLC_PS_ROOT_URI", "nosuch.invalid");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(status.message().starts_with(
+      "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved ("))
+      << status.message();
+}
+
+TEST(WhyUnresolved, IsEmptyForWhatHasAnAddress) {
+  EXPECT_EQ(WhyUnresolved("localhost"), "");
+  EXPECT_NE(WhyUnresolved("nosuch.invalid"), "");
+}
+
 }  // namespace
 }  // namespace bs::api

@@ -3,7 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/numa.h"
 
 namespace bs::api {
 namespace {
@@ -74,6 +84,140 @@ TEST(WorkerNode, JoinsSumsAndLeaves) {
   server.value()->Close("not told: the job is over");
   ASSERT_TRUE(scheduler.value()->outcome().WaitFor(kPatience));
   EXPECT_TRUE(scheduler.value()->outcome().Get()->ok());
+}
+
+TEST(ServerNode, SaysAtOnceWhenTheSchedulerNodesNameIsUnknown) {
+  Config config = MakeConfig("server", 9);
+  config.root_uri = "nosuch.invalid";
+  config.node_host = "127.0.0.1";
+  config.log_level = "warning";
+  testing::internal::CaptureStderr();
+  const auto server = ServerNode::Start(config);
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  EXPECT_NE(said.find("DMLC_PS_ROOT_URI=nosuch.invalid: the name of the scheduler node's host "
+                      "cannot be resolved ("),
+            std::string::npos)
+      << said;
+}
+
+TEST(Nodes, AddressesThatAreNotOursAreRefusedNamingTheSetting) {
+  Config config = MakeConfig("server", 9);
+  config.node_host = "192.0.2.9";
+  const auto server = ServerNode::Start(config);
+  ASSERT_FALSE(server.ok());
+  EXPECT_TRUE(server.status().message().starts_with("DMLC_NODE_HOST=192.0.2.9: no address of"))
+      << server.status().message();
+  config = MakeConfig("scheduler", 0);
+  config.root_uri = "nosuch.invalid";
+  const auto scheduler = SchedulerNode::Start(config);
+  ASSERT_FALSE(scheduler.ok());
+  EXPECT_TRUE(scheduler.status().message().starts_with(
+      "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved"))
+      << scheduler.status().message();
+}
+
+// The core of each thread of this process whose name begins with `prefix`; -1 for a thread that is
+// not pinned.
+std::vector<int> CoresOfThreads(const std::string& prefix) {
+  std::vector<int> cores;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "status");
+    std::string name;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Name:\t")) name = line.substr(6);
+      if (!line.starts_with("Cpus_allowed_list:\t") || !name.starts_with(prefix)) continue;
+      const std::string list = line.substr(19);
+      const bool one = list.find_first_not_of("0123456789") == std::string::npos;
+      cores.push_back(one ? std::stoi(list) : -1);
+    }
+  }
+  return cores;
+}
+
+bool CanPin() {
+  bool can = false;
+  std::thread([&can] { can = PinThisThread(DiscoverNumaNodes().front().cores.front()); }).join();
+  return can;
+}
+
+TEST(ServerNode, PinsEachShardToACoreOfItsOwn) {
+  if (!CanPin()) GTEST_SKIP() << "this system does not let threads be pinned";
+  std::set<int> allowed;
+  size_t fewest = SIZE_MAX;
+  const std::vector<NumaNode> nodes = DiscoverNumaNodes();
+  for (const NumaNode& node : nodes) {
+    allowed.insert(node.cores.begin(), node.cores.end());
+    fewest = std::min(fewest, node.cores.size());
+  }
+  const size_t shards = nodes.size() * fewest;  // as many on each node as there are cores for
+  const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  const int32_t port = scheduler.value()->port();
+  Config config = MakeConfig("server", port);
+  config.server_threads = static_cast<int32_t>(shards);
+  const auto server = ServerNode::Start(config);
+  const auto worker = WorkerNode::Start(MakeConfig("worker", port), -1);
+  ASSERT_TRUE(worker.value()->joined().WaitFor(kPatience));
+  // A thread pins itself before its first task; nothing tells when.
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::vector<int> cores;
+  do {
+    std::this_thread::yield();
+    cores = CoresOfThreads("bs-shard-");
+  } while ((cores.size() != shards || std::count(cores.begin(), cores.end(), -1) > 0) &&
+           std::chrono::steady_clock::now() < deadline);
+  ASSERT_EQ(cores.size(), shards);
+  const std::set<int> distinct(cores.begin(), cores.end());
+  EXPECT_EQ(distinct.size(), shards) << "two shards share a core";
+  EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), distinct.begin(), distinct.end()));
+}
+
+// What a whole job with one key says on stderr.
+std::string SaidByAJob(const std::string& level, int32_t verbose) {
+  testing::internal::CaptureStderr();
+  const auto with_level = [&](const std::string& role, int32_t port) {
+    Config config = MakeConfig(role, port);
+    config.log_level = level;
+    config.verbose = verbose;
+    return config;
+  };
+  {
+    const auto scheduler = SchedulerNode::Start(with_level("scheduler", 0));
+    const int32_t port = scheduler.value()->port();
+    const auto server = ServerNode::Start(with_level("server", port));
+    const auto worker = WorkerNode::Start(with_level("worker", port), -1);
+    EXPECT_TRUE(worker.value()->joined().WaitFor(kPatience));
+    std::array<std::byte, 8> value{};
+    Outcome declared;
+    worker.value()->Broadcast(7, DType::kUint8, value,
+                              [&](Status status) { declared.Set(std::move(status)); });
+    EXPECT_TRUE(declared.WaitFor(kPatience));
+    worker.value()->Close(kPatience);
+    EXPECT_TRUE(server.value()->outcome().WaitFor(kPatience));
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, LevelDebugShowsRegistrationConnectionsAndPlacement) {
+  const std::string said = SaidByAJob("debug", 0);
+  for (const char* line :
+       {"DEBUG server: registering server 127.0.0.1:", "DEBUG server: registered as server 0 (",
+        "DEBUG worker: worker 0 (", "DEBUG worker: connected to server 0 at 127.0.0.1:",
+        "DEBUG worker 0: key=7: 8 bytes of uint8 in 1 partitions; server 0 has 1"}) {
+    EXPECT_NE(said.find(line), std::string::npos) << line << " is not in\n" << said;
+  }
+}
+
+TEST(Log, PsVerboseShowsTheNetworkButNotTheKeys) {
+  const std::string said = SaidByAJob("info", 1);
+  EXPECT_NE(said.find("DEBUG worker: connected to server 0 at"), std::string::npos) << said;
+  EXPECT_EQ(said.find("key=7"), std::string::npos) << said;
+}
+
+TEST(Log, LevelInfoShowsNoneOfThat) {
+  const std::string said = SaidByAJob("info", 0);
+  EXPECT_NE(said.find("INFO scheduler: everyone is there"), std::string::npos) << said;
+  EXPECT_EQ(said.find("DEBUG"), std::string::npos) << said;
 }
 
 TEST(WorkerNode, AnImpossibleInterfaceIsRefusedAtTheStart) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -81,6 +82,27 @@ TEST(NodeBuffer, IsZeroedAndPageAligned) {
   EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + buffer.size_bytes(),
                           [](std::byte b) { return b == std::byte{0}; }));
   std::fill(buffer.data(), buffer.data() + buffer.size_bytes(), std::byte{0xff});
+}
+
+// The NUMA node of the page at `address`; -1 where the system does not tell.
+int NodeOfPage(const void* address) {
+  constexpr unsigned long kNodeOfAddress = 1 | 2;  // MPOL_F_NODE | MPOL_F_ADDR
+  int node = -1;
+  return syscall(SYS_get_mempolicy, &node, nullptr, 0, address, kNodeOfAddress) == 0 ? node : -1;
+}
+
+TEST(NodeBuffer, LiesOnTheNodeThatWasAskedFor) {
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (const NumaNode& node : DiscoverNumaNodes()) {
+    const NodeBuffer buffer(4 * page_bytes, node.id);
+    for (size_t page = 0; page < 4; ++page) {
+      std::byte* const first = buffer.data() + page * page_bytes;
+      *first = std::byte{1};
+      const int where = NodeOfPage(first);
+      if (where < 0) GTEST_SKIP() << "this system does not tell where memory is";
+      EXPECT_EQ(where, node.id) << "page " << page;
+    }
+  }
 }
 
 TEST(NodeBuffer, NodeThatDoesNotExistStillGivesMemory) {

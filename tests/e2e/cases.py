@@ -235,6 +235,9 @@ def bad_input(kvs: ScheduledKVS) -> None:
         (error, "want 0 <= key", lambda: kvs.init(-1, good)),
         (error, "compression", lambda: kvs.set_gradient_compression({"type": "2bit"})),
         (ValueError, "Unknown capability", lambda: kvs.is_capable("flight")),
+        (error, "key 8: an empty list", lambda: kvs.init([8, 8], [[], []])),
+        (error, "key 9: an empty list", lambda: kvs.push([3, 9], [good, []])),
+        (error, "key 3: an empty list", lambda: kvs.pushpull(3, [])),
         (AssertionError, "1 keys for 2 values", lambda: kvs.push([3], [good, good])),
         (AssertionError, "unexpected type for keys", lambda: kvs.push(1.5, good)),
         (AssertionError, "inconsistent types", lambda: kvs.push([3, "x"], [good, good])),
@@ -366,6 +369,13 @@ def exits_in_rank_1(kvs: ScheduledKVS) -> None:
             sys.exit(7)
         kvs.pushpull(0, value)
         value.wait_to_read()
+
+
+def ends_unheard(kvs: ScheduledKVS) -> None:
+    """Each worker ends with a round that needs the other, who never comes."""
+    kvs.init([0, 1], [full(0), full(0)])
+    kvs.push(kvs.rank, full(1))
+    print("pushed", flush=True)
 
 
 def bad_gradient(kvs: ScheduledKVS) -> None:

@@ -10,6 +10,7 @@ MakeJob = Callable[..., Job]
 STORES = ["native", "dist_sync"]
 # Much less than any time-out: a broken connection is seen at once.
 SOON_S = 30.0
+DEBUG = {"BYTESCHEDULER_LOG_LEVEL": "debug"}
 
 
 def start_training(job: Job, store: str) -> None:
@@ -29,20 +30,53 @@ def assert_all_end_and_say(job: Job, killed: Process, pattern: str) -> None:
             assert "mxnet.base.MXNetError" in worker.output()
 
 
+def description_of(process: Process) -> str:
+    """Return "server 1 (127.0.0.1:4711)", as its own log at level debug has it."""
+    found = re.search(r"registered as ((?:worker|server) \d+ \([\d.:]+\))", process.output())
+    assert found, process.output()
+    return found.group(1)
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_killed_server_ends_everyone(make_job: MakeJob, store: str) -> None:
-    job = make_job(servers=2)
+    job = make_job(servers=2, env=DEBUG)
     start_training(job, store)
+    lost = description_of(job.servers[0])
     job.servers[0].kill()
-    assert_all_end_and_say(job, job.servers[0], r"lost server \d \(127\.0\.0\.1:\d+\)")
+    assert_all_end_and_say(job, job.servers[0], re.escape(f"lost {lost}: connection closed"))
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_killed_worker_ends_everyone(make_job: MakeJob, store: str) -> None:
-    job = make_job(servers=2)
+    job = make_job(servers=2, env=DEBUG)
     start_training(job, store)
+    # Beside a stock node there are two addresses of one rank; either connection may break first.
+    lost = description_of(job.workers[1]).split(" (")[0]
     job.workers[1].kill()
-    assert_all_end_and_say(job, job.workers[1], r"lost worker \d \(127\.0\.0\.1:\d+\)")
+    assert_all_end_and_say(job, job.workers[1], rf"lost {lost} \(127\.0\.0\.1:\d+\): connection")
+
+
+def test_a_worker_with_other_settings_ends_and_so_do_the_others(make_job: MakeJob) -> None:
+    # With a stock store, which would wait for the others when the process ends.
+    job = make_job()
+    for flag in "01":
+        env = {"BYTESCHEDULER_DETERMINISTIC": flag}
+        job.start_worker("cases.py", "dist_sync", "train_for_long", env=env)
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+    assert "has BYTESCHEDULER_DETERMINISTIC=1 instead of" in job.all_output()
+
+
+def test_a_last_round_that_is_lost_shows_in_the_exit_code(make_job: MakeJob) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("cases.py", "native", "ends_unheard")
+    for worker in job.workers:
+        worker.wait_for_line("pushed")
+    job.servers[0].kill()
+    for worker in job.workers:
+        assert worker.wait(SOON_S) == 1, job.all_output()
+        assert "bytescheduler: " in worker.output()
 
 
 @pytest.mark.parametrize("store", STORES)

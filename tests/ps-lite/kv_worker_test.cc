@@ -142,8 +142,12 @@ TEST_F(KvWorkerTest, UnansweredRequestIsSentAgainWithTheSameSequence) {
   ReleaseAll();
   Run(milliseconds(4900));
   EXPECT_EQ(sent_.size(), 1U);
+  EXPECT_TRUE(log_.empty());
   Run(milliseconds(200));
   ASSERT_EQ(sent_.size(), 2U);
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_THAT(log_.at(0), testing::EndsWith("DEBUG repeating push key=7 round=12 partition=2 to "
+                                            "server 1 after 5 s, try 2"));
   EXPECT_EQ(sent_.at(0).meta.extension.sequence, sent_.at(1).meta.extension.sequence);
   EXPECT_EQ(sent_.at(1).data.size(), 1U);
 }

@@ -39,12 +39,35 @@ TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
   Job job(1);
   NativeNode* const worker = job.AddNative(Role::kWorker);
   worker->Start();
-  job.Run(seconds(59));
+  job.Run(seconds(4));
+  EXPECT_FALSE(job.Logged("waiting for"));
+  job.Run(seconds(55));
   EXPECT_FALSE(worker->refused);
+  EXPECT_EQ(job.CountLogged("INFO waiting for the scheduler node at 10.0.0.100:9091"), 11);
   job.Run(seconds(2));
   ASSERT_TRUE(worker->refused);
   EXPECT_EQ(worker->refused->ToString(),
             "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s");
+}
+
+TEST(Missing, ASchedulerNodeThatAnswersIsNotCalledSilent) {
+  Job job(1);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  job.StartCoordinator();
+  worker->Start(milliseconds(2500));
+  job.Run(seconds(50));
+  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 1 of 2 workers"));
+  EXPECT_FALSE(job.Logged("waiting for the scheduler node"));
+}
+
+TEST(Missing, ASchedulerNodeThatIsThereButMuteIsSaidToBe) {
+  Job job(1);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  job.StartCoordinator();
+  worker->Start();
+  job.network.Mute(worker->transport());  // it hears nothing of us
+  job.Run(seconds(30));
+  EXPECT_TRUE(job.Logged("waiting for the scheduler node at 10.0.0.100:9091: it is there but"));
 }
 
 TEST(Missing, BusyPortIsAnErrorForBothKinds) {
@@ -115,6 +138,41 @@ TEST(Refused, LatecomerIsTold) {
   job.Run(seconds(2));
   EXPECT_THAT(late->refused.value().message(), HasSubstr("came too late"));
   EXPECT_FALSE(job.finished);
+}
+
+TEST(Refused, SecondStoreOfAProcessIsToldThatThereCanBeOne) {
+  Job job(1);
+  job.options.num_workers = 1;
+  job.AddNative(Role::kWorker);
+  job.AddNative(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(2));
+  NativeNode* const second = job.AddNative(Role::kWorker);
+  second->Start();
+  NativeNode* const elsewhere = job.AddNative(Role::kWorker, "10.0.0.2");
+  elsewhere->Start();
+  job.Run(seconds(2));
+  EXPECT_THAT(second->refused.value().message(),
+              HasSubstr("came too late: the job has all its nodes already; worker 0 "
+                        "(10.0.0.1:4711) of the same host is one of them (a process can have one "
+                        "store of the native back end)"));
+  EXPECT_THAT(elsewhere->refused.value().message(), testing::EndsWith("all its nodes already"));
+}
+
+TEST(Refused, SecondStoreBesideAStockWorkerIsToldThatThereCanBeOne) {
+  Job job(1);
+  job.options.num_workers = 1;
+  job.AddStock(Role::kWorker);
+  job.AddNative(Role::kServer);
+  NativeNode* const attached = job.AddAttached(0);
+  job.StartAll();
+  job.Run(seconds(3));
+  ASSERT_TRUE(attached->ready());
+  NativeNode* const second = job.AddAttached(0);
+  second->Start();
+  job.Run(seconds(2));
+  EXPECT_THAT(second->refused.value().message(),
+              HasSubstr("is attached there (a process can have one store of the native back end)"));
 }
 
 // Two workers, two servers, all native; the fixture's nodes are named by rank.

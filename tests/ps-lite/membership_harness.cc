@@ -249,9 +249,12 @@ void Job::StartAll() {
   for (const auto& node : stocks) node->Start();
 }
 
-bool Job::Logged(const std::string& part) const {
-  return std::any_of(log.begin(), log.end(),
-                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
+int64_t Job::CountLogged(const std::string& part) const {
+  return std::count_if(log.begin(), log.end(), [&](const std::string& line) {
+    return line.find(part) != std::string::npos;
+  });
 }
+
+bool Job::Logged(const std::string& part) const { return CountLogged(part) > 0; }
 
 }  // namespace ps::test

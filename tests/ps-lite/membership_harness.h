@@ -118,6 +118,7 @@ class Job {
   void StartAll();
   void Run(bs::Duration duration) { clock.RunUntil(clock.Now() + duration); }
   bool Logged(const std::string& part) const;
+  int64_t CountLogged(const std::string& part) const;
 
   bs::sim::SimClock clock;
   bs::sim::SimNetwork network;

@@ -55,6 +55,11 @@ std::unique_ptr<TransportWorld> MakeIpcWorld() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, ::testing::Values(&MakeTcpWorld));
+std::unique_ptr<TransportWorld> MakeCurveWorld() {
+  const CurveKeys keys = DeriveCurveKeys("a secret of the tests").value();
+  return std::make_unique<ZmqWorld>(ZmqOptions{.curve = keys});
+}
+INSTANTIATE_TEST_SUITE_P(Curve, TransportConformance, ::testing::Values(&MakeCurveWorld));
 INSTANTIATE_TEST_SUITE_P(Ipc, TransportConformance, ::testing::Values(&MakeIpcWorld));
 
 // A bare libzmq socket, as a stock or hostile peer would have one.

@@ -85,6 +85,41 @@ def test_values_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "BYTESCHEDULER_HOLD" in config.table()
 
 
+def run_command() -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "bytescheduler.config"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_shows_what_is_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PS_HEARTBEAT_INTERVAL", "3")
+    result = run_command()
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert rows["BYTESCHEDULER_HEARTBEAT_INTERVAL"].split() == ["3", "PS_HEARTBEAT_INTERVAL"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("BYTESCHEDULER_CREDITS", "1", "did you mean BYTESCHEDULER_CREDIT?"),
+        ("BYTESCHEDULER_CREDIT", "8Q", "BYTESCHEDULER_CREDIT=8Q: want bytes"),
+        ("DMLC_NUM_WORKER", "0", "DMLC_NUM_WORKER=0: want 1 to"),
+    ],
+)
+def test_the_command_says_what_a_job_would_refuse(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    result = run_command()
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "BYTESCHEDULER_PARTITION" in result.stdout
+
+
 def test_settings_are_texts() -> None:
     with pytest.raises(ConfigError, match="want names and values as str"):
         config.check_settings({**REQUIRED, "BYTESCHEDULER_CREDIT": 4096})  # type: ignore[dict-item]

@@ -119,7 +119,20 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
             2,
             "DMLC_ROLE=server runs no command; leave out ls",
         ),
-        ([], {"DMLC_ROLE": "server"}, 1, "DMLC_NUM_WORKER is not set"),
+        ([], {"DMLC_ROLE": "server"}, 2, "DMLC_NUM_WORKER is not set"),
+        ([], {"DMLC_ROLE": "scheduler"}, 2, "DMLC_NUM_WORKER is not set"),
+        (
+            [],
+            {**JOB, "DMLC_ROLE": "server", "DMLC_NODE_HOST": "192.0.2.9"},
+            2,
+            "DMLC_NODE_HOST=192.0.2.9: no address of this host",
+        ),
+        (
+            [],
+            {**JOB, "DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_URI": "nosuch.invalid"},
+            2,
+            "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved",
+        ),
         (["-w", "2"], {"DMLC_ROLE": "server"}, 2, "-w goes with --local"),
         (["-q"], {"DMLC_ROLE": "server"}, 2, "-q goes with --local"),
         (["--local"], {}, 2, "--local needs a command"),
@@ -150,18 +163,30 @@ def test_wrong_use_is_refused_in_words(
     assert result.stdout == ""
 
 
-def test_a_worker_replaces_bslaunch(tmp_path: pathlib.Path) -> None:
-    with start(
-        ["sh", "-c", "echo $$ $BYTESCHEDULER_BACKEND; exit 5"], tmp_path, DMLC_ROLE="worker", **JOB
-    ) as process:
-        out, _ = process.communicate(timeout=LIMIT_S)
-    assert out.split() == [str(process.pid), "native"]
-    assert process.returncode == 5
-
-
 def test_the_role_may_come_from_the_options(tmp_path: pathlib.Path) -> None:
     result = bslaunch("--env", "DMLC_ROLE=worker", "echo", "hello", cwd=tmp_path, **JOB)
     assert (result.returncode, result.stdout) == (0, "hello\n")
+
+
+@pytest.mark.parametrize("how", [["--local", "--"], []])
+def test_a_file_that_may_not_be_executed_gives_126(tmp_path: pathlib.Path, how: List[str]) -> None:
+    (tmp_path / "noexec.py").touch(mode=0o644)
+    result = bslaunch(*how, "./noexec.py", cwd=tmp_path, DMLC_ROLE="worker", **JOB)
+    assert result.returncode == 126
+    assert "cannot run ./noexec.py: permission denied" in result.stderr
+
+
+@pytest.mark.parametrize("given", ["", "auto", "native", "kvstore"])
+def test_workers_of_a_local_job_use_its_servers_unless_told_otherwise(
+    tmp_path: pathlib.Path, given: str
+) -> None:
+    result = with_stand_ins(
+        ["sh", "-c", "echo $BYTESCHEDULER_BACKEND"],
+        tmp_path,
+        env={"BYTESCHEDULER_BACKEND": given},
+        then="",
+    )
+    assert lines_of(result, "worker 0") == ["kvstore" if given == "kvstore" else "native"]
 
 
 def test_a_command_that_is_no_program_gives_126(tmp_path: pathlib.Path) -> None:
@@ -261,6 +286,12 @@ def test_a_progress_bar_leaves_its_last_state(tmp_path: pathlib.Path) -> None:
 def test_quiet_shows_what_the_workers_print_and_no_more(tmp_path: pathlib.Path) -> None:
     result = with_stand_ins(["echo", "hello"], tmp_path, num_workers=2, quiet=True, then="")
     assert (result.stdout, result.stderr) == ("hello\nhello\n", "")
+
+
+def test_quiet_silences_real_nodes_too(tmp_path: pathlib.Path) -> None:
+    script = "from bytescheduler._native import Worker; Worker.open().close(); print('hello')"
+    result = bslaunch("--local", "-q", sys.executable, "-c", script, cwd=tmp_path)
+    assert (result.stdout, result.stderr, result.returncode) == ("hello\n", "", 0)
 
 
 def test_quiet_still_says_what_failed(tmp_path: pathlib.Path) -> None:

@@ -38,13 +38,9 @@ class Journal {
     if (trace_) Write(who, text());
   }
   // Counts as life: a cluster without it for long is stuck.
-  void Progress() {
-    ++progress_;
-    last_progress_ = clock_->Now();
-  }
+  void Progress() { last_progress_ = clock_->Now(); }
   void Report(Broken kind, const std::string& who, const std::string& text);
 
-  uint64_t progress() const { return progress_; }
   TimePoint last_progress() const { return last_progress_; }
   const std::vector<Problem>& problems() const { return problems_; }
 
@@ -53,7 +49,6 @@ class Journal {
 
   const SimClock* const clock_;
   const Trace trace_;
-  uint64_t progress_ = 0;
   TimePoint last_progress_{};
   std::vector<Problem> problems_;  // the first few
 };

@@ -61,7 +61,6 @@ class Barriers {
   Answers ReleaseStock();
 
   // The start barrier of group 7, and the one in which stock nodes end.
-  bool start_done() const { return start_done_; }
   bool final_done() const { return final_done_; }
   // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
   std::string WaitsFor(const BarrierRequest& request) const;

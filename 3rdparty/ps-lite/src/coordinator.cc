@@ -5,12 +5,6 @@
 #include "coordinator_impl.h"
 
 namespace ps {
-namespace {
-
-// Numbers of connections to nodes without an id; never on the wire, far from all ids.
-constexpr int32_t kFirstTemporary = 0x10000000;
-
-}  // namespace
 
 Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
                          bs::Executor* executor, const bs::Logger& log)
@@ -36,7 +30,7 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       strangers_(executor, log),
       root_(options.root),
       roster_(options.num_workers, options.num_servers),
-      next_temporary_(kFirstTemporary),
+      next_temporary_(kFirstTemporaryId),
       barriers_(options.num_workers) {
   if (!options.settings.empty()) settings_ = options.settings;
 }

@@ -100,9 +100,15 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     if (sequence == peer->sequence && !peer->gone()) SendList(peer->node.id);
     return;
   }
-  Refuse(node, native, sequence,
-         bs::Status::AlreadyExists(DescribeUnranked(node) + " came too late: the job has all its " +
-                                   "nodes already"));
+  std::string why = DescribeUnranked(node) + " came too late: the job has all its nodes already";
+  for (const Roster::Entry& other : roster_.entries()) {
+    if (other.node.role != Role::kWorker || other.node.role != node.role) continue;
+    if (other.node.hostname != node.hostname) continue;
+    why += "; " + Describe(other.node) + " of the same host is one of them (a process can have " +
+           "one store of the native back end)";
+    break;
+  }
+  Refuse(node, native, sequence, bs::Status::AlreadyExists(why));
 }
 
 bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extension) {
@@ -178,7 +184,8 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
   const auto taken = [&](const Node& by) {
     refuse(bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
                                      std::to_string(rank) + ": " + DescribeUnranked(by) +
-                                     " is attached there"));
+                                     " is attached there (a process can have one store of the "
+                                     "native back end)"));
   };
   if (phase_ == Phase::kGathering) {
     const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});

@@ -60,7 +60,11 @@ std::string Describe(const KvRequest& request) {
 class KvWorker::Impl {
  public:
   Impl(const KvWorkerOptions& options, bs::Executor* executor, SendFn send, const bs::Logger& log)
-      : options_(options), executor_(executor), send_(std::move(send)), strangers_(executor, log) {}
+      : options_(options),
+        executor_(executor),
+        send_(std::move(send)),
+        log_(log),
+        strangers_(executor, log) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -90,6 +94,7 @@ class KvWorker::Impl {
   const KvWorkerOptions options_;
   bs::Executor* const executor_;
   const SendFn send_;
+  const bs::Logger log_;
   LimitedLog strangers_;
 
   uint64_t next_sequence_ = 1;
@@ -235,7 +240,14 @@ void KvWorker::Impl::Check(const PendingPtr& pending) {
   // An earlier copy that has not left yet waits in our own queue: another would only make it
   // longer.
   const bool due = executor_->Now() >= pending->last_sent + RepeatAfter(*pending);
-  if (due && pending->frames_out == 0) Transmit(pending);
+  if (due && pending->frames_out == 0) {
+    log_.Debug([&] {
+      return "repeating " + Describe(pending->request) + " after " + TextOf(RepeatAfter(*pending)) +
+             ", try " + std::to_string(pending->tries + 1) +
+             (pending->waits_for.empty() ? "" : "; it waits for " + pending->waits_for);
+    });
+    Transmit(pending);
+  }
   Schedule(pending);
 }
 

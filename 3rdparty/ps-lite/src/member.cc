@@ -33,6 +33,7 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       barrier_retry_(&scope_),
       leave_retry_(&scope_),
       heartbeat_(&scope_),
+      silence_(&scope_),
       strangers_(executor, log),
       // Grows from one member of an address to the next, so that nobody takes a late repeat of an
       // earlier one for the present one.
@@ -75,10 +76,15 @@ void Member::Impl::Start(Handler handler) {
                      own_.port = port.value();
                      last_word_ = scope_.Now();
                      registration_ = NextSequence();
+                     log_.Debug([this] {
+                       return "registering " + DescribeUnranked(own_) +
+                              " with the scheduler node at " + TextOf(options_.root);
+                     });
                      transport_->Connect(kSchedulerId, options_.root, kEmpty);
                      SendRegistration();
                      retry_.Start(options_.retry_interval, [this] { SendRegistration(); });
                      WatchRegistration();
+                     silence_.Start(options_.report_interval, [this] { ReportSilence(); });
                    });
 }
 
@@ -86,8 +92,14 @@ Transport::Handler Member::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](Message message) { OnMessage(std::move(message)); };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
-  handler.on_connected = [this](int32_t peer) { links_.OnConnected(peer); };
-  handler.on_disconnected = [this](int32_t peer) { links_.OnDisconnected(peer); };
+  handler.on_connected = [this](int32_t peer) {
+    if (peer == kSchedulerId) scheduler_connected_ = true;
+    links_.OnConnected(peer);
+  };
+  handler.on_disconnected = [this](int32_t peer) {
+    if (peer == kSchedulerId) scheduler_connected_ = false;
+    links_.OnDisconnected(peer);
+  };
   return handler;
 }
 
@@ -166,6 +178,15 @@ void Member::Impl::WatchRegistration() {
                                     (last_text_.empty() ? "" : "; it said last: " + last_text_)));
 }
 
+void Member::Impl::ReportSilence() {
+  if (phase_ != Phase::kRegistering) return silence_.Stop();
+  // While it is there it says itself, every interval, whom we wait for.
+  const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
+  if (scheduler_connected_ && !quiet) return;
+  log_.Info("waiting for the scheduler node at " + TextOf(options_.root) +
+            (scheduler_connected_ ? ": it is there but does not answer" : ""));
+}
+
 void Member::Impl::OnStatus(const Extension& extension) {
   if (phase_ != Phase::kRegistering) {
     if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
@@ -224,6 +245,10 @@ void Member::Impl::Enter(View view) {
   retry_.Stop();
   view_ = std::move(view);
   own_.id = view_.own_id;
+  log_.Debug([this] {
+    return "registered as " + Describe(own_) + ", one of " + std::to_string(view_.nodes.size()) +
+           " nodes";
+  });
   for (const Node& node : view_.nodes) {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
     if (!other_side || !known_.emplace(node.id, node).second) continue;
@@ -263,6 +288,7 @@ void Member::Impl::Enter(View view) {
 
 void Member::Impl::BecomeReady() {
   phase_ = Phase::kReady;
+  log_.Debug([this] { return Describe(own_) + " is ready"; });
   TellReady(view_);
 }
 

@@ -55,6 +55,8 @@ class Member::Impl {
   void OnControl(const Meta& meta);
   void SendRegistration();
   void WatchRegistration();
+  // Lets nobody wait without a word for a scheduler node that says none.
+  void ReportSilence();
   void OnStatus(const Extension& extension);
   void OnAddNode(const Meta& meta);
   bs::Result<View> CheckList(const Meta& meta) const;
@@ -104,6 +106,7 @@ class Member::Impl {
   Repeater barrier_retry_;
   Repeater leave_retry_;
   Repeater heartbeat_;
+  Repeater silence_;  // of the scheduler node while we register
   LimitedLog strangers_;
 
   // Coming in.
@@ -112,6 +115,7 @@ class Member::Impl {
   uint64_t registration_ = 0;  // its sequence
   bs::TimePoint last_word_{};  // of the scheduler node
   std::string last_text_;
+  bool scheduler_connected_ = false;  // while we register
   bool ready_told_ = false;
   bool ready_due_ = false;  // on its way to the owner
 

@@ -22,6 +22,7 @@ std::string_view NameOf(Role role) {
 std::string DescribeId(int32_t id) {
   if (id == kEmpty) return "an anonymous node";
   if (id == kSchedulerId) return "the scheduler";
+  if (id >= kFirstTemporaryId) return "a node without an id";
   const int32_t base = IsAttachedId(id) ? id - kAttachedIdBase : id;
   if (base < ServerId(0)) return "node " + std::to_string(id);
   const bool is_server = base % 2 == 0;

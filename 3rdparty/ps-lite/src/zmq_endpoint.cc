@@ -75,14 +75,19 @@ std::string ResolveLocal(const std::string& host) {
   return text.data();
 }
 
-// The number after the last colon of the endpoint that libzmq bound.
-int32_t BoundPort(const ZmqSocket& router) {
+// The endpoint that libzmq bound.
+std::string BoundEndpoint(const ZmqSocket& router) {
   std::array<char, 256> endpoint{};
   size_t size = endpoint.size();
   BS_CHECK(zmq_getsockopt(router.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size) == 0);
-  const std::string_view text(endpoint.data());
+  return endpoint.data();
+}
+
+// The number after the last colon.
+int32_t PortOf(const std::string& endpoint) {
   int32_t port = 0;
-  std::from_chars(text.data() + text.rfind(':') + 1, text.data() + text.size(), port);
+  std::from_chars(endpoint.data() + endpoint.rfind(':') + 1, endpoint.data() + endpoint.size(),
+                  port);
   return port;
 }
 
@@ -115,7 +120,8 @@ bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc) {
 }
 
 bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& context,
-                                                           const Address& address, bool ipc) {
+                                                           const Address& address, bool ipc,
+                                                           const std::optional<CurveKeys>& curve) {
   if (address.port < 0 || address.port > kMaxPort) {
     return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
                                        address.host + ": want 0 to 65535");
@@ -129,6 +135,7 @@ bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& con
   listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
   listener->router_->Set(ZMQ_BACKLOG, kBacklog);
   listener->router_->Set(ZMQ_MAXMSGSIZE, kMaxFrameBytes);
+  if (curve) ListenWith(*curve, listener->router_.get());
   bs::Status bound;
   if (!ipc) {
     bound = listener->BindTcp(address);
@@ -148,7 +155,9 @@ bs::Status ZmqListener::BindTcp(const Address& address) {
   if (zmq_bind(router_->get(), endpoint.c_str()) != 0) {
     return BindError(TcpEndpoint(address.host, address.port), zmq_errno());
   }
-  port_ = BoundPort(*router_);
+  const std::string bound = BoundEndpoint(*router_);
+  port_ = PortOf(bound);
+  loopback_ = bound.rfind("tcp://127.", 0) == 0;
   return bs::Status::Ok();
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bytescheduler/status.h"
 #include "ps/transport.h"
+#include "zmq_curve.h"
 #include "zmq_socket.h"
 
 namespace ps {
@@ -18,14 +20,17 @@ class ZmqListener {
  public:
   // May block while a host name is looked up.  kAlreadyExists if the port is in use,
   // kInvalidArgument if the address is not one of this host, both naming it.
+  // Whoever connects needs the keys, if there are any.
   static bs::Result<std::unique_ptr<ZmqListener>> Open(const ZmqContext& context,
-                                                       const Address& address, bool ipc);
+                                                       const Address& address, bool ipc,
+                                                       const std::optional<CurveKeys>& curve);
   ZmqListener(const ZmqListener&) = delete;
   ZmqListener& operator=(const ZmqListener&) = delete;
   ~ZmqListener();
 
   ZmqSocket& socket() { return *router_; }
   int32_t port() const { return port_; }
+  bool loopback() const { return loopback_; }  // only this host reaches it
 
  private:
   ZmqListener() = default;
@@ -36,6 +41,7 @@ class ZmqListener {
   std::unique_ptr<ZmqSocket> router_;
   std::string path_;  // of the ipc socket that is ours to remove
   int32_t port_ = 0;
+  bool loopback_ = true;
 };
 
 }  // namespace ps

@@ -57,10 +57,7 @@ ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t numbe
     : loop_(loop), options_(options), number_(number), listener_(std::move(listener)) {}
 
 ZmqLink::~ZmqLink() {
-  if (monitor_) {
-    loop_->UnwatchReadable(monitor_->fd());
-    zmq_socket_monitor(dealer_->get(), nullptr, 0);
-  }
+  monitor_.reset();
   if (dealer_) {
     loop_->UnwatchReadable(dealer_->fd());
     dealer_->SetLinger(deadline_ - loop_->Now());
@@ -73,6 +70,7 @@ bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
   if (!dealer.ok()) return dealer.status();
   dealer_ = std::move(dealer.value());
   if (!identity.empty()) dealer_->SetIdentity(identity);
+  if (options_.curve) ConnectWith(*options_.curve, dealer_.get());
   // Nothing is committed to a connection that is not there yet.
   dealer_->Set(ZMQ_IMMEDIATE, 1);
   dealer_->Set(ZMQ_SNDHWM, options_.committed_messages);
@@ -87,37 +85,14 @@ bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
 }
 
 bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
-  auto monitor = ZmqSocket::Open(context, ZMQ_PAIR);
+  constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                          ZMQ_EVENT_DISCONNECTED | kHandshakeFailed;
+  auto monitor =
+      ZmqMonitor::Open(loop_, context, dealer_.get(), "link-" + std::to_string(number_), kEvents,
+                       [this](int event, int value) { OnMonitorEvent(event, value); });
   if (!monitor.ok()) return monitor.status();
-  const std::string name = "inproc://link-" + std::to_string(number_);
-  constexpr int kEvents =
-      ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
-  if (zmq_socket_monitor(dealer_->get(), name.c_str(), kEvents) != 0 ||
-      zmq_connect(monitor.value()->get(), name.c_str()) != 0) {
-    return bs::Status::ResourceExhausted(std::string("no monitor: ") + zmq_strerror(errno));
-  }
   monitor_ = std::move(monitor.value());
-  loop_->WatchReadable(monitor_->fd(), [this] { OnMonitorReadable(); });
-  // What changed before the watch began is not told.
-  loop_->Post([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->OnMonitorReadable();
-  });
   return bs::Status::Ok();
-}
-
-void ZmqLink::OnMonitorReadable() {
-  while ((monitor_->Events() & ZMQ_POLLIN) != 0) {
-    ZmqMessage event;
-    ZmqMessage address;
-    if (!event.ReceiveFrom(*monitor_)) return;
-    if (event.more() && !address.ReceiveFrom(*monitor_)) return;
-    uint16_t number = 0;
-    int32_t value = 0;
-    if (event.bytes().size() < sizeof(number) + sizeof(value)) continue;
-    std::memcpy(&number, event.bytes().data(), sizeof(number));
-    std::memcpy(&value, event.bytes().data() + sizeof(number), sizeof(value));
-    OnMonitorEvent(number, value);
-  }
 }
 
 void ZmqLink::OnMonitorEvent(int event, int value) {
@@ -134,6 +109,9 @@ void ZmqLink::OnMonitorEvent(int event, int value) {
   if (event == ZMQ_EVENT_DISCONNECTED && connected_) {
     connected_ = false;
     if (listener_.on_disconnected) listener_.on_disconnected();
+  }
+  if ((event & kHandshakeFailed) != 0 && listener_.on_refused) {
+    std::exchange(listener_.on_refused, {})();
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/loop_thread.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
+#include "zmq_monitor.h"
 #include "zmq_socket.h"
 #include "zmq_transport.h"
 
@@ -28,6 +29,7 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   struct Listener {
     std::function<void()> on_connected;
     std::function<void()> on_disconnected;  // once for each on_connected at most
+    std::function<void()> on_refused;       // the first failed handshake; libzmq goes on trying
   };
 
   // `number` is unique among the links of a context.
@@ -50,7 +52,6 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   using Place = std::pair<int64_t, uint64_t>;
 
   bs::Status OpenMonitor(const ZmqContext& context);
-  void OnMonitorReadable();
   void OnMonitorEvent(int event, int value);
   // Hands to libzmq what it takes now.
   void Pump();
@@ -63,7 +64,7 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   const uint64_t number_;
   Listener listener_;
   std::unique_ptr<ZmqSocket> dealer_;
-  std::unique_ptr<ZmqSocket> monitor_;
+  std::shared_ptr<ZmqMonitor> monitor_;
   std::map<Place, Message> queue_;
   uint64_t next_number_ = 0;
   bool connected_ = false;

@@ -1,6 +1,10 @@
 // The node's sockets on one loop: a ROUTER that receives, and a link for each peer.
 #include "zmq_transport.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <array>
 #include <atomic>
 #include <map>
 #include <string>
@@ -8,6 +12,7 @@
 #include <vector>
 
 #include "base/notification.h"
+#include "limited_log.h"
 #include "wire.h"
 #include "zmq_endpoint.h"
 #include "zmq_link.h"
@@ -19,6 +24,17 @@ namespace {
 // So many messages come in in one turn of the loop, then others get theirs.
 constexpr int kMessagesPerTurn = 64;
 
+// Who is at the other end of a connection, for people.
+std::string PeerOf(int fd) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "gone already";
+  if (address.sin_family != AF_INET) return "on this host";
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  return std::string(text.data()) + ":" + std::to_string(ntohs(address.sin_port));
+}
+
 // Everything behind the transport; on the loop but for what says otherwise.
 //
 // Held by the transport and by the tasks it posts, so a task that comes late finds it closed
@@ -29,6 +45,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
       : loop_(loop),
         options_(options),
         log_(log),
+        refusals_(loop, log),
         context_(std::make_unique<ZmqContext>(options.io_threads, options.max_sockets)) {}
 
   // Thread-safe.  Runs `task` on the loop.
@@ -58,22 +75,27 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void DrainLink(std::shared_ptr<ZmqLink> link, bs::TimePoint deadline);
   void DropLink(const std::shared_ptr<ZmqLink>& link);
   void EndIfQuiet();
-  ZmqLink::Listener ListenerFor(int32_t peer);
+  ZmqLink::Listener ListenerFor(int32_t peer, const Address& address);
   void Receive();
   void ReceiveLater();
   void ReceiveMessage();
   void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
   void ReportGarbage(int32_t peer, bs::Status what);
+  // Logs connections that come without our keys.
+  bs::Status WatchRefusals();
 
   bs::LoopThread* const loop_;
   const ZmqOptions options_;
   const bs::Logger log_;
+  LimitedLog refusals_;
   std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
   std::atomic<bool> muted_ = false;
   bs::Notification ended_;
 
   Transport::Handler handler_;
   std::unique_ptr<ZmqListener> listener_;
+  std::shared_ptr<ZmqMonitor> refusal_monitor_;  // with keys only
+  std::string latest_caller_;
   std::map<int32_t, std::shared_ptr<ZmqLink>> links_;  // by peer
   // Links without a peer that still send, each with the timer that ends it.
   std::map<std::shared_ptr<ZmqLink>, bs::TimerId> draining_;
@@ -85,12 +107,36 @@ class Hub : public std::enable_shared_from_this<Hub> {
 void Hub::Bind(const Address& address, const Transport::BindDone& done) {
   if (muted_) return;
   BS_CHECK(listener_ == nullptr);
-  auto listener = ZmqListener::Open(*context_, address, options_.ipc);
+  auto listener = ZmqListener::Open(*context_, address, options_.ipc, options_.curve);
   if (!listener.ok()) return done(listener.status());
   listener_ = std::move(listener.value());
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
   ReceiveLater();  // what came before the watch began is not told
+  if (options_.curve) {
+    const bs::Status watched = WatchRefusals();
+    if (!watched.ok()) return done(watched);
+  } else if (!options_.ipc && !listener_->loopback()) {
+    log_.Warning("listening on " + address.host + ":" + std::to_string(listener_->port()) +
+                 " without BYTESCHEDULER_SECRET_FILE: whoever reaches this port can read and "
+                 "change what is trained");
+  }
   done(listener_->port());
+}
+
+bs::Status Hub::WatchRefusals() {
+  auto monitor = ZmqMonitor::Open(
+      loop_, *context_, &listener_->socket(), "listener", ZMQ_EVENT_ACCEPTED | kHandshakeFailed,
+      [this](int event, int value) {
+        if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = PeerOf(value);
+        if ((event & kHandshakeFailed) == 0) return;
+        refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
+                          latest_caller_ +
+                          "): it has no or another BYTESCHEDULER_SECRET_FILE. "
+                          "MXNet's own stores cannot have one");
+      });
+  if (!monitor.ok()) return monitor.status();
+  refusal_monitor_ = std::move(monitor.value());
+  return bs::Status::Ok();
 }
 
 void Hub::Connect(int32_t peer, const Address& address, int32_t own_id) {
@@ -99,22 +145,37 @@ void Hub::Connect(int32_t peer, const Address& address, int32_t own_id) {
   const auto endpoint = RemoteEndpoint(address, options_.ipc);
   bs::Status status = endpoint.status();
   if (endpoint.ok()) {
-    auto link = std::make_shared<ZmqLink>(loop_, options_, next_link_++, ListenerFor(peer));
+    auto link =
+        std::make_shared<ZmqLink>(loop_, options_, next_link_++, ListenerFor(peer, address));
     status = link->Open(*context_, endpoint.value(), IdentityOf(own_id));
     if (status.ok()) links_.emplace(peer, std::move(link));
   }
   if (!status.ok()) log_.Warning("cannot reach " + DescribeId(peer) + ": " + status.message());
 }
 
-ZmqLink::Listener Hub::ListenerFor(int32_t peer) {
+ZmqLink::Listener Hub::ListenerFor(int32_t peer, const Address& address) {
+  const auto say = [this, peer, address](const char* what) {
+    log_.Debug([&] {
+      return what + DescribeId(peer) + " at " + address.host + ":" + std::to_string(address.port);
+    });
+  };
   // `this` outlives its links: only the loop destroys them, before the end of the hub.
   return {.on_connected =
-              [this, peer] {
+              [this, peer, say] {
+                say("connected to ");
                 if (!muted_ && handler_.on_connected) handler_.on_connected(peer);
               },
           .on_disconnected =
-              [this, peer] {
+              [this, peer, say] {
+                say("lost the connection to ");
                 if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
+              },
+          .on_refused =
+              [this, peer] {
+                if (muted_ || closed_) return;
+                log_.Warning(DescribeId(peer) +
+                             " refused the handshake: do both have the "
+                             "same BYTESCHEDULER_SECRET_FILE?");
               }};
 }
 
@@ -132,6 +193,7 @@ void Hub::Close(bs::Duration linger) {
   if (closed_) return;
   closed_ = true;
   if (listener_) loop_->UnwatchReadable(listener_->socket().fd());
+  refusal_monitor_.reset();
   listener_.reset();
   const bs::TimePoint deadline = loop_->Now() + linger;
   for (auto& [peer, link] : std::exchange(links_, {})) DrainLink(link, deadline);

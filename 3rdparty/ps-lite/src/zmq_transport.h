@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "ps/transport.h"
+#include "zmq_curve.h"
 
 namespace ps {
 
@@ -17,6 +19,8 @@ struct ZmqOptions {
   int committed_messages = 2;
   int io_threads = 1;  // libzmq's own
   int max_sockets = 65536;
+  // All traffic is encrypted, and who has other keys, or none, is refused and logged.
+  std::optional<CurveKeys> curve{};
 };
 
 // `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for

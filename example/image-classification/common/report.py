@@ -1,6 +1,7 @@
 """Progress on the screen, and a digest that shows that all workers hold the same weights."""
 
 import hashlib
+import os
 import sys
 import time
 from typing import Dict, Iterable, Iterator, TypeVar
@@ -24,10 +25,15 @@ class Epoch:
     """One epoch on the screen: a bar on a terminal, and one line when it is over."""
 
     def __init__(self, number: int, num_batches: int, batch_size: int, rank: int) -> None:
-        self._label = f"worker {rank} epoch {number}"
+        self._label = f"rank {rank} epoch {number}"
         self._samples = num_batches * batch_size
         self._bar = tqdm(
-            total=num_batches, desc=self._label, unit="batch", leave=False, disable=None
+            total=num_batches,
+            desc=self._label,
+            unit="batch",
+            leave=False,
+            # bslaunch shows a bar every few seconds; into a file or pipe of others goes none
+            disable=False if os.environ.get("DMLC_ROLE") else None,
         )
         self._begin = time.perf_counter()
 
@@ -55,13 +61,13 @@ class Epoch:
 def finish(params: Dict[str, mx.nd.NDArray], rank: int, accuracy: float, target: float) -> int:
     """Print the final line and return the exit code."""
     print(
-        f"worker {rank}: final validation accuracy {accuracy:.4f}, "
+        f"rank {rank}: final validation accuracy {accuracy:.4f}, "
         f"weights sha256 {weights_digest(params)}",
         flush=True,
     )
     if accuracy < target:
         print(
-            f"worker {rank}: below the target of {target:.4f}",
+            f"rank {rank}: below the target of {target:.4f}",
             file=sys.stderr,
             flush=True,
         )

@@ -245,6 +245,30 @@ def test_an_asynchronous_store_is_refused_before_anything_starts(
     assert native.ranks == []  # type: ignore[attr-defined]
 
 
+def test_a_local_store_in_a_job_of_several_workers_is_refused(
+    native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLC_NUM_WORKER", "2")
+    with pytest.raises(mx.base.MXNetError, match="a local store in a job of 2 workers"):
+        native(mx.kv.create("local"))
+    assert native.ranks == []  # type: ignore[attr-defined]
+
+
+def test_a_closed_store_says_so_though_the_wrapped_one_lives_on() -> None:
+    inner = mx.kv.create("local")
+    with ScheduledKVS(inner) as kvs:
+        kvs.init(3, mx.nd.ones(2))
+    for call in (
+        lambda: kvs.push(3, mx.nd.ones(2)),
+        lambda: kvs.pull(3, out=mx.nd.ones(2)),
+        kvs.barrier,
+        lambda: kvs.rank,
+    ):
+        with pytest.raises(mx.base.MXNetError, match="the store was closed"):
+            call()
+    inner.push(3, mx.nd.ones(2))
+
+
 def test_a_block_that_fails_waits_for_nothing(native: "Callable[..., ScheduledKVS]") -> None:
     kvs = native()
     plugin = kvs._backend._link._plugin

@@ -142,6 +142,11 @@ def test_a_failure_that_nobody_saw_is_printed_at_exit() -> None:
     done = run_script("worker.fail('for a test')")
     assert done.stdout == "closed [None]\n"
     assert done.stderr == "bytescheduler: worker 0 gave up: for a test\n"
+    assert done.returncode == 1
+
+
+def test_a_failure_found_at_exit_does_not_hide_another_exit_code() -> None:
+    assert run_script("worker.fail('for a test'); sys.exit(7)").returncode == 7
 
 
 def test_errors_that_nobody_waited_for_do_not_abort_the_exit_of_a_failed_job() -> None:
@@ -151,5 +156,5 @@ def test_errors_that_nobody_waited_for_do_not_abort_the_exit_of_a_failed_job() -
         worker.fail('for a test')
         """
     )
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "terminate" not in done.stderr

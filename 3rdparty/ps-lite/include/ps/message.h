@@ -21,7 +21,6 @@ inline constexpr int32_t kEmpty = std::numeric_limits<int32_t>::max();
 
 inline constexpr int32_t kSchedulerId = 1;
 // Group ids are bit sets.
-inline constexpr int32_t kSchedulerGroup = 1;
 inline constexpr int32_t kServerGroup = 2;
 inline constexpr int32_t kWorkerGroup = 4;
 inline constexpr int32_t kEveryone = 7;
@@ -29,6 +28,8 @@ inline constexpr int32_t kEveryone = 7;
 // An attached worker is a native worker beside a stock one in the same process: same rank, its own
 // id, not counted in groups.  Added to the id of the worker it stands beside.
 inline constexpr int32_t kAttachedIdBase = 1 << 20;
+// Connections of the scheduler node to nodes without an id; never on the wire, far from all ids.
+inline constexpr int32_t kFirstTemporaryId = 1 << 28;
 
 constexpr int32_t ServerId(int32_t rank) { return 8 + 2 * rank; }
 constexpr int32_t WorkerId(int32_t rank) { return 9 + 2 * rank; }

@@ -1,0 +1,15 @@
+// The secret that the nodes of a job share.
+#pragma once
+
+#include <string>
+
+#include "bytescheduler/status.h"
+
+namespace bs::api {
+
+// What stands in the file, without white space at its end.  Blocks on the file system.
+// kInvalidArgument, naming BYTESCHEDULER_SECRET_FILE and the path, if it cannot be read, is not a
+// file of at most 64 KiB, is open to everybody on this host, or holds too little to be a secret.
+Result<std::string> ReadSecret(const std::string& path);
+
+}  // namespace bs::api

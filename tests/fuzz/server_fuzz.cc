@@ -1,0 +1,111 @@
+// The server's request path: any sequence of messages from anybody, then the end of the job.
+//
+// Every native request must have been answered by then, once: finally, or as "still waiting".
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/server.h"
+#include "sim/sim_executor.h"
+
+namespace {
+
+constexpr int32_t kWorkers = 3;
+constexpr size_t kMostMessages = 200;
+
+// Ids of workers, attached workers, servers, the scheduler node, and nobody.
+int32_t DrawPeer(FuzzedDataProvider* input) {
+  const int32_t rank = input->ConsumeIntegralInRange<int32_t>(0, kWorkers);
+  switch (input->ConsumeIntegralInRange<int>(0, 7)) {
+    case 0:
+      return ps::AttachedId(rank);
+    case 1:
+      return ps::ServerId(rank);
+    case 2:
+      return input->ConsumeIntegral<int32_t>();
+    default:
+      return ps::WorkerId(rank);
+  }
+}
+
+uint64_t DrawSize(FuzzedDataProvider* input) {
+  return input->ConsumeBool() ? input->PickValueInArray<uint64_t>({0, 4, 8, 64, 4096, 4097})
+                              : input->ConsumeIntegral<uint64_t>();
+}
+
+void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
+  extension->version = input->ConsumeIntegralInRange<uint32_t>(1, 2);
+  extension->op = static_cast<ps::Op>(input->ConsumeIntegralInRange<uint32_t>(0, 22));
+  extension->sequence = input->ConsumeIntegralInRange<uint64_t>(0, 30);
+  extension->key = input->ConsumeIntegralInRange<uint64_t>(0, 3);
+  extension->round = input->ConsumeIntegralInRange<uint64_t>(0, 4);
+  extension->part = input->ConsumeIntegralInRange<uint32_t>(0, 2);
+  extension->size_bytes = DrawSize(input);
+  extension->part_bytes = DrawSize(input);
+  if (input->ConsumeBool()) extension->offset_bytes = DrawSize(input);
+  if (input->ConsumeBool()) extension->dtype = input->ConsumeIntegralInRange<uint32_t>(0, 14);
+  if (input->ConsumeBool()) extension->text = input->ConsumeRandomLengthString(20);
+}
+
+ps::Message DrawMessage(FuzzedDataProvider* input) {
+  ps::Message message;
+  message.peer = DrawPeer(input);
+  ps::Meta& meta = message.meta;
+  meta.request = input->ConsumeIntegralInRange<int>(0, 15) != 0;
+  meta.priority = input->ConsumeIntegral<int8_t>();
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // as stock nodes send
+    meta.head = input->ConsumeIntegralInRange<int32_t>(-1, 8);
+    meta.body = input->ConsumeRandomLengthString(40);
+    meta.simple_app = input->ConsumeBool();
+    meta.push = input->ConsumeBool();
+    meta.pull = input->ConsumeBool();
+  } else {
+    DrawExtension(input, &meta.extension);
+  }
+  const bool fits = input->ConsumeBool() && meta.extension.size_bytes <= 4097;
+  const size_t size =
+      fits ? meta.extension.size_bytes : input->ConsumeIntegralInRange<size_t>(0, 100);
+  const std::string payload(size, static_cast<char>(input->ConsumeIntegral<uint8_t>()));
+  if (size > 0 || input->ConsumeBool()) message.data.push_back(ps::Frame::Copy(payload));
+  if (input->ConsumeIntegralInRange<int>(0, 31) == 0) message.data.emplace_back();
+  return message;
+}
+
+// Must be answered: the others are dropped, or belong to the stock protocol.
+bool IsQuestion(const ps::Message& message) {
+  return message.meta.native() && message.meta.request && message.peer != ps::kEmpty;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  bs::sim::SimClock clock(1);
+  bs::sim::SimExecutor front(&clock);
+  bs::sim::SimExecutor shard(&clock);
+  size_t questions = 0;
+  size_t answers = 0;
+  bs::ServerOptions options;
+  options.num_workers = kWorkers;
+  options.max_partition_bytes = 4096;
+  options.deterministic = input.ConsumeBool();
+  bs::Server server(
+      options, &front, {{&shard, 0}},
+      [&answers](const ps::Message& message) { answers += message.meta.native() ? 1 : 0; },
+      {[] {}, [](const bs::Status&) {}}, bs::Logger());
+  for (size_t i = 0; i < kMostMessages && input.remaining_bytes() > 0; ++i) {
+    ps::Message message = DrawMessage(&input);
+    if (IsQuestion(message)) ++questions;
+    server.OnMessage(std::move(message));
+    if (input.ConsumeBool()) clock.RunUntil(clock.Now() + std::chrono::milliseconds(1));
+  }
+  server.Fail(bs::Status::Cancelled("the end"));
+  clock.RunUntil(clock.Now() + std::chrono::seconds(1));
+  if (questions != answers) std::abort();
+  return 0;
+}
