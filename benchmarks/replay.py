@@ -29,6 +29,7 @@ GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 150
 ARMS = {
     "stock": {},
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
+    "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native"},
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
 }
@@ -40,7 +41,7 @@ def replay(args: argparse.Namespace) -> None:
 
     steps = models.scaled(args.model, args.scale, args.compute)
     store = mx.kv.create("dist_sync")
-    if args.arm.startswith("ours"):
+    if args.arm.startswith(("ours", "kvstore")):
         from bytescheduler.mxnet import ScheduledKVS
 
         store = ScheduledKVS(store)

@@ -6,6 +6,7 @@ import sysconfig
 try:
     from bytescheduler._core import (
         MXNetPlugin,
+        MXNetStore,
         Node,
         Setting,
         Value,
@@ -41,6 +42,7 @@ except ImportError as error:
 
 __all__ = [
     "MXNetPlugin",
+    "MXNetStore",
     "Node",
     "Setting",
     "Value",

@@ -165,6 +165,7 @@ cdef class Worker:
     cdef bs_worker* worker
     cdef list abandoned  # waiters of interrupted calls: the engine still counts on them
     cdef int users  # plug-ins that borrow the handle
+    cdef object carrier  # what carries the bytes, if not our own servers
 
     def __init__(self):
         raise TypeError("use Worker.open()")
@@ -193,11 +194,49 @@ cdef class Worker:
         cdef _Settings given = _Settings(settings)
         cdef Worker self = Worker.__new__(Worker)
         cdef bs_error error
-        cdef int ready = 0
         self.abandoned = []
         with nogil:
             code = bs_worker_start(given.rows, given.count, wanted_rank, &self.worker, &error)
         _check(code, &error)
+        self._wait_until_ready()
+        return self
+
+    @staticmethod
+    def open_carried(MXNetStore store, int rank, settings=None):
+        """Begin to schedule what `store` carries; a barrier of the store must follow.
+
+        Parameters
+        ----------
+        store : MXNetStore
+            Kept alive.
+        rank : int
+            This worker's rank in the store.
+        settings : mapping of str to str, optional
+            Settings that win over the environment.
+
+        Raises
+        ------
+        ConfigError
+            A setting is missing or wrong.
+        Timeout
+            The store did not take its first values within BYTESCHEDULER_TIMEOUT.
+        """
+        cdef _Settings given = _Settings(settings)
+        cdef Worker self = Worker.__new__(Worker)
+        cdef bs_error error
+        cdef bs_mxnet_store* context = store.handle()
+        self.abandoned = []
+        self.carrier = store
+        with nogil:
+            code = bs_worker_start_carried(given.rows, given.count, rank, bs_mxnet_store_carry,
+                                           context, &self.worker, &error)
+        _check(code, &error)
+        self._wait_until_ready()
+        return self
+
+    cdef int _wait_until_ready(self) except -1:
+        cdef bs_error error
+        cdef int ready = 0
         try:
             while not ready:
                 with nogil:
@@ -207,7 +246,7 @@ cdef class Worker:
         except BaseException:
             self.close(drain_ms=0)
             raise
-        return self
+        return 0
 
     cdef bs_worker* handle(self) except NULL:
         if self.worker == NULL:
@@ -343,6 +382,10 @@ cdef class Worker:
         with nogil:
             code = bs_worker_close(worker, drain_ms, &error)
         self.abandoned.clear()
+        if self.carrier is not None and code != 0:
+            # Left behind: the engine may still use the carrier.
+            Py_INCREF(self.carrier)
+            return
         _check(code, &error)
 
 
@@ -572,3 +615,48 @@ cdef class MXNetPlugin:
         bs_mxnet_close(self.plugin)
         self.plugin = NULL
         self.worker.users -= 1
+
+
+@cython.no_gc_clear
+cdef class MXNetStore:
+    """A stock MXNet store as carrier of a worker's bytes.
+
+    Parameters
+    ----------
+    store : int
+        The store's handle; the store must outlive the last operation.
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_store.h.
+    """
+
+    cdef bs_mxnet_store* store
+
+    def __init__(self, store, functions):
+        cdef bs_mxnet_store_functions f
+        cdef bs_error error
+        if self.store != NULL:
+            raise UsageError("the store is open already", 5)
+        f.store = <void*><uintptr_t>store
+        f.create_array = <void*><uintptr_t>functions["create_array"]
+        f.get_data = <void*><uintptr_t>functions["get_data"]
+        f.free_array = <void*><uintptr_t>functions["free_array"]
+        f.push = <void*><uintptr_t>functions["push"]
+        f.pull = <void*><uintptr_t>functions["pull"]
+        f.push_pull = <void*><uintptr_t>functions["push_pull"]
+        f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
+        f.last_error = <void*><uintptr_t>functions["last_error"]
+        _check(bs_mxnet_store_open(&f, &self.store, &error), &error)
+
+    def __dealloc__(self):
+        if self.store != NULL:
+            bs_mxnet_store_close(self.store)
+
+    cdef bs_mxnet_store* handle(self) except NULL:
+        if self.store == NULL:
+            raise UsageError("the store was not opened", 5)
+        return self.store
+
+    @staticmethod
+    def exit_at_once():
+        """Let the process end without waiting for operations of a store that has lost a peer."""
+        bs_mxnet_store_exit_at_once()

@@ -17,6 +17,15 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
                         bs_worker** worker, bs_error* error)
+    ctypedef struct bs_carry:
+        pass
+
+    ctypedef void (*bs_carry_fn)(void* context, bs_worker* worker,
+                                 const bs_carry* request) noexcept nogil
+
+    int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+                                bs_carry_fn carry, void* context, bs_worker** worker,
+                                bs_error* error)
     int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error)
     int bs_worker_rank(const bs_worker* worker)
     int bs_worker_num_workers(const bs_worker* worker)
@@ -101,3 +110,24 @@ cdef extern from "plugin/mxnet.h" nogil:
     int64_t bs_mxnet_pending(const bs_mxnet* plugin)
     int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms)
     int bs_mxnet_close(bs_mxnet* plugin)
+
+cdef extern from "plugin/mxnet_store.h" nogil:
+    ctypedef struct bs_mxnet_store:
+        pass
+
+    ctypedef struct bs_mxnet_store_functions:
+        void* store
+        void* create_array
+        void* get_data
+        void* free_array
+        void* push
+        void* pull
+        void* push_pull
+        void* push_async_nd
+        void* last_error
+
+    int bs_mxnet_store_open(const bs_mxnet_store_functions* functions, bs_mxnet_store** store,
+                            bs_error* error)
+    void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request) noexcept
+    void bs_mxnet_store_close(bs_mxnet_store* store)
+    int bs_mxnet_store_exit_at_once()

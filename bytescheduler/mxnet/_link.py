@@ -78,6 +78,7 @@ class Link:
         The stock store beside the worker; its destructor waits for nobody once the job failed.
     """
 
+    can_compress = True  # whether pushes can travel in two bits an element
     # A process has one place in the job, whatever number of stores it has.
     _of_process: "ClassVar[Optional[weakref.ref[Link]]]" = None
 

@@ -300,7 +300,13 @@ class NativeStore:
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
-        self._threshold = threshold_of(params)
+        threshold = threshold_of(params)
+        if not self._link.can_compress:
+            raise mx.base.MXNetError(
+                "pieces on stock servers travel uncompressed: start the job with bslaunch, or set "
+                "BYTESCHEDULER_BACKEND=passthrough"
+            )
+        self._threshold = threshold
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))

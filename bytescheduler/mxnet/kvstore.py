@@ -14,6 +14,7 @@ from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._link import Link, let_go, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._passthrough import PassThrough
+from bytescheduler.mxnet._store_link import open_store_link
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]
@@ -87,17 +88,37 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
     return AsyncStore(link, inner) if "async" in name else NativeStore(link, inner)
 
 
-def _open_passthrough(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
+def _why_unscheduled(inner: Store, settings: Dict[str, str]) -> Optional[str]:
+    """Return why the store's own operations are used as they are; None if we schedule them."""
+    if settings.get("BYTESCHEDULER_BACKEND") == "passthrough":
+        return "because BYTESCHEDULER_BACKEND=passthrough"
+    name = str(inner.type)
+    if not isinstance(inner, KVStore) or "dist" not in name:
+        return "nothing of it travels in pieces, as it is no dist store of MXNet's"
+    if "async" in name:
+        return "its servers update at each push, so its tensors cannot be cut"
+    if inner._is_p3:
+        return "P3 cuts and orders its tensors itself"
+    return None
+
+
+def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
     check_settings(_NO_JOB)
     if inner is None:
         inner = mx.kv.create("dist_sync" if settings.get("DMLC_ROLE") == "worker" else "local")
-    why = (
-        "because BYTESCHEDULER_BACKEND=kvstore"
-        if settings.get("BYTESCHEDULER_BACKEND") == "kvstore"
-        else "bslaunch, or BYTESCHEDULER_BACKEND=native, gets the native back end"
+    why = _why_unscheduled(inner, settings)
+    if why is not None:
+        _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
+        return inner, PassThrough(inner)
+    check_settings()
+    link = open_store_link(inner)
+    _say(
+        settings,
+        f"MXNet's {inner.type} store carries the bytes, scheduled ("
+        f"{_many(link.num_workers, 'worker')}, {_many(link.num_servers, 'stock server')}; bslaunch "
+        "gets the native back end)",
     )
-    _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled; {why}")
-    return inner, PassThrough(inner)
+    return inner, NativeStore(link, inner)
 
 
 @KVStoreBase.register
@@ -138,7 +159,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             if settings.get("BYTESCHEDULER_BACKEND") == "native":
                 self._backend = _open_native(kvs, settings)
             else:
-                self._inner, self._backend = _open_passthrough(kvs, settings)
+                self._inner, self._backend = _open_wrapped(kvs, settings)
         finally:
             _ready.tell()  # from here on this process speaks for itself
 

@@ -44,6 +44,30 @@ int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_r
 int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
                     bs_worker** worker, bs_error* error);
 int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error);
+// A worker whose bytes a synchronous stock store carries, through functions of the caller.
+// Operations on one store_key do not overlap.
+typedef struct {
+  int what;       // 0 push: the key's first value; 1 pull; 2 push-pull: adds to the round
+  int store_key;  // below 2**31 / 9973; lies on server (store_key * 9973) mod num_servers
+  int dtype;      // MXNet's code
+  int priority;
+  uint64_t size_bytes;
+  const void* in;  // of a push; valid during the call only
+  uint64_t token;
+} bs_carry;
+// Begins an operation and returns; called on the engine's thread.  Its end is told by
+// bs_carried_done, once, also if it could not begin.
+typedef void (*bs_carry_fn)(void* context, bs_worker* worker, const bs_carry* request);
+// `value`: what was pulled, valid until the next operation on that key; null for a push or an
+// error.  Any thread, also inside the carry function.
+void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                     const void* value);
+// As bs_worker_start.  Once ready, a barrier of the store must follow on every worker.  Workers
+// must broadcast the same keys in the same order, rank 0 before the others (a barrier between).
+// If operations on the store have not ended, bs_worker_close returns kUnavailable and leaves the
+// handle and its thread behind; `context` must then stay valid for ever.
+int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+                            bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
 int bs_worker_num_workers(const bs_worker* worker);
 int bs_worker_num_servers(const bs_worker* worker);

@@ -47,6 +47,7 @@ struct Config {
   // As given; heartbeat_interval and heartbeat_timeout below are the ones to use.
   Duration ps_heartbeat_interval{};
   Duration ps_heartbeat_timeout{};
+  int32_t bigarray_bound = 0;  // MXNet's: elements of an array that lies on one stock server
   // BYTESCHEDULER_*
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;

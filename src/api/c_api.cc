@@ -1,30 +1,22 @@
-// The C API: checks arguments, turns Status into codes, lets nothing thrown pass.
+// The C API but for workers: checks arguments, turns Status into codes, lets nothing thrown pass.
 #include "bytescheduler/c_api.h"
 
-#include <sys/types.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
-#include <map>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "api/c_api_guard.h"
 #include "api/node.h"
 #include "bytescheduler/config.h"
 
 using bs::Status;
-
-struct bs_worker {
-  const pid_t owner;  // a forked child has the memory and none of the threads
-  std::unique_ptr<bs::api::WorkerNode> node;
-};
 
 struct bs_node {
   std::variant<std::unique_ptr<bs::api::SchedulerNode>, std::unique_ptr<bs::api::ServerNode>> node;
@@ -48,81 +40,9 @@ namespace {
 
 using bs::Config;
 using bs::Result;
-
-int Return(const Status& status, bs_error* error) {
-  if (error != nullptr) {
-    const size_t size = std::min(status.message().size(), sizeof(error->message) - 1);
-    error->code = static_cast<int>(status.code());
-    std::memcpy(error->message, status.message().data(), size);
-    error->message[size] = '\0';
-  }
-  return static_cast<int>(status.code());
-}
-
-// `body` returns a Status; what it throws (memory, threads, descriptors run out) becomes one.
-template <typename F>
-Status Guarded(F body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return Status::ResourceExhausted("no memory");
-  } catch (const std::exception& e) {
-    return Status::ResourceExhausted(e.what());
-  }
-}
-
-std::map<std::string, std::string> Overrides(const bs_setting* settings, size_t num_settings) {
-  std::map<std::string, std::string> overrides;
-  for (size_t i = 0; i < num_settings; ++i) overrides[settings[i].name] = settings[i].value;
-  return overrides;
-}
-
-Status CheckProcess(const bs_worker* worker) {
-  if (worker->owner == getpid()) return Status::Ok();
-  return Status::FailedPrecondition(
-      "the store was created before fork; a forked process cannot use it, create one of its own");
-}
-
-Status CheckUsable(const bs_worker* worker) {
-  if (Status forked = CheckProcess(worker); !forked.ok()) return forked;
-  const std::optional<Status> joined = worker->node->joined().Get();
-  if (!joined) return Status::FailedPrecondition("the worker has not joined the job yet");
-  return *joined;
-}
-
-// Empty for null.
-bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
-  if (done == nullptr) return {};
-  return [done, context](const Status& status) {
-    done(context, static_cast<int>(status.code()), status.message().c_str());
-  };
-}
-
-struct FirstValue {
-  uint64_t key;
-  int dtype;
-  bs::Mode mode;
-  void* value;
-  uint64_t size_bytes;
-};
-
-int Broadcast(const bs_worker* worker, const FirstValue& first, bs::api::WorkerNode::Done done,
-              bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(first.dtype));
-                  if (!known) {
-                    return Status::InvalidArgument("key " + std::to_string(first.key) +
-                                                   ": dtype code " + std::to_string(first.dtype) +
-                                                   " cannot be summed");
-                  }
-                  worker->node->Broadcast(first.key, *known, first.mode,
-                                          {static_cast<std::byte*>(first.value), first.size_bytes},
-                                          std::move(done));
-                  return Status::Ok();
-                }),
-                error);
-}
+using bs::api::Guarded;
+using bs::api::Overrides;
+using bs::api::Return;
 
 Status Start(const Config& config, bs_node* out) {
   if (config.role == "scheduler") {
@@ -153,163 +73,6 @@ void TellRow(const bs::SettingInfo& info, bs_setting_row row, void* context) {
 }
 
 }  // namespace
-
-// ---- worker ------------------------------------------------------------------------------------
-
-int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
-                    bs_worker** worker, bs_error* error) {
-  return Return(
-      Guarded([&] {
-        const Result<Config> config = bs::ConfigFromProcess(Overrides(settings, num_settings));
-        if (!config.ok()) return config.status();
-        if (config.value().role != "worker") {
-          return Status::InvalidArgument("DMLC_ROLE=" + config.value().role + ": want worker here");
-        }
-        if (wanted_rank >= config.value().num_workers) {
-          return Status::InvalidArgument("rank " + std::to_string(wanted_rank) + " of only " +
-                                         std::to_string(config.value().num_workers) + " workers");
-        }
-        auto node = bs::api::WorkerNode::Start(config.value(), wanted_rank);
-        if (!node.ok()) return node.status();
-        *worker = new bs_worker{getpid(), std::move(node.value())};
-        return Status::Ok();
-      }),
-      error);
-}
-
-int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
-  if (const Status forked = CheckProcess(worker); !forked.ok()) {
-    Return(forked, error);
-    return 1;
-  }
-  if (!worker->node->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
-  Return(worker->node->joined().Get().value_or(Status::Ok()), error);
-  return 1;
-}
-
-int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_rank,
-                   bs_worker** worker, bs_error* error) {
-  bs_worker* started = nullptr;
-  const int code = bs_worker_start(settings, num_settings, wanted_rank, &started, error);
-  if (code != 0) return code;
-  const auto close_now = [](bs_worker* w) { bs_worker_close(w, 0, nullptr); };
-  std::unique_ptr<bs_worker, decltype(close_now)> owner(started, close_now);
-  constexpr int kForLong = 1'000'000;
-  bs_error joined{};
-  // Ends by the membership's own deadline.
-  while (bs_worker_ready(owner.get(), kForLong, &joined) == 0) {
-  }
-  if (error != nullptr) *error = joined;
-  if (joined.code == 0) *worker = owner.release();
-  return joined.code;
-}
-
-int bs_worker_rank(const bs_worker* worker) { return worker->node->rank(); }
-int bs_worker_num_workers(const bs_worker* worker) { return worker->node->num_workers(); }
-int bs_worker_num_servers(const bs_worker* worker) { return worker->node->num_servers(); }
-
-// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
-int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
-                        uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
-  return Broadcast(worker, {key, dtype, bs::Mode::kSynchronous, value, size_bytes},
-                   Calling(done, context), error);
-}
-
-// NOLINTNEXTLINE(readability-function-size): as above.
-int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
-                              uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
-  return Broadcast(worker, {key, dtype, bs::Mode::kAsynchronous, value, size_bytes},
-                   Calling(done, context), error);
-}
-
-int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
-                     bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  if (request->pushed == nullptr && request->pulled == nullptr) {
-                    return Status::InvalidArgument("key " + std::to_string(request->key) +
-                                                   ": neither pushed nor pulled");
-                  }
-                  bs::Worker::UpdateCall call{
-                      .priority = request->priority,
-                      .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
-                      .out = {static_cast<std::byte*>(request->out), request->size_bytes},
-                      .pushed = Calling(request->pushed, request->context),
-                      .pulled = Calling(request->pulled, request->context)};
-                  if (rates != nullptr) {
-                    call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
-                  }
-                  worker->node->Update(request->key, std::move(call));
-                  return Status::Ok();
-                }),
-                error);
-}
-
-int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
-                            bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->SetOptimizer(text, Calling(done, context));
-                  return Status::Ok();
-                }),
-                error);
-}
-
-int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->PushPull(
-                      request->key, {request->priority, request->threshold},
-                      {static_cast<const std::byte*>(request->in), request->size_bytes},
-                      {static_cast<std::byte*>(request->out), request->size_bytes},
-                      Calling(request->pushed, request->context),
-                      Calling(request->pulled, request->context));
-                  return Status::Ok();
-                }),
-                error);
-}
-
-int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->Barrier(Calling(done, context));
-                  return Status::Ok();
-                }),
-                error);
-}
-
-int bs_worker_barrier(bs_worker* worker, bs_error* error) {
-  const std::unique_ptr<bs_waiter> waiter(bs_waiter_new(1));
-  if (waiter == nullptr) return Return(Status::ResourceExhausted("no memory"), error);
-  const int code = bs_worker_barrier_start(worker, bs_waiter_done, waiter.get(), error);
-  if (code != 0) return code;
-  waiter->all.Wait();
-  return Return(waiter->first_error.Get().value_or(Status::Ok()), error);
-}
-
-int bs_worker_fail(bs_worker* worker, const char* why) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->node->Fail(why);
-                  return Status::Ok();
-                }),
-                nullptr);
-}
-
-int bs_worker_status(const bs_worker* worker, bs_error* error) {
-  if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
-  return Return(worker->node->failure().Get().value_or(Status::Ok()), error);
-}
-
-int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
-  if (!CheckProcess(worker).ok()) return Return(Status::Ok(), error);
-  const std::unique_ptr<bs_worker> owner(worker);
-  return Return(Guarded([&] {
-                  owner->node->Close(std::chrono::milliseconds(std::max(drain_ms, 0)));
-                  return Status::Ok();
-                }),
-                error);
-}
 
 // ---- waiting for completions -------------------------------------------------------------------
 

@@ -86,6 +86,11 @@ constexpr auto kRows = std::to_array<Row>({
      &Config::ps_heartbeat_timeout,
      "0",
      "24h"},
+    {{"MXNET_KVSTORE_BIGARRAY_BOUND", "count", "elements", "1000000", "process",
+      "MXNet's: its servers share out larger arrays; pieces sent through them stay smaller"},
+     &Config::bigarray_bound,
+     "2",
+     "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "512KiB", "process",
       "the largest piece of a tensor that travels as one message; rank 0's decides"},
      &Config::partition_bytes,
@@ -150,9 +155,10 @@ constexpr auto kRows = std::to_array<Row>({
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},
-    {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore", "", "auto", "process",
-      "who carries the bytes: our servers (native), the wrapped store (kvstore), or native where "
-      "bslaunch says so (auto)"},
+    {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
+      "who carries the bytes: our servers (native), the wrapped store in pieces that we schedule "
+      "(kvstore), the wrapped store as it is (passthrough); auto is kvstore unless bslaunch says "
+      "native"},
      &Config::backend},
 });
 

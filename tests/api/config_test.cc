@@ -107,6 +107,8 @@ TEST(Config, EveryRowReachesItsField) {
       {"DMLC_LOCAL", "1", [](const Config& c) { return c.local_ipc; }},
       {"DMLC_USE_KUBERNETES", "1", [](const Config& c) { return c.use_kubernetes; }},
       {"DMLC_PS_WATER_MARK", "9", [](const Config& c) { return c.water_mark == 9; }},
+      {"MXNET_KVSTORE_BIGARRAY_BOUND", "500",
+       [](const Config& c) { return c.bigarray_bound == 500; }},
       {"PS_VERBOSE", "2", [](const Config& c) { return c.verbose == 2; }},
       {"PS_HEARTBEAT_INTERVAL", "3",
        [](const Config& c) { return c.heartbeat_interval == seconds(3); }},
@@ -168,6 +170,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"DMLC_LOCAL", "maybe", kFlag},
       {"DMLC_USE_KUBERNETES", "2", kFlag},
       {"DMLC_PS_WATER_MARK", "-5", "want 0 to 1000000"},
+      {"MXNET_KVSTORE_BIGARRAY_BOUND", "1", "want 2 to 2000000000"},
       {"PS_VERBOSE", "much", kWhole},
       {"PS_HEARTBEAT_INTERVAL", "soon", kTime},
       {"PS_HEARTBEAT_TIMEOUT", "never", kTime},
@@ -187,7 +190,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
       {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
       {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
-      {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore"},
+      {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore|passthrough"},
   };
   std::set<std::string_view> tested;
   for (const Bad& row : rows) {

@@ -116,6 +116,55 @@ def dtypes(kvs: ScheduledKVS) -> None:
         assert read(kvs, key) == want  # pull casts
 
 
+def floats(kvs: ScheduledKVS) -> None:
+    """What stock servers can sum; the rest is refused before anything is sent."""
+    for key, dtype in enumerate(("float32", "float64", "float16")):
+        kvs.init(key, full(1, dtype=dtype))
+        kvs.push(key, full(2 + kvs.rank, dtype=dtype))
+        assert read(kvs, key, dtype) == sum_over_workers(kvs, lambda r: 2 + r)
+    try:
+        kvs.init(9, full(1, dtype="int32"))
+    except mx.base.MXNetError as error:
+        assert "key 9: stock servers cannot sum int32" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("int32 was taken")
+
+
+def opposite_orders(kvs: ScheduledKVS) -> None:
+    """Each worker spends its credit on another key; both must go on."""
+    n, shape = kvs.num_workers, (50000,)
+    kvs.init([10, 11], [full(0, shape), full(0, shape)])
+    for step in range(5):
+        outs = [mx.nd.zeros(shape), mx.nd.zeros(shape)]
+        for index in (0, 1) if kvs.rank else (1, 0):
+            # Equal priorities: each worker sends first what it has first.
+            kvs.pushpull(10 + index, full(step + index, shape), out=outs[index])
+        assert [set(out.asnumpy().tolist()) for out in outs] == [{n * step}, {n * (step + 1)}]
+
+
+def another_order_of_init(kvs: ScheduledKVS) -> None:
+    keys = ["a", "b"] if kvs.rank == 0 else ["b", "a"]
+    try:
+        kvs.init(keys, [full(1), full(2)])
+        kvs.barrier()
+    except mx.base.MXNetError as error:
+        print("said:", error)
+        raise
+
+
+def silent_in_rank_1(kvs: ScheduledKVS) -> None:
+    """Rank 1 is alive and pushes nothing."""
+    kvs.init("weight", full(0))
+    if kvs.rank == 1:
+        done = pathlib.Path("done")
+        while not done.exists():
+            threading.Event().wait(0.02)
+        os._exit(0)
+    out = full(0)
+    kvs.pushpull("weight", full(1), out=out)
+    out.wait_to_read()
+
+
 def shapes(kvs: ScheduledKVS) -> None:
     for key, shape in enumerate([(1,), (7, 3, 2), (1500001,), (64, 1, 3, 3)], 100):
         value = mx.nd.random.uniform(shape=shape)

@@ -83,7 +83,7 @@ class Job:
         stock: bool = False,
         env: Optional[Dict[str, str]] = None,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._stock = stock
         self._num_workers = workers
         self._num_servers = servers
@@ -141,6 +141,16 @@ class Job:
             assert process.wait() == 0, f"{process.name} failed:\n{self.all_output()}"
         return [worker.output() for worker in self.workers]
 
+    def wait_for_one(self, processes: List[Process], deadline_s: float = PATIENCE_S) -> Process:
+        """Return the first of `processes` that ends; fail if none does in `deadline_s`."""
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            for process in processes:
+                if not process.running():
+                    return process
+            time.sleep(0.02)  # nobody tells about the first of several
+        raise AssertionError(f"all still run after {deadline_s:g} s:\n{self.all_output()}")
+
     def all_output(self) -> str:
         """Return what all processes wrote, for a message."""
         return "".join(f"--- {p.name}\n{p.output()}" for p in self.processes)
@@ -148,7 +158,7 @@ class Job:
     # -- roles ---------------------------------------------------------------------------------
 
     def _start(self, name: str, command: List[str], env: Dict[str, str]) -> Process:
-        process = Process(name, command, {**self._env, **env}, self._folder)
+        process = Process(name, command, {**self._env, **env}, self.folder)
         self.processes.append(process)
         return process
 

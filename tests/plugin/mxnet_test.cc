@@ -38,7 +38,8 @@ class MxnetTest : public testing::Test {
     return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
   int Update(int pushes, int pulls, const bs_rates* rates) {
-    const bs_mxnet_update_request request{{7, "'fc1'", 0, &send_, &recv_, 8}, pushes, pulls, rates};
+    const bs_mxnet_update_request request{
+        {7, "'fc1'", 0, &send_, &recv_, 8, 0}, pushes, pulls, rates};
     return bs_mxnet_update(plugin_, &request, &error_);
   }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }

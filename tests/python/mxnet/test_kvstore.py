@@ -176,9 +176,9 @@ def test_gluon_trains_as_with_the_wrapped_store(update_on_kvstore: bool) -> None
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("", "bslaunch, or BYTESCHEDULER_BACKEND=native, gets the native back end"),
-        ("auto", "bslaunch, or BYTESCHEDULER_BACKEND=native, gets the native back end"),
-        ("kvstore", "because BYTESCHEDULER_BACKEND=kvstore"),
+        ("", "nothing of it travels in pieces, as it is no dist store of MXNet's"),
+        ("kvstore", "nothing of it travels in pieces, as it is no dist store of MXNet's"),
+        ("passthrough", "because BYTESCHEDULER_BACKEND=passthrough"),
     ],
 )
 def test_one_line_says_which_back_end_it_is_and_why(
@@ -186,7 +186,24 @@ def test_one_line_says_which_back_end_it_is_and_why(
 ) -> None:
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", setting)
     ScheduledKVS(mx.kv.create("local"))
-    line = f"bytescheduler: MXNet's local store carries the bytes, unscheduled; {why}\n"
+    line = f"bytescheduler: MXNet's local store carries the bytes, unscheduled: {why}\n"
+    assert capfd.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    ("kind", "p3", "why"),
+    [
+        ("dist_async", False, "its servers update at each push, so its tensors cannot be cut"),
+        ("dist_sync", True, "P3 cuts and orders its tensors itself"),
+    ],
+)
+def test_some_dist_stores_cut_nothing(
+    capfd: pytest.CaptureFixture[str], kind: str, p3: bool, why: str
+) -> None:
+    store = FakeDist(kind)
+    store._is_p3 = p3
+    assert ScheduledKVS(store).type == kind
+    line = f"bytescheduler: MXNet's {kind} store carries the bytes, unscheduled: {why}\n"
     assert capfd.readouterr().err == line
 
 

@@ -1,0 +1,70 @@
+"""The process's link to a job on stock servers: the wrapped store carries the bytes."""
+
+import atexit
+from typing import Iterable
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call
+
+from bytescheduler._native import MXNetStore, Worker
+from bytescheduler.mxnet._link import Link, _address, _forget, open_plugin
+from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._types import Store
+
+_FUNCTIONS = {
+    "create_array": "MXNDArrayCreateEx",
+    "get_data": "MXNDArrayGetData",
+    "free_array": "MXNDArrayFree",
+    "push": "MXKVStorePush",
+    "pull": "MXKVStorePull",
+    "push_pull": "MXKVStorePushPull",
+    "push_async_nd": "MXEnginePushAsyncND",
+    "last_error": "MXGetLastError",
+}
+# What stock servers add up; an integer makes them abort.
+_SUMMED = ("float32", "float64", "float16")
+
+
+def open_store_link(inner: Store) -> "StoreLink":
+    """Return a link over `inner`, a synchronous dist store of MXNet; blocks until all are there."""
+    functions = {name: _address(symbol) for name, symbol in _FUNCTIONS.items()}
+    worker = Worker.open_carried(MXNetStore(inner.handle.value, functions), inner.rank)
+    try:
+        # Rank 0's first values are in the store; from here on the others may ask for them.
+        check_call(_LIB.MXKVStoreBarrier(inner.handle))
+        return StoreLink(worker, open_plugin(worker), inner)
+    except BaseException:
+        worker.close(drain_ms=0)
+        raise
+
+
+class StoreLink(Link):
+    """A `Link` whose bytes a stock store carries, each piece under a key of its own.
+
+    The store is used on the engine's thread; nobody else may push to it or pull from it.  A peer
+    that is lost is seen only by its silence, and the stock store's own operations then never end:
+    after a failure MXNet's engine is not waited for, and the process ends without its destructors.
+    """
+
+    can_compress = False
+
+    def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
+        """See `Link`.  All workers must name the same tensors in the same order."""
+        tensors = list(tensors)
+        for tensor in tensors:
+            if tensor.dtype.name not in _SUMMED:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: stock servers cannot sum {tensor.dtype.name}, only "
+                    f"{', '.join(_SUMMED)}: cast it, or start the job with bslaunch"
+                )
+        if self.rank != 0:
+            self.barrier()
+        super().broadcast(tensors, asynchronous=asynchronous)
+        if self.rank == 0:
+            self.barrier()
+
+    def _let_go(self) -> None:
+        # What the store queued in MXNet's engine may never end, and waiting for it neither.
+        _forget(self._inner)
+        atexit.unregister(mx.base._notify_shutdown)
+        MXNetStore.exit_at_once()

@@ -1,0 +1,45 @@
+// What the functions of the C API share: Status as a code, exceptions as a Status.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <new>
+#include <string>
+
+#include "bytescheduler/c_api.h"
+#include "bytescheduler/status.h"
+
+namespace bs::api {
+
+inline int Return(const Status& status, bs_error* error) {
+  if (error != nullptr) {
+    const size_t size = std::min(status.message().size(), sizeof(error->message) - 1);
+    error->code = static_cast<int>(status.code());
+    std::memcpy(error->message, status.message().data(), size);
+    error->message[size] = '\0';
+  }
+  return static_cast<int>(status.code());
+}
+
+// `body` returns a Status; what it throws (memory, threads, descriptors run out) becomes one.
+template <typename F>
+Status Guarded(F body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status::ResourceExhausted("no memory");
+  } catch (const std::exception& e) {
+    return Status::ResourceExhausted(e.what());
+  }
+}
+
+inline std::map<std::string, std::string> Overrides(const bs_setting* settings,
+                                                    size_t num_settings) {
+  std::map<std::string, std::string> overrides;
+  for (size_t i = 0; i < num_settings; ++i) overrides[settings[i].name] = settings[i].value;
+  return overrides;
+}
+
+}  // namespace bs::api

@@ -1,0 +1,318 @@
+// The worker's part of the C API.
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "api/c_api_guard.h"
+#include "api/carry.h"
+#include "api/node.h"
+#include "bytescheduler/c_api.h"
+#include "bytescheduler/config.h"
+
+using bs::Status;
+
+struct bs_worker {
+  const pid_t owner;  // a forked child has the memory and none of the threads
+  std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::CarriedNode>> node;
+
+  template <typename F>
+  auto Visit(F f) const {
+    return std::visit([&](const auto& pointer) { return f(*pointer); }, node);
+  }
+  const bs::api::Outcome& joined() const {
+    return std::visit([](const auto& n) -> const bs::api::Outcome& { return n->joined(); }, node);
+  }
+};
+
+namespace {
+
+using bs::Config;
+using bs::Result;
+using bs::api::Guarded;
+using bs::api::Overrides;
+using bs::api::Return;
+
+constexpr int kForLong = 1'000'000;  // milliseconds
+
+Status CheckProcess(const bs_worker* worker) {
+  if (worker->owner == getpid()) return Status::Ok();
+  return Status::FailedPrecondition(
+      "the store was created before fork; a forked process cannot use it, create one of its own");
+}
+
+Status CheckUsable(const bs_worker* worker) {
+  if (Status forked = CheckProcess(worker); !forked.ok()) return forked;
+  const std::optional<Status> joined = worker->joined().Get();
+  if (!joined) return Status::FailedPrecondition("the worker has not joined the job yet");
+  return *joined;
+}
+
+// Empty for null.
+bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
+  if (done == nullptr) return {};
+  return [done, context](const Status& status) {
+    done(context, static_cast<int>(status.code()), status.message().c_str());
+  };
+}
+
+Status NotCarried(const std::string& what) {
+  return Status::FailedPrecondition(what +
+                                    ": stock servers know nothing of it; start the job "
+                                    "with bslaunch");
+}
+
+// The node behind `worker`, for what only our own servers can do.
+Result<bs::api::WorkerNode*> Native(const bs_worker* worker, const std::string& what) {
+  const auto* const node = std::get_if<0>(&worker->node);
+  if (node == nullptr) return NotCarried(what);
+  return node->get();
+}
+
+struct FirstValue {
+  uint64_t key;
+  int dtype;
+  bs::Mode mode;
+  void* value;
+  uint64_t size_bytes;
+};
+
+int Broadcast(const bs_worker* worker, const FirstValue& first, bs::api::WorkerNode::Done done,
+              bs_error* error) {
+  return Return(
+      Guarded([&] {
+        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+        const auto known = bs::DTypeFromCode(static_cast<uint32_t>(first.dtype));
+        if (!known) {
+          return Status::InvalidArgument("key " + std::to_string(first.key) + ": dtype code " +
+                                         std::to_string(first.dtype) + " cannot be summed");
+        }
+        const std::span value(static_cast<std::byte*>(first.value), first.size_bytes);
+        if (first.mode == bs::Mode::kSynchronous) {
+          worker->Visit([&](auto& n) { n.Broadcast(first.key, *known, value, std::move(done)); });
+          return Status::Ok();
+        }
+        Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+        if (!node.ok()) return node.status();
+        node.value()->Broadcast(first.key, *known, first.mode, value, std::move(done));
+        return Status::Ok();
+      }),
+      error);
+}
+
+}  // namespace
+
+int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                    bs_worker** worker, bs_error* error) {
+  return Return(
+      Guarded([&] {
+        const Result<Config> config = bs::ConfigFromProcess(Overrides(settings, num_settings));
+        if (!config.ok()) return config.status();
+        if (config.value().role != "worker") {
+          return Status::InvalidArgument("DMLC_ROLE=" + config.value().role + ": want worker here");
+        }
+        if (wanted_rank >= config.value().num_workers) {
+          return Status::InvalidArgument("rank " + std::to_string(wanted_rank) + " of only " +
+                                         std::to_string(config.value().num_workers) + " workers");
+        }
+        auto node = bs::api::WorkerNode::Start(config.value(), wanted_rank);
+        if (!node.ok()) return node.status();
+        *worker = new bs_worker{getpid(), std::move(node.value())};
+        return Status::Ok();
+      }),
+      error);
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
+int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+                            bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error) {
+  return Return(Guarded([&] {
+                  const Result<Config> config =
+                      bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  if (!config.ok()) return config.status();
+                  auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
+                  auto node = bs::api::CarriedNode::Start(
+                      config.value(), rank, bs::api::CarryThrough(carry, context, started.get()));
+                  if (!node.ok()) return node.status();
+                  bs::api::CarriedNode* const carried = node.value().get();
+                  started->node = std::move(node.value());
+                  *worker = started.release();
+                  carried->Join();
+                  return Status::Ok();
+                }),
+                error);
+}
+
+void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                     const void* value) {
+  const auto status_code = static_cast<bs::StatusCode>(code);
+  std::get<1>(worker->node)
+      ->Carried(token, code == 0 ? Status::Ok() : Status(status_code, message),
+                static_cast<const std::byte*>(value));
+}
+
+int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
+  if (const Status forked = CheckProcess(worker); !forked.ok()) {
+    Return(forked, error);
+    return 1;
+  }
+  if (!worker->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
+  Return(worker->joined().Get().value_or(Status::Ok()), error);
+  return 1;
+}
+
+int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                   bs_worker** worker, bs_error* error) {
+  bs_worker* started = nullptr;
+  const int code = bs_worker_start(settings, num_settings, wanted_rank, &started, error);
+  if (code != 0) return code;
+  const auto close_now = [](bs_worker* w) { bs_worker_close(w, 0, nullptr); };
+  std::unique_ptr<bs_worker, decltype(close_now)> owner(started, close_now);
+  bs_error joined{};
+  // Ends by the membership's own deadline.
+  while (bs_worker_ready(owner.get(), kForLong, &joined) == 0) {
+  }
+  if (error != nullptr) *error = joined;
+  if (joined.code == 0) *worker = owner.release();
+  return joined.code;
+}
+
+int bs_worker_rank(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.rank(); });
+}
+int bs_worker_num_workers(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.num_workers(); });
+}
+int bs_worker_num_servers(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.num_servers(); });
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
+int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
+                        uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
+  return Broadcast(worker, {key, dtype, bs::Mode::kSynchronous, value, size_bytes},
+                   Calling(done, context), error);
+}
+
+// NOLINTNEXTLINE(readability-function-size): as above.
+int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
+                              uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
+  return Broadcast(worker, {key, dtype, bs::Mode::kAsynchronous, value, size_bytes},
+                   Calling(done, context), error);
+}
+
+int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
+                     bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  if (request->pushed == nullptr && request->pulled == nullptr) {
+                    return Status::InvalidArgument("key " + std::to_string(request->key) +
+                                                   ": neither pushed nor pulled");
+                  }
+                  bs::Worker::UpdateCall call{
+                      .priority = request->priority,
+                      .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
+                      .out = {static_cast<std::byte*>(request->out), request->size_bytes},
+                      .pushed = Calling(request->pushed, request->context),
+                      .pulled = Calling(request->pulled, request->context)};
+                  if (rates != nullptr) {
+                    call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
+                  }
+                  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+                  if (!node.ok()) return node.status();
+                  node.value()->Update(request->key, std::move(call));
+                  return Status::Ok();
+                }),
+                error);
+}
+
+int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
+                            bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
+                  if (!node.ok()) return node.status();
+                  node.value()->SetOptimizer(text, Calling(done, context));
+                  return Status::Ok();
+                }),
+                error);
+}
+
+int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  const std::span in(static_cast<const std::byte*>(request->in),
+                                     request->size_bytes);
+                  const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
+                  auto pushed = Calling(request->pushed, request->context);
+                  auto pulled = Calling(request->pulled, request->context);
+                  if (const auto* const carried = std::get_if<1>(&worker->node)) {
+                    if (request->threshold != 0) return NotCarried("two-bit compression");
+                    (*carried)->PushPull(request->key, request->priority, in, out,
+                                         std::move(pushed), std::move(pulled));
+                    return Status::Ok();
+                  }
+                  std::get<0>(worker->node)
+                      ->PushPull(request->key, {request->priority, request->threshold}, in, out,
+                                 std::move(pushed), std::move(pulled));
+                  return Status::Ok();
+                }),
+                error);
+}
+
+int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });
+                  return Status::Ok();
+                }),
+                error);
+}
+
+int bs_worker_barrier(bs_worker* worker, bs_error* error) {
+  const std::unique_ptr<bs_waiter, decltype(&bs_waiter_free)> waiter(bs_waiter_new(1),
+                                                                     &bs_waiter_free);
+  if (waiter == nullptr) return Return(Status::ResourceExhausted("no memory"), error);
+  const int code = bs_worker_barrier_start(worker, bs_waiter_done, waiter.get(), error);
+  if (code != 0) return code;
+  bs_error outcome{};
+  // Ends by the membership's own deadline.
+  while (bs_waiter_wait(waiter.get(), kForLong, &outcome) == 0) {
+  }
+  if (error != nullptr) *error = outcome;
+  return outcome.code;
+}
+
+int bs_worker_fail(bs_worker* worker, const char* why) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  worker->Visit([&](auto& n) { n.Fail(why); });
+                  return Status::Ok();
+                }),
+                nullptr);
+}
+
+int bs_worker_status(const bs_worker* worker, bs_error* error) {
+  if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
+  return Return(
+      worker->Visit([](const auto& n) { return n.failure().Get(); }).value_or(Status::Ok()), error);
+}
+
+int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
+  if (!CheckProcess(worker).ok()) return Return(Status::Ok(), error);
+  return Return(Guarded([&] {
+                  const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
+                  worker->Visit([&](auto& n) { n.Close(drain); });
+                  const auto* const carried = std::get_if<1>(&worker->node);
+                  if (carried != nullptr && (*carried)->busy()) {
+                    return Status::Unavailable("operations on the wrapped store have not ended");
+                  }
+                  delete worker;
+                  return Status::Ok();
+                }),
+                error);
+}

@@ -1,0 +1,178 @@
+// Wires a worker to a StoreLink, and takes them apart again.
+#include "api/carried_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/network.h"
+
+namespace bs::api {
+namespace {
+
+// MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
+uint64_t PartitionBytes(const Config& config) {
+  const uint64_t bound_bytes = (static_cast<uint64_t>(config.bigarray_bound) - 1) * sizeof(float);
+  return std::max(std::min(config.partition_bytes, bound_bytes), worker::kAlignBytes);
+}
+
+WorkerOptions MakeOptions(const Config& config, int32_t rank) {
+  WorkerOptions options;
+  options.rank = rank;
+  options.num_workers = config.num_workers;
+  options.num_servers = config.num_servers;
+  options.partition_bytes = PartitionBytes(config);
+  options.credit_bytes = config.credit_bytes;
+  options.priority_order = config.scheduling;
+  options.requests.timeout = config.timeout;
+  options.requests.straggler_timeout = config.straggler_timeout;
+  // The link answers a repeat with what is waited for: one must come before each deadline.
+  options.requests.retry_interval =
+      std::min({options.requests.retry_interval, config.timeout / 4, config.straggler_timeout / 4});
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CarriedNode>> CarriedNode::Start(const Config& config, int32_t rank,
+                                                        Carry carry) {
+  if (rank < 0 || rank >= config.num_workers) {
+    return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
+                                   std::to_string(config.num_workers) + " workers");
+  }
+  return std::make_unique<CarriedNode>(config, rank, std::move(carry));
+}
+
+CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
+    : rank_(rank),
+      num_workers_(config.num_workers),
+      num_servers_(config.num_servers),
+      timeout_(config.timeout),
+      carry_(std::move(carry)),
+      thread_(std::make_unique<LoopThread>("bs-worker")) {
+  link_ = std::make_unique<worker::StoreLink>(
+      worker::StoreLink::Options{.rank = rank,
+                                 .num_servers = static_cast<uint32_t>(config.num_servers)},
+      [this](const worker::StoreRequest& request, worker::StoreLink::Carried done) {
+        Begin(request, std::move(done));
+      },
+      [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
+  worker_ = std::make_unique<Worker>(
+      MakeOptions(config, rank), thread_.get(),
+      [this](const ps::Message& request) { link_->OnRequest(request); },
+      [this](const Status& why) {
+        if (!closing_) SetFailure(why);
+      },
+      MakeLogger(config).Named("worker " + std::to_string(rank)));
+}
+
+void CarriedNode::Join() {
+  thread_->PostAt(thread_->Now() + timeout_, [this] {
+    const Status late = Status::DeadlineExceeded(
+        "the wrapped store did not take its first values in time (BYTESCHEDULER_TIMEOUT): look "
+        "whether all of its servers run");
+    if (joined_.Set(late)) worker_->Fail(late);
+  });
+  thread_->Post([this] { link_->Prepare([this](const Status& status) { joined_.Set(status); }); });
+}
+
+CarriedNode::~CarriedNode() { Close(Duration::zero()); }
+
+void CarriedNode::Begin(const worker::StoreRequest& request, worker::StoreLink::Carried done) {
+  const uint64_t token = next_token_++;
+  open_.emplace(token, Open{request.size_bytes, std::move(done)});
+  ++num_carried_;
+  carry_(request, token);
+}
+
+void CarriedNode::Carried(uint64_t token, Status status, const std::byte* value) {
+  thread_->Post([this, token, status = std::move(status), value] {
+    const auto node = open_.extract(token);
+    const Open& open = node.mapped();
+    const uint64_t size_bytes = value == nullptr ? 0 : open.size_bytes;
+    open.done(status, {value, size_bytes});
+    if (--num_carried_ == 0 && closing_) idle_.Notify();
+  });
+}
+
+CarriedNode::Done CarriedNode::Counted(Done done) {
+  ++pending_;
+  return [this, done = std::move(done)](Status status) {
+    done(std::move(status));
+    if (--pending_ == 0 && draining_) drained_.Notify();
+  };
+}
+
+void CarriedNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
+  worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
+}
+
+void CarriedNode::PushPull(Key key, Priority priority, std::span<const std::byte> in,
+                           std::span<std::byte> out, Done pushed, Done pulled) {
+  worker_->PushPull(key, priority, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+}
+
+void CarriedNode::Barrier(Done done) {
+  thread_->Post([this, done = Counted(std::move(done))]() mutable {
+    if (const auto failed = failure_.Get()) return done(*failed);
+    const uint64_t number = next_barrier_++;
+    barriers_.emplace(number, std::move(done));
+    const auto end = [this, number](const Status& status) {
+      const auto node = barriers_.extract(number);
+      if (node) node.mapped()(status);
+    };
+    link_->Barrier(end);
+    thread_->PostAt(thread_->Now() + timeout_, [this, number] {
+      if (!barriers_.contains(number)) return;
+      const Status late = Status::DeadlineExceeded(
+          "barrier: not every worker came in time (BYTESCHEDULER_TIMEOUT), or a server is gone: "
+          "look which process of the job has ended");
+      SetFailure(late);
+      worker_->Fail(late);
+    });
+  });
+}
+
+void CarriedNode::SetFailure(const Status& status) {
+  if (!failure_.Set(status)) return;
+  thread_->Post([this, status] {
+    for (const auto& [number, done] : std::exchange(barriers_, {})) done(status);
+  });
+}
+
+void CarriedNode::Fail(const std::string& why) {
+  const Status status = Status::Unavailable("worker " + std::to_string(rank_) + " gave up: " + why);
+  SetFailure(status);
+  worker_->Fail(status);
+}
+
+bool CarriedNode::Drain(Duration timeout) {
+  RunOn(thread_.get(), [this] {
+    draining_ = true;
+    if (pending_ == 0) drained_.Notify();
+  });
+  return drained_.WaitFor(timeout);
+}
+
+void CarriedNode::WaitUntilIdle(Duration timeout) {
+  RunOn(thread_.get(), [this] {
+    if (num_carried_ == 0) idle_.Notify();
+  });
+  idle_.WaitFor(timeout);
+}
+
+void CarriedNode::Close(Duration drain) {
+  if (std::exchange(closed_, true)) return;
+  const bool well = !failure_.Get() && Drain(drain);
+  closing_ = true;
+  SetFailure(Status::Cancelled("the worker was closed"));
+  Notification released;
+  worker_->Close([&released] { released.Notify(); });
+  released.Wait();
+  // Of a job that is well the last probes are on their way; of others nobody knows.
+  WaitUntilIdle(well ? timeout_ : Duration::zero());
+  if (busy()) return;
+  RunOn(thread_.get(), [this] { worker_.reset(); });
+  thread_.reset();
+}
+
+}  // namespace bs::api

@@ -1,0 +1,159 @@
+// A carried worker through the C API: its life on a store of one, and what it says when that is
+// silent.
+#include "api/carried_node.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/c_api.h"
+#include "bytescheduler/status.h"
+
+namespace bs::test {
+namespace {
+
+using Floats = std::vector<float>;
+
+// A store with one worker.  Its members are the engine's thread's until the worker is closed.
+struct Store {
+  std::map<int, Floats> values;
+  std::vector<uint64_t> sizes;
+  std::vector<uint64_t> held;  // tokens of operations that do not end
+  std::atomic<bool> silent = false;
+};
+
+void Carry(void* context, bs_worker* worker, const bs_carry* request) {
+  auto* const store = static_cast<Store*>(context);
+  if (store->silent) return store->held.push_back(request->token);
+  store->sizes.push_back(request->size_bytes);
+  Floats& value = store->values[request->store_key];
+  value.resize(request->size_bytes / sizeof(float));
+  if (request->in != nullptr) std::memcpy(value.data(), request->in, request->size_bytes);
+  bs_carried_done(worker, request->token, 0, "", request->what == 0 ? nullptr : value.data());
+}
+
+class CarriedNodeTest : public testing::Test {
+ protected:
+  int Start(int rank, const char* timeout, bs_error* error) {
+    const std::vector<bs_setting> settings = {{"DMLC_ROLE", "worker"},
+                                              {"DMLC_NUM_WORKER", "1"},
+                                              {"DMLC_NUM_SERVER", "2"},
+                                              {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                              {"DMLC_PS_ROOT_PORT", "1"},
+                                              {"MXNET_KVSTORE_BIGARRAY_BOUND", "33"},
+                                              {"BYTESCHEDULER_LOG_LEVEL", "off"},
+                                              {"BYTESCHEDULER_TIMEOUT", timeout}};
+    return bs_worker_start_carried(settings.data(), settings.size(), rank, Carry, &store_, &worker_,
+                                   error);
+  }
+  void StartWell(const char* timeout = "20s") {
+    bs_error error{};
+    ASSERT_EQ(Start(0, timeout, &error), 0) << error.message;
+    ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
+    ASSERT_EQ(error.code, 0) << error.message;
+  }
+  static bs_error Await(bs_waiter* waiter) {
+    bs_error error{};
+    EXPECT_EQ(bs_waiter_wait(waiter, 20'000, &error), 1);
+    bs_waiter_free(waiter);
+    return error;
+  }
+  void Broadcast(Floats* value) {
+    bs_waiter* const waiter = bs_waiter_new(1);
+    ASSERT_EQ(bs_worker_broadcast(worker_, 7, 0, value->data(), value->size() * sizeof(float),
+                                  bs_waiter_done, waiter, nullptr),
+              0);
+    ASSERT_EQ(Await(waiter).code, 0);
+  }
+  bs_waiter* PushPull(const Floats& in, Floats* out) {
+    bs_waiter* const waiter = bs_waiter_new(2);
+    const bs_push_pull request{.key = 7,
+                               .priority = 1,
+                               .in = in.data(),
+                               .out = out->data(),
+                               .size_bytes = in.size() * sizeof(float),
+                               .pushed = bs_waiter_done,
+                               .pulled = bs_waiter_done,
+                               .context = waiter};
+    EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
+    return waiter;
+  }
+
+  Store store_;
+  bs_worker* worker_ = nullptr;
+};
+
+TEST_F(CarriedNodeTest, BroadcastsSumsMeetsAndEnds) {
+  StartWell();
+  EXPECT_EQ(bs_worker_rank(worker_), 0);
+  EXPECT_EQ(bs_worker_num_workers(worker_), 1);
+  EXPECT_EQ(bs_worker_num_servers(worker_), 2);
+  Floats value(1000, 3);
+  Broadcast(&value);
+  Floats out(1000);
+  EXPECT_EQ(Await(PushPull(Floats(1000, 4), &out)).code, 0);
+  EXPECT_EQ(out, Floats(1000, 4));
+  EXPECT_EQ(bs_worker_barrier(worker_, nullptr), 0);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
+  // MXNet would share out arrays of 33 elements and more among its servers.
+  for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
+}
+
+TEST_F(CarriedNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) {
+  StartWell();
+  Floats value(16, 3);
+  Broadcast(&value);
+  store_.silent = true;
+  Floats out(16);
+  bs_waiter* const waiter = PushPull(value, &out);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_close(worker_, 50, &error), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_STREQ(error.message, "operations on the wrapped store have not ended");
+  EXPECT_EQ(Await(waiter).code, static_cast<int>(StatusCode::kCancelled));
+  ASSERT_FALSE(store_.held.empty());
+  for (const uint64_t token : store_.held) bs_carried_done(worker_, token, 4, "late", nullptr);
+}
+
+TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtTheStart) {
+  store_.silent = true;
+  bs_error error{};
+  ASSERT_EQ(Start(0, "100ms", &error), 0);
+  ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
+  EXPECT_EQ(error.code, static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_NE(std::string(error.message).find("BYTESCHEDULER_TIMEOUT"), std::string::npos);
+  static_cast<void>(bs_worker_close(worker_, 0, nullptr));
+}
+
+TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtABarrier) {
+  StartWell("500ms");
+  store_.silent = true;
+  bs_error error{};
+  EXPECT_EQ(bs_worker_barrier(worker_, &error), static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(bs_worker_status(worker_, &error), static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(bs_worker_barrier(worker_, nullptr), static_cast<int>(StatusCode::kDeadlineExceeded));
+  static_cast<void>(bs_worker_close(worker_, 0, nullptr));
+}
+
+TEST_F(CarriedNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
+  StartWell();
+  EXPECT_EQ(bs_worker_fail(worker_, "no more"), 0);
+  bs_error error{};
+  EXPECT_EQ(bs_worker_status(worker_, &error), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_STREQ(error.message, "worker 0 gave up: no more");
+  EXPECT_EQ(bs_worker_barrier(worker_, nullptr), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_EQ(bs_worker_close(worker_, 0, nullptr), 0);
+}
+
+TEST_F(CarriedNodeTest, ARankThatIsNoneIsRefused) {
+  bs_error error{};
+  EXPECT_EQ(Start(1, "20s", &error), static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_STREQ(error.message, "rank 1 of 1 workers");
+}
+
+}  // namespace
+}  // namespace bs::test

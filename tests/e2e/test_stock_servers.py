@@ -1,0 +1,127 @@
+"""Our store in the workers of a job on MXNet's own scheduler node and servers."""
+
+import pathlib
+import re
+from typing import Callable, Dict
+
+import pytest
+from job import Job
+from test_training import assert_equal, train
+
+MakeJob = Callable[..., Job]
+# A piece of each tensor and one piece in flight to each server.
+SMALL = {"BYTESCHEDULER_PARTITION": "4096", "BYTESCHEDULER_CREDIT": "1"}
+# Long enough for a start on a loaded machine, where nothing may be lost yet.
+BRIEF = {"BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"}
+SOON_S = 60.0
+
+
+@pytest.mark.parametrize("env", [{}, SMALL], ids=["default", "small pieces"])
+def test_sums_and_order_of_two_workers(make_job: MakeJob, env: "Dict[str, str]") -> None:
+    job = make_job(servers=2, stock=True, env=env)
+    outputs = job.run("cases.py", "dist_sync", "identity", "sums", "order", "floats", "closed")
+    line = "MXNet's dist_sync store carries the bytes, scheduled (2 workers, 2 stock servers;"
+    for output in outputs:
+        assert output.count(line) == 1
+
+
+def test_what_a_job_on_our_servers_does_goes_here_too(make_job: MakeJob) -> None:
+    cases = ["names", "updater", "optimizer", "held"]
+    make_job(servers=2, stock=True).run("cases.py", "dist_sync", cases[0], cases[1])
+    make_job(stock=True, env=SMALL).run("cases.py", "dist_sync", cases[2])
+    make_job(stock=True).run("cases.py", "dist_sync", cases[3])
+
+
+def test_naive_engine(make_job: MakeJob) -> None:
+    env = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
+    make_job(stock=True, env=env).run("cases.py", "dist_sync", "sums", "order", "closed")
+
+
+def test_every_shape_with_three_workers(make_job: MakeJob) -> None:
+    job = make_job(workers=3, servers=2, stock=True, env={"BYTESCHEDULER_PARTITION": "64KiB"})
+    job.run("cases.py", "dist_sync", "shapes")
+
+
+@pytest.mark.parametrize("scheduling", ["0", "1"])
+def test_opposite_orders_and_a_credit_of_one_piece_do_not_wait_for_each_other(
+    make_job: MakeJob, scheduling: str
+) -> None:
+    job = make_job(stock=True, env={**SMALL, "BYTESCHEDULER_SCHEDULING": scheduling})
+    job.run("cases.py", "dist_sync", "opposite_orders")
+
+
+def test_a_forked_child_harms_nobody_and_data_loaders_work(make_job: MakeJob) -> None:
+    make_job(stock=True, env=SMALL).run("cases.py", "dist_sync", "forked_child", "fork")
+
+
+def test_a_worker_that_ends_early_finishes_its_round(make_job: MakeJob) -> None:
+    make_job(stock=True).run("cases.py", "dist_sync", "leave_early")
+
+
+@pytest.mark.parametrize(("api", "optimizer"), [("gluon", "sgd"), ("module", "adam")])
+def test_two_workers_train_as_stock_bit_for_bit(
+    make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str
+) -> None:
+    stock = train(make_job(stock=True), tmp_path, "stock", api, optimizer, workers=2)
+    job = make_job(servers=2, stock=True, env=SMALL)
+    ours = train(job, tmp_path, "scheduled", api, optimizer, workers=2)
+    for weights in ours:
+        assert_equal(stock[0], weights)
+
+
+# -- somebody is lost: stock processes do not say so, so a deadline does ---------------------------
+
+
+def test_a_silent_worker_is_an_error_after_the_deadline(make_job: MakeJob) -> None:
+    job = make_job(stock=True, env=BRIEF)
+    for _ in range(2):
+        job.start_worker("cases.py", "dist_sync", "silent_in_rank_1")
+    end_of_one(job)
+    pathlib.Path(job.folder, "done").touch()
+
+
+def test_a_killed_worker_is_an_error_after_the_deadline(make_job: MakeJob) -> None:
+    job = make_job(stock=True, env=BRIEF)
+    start_training(job)
+    job.workers[1].kill()
+    end_of_one(job)
+
+
+def test_a_killed_server_is_an_error_after_the_deadline(make_job: MakeJob) -> None:
+    job = make_job(stock=True, servers=2, env=BRIEF)
+    start_training(job)
+    job.servers[1].kill()
+    for worker in job.workers:
+        assert_ends_and_says(job, worker.wait(SOON_S), worker.output())
+
+
+def test_another_order_of_init_is_an_error(make_job: MakeJob) -> None:
+    job = make_job(stock=True, env={"BYTESCHEDULER_TIMEOUT": "5s"})
+    for _ in range(2):
+        job.start_worker("cases.py", "dist_sync", "another_order_of_init")
+    assert [worker.wait(SOON_S) for worker in job.workers] == [1, 1], job.all_output()
+    assert "said: this worker initialises key='b' of 60 bytes" in job.all_output()
+    assert "said: barrier: not every worker came in time" in job.all_output()
+
+
+def start_training(job: Job) -> None:
+    for _ in range(2):
+        job.start_worker("cases.py", "dist_sync", "train_for_long")
+    for worker in job.workers:
+        worker.wait_for_line("training")
+
+
+def end_of_one(job: Job) -> None:
+    """Expect that the one worker that is left ends by itself, with an error."""
+    first = job.wait_for_one([worker for worker in job.workers if worker.running()], SOON_S)
+    assert_ends_and_says(job, first.wait(SOON_S), first.output())
+
+
+def assert_ends_and_says(job: Job, code: int, output: str) -> None:
+    assert code == 1, job.all_output()
+    said = (
+        r"MXNetError: .*(pull|push) key=\S+ round=\d+ partition=\d+ to server \d: after 4 s still "
+    )
+    assert re.search(said + "waiting for the push of another worker, or for a stock", output), (
+        job.all_output()
+    )

@@ -1,0 +1,87 @@
+"""The link over a stock store: who publishes first, what is refused, what a failure leaves."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import List
+
+import pytest
+from fakes import FakePlugin, FakeWorker, full
+from mxnet.base import MXNetError
+
+from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._tensor import Tensor
+
+
+class RecordingWorker(FakeWorker):
+    """Notes the order of what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: List[str] = []
+
+    def broadcast(self, items: "List[tuple[int, int, int, int]]", owner: object = None) -> None:
+        super().broadcast(items, owner)
+        self.asked.append("broadcast")
+
+    def barrier(self) -> None:
+        super().barrier()
+        self.asked.append("barrier")
+
+
+@pytest.mark.parametrize(
+    ("rank", "order"), [(0, ["broadcast", "barrier"]), (1, ["barrier", "broadcast"])]
+)
+def test_rank_0_publishes_before_the_others_ask(rank: int, order: "List[str]") -> None:
+    worker = RecordingWorker()
+    worker.rank = rank
+    link = StoreLink(worker, FakePlugin())  # type: ignore[arg-type]
+    link.broadcast([Tensor(3, 3, full(1))])
+    assert worker.asked == order
+    link.close()
+
+
+def test_what_stock_servers_cannot_sum_is_refused_before_anything_is_sent() -> None:
+    worker = RecordingWorker()
+    link = StoreLink(worker, FakePlugin())  # type: ignore[arg-type]
+    tensors = [Tensor(3, 3, full(1)), Tensor("a", 4, full(1).astype("int64"))]
+    with pytest.raises(MXNetError, match="key 'a': stock servers cannot sum int64, only float32,"):
+        link.broadcast(tensors)
+    assert worker.asked == []
+    link.close()
+
+
+def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_ever() -> None:
+    script = f"""
+        import ctypes, sys
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        import mxnet as mx
+        from bytescheduler.mxnet._link import _address
+        from bytescheduler.mxnet._store_link import StoreLink
+        from fakes import FakePlugin, FakeWorker
+
+        class Store:
+            def __del__(self):
+                print("destroyed")
+
+        link = StoreLink(FakeWorker(), FakePlugin(), Store())
+        # An operation of MXNet's engine that nobody completes.
+        array, cpu = mx.nd.ones(3), (ctypes.c_int * 2)(1, 0)
+        never = ctypes.CFUNCTYPE(None, *3 * [ctypes.c_void_p])(lambda *_: None)
+        call = mx.base._LIB.MXEnginePushAsyncND
+        mx.base.check_call(call(never, None, None, cpu, None, 0, ctypes.byref(array.handle), 1,
+                                None, 0, b"never", ctypes.c_bool(False)))
+        link._worker.fail("a test")
+        sys.exit(7)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd="/",  # not in a source tree
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "worker 0 gave up: a test" in done.stderr
+    assert "destroyed" not in done.stdout
