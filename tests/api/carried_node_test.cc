@@ -78,7 +78,8 @@ class CarriedNodeTest : public testing::Test {
                                .size_bytes = in.size() * sizeof(float),
                                .pushed = bs_waiter_done,
                                .pulled = bs_waiter_done,
-                               .context = waiter};
+                               .context = waiter,
+                               .threshold = 0};
     EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
     return waiter;
   }
