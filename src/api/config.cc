@@ -376,10 +376,8 @@ Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overr
     return it == values.end() ? std::nullopt : std::optional(it->second);
   };
   Result<Config> config = ParseConfig(lookup, names);
-  if (!config.ok() || config.value().secret_file.empty()) return config;
-  Result<std::string> secret = api::ReadSecret(config.value().secret_file);
-  if (!secret.ok()) return secret.status();
-  config.value().secret = std::move(secret.value());
+  if (!config.ok()) return config;
+  if (const Status wrong = api::LoadSecret(&config.value()); !wrong.ok()) return wrong;
   return config;
 }
 

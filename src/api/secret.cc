@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "zmq_curve.h"
 
@@ -50,6 +51,13 @@ Result<std::string> ReadSecret(const std::string& path) {
     return Wrong(path, usable.message() + "; make one: head -c 32 /dev/urandom | base64");
   }
   return text;
+}
+
+Status LoadSecret(Config* config) {
+  if (config->secret_file.empty()) return Status::Ok();
+  Result<std::string> secret = ReadSecret(config->secret_file);
+  if (secret.ok()) config->secret = std::move(secret.value());
+  return secret.status();
 }
 
 }  // namespace bs::api

@@ -15,6 +15,7 @@
 #include "bytescheduler/core.h"
 #include "worker/broadcast.h"
 #include "worker/fetch.h"
+#include "worker/operation.h"
 #include "worker/placement.h"
 #include "worker/push_pull_task.h"
 #include "worker/requests.h"
@@ -22,21 +23,8 @@
 namespace bs {
 namespace {
 
+using worker::Operation;
 using worker::Tensor;
-
-// A call that waits for its turn or is under way.
-struct Operation {
-  bool is_broadcast = false;
-  Mode mode = Mode::kSynchronous;   // of the key, as the caller believes
-  DType dtype = DType::kFloat32;    // broadcast
-  Priority priority = 0;            // push-pull
-  float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
-  std::span<const std::byte> in{};  // push-pull
-  std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
-  PushRates rates{};                // push-pull of an asynchronous key
-  Worker::Done pushed{};            // push-pull; empty: only pull (asynchronous keys)
-  Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push
-};
 
 // A key in use.  The operation under way is out of `waiting` and in `broadcast` or `task`.
 struct KeyState {
@@ -51,20 +39,13 @@ struct KeyState {
   bool busy() const { return broadcast || task || fetch; }
 };
 
-bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  const std::less<> before;
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
-         before(b.data(), a.data() + a.size());
-}
-
-std::string Bytes(uint64_t count) { return std::to_string(count) + " bytes"; }
-
 // "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
 std::string DescribePlacement(const Tensor& tensor) {
   std::map<uint32_t, size_t> counts;
   for (const Partition& partition : tensor.partitions) ++counts[partition.server];
-  std::string text = "key=" + std::to_string(tensor.key) + ": " + Bytes(tensor.size_bytes) +
-                     " of " + std::string(NameOf(tensor.dtype)) + " in " +
+  std::string text = "key=" + std::to_string(tensor.key) + ": " +
+                     std::to_string(tensor.size_bytes) + " bytes of " +
+                     std::string(NameOf(tensor.dtype)) + " in " +
                      std::to_string(tensor.partitions.size()) + " partitions";
   const char* separator = "; ";
   for (const auto& [server, count] : counts) {
@@ -104,11 +85,6 @@ class Worker::Impl {
   // Begins what may begin of a key that is not busy.
   void Advance(Key key, KeyState* state);
   Status Check(Key key, const KeyState& state, const Operation& operation) const;
-  static Status CheckBroadcast(const std::string& what, const KeyState& state,
-                               const Operation& operation);
-  static Status CheckPushPull(const std::string& what, const KeyState& state,
-                              const Operation& operation);
-  static Status CheckTwoBit(const std::string& what, DType dtype, float threshold);
   void Refuse(const Operation& operation, const Status& why);
   void BeginBroadcast(Key key, KeyState* state, Operation operation);
   // The key was declared, and is cut as `tensor` says.
@@ -202,56 +178,7 @@ void Worker::Impl::Advance(Key key, KeyState* state) {
 
 Status Worker::Impl::Check(Key key, const KeyState& state, const Operation& operation) const {
   if (!failure_.ok()) return failure_;
-  const std::string what =
-      (operation.is_broadcast ? "broadcast key=" : "push_pull key=") + std::to_string(key) + ": ";
-  return operation.is_broadcast ? CheckBroadcast(what, state, operation)
-                                : CheckPushPull(what, state, operation);
-}
-
-Status Worker::Impl::CheckBroadcast(const std::string& what, const KeyState& state,
-                                    const Operation& operation) {
-  const auto code = static_cast<uint32_t>(operation.dtype);
-  if (!DTypeFromCode(code)) {
-    return Status::InvalidArgument(what + "dtype code " + std::to_string(code) +
-                                   " cannot be summed");
-  }
-  if (state.tensor) return Status::AlreadyExists(what + "the key was broadcast before");
-  if (operation.out.size() % SizeOf(operation.dtype) == 0) return Status::Ok();
-  return Status::InvalidArgument(what + Bytes(operation.out.size()) +
-                                 " are not whole elements of " +
-                                 std::string(NameOf(operation.dtype)));
-}
-
-Status Worker::Impl::CheckPushPull(const std::string& what, const KeyState& state,
-                                   const Operation& operation) {
-  if (!state.tensor) return Status::FailedPrecondition(what + "the key was never broadcast");
-  if (operation.mode != state.tensor->mode) {
-    return Status::InvalidArgument(what +
-                                   "the key was broadcast in another mode (synchronous or "
-                                   "asynchronous)");
-  }
-  const uint64_t size_bytes = state.tensor->size_bytes;
-  if ((operation.pushed && operation.in.size() != size_bytes) ||
-      (operation.pulled && operation.out.size() != size_bytes)) {
-    return Status::InvalidArgument(what + Bytes(operation.in.size()) + " in and " +
-                                   Bytes(operation.out.size()) + " out, it was broadcast with " +
-                                   Bytes(size_bytes));
-  }
-  if (operation.pushed && operation.pulled && Overlap(operation.in, operation.out)) {
-    return Status::InvalidArgument(what + "in and out overlap");
-  }
-  return operation.threshold == 0 ? Status::Ok()
-                                  : CheckTwoBit(what, state.tensor->dtype, operation.threshold);
-}
-
-Status Worker::Impl::CheckTwoBit(const std::string& what, DType dtype, float threshold) {
-  if (dtype != DType::kFloat32) {
-    return Status::InvalidArgument(what + std::string(NameOf(dtype)) +
-                                   " cannot be compressed to two bits, only float32");
-  }
-  if (std::isfinite(threshold) && threshold > 0) return Status::Ok();
-  return Status::InvalidArgument(what + "threshold " + std::to_string(threshold) +
-                                 ": want a finite number greater than 0");
+  return worker::CheckOperation(key, state.tensor.get(), operation);
 }
 
 void Worker::Impl::Refuse(const Operation& operation, const Status& why) {

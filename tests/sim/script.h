@@ -26,7 +26,7 @@ struct KeyPlan {
   DType dtype = DType::kFloat32;  // or kInt32
   uint64_t count = 0;             // elements
   Round rounds = 0;
-  int32_t threshold = 0;  // of two-bit compression; 0: none
+  int32_t threshold = 0;           // of two-bit compression; 0: none
   Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32
 };
 

@@ -1,0 +1,31 @@
+// Operation: a call of Worker's that waits for its turn or is under way, and what is wrong with it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "bytescheduler/types.h"
+#include "bytescheduler/worker.h"
+#include "worker/placement.h"
+#include "worker/requests.h"
+
+namespace bs::worker {
+
+struct Operation {
+  bool is_broadcast = false;
+  Mode mode = Mode::kSynchronous;   // of the key, as the caller believes
+  DType dtype = DType::kFloat32;    // broadcast
+  Priority priority = 0;            // push-pull
+  float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
+  std::span<const std::byte> in{};  // push-pull
+  std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
+  PushRates rates{};                // push-pull of an asynchronous key
+  Worker::Done pushed{};            // push-pull; empty: only pull (asynchronous keys)
+  Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push
+};
+
+// Whether it makes sense for a key that was declared as `tensor` says, or was not declared (null):
+// kInvalidArgument, kFailedPrecondition or kAlreadyExists, naming the key.  Pure.
+Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation);
+
+}  // namespace bs::worker
