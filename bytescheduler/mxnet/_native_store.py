@@ -26,7 +26,6 @@ from bytescheduler.mxnet._types import (
 )
 
 _log = logging.getLogger(__name__)
-_NOT_YET = "not supported yet by the native back end"
 
 Outs = List[Tuple[Tensor, List[Array]]]
 

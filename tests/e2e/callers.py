@@ -4,6 +4,7 @@
 alone over a stock local store with a device for each worker of the job: the sums are the same.
 """
 
+import os
 import pathlib
 import sys
 from typing import Callable, Dict, List, Optional
@@ -240,7 +241,7 @@ def fit() -> None:
     """Module.fit, and again from the checkpoint of its first epoch with the optimizer's states."""
 
     def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
-        prefix = f"fit-{store.type}-{store.rank}"
+        prefix = f"fit-{store.type}-{os.getpid()}"
         batch_end = mx.callback.Speedometer(BATCH, frequent=3)
 
         def run(module: mx.mod.Module, kvs: mx.kvstore.KVStore, **options: object) -> Weights:

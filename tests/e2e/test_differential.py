@@ -24,7 +24,7 @@ class Pool:
 
     def __init__(self, job: Job, kind: str) -> None:
         self._job = job
-        self._folder: pathlib.Path = job._folder
+        self._folder: pathlib.Path = job.folder
         for _ in range(2):
             job.start_worker("sequence_worker.py", kind)
 

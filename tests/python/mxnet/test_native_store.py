@@ -257,11 +257,6 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
     assert (value_of(store, 1), value_of(store, 2)) == (1, 2)
 
 
-def test_what_the_back_end_lacks_says_so(store: NativeStore) -> None:
-    with pytest.raises(MXNetError, match="not supported yet by the native back end"):
-        store.row_sparse_pull(1, full(0), 0, full(0))
-
-
 def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: FakePlugin) -> None:
     store.init([1, 2], [full(1), full(1)])
     store.push(1, full(2), 0)
