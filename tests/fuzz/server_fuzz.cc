@@ -38,6 +38,13 @@ uint64_t DrawSize(FuzzedDataProvider* input) {
                               : input->ConsumeIntegral<uint64_t>();
 }
 
+// An optimizer, or anything.
+std::string DrawText(FuzzedDataProvider* input) {
+  const std::string name = input->PickValueInArray<std::string>(
+      {"", "sgd ", "adam ", "nag momentum=0.9 ", "rmsprop ", "ftrl ", "signum "});
+  return name + input->ConsumeRandomLengthString(30);
+}
+
 void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
   extension->version = input->ConsumeIntegralInRange<uint32_t>(1, 2);
   extension->op = static_cast<ps::Op>(input->ConsumeIntegralInRange<uint32_t>(0, 22));
@@ -49,7 +56,15 @@ void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
   extension->part_bytes = DrawSize(input);
   if (input->ConsumeBool()) extension->offset_bytes = DrawSize(input);
   if (input->ConsumeBool()) extension->dtype = input->ConsumeIntegralInRange<uint32_t>(0, 14);
-  if (input->ConsumeBool()) extension->text = input->ConsumeRandomLengthString(20);
+  if (input->ConsumeBool()) extension->text = DrawText(input);
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
+    extension->mode = input->ConsumeIntegralInRange<uint32_t>(0, 2);
+    if (input->ConsumeBool()) extension->learning_rate = input->ConsumeFloatingPoint<double>();
+  }
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
+    extension->codec = static_cast<ps::Codec>(input->ConsumeIntegralInRange<uint32_t>(0, 2));
+    extension->threshold = input->ConsumeFloatingPoint<float>();
+  }
 }
 
 ps::Message DrawMessage(FuzzedDataProvider* input) {
