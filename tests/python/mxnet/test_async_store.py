@@ -125,6 +125,25 @@ def test_a_scheduler_sees_the_updates_of_this_worker(store: AsyncStore, plugin: 
     assert rates == [1.0, 1.0, 0.5, 0.5, 0.25]
 
 
+def test_sparse_arrays_and_compression_are_refused_before_anything_is_sent(
+    store: AsyncStore, plugin: Plugin
+) -> None:
+    store.init(1, full(0))
+    rows = full(1).tostype("row_sparse")
+    for call in (
+        lambda: store.init(2, rows),
+        lambda: store.push(1, rows, 0),
+        lambda: store.pushpull(1, rows, None, 0),
+        lambda: store.pull(1, rows, 0, False),
+        lambda: store.row_sparse_pull(1, rows, 0, full(0)),
+    ):
+        with pytest.raises(MXNetError, match="key [12]: dist_async takes no row_sparse arrays"):
+            call()
+    with pytest.raises(MXNetError, match="dist_async cannot compress gradients"):
+        store.set_gradient_compression({"type": "2bit"})
+    assert plugin.updates == []
+
+
 def test_states_stay_on_the_servers(store: AsyncStore) -> None:
     for call in (lambda: store.save_optimizer_states("x", False), lambda: _load(store)):
         with pytest.raises(AssertionError, match="distributed"):

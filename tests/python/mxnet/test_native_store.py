@@ -13,6 +13,7 @@ from mxnet.base import MXNetError
 from bytescheduler.mxnet import _native_store, _sparse
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._store_link import StoreLink
 
 
 def value_of(store: NativeStore, key: "int | str") -> float:
@@ -265,6 +266,17 @@ def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: Fake
     store.set_gradient_compression({"type": "2bit"})
     store.pushpull(1, full(2), None, 0)
     assert plugin.thresholds == [0, 0.25, 0.25, 0.5]
+
+
+def test_a_link_over_stock_servers_refuses_compression(
+    store: NativeStore, link: Link, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "can_compress", StoreLink.can_compress)
+    with pytest.raises(MXNetError, match="pieces on stock servers travel uncompressed"):
+        store.set_gradient_compression({"type": "2bit"})
+    store.init(1, full(1))
+    store.push(1, full(2), 0)
+    assert plugin.thresholds == [0]
 
 
 def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:
