@@ -81,27 +81,28 @@ struct FirstValue {
   uint64_t size_bytes;
 };
 
+Status BroadcastFirst(const bs_worker* worker, const FirstValue& first,
+                      bs::api::WorkerNode::Done done) {
+  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(first.dtype));
+  if (!known) {
+    return Status::InvalidArgument("key " + std::to_string(first.key) + ": dtype code " +
+                                   std::to_string(first.dtype) + " cannot be summed");
+  }
+  const std::span value(static_cast<std::byte*>(first.value), first.size_bytes);
+  if (first.mode == bs::Mode::kSynchronous) {
+    worker->Visit([&](auto& n) { n.Broadcast(first.key, *known, value, std::move(done)); });
+    return Status::Ok();
+  }
+  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+  if (!node.ok()) return node.status();
+  node.value()->Broadcast(first.key, *known, first.mode, value, std::move(done));
+  return Status::Ok();
+}
+
 int Broadcast(const bs_worker* worker, const FirstValue& first, bs::api::WorkerNode::Done done,
               bs_error* error) {
-  return Return(
-      Guarded([&] {
-        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-        const auto known = bs::DTypeFromCode(static_cast<uint32_t>(first.dtype));
-        if (!known) {
-          return Status::InvalidArgument("key " + std::to_string(first.key) + ": dtype code " +
-                                         std::to_string(first.dtype) + " cannot be summed");
-        }
-        const std::span value(static_cast<std::byte*>(first.value), first.size_bytes);
-        if (first.mode == bs::Mode::kSynchronous) {
-          worker->Visit([&](auto& n) { n.Broadcast(first.key, *known, value, std::move(done)); });
-          return Status::Ok();
-        }
-        Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-        if (!node.ok()) return node.status();
-        node.value()->Broadcast(first.key, *known, first.mode, value, std::move(done));
-        return Status::Ok();
-      }),
-      error);
+  return Return(Guarded([&] { return BroadcastFirst(worker, first, std::move(done)); }), error);
 }
 
 }  // namespace
