@@ -36,6 +36,7 @@ struct ServerOptions {
   int64_t max_staleness = -1;
   // Takes decision 2 of the design back, for the test that shows why it is one.
   uint32_t test_num_buffers = 2;
+  int32_t num_servers = 1;  // stock workers number their keys from a first one of each server
 };
 
 class Server {
@@ -48,7 +49,8 @@ class Server {
   struct Handler {
     // A stock worker's kStopServer: the owner joins the final barrier.  On the front's executor.
     std::function<void()> on_stop;
-    // Something that ends the job (a stock worker sends data we do not serve yet).
+    // Something that ends the job: a stock worker asks for what can not be done, and can not be
+    // told.  On the front's executor; the owner calls Fail().
     std::function<void(Status)> on_failure;
   };
 

@@ -135,6 +135,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   ServerOptions options;
   options.rank = rank;
   options.num_workers = config_.num_workers;
+  options.num_servers = config_.num_servers;
   options.deterministic = config_.deterministic;
   options.hold_bytes = config_.hold_bytes;
   options.max_staleness = config_.max_staleness;

@@ -1,39 +1,46 @@
 // MxnetProtocol: what the server says to stock MXNet workers, whose messages carry no extension.
 //
-// Confined to the front's executor; never blocks.  Commands are answered; data is not served yet
-// and ends the job with a sentence that says what to do.  Nothing that arrives is executed: a
-// pickled optimizer is answered and ignored, because the native worker runs the optimizer itself.
+// Confined to the front's executor; never blocks.  Commands are answered here; values are the
+// StockStore's.  Nothing that arrives is executed: a pickled optimizer is answered and not
+// unpickled.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/executor.h"
 #include "base/log.h"
 #include "bytescheduler/server.h"
 #include "ps/message.h"
+#include "server/stock_store.h"
 
 namespace bs::server {
 
 class MxnetProtocol {
  public:
-  // `front` must outlive this.  The handler's functions are posted to it, each at most once.
-  MxnetProtocol(int32_t rank, Executor* front, Server::SendFn send, Server::Handler handler,
-                const Logger& log);
+  // `front` and the shards' executors must outlive this.  The handler's functions are posted to the
+  // front, each at most once.
+  MxnetProtocol(const ServerOptions& options, Executor* front,
+                const std::vector<ServerShard>& shards, Server::SendFn send,
+                Server::Handler handler, const Logger& log);
 
   // A message that is not native.  Control messages and responses are ignored.
-  void OnMessage(const ps::Message& message);
+  void OnMessage(ps::Message message);
+  // The job has failed: who waits for values is ended.
+  void Fail();
 
  private:
   void OnCommand(const ps::Message& request);
-  void OnData(const ps::Message& request);
+  void Obey(const ps::Message& request);
+  void OnOptimizer(const ps::Message& request);
+  void OnStop();
 
-  const int32_t rank_;
   Executor* const front_;
   const Server::SendFn send_;
   const Server::Handler handler_;
   const Logger log_;
+  StockStore store_;
   bool stopped_ = false;
-  bool failed_ = false;
   bool told_of_optimizer_ = false;
 };
 

@@ -86,7 +86,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
                    const Logger& log)
     : options_(options),
       send_(std::move(send)),
-      stock_(options.rank, front, send_, std::move(handler), log),
+      stock_(options, front, shards, send_, std::move(handler), log),
       directory_(options.max_partition_bytes, send_) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.num_workers > 0);
@@ -104,7 +104,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
 }
 
 void Server::Impl::OnMessage(ps::Message message) {
-  if (!message.meta.native()) return stock_.OnMessage(message);
+  if (!message.meta.native()) return stock_.OnMessage(std::move(message));
   // Responses are not answered, or two confused nodes would talk for ever.
   if (message.meta.is_control || !message.meta.request || message.peer == ps::kEmpty) return;
   OnRequest(std::move(message));
@@ -230,6 +230,7 @@ void Server::Impl::Fail(const Status& why) {
   if (failure_) return;
   failure_ = why;
   directory_.Fail(why);
+  stock_.Fail();
   for (const Lane& lane : lanes_) {
     lane.executor->Post([shard = lane.shard, why] { shard->Fail(why); });
   }

@@ -20,7 +20,7 @@ JOINED = {
     "is no setting; did you mean": ["is no setting", "; did you mean"],
 }
 # What others say: numpy and the loader.
-FOREIGN = ("module 'numpy'", "OSError:")
+FOREIGN = ("module 'numpy'", "OSError:", "Check failed:")
 
 
 def quoted_messages() -> List[str]:

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/support.h"
+#include "server/stock_support.h"
 #include "sim/sim_executor.h"
 
 namespace bs::server {
@@ -24,13 +24,11 @@ class MxnetProtocolTest : public testing::Test {
     message.meta.timestamp = 4;
     return message;
   }
-  static ps::Message Data(uint64_t key) {
-    ps::Message message = Command(0);
-    message.meta.simple_app = false;
-    message.meta.push = true;
-    message.data.push_back(
-        ps::Frame::Copy({reinterpret_cast<const std::byte*>(&key), sizeof(key)}));
-    return message;
+  static ps::Message Data() { return StockRequest(StockPush(1, Floats({1}))); }
+  static ServerOptions Options() {
+    ServerOptions options;
+    options.num_workers = 2;
+    return options;
   }
   Server::Handler Handler() {
     return {[this] { ++stops_; }, [this](Status why) { failures_.push_back(std::move(why)); }};
@@ -38,17 +36,18 @@ class MxnetProtocolTest : public testing::Test {
 
   sim::SimClock clock_{1};
   sim::SimExecutor front_{&clock_};
+  sim::SimExecutor shard_{&clock_};
   Outbox outbox_;
   int stops_ = 0;
   std::vector<Status> failures_;
   std::vector<std::string> lines_;
   Logger log_{"server 0", LogLevel::kInfo,
               [this](LogLevel, std::string_view line) { lines_.emplace_back(line); }};
-  MxnetProtocol protocol_{0, &front_, outbox_.sender(), Handler(), log_};
+  MxnetProtocol protocol_{Options(), &front_, {{&shard_, 0}}, outbox_.sender(), Handler(), log_};
 };
 
 TEST_F(MxnetProtocolTest, EveryCommandIsAnsweredInKindAndEmpty) {
-  for (const int32_t head : {0, 1, 2, 3, 4, 5, 77, -1}) {
+  for (const int32_t head : {0, 1, 2, 3, 5, 77, -1}) {
     protocol_.OnMessage(Command(head, "body"));
     const ps::Message answer = outbox_.Next();
     EXPECT_EQ(answer.peer, ps::WorkerId(1));
@@ -82,25 +81,42 @@ TEST_F(MxnetProtocolTest, AnOptimizerIsIgnoredWithOneLogLine) {
   EXPECT_THAT(lines_[0], testing::HasSubstr("optimizer that worker 1 sent is ignored"));
 }
 
-TEST_F(MxnetProtocolTest, DataEndsTheJobOnceWithASentenceThatHelps) {
-  protocol_.OnMessage(Data(3));
-  protocol_.OnMessage(Data(4));
-  EXPECT_TRUE(failures_.empty()) << "never inside the call";
+TEST_F(MxnetProtocolTest, CommandsHoldForTheRequestsBehindThem) {
+  protocol_.OnMessage(Command(3));
+  protocol_.OnMessage(Command(4, "1,0.500000"));
+  protocol_.OnMessage(Command(1));
+  protocol_.OnMessage(StockRequest(StockPush(0, Floats({0}))));
   RunAll();
-  ASSERT_EQ(failures_.size(), 1u);
-  EXPECT_EQ(failures_[0].code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(failures_[0].message(),
-            "worker 1 sends key 3 through the stock store, which these servers do not serve: wrap "
-            "the store, kvs = ScheduledKVS(kvs)");
-  EXPECT_TRUE(outbox_.empty());
+  EXPECT_EQ(outbox_.All().size(), 4u);
+  protocol_.OnMessage(StockRequest(StockTwoBit(0, 1, {std::byte{0xc0}, {}, {}, {}})));
+  RunAll();
+  EXPECT_TRUE(outbox_.empty()) << "a round of two";
+  StockAsk both = StockPush(1, Floats({1}));
+  both.pull = true;
+  protocol_.OnMessage(StockRequest(both));
+  RunAll();
+  std::vector<ps::Message> answers = outbox_.All();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(FloatsIn(answers[1]), std::vector<float>{1.5F});
+  EXPECT_TRUE(failures_.empty());
 }
 
-TEST_F(MxnetProtocolTest, DataWithoutAKeyIsNoReasonToCrash) {
-  ps::Message bare = Data(3);
-  bare.data.clear();
-  protocol_.OnMessage(bare);
+TEST_F(MxnetProtocolTest, AnUnknownCompressionFailsTheJob) {
+  for (const std::string body : {"", "1", "2,0.5", "1,", "1,-1", "1,0", "1,inf", "1,nan", "1,1x"}) {
+    MxnetProtocol protocol(Options(), &front_, {{&shard_, 0}}, outbox_.sender(), Handler(), log_);
+    failures_.clear();
+    protocol.OnMessage(Command(4, body));
+    RunAll();
+    ASSERT_EQ(failures_.size(), 1u) << body;
+    EXPECT_THAT(failures_[0].message(), testing::HasSubstr("gradient compression '" + body));
+  }
+}
+
+TEST_F(MxnetProtocolTest, AfterTheFailureWhoAsksIsEnded) {
+  protocol_.Fail();
+  protocol_.OnMessage(Data());
   RunAll();
-  EXPECT_THAT(failures_.at(0).message(), testing::HasSubstr("worker 1 sends data through"));
+  EXPECT_TRUE(IsEnd(outbox_.Next()));
 }
 
 TEST_F(MxnetProtocolTest, ResponsesControlAndStrangersAreIgnored) {
@@ -108,10 +124,10 @@ TEST_F(MxnetProtocolTest, ResponsesControlAndStrangersAreIgnored) {
   response.meta.request = false;
   ps::Message control = Command(2);
   control.meta.is_control = true;
-  ps::Message stranger = Data(1);
+  ps::Message stranger = Data();
   stranger.peer = ps::kEmpty;
-  for (const ps::Message* message : {&response, &control, &stranger}) {
-    protocol_.OnMessage(*message);
+  for (ps::Message* message : {&response, &control, &stranger}) {
+    protocol_.OnMessage(std::move(*message));
   }
   RunAll();
   EXPECT_TRUE(outbox_.empty());

@@ -299,6 +299,9 @@ TEST(ServerTest, StockCommandsReachTheirHandler) {
   data.peer = ps::WorkerId(0);
   data.meta.request = true;
   data.meta.push = true;
+  data.meta.head = 0;
+  data.data.push_back(ps::Frame::Copy(std::string(8, '\0')));  // key 0
+  data.data.push_back(ps::Frame::Copy("abc"));                 // no float32
   EXPECT_TRUE(bench.Do(std::move(data)).empty());
   EXPECT_EQ(bench.failures(), 1);
 }

@@ -176,6 +176,7 @@ TESTED_THROUGH = {
     "src/api/worker_node.cc": "node_test.cc",
     "src/plugin/mxnet_round.cc": "mxnet_test.cc",
     "src/server/optimizer_text.cc": "optimizer_test.cc",
+    "src/server/stock_shard.cc": "stock_store_test.cc",
     "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     # Variants for one processor or another, each run against the scalar specification.

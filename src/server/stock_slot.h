@@ -1,0 +1,96 @@
+// StockSlot: one key of stock MXNet workers on its server: its value, and the round that is open.
+//
+// What a stock server does, but that a round counts workers and not requests: a worker that pushes
+// again before the round is complete opens the next one with it, and its pulls see its own pushes.
+//
+// Confined to its shard's executor; every request is answered through the shard's `send`, now or
+// when its round is complete, or fails the job; never blocks.  May throw std::bad_alloc; then the
+// round may never complete, and the shard fails the job.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "bytescheduler/status.h"
+#include "server/parked.h"
+#include "server/stock_request.h"
+#include "server/stock_shape.h"
+#include "server/sum_buffer.h"
+
+namespace bs::server {
+
+// What the slots of one shard have in common.
+struct StockState {
+  int32_t num_workers = 1;
+  int numa_node = 0;
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  uint64_t max_queued_bytes = 0;  // pushes that are in no round yet
+  SendFn send;
+  std::function<void(const Status&)> fail;  // ends the job
+  Logger log;
+
+  // Commands of the workers.
+  bool synchronous = false;
+  bool wide = false;           // float16 is summed in float32
+  float threshold = 0;         // of two-bit codes; 0: none was set
+  bool has_optimizer = false;  // one was sent, which we cannot run
+
+  uint64_t held_bytes = 0;    // early contributions of all slots that are kept now
+  uint64_t queued_bytes = 0;  // pushes that are in no round yet
+  std::vector<float> scratch{};
+};
+
+class StockSlot {
+ public:
+  // `state` must outlive the slot.
+  StockSlot(StockState* state, uint64_t key);
+  StockSlot(const StockSlot&) = delete;
+  StockSlot& operator=(const StockSlot&) = delete;
+  ~StockSlot() = default;
+
+  void Handle(StockCall call);
+
+ private:
+  // A worker that pushes, and its requests that wait, in the order of coming.
+  struct Party {
+    std::deque<StockCall> calls{};  // the first is a push if it is `in` the open round
+    bool in = false;
+    bool held = false;  // not in the sum yet
+  };
+
+  bool initialised() const { return value_ != nullptr; }
+  Status Check(const StockCall& call) const;
+  void Initialise(StockCall call);
+  void WaitForInit(StockCall call);
+  void Push(StockCall call);
+  Party* FindParty(const StockParty& who);
+  // Everything that can happen now does.
+  void Advance();
+  void Contribute(Party* party);
+  void Add(Party* party);
+  void AddHeld();
+  void Complete();
+  void Publish();
+  void PrepareSum();
+  void Answer(StockCall* call);
+  ps::Frame GatherRows(const StockCall& call) const;
+
+  StockState* const state_;
+  const uint64_t key_;
+  StockShape shape_;
+  std::shared_ptr<SumBuffer> value_;  // owners, here and below: this and the answers in flight
+  std::shared_ptr<SumBuffer> sum_;    // of the open round; wider than the value if sum_state_ says
+  StockSum sum_state_;
+  std::vector<StockCall> early_;         // pulls that came before the first push
+  std::map<StockParty, Party> parties_;  // their order is that of summing
+  int32_t num_in_ = 0;
+};
+
+}  // namespace bs::server

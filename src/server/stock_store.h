@@ -1,0 +1,70 @@
+// StockStore: the front of a server for the values of stock MXNet workers.
+//
+// Takes requests apart and spreads keys over the shards' executors, as the front of native
+// requests does; the two share nothing but the executors.  A stock worker can not be told of an
+// error: what would be one fails the job, and then they are ended (see MakeStockEnd).
+//
+// Confined to the front's executor; never blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/log.h"
+#include "bytescheduler/server.h"
+#include "bytescheduler/status.h"
+#include "server/stock_shard.h"
+
+namespace bs::server {
+
+class StockStore {
+ public:
+  // `front` and the shards' executors must outlive this.  `on_failure` is posted to the front, at
+  // most once; the owner calls Fail() then.
+  StockStore(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
+             Server::SendFn send, std::function<void(Status)> on_failure, const Logger& log);
+
+  // A request for values.  What no stock worker sends is dropped with a line in the log.
+  void OnData(ps::Message message);
+  // Rounds count workers from now on (command 3).
+  void SetSynchronous();
+  // float16 is summed in float32 from now on (command 1).
+  void SetWide();
+  // "1,0.500000" (command 4).
+  void SetCompression(const std::string& body, int32_t worker_id);
+  // An optimizer arrived (command 0).
+  void SetOptimizer();
+  // The job has failed: ends the processes of the stock workers, if they have asked for values.
+  void Fail();
+
+ private:
+  struct Lane {
+    Executor* executor;
+    std::shared_ptr<StockShard> shard;  // owners: this and the tasks it has posted
+    uint64_t load_bytes;
+  };
+
+  bool IsWorker(int32_t id) const;
+  void Drop(const std::string& why);
+  Lane* LaneOf(const StockCall& call);
+  void Configure(const std::function<void(StockState*)>& change);
+
+  const ServerOptions options_;
+  const Server::SendFn send_;
+  const uint64_t first_key_;
+  const std::function<void(const Status&)> fail_;
+  const Logger log_;
+  std::vector<Lane> lanes_;
+  std::unordered_map<uint64_t, size_t> lane_of_;  // by key, since it was first seen
+  int num_dropped_ = 0;
+  bool used_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace bs::server

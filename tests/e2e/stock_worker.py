@@ -1,0 +1,157 @@
+"""A worker that knows stock MXNet only: ``stock_worker.py STORE FILE CASE...``.
+
+Runs the cases in their order and saves what they pulled in FILE-RANK.npz, so that jobs on different
+servers can be compared, or a job with what it should get (stock_model.py has the numbers).
+"""
+
+import sys
+from typing import Callable, Dict, List
+
+import mxnet as mx
+import numpy as np
+from stock_model import FLOATS, INTEGERS, SHAPES, STEPS, numbers, rows_of
+
+Results = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
+KVStore = mx.kvstore.KVStore
+Array = mx.nd.NDArray
+
+
+def array(rank: int, step: int, key: int, dtype: str = "float32") -> Array:
+    return mx.nd.array(numbers(rank, step, SHAPES[key], dtype), dtype=dtype)
+
+
+def zeros(key: int, dtype: str = "float32") -> Array:
+    return mx.nd.zeros(SHAPES[key], dtype=dtype)
+
+
+def push_and_pull(kv: KVStore, results: Results, dtypes: "List[str]") -> None:
+    for number, dtype in enumerate(dtypes):
+        for key in SHAPES:
+            name = 1000 + 100 * number + key
+            kv.init(name, array(100 + kv.rank, 0, key, dtype))
+            out = zeros(key, dtype)
+            kv.pull(name, out=out)
+            results[f"{dtype} {key} init"] = out.asnumpy()
+            for step in range(STEPS):
+                kv.push(name, array(kv.rank, step, key, dtype), priority=-key)
+                out = zeros(key, dtype)
+                kv.pull(name, out=out)
+                results[f"{dtype} {key} {step}"] = out.asnumpy()
+
+
+def dense(kv: KVStore, results: Results) -> None:
+    """Push and pull floats of all sizes, small arrays and one that is cut over the servers."""
+    push_and_pull(kv, results, FLOATS)
+
+
+def integers(kv: KVStore, results: Results) -> None:
+    """Do the same with types that end a stock server."""
+    push_and_pull(kv, results, INTEGERS)
+
+
+def wide(kv: KVStore, results: Results) -> None:
+    """Let the servers sum float16 in float32, as an optimizer with multi_precision does."""
+    kv._send_command_to_servers(1, "")
+    push_and_pull(kv, results, ["float16"])
+
+
+def pushpull(kv: KVStore, results: Results) -> None:
+    """Do it in one call, as Gluon does."""
+    for key in SHAPES:
+        out = zeros(key)
+        kv.broadcast(300 + key, array(100 + kv.rank, 0, key), out=out)
+        results[f"broadcast {key}"] = out.asnumpy()
+    for step in range(STEPS):
+        outs = {key: zeros(key) for key in SHAPES}
+        for key, out in outs.items():
+            kv.pushpull(300 + key, array(kv.rank, step, key), out=out, priority=-key)
+        for key, out in outs.items():
+            results[f"pushpull {key} {step}"] = out.asnumpy()
+
+
+def unawaited(kv: KVStore, results: Results) -> None:
+    """Wait for nothing: each worker's pushes count one a round."""
+    kv.init(600, mx.nd.zeros(SHAPES[5]))
+    values = [array(kv.rank, step, 5) for step in range(30)]
+    mx.nd.waitall()
+    for value in values:
+        kv.push(600, value)
+    out = zeros(5)
+    kv.pull(600, out=out)
+    results["unawaited"] = out.asnumpy()
+
+
+def rows(kv: KVStore, results: Results) -> None:
+    """Push some rows of a row_sparse array, also none, and pull some."""
+    for name, key in ((701, 5), (702, 11)):
+        kv.init(name, array(100 + kv.rank, 0, key).tostype("row_sparse"))
+        for step in range(STEPS):
+            mine = rows_of(kv.rank, step, SHAPES[key])
+            value = mx.nd.sparse.row_sparse_array(
+                (numbers(kv.rank, step, SHAPES[key])[mine], mine), shape=SHAPES[key]
+            )
+            kv.push(name, value)
+            out = mx.nd.sparse.zeros("row_sparse", SHAPES[key])
+            wanted = mx.nd.array(np.arange(SHAPES[key][0] - 1, -1, -2), dtype="int64")
+            kv.row_sparse_pull(name, out=out, row_ids=wanted)
+            results[f"rows {key} {step}"] = out.asnumpy()
+
+
+def commands(kv: KVStore, _: Results) -> None:
+    """Send what the servers need not obey, but must answer."""
+    if kv.rank == 0:
+        for head, body in ((5, "filename:p.json,profile_all:True,0"), (5, "11"), (77, "what?")):
+            kv._send_command_to_servers(head, body)
+
+
+def another_size(kv: KVStore, _: Results) -> None:
+    """Do what fails: the workers disagree about the size of an array."""
+    kv.init(1, mx.nd.zeros((4,)))
+    out = mx.nd.zeros((4 + kv.rank,))
+    kv.pushpull(1, mx.nd.ones((4 + kv.rank,)), out=out)
+    print("never comes", out.asnumpy())
+
+
+def another_optimizer(kv: KVStore, _: Results) -> None:
+    """Do what fails: update on servers that do not."""
+    kv.set_optimizer(mx.optimizer.SGD())
+    kv.init(1, mx.nd.zeros((4,)))
+    out = mx.nd.zeros((4,))
+    kv.pushpull(1, mx.nd.ones((4,)), out=out)
+    print("never comes", out.asnumpy())
+
+
+def train_for_long(kv: KVStore, _: Results) -> None:
+    keys, outs = [1, 2], [mx.nd.zeros((4,)), mx.nd.zeros((4,))]  # one on each server
+    kv.init(keys, outs)
+    for step in range(1_000_000):
+        kv.pushpull(keys, [mx.nd.ones((4,)), mx.nd.ones((4,))], out=outs)
+        mx.nd.waitall()
+        if step == 3:
+            print("training")
+
+
+CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
+    f.__name__: f
+    for f in (
+        *(dense, integers, wide, pushpull, unawaited, rows, commands),
+        *(another_size, another_optimizer, train_for_long),
+    )
+}
+
+
+def run(store: str, file: str, cases: "List[str]") -> None:
+    kv = mx.kv.create(store)
+    results: Results = {}
+    for case in cases:
+        CASES[case](kv, results)
+    np.savez(f"{file}-{kv.rank}", **results)
+
+
+def main() -> None:
+    store, file, *cases = sys.argv[1:]
+    run(store, file, cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Stock MXNet workers on our scheduler node and servers get what they get in a stock cluster."""
+
+import pathlib
+from typing import Callable, Dict, List
+
+import numpy as np
+import pytest
+import stock_model
+import two_bit_model
+from job import Job
+from test_training import assert_equal, train
+from test_two_bits import sums as two_bit_sums
+
+MakeJob = Callable[..., Job]
+Results = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
+CUT = {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000"}  # the largest arrays are shared out
+SOON_S = 60.0
+
+
+def results_of(job: Job, *cases: str, store: str = "dist_sync", workers: int = 2) -> List[Results]:
+    job.run("stock_worker.py", store, str(job.folder / "got"), *cases)
+    return [dict(np.load(job.folder / f"got-{rank}.npz")) for rank in range(workers)]
+
+
+def assert_same(got: Results, wanted: Results) -> None:
+    assert got.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(got[name], values, err_msg=name)
+        assert got[name].dtype == values.dtype, name
+
+
+def test_two_workers_get_the_bits_of_a_stock_cluster(make_job: MakeJob) -> None:
+    cases = ["dense", "pushpull"]
+    theirs = results_of(make_job(servers=2, stock=True, env=CUT), *cases)
+    ours = results_of(make_job(servers=2, env=CUT), *cases)
+    for rank in range(2):
+        assert_same(ours[rank], theirs[rank])
+
+
+def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
+    job = make_job(servers=2, env=CUT)
+    wanted = {**stock_model.sums(stock_model.INTEGERS), **stock_model.sums_of_rows()}
+    wanted["unawaited"] = sum(stock_model.numbers(rank, 29, (3, 5)) for rank in range(2))
+    for got in results_of(job, "commands", "integers", "rows", "unawaited"):
+        assert_same(got, wanted)
+
+
+def test_multi_precision_and_the_names_of_the_store(make_job: MakeJob) -> None:
+    wanted = stock_model.sums(["float16"], workers=3)
+    job = make_job(workers=3, servers=2, env=CUT)
+    for got in results_of(job, "wide", store="dist_device_sync", workers=3):
+        assert_same(got, wanted)
+
+
+def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
+    env = {"MXNET_KVSTORE_BIGARRAY_BOUND": "50"}
+    for got in two_bit_sums(make_job(servers=2, env=env), tmp_path, "stock"):
+        for step, of_step in enumerate(two_bit_model.expected(2)):
+            for key, values in of_step.items():
+                np.testing.assert_array_equal(got[f"{step}/{key}"], values, err_msg=f"{step} {key}")
+
+
+def test_gluon_trains_as_on_stock_servers_bit_for_bit(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    api = ("stock", "gluon-local-update", "adam")
+    (tmp_path / "ours").mkdir()
+    theirs = train(make_job(stock=True), tmp_path, *api, workers=2)
+    ours = train(make_job(servers=2, env=CUT), tmp_path / "ours", *api, workers=2)
+    for weights in ours:
+        assert_equal(theirs[0], weights)
+
+
+# -- a stock worker cannot be told that something failed, but it does not wait for ever -----------
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (
+            "another_size",
+            "worker 1: it brings float32 of 20 bytes, but the key was initialised as "
+            "float32 of 16 bytes",
+        ),
+        ("another_optimizer", "set_optimizer was called, but these servers do not run"),
+    ],
+)
+def test_what_fails_is_said_by_the_servers_and_ends_the_workers(
+    make_job: MakeJob, case: str, why: str
+) -> None:
+    job = make_job(servers=2)
+    workers = [job.start_worker("stock_worker.py", "dist_sync", "", case) for _ in range(2)]
+    for worker in workers:
+        assert worker.wait(SOON_S) != 0, job.all_output()
+        assert "Check failed: msg.data.size() >= (size_t)2" in worker.output()
+    for process in job.processes[:3]:
+        assert process.wait(SOON_S) == 1
+        assert why in process.output()
+
+
+@pytest.mark.parametrize("victim", ["worker", "server"])
+def test_a_loss_ends_everybody(make_job: MakeJob, victim: str) -> None:
+    job = make_job(servers=2)
+    for _ in range(2):
+        job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
+    for worker in job.workers:
+        worker.wait_for_line("training")
+    lost = job.servers[1] if victim == "server" else job.workers[1]
+    lost.kill()
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+    assert f"lost {victim} " in job.processes[0].output()

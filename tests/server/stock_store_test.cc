@@ -1,0 +1,116 @@
+#include "server/stock_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "server/stock_support.h"
+#include "sim/sim_executor.h"
+
+namespace bs::server {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+MATCHER_P(EndOf, rank, "") { return IsEnd(arg) && arg.peer == ps::WorkerId(rank); }
+
+// A store with two shards on simulated time.
+class StockStoreTest : public testing::Test {
+ protected:
+  StockStoreTest() {
+    ServerOptions options;
+    options.rank = 1;
+    options.num_workers = 2;
+    options.num_servers = 2;
+    const auto send = [this](ps::Message message) {
+      ++answers_of_[shards_[1].IsCurrent() ? 1 : 0];
+      outbox_.sender()(std::move(message));
+    };
+    store_ = std::make_unique<StockStore>(
+        options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}}, send,
+        [this](const Status& why) { failures_.push_back(why.message()); }, log_);
+    store_->SetSynchronous();
+  }
+
+  // Of `key` as MXNet numbers it.
+  std::vector<ps::Message> Do(StockAsk ask, uint64_t key = 3) {
+    ask.keys = {FirstStockKey(1, 2) + key};
+    return Do(StockRequest(ask));
+  }
+  std::vector<ps::Message> Do(ps::Message message) {
+    store_->OnData(std::move(message));
+    Run();
+    return outbox_.All();
+  }
+  void Run() { clock_.RunUntil(clock_.Now() + std::chrono::seconds(1)); }
+
+  sim::SimClock clock_{1};
+  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor shards_[2] = {sim::SimExecutor(&clock_), sim::SimExecutor(&clock_)};
+  Outbox outbox_;
+  std::map<int, int> answers_of_;
+  std::vector<std::string> failures_;
+  std::vector<std::string> lines_;
+  Logger log_{"server 1", LogLevel::kInfo,
+              [this](LogLevel, std::string_view line) { lines_.emplace_back(line); }};
+  std::unique_ptr<StockStore> store_;
+};
+
+TEST_F(StockStoreTest, KeysAreSpreadOverShardsByTheirBytes) {
+  EXPECT_EQ(Do(StockPush(0, Floats({1, 2, 3, 4})), 3).size(), 1u);
+  for (const uint64_t key : {4u, 5u, 6u}) EXPECT_EQ(Do(StockPush(0, Floats({1})), key).size(), 1u);
+  EXPECT_THAT(answers_of_, ElementsAre(std::pair(0, 1), std::pair(1, 3)));
+}
+
+TEST_F(StockStoreTest, ARoundOfTwoWorkersOnTheSecondServer) {
+  Do(StockPush(0, Floats({0})));
+  EXPECT_TRUE(Do(StockPush(0, Floats({1}))).empty());
+  EXPECT_EQ(Do(StockPush(1, Floats({2}))).size(), 2u);
+  EXPECT_EQ(FloatsIn(Do(StockPull(0)).at(0)), std::vector<float>{3});
+}
+
+TEST_F(StockStoreTest, WhatNobodyOfTheJobSendsIsDroppedWithALine) {
+  ps::Message attached = StockRequest(StockPull(0));
+  attached.peer = ps::AttachedId(0);
+  ps::Message server = StockRequest(StockPull(0));
+  server.peer = ps::ServerId(1);
+  ps::Message garbage = StockRequest(StockPull(0));
+  garbage.data.clear();
+  EXPECT_TRUE(Do(std::move(attached)).empty());
+  EXPECT_TRUE(Do(std::move(server)).empty());
+  EXPECT_TRUE(Do(std::move(garbage)).empty());
+  EXPECT_TRUE(Do(StockPull(2)).empty());
+  EXPECT_THAT(lines_, Each(HasSubstr("dropped: ")));
+  EXPECT_EQ(lines_.size(), 4u);
+  for (int i = 0; i < 100; ++i) Do(StockPull(2));
+  EXPECT_EQ(lines_.size(), 20u);
+  EXPECT_THAT(lines_.back(), HasSubstr("no more of these will be told"));
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockStoreTest, TheOwnerIsToldOfTheFirstFailureOnly) {
+  Do(StockPush(0, {std::byte{}}), 3);
+  Do(StockPush(0, {std::byte{}}), 4);
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("push of key 3 from worker 0")));
+}
+
+TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
+  Do(StockPull(0));
+  store_->Fail();
+  store_->Fail();
+  EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
+  EXPECT_THAT(Do(StockPush(1, Floats({1})), 9), ElementsAre(EndOf(1)));
+}
+
+TEST_F(StockStoreTest, AFailureLeavesStoresAloneThatAreNotUsed) {
+  store_->Fail();
+  EXPECT_TRUE(outbox_.empty());
+}
+
+}  // namespace
+}  // namespace bs::server
