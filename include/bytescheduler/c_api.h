@@ -133,6 +133,29 @@ typedef struct bs_node bs_node;
 
 // Starts the role of DMLC_ROLE (scheduler or server) on threads of its own and returns.
 int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node, bs_error* error);
+// As above for a server that has weights updated by functions of the caller (bs::ServerUpdater),
+// which run on a thread of their own, "bs-updater", one at a time, until bs_node_close has returned.
+// They return a bs code and fill `error`, which is never null; the message goes to the worker.
+typedef struct {
+  uint64_t key;
+  const char* about;  // what rank 0 said about the key, or ""
+  int dtype;          // MXNet's code
+  uint64_t size_bytes;
+  const void* gradient;
+  void* weights;  // changed in place
+  // Null where the optimizer's own count.
+  const double* learning_rate;
+  const double* weight_decay;
+  const double* rescale_grad;
+} bs_server_update;
+typedef struct {
+  void* context;
+  int (*set_optimizer)(void* context, const void* pickle, uint64_t size_bytes, bs_error* error);
+  int (*update)(void* context, const bs_server_update* update, bs_error* error);
+} bs_server_updater;
+// `updater` is copied; null: none.  A scheduler node has no use for it.
+int bs_node_start_updating(const bs_setting* settings, size_t num_settings,
+                           const bs_server_updater* updater, bs_node** node, bs_error* error);
 // Blocks until the job is over or `timeout_ms` passed.  Returns 1 if over (then `error` says how:
 // code 0 for a job that ended well), 0 if not.
 int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error);
