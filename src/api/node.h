@@ -114,7 +114,8 @@ class WorkerNode {
   // Of asynchronous keys; see Worker.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
   void Update(Key key, Worker::UpdateCall call);
-  void SetOptimizer(const std::string& text, Done done);
+  void BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value, Done done);
+  void SetOptimizer(std::string text, std::string pickle, Done done);
   // `done` runs on bs-io or bs-worker.
   void Barrier(Done done);
   // Fails the whole job: everyone is told `why`.

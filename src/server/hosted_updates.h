@@ -13,6 +13,7 @@
 #include "base/unique_function.h"
 #include "bytescheduler/server_updater.h"
 #include "bytescheduler/status.h"
+#include "server/optimizer.h"
 
 namespace bs::server {
 
@@ -46,6 +47,13 @@ class HostedUpdates {
 
   const ServerUpdater updater_;
   Optimizer loaded_;  // on the updater's executor
+};
+
+// What updates asynchronous keys.  Shared by the front and the shards.
+struct OptimizerInForce {
+  std::shared_ptr<const OptimizerSpec> native;  // null: only the hosting process can
+  HostedUpdates::Optimizer hosted;              // null: none came
+  bool any() const { return native || hosted; }
 };
 
 }  // namespace bs::server
