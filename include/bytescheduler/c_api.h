@@ -91,6 +91,18 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
 // Asynchronous keys: bs::Worker::Broadcast with bs::Mode::kAsynchronous, Update, SetOptimizer.
 int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
                               uint64_t size_bytes, bs_done done, void* context, bs_error* error);
+// A key that stays in one piece, so that the server's bs_server_updater can update it:
+// bs::Worker::BroadcastWhole.
+typedef struct {
+  uint64_t key;
+  int dtype;
+  void* value;  // memory is the caller's until `done`
+  uint64_t size_bytes;
+  const char* about;  // what that updater is told; not empty; copied
+  int hosted;         // 1: only that updater can update it
+} bs_whole_key;
+int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
+                              void* context, bs_error* error);
 typedef struct {
   double learning_rate;
   double weight_decay;
@@ -102,6 +114,14 @@ int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_ra
                      bs_error* error);
 int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
                             bs_error* error);
+// The same with a pickle for the servers' bs_server_updater; both are copied.
+typedef struct {
+  const char* text;  // "hosted NAME" if only that updater can do it
+  const void* pickle;
+  uint64_t pickle_bytes;
+} bs_optimizer;
+int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
+                                    void* context, bs_error* error);
 // Waits for all workers; blocks.
 int bs_worker_barrier(bs_worker* worker, bs_error* error);
 // As above, without blocking: `done` runs when all are there.
@@ -133,6 +153,30 @@ typedef struct bs_node bs_node;
 
 // Starts the role of DMLC_ROLE (scheduler or server) on threads of its own and returns.
 int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node, bs_error* error);
+// As above for a server that has weights updated by functions of the caller (bs::ServerUpdater),
+// which run on a thread of their own, "bs-updater", one at a time, until bs_node_close has
+// returned. They return a bs code and fill `error`, which is never null; the message goes to the
+// worker.
+typedef struct {
+  uint64_t key;
+  const char* about;  // what rank 0 said about the key, or ""
+  int dtype;          // MXNet's code
+  uint64_t size_bytes;
+  const void* gradient;
+  void* weights;  // changed in place
+  // Null where the optimizer's own count.
+  const double* learning_rate;
+  const double* weight_decay;
+  const double* rescale_grad;
+} bs_server_update;
+typedef struct {
+  void* context;
+  int (*set_optimizer)(void* context, const void* pickle, uint64_t size_bytes, bs_error* error);
+  int (*update)(void* context, const bs_server_update* update, bs_error* error);
+} bs_server_updater;
+// `updater` is copied; null: none.  A scheduler node has no use for it.
+int bs_node_start_updating(const bs_setting* settings, size_t num_settings,
+                           const bs_server_updater* updater, bs_node** node, bs_error* error);
 // Blocks until the job is over or `timeout_ms` passed.  Returns 1 if over (then `error` says how:
 // code 0 for a job that ended well), 0 if not.
 int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error);

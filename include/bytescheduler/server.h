@@ -13,6 +13,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "bytescheduler/server_updater.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
 
@@ -34,6 +35,8 @@ struct ServerOptions {
   // Of asynchronous keys: how many pushes a worker may be ahead of the slowest before its pulls
   // wait; below 0: no bound.
   int64_t max_staleness = -1;
+  // Of asynchronous keys whose optimizer the server has not got itself; may be absent.
+  ServerUpdater updater{};
   // Takes decision 2 of the design back, for the test that shows why it is one.
   uint32_t test_num_buffers = 2;
   int32_t num_servers = 1;  // stock workers number their keys from a first one of each server

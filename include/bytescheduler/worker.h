@@ -85,6 +85,15 @@ class Worker {
 
   // As Broadcast, of a key in this mode, which must be the same on all workers.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
+  // The same for an asynchronous key that stays in one piece, so that the process that hosts its
+  // server can update it.  Of rank 0 only: `about` tells that process what the key is
+  // (server_updater.h), at most 1024 bytes, not empty; `hosted`: nobody else can update it.
+  struct WholeKey {
+    DType dtype = DType::kFloat32;
+    std::string about{};
+    bool hosted = false;
+  };
+  void BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value, Done done);
 
   // One use of an asynchronous key; memory as of PushPull.
   struct UpdateCall {
@@ -103,7 +112,9 @@ class Worker {
   // calls of Update find it set.  A second call starts all states afresh; workers count their calls
   // alike, so one call of each is one for the servers.  kInvalidArgument, which concerns only this
   // call, if a server does not know it or another worker set another one.
-  void SetOptimizer(std::string text, Done done);
+  // `pickle`, if not empty, is for the processes that host the servers: they make the updates if
+  // the text is "hosted NAME", and those of keys that nobody else can update.
+  void SetOptimizer(std::string text, std::string pickle, Done done);
 
   // A message from a server.
   void OnMessage(ps::Message message);

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -44,7 +46,42 @@ using bs::api::Guarded;
 using bs::api::Overrides;
 using bs::api::Return;
 
-Status Start(const Config& config, bs_node* out) {
+std::string TextOf(const bs_error& error) {
+  return {error.message, strnlen(error.message, sizeof(error.message))};
+}
+
+const double* Pointer(const std::optional<double>& value) { return value ? &*value : nullptr; }
+
+// The caller's functions as the engine calls them.
+bs::ServerUpdater Wrap(const bs_server_updater& updater) {
+  const auto status_of = [](int code, const bs_error& error) {
+    return code == 0 ? Status::Ok() : Status(static_cast<bs::StatusCode>(code), TextOf(error));
+  };
+  bs::ServerUpdater functions;
+  functions.set_optimizer = [updater, status_of](std::string_view pickle) {
+    bs_error error{};
+    const int code = updater.set_optimizer(updater.context, pickle.data(), pickle.size(), &error);
+    return status_of(code, error);
+  };
+  functions.update = [updater, status_of](const bs::ServerUpdate& update) {
+    const std::string about(update.about);
+    const bs_server_update request{.key = update.key,
+                                   .about = about.c_str(),
+                                   .dtype = static_cast<int>(update.dtype),
+                                   .size_bytes = update.weights.size(),
+                                   .gradient = update.gradient.data(),
+                                   .weights = update.weights.data(),
+                                   .learning_rate = Pointer(update.rates.learning_rate),
+                                   .weight_decay = Pointer(update.rates.weight_decay),
+                                   .rescale_grad = Pointer(update.rates.rescale_grad)};
+    bs_error error{};
+    const int code = updater.update(updater.context, &request, &error);
+    return status_of(code, error);
+  };
+  return functions;
+}
+
+Status Start(const Config& config, bs::ServerUpdater updater, bs_node* out) {
   if (config.role == "scheduler") {
     auto node = bs::api::SchedulerNode::Start(config);
     if (!node.ok()) return node.status();
@@ -52,7 +89,7 @@ Status Start(const Config& config, bs_node* out) {
     return Status::Ok();
   }
   if (config.role == "server") {
-    auto node = bs::api::ServerNode::Start(config);
+    auto node = bs::api::ServerNode::Start(config, std::move(updater));
     if (!node.ok()) return node.status();
     out->node = std::move(node.value());
     return Status::Ok();
@@ -96,13 +133,20 @@ void bs_waiter_free(bs_waiter* waiter) { delete waiter; }
 
 int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node,
                   bs_error* error) {
+  return bs_node_start_updating(settings, num_settings, nullptr, node, error);
+}
+
+int bs_node_start_updating(const bs_setting* settings, size_t num_settings,
+                           const bs_server_updater* updater, bs_node** node, bs_error* error) {
   return Return(Guarded([&] {
                   const Result<Config> config =
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
                   if (!config.ok()) return config.status();
                   auto started = std::make_unique<bs_node>();
-                  if (Status status = Start(config.value(), started.get()); !status.ok())
-                    return status;
+                  bs::ServerUpdater functions;
+                  if (updater != nullptr) functions = Wrap(*updater);
+                  Status status = Start(config.value(), std::move(functions), started.get());
+                  if (!status.ok()) return status;
                   *node = started.release();
                   return Status::Ok();
                 }),

@@ -237,10 +237,45 @@ int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, v
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
                   Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
                   if (!node.ok()) return node.status();
-                  node.value()->SetOptimizer(text, Calling(done, context));
+                  node.value()->SetOptimizer(text, "", Calling(done, context));
                   return Status::Ok();
                 }),
                 error);
+}
+
+int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
+                                    void* context, bs_error* error) {
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
+                  if (!node.ok()) return node.status();
+                  node.value()->SetOptimizer(
+                      optimizer->text,
+                      {static_cast<const char*>(optimizer->pickle), optimizer->pickle_bytes},
+                      Calling(done, context));
+                  return Status::Ok();
+                }),
+                error);
+}
+
+int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
+                              void* context, bs_error* error) {
+  return Return(
+      Guarded([&] {
+        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+        const auto dtype = bs::DTypeFromCode(static_cast<uint32_t>(key->dtype));
+        if (!dtype) {
+          return Status::InvalidArgument("key " + std::to_string(key->key) + ": dtype code " +
+                                         std::to_string(key->dtype) + " is unknown");
+        }
+        Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+        if (!node.ok()) return node.status();
+        node.value()->BroadcastWhole(key->key, {*dtype, key->about, key->hosted != 0},
+                                     {static_cast<std::byte*>(key->value), key->size_bytes},
+                                     Calling(done, context));
+        return Status::Ok();
+      }),
+      error);
 }
 
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {

@@ -3,9 +3,10 @@
 // Both end in this order, so that nobody calls what is gone:
 //  1. the membership says why (unless the job is over) and closes: nothing more is received;
 //  2. one task later it is destroyed on bs-io, behind everything it has posted there;
-//  3. the shards end: they only send, and the transport is still there;
-//  4. the transport comes to rest (what waits gets its linger) and bs-io ends;
-//  5. the server goes, when no thread is left that could touch it.
+//  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
+//  4. the shards end: they only send, and the transport is still there;
+//  5. the transport comes to rest (what waits gets its linger) and bs-io ends;
+//  6. the server goes, when no thread is left that could touch it.
 #include "api/node.h"
 
 #include <algorithm>
@@ -96,15 +97,20 @@ void SchedulerNode::Close(const std::string& why) {
   network_.reset();
 }
 
-Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config) {
+Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, ServerUpdater updater) {
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
   WarnOfUnknownRoot(config);
-  return std::make_unique<ServerNode>(config, options.value());
+  return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
 }
 
-ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options)
-    : config_(config), log_(MakeLogger(config)) {
+ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options,
+                       ServerUpdater updater)
+    : config_(config), log_(MakeLogger(config)), updater_(std::move(updater)) {
+  if (updater_.update) {
+    updater_thread_ = std::make_unique<LoopThread>("bs-updater");
+    updater_.executor = updater_thread_.get();
+  }
   const Logger network_log = MakeNetworkLogger(config);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
@@ -139,6 +145,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.deterministic = config_.deterministic;
   options.hold_bytes = config_.hold_bytes;
   options.max_staleness = config_.max_staleness;
+  options.updater = updater_;
   Server::Handler handler;
   handler.on_stop = [this] {
     if (member_) member_->JoinFinalBarrier();
@@ -191,6 +198,11 @@ void ServerNode::Close(const std::string& why) {
   for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});  // refusals are on their way
   RunOn(io, [&] { member_->Close(server_ ? kLinger : kLingerUnjoined); });
   RunOn(io, [&] { member_.reset(); });
+  RunOn(io, [&] {
+    if (server_) server_->Fail(Status::Cancelled("the server was closed"));
+  });
+  for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});
+  updater_thread_.reset();
   shard_threads_.clear();
   network_.reset();
   server_.reset();

@@ -48,11 +48,13 @@ class SchedulerNode {
   bool closed_ = false;
 };
 
-// A server: its front on bs-io, a thread for each shard.
+// A server: its front on bs-io, a thread for each shard, and one for the updater if there is one.
 class ServerNode {
  public:
-  static Result<std::unique_ptr<ServerNode>> Start(const Config& config);
-  ServerNode(const Config& config, const ps::MembershipOptions& options);
+  // `updater`, if it has functions, gets an executor here.
+  static Result<std::unique_ptr<ServerNode>> Start(const Config& config,
+                                                   ServerUpdater updater = {});
+  ServerNode(const Config& config, const ps::MembershipOptions& options, ServerUpdater updater);
   ServerNode(const ServerNode&) = delete;
   ServerNode& operator=(const ServerNode&) = delete;
   ~ServerNode();
@@ -78,7 +80,9 @@ class ServerNode {
   std::atomic<int32_t> rank_ = -1;
   std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
+  ServerUpdater updater_;
   std::vector<std::unique_ptr<LoopThread>> shard_threads_;
+  std::unique_ptr<LoopThread> updater_thread_;
   std::unique_ptr<Server> server_;  // on bs-io; null before the job is complete
   bool closed_ = false;
 };
@@ -110,7 +114,8 @@ class WorkerNode {
   // Of asynchronous keys; see Worker.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
   void Update(Key key, Worker::UpdateCall call);
-  void SetOptimizer(const std::string& text, Done done);
+  void BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value, Done done);
+  void SetOptimizer(std::string text, std::string pickle, Done done);
   // `done` runs on bs-io or bs-worker.
   void Barrier(Done done);
   // Fails the whole job: everyone is told `why`.

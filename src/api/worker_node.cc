@@ -123,8 +123,13 @@ void WorkerNode::Update(Key key, Worker::UpdateCall call) {
   worker_->Update(key, std::move(call));
 }
 
-void WorkerNode::SetOptimizer(const std::string& text, Done done) {
-  worker_->SetOptimizer(text, Counted(std::move(done)));
+void WorkerNode::BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value,
+                                Done done) {
+  worker_->BroadcastWhole(key, std::move(whole), value, Counted(std::move(done)));
+}
+
+void WorkerNode::SetOptimizer(std::string text, std::string pickle, Done done) {
+  worker_->SetOptimizer(std::move(text), std::move(pickle), Counted(std::move(done)));
 }
 
 void WorkerNode::Barrier(Done done) {

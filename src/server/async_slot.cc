@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
+#include <utility>
 
 #include "reduce/reduce.h"
 #include "server/describe.h"
 
 namespace bs::server {
 namespace {
+
+constexpr size_t kMaxAboutBytes = 1024;
 
 bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
 
@@ -29,6 +33,8 @@ void AsyncSlot::Push(ps::KvCall& call) {
     Initialise(call);
   } else {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
+    if (updating_) return Queue(call);
+    if (IsHosted()) return BeginHosted(call);
     Update(call);
   }
   shard_->send(ps::MakeResponse(call, {}));
@@ -48,7 +54,10 @@ void AsyncSlot::OnWorkerGone(int32_t rank) {
   AnswerReady();
 }
 
-void AsyncSlot::Fail(const Status& why) { parked_.RefuseAll(why, shard_->send); }
+void AsyncSlot::Fail(const Status& why) {
+  parked_.RefuseAll(why, shard_->send);
+  queue_.RefuseAll(why, shard_->send);
+}
 
 Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
   const ps::Extension& about = call.extension;
@@ -65,6 +74,11 @@ Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
   if (!initialised() && (about.round != 0 || call.worker_rank != 0)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
+  }
+  if (about.round == 0 && about.text.size() > kMaxAboutBytes) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(about.text.size()) +
+                                   " bytes about the key, at most " +
+                                   std::to_string(kMaxAboutBytes) + " are kept");
   }
   if (!initialised()) return Status::Ok();
   if (about.round == 0 && call.worker_rank != 0) {
@@ -107,6 +121,8 @@ void AsyncSlot::Initialise(const ps::KvCall& call) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
   shape_ = Shape{about.offset_bytes, about.size_bytes, about.dtype};
+  about_ = about.text;
+  needs_host_ = about.hosted;
   weights_ = std::move(weights);
 }
 
@@ -117,7 +133,7 @@ Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
     return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
                                       std::to_string(pushed + 1) + " of this worker");
   }
-  if (!shard_->optimizer) {
+  if (!shard_->optimizer.any()) {
     return Status::FailedPrecondition(
         DescribeCall(call) +
         ": no optimizer is set, so the servers cannot update: call set_optimizer before the first "
@@ -133,11 +149,25 @@ Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
     return Status::InvalidArgument(DescribeCall(call) +
                                    ": learning_rate, wd and rescale_grad must be finite");
   }
-  return Status::Ok();
+  return IsHosted() ? CheckHosted(call) : Status::Ok();
+}
+
+Status AsyncSlot::CheckHosted(const ps::KvCall& call) const {
+  if (!shard_->optimizer.hosted || !shard_->hosted || !shard_->hosted->present()) {
+    return Status::FailedPrecondition(
+        DescribeCall(call) +
+        ": only Python can update this key, but the optimizer came without its pickle, or the "
+        "server is not run by Python");
+  }
+  if (!about_.empty()) return Status::Ok();
+  return Status::FailedPrecondition(
+      DescribeCall(call) +
+      ": the key is cut into partitions, but the optimizer updates whole arrays: call "
+      "set_optimizer before the key is initialised");
 }
 
 Rates AsyncSlot::RatesOf(const ps::KvCall& call) const {
-  const Rates& usual = shard_->optimizer->rates;
+  const Rates& usual = shard_->optimizer.native->rates;
   const ps::Extension& about = call.extension;
   return {.learning_rate = about.learning_rate.value_or(usual.learning_rate),
           .weight_decay = about.weight_decay.value_or(usual.weight_decay),
@@ -147,22 +177,83 @@ Rates AsyncSlot::RatesOf(const ps::KvCall& call) const {
 void AsyncSlot::Update(const ps::KvCall& call) {
   PrepareWeights();
   const std::span<std::byte> weights(weights_->data(), shape_.size_bytes);
-  if (!state_ || &state_->spec() != shard_->optimizer.get()) {
-    state_.emplace(shard_->optimizer, static_cast<DType>(shape_.dtype), weights);
+  if (!state_ || &state_->spec() != shard_->optimizer.native.get()) {
+    state_.emplace(shard_->optimizer.native, static_cast<DType>(shape_.dtype), weights);
   }
   state_->Apply(RatesOf(call), call.payload.bytes(), weights);
   ++pushes_of(call);
 }
 
+void AsyncSlot::PrepareSpare() {
+  if (spare_ && !spare_->InFlight()) return;
+  spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+}
+
 void AsyncSlot::PrepareWeights() {
   if (!weights_->InFlight()) return;
-  if (!spare_ || spare_->InFlight()) {
-    spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
-  }
+  PrepareSpare();
   if (shape_.size_bytes > 0) {
     reduce::Copy(spare_->data(), weights_->data(), shape_.size_bytes);
   }
   std::swap(weights_, spare_);
+}
+
+void AsyncSlot::BeginHosted(ps::KvCall& call) {
+  PrepareSpare();
+  state_.reset();  // a native optimizer that comes later starts afresh
+  const uint64_t size_bytes = shape_.size_bytes;
+  const ps::Extension& said = call.extension;
+  // Kept by the callback, with all that the update uses: the slot may take other memory meanwhile.
+  struct Job {
+    ps::Frame gradient;
+    std::string about;
+    std::shared_ptr<SumBuffer> before;
+    std::shared_ptr<SumBuffer> after;
+  };
+  auto job = std::make_unique<Job>(Job{{}, about_, weights_, spare_});
+  const HostedUpdates::Optimizer optimizer = shard_->optimizer.hosted;
+  job->gradient = std::move(call.payload);
+  const ServerUpdate update{.key = id_.key,
+                            .about = job->about,
+                            .dtype = static_cast<DType>(shape_.dtype),
+                            .gradient = job->gradient.bytes(),
+                            .weights = {spare_->data(), size_bytes},
+                            .rates = {said.learning_rate, said.weight_decay, said.rescale_grad}};
+  shard_->hosted->Update(
+      optimizer, update, {weights_->data(), size_bytes}, shard_->executor,
+      [this, job = std::move(job)](const Status& status) { EndHosted(job->after, status); });
+  updating_ = std::move(call);  // its end comes through the executor
+}
+
+void AsyncSlot::EndHosted(const std::shared_ptr<SumBuffer>& updated, const Status& status) {
+  const ps::KvCall call = std::move(*updating_);
+  updating_.reset();
+  if (status.ok()) {
+    spare_ = std::exchange(weights_, updated);
+    ++pushes_of(call);
+    shard_->send(ps::MakeResponse(call, {}));
+    AnswerReady();
+  } else {
+    Refuse(call, Status(status.code(),
+                        DescribeCall(call) + ": the optimizer on the server: " + status.message()));
+  }
+  for (ps::KvCall& next : queue_.TakeAll()) {
+    try {
+      Push(next);
+    } catch (const std::bad_alloc&) {
+      Refuse(next, Status::ResourceExhausted(DescribeCall(next) + ": no memory"));
+    }
+  }
+}
+
+void AsyncSlot::Queue(ps::KvCall& call) {
+  const std::string whom =
+      "the server to finish an earlier update of key " + std::to_string(id_.key);
+  // A worker's next push comes after this one was acknowledged.
+  if (call.worker_rank == updating_->worker_rank) {
+    return shard_->send(ps::MakePendingResponse(call, whom));
+  }
+  queue_.Park(std::move(call), whom, shard_->send);
 }
 
 std::vector<int32_t> AsyncSlot::Behind(Round round) const {

@@ -5,6 +5,10 @@
 // push r is in them and, if staleness is bounded by s, every other worker that is still there has
 // pushed r-s times.
 //
+// If the optimizer in force is not native, or the key needs it, the process that hosts the server
+// makes the updates (server_updater.h), one after the other, on a copy, so that meanwhile pulls get
+// the weights before.
+//
 // Confined to its shard's executor.  Every request is answered through the shard's `send`, now or
 // when what it waits for has happened; never blocks.  May throw std::bad_alloc; then nothing was
 // counted and the shard refuses the request.
@@ -59,9 +63,16 @@ class AsyncSlot {
   void Initialise(const ps::KvCall& call);
   // Why the server cannot update with `call`.
   Status CheckUpdate(const ps::KvCall& call) const;
+  bool IsHosted() const { return needs_host_ || !shard_->optimizer.native; }
+  Status CheckHosted(const ps::KvCall& call) const;
+  void BeginHosted(ps::KvCall& call);
+  void EndHosted(const std::shared_ptr<SumBuffer>& updated, const Status& status);
+  void Queue(ps::KvCall& call);
   Rates RatesOf(const ps::KvCall& call) const;
   void Update(const ps::KvCall& call);
-  // Makes weights_ memory that no answer in flight shows.
+  // Makes spare_ memory that no answer in flight shows.
+  void PrepareSpare();
+  // The same for weights_, with what is in it.
   void PrepareWeights();
   // Ranks that a pull of `round` must wait for.
   std::vector<int32_t> Behind(Round round) const;
@@ -76,7 +87,11 @@ class AsyncSlot {
   Shape shape_{};                        // once initialised
   std::shared_ptr<SumBuffer> weights_;   // owners, here and below: this and the answers in flight
   std::shared_ptr<SumBuffer> spare_;     // of an earlier moment; may still be leaving
-  std::optional<OptimizerState> state_;  // once updated
+  std::optional<OptimizerState> state_;  // once updated natively
+  std::string about_;                    // what rank 0 said about the key, if all of it is here
+  bool needs_host_ = false;              // whatever the optimizer
+  std::optional<ps::KvCall> updating_;   // whose gradient is with the hosting process
+  ParkedCalls queue_;                    // pushes behind it
   std::vector<Round> pushes_;            // by rank: how many are in the weights
   std::vector<uint64_t> answered_;       // by rank: the sequence of its latest answered pull
   ParkedCalls parked_;

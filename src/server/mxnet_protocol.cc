@@ -22,12 +22,12 @@ enum class StockCommand : int32_t {
 
 MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* front,
                              const std::vector<ServerShard>& shards, Server::SendFn send,
-                             Server::Handler handler, const Logger& log)
+                             Server::Handler handler, std::shared_ptr<HostedUpdates> hosted,
+                             const Logger& log)
     : front_(front),
       send_(std::move(send)),
       handler_(std::move(handler)),
-      log_(log),
-      store_(options, front, shards, send_, handler_.on_failure, log) {}
+      store_(options, front, shards, send_, handler_.on_failure, std::move(hosted), log) {}
 
 void MxnetProtocol::OnMessage(ps::Message message) {
   // An anonymous sender can not be answered, and no stock worker that has joined is one.
@@ -39,14 +39,15 @@ void MxnetProtocol::Fail() { store_.Fail(); }
 
 // What a command changes holds for all requests that come behind its answer.
 void MxnetProtocol::OnCommand(const ps::Message& request) {
+  if (static_cast<StockCommand>(request.meta.head) == StockCommand::kController) {
+    return store_.SetOptimizer(request);
+  }
   Obey(request);
   send_(ps::MakeCommandResponse(request, ""));
 }
 
 void MxnetProtocol::Obey(const ps::Message& request) {
   switch (static_cast<StockCommand>(request.meta.head)) {
-    case StockCommand::kController:
-      return OnOptimizer(request);
     case StockCommand::kSetMultiPrecision:
       return store_.SetWide();
     case StockCommand::kStopServer:
@@ -58,13 +59,6 @@ void MxnetProtocol::Obey(const ps::Message& request) {
     default:
       return;
   }
-}
-
-void MxnetProtocol::OnOptimizer(const ps::Message& request) {
-  store_.SetOptimizer();
-  if (std::exchange(told_of_optimizer_, true)) return;
-  log_.Info("the optimizer that " + ps::DescribeId(request.peer) +
-            " sent is ignored: workers run theirs themselves here");
 }
 
 void MxnetProtocol::OnStop() {

@@ -1,11 +1,11 @@
 // MxnetProtocol: what the server says to stock MXNet workers, whose messages carry no extension.
 //
 // Confined to the front's executor; never blocks.  Commands are answered here; values are the
-// StockStore's.  Nothing that arrives is executed: a pickled optimizer is answered and not
-// unpickled.
+// StockStore's.  Nothing that arrives is executed here: a pickled optimizer is for the hosting
+// process to judge (bytescheduler/_pickles.py).
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/executor.h"
@@ -22,7 +22,7 @@ class MxnetProtocol {
   // front, each at most once.
   MxnetProtocol(const ServerOptions& options, Executor* front,
                 const std::vector<ServerShard>& shards, Server::SendFn send,
-                Server::Handler handler, const Logger& log);
+                Server::Handler handler, std::shared_ptr<HostedUpdates> hosted, const Logger& log);
 
   // A message that is not native.  Control messages and responses are ignored.
   void OnMessage(ps::Message message);
@@ -32,16 +32,13 @@ class MxnetProtocol {
  private:
   void OnCommand(const ps::Message& request);
   void Obey(const ps::Message& request);
-  void OnOptimizer(const ps::Message& request);
   void OnStop();
 
   Executor* const front_;
   const Server::SendFn send_;
   const Server::Handler handler_;
-  const Logger log_;
   StockStore store_;
   bool stopped_ = false;
-  bool told_of_optimizer_ = false;
 };
 
 }  // namespace bs::server

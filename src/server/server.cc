@@ -10,8 +10,9 @@
 #include "base/check.h"
 #include "server/describe.h"
 #include "server/directory.h"
+#include "server/hosted_updates.h"
 #include "server/mxnet_protocol.h"
-#include "server/optimizer.h"
+#include "server/optimizer_calls.h"
 #include "server/shard.h"
 #include "server/slot.h"
 
@@ -63,21 +64,20 @@ class Server::Impl {
   Status Check(const ps::KvCall& call) const;
   void Dispatch(ps::KvCall& call);
   void ToShard(ps::KvCall& call);
-  void SetOptimizer(const ps::KvCall& call);
-  void Adopt(std::shared_ptr<const server::OptimizerSpec> optimizer);
+  void Adopt(const server::OptimizerInForce& optimizer);
   Status CheckNewSlot(const ps::KvCall& call) const;
   void Refuse(const ps::KvCall& call, const Status& why);
 
   const ServerOptions options_;
   const SendFn send_;
+  // Owners: the front and the shards.
+  const std::shared_ptr<server::HostedUpdates> hosted_;
   server::MxnetProtocol stock_;
   server::Directory directory_;
+  server::OptimizerCalls optimizer_;
   std::vector<Lane> lanes_;
   // Which lane a partition went to when it was first seen.
   std::unordered_map<server::SlotId, size_t, server::SlotIdHash> lane_of_;
-  // Of asynchronous keys; null before it is set.  Shared with the shards.
-  std::shared_ptr<const server::OptimizerSpec> optimizer_;
-  Round optimizer_number_ = 0;  // how often it was set
   std::optional<Status> failure_;
 };
 
@@ -86,8 +86,11 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
                    const Logger& log)
     : options_(options),
       send_(std::move(send)),
-      stock_(options, front, shards, send_, std::move(handler), log),
-      directory_(options.max_partition_bytes, send_) {
+      hosted_(std::make_shared<server::HostedUpdates>(options.updater)),
+      stock_(options, front, shards, send_, std::move(handler), hosted_, log),
+      directory_(options.max_partition_bytes, send_),
+      optimizer_(front, hosted_.get(), send_,
+                 [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.num_workers > 0);
   for (const ServerShard& shard : shards) {
@@ -99,6 +102,8 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
     state.hold_bytes = options.hold_bytes;
     state.max_staleness = options.max_staleness;
     state.send = send_;
+    state.executor = shard.executor;
+    state.hosted = hosted_;
     lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
 }
@@ -152,7 +157,7 @@ void Server::Impl::Dispatch(ps::KvCall& call) {
     case ps::Op::kPull:
       return ToShard(call);
     case ps::Op::kOptimizer:
-      return SetOptimizer(call);
+      return optimizer_.Handle(call);
     default:
       return Refuse(call,
                     Status::InvalidArgument(DescribeCall(call) + ": a server does not do that"));
@@ -175,31 +180,9 @@ void Server::Impl::ToShard(ps::KvCall& call) {
       [shard = lane.shard, moved = std::move(call)]() mutable { shard->Handle(std::move(moved)); });
 }
 
-// Workers count their calls alike, so the first one to make call n sets the optimizer and the
-// others, late as they may be, find it set: their updates are not lost.
-void Server::Impl::SetOptimizer(const ps::KvCall& call) {
-  const Result<server::OptimizerSpec> parsed = server::ParseOptimizer(call.extension.text);
-  if (!parsed.ok()) return Refuse(call, parsed.status());
-  const Round number = call.extension.round;
-  const server::OptimizerSpec& wanted = parsed.value();
-  if (number > optimizer_number_) {
-    optimizer_number_ = number;
-    Adopt(std::make_shared<const server::OptimizerSpec>(wanted));
-  }
-  if (number == optimizer_number_ && optimizer_ && !server::SameRule(*optimizer_, wanted)) {
-    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": '" + wanted.text +
-                                                "' differs from '" + optimizer_->text +
-                                                "', which another worker has set"));
-  }
-  send_(ps::MakeResponse(call, {}));
-}
-
-void Server::Impl::Adopt(std::shared_ptr<const server::OptimizerSpec> optimizer) {
-  optimizer_ = std::move(optimizer);
+void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
   for (const Lane& lane : lanes_) {
-    lane.executor->Post([shard = lane.shard, shared = optimizer_]() mutable {
-      shard->SetOptimizer(std::move(shared));
-    });
+    lane.executor->Post([shard = lane.shard, optimizer] { shard->SetOptimizer(optimizer); });
   }
 }
 
@@ -221,6 +204,7 @@ Status Server::Impl::CheckNewSlot(const ps::KvCall& call) const {
 void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
   if (rank < 0 || rank >= options_.num_workers) return;
   directory_.OnWorkerGone(rank, why);
+  optimizer_.OnWorkerGone(rank);
   for (const Lane& lane : lanes_) {
     lane.executor->Post([shard = lane.shard, rank, why] { shard->OnWorkerGone(rank, why); });
   }
@@ -231,6 +215,7 @@ void Server::Impl::Fail(const Status& why) {
   failure_ = why;
   directory_.Fail(why);
   stock_.Fail();
+  optimizer_.Fail(why);
   for (const Lane& lane : lanes_) {
     lane.executor->Post([shard = lane.shard, why] { shard->Fail(why); });
   }

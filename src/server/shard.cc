@@ -52,9 +52,7 @@ void Shard::Fail(const Status& why) {
   for (auto& [id, slot] : async_slots_) slot.Fail(why);
 }
 
-void Shard::SetOptimizer(std::shared_ptr<const OptimizerSpec> optimizer) {
-  state_.optimizer = std::move(optimizer);
-}
+void Shard::SetOptimizer(OptimizerInForce optimizer) { state_.optimizer = std::move(optimizer); }
 
 Status Shard::CheckMode(const ps::KvCall& call, SlotId id) const {
   const bool asynchronous = IsAsynchronous(call);

@@ -31,7 +31,7 @@ class Shard {
   // Everything, parked or still to come, is refused with `why`.
   void Fail(const Status& why);
   // Asynchronous keys are updated with it from now on; their states start afresh.
-  void SetOptimizer(std::shared_ptr<const OptimizerSpec> optimizer);
+  void SetOptimizer(OptimizerInForce optimizer);
 
  private:
   Status CheckMode(const ps::KvCall& call, SlotId id) const;

@@ -17,7 +17,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
-#include "server/optimizer.h"
+#include "server/hosted_updates.h"
 #include "server/parked.h"
 #include "server/round.h"
 #include "server/sum_buffer.h"
@@ -45,7 +45,9 @@ struct ShardState {
 
   uint64_t held_bytes = 0;                    // early contributions of all slots that are kept now
   std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
-  std::shared_ptr<const OptimizerSpec> optimizer{};  // of asynchronous keys; shared by their slots
+  OptimizerInForce optimizer{};               // of asynchronous keys
+  Executor* executor = nullptr;               // the shard's
+  std::shared_ptr<HostedUpdates> hosted{};    // of the server
 };
 
 class Slot {

@@ -65,6 +65,18 @@ void AddRange(const StockSum& sum, DType dtype, size_t offset, const std::byte* 
   reduce::Sum(reduce::BestKernels(), sum.dtype, target, scratch->data(), count);
 }
 
+// sum[offset] := 1, of the types that optimizers know.
+void SetOne(const StockSum& sum, size_t offset) {
+  constexpr float kOne = 1;
+  constexpr double kOne64 = 1;
+  constexpr uint16_t kOne16 = 0x3c00;
+  const void* one = &kOne;
+  if (sum.dtype == DType::kFloat64) one = &kOne64;
+  if (sum.dtype == DType::kFloat16) one = &kOne16;
+  const size_t size_bytes = SizeOf(sum.dtype);
+  if (size_bytes >= sizeof(kOne16)) std::memcpy(sum.data + offset * size_bytes, one, size_bytes);
+}
+
 }  // namespace
 
 Result<StockShape> ShapeOfInit(const StockCall& call) {
@@ -132,13 +144,13 @@ void AddPush(const StockShape& shape, const StockCall& call, float threshold, St
   if (!shape.rows) {
     return AddRange(*sum, shape.dtype, 0, values, shape.num_elements(), put, scratch);
   }
-  if (put && shape.size_bytes > 0) {
-    std::memset(sum->data, 0, shape.num_elements() * SizeOf(sum->dtype));
-  }
+  const size_t count = SumElements(shape);
+  if (put && count > 0) std::memset(sum->data, 0, count * SizeOf(sum->dtype));
   const size_t row_length = shape.row_bytes / SizeOf(shape.dtype);
   for (size_t i = 0; i < call.num_rows(); ++i) {
     AddRange(*sum, shape.dtype, call.row(i) * row_length, values + i * shape.row_bytes, row_length,
              false, scratch);
+    SetOne(*sum, shape.num_elements() + call.row(i));
   }
 }
 

@@ -32,13 +32,18 @@ Status CheckStockCall(const StockShape& shape, const StockCall& call);
 // target := what a first push brings, in the key's own dtype.
 void TakeInit(const StockShape& shape, const StockCall& call, float threshold, std::byte* target);
 
-// A round's sum; its memory has as many elements as the key, of `dtype`, which is the key's or
-// float32 where float16 is summed wider than it travels.
+// A round's sum; its memory has SumElements(shape) of `dtype`, which is the key's or float32 where
+// float16 is summed wider than it travels.
 struct StockSum {
   DType dtype = DType::kFloat32;
   std::byte* data = nullptr;
   bool empty = true;  // data holds nothing of this round yet
 };
+// Those of the key; of rows there is one more for each, behind all of them, which is 1 if the row
+// was pushed (of the types that optimizers know), else 0.
+inline size_t SumElements(const StockShape& shape) {
+  return shape.num_elements() + (shape.rows ? shape.num_rows : 0);
+}
 // Adds what `call` pushes.  `scratch` keeps its memory from call to call.  May throw
 // std::bad_alloc; then nothing was added.  REQUIRES: CheckStockCall is ok.
 void AddPush(const StockShape& shape, const StockCall& call, float threshold, StockSum* sum,

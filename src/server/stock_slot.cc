@@ -2,13 +2,12 @@
 #include "server/stock_slot.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <span>
+#include <string>
 #include <utility>
 
-#include "reduce/reduce.h"
 #include "server/describe.h"
+#include "server/optimizer.h"
 
 namespace bs::server {
 namespace {
@@ -26,12 +25,10 @@ void StockSlot::Handle(StockCall call) {
   if (call.push && call.layout == StockLayout::kTwoBit && !(state_->threshold > 0)) {
     return state_->fail(Status::FailedPrecondition(
         DescribeStockCall(call) +
-        ": it is compressed, but set_gradient_compression has not been called "
-        "on the worker of rank 0"));
+        ": it is compressed, but set_gradient_compression has not been called on the worker of "
+        "rank 0"));
   }
-  if (!initialised()) {
-    return call.push ? Initialise(std::move(call)) : WaitForInit(std::move(call));
-  }
+  if (!value_) return call.push ? Initialise(std::move(call)) : WaitForInit(std::move(call));
   if (const Status wrong = Check(call); !wrong.ok()) return state_->fail(wrong);
   if (call.push) return Push(std::move(call));
   // A worker's pull sees the pushes that it made before.
@@ -43,14 +40,13 @@ void StockSlot::Handle(StockCall call) {
 Status StockSlot::Check(const StockCall& call) const {
   if (const Status wrong = CheckStockCall(shape_, call); !wrong.ok()) return wrong;
   if (!call.push) return Status::Ok();
-  if (state_->has_optimizer) {
-    return Status::FailedPrecondition(
-        DescribeStockCall(call) +
-        ": set_optimizer was called, but these servers do not run MXNet's optimizers: update on "
-        "the workers (MXNET_UPDATE_ON_KVSTORE=0, or update_on_kvstore=False), or wrap the store, "
-        "kvs = ScheduledKVS(kvs)");
+  if (state_->optimizer && !CanUpdate(shape_.dtype)) {
+    return Status::InvalidArgument(
+        DescribeStockCall(call) + ": " +
+        DescribeArray(static_cast<uint32_t>(shape_.dtype), shape_.size_bytes) +
+        " cannot be updated, only float32, float64 and float16 can");
   }
-  if (state_->synchronous) return Status::Ok();
+  if (state_->synchronous || state_->optimizer) return Status::Ok();
   return Status::FailedPrecondition(
       DescribeStockCall(call) +
       ": a dist_async store needs an optimizer on the servers: call set_optimizer before the first "
@@ -65,11 +61,9 @@ void StockSlot::Initialise(StockCall call) {
         DescribeStockCall(call) + ": " + std::to_string(shape.value().size_bytes) +
         " bytes are more than the " + std::to_string(kMaxValueBytes) + " that a key may have"));
   }
-  auto value =
-      std::make_shared<SumBuffer>(shape.value().size_bytes, state_->numa_node, state_->num_workers);
-  TakeInit(shape.value(), call, state_->threshold, value->data());
   shape_ = shape.value();
-  value_ = std::move(value);
+  value_.emplace(StockValue::Place{state_->numa_node, state_->num_workers}, key_, shape_);
+  value_->Initialise(call, state_->threshold);
   Answer(&call);
   for (StockCall& early : std::exchange(early_, {})) Handle(std::move(early));
 }
@@ -103,6 +97,7 @@ void StockSlot::Push(StockCall call) {
                                   "some of them (mx.nd.waitall) before pushing again"));
   }
   state_->queued_bytes += call.values.size();
+  if (!state_->synchronous) turns_.push_back(call.from);
   party->calls.push_back(std::move(call));
   if (!waits) Advance();
 }
@@ -113,24 +108,40 @@ StockSlot::Party* StockSlot::FindParty(const StockParty& who) {
 }
 
 void StockSlot::Advance() {
-  for (;;) {
-    for (auto& [who, party] : parties_) {
-      if (party.in) continue;
-      while (!party.calls.empty() && !party.calls.front().push) {
-        Answer(&party.calls.front());
-        party.calls.pop_front();
-      }
-      if (!party.calls.empty()) Contribute(&party);
-    }
-    if (num_in_ < state_->num_workers) return;
+  while (!updating_) {
+    AdvanceParties();
+    if (state_->synchronous ? num_in_ < state_->num_workers : !TakeTurn()) return;
     Complete();
   }
+}
+
+void StockSlot::AdvanceParties() {
+  for (auto& [who, party] : parties_) {
+    if (party.in) continue;
+    while (!party.calls.empty() && !party.calls.front().push) {
+      Answer(&party.calls.front());
+      party.calls.pop_front();
+    }
+    if (!party.calls.empty() && state_->synchronous) Contribute(&party);
+  }
+}
+
+// Without kSyncMode: whoever came first.
+bool StockSlot::TakeTurn() {
+  if (turns_.empty()) return false;
+  Party& party = parties_[turns_.front()];
+  turns_.pop_front();
+  value_->Prepare(state_->wide, &gradient_);
+  state_->queued_bytes -= party.calls.front().values.size();
+  party.in = true;
+  Add(&party);
+  return true;
 }
 
 // Contributions are summed in the order of the parties, as far as there is memory to hold those
 // that come before their turn.  Two need no order: a + b and b + a have the same bits.
 void StockSlot::Contribute(Party* party) {
-  if (sum_state_.empty) PrepareSum();
+  if (gradient_.sum.empty) value_->Prepare(state_->wide, &gradient_);
   const uint64_t size_bytes = party->calls.front().values.size();
   const bool fits = state_->deterministic || state_->held_bytes + size_bytes <= state_->hold_bytes;
   state_->queued_bytes -= size_bytes;
@@ -147,7 +158,7 @@ void StockSlot::Contribute(Party* party) {
 
 void StockSlot::Add(Party* party) {
   StockCall& call = party->calls.front();
-  AddPush(shape_, call, state_->threshold, &sum_state_, &state_->scratch);
+  AddPush(shape_, call, state_->threshold, &gradient_.sum, &state_->scratch);
   call.values = ps::Frame();
 }
 
@@ -163,60 +174,40 @@ void StockSlot::AddHeld() {
 }
 
 void StockSlot::Complete() {
-  Publish();
+  if (!state_->optimizer) {
+    value_->Replace(&gradient_);
+    return Finish();
+  }
+  updating_ = true;
+  value_->Update(state_->hosted.get(), state_->optimizer, gradient_, state_->executor,
+                 [this](const Status& status) { EndUpdate(status); });
+}
+
+void StockSlot::EndUpdate(const Status& status) {
+  if (!status.ok()) {
+    return state_->fail(Status(
+        status.code(),
+        "key " + std::to_string(key_) + ": the optimizer on the server: " + status.message()));
+  }
+  updating_ = false;
+  Finish();
+  Advance();
+}
+
+// Answers those whose pushes the round was made of.
+void StockSlot::Finish() {
   num_in_ = 0;
-  sum_state_.empty = true;
+  gradient_.sum.empty = true;
   std::vector<StockCall> done;
   for (auto& [who, party] : parties_) {
+    if (!std::exchange(party.in, false)) continue;
     done.push_back(std::move(party.calls.front()));
     party.calls.pop_front();
-    party.in = false;
   }
   std::stable_sort(done.begin(), done.end(), [](const StockCall& a, const StockCall& b) {
     return a.meta.priority > b.meta.priority;
   });
   for (StockCall& call : done) Answer(&call);
-}
-
-// value := sum.
-void StockSlot::Publish() {
-  if (sum_state_.dtype == shape_.dtype) return std::swap(value_, sum_);
-  if (value_->InFlight()) {
-    value_ = std::make_shared<SumBuffer>(shape_.size_bytes, state_->numa_node, state_->num_workers);
-  }
-  const auto* const sum = reinterpret_cast<const float*>(sum_->data());
-  reduce::Narrow({value_->data(), shape_.size_bytes}, {sum, shape_.num_elements()});
-}
-
-// Memory for the open round that no answer shows.
-void StockSlot::PrepareSum() {
-  const bool wide = state_->wide && shape_.dtype == DType::kFloat16;
-  const DType dtype = wide ? DType::kFloat32 : shape_.dtype;
-  if (!sum_ || dtype != sum_state_.dtype || sum_->InFlight()) {
-    sum_ = std::make_shared<SumBuffer>(shape_.num_elements() * SizeOf(dtype), state_->numa_node,
-                                       state_->num_workers);
-  }
-  sum_state_ = {.dtype = dtype, .data = sum_->data(), .empty = true};
-}
-
-void StockSlot::Answer(StockCall* call) {
-  if (!call->pull || call->layout != StockLayout::kRows) {
-    ps::Frame value = call->pull ? value_->MakeFrame(call->worker_rank) : ps::Frame();
-    return state_->send(MakeStockAnswer(call, std::move(value)));
-  }
-  const uint64_t row_length = shape_.row_bytes / SizeOf(shape_.dtype);
-  ps::Frame rows = GatherRows(*call);
-  state_->send(MakeStockRowsAnswer(call, std::move(rows), static_cast<uint32_t>(row_length)));
-}
-
-ps::Frame StockSlot::GatherRows(const StockCall& call) const {
-  const uint64_t row_bytes = shape_.row_bytes;
-  auto rows = std::make_unique<std::vector<std::byte>>(call.num_rows() * row_bytes);
-  for (size_t i = 0; i < call.num_rows() && row_bytes > 0; ++i) {
-    std::memcpy(rows->data() + i * row_bytes, value_->data() + call.row(i) * row_bytes, row_bytes);
-  }
-  const std::span<const std::byte> bytes(*rows);
-  return ps::Frame::Borrow(bytes, [rows = std::move(rows)] {});
 }
 
 }  // namespace bs::server

@@ -2,6 +2,7 @@
 //
 // What a stock server does, but that a round counts workers and not requests: a worker that pushes
 // again before the round is complete opens the next one with it, and its pulls see its own pushes.
+// Without kSyncMode each push is a round of its own.
 //
 // Confined to its shard's executor; every request is answered through the shard's `send`, now or
 // when its round is complete, or fails the job; never blocks.  May throw std::bad_alloc; then the
@@ -13,15 +14,17 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/log.h"
 #include "bytescheduler/status.h"
+#include "server/hosted_updates.h"
 #include "server/parked.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
-#include "server/sum_buffer.h"
+#include "server/stock_value.h"
 
 namespace bs::server {
 
@@ -35,12 +38,14 @@ struct StockState {
   SendFn send;
   std::function<void(const Status&)> fail;  // ends the job
   Logger log;
+  Executor* executor = nullptr;             // the shard's
+  std::shared_ptr<HostedUpdates> hosted{};  // of the server
 
   // Commands of the workers.
   bool synchronous = false;
-  bool wide = false;           // float16 is summed in float32
-  float threshold = 0;         // of two-bit codes; 0: none was set
-  bool has_optimizer = false;  // one was sent, which we cannot run
+  bool wide = false;                     // float16 is summed in float32
+  float threshold = 0;                   // of two-bit codes; 0: none was set
+  HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
   uint64_t held_bytes = 0;    // early contributions of all slots that are kept now
   uint64_t queued_bytes = 0;  // pushes that are in no round yet
@@ -65,7 +70,6 @@ class StockSlot {
     bool held = false;  // not in the sum yet
   };
 
-  bool initialised() const { return value_ != nullptr; }
   Status Check(const StockCall& call) const;
   void Initialise(StockCall call);
   void WaitForInit(StockCall call);
@@ -73,24 +77,27 @@ class StockSlot {
   Party* FindParty(const StockParty& who);
   // Everything that can happen now does.
   void Advance();
+  // Answers pulls that wait for nothing, and lets those push who can.
+  void AdvanceParties();
+  bool TakeTurn();
   void Contribute(Party* party);
   void Add(Party* party);
   void AddHeld();
   void Complete();
-  void Publish();
-  void PrepareSum();
-  void Answer(StockCall* call);
-  ps::Frame GatherRows(const StockCall& call) const;
+  void EndUpdate(const Status& status);
+  void Finish();
+  void Answer(StockCall* call) { state_->send(value_->Answer(call)); }
 
   StockState* const state_;
   const uint64_t key_;
   StockShape shape_;
-  std::shared_ptr<SumBuffer> value_;  // owners, here and below: this and the answers in flight
-  std::shared_ptr<SumBuffer> sum_;    // of the open round; wider than the value if sum_state_ says
-  StockSum sum_state_;
+  std::optional<StockValue> value_;      // once initialised
+  StockGradient gradient_;               // the open round's sum
   std::vector<StockCall> early_;         // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;
+  std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
+  bool updating_ = false;         // the round is complete, its update is under way
 };
 
 }  // namespace bs::server

@@ -42,12 +42,19 @@ float ThresholdOf(std::string_view body) {
 
 StockStore::StockStore(const ServerOptions& options, Executor* front,
                        const std::vector<ServerShard>& shards, Server::SendFn send,
-                       std::function<void(Status)> on_failure, const Logger& log)
+                       std::function<void(Status)> on_failure,
+                       std::shared_ptr<HostedUpdates> hosted, const Logger& log)
     : options_(options),
       send_(std::move(send)),
       first_key_(FirstStockKey(options.rank, options.num_servers)),
       fail_(TellOnce(front, std::move(on_failure))),
-      log_(log) {
+      log_(log),
+      optimizers_(
+          front, hosted, send_,
+          [this](const HostedUpdates::Optimizer& optimizer) {
+            Configure([optimizer](StockState* state) { state->optimizer = optimizer; });
+          },
+          fail_) {
   BS_CHECK(!shards.empty() && options.num_servers > 0);
   for (const ServerShard& shard : shards) {
     StockState state;
@@ -59,6 +66,8 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
     state.send = send_;
     state.fail = fail_;
     state.log = log;
+    state.executor = shard.executor;
+    state.hosted = hosted;
     lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
   }
 }
@@ -96,8 +105,13 @@ void StockStore::SetCompression(const std::string& body, int32_t worker_id) {
   Configure([threshold](StockState* state) { state->threshold = threshold; });
 }
 
-void StockStore::SetOptimizer() {
-  Configure([](StockState* state) { state->has_optimizer = true; });
+void StockStore::SetOptimizer(const ps::Message& request) {
+  if (!IsWorker(request.peer)) {
+    return Drop("the optimizer of " + ps::DescribeId(request.peer) +
+                ", which is no worker that this job counts");
+  }
+  used_ = true;
+  optimizers_.Handle(request);
 }
 
 // Workers that wrap their store use it for commands and barriers only; they learn the reason

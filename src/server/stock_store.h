@@ -19,6 +19,8 @@
 #include "base/log.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/status.h"
+#include "server/hosted_updates.h"
+#include "server/stock_optimizers.h"
 #include "server/stock_shard.h"
 
 namespace bs::server {
@@ -28,7 +30,8 @@ class StockStore {
   // `front` and the shards' executors must outlive this.  `on_failure` is posted to the front, at
   // most once; the owner calls Fail() then.
   StockStore(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
-             Server::SendFn send, std::function<void(Status)> on_failure, const Logger& log);
+             Server::SendFn send, std::function<void(Status)> on_failure,
+             std::shared_ptr<HostedUpdates> hosted, const Logger& log);
 
   // A request for values.  What no stock worker sends is dropped with a line in the log.
   void OnData(ps::Message message);
@@ -38,8 +41,8 @@ class StockStore {
   void SetWide();
   // "1,0.500000" (command 4).
   void SetCompression(const std::string& body, int32_t worker_id);
-  // An optimizer arrived (command 0).
-  void SetOptimizer();
+  // The hosting process updates values from now on (command 0).  Answers the request, then.
+  void SetOptimizer(const ps::Message& request);
   // The job has failed: ends the processes of the stock workers, if they have asked for values.
   void Fail();
 
@@ -61,6 +64,7 @@ class StockStore {
   const std::function<void(const Status&)> fail_;
   const Logger log_;
   std::vector<Lane> lanes_;
+  StockOptimizers optimizers_;
   std::unordered_map<uint64_t, size_t> lane_of_;  // by key, since it was first seen
   int num_dropped_ = 0;
   bool used_ = false;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
@@ -15,6 +16,8 @@ struct Operation {
   bool is_broadcast = false;
   Mode mode = Mode::kSynchronous;   // of the key, as the caller believes
   DType dtype = DType::kFloat32;    // broadcast
+  std::string about{};              // broadcast: what a key in one piece is; see WholeKey
+  bool hosted = false;              // broadcast
   Priority priority = 0;            // push-pull
   float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
   std::span<const std::byte> in{};  // push-pull

@@ -90,21 +90,25 @@ void Lookup(const Link& link, const Tensor& asked, UniqueFunction<void(Result<Te
                       });
 }
 
-void SetOptimizer(const Link& link, const std::string& text, uint64_t number, Answered done) {
+void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, Answered done) {
   struct Round {
+    OptimizerText optimizer;  // the payload of each
     uint32_t missing;
     Status refused;
     Answered done;
   };
   // Owned by the callbacks of all requests.
-  const auto round = std::make_shared<Round>(
-      Round{.missing = link.num_servers, .refused = {}, .done = std::move(done)});
+  const auto round = std::make_shared<Round>(Round{.optimizer = std::move(optimizer),
+                                                   .missing = link.num_servers,
+                                                   .refused = {},
+                                                   .done = std::move(done)});
   for (uint32_t server = 0; server < link.num_servers; ++server) {
     ps::KvRequest request;
     request.server = static_cast<int32_t>(server);
     request.extension.op = ps::Op::kOptimizer;
     request.extension.round = number;
-    request.extension.text = text;
+    request.extension.text = round->optimizer.text;
+    request.payload = std::as_bytes(std::span(round->optimizer.pickle));
     link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
       if (!status.ok() && round->refused.ok()) round->refused = status;
       if (--round->missing == 0) round->done(round->refused);
@@ -119,6 +123,10 @@ void Push(const Link& link, const Tensor& tensor, const Piece& piece,
   request.extension.learning_rate = piece.rates.learning_rate;
   request.extension.weight_decay = piece.rates.weight_decay;
   request.extension.rescale_grad = piece.rates.rescale_grad;
+  if (piece.round == 0) {
+    request.extension.text = tensor.about;
+    request.extension.hosted = tensor.hosted;
+  }
   link.requests->Send(
       std::move(request),
       [done = std::move(done)](const Status& status, const ps::Message&) { done(status); });

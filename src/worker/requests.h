@@ -32,6 +32,8 @@ struct Tensor {
   uint64_t size_bytes = 0;
   uint64_t part_bytes = 0;  // a multiple of kAlignBytes
   std::vector<Partition> partitions;
+  std::string about{};  // of a key in one piece; known to rank 0 only
+  bool hosted = false;  // as above
 };
 
 // What the operations of one worker share.
@@ -64,7 +66,11 @@ void Declare(const Link& link, const Tensor& tensor, Answered done);
 void Lookup(const Link& link, const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done);
 // Tells every server with which optimizer to update asynchronous keys; `number` counts the calls of
 // this worker.  kInvalidArgument if a server refuses it.
-void SetOptimizer(const Link& link, const std::string& text, uint64_t number, Answered done);
+struct OptimizerText {
+  std::string text;
+  std::string pickle;  // may be empty
+};
+void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, Answered done);
 // `bytes` are the partition's; they must stay valid and unchanged until `done`.
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done);

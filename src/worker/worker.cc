@@ -73,7 +73,7 @@ class Worker::Impl {
 
   Executor* executor() const { return executor_; }
   void Enqueue(Key key, Operation operation);
-  void SetOptimizer(const std::string& text, Done done);
+  void SetOptimizer(const std::string& text, const std::string& pickle, Done done);
   void OnMessage(ps::Message message) { requests_.OnMessage(std::move(message)); }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
@@ -193,7 +193,9 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
                 .mode = operation.mode,
                 .size_bytes = operation.out.size(),
                 .part_bytes = 0,
-                .partitions = {}};
+                .partitions = {},
+                .about = std::move(operation.about),
+                .hosted = operation.hosted};
   const bool publishes = options_.rank == 0;
   if (publishes) tensor = Place(std::move(tensor));
   state->broadcast = std::make_unique<worker::Broadcast>(
@@ -249,10 +251,10 @@ void Worker::Impl::EndOperation(Key key, KeyState* state) {
   OperationEnded();
 }
 
-void Worker::Impl::SetOptimizer(const std::string& text, Done done) {
+void Worker::Impl::SetOptimizer(const std::string& text, const std::string& pickle, Done done) {
   if (!failure_.ok()) return done(failure_);
   ++num_open_;
-  worker::SetOptimizer(link_, text, ++num_optimizers_,
+  worker::SetOptimizer(link_, {text, pickle}, ++num_optimizers_,
                        [this, done = std::move(done)](const Status& status) {
                          const bool ours = status.code() == StatusCode::kInvalidArgument;
                          done(status.ok() || ours ? status : FailForGood(status));
@@ -261,7 +263,9 @@ void Worker::Impl::SetOptimizer(const std::string& text, Done done) {
 }
 
 Tensor Worker::Impl::Place(Tensor tensor) {
-  tensor.part_bytes = options_.partition_bytes - options_.partition_bytes % worker::kAlignBytes;
+  const uint64_t most =
+      tensor.about.empty() ? options_.partition_bytes : tensor.size_bytes + worker::kAlignBytes;
+  tensor.part_bytes = most - most % worker::kAlignBytes;
   tensor.partitions = worker::Cut(tensor.size_bytes, tensor.part_bytes, worker::kAlignBytes);
   loads_.Place(tensor.partitions);
   return tensor;
@@ -309,6 +313,19 @@ void Worker::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> val
   });
 }
 
+void Worker::BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value, Done done) {
+  Operation operation{.is_broadcast = true,
+                      .mode = Mode::kAsynchronous,
+                      .dtype = whole.dtype,
+                      .about = std::move(whole.about),
+                      .hosted = whole.hosted,
+                      .out = value,
+                      .pulled = std::move(done)};
+  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
+    impl->Enqueue(key, std::move(operation));
+  });
+}
+
 void Worker::Update(Key key, UpdateCall call) {
   BS_CHECK(call.pushed || call.pulled);
   Operation operation{.mode = Mode::kAsynchronous,
@@ -323,11 +340,10 @@ void Worker::Update(Key key, UpdateCall call) {
   });
 }
 
-void Worker::SetOptimizer(std::string text, Done done) {
+void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
   impl_->executor()->Post(
-      [impl = impl_.get(), text = std::move(text), done = std::move(done)]() mutable {
-        impl->SetOptimizer(text, std::move(done));
-      });
+      [impl = impl_.get(), text = std::move(text), pickle = std::move(pickle),
+       done = std::move(done)]() mutable { impl->SetOptimizer(text, pickle, std::move(done)); });
 }
 
 void Worker::OnMessage(ps::Message message) {

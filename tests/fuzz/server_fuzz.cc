@@ -41,7 +41,7 @@ uint64_t DrawSize(FuzzedDataProvider* input) {
 // An optimizer, or anything.
 std::string DrawText(FuzzedDataProvider* input) {
   const std::string name = input->PickValueInArray<std::string>(
-      {"", "sgd ", "adam ", "nag momentum=0.9 ", "rmsprop ", "ftrl ", "signum "});
+      {"", "sgd ", "adam ", "nag momentum=0.9 ", "rmsprop ", "ftrl ", "signum ", "hosted "});
   return name + input->ConsumeRandomLengthString(30);
 }
 
@@ -59,6 +59,7 @@ void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
   if (input->ConsumeBool()) extension->text = DrawText(input);
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
     extension->mode = input->ConsumeIntegralInRange<uint32_t>(0, 2);
+    extension->hosted = input->ConsumeBool();
     if (input->ConsumeBool()) extension->learning_rate = input->ConsumeFloatingPoint<double>();
   }
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
@@ -91,6 +92,21 @@ ps::Message DrawMessage(FuzzedDataProvider* input) {
   return message;
 }
 
+// Takes pickles and updates that begin with an even byte.
+bs::ServerUpdater MakeUpdater(bs::Executor* executor) {
+  const auto judge = [](bool even) {
+    return even ? bs::Status::Ok() : bs::Status::Internal("it is odd");
+  };
+  return {.executor = executor,
+          .set_optimizer = [judge](std::string_view pickle) { return judge(pickle[0] % 2 == 0); },
+          .update =
+              [judge](const bs::ServerUpdate& update) {
+                const bool even =
+                    update.gradient.empty() || std::to_integer<int>(update.gradient[0]) % 2 == 0;
+                return judge(even);
+              }};
+}
+
 // Must be answered: the others are dropped, or belong to the stock protocol.
 bool IsQuestion(const ps::Message& message) {
   return message.meta.native() && message.meta.request && message.peer != ps::kEmpty;
@@ -103,12 +119,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bs::sim::SimClock clock(1);
   bs::sim::SimExecutor front(&clock);
   bs::sim::SimExecutor shard(&clock);
+  bs::sim::SimExecutor updater(&clock);
   size_t questions = 0;
   size_t answers = 0;
   bs::ServerOptions options;
   options.num_workers = kWorkers;
   options.max_partition_bytes = 4096;
   options.deterministic = input.ConsumeBool();
+  if (input.ConsumeBool()) options.updater = MakeUpdater(&updater);
   bs::Server server(
       options, &front, {{&shard, 0}},
       [&answers](const ps::Message& message) { answers += message.meta.native() ? 1 : 0; },

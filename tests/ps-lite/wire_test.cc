@@ -85,13 +85,15 @@ TEST(Wire, FieldsOfAsynchronousKeysComeLastAndOnlyIfSet) {
   meta.extension.learning_rate = 0.5;
   meta.extension.weight_decay = 0.0;  // set, and not the optimizer's
   meta.extension.rescale_grad = -2.0;
+  meta.extension.hosted = true;
   const std::string with = EncodeMeta(meta);
   ASSERT_TRUE(with.starts_with(without));
   EXPECT_EQ(ToHex(with.substr(without.size())),
             "c00701"
             "c907000000000000e03f"
             "d1070000000000000000"
-            "d90700000000000000c0");
+            "d90700000000000000c0"
+            "e00701");
 }
 
 TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
@@ -330,7 +332,8 @@ Extension RandomExtension(Random* random) {
           .mode = static_cast<uint32_t>(random->Below(3)),
           .learning_rate = random->Chance() ? std::optional(0.1) : std::nullopt,
           .weight_decay = random->Chance() ? std::optional(-1e300) : std::nullopt,
-          .rescale_grad = random->Chance() ? std::optional(0.0) : std::nullopt};
+          .rescale_grad = random->Chance() ? std::optional(0.0) : std::nullopt,
+          .hosted = random->Chance()};
 }
 
 Meta RandomMeta(Random* random) {

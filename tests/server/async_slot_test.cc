@@ -27,7 +27,8 @@ class Bench {
   }
 
   void Set(const std::string& optimizer) {
-    shard_->SetOptimizer(std::make_shared<const OptimizerSpec>(ParseOptimizer(optimizer).value()));
+    shard_->SetOptimizer(
+        {std::make_shared<const OptimizerSpec>(ParseOptimizer(optimizer).value()), nullptr});
   }
   std::vector<ps::Message> Do(Ask ask) {
     ask.mode = Mode::kAsynchronous;

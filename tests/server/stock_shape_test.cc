@@ -71,7 +71,7 @@ TEST(StockShapeTest, RowsThatNobodyPushesAreZero) {
   EXPECT_TRUE(shape.rows);
   EXPECT_EQ(shape.num_rows, 3u);
   EXPECT_EQ(shape.row_bytes, 8u);
-  std::vector<float> sums(6, 77);
+  std::vector<float> sums(SumElements(shape), 77);
   StockSum sum{.dtype = DType::kFloat32, .data = reinterpret_cast<std::byte*>(sums.data())};
   std::vector<float> scratch;
   AddPush(shape, MakeStockCall(StockRows(StockPush(0, {}), {})), 0, &sum, &scratch);
@@ -79,7 +79,7 @@ TEST(StockShapeTest, RowsThatNobodyPushesAreZero) {
   AddPush(shape, MakeStockCall(StockRows(StockPush(0, Floats({5, 6, 7, 8})), {2, 0})), 0, &sum,
           &scratch);
   AddPush(shape, MakeStockCall(StockRows(StockPush(1, Floats({1, 1})), {2})), 0, &sum, &scratch);
-  EXPECT_EQ(sums, (std::vector<float>{7, 8, 0, 0, 6, 7}));
+  EXPECT_EQ(sums, (std::vector<float>{7, 8, 0, 0, 6, 7, 1, 0, 1})) << "and who was pushed";
 }
 
 TEST(StockShapeTest, AServerMayHaveNoRowOfAnArray) {

@@ -33,7 +33,8 @@ class StockStoreTest : public testing::Test {
     };
     store_ = std::make_unique<StockStore>(
         options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}}, send,
-        [this](const Status& why) { failures_.push_back(why.message()); }, log_);
+        [this](const Status& why) { failures_.push_back(why.message()); },
+        std::make_shared<HostedUpdates>(ServerUpdater{}), log_);
     store_->SetSynchronous();
   }
 
@@ -105,6 +106,27 @@ TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
   store_->Fail();
   EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
   EXPECT_THAT(Do(StockPush(1, Floats({1})), 9), ElementsAre(EndOf(1)));
+}
+
+ps::Message Optimizer(int32_t id) {
+  ps::Message request;
+  request.peer = id;
+  request.meta.request = true;
+  request.meta.simple_app = true;
+  request.meta.body = "pickle";
+  return request;
+}
+
+TEST_F(StockStoreTest, AnOptimizerOnAServerThatPythonDoesNotRunFailsTheJob) {
+  store_->SetOptimizer(Optimizer(ps::ServerId(0)));
+  EXPECT_TRUE(failures_.empty());
+  store_->SetOptimizer(Optimizer(ps::WorkerId(1)));
+  Run();
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("the optimizer of worker 1: this server is not run "
+                                               "by Python")));
+  // Who sends one has not wrapped its store, and waits for the answer.
+  store_->Fail();
+  EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
 }
 
 TEST_F(StockStoreTest, AFailureLeavesStoresAloneThatAreNotUsed) {

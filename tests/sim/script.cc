@@ -113,7 +113,7 @@ void Script::Begin(Worker* worker, Executor* executor, std::function<void()> don
                                    [](const auto& key) { return key.mode == Mode::kAsynchronous; });
   if (!updates) return ScheduleStep();
   // Each push is added as it is.
-  worker_->SetOptimizer("sgd learning_rate=-1", [this](const Status& status) {
+  worker_->SetOptimizer("sgd learning_rate=-1", "", [this](const Status& status) {
     journal_->Progress();
     if (!status.ok()) journal_->Report(Broken::kStatus, name_, "optimizer: " + status.ToString());
     ScheduleStep();

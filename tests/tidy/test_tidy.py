@@ -28,6 +28,7 @@ PUBLIC = {
     "core.h": "core",
     "worker.h": "worker",
     "server.h": "server",
+    "server_updater.h": "server",
     "config.h": "config",
     "c_api.h": "c_api",
 }
@@ -177,6 +178,7 @@ TESTED_THROUGH = {
     "src/plugin/mxnet_round.cc": "mxnet_test.cc",
     "src/server/optimizer_text.cc": "optimizer_test.cc",
     "src/server/stock_shard.cc": "stock_store_test.cc",
+    "src/server/stock_value.cc": "stock_slot_update_test.cc",
     "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     # Variants for one processor or another, each run against the scalar specification.

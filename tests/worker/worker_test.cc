@@ -59,6 +59,34 @@ void InitialiseAsync(Bench* bench, Key key, std::span<std::byte> value) {
   EXPECT_TRUE(outcome.ok());
 }
 
+TEST(Worker, AWholeKeyIsDeclaredInOnePieceAndItsFirstPushSaysWhatItIs) {
+  std::vector<std::byte> value = Bytes(100'000, 0);
+  WorkerOptions options = Alone();
+  options.partition_bytes = 64;
+  Bench bench(options);
+  Outcome outcome;
+  bench.worker()->BroadcastWhole(7, {DType::kFloat32, "about", true}, value,
+                                 [&](Status status) { outcome = {1, std::move(status)}; });
+  ps::Message declare = bench.Next();
+  EXPECT_EQ(About(declare).part_bytes, 100'032U) << "whole cache lines";
+  EXPECT_EQ(declare.data.at(0).size(), 2U) << "one partition";
+  bench.Answer(std::move(declare));
+  ps::Message push = bench.Next();
+  EXPECT_EQ(About(push).size_bytes, 100'000U);
+  EXPECT_EQ(About(push).mode, 1U);
+  EXPECT_EQ(About(push).text, "about");
+  EXPECT_TRUE(About(push).hosted);
+  bench.Answer(std::move(push));
+  bench.Run();
+  EXPECT_TRUE(outcome.ok());
+  bench.worker()->Update(7, {.in = value, .pushed = [](const Status&) {}});
+  ps::Message update = bench.Next();
+  EXPECT_EQ(About(update).text, "");
+  EXPECT_FALSE(About(update).hosted);
+  bench.Answer(std::move(update));
+  EXPECT_TRUE(bench.Quiet());
+}
+
 TEST(Worker, UpdatesOfAnAsynchronousKeyPushOrPullOrBothInOrder) {
   std::vector<std::byte> value = Bytes(64, 0);
   const std::vector<std::byte> in = Bytes(64, 1);
@@ -121,12 +149,14 @@ TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
   for (const uint64_t number : {1, 2}) {
     Outcome outcome;
     bench.worker()->SetOptimizer(
-        "sgd", [&](Status status) { outcome = {outcome.calls + 1, std::move(status)}; });
+        number == 1 ? "sgd" : "hosted lamb", number == 1 ? "" : "pickle",
+        [&](Status status) { outcome = {outcome.calls + 1, std::move(status)}; });
     for (int32_t server = 0; server < 3; ++server) {
       ps::Message request = bench.Next();
       EXPECT_EQ(request.peer, ps::ServerId(server));
       EXPECT_EQ(About(request).op, ps::Op::kOptimizer);
-      EXPECT_EQ(About(request).text, "sgd");
+      EXPECT_EQ(About(request).text, number == 1 ? "sgd" : "hosted lamb");
+      EXPECT_EQ(request.data.empty() ? "" : request.data[0].text(), number == 1 ? "" : "pickle");
       EXPECT_EQ(About(request).round, number);
       EXPECT_EQ(outcome.calls, 0);
       if (number == 2 && server == 1) {

@@ -76,9 +76,10 @@ bs::Status CheckPayload(const Message& message) {
       return CheckDeclare(message, payload_bytes);
     case Op::kPush:
       return CheckPush(message, payload_bytes);
+    case Op::kOptimizer:
+      return bs::Status::Ok();
     case Op::kLookup:
     case Op::kPull:
-    case Op::kOptimizer:
       if (payload_bytes == 0) return bs::Status::Ok();
       return Wrong(message,
                    "a payload of " + std::to_string(payload_bytes) + " bytes where none belongs");

@@ -1,4 +1,4 @@
-// Fields 120 to 123 of PBMeta.
+// Fields 120 to 124 of PBMeta.
 #include "wire_async.h"
 
 namespace ps {
@@ -11,6 +11,7 @@ enum Field : protozero::pbf_tag_type {
   kLearningRate = 121,
   kWeightDecay = 122,
   kRescaleGrad = 123,
+  kHosted = 124,
 };
 
 constexpr uint32_t Fixed64(protozero::pbf_tag_type field) {
@@ -24,6 +25,7 @@ void EncodeAsyncFields(const Extension& extension, protozero::pbf_writer* out) {
   if (extension.learning_rate) out->add_double(kLearningRate, *extension.learning_rate);
   if (extension.weight_decay) out->add_double(kWeightDecay, *extension.weight_decay);
   if (extension.rescale_grad) out->add_double(kRescaleGrad, *extension.rescale_grad);
+  if (extension.hosted) out->add_bool(kHosted, true);
 }
 
 bool ParseAsyncField(protozero::pbf_reader* in, Extension* extension) {
@@ -39,6 +41,9 @@ bool ParseAsyncField(protozero::pbf_reader* in, Extension* extension) {
       return true;
     case Fixed64(kRescaleGrad):
       extension->rescale_grad = in->get_double();
+      return true;
+    case protozero::tag_and_type(kHosted, pbf_wire_type::varint):
+      extension->hosted = in->get_bool();
       return true;
     default:
       return false;

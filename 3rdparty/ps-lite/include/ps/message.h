@@ -85,7 +85,8 @@ enum class Op : uint32_t {
   kPush = 3,       // a partition of one round; answered as soon as it has been taken
   kPull = 4,       // asks for a partition's sum of one round; parked until the round is complete
   kPending = 5,    // not final: the request is alive, `text` says for whom it waits
-  kOptimizer = 6,  // a worker tells every server in `text` how to update asynchronous keys
+  kOptimizer = 6,  // a worker tells every server in `text`, and perhaps a pickle, how to update
+                   // asynchronous keys
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker
@@ -131,6 +132,9 @@ struct Extension {
   std::optional<double> learning_rate{};
   std::optional<double> weight_decay{};
   std::optional<double> rescale_grad{};
+  // Of the push of round 0, whose `text` says what the key is: only the process that hosts the
+  // server can update it.
+  bool hosted = false;
 
   bool operator==(const Extension&) const = default;
 };
