@@ -1,6 +1,7 @@
 """Runs a scheduler node or a server in the foreground: ``python -m bytescheduler.server``.
 
-Never imports MXNet, which would start a server of its own under DMLC_ROLE=server.
+Never imports MXNet, which would start a server of its own under DMLC_ROLE=server, unless a worker
+of a dist_async job sets an optimizer that only Python can run (see `_hosting`).
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import threading
 from types import FrameType
 from typing import Callable, Iterator, Optional
 
+from bytescheduler._hosting import Host
 from bytescheduler._native import Node, values
 from bytescheduler.errors import ConfigError, Error
 
@@ -54,6 +56,19 @@ def _say(sentence: str) -> None:
     print(f"bytescheduler: {sentence}", file=sys.stderr, flush=True)
 
 
+def _setting(name: str) -> str:
+    return next(row.value for row in values() if row.name == name)
+
+
+def _make_host() -> Host:
+    modules = _setting("BYTESCHEDULER_TRUSTED_MODULES").split(",")
+    return Host(
+        pickles=_setting("BYTESCHEDULER_PICKLES"),
+        trusted=[module.strip() for module in modules if module.strip()],
+        say=_say,
+    )
+
+
 def _run_to_the_end(node: Node) -> int:
     try:
         node.wait()
@@ -66,8 +81,7 @@ def _run_to_the_end(node: Node) -> int:
         _say(f"the job failed: {error}")
         return 1
     node.close()
-    levels = [row.value for row in values() if row.name == "BYTESCHEDULER_LOG_LEVEL"]
-    if levels[0] in _TALKATIVE:
+    if _setting("BYTESCHEDULER_LOG_LEVEL") in _TALKATIVE:
         _say("the job ended in good order")
     return 0
 
@@ -92,7 +106,7 @@ def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], No
     """
     try:
         with _signals():
-            node = Node.start({} if role is None else {"DMLC_ROLE": role})
+            node = Node.start({} if role is None else {"DMLC_ROLE": role}, updater=_make_host())
             if on_listening is not None and node.port > 0:
                 on_listening(node.port)
             return _run_to_the_end(node)

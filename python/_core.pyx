@@ -9,9 +9,10 @@ from collections import namedtuple
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from c_api cimport *
 
@@ -310,16 +311,62 @@ cdef class Worker:
         self._wait(waiter)
         _check(code, &error)
 
-    def set_optimizer(self, str text):
-        """Tell every server how to update asynchronous keys, such as "sgd momentum=0.9"; blocks."""
+    def broadcast_whole(self, items, *, owner=None):
+        """Do as `broadcast` for asynchronous keys that stay in one piece; blocks.
+
+        Parameters
+        ----------
+        items : iterable of (int, int, int, int, str, bool)
+            As of `broadcast`; then what the servers' updater is told about the key, and whether
+            nobody else can update it.
+        owner : object
+            As of `broadcast`.
+        """
+        cdef bs_worker* worker = self.handle()
+        rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size, about.encode(),
+                 bool(hosted)) for key, dtype, address, size, about, hosted in items]
+        cdef _Waiter waiter = _Waiter(len(rows), owner)
+        cdef bs_error error
+        cdef bs_whole_key whole
+        cdef int code = 0
+        for row in rows:
+            whole.key, whole.dtype = row[0], row[1]
+            whole.value = <void*><uintptr_t>row[2]
+            whole.size_bytes = row[3]
+            whole.about = row[4]
+            whole.hosted = row[5]
+            with nogil:
+                code = bs_worker_broadcast_whole(worker, &whole, bs_waiter_done, waiter.waiter,
+                                                 &error)
+            if code != 0:
+                break
+            waiter.unstarted -= 1
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, &error)
+
+    def set_optimizer(self, str text, bytes pickle=b""):
+        """Tell every server how to update asynchronous keys, such as "sgd momentum=0.9"; blocks.
+
+        Parameters
+        ----------
+        text : str
+            Name and numbers; "hosted NAME" if only the servers' updaters can do it.
+        pickle : bytes
+            What these load.
+        """
         cdef bs_worker* worker = self.handle()
         cdef _Waiter waiter = _Waiter(1, None)
         cdef bs_error error
         cdef int code
         encoded = text.encode()
-        cdef const char* pointer = encoded
+        cdef bs_optimizer optimizer
+        optimizer.text = encoded
+        optimizer.pickle = <const char*>pickle
+        optimizer.pickle_bytes = len(pickle)
         with nogil:
-            code = bs_worker_set_optimizer(worker, pointer, bs_waiter_done, waiter.waiter, &error)
+            code = bs_worker_set_pickled_optimizer(worker, &optimizer, bs_waiter_done,
+                                                   waiter.waiter, &error)
         if code == 0:
             waiter.unstarted = 0
         waiter.skip()
@@ -389,22 +436,68 @@ cdef class Worker:
         _check(code, &error)
 
 
+cdef enum:
+    FAILED_PRECONDITION = 5
+
+
+cdef int _tell(bs_error* error, text) noexcept:
+    # 0, or the code of what `text` says is wrong.
+    if text is None:
+        return 0
+    encoded = str(text).encode("utf-8", "replace")[:sizeof(error.message) - 1]
+    error.code = FAILED_PRECONDITION
+    memcpy(error.message, <const char*>encoded, len(encoded))
+    error.message[len(encoded)] = 0
+    return FAILED_PRECONDITION
+
+
+cdef int _set_optimizer(void* updater, const void* pickle, uint64_t size,
+                        bs_error* error) noexcept with gil:
+    """Run on the server's updater thread."""
+    try:
+        return _tell(error, (<object>updater).set_optimizer((<const char*>pickle)[:size]))
+    except BaseException as why:
+        return _tell(error, repr(why))
+
+
+cdef object _optional(const double* number):
+    return None if number == NULL else number[0]
+
+
+cdef int _update(void* updater, const bs_server_update* update, bs_error* error) noexcept with gil:
+    """Run on the server's updater thread."""
+    try:
+        rates = (_optional(update.learning_rate), _optional(update.weight_decay),
+                 _optional(update.rescale_grad))
+        return _tell(error, (<object>updater).update(
+            update.key, update.about.decode("utf-8", "replace"), update.dtype,
+            <uintptr_t>update.gradient, <uintptr_t>update.weights, update.size_bytes, rates))
+    except BaseException as why:
+        return _tell(error, repr(why))
+
+
 cdef class Node:
     """A scheduler node or a server on threads of its own; made by `Node.start`."""
 
     cdef bs_node* node
+    cdef object updater  # borrowed by the engine
 
     def __init__(self):
         raise TypeError("use Node.start()")
 
     @staticmethod
-    def start(settings=None):
+    def start(settings=None, *, updater=None):
         """Start the role of DMLC_ROLE and return.
 
         Parameters
         ----------
         settings : mapping of str to str, optional
             Settings that win over the environment.
+        updater : object, optional
+            Updates weights for a server, on a thread of the server's.  Its methods return None, or
+            a text that says what failed: ``set_optimizer(pickle)`` takes bytes, and
+            ``update(key, about, dtype, gradient, weights, size_bytes, rates)`` addresses and a
+            triple of learning rate, weight decay and rescale_grad, each a number or None.
 
         Raises
         ------
@@ -417,9 +510,20 @@ cdef class Node:
         cdef Node self = Node.__new__(Node)
         cdef bs_error error
         cdef int code
+        cdef bs_server_updater functions
+        cdef bs_server_updater* pointer = NULL
+        if updater is not None:
+            functions.context = <void*>updater
+            functions.set_optimizer = _set_optimizer
+            functions.update = _update
+            pointer = &functions
         with nogil:
-            code = bs_node_start(given.rows, given.count, &self.node, &error)
+            code = bs_node_start_updating(given.rows, given.count, pointer, &self.node, &error)
         _check(code, &error)
+        if updater is not None:
+            # Until the engine has closed; a node that is dropped lives on.
+            Py_INCREF(updater)
+            self.updater = updater
         return self
 
     cdef bs_node* handle(self) except NULL:
@@ -473,6 +577,9 @@ cdef class Node:
         cdef const char* pointer = text
         with nogil:
             bs_node_close(node, pointer)
+        if self.updater is not None:
+            Py_DECREF(self.updater)
+            self.updater = None
 
 
 cdef class MXNetPlugin:

@@ -42,6 +42,23 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
                                 bs_error* error)
+    ctypedef struct bs_optimizer:
+        const char* text
+        const void* pickle
+        uint64_t pickle_bytes
+
+    int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optimizer,
+                                        bs_done done, void* context, bs_error* error)
+    ctypedef struct bs_whole_key:
+        uint64_t key
+        int dtype
+        void* value
+        uint64_t size_bytes
+        const char* about
+        int hosted
+
+    int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
+                                  void* context, bs_error* error)
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
     int bs_worker_status(const bs_worker* worker, bs_error* error)
@@ -58,8 +75,25 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef struct bs_node:
         pass
 
-    int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node,
-                      bs_error* error)
+    ctypedef struct bs_server_update:
+        uint64_t key
+        const char* about
+        int dtype
+        uint64_t size_bytes
+        const void* gradient
+        void* weights
+        const double* learning_rate
+        const double* weight_decay
+        const double* rescale_grad
+
+    ctypedef struct bs_server_updater:
+        void* context
+        int (*set_optimizer)(void* context, const void* pickle, uint64_t size_bytes,
+                             bs_error* error) noexcept nogil
+        int (*update)(void* context, const bs_server_update* update, bs_error* error) noexcept nogil
+
+    int bs_node_start_updating(const bs_setting* settings, size_t num_settings,
+                               const bs_server_updater* updater, bs_node** node, bs_error* error)
     int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error)
     int bs_node_port(const bs_node* node)
     int bs_node_close(bs_node* node, const char* why)

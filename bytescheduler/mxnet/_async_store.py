@@ -8,7 +8,8 @@ import mxnet as mx
 
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore, Outs
-from bytescheduler.mxnet._optimizer_text import optimizer_text
+from bytescheduler.mxnet._optimizer_text import for_servers
+from bytescheduler.mxnet._server_updates import describe_key
 from bytescheduler.mxnet._sparse import is_sparse
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import (
@@ -29,6 +30,9 @@ _NO_SPARSE = (
     "or dense gradients"
 )
 _UPDATED = ("float32", "float64", "float16")
+# What the servers accept.
+_LARGEST_PIECE = 2**30
+_LONGEST_ABOUT = 1024
 
 
 def _refuse_sparse(key: Key, arrays: List[Array]) -> None:
@@ -52,11 +56,10 @@ class AsyncStore(NativeStore):
         The stock store; its own data path is not used.
     """
 
-    _asynchronous = True
-
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         super().__init__(link, inner)
         self._optimizer: Optimizer = None
+        self._is_native = False  # the optimizer: the servers need no whole keys
 
     def _declare(self, groups: Groups) -> List[Tensor]:
         for key, arrays in groups.items():
@@ -80,6 +83,22 @@ class AsyncStore(NativeStore):
             for key, arrays in groups.items():
                 _refuse_sparse(key, arrays)
         return super()._checked_outs(groups, ignore_sparse)
+
+    def _broadcast(self, tensors: List[Tensor]) -> None:
+        # As long as no optimizer is known the servers' Python may have to update whole keys.
+        whole: List[Tuple[Tensor, str, bool]] = []
+        cut: List[Tensor] = []
+        for tensor in tensors:
+            about = describe_key(tensor.key, tensor.shape, rows=False)
+            fits = len(about.encode()) <= _LONGEST_ABOUT and tensor.size_bytes <= _LARGEST_PIECE
+            if self._is_native or not fits:
+                cut.append(tensor)
+            else:
+                whole.append((tensor, about, False))
+        if cut:
+            self._link.broadcast(cut, asynchronous=True)
+        if whole:
+            self._link.broadcast_whole(whole)
 
     # -- values --------------------------------------------------------------------------------
 
@@ -120,8 +139,9 @@ class AsyncStore(NativeStore):
             return None
         optimizer._update_count(key)
         rates = (
-            float(optimizer._get_lr(key)),
-            float(optimizer._get_wd(key)),
+            # Not its own, if it has any: that runs on the server, on what is sent.
+            float(mx.optimizer.Optimizer._get_lrs(optimizer, [key])[0]),
+            float(mx.optimizer.Optimizer._get_wds(optimizer, [key])[0]),
             float(optimizer.rescale_grad),
         )
         if not all(math.isfinite(rate) for rate in rates):
@@ -135,11 +155,12 @@ class AsyncStore(NativeStore):
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self._check()
-        text = optimizer_text(optimizer)
+        said = for_servers(optimizer)
         # What was pushed before is updated with what was set before.
         mx.nd.waitall()
-        self._link.set_optimizer(text)
+        self._link.set_optimizer(said.text, said.pickle)
         self._optimizer = optimizer
+        self._is_native = said.native
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()

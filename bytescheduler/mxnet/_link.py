@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import weakref
-from typing import ClassVar, Dict, Iterable, NoReturn, Optional, Tuple
+from typing import ClassVar, Dict, Iterable, List, NoReturn, Optional, Tuple
 
 import mxnet as mx
 from mxnet.base import _LIB
@@ -141,6 +141,18 @@ class Link:
         if failure is not None:
             self._raise(failure)
 
+    def broadcast_whole(self, tensors: "List[Tuple[Tensor, str, bool]]") -> None:
+        """Do as `broadcast` for asynchronous keys that servers may update by their Python.
+
+        With each goes what that is told about the key, and whether nobody else can update it.
+        """
+        items = [
+            (t.engine_key, t.code, t.address(), t.size_bytes, about, hosted)
+            for t, about, hosted in tensors
+        ]
+        with as_mxnet_errors(self._names):
+            self._worker.broadcast_whole(items, owner=tensors)
+
     def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
         """Declare keys; rank 0's `recv` arrays become everyone's.  Blocks."""
         tensors = list(tensors)
@@ -174,10 +186,10 @@ class Link:
                 *_arguments(tensor, priority), pushes=pushes, pulls=pulls, rates=rates
             )
 
-    def set_optimizer(self, text: str) -> None:
+    def set_optimizer(self, text: str, pickle: bytes = b"") -> None:
         """Tell every server how to update asynchronous keys.  Blocks."""
         try:
-            self._worker.set_optimizer(text)
+            self._worker.set_optimizer(text, pickle)
         except Error as error:  # also what the servers do not accept: no setting is wrong
             raise mx.base.MXNetError(str(error)) from error
 

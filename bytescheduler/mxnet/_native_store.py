@@ -54,8 +54,6 @@ class NativeStore:
         The stock store; its own data path is not used.
     """
 
-    _asynchronous = False
-
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
         self._inner = inner
@@ -180,12 +178,15 @@ class NativeStore:
                 if self._link.rank == 0:
                     tensor.take(groups[tensor.key][0])
             rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
-            self._link.broadcast([*tensors, *rows.values()], asynchronous=self._asynchronous)
+            self._broadcast([*tensors, *rows.values()])
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
+
+    def _broadcast(self, tensors: List[Tensor]) -> None:
+        self._link.broadcast(tensors)
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups, outs = self._values(key, value), self._group(key, out)

@@ -1,6 +1,8 @@
-"""Optimizers as the servers take them: a name and numbers."""
+"""Optimizers as the servers take them: a name and numbers, or a pickle."""
 
-from typing import Dict, Tuple
+import copy
+import pickle
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import mxnet as mx
 
@@ -25,22 +27,74 @@ _NATIVE: Dict[type, Tuple[str, _Options]] = {
 }
 
 
-def optimizer_text(optimizer: Optimizer) -> str:
-    """Return what tells a server to update as `optimizer` does, such as ``sgd momentum=0.9``.
+# Every supported Python reads it.
+_PROTOCOL = 4
+
+
+class ForServers(NamedTuple):
+    """What tells servers how to update.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``sgd momentum=0.9``; ``hosted NAME`` if only their Python can do it.
+    pickle : bytes
+        For their Python; may be empty if the text says all.
+    native : bool
+        Whether the text says all.
+    """
+
+    text: str
+    pickle: bytes
+    native: bool
+
+
+def for_servers(optimizer: Optimizer) -> ForServers:
+    """Return what tells servers to update as `optimizer` does.
 
     Raises
     ------
     MXNetError
         The servers cannot do what `optimizer` does.
     """
+    text = _native_text(optimizer)
+    if text is not None:
+        return ForServers(text, _pickled_if_possible(optimizer), True)
+    kind = type(optimizer)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__ == "__main__":
+        raise mx.base.MXNetError(
+            f"dist_async: the servers cannot import {name}: put the class into a module that they "
+            "can import too, and name the module in BYTESCHEDULER_TRUSTED_MODULES on the servers; "
+            "or use dist_sync, which runs any optimizer on the workers"
+        )
+    try:
+        return ForServers(f"hosted {name}", _pickled(optimizer), False)
+    except Exception as error:
+        raise mx.base.MXNetError(
+            f"dist_async: {name} cannot be pickled for the servers ({error}); use dist_sync, "
+            "which runs any optimizer on the workers"
+        ) from error
+
+
+def _pickled(optimizer: Optimizer) -> bytes:
+    """Return a pickle without the scheduler: each push brings the learning rate of its moment."""
+    copied = copy.copy(optimizer)
+    copied.lr, copied.lr_scheduler = optimizer.learning_rate, None
+    return pickle.dumps(copied, _PROTOCOL)
+
+
+def _pickled_if_possible(optimizer: Optimizer) -> bytes:
+    try:
+        return _pickled(optimizer)
+    except Exception:
+        return b""
+
+
+def _native_text(optimizer: Optimizer) -> Optional[str]:
     known = _NATIVE.get(type(optimizer))
     if known is None:
-        names = ", ".join(kind.__name__ for kind in _NATIVE)
-        raise mx.base.MXNetError(
-            f"dist_async: the servers cannot run {type(optimizer).__name__}, only {names} "
-            "(and no class derived from them); use one of these, or dist_sync, which runs any "
-            "optimizer on the workers"
-        )
+        return None
     name, options = known
     values = {
         "learning_rate": optimizer.learning_rate,

@@ -63,8 +63,11 @@ struct Config {
   uint64_t unsent_bytes = 0;
   std::string log_level;
   std::string secret_file;
-  std::string secret;   // what ConfigFromProcess found in secret_file; empty: there is none
-  std::string backend;  // "auto", "native", "kvstore"; read by the Python side
+  std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none
+  // Of a server's hosting process; read by the Python side.
+  std::string pickles;          // "allow-list", "refuse"
+  std::string trusted_modules;  // names with commas between
+  std::string backend;          // "auto", "native", "kvstore"; read by the Python side
 
   // The settings that every node of the job must share, "name=value\n" lines.
   std::string JobSettings() const;

@@ -147,6 +147,13 @@ constexpr auto kRows = std::to_array<Row>({
      &Config::max_staleness,
      "-1",
      "1000000000"},
+    {{"BYTESCHEDULER_PICKLES", "choice allow-list|refuse", "", "allow-list", "process",
+      "optimizers that come to a server pickled: those of MXNet and BYTESCHEDULER_TRUSTED_MODULES, "
+      "or none (docs/security.md)"},
+     &Config::pickles},
+    {{"BYTESCHEDULER_TRUSTED_MODULES", "text", "", "", "process",
+      "Python modules, with commas between, that pickled optimizers may use on a server"},
+     &Config::trusted_modules},
     {{"BYTESCHEDULER_UNSENT", "bytes", "bytes", "16KiB", "process",
       "bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it"},
      &Config::unsent_bytes,
@@ -166,12 +173,6 @@ constexpr auto kInfos = [] {
   std::array<SettingInfo, kRows.size()> infos{};
   for (size_t i = 0; i < kRows.size(); ++i) infos.at(i) = kRows.at(i).info;
   return infos;
-}();
-
-constexpr auto kNames = [] {
-  std::array<std::string_view, kRows.size()> names{};
-  for (size_t i = 0; i < kRows.size(); ++i) names.at(i) = kRows.at(i).info.name;
-  return names;
 }();
 
 const Row* FindRow(std::string_view name) {
@@ -241,12 +242,6 @@ Status Assign(const Row& row, const std::string& text, Duration* out) {
   return Status::Ok();
 }
 
-std::string Write(const std::string& value) { return value; }
-std::string Write(bool value) { return value ? "1" : "0"; }
-std::string Write(int32_t value) { return std::to_string(value); }
-std::string Write(uint64_t value) { return std::to_string(value); }
-std::string Write(Duration value) { return std::to_string(value.count()) + "ns"; }
-
 // A name that is set to nothing counts as not set, as shells make it easy to write.
 std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
   std::optional<std::string> text = lookup(name);
@@ -254,7 +249,9 @@ std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
 }
 
 Status Unknown(std::string_view name) {
-  const std::string_view nearest = api::NearestName(name, kNames);
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.info.name);
+  const std::string_view nearest = api::NearestName(name, names);
   return Status::InvalidArgument(std::string(name) + " is no setting" +
                                  (nearest.empty()
                                       ? std::string("; docs/settings.md lists them")
@@ -338,7 +335,7 @@ std::string Config::JobSettings() const {
   for (const Row& row : kRows) {
     if (row.info.scope != "job") continue;
     const std::string value =
-        std::visit([this](auto field) { return Write(this->*field); }, row.field);
+        std::visit([this](auto field) { return api::Write(this->*field); }, row.field);
     lines.append(row.info.name).append("=").append(value).append("\n");
   }
   return lines;

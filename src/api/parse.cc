@@ -103,6 +103,12 @@ std::string_view NearestName(std::string_view name, std::span<const std::string_
   return nearest;
 }
 
+std::string Write(const std::string& value) { return value; }
+std::string Write(bool value) { return value ? "1" : "0"; }
+std::string Write(int32_t value) { return std::to_string(value); }
+std::string Write(uint64_t value) { return std::to_string(value); }
+std::string Write(Duration value) { return std::to_string(value.count()) + "ns"; }
+
 }  // namespace bs::api
 
 namespace bs {

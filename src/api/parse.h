@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 
 namespace bs::api {
 
@@ -20,5 +22,12 @@ Result<int64_t> ParseCount(std::string_view text);
 bool IsOneOf(std::string_view text, std::string_view words);
 // The name that needs the fewest changes, if it needs few; empty if none does.
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);
+
+// A value as one may write it.
+std::string Write(const std::string& value);
+std::string Write(bool value);
+std::string Write(int32_t value);
+std::string Write(uint64_t value);
+std::string Write(Duration value);
 
 }  // namespace bs::api

@@ -97,6 +97,15 @@ TEST(IsOneOf, TakesWholeWordsOnly) {
   EXPECT_FALSE(api::IsOneOf("a|b", "a|b|c"));
 }
 
+TEST(Write, ItCanBeReadAgain) {
+  EXPECT_EQ(api::ParseFlag(api::Write(true)), true);
+  EXPECT_EQ(api::ParseFlag(api::Write(false)), false);
+  EXPECT_EQ(api::ParseCount(api::Write(int32_t{-7})).value(), -7);
+  EXPECT_EQ(ParseBytes(api::Write(uint64_t{1} << 40U)).value(), uint64_t{1} << 40U);
+  EXPECT_EQ(api::Write(Duration(1500)), "1500ns");
+  EXPECT_EQ(api::Write(std::string("text")), "text");
+}
+
 TEST(NearestName, FindsASlipAndNotAnotherName) {
   constexpr auto kKnown = std::to_array<std::string_view>({"PARTITION", "CREDIT"});
   EXPECT_EQ(api::NearestName("CREDITS", kKnown), "CREDIT");

@@ -181,7 +181,6 @@ def bad_input(kvs: ScheduledKVS) -> None:
     kvs.set_optimizer(adder())
     kvs.init(3, full(0))
     refused: List[Tuple[type, str, Callable[[], None]]] = [
-        (error, "cannot run LAMB, only SGD, NAG, Adam", lambda: kvs.set_optimizer(O.LAMB())),
         (error, "cannot update int32", lambda: kvs.init(4, full(1, dtype="int32"))),
         (error, "beta1=1.0 is out of range", lambda: kvs.set_optimizer(O.Adam(beta1=1.0))),
         (error, "duplicate init of key 3", lambda: kvs.init(3, full(1))),

@@ -7,9 +7,10 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
+from bytescheduler import _pickles
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._optimizer_text import optimizer_text
+from bytescheduler.mxnet._optimizer_text import for_servers
 
 
 class Worker(FakeWorker):
@@ -19,6 +20,8 @@ class Worker(FakeWorker):
         super().__init__()
         self.modes: List[bool] = []
         self.texts: List[str] = []
+        self.pickles: List[bytes] = []
+        self.whole: List[Tuple[int, str, bool]] = []
 
     def broadcast(
         self,
@@ -29,8 +32,14 @@ class Worker(FakeWorker):
         super().broadcast(items, owner)
         self.modes.append(asynchronous)
 
-    def set_optimizer(self, text: str) -> None:
+    def broadcast_whole(
+        self, items: "List[Tuple[int, int, int, int, str, bool]]", owner: object = None
+    ) -> None:
+        self.whole += [(item[0], item[4], item[5]) for item in items]
+
+    def set_optimizer(self, text: str, pickle: bytes) -> None:
         self.texts.append(text)
+        self.pickles.append(pickle)
 
 
 class Plugin(FakePlugin):
@@ -74,11 +83,33 @@ def store(link: Link) -> AsyncStore:
 
 
 def test_keys_are_declared_asynchronous(store: AsyncStore, worker: Worker) -> None:
+    store.set_optimizer(mx.optimizer.SGD())
     store.init(7, full(1))
     assert worker.modes == [True]
+    assert worker.whole == []
     with pytest.raises(MXNetError, match="key 8: dist_async cannot update int32, only float32"):
         store.init([9, 8], [full(1), full(1).astype("int32")])
     assert len(worker.modes) == 1
+
+
+def test_keys_stay_whole_unless_the_optimizer_is_known_to_be_native(
+    store: AsyncStore, worker: Worker
+) -> None:
+    about = '{"key":7,"shape":[2,3]}'
+    store.init(7, full(1))
+    store.set_optimizer(mx.optimizer.LAMB())
+    store.init(8, full(1))
+    assert worker.whole == [(7, about, False), (8, about.replace("7", "8"), False)]
+    store.set_optimizer(mx.optimizer.SGD())
+    store.init(9, full(1))
+    assert worker.modes == [True]
+    assert len(worker.whole) == 2
+
+
+def test_a_key_that_cannot_be_described_is_cut(store: AsyncStore, worker: Worker) -> None:
+    store.init("☃" * 400, full(1))
+    assert worker.modes == [True]
+    assert worker.whole == []
 
 
 def test_each_call_is_one_operation(store: AsyncStore, plugin: Plugin) -> None:
@@ -170,8 +201,10 @@ def _load(store: AsyncStore) -> None:
 )
 def test_optimizers_are_a_name_and_numbers(optimizer: mx.optimizer.Optimizer, text: str) -> None:
     name, own = text.split("|")
-    words: Dict[str, str] = dict(w.split("=") for w in optimizer_text(optimizer).split()[1:])
-    assert optimizer_text(optimizer).split()[0] == name
+    said = for_servers(optimizer)
+    assert said.native
+    words: Dict[str, str] = dict(w.split("=") for w in said.text.split()[1:])
+    assert said.text.split()[0] == name
     common = {
         "learning_rate": repr(float(optimizer.lr)),
         "wd": "0.0",
@@ -180,13 +213,47 @@ def test_optimizers_are_a_name_and_numbers(optimizer: mx.optimizer.Optimizer, te
     assert words == {**common, **dict(w.split("=") for w in own.split())}
 
 
-def test_what_servers_cannot_run_is_refused_with_what_they_can(
+def test_other_optimizers_travel_pickled_without_their_scheduler(
     store: AsyncStore, worker: Worker
 ) -> None:
-    class Mine(mx.optimizer.SGD):  # type: ignore[misc]
-        """May do anything."""
+    scheduler = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5)
+    lamb = mx.optimizer.LAMB(learning_rate=0.25, beta1=0.5, lr_scheduler=scheduler)
+    store.set_optimizer(lamb)
+    assert worker.texts == ["hosted mxnet.optimizer.optimizer.LAMB"]
+    loaded = _pickles.load(worker.pickles[0])
+    assert isinstance(loaded, mx.optimizer.LAMB)
+    assert (loaded.lr, loaded.lr_scheduler, loaded.beta1) == (0.25, None, 0.5)
+    assert lamb.lr_scheduler is scheduler
 
-    for optimizer in (mx.optimizer.LAMB(), Mine()):
-        with pytest.raises(MXNetError, match="only SGD, NAG, Adam, AdaGrad, RMSProp, Ftrl, Signum"):
-            store.set_optimizer(optimizer)
+
+def test_a_class_that_derives_from_a_native_one_is_not_native() -> None:
+    said = for_servers(Mine())
+    assert not said.native
+    assert said.text == f"hosted {__name__}.Mine"
+
+
+def test_a_rate_of_the_optimizers_own_is_left_to_the_server(
+    store: AsyncStore, plugin: Plugin
+) -> None:
+    store.set_optimizer(Mine(learning_rate=0.5))
+    store.init(7, full(1))
+    store.push(7, full(1), 0)
+    assert plugin.updates[0][3] == (0.5, 0.0, 1.0)
+
+
+def test_what_cannot_reach_the_servers_is_refused(store: AsyncStore, worker: Worker) -> None:
+    local = Mine()
+    local.function = lambda: None
+    with pytest.raises(MXNetError, match="Mine cannot be pickled for the servers"):
+        store.set_optimizer(local)
+    of_script = type("OfScript", (mx.optimizer.SGD,), {"__module__": "__main__"})
+    with pytest.raises(MXNetError, match="cannot import __main__.OfScript: put the class into a"):
+        store.set_optimizer(of_script())
     assert worker.texts == []
+
+
+class Mine(mx.optimizer.SGD):  # type: ignore[misc]
+    """May do anything."""
+
+    def _get_lrs(self, indices: "List[object]") -> "List[float]":
+        return [2 * lr for lr in super()._get_lrs(indices)]

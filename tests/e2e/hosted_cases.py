@@ -1,0 +1,186 @@
+"""What a worker of a dist_async job does whose servers' Python makes the updates."""
+
+import sys
+from typing import Callable, Dict
+
+import mxnet as mx
+import my_optimizers
+import numpy as np
+from async_cases import COMMON, SHAPE, STEPS, change
+from cases import full, open_store, read
+
+from bytescheduler.mxnet import ScheduledKVS
+
+O = mx.optimizer  # noqa: E741
+PLAIN = {"wd": 0.03, "rescale_grad": 0.7}
+OPTIMIZERS: "Dict[str, Callable[[], mx.optimizer.Optimizer]]" = {
+    "adadelta": lambda: O.AdaDelta(**COMMON),
+    "adamax": lambda: O.Adamax(learning_rate=0.02, **COMMON),
+    "nadam": lambda: O.Nadam(learning_rate=0.02, **COMMON),
+    "dcasgd": lambda: O.DCASGD(learning_rate=0.05, **COMMON),
+    "lamb": lambda: O.LAMB(learning_rate=0.02, **PLAIN),
+    "lars": lambda: O.LARS(learning_rate=30.0, momentum=0.9, **PLAIN),
+    "half": lambda: O.LAMB(learning_rate=0.02, multi_precision=True, **PLAIN),
+    "scheduled": lambda: O.Adamax(
+        learning_rate=0.05,
+        lr_scheduler=mx.lr_scheduler.FactorScheduler(step=7, factor=0.5),
+        **COMMON,
+    ),
+}
+TRUSTED: "Dict[str, Callable[[], mx.optimizer.Optimizer]]" = {
+    "own": lambda: my_optimizers.Halfway(strength=2.0, learning_rate=0.05, **PLAIN),
+}
+
+
+def compare(
+    kvs: ScheduledKVS, name: str, make: "Callable[[], O.Optimizer]", *, late: bool = False
+) -> None:
+    """What the servers do is what the optimizer does here; `late`: set after the key is there."""
+    random = np.random.RandomState(7)
+    dtype = "float16" if name == "half" else "float32"
+    start = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
+    here, there = make(), make()
+    key = f"{name}-late" if late else name
+    for optimizer in (here, there):
+        optimizer.idx2name = {key: "weight"}
+    out, want = mx.nd.zeros(SHAPE, dtype=dtype), start.copy()
+    if not late:
+        kvs.set_optimizer(there)
+    kvs.broadcast(key, start, out=out)
+    if late:
+        kvs.set_optimizer(there)
+    update = mx.optimizer.get_updater(here)
+    for step in range(STEPS):
+        # LARS scales its momentum when a rate changes, and cannot tell a multiplier from that.
+        for optimizer in (here, there) if name != "lars" or step != 20 else ():
+            change(optimizer, step)
+        gradient = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
+        update(key, gradient.copy(), want)  # some change it
+        if step % 3 == 0:
+            kvs.push(key, gradient)
+            kvs.pull(key, out=out)
+        else:
+            kvs.pushpull(key, gradient, out=out, priority=-step)
+    tolerance = 2e-3 if dtype == "float16" else 2e-5
+    difference = float(mx.nd.abs(out - want).max().asscalar())
+    assert difference < tolerance, f"{key}: {difference}"
+    moved = float(mx.nd.abs(out - start).max().asscalar())
+    assert moved > 0.1, f"{key}: nothing was trained ({moved})"
+
+
+def optimizers(kvs: ScheduledKVS) -> None:
+    for name, make in OPTIMIZERS.items():
+        compare(kvs, name, make)
+
+
+def trusted(kvs: ScheduledKVS) -> None:
+    for name, make in TRUSTED.items():
+        compare(kvs, name, make)
+
+
+def late(kvs: ScheduledKVS) -> None:
+    """The key was there before the optimizer; later ones are native, then Python's again."""
+    compare(kvs, "nadam", OPTIMIZERS["nadam"], late=True)
+    kvs.init("x", full(1))
+    kvs.set_optimizer(O.SGD(learning_rate=-1.0))
+    kvs.push("x", full(2))
+    assert read(kvs, "x") == 3
+    kvs.set_optimizer(O.Test(rescale_grad=2.0))
+    kvs.push("x", full(2))
+    assert read(kvs, "x") == 7
+
+
+def exact(kvs: ScheduledKVS) -> None:
+    """Every push of everyone is in the final weights, once."""
+    kvs.set_optimizer(O.Test())
+    kvs.init([1, 2], [full(10), full(0, (5000,))])
+    for step in range(20):
+        kvs.push([1, 2], [full(1 + kvs.rank), full(1, (5000,))], priority=step)
+        if step % 4 == 0:
+            assert read(kvs, 1) >= 10 + (step + 1) * (1 + kvs.rank)
+    mx.nd.waitall()
+    kvs.barrier()
+    n = kvs.num_workers
+    assert read(kvs, 1) == 10 + 20 * n * (n + 1) / 2
+    big = mx.nd.zeros((5000,))
+    kvs.pull(2, out=big)
+    assert (big.asnumpy() == 20 * n).all()
+
+
+def only_rank_0_sets(kvs: ScheduledKVS) -> None:
+    kvs.init(5, full(0))
+    if kvs.rank == 0:
+        kvs.set_optimizer(O.Test(rescale_grad=3.0))
+    kvs.barrier()
+    kvs.push(5, full(1))
+    mx.nd.waitall()
+    kvs.barrier()
+    assert read(kvs, 5) == 3 * kvs.num_workers
+    kvs.barrier()
+
+
+def refused(kvs: ScheduledKVS, optimizer: O.Optimizer, text: str) -> None:
+    """It raises, and the job goes on with the optimizer before."""
+    kvs.set_optimizer(O.SGD(learning_rate=-1.0))
+    kvs.init(3, full(0))
+    try:
+        kvs.set_optimizer(optimizer)
+    except mx.base.MXNetError as error:
+        assert text in str(error), error  # noqa: PT017
+    else:
+        raise AssertionError("nothing was raised")
+    kvs.push(3, full(2))
+    assert read(kvs, 3) == 2
+
+
+class Local(O.SGD):
+    """A class that no server can import."""
+
+
+def refused_class(kvs: ScheduledKVS) -> None:
+    name = "the pickled optimizer names my_optimizers.Halfway, which servers do not load"
+    refused(kvs, my_optimizers.Halfway(), name)
+
+
+def refused_main(kvs: ScheduledKVS) -> None:
+    refused(kvs, Local(), "the servers cannot import __main__.Local: put the class into a module")
+
+
+def refused_altogether(kvs: ScheduledKVS) -> None:
+    refused(kvs, O.LAMB(), "BYTESCHEDULER_PICKLES=refuse")
+
+
+def cut(kvs: ScheduledKVS) -> None:
+    """A key that was cut for a native optimizer cannot be updated as a whole."""
+    kvs.set_optimizer(O.SGD(learning_rate=-1.0))
+    kvs.init(3, full(0, (5000,)))
+    kvs.set_optimizer(O.LAMB())
+    failing(kvs, 3, full(1, (5000,)), "call set_optimizer before the key is initialised")
+
+
+def stumbles(kvs: ScheduledKVS) -> None:
+    kvs.set_optimizer(my_optimizers.Stumbling())
+    kvs.init("fc", full(0))
+    for step in range(2):
+        kvs.push("fc", full(1))
+        assert read(kvs, "fc") == step + 1
+    failing(kvs, "fc", full(1), "the optimizer on the server: RuntimeError: three is too many")
+
+
+def failing(kvs: ScheduledKVS, key: object, gradient: mx.nd.NDArray, text: str) -> None:
+    try:
+        kvs.push(key, gradient)
+        kvs.pull(key, out=mx.nd.zeros(gradient.shape))
+        mx.nd.waitall()
+    except mx.base.MXNetError as error:
+        assert text in str(error), error  # noqa: PT017
+        print("refused as it should", flush=True)
+        raise
+    raise AssertionError("nothing was raised")
+
+
+if __name__ == "__main__":
+    store = open_store("dist_async")
+    for case in sys.argv[1:]:
+        globals()[case](store)
+    print("well done")

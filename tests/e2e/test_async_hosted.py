@@ -1,0 +1,61 @@
+"""dist_async with optimizers that only Python has: the servers' processes make the updates."""
+
+from typing import Callable
+
+from job import HERE, Job
+
+MakeJob = Callable[..., Job]
+SMALL = {"BYTESCHEDULER_PARTITION": "4KiB"}
+TRUST = {"BYTESCHEDULER_TRUSTED_MODULES": "some_module, my_optimizers", "PYTHONPATH": str(HERE)}
+
+
+def test_every_optimizer_updates_whole_keys_as_it_does_here(make_job: MakeJob) -> None:
+    job = make_job(workers=1, servers=2, env={**SMALL, **TRUST})
+    job.run("hosted_cases.py", "optimizers", "trusted", "late")
+    assert "updates weights by my_optimizers.Halfway" in job.servers[0].output()
+
+
+def test_every_push_of_two_workers_is_in_the_weights_once(make_job: MakeJob) -> None:
+    make_job(servers=2, env=SMALL).run("hosted_cases.py", "exact")
+
+
+def test_one_worker_may_set_the_optimizer_for_all(make_job: MakeJob) -> None:
+    make_job().run("hosted_cases.py", "only_rank_0_sets")
+
+
+def test_what_the_servers_refuse_is_said_on_both_sides_and_the_job_goes_on(
+    make_job: MakeJob,
+) -> None:
+    job = make_job(workers=1, env={"PYTHONPATH": str(HERE)})
+    job.run("hosted_cases.py", "refused_class")
+    said = "refused an optimizer: the pickled optimizer names my_optimizers.Halfway"
+    assert said in job.servers[0].output()
+
+
+def test_classes_of_the_script_itself_are_refused(make_job: MakeJob) -> None:
+    make_job(workers=1).run("hosted_cases.py", "refused_main")
+
+
+def test_pickles_can_be_refused_altogether(make_job: MakeJob) -> None:
+    job = make_job(workers=1, env={"BYTESCHEDULER_PICKLES": "refuse"})
+    job.run("hosted_cases.py", "refused_altogether")
+    assert "refused an optimizer: this server loads no pickled" in job.servers[0].output()
+
+
+def fails_with(job: Job, case: str, text: str) -> None:
+    worker = job.start_worker("hosted_cases.py", case)
+    assert worker.wait() != 0
+    assert "refused as it should" in worker.output(), worker.output()
+    for process in job.processes:
+        process.wait()
+        assert text in process.output(), f"{process.name}:\n{process.output()}"
+
+
+def test_an_optimizer_that_fails_fails_the_job_with_key_and_exception(make_job: MakeJob) -> None:
+    job = make_job(workers=1, env=TRUST)
+    fails_with(job, "stumbles", "RuntimeError: three is too many")
+    assert 'an update of key {"key":"fc"' in job.servers[0].output()
+
+
+def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:
+    fails_with(make_job(workers=1, env=SMALL), "cut", "the optimizer updates whole arrays")
