@@ -24,10 +24,10 @@ def zeros(key: int, dtype: str = "float32") -> Array:
     return mx.nd.zeros(SHAPES[key], dtype=dtype)
 
 
-def push_and_pull(kv: KVStore, results: Results, dtypes: "List[str]") -> None:
+def push_and_pull(kv: KVStore, results: Results, dtypes: "List[str]", first: int = 1000) -> None:
     for number, dtype in enumerate(dtypes):
         for key in SHAPES:
-            name = 1000 + 100 * number + key
+            name = first + 100 * number + key
             kv.init(name, array(100 + kv.rank, 0, key, dtype))
             out = zeros(key, dtype)
             kv.pull(name, out=out)
@@ -112,13 +112,56 @@ def another_size(kv: KVStore, _: Results) -> None:
     print("never comes", out.asnumpy())
 
 
-def another_optimizer(kv: KVStore, _: Results) -> None:
-    """Do what fails: update on servers that do not."""
-    kv.set_optimizer(mx.optimizer.SGD())
-    kv.init(1, mx.nd.zeros((4,)))
+def updates(kv: KVStore, results: Results) -> None:
+    """Let the servers update: dense arrays, one of them cut, and float16 kept in float32."""
+    for number, (dtype, optimizer) in enumerate(
+        [
+            ("float32", mx.optimizer.Adam(learning_rate=0.1, wd=0.01)),
+            ("float16", mx.optimizer.SGD(momentum=0.9, wd=0.01, multi_precision=True)),
+        ]
+    ):
+        kv.set_optimizer(optimizer)
+        push_and_pull(kv, results, [dtype], first=2000 + 100 * number)
+
+
+def rows_updated(kv: KVStore, results: Results) -> None:
+    """Let the servers update rows only that were pushed, with momentum and decay."""
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=0.1, lazy_update=True))
+    rows(kv, results)
+
+
+def each_alone(kv: KVStore, results: Results) -> None:
+    """Push to a dist_async store: whoever pushes, the sum of all updates is the same."""
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    kv.init(900, mx.nd.zeros((4,)))
+    kv._barrier()
+    for _ in range(50):
+        kv.push(900, mx.nd.full((4,), kv.rank + 1.0))
     out = mx.nd.zeros((4,))
-    kv.pushpull(1, mx.nd.ones((4,)), out=out)
+    kv.pull(900, out=out)
+    assert (out.asnumpy() >= 50 * (kv.rank + 1)).all()  # its own are all in it
+    kv._barrier()
+    kv.pull(900, out=out)
+    results["each alone"] = out.asnumpy()
+
+
+def without_an_optimizer(kv: KVStore, _: Results) -> None:
+    """Do what fails: push to a dist_async store that can update nothing."""
+    kv.init(1, mx.nd.zeros((4,)))
+    kv.push(1, mx.nd.ones((4,)))
+    out = mx.nd.zeros((4,))
+    kv.pull(1, out=out)
     print("never comes", out.asnumpy())
+
+
+class Halfway(mx.optimizer.Optimizer):  # type: ignore[misc]
+    """An optimizer that no server knows."""
+
+
+def another_optimizer(kv: KVStore, _: Results) -> None:
+    """Do what fails: have the servers load what they do not trust."""
+    kv.set_optimizer(Halfway())
+    print("never comes")
 
 
 def train_for_long(kv: KVStore, _: Results) -> None:
@@ -135,7 +178,8 @@ CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     f.__name__: f
     for f in (
         *(dense, integers, wide, pushpull, unawaited, rows, commands),
-        *(another_size, another_optimizer, train_for_long),
+        *(updates, rows_updated, each_alone),
+        *(another_size, another_optimizer, without_an_optimizer, train_for_long),
     )
 }
 

@@ -60,13 +60,30 @@ def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
                 np.testing.assert_array_equal(got[f"{step}/{key}"], values, err_msg=f"{step} {key}")
 
 
-def test_gluon_trains_as_on_stock_servers_bit_for_bit(
-    make_job: MakeJob, tmp_path: pathlib.Path
+def test_servers_update_as_stock_servers_do(make_job: MakeJob) -> None:
+    cases = ["updates", "rows_updated"]
+    theirs = results_of(make_job(servers=2, stock=True, env=CUT), *cases)
+    ours = results_of(make_job(servers=2, env=CUT), *cases)
+    for rank in range(2):
+        assert_same(ours[rank], theirs[rank])
+
+
+def test_a_dist_async_store(make_job: MakeJob) -> None:
+    for got in results_of(make_job(servers=2), "each_alone", store="dist_async"):
+        np.testing.assert_array_equal(got["each alone"], np.full((4,), 150, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("api", "optimizer"),
+    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],
+)
+def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
+    make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str
 ) -> None:
-    api = ("stock", "gluon-local-update", "adam")
     (tmp_path / "ours").mkdir()
-    theirs = train(make_job(stock=True), tmp_path, *api, workers=2)
-    ours = train(make_job(servers=2, env=CUT), tmp_path / "ours", *api, workers=2)
+    arguments = ("stock", api, optimizer)
+    theirs = train(make_job(stock=True), tmp_path, *arguments, workers=2)
+    ours = train(make_job(), tmp_path / "ours", *arguments, workers=2)
     for weights in ours:
         assert_equal(theirs[0], weights)
 
@@ -75,21 +92,25 @@ def test_gluon_trains_as_on_stock_servers_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    ("case", "why"),
+    ("store", "case", "why"),
     [
         (
-            "another_size",
+            *("dist_sync", "another_size"),
             "worker 1: it brings float32 of 20 bytes, but the key was initialised as "
             "float32 of 16 bytes",
         ),
-        ("another_optimizer", "set_optimizer was called, but these servers do not run"),
+        (
+            *("dist_sync", "another_optimizer"),
+            "the pickled optimizer names __main__.Halfway, which servers do not load",
+        ),
+        ("dist_async", "without_an_optimizer", "call set_optimizer before the first push"),
     ],
 )
 def test_what_fails_is_said_by_the_servers_and_ends_the_workers(
-    make_job: MakeJob, case: str, why: str
+    make_job: MakeJob, store: str, case: str, why: str
 ) -> None:
     job = make_job(servers=2)
-    workers = [job.start_worker("stock_worker.py", "dist_sync", "", case) for _ in range(2)]
+    workers = [job.start_worker("stock_worker.py", store, "", case) for _ in range(2)]
     for worker in workers:
         assert worker.wait(SOON_S) != 0, job.all_output()
         assert "Check failed: msg.data.size() >= (size_t)2" in worker.output()
