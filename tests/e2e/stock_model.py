@@ -44,6 +44,18 @@ def sums(dtypes: "List[str]", workers: int = 2) -> "Dict[str, Numbers]":
     return expected
 
 
+def sums_of_pushpull(workers: int = 2) -> "Dict[str, Numbers]":
+    """Return what broadcast and pushpull give."""
+    expected = {}
+    for key, shape in SHAPES.items():
+        expected[f"broadcast {key}"] = numbers(100, 0, shape)
+    for name, total in sums(["float32"], workers).items():
+        _, key, step = name.split()
+        if step != "init":
+            expected[f"pushpull {key} {step}"] = total
+    return expected
+
+
 def sums_of_rows(workers: int = 2) -> "Dict[str, Numbers]":
     """Return what pushing some rows gives to who pulls every second one, the last included."""
     expected = {}

@@ -73,6 +73,25 @@ def test_a_dist_async_store(make_job: MakeJob) -> None:
         np.testing.assert_array_equal(got["each alone"], np.full((4,), 150, np.float32))
 
 
+def test_p3_workers(make_job: MakeJob) -> None:
+    env = {
+        "DMLC_PS_VAN_TYPE": "p3",
+        "MXNET_KVSTORE_SLICE_THRESHOLD": "100",
+        "MXNET_UPDATE_ON_KVSTORE": "0",
+    }
+    wanted = {**stock_model.sums_of_pushpull(), **stock_model.sums(stock_model.FLOATS)}
+    for got in results_of(make_job(servers=2, env=env), "dense", "pushpull"):
+        assert_same(got, wanted)
+
+
+def test_two_stores_of_one_process_are_two_workers(make_job: MakeJob) -> None:
+    job = make_job(servers=2)
+    worker = job.start_worker("two_stores_worker.py")
+    for process in job.processes:
+        assert process.wait() == 0, job.all_output()
+    assert "both agree" in worker.output()
+
+
 @pytest.mark.parametrize(
     ("api", "optimizer"),
     [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],

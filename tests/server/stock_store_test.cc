@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "server/stock_support.h"
@@ -73,6 +75,27 @@ TEST_F(StockStoreTest, ARoundOfTwoWorkersOnTheSecondServer) {
   EXPECT_TRUE(Do(StockPush(0, Floats({1}))).empty());
   EXPECT_EQ(Do(StockPush(1, Floats({2}))).size(), 2u);
   EXPECT_EQ(FloatsIn(Do(StockPull(0)).at(0)), std::vector<float>{3});
+}
+
+TEST_F(StockStoreTest, TwoHundredWorkersHaveIdsAbove255) {
+  ServerOptions options;
+  options.num_workers = 200;
+  StockStore store(
+      options, &front_, {{&shards_[0], 0}}, outbox_.sender(),
+      [](const Status& why) { ADD_FAILURE() << why.message(); },
+      std::make_shared<HostedUpdates>(ServerUpdater{}), log_);
+  store.SetSynchronous();
+  for (int32_t rank = -1; rank < 200; ++rank) {  // the first is the initial value
+    store.OnData(StockRequest(StockPush(std::max(rank, 0), Floats({1}))));
+  }
+  Run();
+  std::set<int32_t> answered;
+  for (const ps::Message& answer : outbox_.All()) answered.insert(answer.peer);
+  EXPECT_EQ(answered.size(), 200u);
+  EXPECT_EQ(*answered.rbegin(), 9 + 2 * 199);
+  store.OnData(StockRequest(StockPull(199)));
+  Run();
+  EXPECT_EQ(FloatsIn(outbox_.Next()), std::vector<float>{200});
 }
 
 TEST_F(StockStoreTest, WhatNobodyOfTheJobSendsIsDroppedWithALine) {
