@@ -28,6 +28,7 @@ from bytescheduler.mxnet._types import (
 _log = logging.getLogger(__name__)
 
 Outs = List[Tuple[Tensor, List[Array]]]
+Pulls = List[Tuple[Tensor, List[int], List[Array]]]  # some rows of tensors
 
 
 def _engine_key(key: Key) -> int:
@@ -129,13 +130,16 @@ class NativeStore:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
             self._take(taken, self._engine_key(key), key)
         tensors = [
-            Tensor(key, self._engine_key(key), arrays[0], self._is_wide)
+            self._new_tensor(key, self._engine_key(key), arrays[0])
             for key, arrays in groups.items()
         ]
         for index, tensor in enumerate(tensors, len(self._tensors)):
             tensor.position = index if isinstance(tensor.key, str) else tensor.key
         self._taken = taken
         return tensors
+
+    def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
+        return Tensor(key, engine_key, like, self._is_wide)
 
     def _engine_key(self, key: Key) -> int:
         engine_key = _engine_key(key)
@@ -279,6 +283,11 @@ class NativeStore:
             tensor.copy_out(arrays)
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        pulls = self._checked_rows(key, out, row_ids)
+        with mx.autograd.pause():
+            self._copy_rows_out(pulls)
+
+    def _checked_rows(self, key: Keys, out: Arrays, row_ids: RowIds) -> Pulls:
         pulls = []
         for each, array, ids, copies in rows(key, out, row_ids):
             self._group(each, [array, *copies])
@@ -291,10 +300,13 @@ class NativeStore:
                     )
                 tensor.check_out(target)
             pulls.append((tensor, wanted_rows(each, ids, tensor.shape[0]), [array, *copies]))
-        with mx.autograd.pause():
-            for tensor, wanted, targets in pulls:
-                for target in targets:
-                    tensor.copy_rows_out(wanted, target)
+        return pulls
+
+    @staticmethod
+    def _copy_rows_out(pulls: Pulls) -> None:
+        for tensor, wanted, targets in pulls:
+            for target in targets:
+                tensor.copy_rows_out(wanted, target)
 
     # -- updates -------------------------------------------------------------------------------
 

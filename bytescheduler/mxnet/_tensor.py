@@ -165,10 +165,12 @@ class Tensor:
         """Sum `arrays`, one for each device, into `send`; in the order given, rounded as stock."""
         if self.rows is not None:
             self.rows.gather([_sparse.row_flags(array) for array in arrays])
-        arrays = [_sparse.dense(array) for array in arrays]
+        self._sum([_sparse.dense(array) for array in arrays]).copyto(self.send)
+
+    @staticmethod
+    def _sum(arrays: List[Array]) -> Array:
         if len(arrays) == 1:
-            arrays[0].copyto(self.send)
-            return
+            return arrays[0]
         # Copies first: an operator must neither see another device's array nor `send`.
         copies = [array.copyto(mx.cpu()) for array in arrays]
         total = copies[0]
@@ -177,7 +179,7 @@ class Tensor:
             for copy in copies[start + 1 : start + _SUM_AT_ONCE]:
                 part = part + copy
             total = total + part
-        total.copyto(self.send)
+        return total
 
     def copy_out(self, outs: List[Array]) -> None:
         """Copy the stored value into each of `outs`, of any device, dtype and kind."""
