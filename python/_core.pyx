@@ -21,6 +21,10 @@ from bytescheduler.errors import Closed, ConfigError, Error, UsageError, _from_c
 cdef enum:
     SLICE_MS = 250
 
+# Up to here the price of an operation in MXNet's engine counts more than an early end of the push.
+cdef enum:
+    JOINED_BYTES = 64 * 1024
+
 Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
 Value = namedtuple("Value", ["name", "value", "origin"])
 
@@ -475,6 +479,53 @@ cdef class Node:
             bs_node_close(node, pointer)
 
 
+cdef class MXNetRounds:
+    """What all rounds of one key have in common.
+
+    Parameters
+    ----------
+    key : int
+        The engine's key.
+    name : str
+        What errors call the key.
+    send_handle, recv_handle : int
+        NDArray handles of the private staging arrays, which must outlive this.
+    size : int
+        Bytes of each.
+    """
+
+    cdef bs_mxnet_round round
+    cdef bytes name
+
+    def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
+                 uint64_t size):
+        self.name = name.encode()
+        self.round.key = key
+        self.round.name = self.name
+        self.round.priority = 0
+        self.round.send_stage = <void*>send_handle
+        self.round.recv_stage = <void*>recv_handle
+        self.round.size_bytes = size
+        self.round.threshold = 0
+        self.round.joined = size <= JOINED_BYTES
+
+    @property
+    def key(self):
+        """Return the engine's key."""
+        return self.round.key
+
+    @property
+    def text(self):
+        """Return what errors call the key."""
+        return self.name.decode()
+
+    @property
+    def stages(self):
+        """Return the NDArray handles of what is sent and received, and the bytes of each."""
+        return (<uintptr_t>self.round.send_stage, <uintptr_t>self.round.recv_stage,
+                self.round.size_bytes)
+
+
 cdef class MXNetPlugin:
     """Dependency proxies in MXNet's engine.
 
@@ -506,68 +557,69 @@ cdef class MXNetPlugin:
             raise Closed("the plug-in was closed", 3)
         return self.plugin
 
-    def push_pull(self, uint64_t key, str name, int priority, send_handle, recv_handle,
-                  uint64_t size, *, float threshold=0):
-        """Register the two proxies of one round of `key`; returns at once.
+    def push_pull(self, MXNetRounds rounds, int priority, *, float threshold=0):
+        """Register one round; returns at once.
 
         Parameters
         ----------
-        key : int
-            The engine's key, declared by `Worker.broadcast`.
-        name : str
-            What errors call the key.
+        rounds : MXNetRounds
+            Of a key that was declared by `Worker.broadcast`.
         priority : int
             Larger goes first.
-        send_handle, recv_handle : int
-            NDArray handles of the private staging arrays.
-        size : int
-            Bytes of each.
         threshold : float
             Send two bits an element, of float32 arrays; 0 sends them as they are.
         """
         cdef bs_mxnet* plugin = self.handle()
-        encoded_name = name.encode()
-        cdef bs_mxnet_round round
+        cdef bs_mxnet_round round = rounds.round
         cdef bs_error error
         cdef int code
-        round.key = key
-        round.name = encoded_name
         round.priority = priority
-        round.send_stage = <void*><uintptr_t>send_handle
-        round.recv_stage = <void*><uintptr_t>recv_handle
-        round.size_bytes = size
         round.threshold = threshold
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
         _check(code, &error)
 
-    def update(self, uint64_t key, str name, int priority, send_handle, recv_handle, uint64_t size,
-               *, bint pushes, bint pulls, rates=None):
+    def exchange(self, MXNetCopier copier, MXNetRounds rounds, uintptr_t value, uintptr_t out,
+                 int priority):
+        """Register a copy of `value` to be sent, a round, and a copy of its sum to `out`.
+
+        Both are NDArray handles that fit the stages (see `MXNetCopier.fits`).  Returns at once.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef bs_mxnet_copier* copies = copier.handle()
+        cdef bs_mxnet_round round = rounds.round
+        cdef bs_error error
+        cdef int code
+        round.priority = priority
+        with nogil:
+            code = bs_mxnet_copier_copy(copies, <void*>value, round.send_stage, priority, &error)
+            if code == 0:
+                code = bs_mxnet_push_pull(plugin, &round, &error)
+            if code == 0:
+                code = bs_mxnet_copier_copy(copies, round.recv_stage, <void*>out, priority, &error)
+        _check(code, &error)
+
+    def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None):
         """Register one use of an asynchronous key; returns at once.
 
         Parameters
         ----------
-        key, name, priority, send_handle, recv_handle, size
+        rounds, priority
             As of `push_pull`.
         pushes, pulls : bool
-            Whether the gradient in `send_handle` is pushed, and the weights are then pulled into
-            `recv_handle`.
+            Whether the gradient in the send stage is pushed, and the weights are then pulled into
+            the receive stage.
         rates : (float, float, float), optional
             Learning rate, weight decay and rescale_grad of this push; the optimizer's own if None.
         """
         cdef bs_mxnet* plugin = self.handle()
-        encoded_name = name.encode()
         cdef bs_mxnet_update_request request
         cdef bs_rates given
         cdef bs_error error
         cdef int code
-        request.round.key = key
-        request.round.name = encoded_name
+        request.round = rounds.round
         request.round.priority = priority
-        request.round.send_stage = <void*><uintptr_t>send_handle
-        request.round.recv_stage = <void*><uintptr_t>recv_handle
-        request.round.size_bytes = size
         request.pushes = pushes
         request.pulls = pulls
         request.rates = NULL
@@ -660,3 +712,58 @@ cdef class MXNetStore:
     def exit_at_once():
         """Let the process end without waiting for operations of a store that has lost a peer."""
         bs_mxnet_store_exit_at_once()
+
+
+cdef class MXNetCopier:
+    """Copies between plain arrays on the CPU, by MXNet's engine.
+
+    Parameters
+    ----------
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_copy.h.
+    """
+
+    cdef bs_mxnet_copier* copier
+
+    def __init__(self, functions):
+        cdef bs_mxnet_copy_functions f
+        cdef bs_error error
+        if self.copier != NULL:
+            raise UsageError("the copier is open already", 5)
+        f.create_array = <void*><uintptr_t>functions["create_array"]
+        f.free_array = <void*><uintptr_t>functions["free_array"]
+        f.get_shape = <void*><uintptr_t>functions["get_shape"]
+        f.get_dtype = <void*><uintptr_t>functions["get_dtype"]
+        f.get_storage_type = <void*><uintptr_t>functions["get_storage_type"]
+        f.get_context = <void*><uintptr_t>functions["get_context"]
+        f.store_create = <void*><uintptr_t>functions["store_create"]
+        f.store_init = <void*><uintptr_t>functions["store_init"]
+        f.store_push = <void*><uintptr_t>functions["store_push"]
+        f.store_pull = <void*><uintptr_t>functions["store_pull"]
+        f.store_free = <void*><uintptr_t>functions["store_free"]
+        f.last_error = <void*><uintptr_t>functions["last_error"]
+        _check(bs_mxnet_copier_open(&f, &self.copier, &error), &error)
+
+    def __dealloc__(self):
+        if self.copier != NULL:
+            bs_mxnet_copier_close(self.copier)
+
+    cdef bs_mxnet_copier* handle(self) except NULL:
+        if self.copier == NULL:
+            raise UsageError("the copier was not opened", 5)
+        return self.copier
+
+    def fits(self, uintptr_t array, uintptr_t other):
+        """Return whether two NDArray handles are alike: dense, on the CPU, of one shape and dtype.
+        """
+        return bs_mxnet_copier_fits(self.handle(), <void*>array, <void*>other) != 0
+
+    def copy(self, uintptr_t src, uintptr_t dst, int priority=0):
+        """Register a copy of `src` to `dst`, which must fit; returns at once."""
+        cdef bs_mxnet_copier* copier = self.handle()
+        cdef bs_error error
+        cdef int code
+        # With NaiveEngine the call waits for what the copy waits for.
+        with nogil:
+            code = bs_mxnet_copier_copy(copier, <void*>src, <void*>dst, priority, &error)
+        _check(code, &error)

@@ -15,7 +15,7 @@ from bytescheduler._native import MXNetPlugin, Worker, fail_exit
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
-from bytescheduler.mxnet._types import Store
+from bytescheduler.mxnet._types import Array, Store
 
 
 def _address(name: str) -> int:
@@ -37,15 +37,10 @@ def let_go(inner: Store) -> None:
     _LIB.MXKVStoreSetBarrierBeforeExit(inner.handle, ctypes.c_int(0))
 
 
-def _arguments(tensor: Tensor, priority: int) -> Tuple[int, str, int, int, int, int]:
-    return (
-        tensor.engine_key,
-        repr(tensor.key),
-        max(-(2**31), min(priority, 2**31 - 1)),
-        tensor.send.handle.value,
-        tensor.recv.handle.value,
-        tensor.size_bytes,
-    )
+def _clamped(priority: int) -> int:
+    if -(2**31) <= priority < 2**31:
+        return priority
+    return 2**31 - 1 if priority > 0 else -(2**31)
 
 
 def _forget(inner: Store) -> None:
@@ -157,7 +152,24 @@ class Link:
         With a `threshold`, in two bits an element.
         """
         with as_mxnet_errors(self._names):
-            self._plugin.push_pull(*_arguments(tensor, priority), threshold=threshold)
+            self._plugin.push_pull(tensor.rounds, _clamped(priority), threshold=threshold)
+
+    def exchange(self, tensor: Tensor, value: Array, out: Array, priority: int) -> None:
+        """Copy `value` to what is sent, register the next round, and copy its sum to `out`.
+
+        Both must fit `tensor`, and its stored value must be what is received.
+        """
+        try:
+            self._plugin.exchange(
+                tensor.copier,
+                tensor.rounds,
+                value.handle.value,
+                out.handle.value,
+                _clamped(priority),
+            )
+        except Error:
+            with as_mxnet_errors(self._names):
+                raise
 
     def update(
         self,
@@ -171,7 +183,7 @@ class Link:
         """Register one use of an asynchronous key: its `send` is pushed, its `recv` pulled."""
         with as_mxnet_errors(self._names):
             self._plugin.update(
-                *_arguments(tensor, priority), pushes=pushes, pulls=pulls, rates=rates
+                tensor.rounds, _clamped(priority), pushes=pushes, pulls=pulls, rates=rates
             )
 
     def set_optimizer(self, text: str) -> None:

@@ -9,6 +9,7 @@ from mxnet.base import KVStoreHandle
 
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
+from bytescheduler.mxnet._copier import open_copier
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._tensor import Tensor
@@ -28,6 +29,7 @@ from bytescheduler.mxnet._types import (
 _log = logging.getLogger(__name__)
 
 Outs = List[Tuple[Tensor, List[Array]]]
+Exchange = Tuple[Tensor, Array, Array]
 
 
 def _engine_key(key: Key) -> int:
@@ -59,6 +61,7 @@ class NativeStore:
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
         self._inner = inner
+        self._copier = open_copier()
         self._type = "dist_sync" if inner is None else str(inner.type)
         self._tensors: Dict[Key, Tensor] = {}
         self._taken: Dict[int, object] = {}
@@ -131,7 +134,7 @@ class NativeStore:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
             self._take(taken, self._engine_key(key), key)
         tensors = [
-            Tensor(key, self._engine_key(key), arrays[0], self._is_wide)
+            Tensor(key, self._engine_key(key), arrays[0], self._copier, self._is_wide)
             for key, arrays in groups.items()
         ]
         for index, tensor in enumerate(tensors, len(self._tensors)):
@@ -163,7 +166,7 @@ class NativeStore:
     def _rows_of(self, tensor: Tensor) -> Tensor:
         """Return a new vector for how many workers send which row of `tensor`."""
         none = mx.nd.zeros((tensor.shape[0],))
-        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none)
+        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none, self._copier)
         rows.take(none)
         return rows
 
@@ -210,6 +213,11 @@ class NativeStore:
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        exchanges = self._exchanges(key, value, value if out is None else out)
+        if exchanges is not None:
+            for tensor, array, target in exchanges:
+                self._link.exchange(tensor, array, target, int(priority))
+            return
         groups = self._values(key, value)
         values = self._checked(groups)
         outs = values
@@ -219,6 +227,41 @@ class NativeStore:
         with mx.autograd.pause():
             self._send(values, priority)
             self._copy_out(outs)
+
+    def _exchanges(self, keys: Keys, values: Arrays, outs: Arrays) -> Optional[List[Exchange]]:
+        """Return what goes to and fro if it is one fitting array for each key, else None.
+
+        The usual call, without the price of the whole grammar.  Bad arguments give None.
+        """
+        self._check()
+        if self.updater is not None or self._threshold:
+            return None
+        if not isinstance(keys, (list, tuple)):
+            exchange = self._exchange(keys, values, outs)
+            return None if exchange is None else [exchange]
+        if not isinstance(values, (list, tuple)) or not isinstance(outs, (list, tuple)):
+            return None
+        exchanges = []
+        for key, value, out in zip(keys, values, outs):
+            exchange = self._exchange(key, value, out)
+            if exchange is None:
+                return None
+            exchanges.append(exchange)
+        if not len(keys) == len(values) == len(outs) == len({e[0].position for e in exchanges}):
+            return None
+        return sorted(exchanges, key=lambda exchange: exchange[0].position)
+
+    def _exchange(self, key: object, value: Arrays, out: Arrays) -> Optional[Exchange]:
+        tensor = self._tensors.get(key) if isinstance(key, (int, str)) else None
+        if tensor is None or tensor.rows is not None or tensor.stored is not tensor.recv:
+            return None
+        array = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+        target = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
+        if not isinstance(array, mx.nd.NDArray) or not tensor.fits(array):
+            return None
+        if target is not array and not (isinstance(target, mx.nd.NDArray) and tensor.fits(target)):
+            return None
+        return tensor, array, target
 
     def _checked(self, groups: Groups) -> Outs:
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
