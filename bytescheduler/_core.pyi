@@ -1,6 +1,6 @@
 """Types of the native extension (python/_core.pyx)."""
 
-from typing import Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from bytescheduler.errors import Error
 
@@ -72,6 +72,7 @@ class Node:
 class MXNetRounds:
     """What all rounds of one key have in common; see src/plugin/mxnet.h."""
 
+    position: int
     def __init__(
         self, key: int, name: str, send_handle: int, recv_handle: int, size: int
     ) -> None: ...
@@ -90,8 +91,14 @@ class MXNetPlugin:
     ) -> None: ...
     def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None: ...
     def exchange(
-        self, copier: "MXNetCopier", rounds: MXNetRounds, value: int, out: int, priority: int
-    ) -> None: ...
+        self,
+        copier: "MXNetCopier",
+        usual: Dict[Union[int, str], MXNetRounds],
+        keys: object,
+        values: object,
+        outs: object,
+        priority: int,
+    ) -> bool: ...
     def update(
         self,
         rounds: MXNetRounds,
@@ -115,6 +122,6 @@ class MXNetStore:
 class MXNetCopier:
     """Copies between plain arrays; see src/plugin/mxnet_copy.h."""
 
-    def __init__(self, functions: Mapping[str, int]) -> None: ...
+    def __init__(self, functions: Mapping[str, int], array_type: type) -> None: ...
     def fits(self, array: int, other: int) -> bool: ...
     def copy(self, src: int, dst: int, priority: int = 0) -> None: ...

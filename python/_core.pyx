@@ -12,6 +12,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from libcpp cimport bool
+from libcpp.algorithm cimport sort
+from libcpp.vector cimport vector
 
 from c_api cimport *
 
@@ -492,10 +495,16 @@ cdef class MXNetRounds:
         NDArray handles of the private staging arrays, which must outlive this.
     size : int
         Bytes of each.
+
+    Attributes
+    ----------
+    position : int
+        The key's place among those of one call, which register in this order; 0 at first.
     """
 
     cdef bs_mxnet_round round
     cdef bytes name
+    cdef public int64_t position
 
     def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
                  uint64_t size):
@@ -524,6 +533,73 @@ cdef class MXNetRounds:
         """Return the NDArray handles of what is sent and received, and the bytes of each."""
         return (<uintptr_t>self.round.send_stage, <uintptr_t>self.round.recv_stage,
                 self.round.size_bytes)
+
+
+cdef struct _Exchange:
+    int64_t position
+    bs_mxnet_round round
+    void* value
+    void* out
+
+
+cdef bool _before(const _Exchange& a, const _Exchange& b) noexcept nogil:
+    return a.position < b.position
+
+
+cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* exchange,
+                   bs_error* error) noexcept nogil:
+    cdef const bs_mxnet_round* round = &exchange.round
+    cdef int code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority,
+                                         error)
+    if code == 0:
+        code = bs_mxnet_push_pull(plugin, round, error)
+    if code == 0:
+        code = bs_mxnet_copier_copy(copier, round.recv_stage, exchange.out, round.priority, error)
+    return code
+
+
+cdef void* _handle(MXNetCopier copier, arrays) except? NULL:
+    """Return the handle of an array, or of the only one of a list; NULL for anything else."""
+    if isinstance(arrays, (list, tuple)) and len(arrays) == 1:
+        arrays = arrays[0]
+    if not isinstance(arrays, copier.array_type):
+        return NULL
+    return <void*><uintptr_t>arrays.handle.value
+
+
+cdef bint _exchange(MXNetCopier copier, dict usual, key, value, out, _Exchange* exchange) except -1:
+    """Fill in what goes to and fro; return whether it is one fitting array each way."""
+    if not isinstance(key, (int, str)):
+        return False
+    found = usual.get(key)
+    if found is None:
+        return False
+    cdef MXNetRounds rounds = found
+    exchange.position = rounds.position
+    exchange.round = rounds.round
+    exchange.value = _handle(copier, value)
+    exchange.out = exchange.value if out is value else _handle(copier, out)
+    return copier.takes(exchange.value, exchange.round.send_stage) and (
+        exchange.out == exchange.value or copier.takes(exchange.out, exchange.round.recv_stage))
+
+
+cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
+                     vector[_Exchange]* exchanges) except -1:
+    """As above for parallel lists, in the order of the keys' positions."""
+    cdef size_t count = len(keys), index
+    for arrays in (values, outs):
+        if not isinstance(arrays, (list, tuple)) or <size_t>len(arrays) != count:
+            return False
+    exchanges.resize(count)
+    for index in range(count):
+        if not _exchange(copier, usual, keys[index], values[index], outs[index],
+                         &exchanges[0][index]):
+            return False
+    sort(exchanges.begin(), exchanges.end(), _before)
+    for index in range(1, count):
+        if exchanges[0][index].position == exchanges[0][index - 1].position:
+            return False  # a key that appears twice has more devices
+    return True
 
 
 cdef class MXNetPlugin:
@@ -580,25 +656,46 @@ cdef class MXNetPlugin:
             code = bs_mxnet_push_pull(plugin, &round, &error)
         _check(code, &error)
 
-    def exchange(self, MXNetCopier copier, MXNetRounds rounds, uintptr_t value, uintptr_t out,
-                 int priority):
-        """Register a copy of `value` to be sent, a round, and a copy of its sum to `out`.
+    def exchange(self, MXNetCopier copier, dict usual, keys, values, outs, int priority):
+        """Register a push-pull of one fitting array for each key: copy, round, copy.
 
-        Both are NDArray handles that fit the stages (see `MXNetCopier.fits`).  Returns at once.
+        The usual call, without the price of the whole grammar.  Returns at once.
+
+        Parameters
+        ----------
+        copier : MXNetCopier
+            Tells what fits, and copies.
+        usual : dict of int or str to MXNetRounds
+            The keys that may go this way: their sum is what `outs` get.
+        keys, values, outs
+            As of KVStore.pushpull; `outs` None stands for `values`.
+
+        Returns
+        -------
+        bool
+            False, and nothing is registered, if the arguments are anything else, good or bad.
         """
         cdef bs_mxnet* plugin = self.handle()
-        cdef bs_mxnet_copier* copies = copier.handle()
-        cdef bs_mxnet_round round = rounds.round
+        cdef vector[_Exchange] exchanges
         cdef bs_error error
-        cdef int code
-        round.priority = priority
+        cdef int code = 0
+        if outs is None:
+            outs = values
+        if not isinstance(keys, (list, tuple)):
+            exchanges.resize(1)
+            if not _exchange(copier, usual, keys, values, outs, &exchanges[0]):
+                return False
+        elif not _exchanges(copier, usual, keys, values, outs, &exchanges):
+            return False
+        # With NaiveEngine the calls run what they register and wait for it.
         with nogil:
-            code = bs_mxnet_copier_copy(copies, <void*>value, round.send_stage, priority, &error)
-            if code == 0:
-                code = bs_mxnet_push_pull(plugin, &round, &error)
-            if code == 0:
-                code = bs_mxnet_copier_copy(copies, round.recv_stage, <void*>out, priority, &error)
+            for exchange in exchanges:
+                exchange.round.priority = priority
+                code = _register(plugin, copier.copier, &exchange, &error)
+                if code != 0:
+                    break
         _check(code, &error)
+        return True
 
     def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None):
         """Register one use of an asynchronous key; returns at once.
@@ -721,11 +818,14 @@ cdef class MXNetCopier:
     ----------
     functions : mapping of str to int
         Addresses of MXNet's functions, by the names in src/plugin/mxnet_copy.h.
+    array_type : type
+        MXNet's NDArray; its `handle` is what the functions take.
     """
 
     cdef bs_mxnet_copier* copier
+    cdef object array_type
 
-    def __init__(self, functions):
+    def __init__(self, functions, array_type):
         cdef bs_mxnet_copy_functions f
         cdef bs_error error
         if self.copier != NULL:
@@ -742,6 +842,7 @@ cdef class MXNetCopier:
         f.store_pull = <void*><uintptr_t>functions["store_pull"]
         f.store_free = <void*><uintptr_t>functions["store_free"]
         f.last_error = <void*><uintptr_t>functions["last_error"]
+        self.array_type = array_type
         _check(bs_mxnet_copier_open(&f, &self.copier, &error), &error)
 
     def __dealloc__(self):
@@ -756,7 +857,10 @@ cdef class MXNetCopier:
     def fits(self, uintptr_t array, uintptr_t other):
         """Return whether two NDArray handles are alike: dense, on the CPU, of one shape and dtype.
         """
-        return bs_mxnet_copier_fits(self.handle(), <void*>array, <void*>other) != 0
+        return self.takes(<void*>array, <void*>other)
+
+    cdef bint takes(self, void* array, void* other) except -1:
+        return array != NULL and bs_mxnet_copier_fits(self.handle(), array, other) != 0
 
     def copy(self, uintptr_t src, uintptr_t dst, int priority=0):
         """Register a copy of `src` to `dst`, which must fit; returns at once."""

@@ -1,5 +1,7 @@
 """MXNet's engine's own copy between plain arrays, without the price of an operator."""
 
+import mxnet as mx
+
 from bytescheduler._native import MXNetCopier
 from bytescheduler.mxnet._link import _address
 
@@ -21,4 +23,5 @@ _FUNCTIONS = {
 
 def open_copier() -> MXNetCopier:
     """Return a copier; one thread at a time may use it."""
-    return MXNetCopier({name: _address(symbol) for name, symbol in _FUNCTIONS.items()})
+    functions = {name: _address(symbol) for name, symbol in _FUNCTIONS.items()}
+    return MXNetCopier(functions, mx.nd.NDArray)

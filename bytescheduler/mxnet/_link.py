@@ -11,11 +11,13 @@ from typing import ClassVar, Dict, Iterable, NoReturn, Optional, Tuple
 import mxnet as mx
 from mxnet.base import _LIB
 
-from bytescheduler._native import MXNetPlugin, Worker, fail_exit
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
-from bytescheduler.mxnet._types import Array, Store
+from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
+
+Usual = Dict[Key, MXNetRounds]
 
 
 def _address(name: str) -> int:
@@ -154,19 +156,21 @@ class Link:
         with as_mxnet_errors(self._names):
             self._plugin.push_pull(tensor.rounds, _clamped(priority), threshold=threshold)
 
-    def exchange(self, tensor: Tensor, value: Array, out: Array, priority: int) -> None:
-        """Copy `value` to what is sent, register the next round, and copy its sum to `out`.
+    def exchange(
+        self,
+        copier: MXNetCopier,
+        usual: Usual,
+        keys: Keys,
+        values: Arrays,
+        outs: Arrays,
+        priority: int,
+    ) -> bool:
+        """Register a push-pull of one fitting array for each of the `usual` keys.
 
-        Both must fit `tensor`, and its stored value must be what is received.
+        Returns False, and has registered nothing, for any other arguments, good or bad.
         """
         try:
-            self._plugin.exchange(
-                tensor.copier,
-                tensor.rounds,
-                value.handle.value,
-                out.handle.value,
-                _clamped(priority),
-            )
+            return self._plugin.exchange(copier, usual, keys, values, outs, _clamped(priority))
         except Error:
             with as_mxnet_errors(self._names):
                 raise

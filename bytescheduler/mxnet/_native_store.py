@@ -10,7 +10,7 @@ from mxnet.base import KVStoreHandle
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._copier import open_copier
-from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._link import Link, Usual
 from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import (
@@ -29,7 +29,6 @@ from bytescheduler.mxnet._types import (
 _log = logging.getLogger(__name__)
 
 Outs = List[Tuple[Tensor, List[Array]]]
-Exchange = Tuple[Tensor, Array, Array]
 
 
 def _engine_key(key: Key) -> int:
@@ -64,6 +63,7 @@ class NativeStore:
         self._copier = open_copier()
         self._type = "dist_sync" if inner is None else str(inner.type)
         self._tensors: Dict[Key, Tensor] = {}
+        self._usual: Usual = {}
         self._taken: Dict[int, object] = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
@@ -189,6 +189,8 @@ class NativeStore:
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
+                if tensor.is_usual and not self._threshold:
+                    self._usual[tensor.key] = tensor.rounds
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups, outs = self._values(key, value), self._group(key, out)
@@ -213,10 +215,8 @@ class NativeStore:
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
-        exchanges = self._exchanges(key, value, value if out is None else out)
-        if exchanges is not None:
-            for tensor, array, target in exchanges:
-                self._link.exchange(tensor, array, target, int(priority))
+        self._check()
+        if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
             return
         groups = self._values(key, value)
         values = self._checked(groups)
@@ -227,41 +227,6 @@ class NativeStore:
         with mx.autograd.pause():
             self._send(values, priority)
             self._copy_out(outs)
-
-    def _exchanges(self, keys: Keys, values: Arrays, outs: Arrays) -> Optional[List[Exchange]]:
-        """Return what goes to and fro if it is one fitting array for each key, else None.
-
-        The usual call, without the price of the whole grammar.  Bad arguments give None.
-        """
-        self._check()
-        if self.updater is not None or self._threshold:
-            return None
-        if not isinstance(keys, (list, tuple)):
-            exchange = self._exchange(keys, values, outs)
-            return None if exchange is None else [exchange]
-        if not isinstance(values, (list, tuple)) or not isinstance(outs, (list, tuple)):
-            return None
-        exchanges = []
-        for key, value, out in zip(keys, values, outs):
-            exchange = self._exchange(key, value, out)
-            if exchange is None:
-                return None
-            exchanges.append(exchange)
-        if not len(keys) == len(values) == len(outs) == len({e[0].position for e in exchanges}):
-            return None
-        return sorted(exchanges, key=lambda exchange: exchange[0].position)
-
-    def _exchange(self, key: object, value: Arrays, out: Arrays) -> Optional[Exchange]:
-        tensor = self._tensors.get(key) if isinstance(key, (int, str)) else None
-        if tensor is None or tensor.rows is not None or tensor.stored is not tensor.recv:
-            return None
-        array = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-        target = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
-        if not isinstance(array, mx.nd.NDArray) or not tensor.fits(array):
-            return None
-        if target is not array and not (isinstance(target, mx.nd.NDArray) and tensor.fits(target)):
-            return None
-        return tensor, array, target
 
     def _checked(self, groups: Groups) -> Outs:
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
@@ -310,6 +275,7 @@ class NativeStore:
             self._link.broadcast(rows)
             for tensor, its_rows in zip(new, rows):
                 tensor.rows = its_rows
+                self._usual.pop(tensor.key, None)
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
@@ -349,6 +315,7 @@ class NativeStore:
                 "BYTESCHEDULER_BACKEND=passthrough"
             )
         self._threshold = threshold
+        self._usual.clear()
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))
@@ -356,6 +323,7 @@ class NativeStore:
     def set_updater(self, updater: Updater) -> None:
         self._check()
         self.updater = updater
+        self._usual.clear()
         optimizer = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
             if getattr(optimizer, "multi_precision", False):

@@ -85,7 +85,6 @@ class Tensor:
         require_dense_or_rows(key, like)
         self.key = key
         self.engine_key = engine_key
-        self.position = 0  # among the tensors of one call
         self._like_code = _code_of(like)
         if self._like_code not in _DTYPES:
             known = ", ".join(dtype.name for dtype in _DTYPES.values())
@@ -112,6 +111,20 @@ class Tensor:
         )
         # What fits is what may be pushed; if it is widened, only operators can tell and copy it.
         self._fitting: int = 0 if widened else self.send.handle.value
+
+    @property
+    def position(self) -> int:
+        """The place among the tensors of one call."""
+        return self.rounds.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self.rounds.position = position
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the stored value is the last sum, and goes to and fro as it is."""
+        return self._fitting != 0 and self.stored is self.recv and self.rows is None
 
     @property
     def is_narrow(self) -> bool:
