@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Callable, Iterator, Optional
 
 from bytescheduler._native import Node, values
+from bytescheduler._say import say
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]
@@ -51,7 +52,7 @@ def _signals() -> Iterator[None]:
 
 
 def _say(sentence: str) -> None:
-    print(f"bytescheduler: {sentence}", file=sys.stderr, flush=True)
+    say(f"bytescheduler: {sentence}")
 
 
 def _run_to_the_end(node: Node) -> int:

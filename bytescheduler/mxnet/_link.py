@@ -12,6 +12,7 @@ import mxnet as mx
 from mxnet.base import _LIB
 
 from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
+from bytescheduler._say import say
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
@@ -270,7 +271,7 @@ class Link:
                 self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
             self._leave(None)
         except mx.base.MXNetError as error:
-            print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
+            say(f"bytescheduler: {error}")
             fail_exit()  # nobody can catch it any more
 
     def _forget_all(self) -> None:

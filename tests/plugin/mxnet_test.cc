@@ -164,7 +164,7 @@ TEST_F(MxnetTest, AJoinedRoundEndsOnceWhateverGoesWrong) {
 
   ASSERT_EQ(Joined(), 0);
   mxnet_.Skip(1);
-  EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("skipped the pull of key 'fc1'")));
+  EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("skipped the push-pull of key 'fc1'")));
 
   worker_.refusal = "the worker was closed";
   ASSERT_EQ(Joined(), 0);
