@@ -63,7 +63,7 @@ class AsyncStore(NativeStore):
         return tensors
 
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
-        return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like)
+        return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like, self._copier)
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
         # As long as no optimizer is known the servers' Python may have to update whole keys.

@@ -9,7 +9,8 @@ from mxnet.base import KVStoreHandle
 
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
-from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._copier import open_copier
+from bytescheduler.mxnet._link import Link, Usual
 from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import (
@@ -58,8 +59,10 @@ class NativeStore:
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
         self._inner = inner
+        self._copier = open_copier()
         self._type = "dist_sync" if inner is None else str(inner.type)
         self._tensors: Dict[Key, Tensor] = {}
+        self._usual: Usual = {}
         self._taken: Dict[int, object] = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
@@ -139,7 +142,7 @@ class NativeStore:
         return tensors
 
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
-        return Tensor(key, engine_key, like, self._is_wide)
+        return Tensor(key, engine_key, like, self._copier, self._is_wide)
 
     def _engine_key(self, key: Key) -> int:
         engine_key = _engine_key(key)
@@ -165,7 +168,7 @@ class NativeStore:
     def _rows_of(self, tensor: Tensor) -> Tensor:
         """Return a new vector for how many workers send which row of `tensor`."""
         none = mx.nd.zeros((tensor.shape[0],))
-        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none)
+        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none, self._copier)
         rows.take(none)
         return rows
 
@@ -188,6 +191,8 @@ class NativeStore:
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
+                if tensor.is_usual and not self._threshold:
+                    self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
         self._link.broadcast(tensors)
@@ -215,6 +220,9 @@ class NativeStore:
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self._check()
+        if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
+            return
         groups = self._values(key, value)
         values = self._checked(groups)
         outs = values
@@ -272,6 +280,7 @@ class NativeStore:
             self._link.broadcast(rows)
             for tensor, its_rows in zip(new, rows):
                 tensor.rows = its_rows
+                self._usual.pop(tensor.key, None)
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
@@ -319,6 +328,7 @@ class NativeStore:
                 "BYTESCHEDULER_BACKEND=passthrough"
             )
         self._threshold = threshold
+        self._usual.clear()
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))
@@ -326,6 +336,7 @@ class NativeStore:
     def set_updater(self, updater: Updater) -> None:
         self._check()
         self.updater = updater
+        self._usual.clear()
         optimizer = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
             if getattr(optimizer, "multi_precision", False):

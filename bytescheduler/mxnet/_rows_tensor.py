@@ -3,6 +3,7 @@
 import mxnet as mx
 import numpy as np
 
+from bytescheduler._native import MXNetCopier
 from bytescheduler.mxnet import _sparse
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Array, Key
@@ -16,15 +17,16 @@ class RowsTensor(Tensor):
     has the same form; its flags mean nothing.
     """
 
-    def __init__(self, key: Key, engine_key: int, like: Array) -> None:
-        super().__init__(key, engine_key, like)
+    def __init__(self, key: Key, engine_key: int, like: Array, copier: MXNetCopier) -> None:
+        super().__init__(key, engine_key, like, copier)
+        self._fitting = 0  # nothing that is pushed or pulled has this form
         self.sparse = False  # needs no second tensor for its rows
 
     @classmethod
     def of(cls, dense: Tensor, engine_key: int) -> "RowsTensor":
         """Return another tensor for the key of a dense one; its value is to be taken."""
         like = mx.nd.empty(dense.shape, dtype=dense.recv.dtype)
-        tensor = cls(dense.key, engine_key, like)
+        tensor = cls(dense.key, engine_key, like, dense.copier)
         tensor.position = dense.position
         return tensor
 

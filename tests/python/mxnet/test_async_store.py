@@ -9,6 +9,7 @@ from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
 from bytescheduler import _pickles
+from bytescheduler._native import MXNetRounds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._optimizer_text import for_servers
@@ -51,21 +52,11 @@ class Plugin(FakePlugin):
         self.updates: List[Tuple[int, bool, bool, object]] = []
 
     def update(
-        self,
-        key: int,
-        name: str,
-        priority: int,
-        send: int,
-        recv: int,
-        size: int,
-        *,
-        pushes: bool,
-        pulls: bool,
-        rates: object,
+        self, rounds: MXNetRounds, priority: int, *, pushes: bool, pulls: bool, rates: object
     ) -> None:
-        self.updates.append((key, pushes, pulls, rates))
+        self.updates.append((rounds.key, pushes, pulls, rates))
         if pushes and pulls:
-            self.push_pull(key, name, priority, send, recv, size)
+            self.push_pull(rounds, priority)
 
 
 @pytest.fixture
