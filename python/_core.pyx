@@ -331,7 +331,7 @@ cdef class Worker:
         """
         cdef bs_worker* worker = self.handle()
         rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size, about.encode(),
-                 bool(hosted)) for key, dtype, address, size, about, hosted in items]
+                 1 if hosted else 0) for key, dtype, address, size, about, hosted in items]
         cdef _Waiter waiter = _Waiter(len(rows), owner)
         cdef bs_error error
         cdef bs_whole_key whole

@@ -33,7 +33,7 @@ int Say(bs_error* error, int code, const char* text) {
   return code;
 }
 
-int SetOptimizer(void* context, const void* pickle, uint64_t size_bytes, bs_error* error) {
+int OnOptimizer(void* context, const void* pickle, uint64_t size_bytes, bs_error* error) {
   auto* const host = static_cast<Host*>(context);
   ++host->loads;
   host->thread = std::this_thread::get_id();
@@ -41,7 +41,7 @@ int SetOptimizer(void* context, const void* pickle, uint64_t size_bytes, bs_erro
   return text == "bad" ? Say(error, 10, "it names os.system") : 0;
 }
 
-int Update(void* context, const bs_server_update* update, bs_error* error) {
+int OnUpdate(void* context, const bs_server_update* update, bs_error* error) {
   auto* const host = static_cast<Host*>(context);
   EXPECT_EQ(host->thread, std::this_thread::get_id());
   EXPECT_EQ(update->dtype, 0);
@@ -64,7 +64,7 @@ class HostedJob {
   HostedJob() {
     job_.StartScheduler();
     const std::vector<bs_setting> rows = job_.Rows("server");
-    const bs_server_updater updater{&host_, SetOptimizer, Update};
+    const bs_server_updater updater{&host_, OnOptimizer, OnUpdate};
     bs_node* node = nullptr;
     bs_error error{};
     EXPECT_EQ(bs_node_start_updating(rows.data(), rows.size(), &updater, &node, &error), 0);
