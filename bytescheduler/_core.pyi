@@ -1,6 +1,6 @@
 """Types of the native extension (python/_core.pyx)."""
 
-from typing import Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from bytescheduler.errors import Error
 
@@ -74,31 +74,40 @@ class Node:
     def wait(self, timeout: Optional[float] = None) -> bool: ...
     def close(self, why: str = ...) -> None: ...
 
+class MXNetRounds:
+    """What all rounds of one key have in common; see src/plugin/mxnet.h."""
+
+    position: int
+    def __init__(
+        self, key: int, name: str, send_handle: int, recv_handle: int, size: int
+    ) -> None: ...
+    @property
+    def key(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def stages(self) -> Tuple[int, int, int]: ...
+
 class MXNetPlugin:
     """Two dependency proxies a tensor and round in MXNet's engine; see src/plugin/mxnet.h."""
 
     def __init__(
         self, worker: Worker, push_async_nd: int, get_data: int, last_error: int
     ) -> None: ...
-    def push_pull(
+    def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None: ...
+    def exchange(
         self,
-        key: int,
-        name: str,
+        copier: "MXNetCopier",
+        usual: Dict[Union[int, str], MXNetRounds],
+        keys: object,
+        values: object,
+        outs: object,
         priority: int,
-        send_handle: int,
-        recv_handle: int,
-        size: int,
-        *,
-        threshold: float = 0,
-    ) -> None: ...
+    ) -> bool: ...
     def update(
         self,
-        key: int,
-        name: str,
+        rounds: MXNetRounds,
         priority: int,
-        send_handle: int,
-        recv_handle: int,
-        size: int,
         *,
         pushes: bool,
         pulls: bool,
@@ -114,3 +123,10 @@ class MXNetStore:
     def __init__(self, store: int, functions: Mapping[str, int]) -> None: ...
     @staticmethod
     def exit_at_once() -> None: ...
+
+class MXNetCopier:
+    """Copies between plain arrays; see src/plugin/mxnet_copy.h."""
+
+    def __init__(self, functions: Mapping[str, int], array_type: type) -> None: ...
+    def fits(self, array: int, other: int) -> bool: ...
+    def copy(self, src: int, dst: int, priority: int = 0) -> None: ...

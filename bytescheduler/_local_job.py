@@ -12,6 +12,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, 
 
 from bytescheduler._child import Child, signal_name
 from bytescheduler._output import Printer
+from bytescheduler._say import say
 
 __all__ = ["FIXED", "Job", "prefer_native", "run"]
 
@@ -118,6 +119,7 @@ class _Run:
             prefixes=not job.quiet,
             colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             on_broken=lambda: self._events.put(_Signalled(signal.SIGPIPE)),
+            on_lost=lambda why: self._say(f"lines of the output are lost: {why}"),
         )
         self._children: List[Child] = []
         self._failed: List[Child] = []  # in the order of their ends
@@ -347,5 +349,4 @@ class _Run:
 
     @staticmethod
     def _say(text: str) -> None:
-        with contextlib.suppress(OSError):
-            print(f"bslaunch: {text}", file=sys.stderr, flush=True)
+        say(f"bslaunch: {text}")

@@ -5,7 +5,9 @@ import sysconfig
 
 try:
     from bytescheduler._core import (
+        MXNetCopier,
         MXNetPlugin,
+        MXNetRounds,
         MXNetStore,
         Node,
         Setting,
@@ -41,7 +43,9 @@ except ImportError as error:
     raise ImportError(f"bytescheduler's native extension cannot be used: {_why}") from error
 
 __all__ = [
+    "MXNetCopier",
     "MXNetPlugin",
+    "MXNetRounds",
     "MXNetStore",
     "Node",
     "Setting",

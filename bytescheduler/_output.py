@@ -34,7 +34,11 @@ class Printer:
     prefixes, colour : bool
         Whether lines get a prefix, and whether it is coloured.
     on_broken : callable
-        Called once, on any thread, when the target takes no more; lines are lost from then on.
+        Called once, on any thread, when nobody reads the target any more; lines are lost from then
+        on.
+    on_lost : callable
+        Called once, on any thread, with why a line could not be written, such as that a disk is
+        full; later lines are tried again.
     clock : callable
         Seconds that only grow.
     """
@@ -46,15 +50,18 @@ class Printer:
         prefixes: bool,
         colour: bool,
         on_broken: Callable[[], None],
+        on_lost: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._target = target
         self._prefixes = prefixes
         self._colour = colour
         self._on_broken = on_broken
+        self._on_lost = on_lost
         self._clock = clock
         self._lock = threading.Lock()
         self._broken = False
+        self._lost = False
 
     def prefix(self, name: str, index: int) -> bytes:
         """Return what stands before each line of `name`, the process number `index`."""
@@ -73,9 +80,13 @@ class Printer:
                 return
             try:
                 _write_all(self._target, prefix + text + b"\n")
-            except OSError:
+            except BrokenPipeError:
                 self._broken = True
                 self._on_broken()
+            except OSError as error:
+                if not self._lost:
+                    self._lost = True
+                    self._on_lost(str(error.strerror))
 
     def copy(self, prefix: bytes, source: int) -> None:
         """Copy lines from the descriptor `source` until it ends, then close it.

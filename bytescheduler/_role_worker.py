@@ -11,12 +11,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from typing import Dict, Mapping, Optional, Sequence
 
 from bytescheduler import _child, _ready
+from bytescheduler._say import say
 
 __all__ = ["Rendezvous", "run"]
 
@@ -41,8 +41,7 @@ _UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        print(f"bslaunch: {text}", file=sys.stderr, flush=True)
+    say(f"bslaunch: {text}")
 
 
 @dataclasses.dataclass(frozen=True)

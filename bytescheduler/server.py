@@ -13,6 +13,7 @@ from typing import Callable, Iterator, Optional
 
 from bytescheduler._hosting import Host
 from bytescheduler._native import Node, values
+from bytescheduler._say import say
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]
@@ -53,7 +54,7 @@ def _signals() -> Iterator[None]:
 
 
 def _say(sentence: str) -> None:
-    print(f"bytescheduler: {sentence}", file=sys.stderr, flush=True)
+    say(f"bytescheduler: {sentence}")
 
 
 def _setting(name: str) -> str:

@@ -13,6 +13,9 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
+from libcpp cimport bool
+from libcpp.algorithm cimport sort
+from libcpp.vector cimport vector
 
 from c_api cimport *
 
@@ -21,6 +24,10 @@ from bytescheduler.errors import Closed, ConfigError, Error, UsageError, _from_c
 # How long a blocking call stays away from Python's signal handlers.
 cdef enum:
     SLICE_MS = 250
+
+# Up to here the price of an operation in MXNet's engine counts more than an early end of the push.
+cdef enum:
+    JOINED_BYTES = 64 * 1024
 
 Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
 Value = namedtuple("Value", ["name", "value", "origin"])
@@ -324,7 +331,7 @@ cdef class Worker:
         """
         cdef bs_worker* worker = self.handle()
         rows = [(<uint64_t>key, <int>dtype, <uintptr_t>address, <uint64_t>size, about.encode(),
-                 bool(hosted)) for key, dtype, address, size, about, hosted in items]
+                 1 if hosted else 0) for key, dtype, address, size, about, hosted in items]
         cdef _Waiter waiter = _Waiter(len(rows), owner)
         cdef bs_error error
         cdef bs_whole_key whole
@@ -582,6 +589,126 @@ cdef class Node:
             self.updater = None
 
 
+cdef class MXNetRounds:
+    """What all rounds of one key have in common.
+
+    Parameters
+    ----------
+    key : int
+        The engine's key.
+    name : str
+        What errors call the key.
+    send_handle, recv_handle : int
+        NDArray handles of the private staging arrays, which must outlive this.
+    size : int
+        Bytes of each.
+
+    Attributes
+    ----------
+    position : int
+        The key's place among those of one call, which register in this order; 0 at first.
+    """
+
+    cdef bs_mxnet_round round
+    cdef bytes name
+    cdef public int64_t position
+
+    def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
+                 uint64_t size):
+        self.name = name.encode()
+        self.round.key = key
+        self.round.name = self.name
+        self.round.priority = 0
+        self.round.send_stage = <void*>send_handle
+        self.round.recv_stage = <void*>recv_handle
+        self.round.size_bytes = size
+        self.round.threshold = 0
+        self.round.joined = size <= JOINED_BYTES
+
+    @property
+    def key(self):
+        """Return the engine's key."""
+        return self.round.key
+
+    @property
+    def text(self):
+        """Return what errors call the key."""
+        return self.name.decode()
+
+    @property
+    def stages(self):
+        """Return the NDArray handles of what is sent and received, and the bytes of each."""
+        return (<uintptr_t>self.round.send_stage, <uintptr_t>self.round.recv_stage,
+                self.round.size_bytes)
+
+
+cdef struct _Exchange:
+    int64_t position
+    bs_mxnet_round round
+    void* value
+    void* out
+
+
+cdef bool _before(const _Exchange& a, const _Exchange& b) noexcept nogil:
+    return a.position < b.position
+
+
+cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* exchange,
+                   bs_error* error) noexcept nogil:
+    cdef const bs_mxnet_round* round = &exchange.round
+    cdef int code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority,
+                                         error)
+    if code == 0:
+        code = bs_mxnet_push_pull(plugin, round, error)
+    if code == 0:
+        code = bs_mxnet_copier_copy(copier, round.recv_stage, exchange.out, round.priority, error)
+    return code
+
+
+cdef void* _handle(MXNetCopier copier, arrays) except? NULL:
+    """Return the handle of an array, or of the only one of a list; NULL for anything else."""
+    if isinstance(arrays, (list, tuple)) and len(arrays) == 1:
+        arrays = arrays[0]
+    if not isinstance(arrays, copier.array_type):
+        return NULL
+    return <void*><uintptr_t>arrays.handle.value
+
+
+cdef bint _exchange(MXNetCopier copier, dict usual, key, value, out, _Exchange* exchange) except -1:
+    """Fill in what goes to and fro; return whether it is one fitting array each way."""
+    if not isinstance(key, (int, str)):
+        return False
+    found = usual.get(key)
+    if found is None:
+        return False
+    cdef MXNetRounds rounds = found
+    exchange.position = rounds.position
+    exchange.round = rounds.round
+    exchange.value = _handle(copier, value)
+    exchange.out = exchange.value if out is value else _handle(copier, out)
+    return copier.takes(exchange.value, exchange.round.send_stage) and (
+        exchange.out == exchange.value or copier.takes(exchange.out, exchange.round.recv_stage))
+
+
+cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
+                     vector[_Exchange]* exchanges) except -1:
+    """As above for parallel lists, in the order of the keys' positions."""
+    cdef size_t count = len(keys), index
+    for arrays in (values, outs):
+        if not isinstance(arrays, (list, tuple)) or <size_t>len(arrays) != count:
+            return False
+    exchanges.resize(count)
+    for index in range(count):
+        if not _exchange(copier, usual, keys[index], values[index], outs[index],
+                         &exchanges[0][index]):
+            return False
+    sort(exchanges.begin(), exchanges.end(), _before)
+    for index in range(1, count):
+        if exchanges[0][index].position == exchanges[0][index - 1].position:
+            return False  # a key that appears twice has more devices
+    return True
+
+
 cdef class MXNetPlugin:
     """Dependency proxies in MXNet's engine.
 
@@ -613,68 +740,90 @@ cdef class MXNetPlugin:
             raise Closed("the plug-in was closed", 3)
         return self.plugin
 
-    def push_pull(self, uint64_t key, str name, int priority, send_handle, recv_handle,
-                  uint64_t size, *, float threshold=0):
-        """Register the two proxies of one round of `key`; returns at once.
+    def push_pull(self, MXNetRounds rounds, int priority, *, float threshold=0):
+        """Register one round; returns at once.
 
         Parameters
         ----------
-        key : int
-            The engine's key, declared by `Worker.broadcast`.
-        name : str
-            What errors call the key.
+        rounds : MXNetRounds
+            Of a key that was declared by `Worker.broadcast`.
         priority : int
             Larger goes first.
-        send_handle, recv_handle : int
-            NDArray handles of the private staging arrays.
-        size : int
-            Bytes of each.
         threshold : float
             Send two bits an element, of float32 arrays; 0 sends them as they are.
         """
         cdef bs_mxnet* plugin = self.handle()
-        encoded_name = name.encode()
-        cdef bs_mxnet_round round
+        cdef bs_mxnet_round round = rounds.round
         cdef bs_error error
         cdef int code
-        round.key = key
-        round.name = encoded_name
         round.priority = priority
-        round.send_stage = <void*><uintptr_t>send_handle
-        round.recv_stage = <void*><uintptr_t>recv_handle
-        round.size_bytes = size
         round.threshold = threshold
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
         _check(code, &error)
 
-    def update(self, uint64_t key, str name, int priority, send_handle, recv_handle, uint64_t size,
-               *, bint pushes, bint pulls, rates=None):
+    def exchange(self, MXNetCopier copier, dict usual, keys, values, outs, int priority):
+        """Register a push-pull of one fitting array for each key: copy, round, copy.
+
+        The usual call, without the price of the whole grammar.  Returns at once.
+
+        Parameters
+        ----------
+        copier : MXNetCopier
+            Tells what fits, and copies.
+        usual : dict of int or str to MXNetRounds
+            The keys that may go this way: their sum is what `outs` get.
+        keys, values, outs
+            As of KVStore.pushpull; `outs` None stands for `values`.
+
+        Returns
+        -------
+        bool
+            False, and nothing is registered, if the arguments are anything else, good or bad.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef vector[_Exchange] exchanges
+        cdef bs_error error
+        cdef int code = 0
+        if outs is None:
+            outs = values
+        if not isinstance(keys, (list, tuple)):
+            exchanges.resize(1)
+            if not _exchange(copier, usual, keys, values, outs, &exchanges[0]):
+                return False
+        elif not _exchanges(copier, usual, keys, values, outs, &exchanges):
+            return False
+        # With NaiveEngine the calls run what they register and wait for it.
+        with nogil:
+            for exchange in exchanges:
+                exchange.round.priority = priority
+                code = _register(plugin, copier.copier, &exchange, &error)
+                if code != 0:
+                    break
+        _check(code, &error)
+        return True
+
+    def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None):
         """Register one use of an asynchronous key; returns at once.
 
         Parameters
         ----------
-        key, name, priority, send_handle, recv_handle, size
+        rounds, priority
             As of `push_pull`.
         pushes, pulls : bool
-            Whether the gradient in `send_handle` is pushed, and the weights are then pulled into
-            `recv_handle`.
+            Whether the gradient in the send stage is pushed, and the weights are then pulled into
+            the receive stage.
         rates : (float, float, float), optional
             Learning rate, weight decay and rescale_grad of this push; the optimizer's own if None.
         """
         cdef bs_mxnet* plugin = self.handle()
-        encoded_name = name.encode()
         cdef bs_mxnet_update_request request
         cdef bs_rates given
         cdef bs_error error
         cdef int code
-        request.round.key = key
-        request.round.name = encoded_name
+        request.round = rounds.round
         request.round.priority = priority
-        request.round.send_stage = <void*><uintptr_t>send_handle
-        request.round.recv_stage = <void*><uintptr_t>recv_handle
-        request.round.size_bytes = size
         request.pushes = pushes
         request.pulls = pulls
         request.rates = NULL
@@ -767,3 +916,65 @@ cdef class MXNetStore:
     def exit_at_once():
         """Let the process end without waiting for operations of a store that has lost a peer."""
         bs_mxnet_store_exit_at_once()
+
+
+cdef class MXNetCopier:
+    """Copies between plain arrays on the CPU, by MXNet's engine.
+
+    Parameters
+    ----------
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_copy.h.
+    array_type : type
+        MXNet's NDArray; its `handle` is what the functions take.
+    """
+
+    cdef bs_mxnet_copier* copier
+    cdef object array_type
+
+    def __init__(self, functions, array_type):
+        cdef bs_mxnet_copy_functions f
+        cdef bs_error error
+        if self.copier != NULL:
+            raise UsageError("the copier is open already", 5)
+        f.create_array = <void*><uintptr_t>functions["create_array"]
+        f.free_array = <void*><uintptr_t>functions["free_array"]
+        f.get_shape = <void*><uintptr_t>functions["get_shape"]
+        f.get_dtype = <void*><uintptr_t>functions["get_dtype"]
+        f.get_storage_type = <void*><uintptr_t>functions["get_storage_type"]
+        f.get_context = <void*><uintptr_t>functions["get_context"]
+        f.store_create = <void*><uintptr_t>functions["store_create"]
+        f.store_init = <void*><uintptr_t>functions["store_init"]
+        f.store_push = <void*><uintptr_t>functions["store_push"]
+        f.store_pull = <void*><uintptr_t>functions["store_pull"]
+        f.store_free = <void*><uintptr_t>functions["store_free"]
+        f.last_error = <void*><uintptr_t>functions["last_error"]
+        self.array_type = array_type
+        _check(bs_mxnet_copier_open(&f, &self.copier, &error), &error)
+
+    def __dealloc__(self):
+        if self.copier != NULL:
+            bs_mxnet_copier_close(self.copier)
+
+    cdef bs_mxnet_copier* handle(self) except NULL:
+        if self.copier == NULL:
+            raise UsageError("the copier was not opened", 5)
+        return self.copier
+
+    def fits(self, uintptr_t array, uintptr_t other):
+        """Return whether two NDArray handles are alike: dense, on the CPU, of one shape and dtype.
+        """
+        return self.takes(<void*>array, <void*>other)
+
+    cdef bint takes(self, void* array, void* other) except -1:
+        return array != NULL and bs_mxnet_copier_fits(self.handle(), array, other) != 0
+
+    def copy(self, uintptr_t src, uintptr_t dst, int priority=0):
+        """Register a copy of `src` to `dst`, which must fit; returns at once."""
+        cdef bs_mxnet_copier* copier = self.handle()
+        cdef bs_error error
+        cdef int code
+        # With NaiveEngine the call waits for what the copy waits for.
+        with nogil:
+            code = bs_mxnet_copier_copy(copier, <void*>src, <void*>dst, priority, &error)
+        _check(code, &error)

@@ -130,6 +130,7 @@ cdef extern from "plugin/mxnet.h" nogil:
         void* recv_stage
         uint64_t size_bytes
         float threshold
+        int joined
 
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)
@@ -165,3 +166,28 @@ cdef extern from "plugin/mxnet_store.h" nogil:
     void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request) noexcept
     void bs_mxnet_store_close(bs_mxnet_store* store)
     int bs_mxnet_store_exit_at_once()
+
+cdef extern from "plugin/mxnet_copy.h" nogil:
+    ctypedef struct bs_mxnet_copier:
+        pass
+
+    ctypedef struct bs_mxnet_copy_functions:
+        void* create_array
+        void* free_array
+        void* get_shape
+        void* get_dtype
+        void* get_storage_type
+        void* get_context
+        void* store_create
+        void* store_init
+        void* store_push
+        void* store_pull
+        void* store_free
+        void* last_error
+
+    int bs_mxnet_copier_open(const bs_mxnet_copy_functions* functions, bs_mxnet_copier** copier,
+                             bs_error* error)
+    int bs_mxnet_copier_fits(const bs_mxnet_copier* copier, void* array, void* other)
+    int bs_mxnet_copier_copy(bs_mxnet_copier* copier, void* src, void* dst, int priority,
+                             bs_error* error)
+    void bs_mxnet_copier_close(bs_mxnet_copier* copier)

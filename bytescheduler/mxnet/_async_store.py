@@ -9,6 +9,7 @@ import mxnet as mx
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore, Outs
 from bytescheduler.mxnet._optimizer_text import for_servers
+from bytescheduler.mxnet._rows_tensor import RowsTensor
 from bytescheduler.mxnet._server_updates import describe_key
 from bytescheduler.mxnet._sparse import is_sparse
 from bytescheduler.mxnet._tensor import Tensor
@@ -25,20 +26,10 @@ from bytescheduler.mxnet._types import (
 )
 
 _log = logging.getLogger(__name__)
-_NO_SPARSE = (
-    "key {key!r}: dist_async takes no row_sparse arrays on the native back end; use dist_sync, "
-    "or dense gradients"
-)
 _UPDATED = ("float32", "float64", "float16")
 # What the servers accept.
 _LARGEST_PIECE = 2**30
 _LONGEST_ABOUT = 1024
-
-
-def _refuse_sparse(key: Key, arrays: List[Array]) -> None:
-    for array in arrays:
-        if is_sparse(array):
-            raise mx.base.MXNetError(_NO_SPARSE.format(key=key))
 
 
 class AsyncStore(NativeStore):
@@ -62,8 +53,6 @@ class AsyncStore(NativeStore):
         self._is_native = False  # the optimizer: the servers need no whole keys
 
     def _declare(self, groups: Groups) -> List[Tensor]:
-        for key, arrays in groups.items():
-            _refuse_sparse(key, arrays)
         tensors = super()._declare(groups)
         for tensor in tensors:
             if tensor.dtype.name not in _UPDATED:
@@ -73,28 +62,26 @@ class AsyncStore(NativeStore):
                 )
         return tensors
 
-    def _checked(self, groups: Groups) -> Outs:
-        for key, arrays in groups.items():
-            _refuse_sparse(key, arrays)
-        return super()._checked(groups)
-
-    def _checked_outs(self, groups: Groups, ignore_sparse: bool) -> Outs:
-        if not ignore_sparse:
-            for key, arrays in groups.items():
-                _refuse_sparse(key, arrays)
-        return super()._checked_outs(groups, ignore_sparse)
+    def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
+        return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like, self._copier)
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
         # As long as no optimizer is known the servers' Python may have to update whole keys.
         whole: List[Tuple[Tensor, str, bool]] = []
         cut: List[Tensor] = []
         for tensor in tensors:
-            about = describe_key(tensor.key, tensor.shape, rows=False)
+            rows = isinstance(tensor, RowsTensor)
+            about = describe_key(tensor.key, tensor.shape, rows=rows)
             fits = len(about.encode()) <= _LONGEST_ABOUT and tensor.size_bytes <= _LARGEST_PIECE
-            if self._is_native or not fits:
-                cut.append(tensor)
+            if rows and not fits:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: dist_async takes row_sparse arrays of at most 1 GiB, "
+                    "with names of at most 900 bytes"
+                )
+            if fits and (rows or not self._is_native):
+                whole.append((tensor, about, rows))
             else:
-                whole.append((tensor, about, False))
+                cut.append(tensor)
         if cut:
             self._link.broadcast(cut, asynchronous=True)
         if whole:
@@ -117,16 +104,42 @@ class AsyncStore(NativeStore):
             outs = self._checked_outs(self._group(key, out), ignore_sparse=False)
         with mx.autograd.pause():
             self._update_all(values, priority, pulls=True)
-            self._copy_out(outs)
+            # The same keys, which may have got rows meanwhile.
+            self._copy_out([(self._tensor(tensor.key), arrays) for tensor, arrays in outs])
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
-        self._check()
-        raise mx.base.MXNetError(_NO_SPARSE.format(key=key))
+        pulls = self._checked_rows(key, out, row_ids)
+        with mx.autograd.pause():
+            for tensor in {id(tensor): tensor for tensor, _, _ in pulls}.values():
+                self._link.update(tensor, int(priority), pushes=False, pulls=True)
+            self._copy_rows_out(pulls)
 
     def _send(self, values: Outs, priority: int) -> None:
         self._update_all(values, priority, pulls=False)
 
+    def _declare_rows(self, values: Outs) -> None:
+        """Give dense keys their rows before the first row_sparse push.
+
+        Blocks until rank 0 does so too, whose value is then everyone's.
+        """
+        new = [
+            RowsTensor.of(tensor, self._companion("rows", tensor.key))
+            for tensor, arrays in values
+            if not isinstance(tensor, RowsTensor) and any(map(is_sparse, arrays))
+        ]
+        if not new:
+            return
+        if self._link.rank == 0:
+            for tensor in new:
+                dense = self._tensors[tensor.key]
+                self._link.update(dense, 0, pushes=False, pulls=True)
+                tensor.take(dense.recv)
+        self._broadcast(list(new))
+        self._tensors.update({tensor.key: tensor for tensor in new})
+
     def _update_all(self, values: Outs, priority: int, *, pulls: bool) -> None:
+        self._declare_rows(values)
+        values = [(self._tensor(tensor.key), arrays) for tensor, arrays in values]
         rates = [self._rates(tensor.key) for tensor, _ in values]
         for (tensor, arrays), rate in zip(values, rates):
             tensor.gather(arrays)

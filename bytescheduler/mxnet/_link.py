@@ -11,11 +11,14 @@ from typing import ClassVar, Dict, Iterable, List, NoReturn, Optional, Tuple
 import mxnet as mx
 from mxnet.base import _LIB
 
-from bytescheduler._native import MXNetPlugin, Worker, fail_exit
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
+from bytescheduler._say import say
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
-from bytescheduler.mxnet._types import Store
+from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
+
+Usual = Dict[Key, MXNetRounds]
 
 
 def _address(name: str) -> int:
@@ -37,15 +40,10 @@ def let_go(inner: Store) -> None:
     _LIB.MXKVStoreSetBarrierBeforeExit(inner.handle, ctypes.c_int(0))
 
 
-def _arguments(tensor: Tensor, priority: int) -> Tuple[int, str, int, int, int, int]:
-    return (
-        tensor.engine_key,
-        repr(tensor.key),
-        max(-(2**31), min(priority, 2**31 - 1)),
-        tensor.send.handle.value,
-        tensor.recv.handle.value,
-        tensor.size_bytes,
-    )
+def _clamped(priority: int) -> int:
+    if -(2**31) <= priority < 2**31:
+        return priority
+    return 2**31 - 1 if priority > 0 else -(2**31)
 
 
 def _forget(inner: Store) -> None:
@@ -169,7 +167,26 @@ class Link:
         With a `threshold`, in two bits an element.
         """
         with as_mxnet_errors(self._names):
-            self._plugin.push_pull(*_arguments(tensor, priority), threshold=threshold)
+            self._plugin.push_pull(tensor.rounds, _clamped(priority), threshold=threshold)
+
+    def exchange(
+        self,
+        copier: MXNetCopier,
+        usual: Usual,
+        keys: Keys,
+        values: Arrays,
+        outs: Arrays,
+        priority: int,
+    ) -> bool:
+        """Register a push-pull of one fitting array for each of the `usual` keys.
+
+        Returns False, and has registered nothing, for any other arguments, good or bad.
+        """
+        try:
+            return self._plugin.exchange(copier, usual, keys, values, outs, _clamped(priority))
+        except Error:
+            with as_mxnet_errors(self._names):
+                raise
 
     def update(
         self,
@@ -183,7 +200,7 @@ class Link:
         """Register one use of an asynchronous key: its `send` is pushed, its `recv` pulled."""
         with as_mxnet_errors(self._names):
             self._plugin.update(
-                *_arguments(tensor, priority), pushes=pushes, pulls=pulls, rates=rates
+                tensor.rounds, _clamped(priority), pushes=pushes, pulls=pulls, rates=rates
             )
 
     def set_optimizer(self, text: str, pickle: bytes = b"") -> None:
@@ -266,7 +283,7 @@ class Link:
                 self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
             self._leave(None)
         except mx.base.MXNetError as error:
-            print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
+            say(f"bytescheduler: {error}")
             fail_exit()  # nobody can catch it any more
 
     def _forget_all(self) -> None:

@@ -9,7 +9,8 @@ from mxnet.base import KVStoreHandle
 
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
-from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._copier import open_copier
+from bytescheduler.mxnet._link import Link, Usual
 from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import (
@@ -28,6 +29,7 @@ from bytescheduler.mxnet._types import (
 _log = logging.getLogger(__name__)
 
 Outs = List[Tuple[Tensor, List[Array]]]
+Pulls = List[Tuple[Tensor, List[int], List[Array]]]  # some rows of tensors
 
 
 def _engine_key(key: Key) -> int:
@@ -57,8 +59,10 @@ class NativeStore:
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
         self._inner = inner
+        self._copier = open_copier()
         self._type = "dist_sync" if inner is None else str(inner.type)
         self._tensors: Dict[Key, Tensor] = {}
+        self._usual: Usual = {}
         self._taken: Dict[int, object] = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
@@ -129,13 +133,16 @@ class NativeStore:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
             self._take(taken, self._engine_key(key), key)
         tensors = [
-            Tensor(key, self._engine_key(key), arrays[0], self._is_wide)
+            self._new_tensor(key, self._engine_key(key), arrays[0])
             for key, arrays in groups.items()
         ]
         for index, tensor in enumerate(tensors, len(self._tensors)):
             tensor.position = index if isinstance(tensor.key, str) else tensor.key
         self._taken = taken
         return tensors
+
+    def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
+        return Tensor(key, engine_key, like, self._copier, self._is_wide)
 
     def _engine_key(self, key: Key) -> int:
         engine_key = _engine_key(key)
@@ -161,7 +168,7 @@ class NativeStore:
     def _rows_of(self, tensor: Tensor) -> Tensor:
         """Return a new vector for how many workers send which row of `tensor`."""
         none = mx.nd.zeros((tensor.shape[0],))
-        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none)
+        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none, self._copier)
         rows.take(none)
         return rows
 
@@ -184,6 +191,8 @@ class NativeStore:
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
+                if tensor.is_usual and not self._threshold:
+                    self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
         self._link.broadcast(tensors)
@@ -211,6 +220,9 @@ class NativeStore:
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self._check()
+        if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
+            return
         groups = self._values(key, value)
         values = self._checked(groups)
         outs = values
@@ -268,6 +280,7 @@ class NativeStore:
             self._link.broadcast(rows)
             for tensor, its_rows in zip(new, rows):
                 tensor.rows = its_rows
+                self._usual.pop(tensor.key, None)
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
@@ -279,6 +292,11 @@ class NativeStore:
             tensor.copy_out(arrays)
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        pulls = self._checked_rows(key, out, row_ids)
+        with mx.autograd.pause():
+            self._copy_rows_out(pulls)
+
+    def _checked_rows(self, key: Keys, out: Arrays, row_ids: RowIds) -> Pulls:
         pulls = []
         for each, array, ids, copies in rows(key, out, row_ids):
             self._group(each, [array, *copies])
@@ -291,10 +309,13 @@ class NativeStore:
                     )
                 tensor.check_out(target)
             pulls.append((tensor, wanted_rows(each, ids, tensor.shape[0]), [array, *copies]))
-        with mx.autograd.pause():
-            for tensor, wanted, targets in pulls:
-                for target in targets:
-                    tensor.copy_rows_out(wanted, target)
+        return pulls
+
+    @staticmethod
+    def _copy_rows_out(pulls: Pulls) -> None:
+        for tensor, wanted, targets in pulls:
+            for target in targets:
+                tensor.copy_rows_out(wanted, target)
 
     # -- updates -------------------------------------------------------------------------------
 
@@ -307,6 +328,7 @@ class NativeStore:
                 "BYTESCHEDULER_BACKEND=passthrough"
             )
         self._threshold = threshold
+        self._usual.clear()
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(mx.optimizer.get_updater(optimizer))
@@ -314,6 +336,7 @@ class NativeStore:
     def set_updater(self, updater: Updater) -> None:
         self._check()
         self.updater = updater
+        self._usual.clear()
         optimizer = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
             if getattr(optimizer, "multi_precision", False):

@@ -8,6 +8,7 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 from mxnet.ndarray.sparse import CSRNDArray
 
+from bytescheduler._native import MXNetCopier, MXNetRounds
 from bytescheduler.mxnet import _sparse
 from bytescheduler.mxnet._types import Array, Key
 
@@ -67,6 +68,8 @@ class Tensor:
     like : NDArray
         Has the shape and dtype of every array of this key.  If it is row_sparse, so is `stored`
         for an updater.
+    copier : MXNetCopier
+        For what is dense and on the CPU; everything else is copied by operators.
     wide : bool
         Whether half precision travels, and is stored, as float32.
 
@@ -76,11 +79,12 @@ class Tensor:
         `like` is neither dense nor row_sparse, or of a dtype that cannot be summed.
     """
 
-    def __init__(self, key: Key, engine_key: int, like: Array, wide: bool = False) -> None:
+    def __init__(
+        self, key: Key, engine_key: int, like: Array, copier: MXNetCopier, wide: bool = False
+    ) -> None:
         require_dense_or_rows(key, like)
         self.key = key
         self.engine_key = engine_key
-        self.position = 0  # among the tensors of one call
         self._like_code = _code_of(like)
         if self._like_code not in _DTYPES:
             known = ", ".join(dtype.name for dtype in _DTYPES.values())
@@ -97,6 +101,30 @@ class Tensor:
         self.recv = self._empty()
         self.send = self._empty()
         self.stored = self.recv
+        self.copier = copier
+        self.rounds = MXNetRounds(
+            engine_key,
+            repr(key),
+            self.send.handle.value,
+            self.recv.handle.value,
+            self.size_bytes,
+        )
+        # What fits is what may be pushed; if it is widened, only operators can tell and copy it.
+        self._fitting: int = 0 if widened else self.send.handle.value
+
+    @property
+    def position(self) -> int:
+        """The place among the tensors of one call."""
+        return self.rounds.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self.rounds.position = position
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the stored value is the last sum, and goes to and fro as it is."""
+        return self._fitting != 0 and self.stored is self.recv and self.rows is None
 
     @property
     def is_narrow(self) -> bool:
@@ -106,7 +134,7 @@ class Tensor:
     def widened(self, engine_key: int) -> "Tensor":
         """Return another tensor for the same arrays that travels as float32, with our value."""
         like = mx.nd.empty(self.shape, dtype=self._wire_dtype)
-        wide = Tensor(self.key, engine_key, like, wide=True)
+        wide = Tensor(self.key, engine_key, like, self.copier, wide=True)
         wide.position, wide.sparse, wide.rows = self.position, self.sparse, self.rows
         wide.take(self.stored)
         return wide
@@ -117,6 +145,8 @@ class Tensor:
 
     def check(self, array: Array) -> None:
         """Raise MXNetError unless `array` fits this key."""
+        if self.fits(array):
+            return
         require_dense_or_rows(self.key, array)
         code = _code_of(array)
         if array.shape != self.shape or code != self._like_code:
@@ -126,8 +156,14 @@ class Tensor:
                 f"{self.dtype.name}, but this array has shape {array.shape} and dtype {got}"
             )
 
+    def fits(self, array: Array) -> bool:
+        """Return whether `array` can be copied to and from the arrays of this key as it is."""
+        return self._fitting != 0 and self.copier.fits(array.handle.value, self._fitting)
+
     def check_out(self, array: Array) -> None:
         """Raise MXNetError unless `array` can receive this key's value; its dtype may differ."""
+        if self.fits(array):
+            return
         require_dense_or_rows(self.key, array)
         if array.shape != self.shape:
             raise mx.base.MXNetError(
@@ -165,10 +201,15 @@ class Tensor:
         """Sum `arrays`, one for each device, into `send`; in the order given, rounded as stock."""
         if self.rows is not None:
             self.rows.gather([_sparse.row_flags(array) for array in arrays])
-        arrays = [_sparse.dense(array) for array in arrays]
-        if len(arrays) == 1:
-            arrays[0].copyto(self.send)
+        if len(arrays) == 1 and self.fits(arrays[0]):
+            self.copier.copy(arrays[0].handle.value, self._fitting)
             return
+        self._sum([_sparse.dense(array) for array in arrays]).copyto(self.send)
+
+    @staticmethod
+    def _sum(arrays: List[Array]) -> Array:
+        if len(arrays) == 1:
+            return arrays[0]
         # Copies first: an operator must neither see another device's array nor `send`.
         copies = [array.copyto(mx.cpu()) for array in arrays]
         total = copies[0]
@@ -177,10 +218,13 @@ class Tensor:
             for copy in copies[start + 1 : start + _SUM_AT_ONCE]:
                 part = part + copy
             total = total + part
-        total.copyto(self.send)
+        return total
 
     def copy_out(self, outs: List[Array]) -> None:
         """Copy the stored value into each of `outs`, of any device, dtype and kind."""
+        if len(outs) == 1 and self.fits(outs[0]) and not _sparse.is_sparse(self.stored):
+            self.copier.copy(self.stored.handle.value, outs[0].handle.value)
+            return
         kinds = [_sparse.is_sparse(out) for out in outs]
         values = {sparse: self._value(sparse) for sparse in set(kinds)}
         for out, sparse in zip(outs, kinds):

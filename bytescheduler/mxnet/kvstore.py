@@ -1,6 +1,5 @@
 """ScheduledKVS: a KVStore of MXNet that schedules communication, over one of several back ends."""
 
-import sys
 from types import TracebackType
 from typing import Dict, Mapping, Optional, Tuple, Type
 
@@ -9,6 +8,7 @@ from mxnet.kvstore import KVStore, KVStoreBase
 
 from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
+from bytescheduler._say import say
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._link import Link, let_go, open_plugin
@@ -36,7 +36,7 @@ def _settings() -> Dict[str, str]:
 def _say(settings: Dict[str, str], sentence: str) -> None:
     """Print one line beside the engine's own, unless its level is above."""
     if settings.get("BYTESCHEDULER_LOG_LEVEL") in ("info", "debug"):
-        print(f"bytescheduler: {sentence}", file=sys.stderr, flush=True)
+        say(f"bytescheduler: {sentence}")
 
 
 def _many(count: int, word: str) -> str:
@@ -171,7 +171,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         try:
             backend.close(None)
         except mx.base.MXNetError as error:
-            print(f"bytescheduler: {error}", file=sys.stderr, flush=True)
+            say(f"bytescheduler: {error}")
 
     def __enter__(self) -> "ScheduledKVS":
         """Return the store."""

@@ -32,15 +32,14 @@ int Return(int code, const std::string& message, bs_error* error) {
 
 // From the call on the engine owns the proxy: whatever happens, it calls the deleter once.
 int Register(const Plugin& plugin, Proxy* proxy) {
-  const std::string name = std::string("bytescheduler ") + proxy->what;
   return plugin.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->reads,
                               proxy->reads == nullptr ? 0 : 1, &proxy->writes,
                               proxy->writes == nullptr ? 0 : 1, &kCpuPrioritized,
-                              proxy->round->priority, name.c_str(), false);
+                              proxy->round->priority, proxy->operation, false);
 }
 
 int Begin(Plugin* plugin, Round* round, bs_error* error) {
-  plugin->uses += round->num_halves;
+  plugin->uses += round->num_proxies();
   int code = 0;
   for (Proxy* proxy : {&round->push, &round->pull}) {
     if (!proxy->wanted) continue;

@@ -38,12 +38,15 @@ typedef struct {
   void* recv_stage;
   uint64_t size_bytes; /* of each stage */
   float threshold;     /* 0, or that of two-bit compression; see bs_push_pull */
+  int joined;          /* one proxy for both directions, if both are wanted */
 } bs_mxnet_round;
 
 /* Registers the two dependency proxies of one round of `key`:
  *   push: reads send_stage, ends when its bytes have been taken by the servers;
  *   pull: writes recv_stage, ends when the sum stands in it.
  * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
+ * A joined round has one proxy, which reads send_stage, writes recv_stage and ends with the later
+ * of the two: half the price for MXNet's engine, but send_stage is in use until the sum is there.
  * Call it on the thread that pushed the operations these depend on.  Returns at once; errors of the
  * round arrive in MXNet as exceptions on recv_stage.  If MXNet skips one of them because an input
  * carries an error, the whole job fails with a message that says so.

@@ -10,21 +10,22 @@ void OnPushed(void* context, int code, const char* message) {
   auto* const round = static_cast<Round*>(context);
   if (code != 0) round->FailWith(code, message);
   round->CompletePush();
-  // A push that ended inside its call left its array in use: the pull stands for both.
-  if (--round->callbacks_to_come == 0 && round->inside_call) round->CompletePull();
+  // A push without a proxy, or that ended inside its call, has its array in use: the pull stands
+  // for both.
+  if (--round->callbacks_to_come == 0 && round->ends_at_once()) round->CompletePull();
   round->Release();
 }
 
 void OnPulled(void* context, int code, const char* message) {
   auto* const round = static_cast<Round*>(context);
   if (code != 0) round->FailWith(code, message);
-  if (--round->callbacks_to_come == 0 || !round->inside_call) round->CompletePull();
+  if (--round->callbacks_to_come == 0 || !round->ends_at_once()) round->CompletePull();
   round->Release();
 }
 
 // Called by each proxy once.  REQUIRES: the caller owns the round.
 void Arrive(Round* round) {
-  if (round->arrived.fetch_add(1) + 1 < round->num_halves) return;
+  if (round->arrived.fetch_add(1) + 1 < round->num_proxies()) return;
   for (const Proxy* proxy : {&round->push, &round->pull}) {
     if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
   }
@@ -34,20 +35,31 @@ void Arrive(Round* round) {
       .in = round->push.data,
       .out = round->pull.data,
       .size_bytes = round->size_bytes,
-      .pushed = round->push.wanted ? OnPushed : nullptr,
-      .pulled = round->pull.wanted ? OnPulled : nullptr,
+      .pushed = round->pushes ? OnPushed : nullptr,
+      .pulled = round->pulls ? OnPulled : nullptr,
       .context = round,
       .threshold = round->threshold,
   };
   bs_error error{};
-  round->owners += round->num_halves;
+  round->owners += round->num_callbacks();
   const int code = round->asynchronous
                        ? bs_worker_update(round->plugin->worker, &request,
                                           round->has_rates ? &round->rates : nullptr, &error)
                        : bs_worker_push_pull(round->plugin->worker, &request, &error);
   if (code == 0) return;
-  round->owners -= round->num_halves;
+  round->owners -= round->num_callbacks();
   round->GiveUp(error.code, error.message);
+}
+
+// What the proxy's function finds out; only there the arrays are ours, so that nobody changes their
+// layout meanwhile.
+void Locate(Proxy* proxy) {
+  Round* const round = proxy->round;
+  for (Proxy* each : {&round->push, &round->pull}) {
+    if (each != proxy && !round->joined) continue;
+    if (round->plugin->get_data(each->array, &each->data) == 0) continue;
+    proxy->problem = std::string("cannot ") + each->what + ": " + round->plugin->last_error();
+  }
 }
 
 // The rest of the job would wait for a contribution that never comes.
@@ -75,16 +87,13 @@ void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
   Round* const round = proxy->round;
   ++round->owners;  // both deleters may come inside a completion below
   std::memcpy(&proxy->on_complete, on_complete, sizeof(OnComplete));
-  // Only here the array is ours, so that nobody changes its layout meanwhile.
-  if (round->plugin->get_data(proxy->array, &proxy->data) != 0) {
-    proxy->problem = std::string("cannot ") + proxy->what + ": " + round->plugin->last_error();
-    FailJob(*proxy);
-  }
+  Locate(proxy);
+  if (!proxy->problem.empty()) FailJob(*proxy);
   proxy->ran = true;
+  const bool inside_call = std::this_thread::get_id() == round->caller && round->calling;
   // The pull that comes stands for both.
-  const bool ends_here = proxy == &round->push && round->pull.wanted &&
-                         std::this_thread::get_id() == round->caller && round->calling;
-  if (ends_here) round->inside_call = true;
+  const bool ends_here = inside_call && proxy == &round->push && round->pull.wanted;
+  if (ends_here || (inside_call && round->joined)) round->inside_call = true;
   Arrive(round);
   if (ends_here) proxy->Complete(nullptr);
   round->Release();

@@ -1,5 +1,6 @@
 // Round: one push-pull of one key, as what two proxies in MXNet and two callbacks of the engine
-// share.  An update of an asynchronous key may have one of each only.
+// share.  An update of an asynchronous key may have one of each only; a joined round has one proxy,
+// the pull, and two callbacks.
 //
 // Each proxy arrives once: it ran, or MXNet skipped it and only its deleter came.  The last to
 // arrive starts the transfer, or gives the round up.  Thread-safe without a lock: MXNet may run
@@ -48,6 +49,7 @@ struct Round;
 struct Proxy {
   Round* const round;
   const char* const what;
+  const char* const operation;  // its name in MXNet's engine
   const bool wanted;
   void* array;   // whose memory it uses
   void* reads;   // null, or an array that it waits for
@@ -76,18 +78,22 @@ struct Round {
         asynchronous(updates),
         has_rates(request.rates != nullptr),
         rates(has_rates ? *request.rates : bs_rates{}),
-        num_halves((request.pushes != 0 ? 1 : 0) + (request.pulls != 0 ? 1 : 0)),
+        pushes(request.pushes != 0),
+        pulls(request.pulls != 0),
+        joined(request.round.joined != 0 && pushes && pulls),
         push{this,
              "push",
-             request.pushes != 0,
+             "bytescheduler push",
+             pushes && !joined,
              request.round.send_stage,
              request.round.send_stage,
-             request.pulls != 0 ? nullptr : request.round.recv_stage},
+             pulls ? nullptr : request.round.recv_stage},
         pull{this,
-             "pull",
-             request.pulls != 0,
+             joined ? "push-pull" : "pull",
+             joined ? "bytescheduler push-pull" : "bytescheduler pull",
+             pulls,
              request.round.recv_stage,
-             nullptr,
+             joined ? request.round.send_stage : nullptr,
              request.round.recv_stage} {}
 
   const std::shared_ptr<Plugin> plugin;
@@ -99,20 +105,25 @@ struct Round {
   const bool asynchronous;
   const bool has_rates;  // else the optimizer's own
   const bs_rates rates;
-  const int num_halves;  // of push and pull, those that are wanted
+  const bool pushes, pulls;  // the wanted directions
+  const bool joined;         // the pull's proxy stands for both
   const ThreadId caller = std::this_thread::get_id();
   bool calling = true;  // on the caller's thread: it has not returned yet
   Proxy push, pull;
   // The deleters and the caller; for a while functions and callbacks.
-  std::atomic<int> owners{num_halves + 1};
+  std::atomic<int> owners{num_proxies() + 1};
   std::atomic<int> arrived{0};
   // NaiveEngine: operations run inside the call that pushes them, and errors of theirs are lost.
   bool inside_call = false;
   // Below: the last to arrive, then the engine's thread.
-  int callbacks_to_come = num_halves;
+  int callbacks_to_come = num_callbacks();
   int failure_code = 0;
   std::string failure;
 
+  int num_proxies() const { return (push.wanted ? 1 : 0) + (pull.wanted ? 1 : 0); }
+  int num_callbacks() const { return (pushes ? 1 : 0) + (pulls ? 1 : 0); }
+  // Whether the pull's proxy ends with the later of the two callbacks.
+  bool ends_at_once() const { return joined || inside_call; }
   void Release() {
     if (--owners == 0) delete this;
   }

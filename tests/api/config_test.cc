@@ -134,6 +134,9 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_MAX_STALENESS", "4", [](const Config& c) { return c.max_staleness == 4; }},
       {"BYTESCHEDULER_UNSENT", "0", [](const Config& c) { return c.unsent_bytes == 0; }},
       {"BYTESCHEDULER_LOG_LEVEL", "off", [](const Config& c) { return c.log_level == "off"; }},
+      {"BYTESCHEDULER_PICKLES", "refuse", [](const Config& c) { return c.pickles == "refuse"; }},
+      {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",
+       [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
   };
   std::set<std::string_view> tested;
@@ -190,6 +193,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_MAX_STALENESS", "-2", "want -1 to 1000000000"},
       {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
       {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
+      {"BYTESCHEDULER_PICKLES", "maybe", "want one of allow-list|refuse"},
       {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore|passthrough"},
   };
   std::set<std::string_view> tested;

@@ -53,6 +53,15 @@ class Process:
             assert time.monotonic() < end, f"{self.name} never wrote {text!r}:\n{self.output()}"
             time.sleep(0.02)  # a file tells nobody that it has grown
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._popen.pid
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._popen.send_signal(number)
+
     def kill(self) -> None:
         """End it at once, as kill -9 does."""
         self._popen.kill()
@@ -72,6 +81,8 @@ class Job:
         MXNet's own roles instead of ours.
     env : dict, optional
         Variables for every process.
+    prefix : list of str, optional
+        What stands before the command of servers and workers.
     """
 
     def __init__(
@@ -82,8 +93,10 @@ class Job:
         servers: int = 1,
         stock: bool = False,
         env: Optional[Dict[str, str]] = None,
+        prefix: Optional[List[str]] = None,
     ) -> None:
         self.folder = folder
+        self._prefix = prefix or []
         self._stock = stock
         self._num_workers = workers
         self._num_servers = servers
@@ -128,7 +141,7 @@ class Job:
         """Start the next worker: `script` of this folder with `arguments`."""
         name = f"worker {len(self.workers)}"
         more = {} if self._stock else {"BYTESCHEDULER_BACKEND": "native"}
-        command = [sys.executable, str(HERE / script), *arguments]
+        command = [*self._prefix, sys.executable, str(HERE / script), *arguments]
         process = self._start(name, command, {"DMLC_ROLE": "worker", **more, **(env or {})})
         self.workers.append(process)
         return process
@@ -170,7 +183,8 @@ class Job:
         scheduler.wait_for_line(mark)
         self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
         for index in range(self._num_servers):
-            self.servers.append(self._start(f"server {index}", module, {"DMLC_ROLE": "server"}))
+            command = [*self._prefix, *module]
+            self.servers.append(self._start(f"server {index}", command, {"DMLC_ROLE": "server"}))
 
     def _start_stock_roles(self) -> None:
         with socket.socket() as probe:

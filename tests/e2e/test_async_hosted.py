@@ -59,3 +59,20 @@ def test_an_optimizer_that_fails_fails_the_job_with_key_and_exception(make_job: 
 
 def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:
     fails_with(make_job(workers=1, env=SMALL), "cut", "the optimizer updates whole arrays")
+
+
+def test_lazy_optimizers_update_the_rows_that_were_pushed(make_job: MakeJob) -> None:
+    job = make_job(workers=1, servers=2)
+    job.run("rows_cases.py", "lazy")
+
+
+def test_rows_of_two_workers_are_in_the_weights_once(make_job: MakeJob) -> None:
+    make_job(servers=2).run("rows_cases.py", "exact")
+
+
+def test_a_trainer_learns_sparse_embeddings(make_job: MakeJob) -> None:
+    make_job().run("rows_cases.py", "gluon")
+
+
+def test_bad_rows_are_refused_and_lose_nothing(make_job: MakeJob) -> None:
+    make_job(workers=1).run("rows_cases.py", "bad_input")

@@ -41,6 +41,8 @@ int PushAsyncNd(void (*run)(void*, void*, void*), void* param, void (*deleter)(v
   operation.name = name;
   operation.priority = priority;
   operation.writes = num_mutable == 1;
+  operation.writes_what_it_reads =
+      num_const == 1 && num_mutable == 1 && const_nds[0] == mutable_nds[0];
   operation.array = num_const == 1 ? const_nds[0] : mutable_nds[0];
   if (current->naive_wait) {
     current->Run(current->operations.size() - 1);

@@ -19,6 +19,7 @@ class FakeMxnet {
     int priority = 0;
     void* array = nullptr;
     bool writes = false;
+    bool writes_what_it_reads = false;  // for which MXNet waits for ever
     int times_ended = 0;
     std::optional<std::string> error;
   };

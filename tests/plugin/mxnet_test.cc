@@ -33,13 +33,14 @@ class MxnetTest : public testing::Test {
       EXPECT_EQ(operation.times_ended, 1) << operation.name;
     }
   }
-  int PushPull(int priority = 0, float threshold = 0) {
-    const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8, threshold};
+  int PushPull(int priority = 0, float threshold = 0, int joined = 0) {
+    const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8, threshold, joined};
     return bs_mxnet_push_pull(plugin_, &round, &error_);
   }
+  int Joined() { return PushPull(0, 0, 1); }
   int Update(int pushes, int pulls, const bs_rates* rates) {
     const bs_mxnet_update_request request{
-        {7, "'fc1'", 0, &send_, &recv_, 8, 0}, pushes, pulls, rates};
+        {7, "'fc1'", 0, &send_, &recv_, 8, 0, 0}, pushes, pulls, rates};
     return bs_mxnet_update(plugin_, &request, &error_);
   }
   std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
@@ -122,6 +123,71 @@ TEST_F(MxnetTest, TheSumMayComeBeforeTheAcknowledgement) {
   EXPECT_FALSE(ended(kPush));
   worker_.Push(0);
   EXPECT_TRUE(ended(kPush));
+}
+
+TEST_F(MxnetTest, AJoinedRoundIsOneOperationThatReadsAndWrites) {
+  ASSERT_EQ(Joined(), 0);
+  ASSERT_EQ(mxnet_.operations.size(), 1u);
+  EXPECT_EQ(mxnet_[0].array, &send_);
+  EXPECT_FALSE(mxnet_[0].writes_what_it_reads);
+  EXPECT_TRUE(mxnet_[0].writes);
+  EXPECT_EQ(bs_mxnet_pending(plugin_), 1);
+  mxnet_.Run(0);
+  ASSERT_EQ(worker_.requests.size(), 1u);
+  worker_.Push(0);
+  worker_.Pull(0);
+  EXPECT_THAT(recv_.values, ElementsAre(1, 2));
+  EXPECT_EQ(error_of(0), "");
+}
+
+TEST_F(MxnetTest, AJoinedRoundEndsWithTheLaterCallback) {
+  for (const bool push_first : {true, false}) {
+    worker_.requests.clear();
+    mxnet_.operations.clear();
+    ASSERT_EQ(Joined(), 0);
+    mxnet_.Run(0);
+    push_first ? worker_.Push(0) : worker_.Pull(0);
+    EXPECT_FALSE(ended(0));
+    push_first ? worker_.Pull(0) : worker_.Push(0);
+    EXPECT_TRUE(ended(0));
+    EXPECT_EQ(bs_mxnet_pending(plugin_), 0);
+  }
+}
+
+TEST_F(MxnetTest, AJoinedRoundEndsOnceWhateverGoesWrong) {
+  ASSERT_EQ(Joined(), 0);
+  mxnet_.Run(0);
+  worker_.Push(0, 4, "lost server 0");
+  EXPECT_FALSE(ended(0));
+  worker_.Pull(0, 4, "lost server 0");
+  EXPECT_EQ(error_of(0), "bytescheduler: lost server 0 (key 'fc1')");
+
+  ASSERT_EQ(Joined(), 0);
+  mxnet_.Skip(1);
+  EXPECT_THAT(worker_.failures, ElementsAre(HasSubstr("skipped the push-pull of key 'fc1'")));
+
+  worker_.refusal = "the worker was closed";
+  ASSERT_EQ(Joined(), 0);
+  mxnet_.Run(2);
+  EXPECT_THAT(error_of(2), HasSubstr("the worker was closed"));
+
+  send_.fails = true;  // its memory is asked for by the one proxy
+  ASSERT_EQ(Joined(), 0);
+  mxnet_.Run(3);
+  EXPECT_THAT(error_of(3), HasSubstr("cannot push: out of luck"));
+}
+
+TEST_F(MxnetTest, AJoinedRoundUnderNaiveEngineReturnsItsError) {
+  int step = 0;
+  mxnet_.naive_wait = [&] {
+    if (step++ == 0)
+      worker_.Push(0);
+    else
+      worker_.Pull(0, 4, "lost server 0");
+  };
+  EXPECT_EQ(Joined(), 4);
+  EXPECT_EQ(step, 2);
+  EXPECT_EQ(std::string(error_.message), "bytescheduler: lost server 0 (key 'fc1')");
 }
 
 TEST_F(MxnetTest, AnUpdateIsAPushPullThatCarriesItsRates) {

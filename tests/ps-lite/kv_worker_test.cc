@@ -187,6 +187,25 @@ TEST_F(KvWorkerTest, PendingAnswersKeepARequestAliveUntilTheStragglerTimeout) {
             "waiting for worker 3");
 }
 
+TEST_F(KvWorkerTest, AShortStragglerTimeoutStillLearnsForWhomItWaits) {
+  TearDown();
+  KvWorkerOptions options;
+  options.straggler_timeout = seconds(2);
+  Make(options);
+  const std::optional<Outcome>& told = Send(Op::kPull, 7);
+  const std::optional<Outcome>& untold = Send(Op::kPull, 8);
+  ReleaseAll();
+  ASSERT_EQ(sent_.size(), 2U);
+  Run(milliseconds(1100));
+  ASSERT_EQ(sent_.size(), 4U) << "each is repeated before the end, though not due yet";
+  Answer(sent_[2], Op::kPending, "worker 3");
+  Run(seconds(1));
+  EXPECT_THAT(told.value().status.message(),
+              testing::HasSubstr("after 2 s still waiting for worker 3"));
+  EXPECT_THAT(untold.value().status.message(),
+              testing::HasSubstr("after 2 s still waiting for an answer"));
+}
+
 TEST_F(KvWorkerTest, ServersRefusalIsTheOutcome) {
   const std::optional<Outcome>& out = Send(Op::kLookup, 7);
   Answer(sent_.front(), Op::kLookup, "key 7: wrong size", 1);

@@ -2,12 +2,13 @@
 
 import ctypes
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 import pytest
 
@@ -322,3 +323,40 @@ def test_the_server_command_names_what_is_missing() -> None:
     )
     assert done.returncode == 2
     assert "DMLC_NUM_WORKER is not set (how many workers the job has)" in done.stderr
+
+
+class Updater:
+    """Refuses one optimizer, and notes what it is asked for and where."""
+
+    def __init__(self) -> None:
+        self.pickles: List[bytes] = []
+        self.threads: Set[str] = set()
+
+    def set_optimizer(self, pickled: bytes) -> Optional[str]:
+        self.pickles.append(pickled)
+        task = pathlib.Path(f"/proc/self/task/{threading.get_native_id()}/comm")
+        self.threads.add(task.read_text().strip())
+        if pickled == b"worse":
+            raise ValueError("it is worse")
+        return "no snowmen \N{SNOWMAN}" if pickled == b"bad" else None
+
+
+def test_an_updater_is_called_on_a_thread_of_the_server() -> None:
+    updater = Updater()
+    references = sys.getrefcount(updater)
+    scheduler = Node.start(role("scheduler", 0, workers=1))
+    server = Node.start(role("server", scheduler.port, workers=1), updater=updater)
+    worker = Worker.open(role("worker", scheduler.port, workers=1))
+    with pytest.raises(Error, match="optimizer 1 from worker 0: no snowmen \N{SNOWMAN}"):
+        worker.set_optimizer("hosted snowman", b"bad")
+    with pytest.raises(Error, match="ValueError.*it is worse"):
+        worker.set_optimizer("hosted snowman", b"worse")
+    worker.set_optimizer("hosted adder", b"good\0pickle")
+    array = buffer([1.0] * 5000)
+    worker.broadcast_whole([(*item(7, array), "caf\N{LATIN SMALL LETTER E WITH ACUTE}", True)])
+    worker.close()
+    server.close()
+    scheduler.close()
+    assert updater.pickles == [b"bad", b"worse", b"good\0pickle"]
+    assert updater.threads == {"bs-updater"}
+    assert sys.getrefcount(updater) == references

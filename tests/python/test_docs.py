@@ -1,13 +1,14 @@
-"""docs/troubleshooting.md quotes what the code really says."""
+"""docs/troubleshooting.md quotes what the code says; docs/reliability.md names real tests."""
 
 import pathlib
 import re
-from typing import List
+from typing import List, Tuple
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
+RELIABILITY = ROOT / "docs" / "reliability.md"
 SOURCES = [
     *ROOT.glob("src/*/*.cc"),
     *ROOT.glob("3rdparty/ps-lite/src/*.cc"),
@@ -45,3 +46,18 @@ def test_the_message_is_in_the_code(message: str) -> None:
     words = [word for piece in pieces for word in JOINED.get(piece, [piece])]
     missing = [word for word in words if word not in text]
     assert not missing, f"nobody says {missing}"
+
+
+def named_tests() -> List[Tuple[str, str]]:
+    return re.findall(r"`(tests/[\w/-]+\.(?:py|cc))::(\w+)`", RELIABILITY.read_text())
+
+
+def test_every_fault_names_its_test() -> None:
+    rows = re.findall(r"^\| (?!fault|-).*\|$", RELIABILITY.read_text(), re.M)
+    assert len(rows) == len(named_tests()) > 15
+
+
+@pytest.mark.parametrize(("file", "name"), named_tests())
+def test_the_test_of_a_fault_exists(file: str, name: str) -> None:
+    text = (ROOT / file).read_text()
+    assert re.search(rf"def {name}\(|\bTEST\w*\(\w+, {name}\)", text), f"{file} has no {name}"

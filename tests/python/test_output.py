@@ -1,5 +1,6 @@
 """Lines of several processes in one place: prefixes, progress bars, long lines, a lost reader."""
 
+import errno
 import os
 import threading
 from typing import List
@@ -25,6 +26,7 @@ class Bench:
     def __init__(self, **options: bool) -> None:
         self.clock = Clock()
         self.broken = 0
+        self.lost: List[str] = []
         self._read_end, write_end = os.pipe()
         self._write_end = write_end
         self.printer = _output.Printer(
@@ -32,6 +34,7 @@ class Bench:
             prefixes=options.get("prefixes", True),
             colour=options.get("colour", False),
             on_broken=self._on_broken,
+            on_lost=self.lost.append,
             clock=self.clock,
         )
 
@@ -129,3 +132,23 @@ def test_a_lost_reader_is_told_once_and_the_writer_is_not_held_up(
     bench.copy(monkeypatch, [b"a\nb\n", b"c\n"])
     bench.close()
     assert bench.broken == 1
+
+
+def test_lines_that_find_the_disk_full_are_lost_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    write, full = os.write, [True, True, False]
+
+    def writing(target: int, content: bytes) -> int:
+        if full.pop(0):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(target, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_output.os, "write", writing)
+        for line in (b"a", b"b", b"c"):
+            bench.printer.write(b"", line)
+    assert bench.lost == ["No space left on device"]
+    assert bench.broken == 0
+    assert bench.close() == b"c\n"

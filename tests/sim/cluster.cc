@@ -159,10 +159,14 @@ void Cluster::AddWorkers() {
                              .max_staleness = options_.max_staleness};
   const auto others = static_cast<uint64_t>(options_.num_workers - 1);
   const uint64_t step = options_.mixed_partitions ? worker::kAlignBytes : 0;
+  uint64_t largest = options_.partition_bytes + others * step;
+  for (const KeyPlan& plan : options_.keys) {
+    if (plan.hosted) largest = std::max(largest, plan.count * sizeof(float));  // in one piece
+  }
   for (uint64_t i = 0; i <= others; ++i) {
     worker.partition_bytes = options_.partition_bytes + i * step;
-    workers_.push_back(std::make_unique<WorkerNode>(&job_, static_cast<int32_t>(i), worker, script,
-                                                    options_.partition_bytes + others * step));
+    workers_.push_back(
+        std::make_unique<WorkerNode>(&job_, static_cast<int32_t>(i), worker, script, largest));
   }
 }
 
@@ -372,7 +376,17 @@ ClusterOptions DrawAsync(uint64_t seed) {
     plan.mode = Mode::kAsynchronous;
     plan.dtype = DType::kFloat32;
     plan.threshold = 0;
+    plan.hosted = draw.Chance(0.4);
   }
+  return options;
+}
+
+ClusterOptions DrawAsyncDeath(uint64_t seed) {
+  ClusterOptions options = DrawAsync(seed);
+  Draw draw(~seed);
+  options.outage.reset();
+  options.death = DrawEvent(
+      &draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer, ps::Role::kScheduler}));
   return options;
 }
 
@@ -389,7 +403,7 @@ std::string Describe(const ClusterOptions& options) {
     text << " " << plan.key << ":" << NameOf(plan.dtype) << "[" << plan.count << "]x"
          << plan.rounds;
     if (plan.threshold != 0) text << " in two bits of " << plan.threshold;
-    if (plan.mode == Mode::kAsynchronous) text << "(async)";
+    if (plan.mode == Mode::kAsynchronous) text << (plan.hosted ? "(hosted)" : "(async)");
   }
   const auto tell = [&](const std::optional<Event>& event, const char* what) {
     if (!event) return;

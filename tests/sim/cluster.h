@@ -54,6 +54,8 @@ ClusterOptions DrawCluster(uint64_t seed);
 ClusterOptions DrawDeath(uint64_t seed);
 // The same with asynchronous keys.
 ClusterOptions DrawAsync(uint64_t seed);
+// The same with asynchronous keys and a node that dies.
+ClusterOptions DrawAsyncDeath(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 

@@ -2,6 +2,7 @@
 #include "sim/cluster_node.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace bs::sim {
@@ -19,6 +20,20 @@ std::string DescribeMessage(const ps::Message& message) {
           " sequence=" + std::to_string(about.sequence);
   if (about.status != 0) text += " status=" + std::to_string(about.status);
   return about.text.empty() ? text : text + " '" + about.text + "'";
+}
+
+// A hosting process that does what the native optimizer does.
+Status AddGradient(const ServerUpdate& update) {
+  if (update.about != std::to_string(update.key)) return Status::Internal("another key");
+  for (size_t at = 0; at < update.weights.size(); at += sizeof(float)) {
+    float sum = 0;
+    float gradient = 0;
+    std::memcpy(&sum, &update.weights[at], sizeof(sum));
+    std::memcpy(&gradient, &update.gradient[at], sizeof(gradient));
+    sum += gradient;
+    std::memcpy(&update.weights[at], &sum, sizeof(sum));
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -116,7 +131,7 @@ void MemberNode::DestroyMember() {
 }
 
 ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards)
-    : MemberNode(job, ps::Role::kServer, index), options_(options) {
+    : MemberNode(job, ps::Role::kServer, index), options_(options), updater_(job->clock) {
   for (int32_t i = 0; i < num_shards; ++i) {
     shards_.push_back(std::make_unique<SimExecutor>(job->clock));
   }
@@ -125,6 +140,13 @@ ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, in
 void ServerNode::OnReady() {
   ServerOptions options = options_;
   options.rank = rank();
+  options.updater = {.executor = &updater_,
+                     .set_optimizer =
+                         [](std::string_view pickle) {
+                           return pickle == "pickle" ? Status::Ok()
+                                                     : Status::Internal("another pickle");
+                         },
+                     .update = AddGradient};
   std::vector<ServerShard> shards;
   shards.reserve(shards_.size());
   for (const auto& executor : shards_)

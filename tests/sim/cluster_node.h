@@ -98,6 +98,7 @@ class ServerNode final : public MemberNode {
 
   const ServerOptions options_;
   std::vector<std::unique_ptr<SimExecutor>> shards_;
+  SimExecutor updater_;
   std::unique_ptr<Server> server_;
 };
 

@@ -4,6 +4,7 @@
 //   cluster_test --seed=N         replays one job and prints what happened
 //   cluster_test --death --seed=N the same for a job in which a node dies
 //   cluster_test --async --seed=N the same for a job with asynchronous keys
+//   cluster_test --async-death --seed=N  the same for both
 #include "sim/cluster.h"
 
 #include <gtest/gtest.h>
@@ -49,6 +50,14 @@ TEST(Cluster, EveryAsynchronousPushIsAppliedOnceAndSeenInTime) {
     const Report report = RunCluster(DrawAsync(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --async --seed=" << seed;
+  }
+}
+
+TEST(Cluster, DeathInTheMiddleOfAsynchronousPushesIsNamedAndNothingIsAppliedTwice) {
+  for (uint64_t seed = 0; seed < kAsync; ++seed) {
+    const Report report = RunCluster(DrawAsyncDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --async-death --seed=" << seed;
   }
 }
 
@@ -108,6 +117,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
+    if (std::strcmp(argv[i], "--async-death") == 0) draw = bs::sim::DrawAsyncDeath;
     if (std::strncmp(argv[i], kSeed, std::strlen(kSeed)) == 0) seed = argv[i] + std::strlen(kSeed);
   }
   if (seed != nullptr) {

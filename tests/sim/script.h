@@ -3,7 +3,8 @@
 // Every worker calls the same operations of each key - a broadcast, then rounds of push-pull - but
 // mixes the keys in its own order, with its own priorities and pauses.  Values are small whole
 // numbers, so every sum has one right answer.  The weights of asynchronous keys only
-// grow: what is pulled lies between what must be in it and everything.  Memory is freed the moment
+// grow: what is pulled lies between what must be in it and everything, and is the sum of each
+// worker's first so many pushes, each once.  Memory is freed the moment
 // its callback runs.
 #pragma once
 
@@ -28,6 +29,7 @@ struct KeyPlan {
   Round rounds = 0;
   int32_t threshold = 0;           // of two-bit compression; 0: none
   Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32
+  bool hosted = false;             // asynchronous, and only the hosting process can update it
 };
 
 // The weights of an asynchronous key when everything was pushed: each push is added once.
@@ -92,6 +94,9 @@ class Script {
   void CallUpdate(Operation* operation, Priority priority);
   void CheckSum(const Operation& operation);
   void CheckWeights(const Operation& operation);
+  // Whether `weight` is the first value, this worker's pushes up to `round`, and of every other
+  // worker its first so many.
+  bool IsExplained(const KeyPlan& plan, Round round, uint64_t element, float weight) const;
   void AfterCallback(Operation* operation);
   Progress& ProgressOf(const Operation& operation);
   static std::string Describe(const Operation& operation);

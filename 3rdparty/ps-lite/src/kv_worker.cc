@@ -262,8 +262,9 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
                                         (pending.tries == 1 ? " try)" : " tries)"));
   }
   if (now >= pending.first_sent + options_.straggler_timeout) {
-    return bs::Status::DeadlineExceeded(what + ": after " + TextOf(options_.straggler_timeout) +
-                                        " still waiting for " + pending.waits_for);
+    return bs::Status::DeadlineExceeded(
+        what + ": after " + TextOf(options_.straggler_timeout) + " still waiting for " +
+        (pending.waits_for.empty() ? "an answer" : pending.waits_for));
   }
   return std::nullopt;
 }
@@ -273,7 +274,9 @@ bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
   // link that is merely slow repeats at a fixed interval would add to the backlog they wait for.
   constexpr uint32_t kMaxDoublings = 3;
   const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
-  const bs::Duration longest = std::max(options_.retry_interval, options_.timeout / 4);
+  // And once before giving up, as only a repeat makes the server say for whom it waits.
+  const bs::Duration longest = std::min(std::max(options_.retry_interval, options_.timeout / 4),
+                                        options_.straggler_timeout / 2);
   return std::min(options_.retry_interval * (1 << doublings), longest);
 }
 

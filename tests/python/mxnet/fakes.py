@@ -6,6 +6,7 @@ from typing import List, Optional, Tuple
 import mxnet as mx
 from mxnet.base import _LIB, NDArrayHandle, check_call
 
+from bytescheduler._native import MXNetRounds
 from bytescheduler.errors import Error, PeerLost
 
 
@@ -54,19 +55,10 @@ class FakePlugin:
         self.drained: List[Optional[float]] = []
         self.closed = False
 
-    def push_pull(
-        self,
-        key: int,
-        name: str,
-        priority: int,
-        send: int,
-        recv: int,
-        size: int,
-        *,
-        threshold: float = 0,
-    ) -> None:
-        self.calls.append((key, name, priority))
+    def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None:
+        self.calls.append((rounds.key, rounds.text, priority))
         self.thresholds.append(threshold)
+        send, recv, size = rounds.stages
         pointers = []
         for handle in (send, recv):
             check_call(_LIB.MXNDArrayWaitToWrite(NDArrayHandle(handle)))
@@ -77,6 +69,9 @@ class FakePlugin:
         floats = [ctypes.cast(p, ctypes.POINTER(ctypes.c_float)) for p in pointers]
         for index in range(size // 4):
             floats[1][index] = floats[0][index] * self.factor
+
+    def exchange(self, *_: object) -> bool:
+        return False  # everything goes the long way
 
     def pending(self) -> int:
         return self.unfinished

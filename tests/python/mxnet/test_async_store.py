@@ -3,11 +3,13 @@
 from typing import Dict, List, Tuple
 
 import mxnet as mx
+import numpy as np
 import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
 from bytescheduler import _pickles
+from bytescheduler._native import MXNetRounds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._optimizer_text import for_servers
@@ -50,21 +52,11 @@ class Plugin(FakePlugin):
         self.updates: List[Tuple[int, bool, bool, object]] = []
 
     def update(
-        self,
-        key: int,
-        name: str,
-        priority: int,
-        send: int,
-        recv: int,
-        size: int,
-        *,
-        pushes: bool,
-        pulls: bool,
-        rates: object,
+        self, rounds: MXNetRounds, priority: int, *, pushes: bool, pulls: bool, rates: object
     ) -> None:
-        self.updates.append((key, pushes, pulls, rates))
+        self.updates.append((rounds.key, pushes, pulls, rates))
         if pushes and pulls:
-            self.push_pull(key, name, priority, send, recv, size)
+            self.push_pull(rounds, priority)
 
 
 @pytest.fixture
@@ -156,23 +148,55 @@ def test_a_scheduler_sees_the_updates_of_this_worker(store: AsyncStore, plugin: 
     assert rates == [1.0, 1.0, 0.5, 0.5, 0.25]
 
 
-def test_sparse_arrays_and_compression_are_refused_before_anything_is_sent(
-    store: AsyncStore, plugin: Plugin
-) -> None:
-    store.init(1, full(0))
-    rows = full(1).tostype("row_sparse")
-    for call in (
-        lambda: store.init(2, rows),
-        lambda: store.push(1, rows, 0),
-        lambda: store.pushpull(1, rows, None, 0),
-        lambda: store.pull(1, rows, 0, False),
-        lambda: store.row_sparse_pull(1, rows, 0, full(0)),
-    ):
-        with pytest.raises(MXNetError, match="key [12]: dist_async takes no row_sparse arrays"):
-            call()
+def test_compression_is_refused_before_anything_is_sent(store: AsyncStore, plugin: Plugin) -> None:
     with pytest.raises(MXNetError, match="dist_async cannot compress gradients"):
         store.set_gradient_compression({"type": "2bit"})
     assert plugin.updates == []
+
+
+def rows_of(shape: "Tuple[int, int]", *wanted: int) -> mx.nd.NDArray:
+    data = np.ones((len(wanted), shape[1]), np.float32)
+    return mx.nd.sparse.row_sparse_array((data, list(wanted)), shape=shape)
+
+
+def test_row_sparse_keys_travel_with_their_rows_and_are_pythons(
+    store: AsyncStore, worker: Worker, plugin: Plugin
+) -> None:
+    store.set_optimizer(mx.optimizer.SGD())  # native, but not for rows
+    store.init(1, full(3, (4, 2)).tostype("row_sparse"))
+    assert worker.whole == [(1, '{"key":1,"shape":[4,2],"rows":true}', True)]
+    out = mx.nd.sparse.zeros("row_sparse", (4, 2))
+    store.row_sparse_pull(1, out, 0, mx.nd.array([3, 1, 3]))
+    assert out.indices.asnumpy().tolist() == [1, 3]
+    assert (out.data.asnumpy() == 3).all()
+    assert plugin.updates == [(1, False, True, None)]
+    store.pushpull(1, [rows_of((4, 2), 1, 3), rows_of((4, 2), 3)], full(0, (4, 2)), 0)
+    tensor = store._tensors[1]
+    assert tensor.send.asnumpy().tolist() == [0, 0, 1, 1, 0, 0, 2, 2, 0, 1, 0, 2]
+    assert tensor.size_bytes == 12 * 4
+
+
+def test_a_dense_key_gets_rows_at_its_first_row_sparse_push(
+    store: AsyncStore, worker: Worker, plugin: Plugin
+) -> None:
+    store.set_optimizer(mx.optimizer.SGD())
+    store.init("w", full(3, (4, 2)))
+    assert worker.whole == []
+    for _ in range(2):
+        store.push("w", rows_of((4, 2), 2), 0)
+    ((engine_key, about, hosted),) = worker.whole
+    assert (about, hosted) == ('{"key":"w","shape":[4,2],"rows":true}', True)
+    (fetch, *pushes) = plugin.updates
+    assert fetch[1:3] == (False, True), "rank 0 takes the weights as they are"
+    assert [push[:3] for push in pushes] == [(engine_key, True, False)] * 2
+    out = full(0, (4, 2))
+    store.pull("w", out, 0, True)
+    assert (out.asnumpy() == 3).all()
+
+
+def test_rows_that_cannot_be_in_one_piece_are_refused(store: AsyncStore) -> None:
+    with pytest.raises(MXNetError, match="row_sparse arrays of at most 1 GiB"):
+        store.init("n" * 1100, full(3, (4, 2)).tostype("row_sparse"))
 
 
 def test_states_stay_on_the_servers(store: AsyncStore) -> None:

@@ -53,6 +53,22 @@ def test_a_gradient_may_start_anywhere_and_be_empty() -> None:
     updates.update(2, describe_key(2, (0, 3), rows=False), FLOAT32, (0, 0, 0), OWN)
 
 
+@pytest.mark.filterwarnings("ignore:Accumulating with float16")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_only_the_rows_with_flags_are_updated(dtype: str) -> None:
+    codes = {"float32": 0, "float64": 1, "float16": 2}
+    sgd = mx.optimizer.SGD(learning_rate=1.0, wd=0.5, lazy_update=True, multi_precision=False)
+    updates = Updates(sgd)
+    about = describe_key(3, (4, 2), rows=True)
+    weights = np.array([8] * 8 + [0] * 4, dtype)
+    gradient = np.array([0, 0, 1, 2, 0, 0, 0, 0] + [0, 1, 0, 2], dtype)
+    updates.update(3, about, codes[dtype], memory(gradient, weights), OWN)
+    assert weights.tolist() == [8, 8, 3, 2, 8, 8, 4, 4] + [0] * 4
+    gradient[:] = 0
+    updates.update(3, about, codes[dtype], memory(gradient, weights), OWN)
+    assert weights.tolist() == [8, 8, 3, 2, 8, 8, 4, 4] + [0] * 4, "no rows at all"
+
+
 def test_rates_of_a_push_win_and_the_next_has_its_own() -> None:
     sgd = mx.optimizer.SGD(learning_rate=0.5, wd=0.0, momentum=0.0)
     sgd.set_lr_mult({"w": 100.0})

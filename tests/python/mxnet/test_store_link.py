@@ -10,6 +10,7 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
+from bytescheduler.mxnet._copier import open_copier
 from bytescheduler.mxnet._store_link import StoreLink
 from bytescheduler.mxnet._tensor import Tensor
 
@@ -37,7 +38,7 @@ def test_rank_0_publishes_before_the_others_ask(rank: int, order: "List[str]") -
     worker = RecordingWorker()
     worker.rank = rank
     link = StoreLink(worker, FakePlugin())  # type: ignore[arg-type]
-    link.broadcast([Tensor(3, 3, full(1))])
+    link.broadcast([Tensor(3, 3, full(1), open_copier())])
     assert worker.asked == order
     link.close()
 
@@ -45,7 +46,8 @@ def test_rank_0_publishes_before_the_others_ask(rank: int, order: "List[str]") -
 def test_what_stock_servers_cannot_sum_is_refused_before_anything_is_sent() -> None:
     worker = RecordingWorker()
     link = StoreLink(worker, FakePlugin())  # type: ignore[arg-type]
-    tensors = [Tensor(3, 3, full(1)), Tensor("a", 4, full(1).astype("int64"))]
+    whole = full(1).astype("int64")
+    tensors = [Tensor(3, 3, full(1), open_copier()), Tensor("a", 4, whole, open_copier())]
     with pytest.raises(MXNetError, match="key 'a': stock servers cannot sum int64, only float32,"):
         link.broadcast(tensors)
     assert worker.asked == []

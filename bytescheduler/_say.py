@@ -1,0 +1,25 @@
+"""One line on stderr, from a process that must not fail because of it."""
+
+import contextlib
+import os
+import sys
+
+__all__ = ["say"]
+
+
+def say(line: str) -> None:
+    """Write a line to stderr; one that is closed, or on a disk that is full, harms nobody.
+
+    Where stderr is the process's own, nothing stays in Python's buffer: it would be tried again at
+    the end, and turn the exit code into another.
+    """
+    stderr = sys.stderr
+    if stderr is None:  # closed before Python started
+        return
+    own = stderr is sys.__stderr__
+    with contextlib.suppress(OSError, ValueError):
+        if own:
+            stderr.flush()
+            os.write(stderr.fileno(), f"{line}\n".encode(errors="replace"))
+        else:
+            print(line, file=stderr, flush=True)

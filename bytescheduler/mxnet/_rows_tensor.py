@@ -1,0 +1,65 @@
+"""One asynchronous key whose gradients are row_sparse: values and row flags travel together."""
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler._native import MXNetCopier
+from bytescheduler.mxnet import _sparse
+from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._types import Array, Key
+
+
+class RowsTensor(Tensor):
+    """See `Tensor`.
+
+    `send` is flat: the dense sum, then a number for each row that says how many devices sent it.
+    One push carries both, so that a server has them at the same time (`_server_updates`). `recv`
+    has the same form; its flags mean nothing.
+    """
+
+    def __init__(self, key: Key, engine_key: int, like: Array, copier: MXNetCopier) -> None:
+        super().__init__(key, engine_key, like, copier)
+        self._fitting = 0  # nothing that is pushed or pulled has this form
+        self.sparse = False  # needs no second tensor for its rows
+
+    @classmethod
+    def of(cls, dense: Tensor, engine_key: int) -> "RowsTensor":
+        """Return another tensor for the key of a dense one; its value is to be taken."""
+        like = mx.nd.empty(dense.shape, dtype=dense.recv.dtype)
+        tensor = cls(dense.key, engine_key, like, dense.copier)
+        tensor.position = dense.position
+        return tensor
+
+    def _empty(self) -> Array:
+        self._count = int(np.prod(self.shape, dtype=np.int64))
+        total = self._count + self.shape[0]
+        self.size_bytes = total * np.dtype(self._wire_dtype).itemsize
+        return mx.nd.empty((total,), ctx=mx.cpu(), dtype=self._wire_dtype)
+
+    def take(self, value: Array) -> None:
+        """Receive `value`, as if it had been sent."""
+        none = mx.nd.zeros((self.shape[0],), dtype=self._wire_dtype)
+        self._joined(_sparse.dense(value), none).copyto(self.recv)
+
+    def gather(self, arrays: "list[Array]") -> None:
+        """Put the sum of `arrays`, one for each device, and their rows into `send`."""
+        flags = self._sum([_sparse.row_flags(array) for array in arrays])
+        values = self._sum([_sparse.dense(array) for array in arrays])
+        self._joined(values, flags.astype(self._wire_dtype)).copyto(self.send)
+
+    @staticmethod
+    def _joined(values: Array, flags: Array) -> Array:
+        flat = values.as_in_context(mx.cpu()).reshape((-1,))
+        return mx.nd.concat(flat, flags.as_in_context(mx.cpu()), dim=0)
+
+    def _values(self) -> Array:
+        values = mx.nd.slice_axis(self.recv, axis=0, begin=0, end=self._count)
+        return values.reshape(self.shape)
+
+    def _value(self, sparse: bool) -> Array:
+        values = self._values()
+        return _sparse.with_all_rows(values) if sparse else values
+
+    def copy_rows_out(self, wanted: "list[int]", out: Array) -> None:
+        """Copy the `wanted` rows of the received weights into a row_sparse array."""
+        _sparse.retain(_sparse.with_all_rows(self._values()), wanted).copyto(out)

@@ -1,0 +1,54 @@
+/* The MXNet plug-in's copier: plain arrays of the CPU copied by MXNet's engine, at the price of a
+ * C call.
+ *
+ * MXNet's public copy is an operator, whose invocation costs more than everything else that a small
+ * push-pull does.  Its `local` store copies between arrays by the engine's own function, in any
+ * memory layout: a push without an updater makes the store's value an alias of the array, and a
+ * pull registers the copy.
+ */
+#ifndef BYTESCHEDULER_PLUGIN_MXNET_COPY_H_
+#define BYTESCHEDULER_PLUGIN_MXNET_COPY_H_
+
+// NOLINTBEGIN(readability-identifier-naming): names as C has them.
+#include "bytescheduler/c_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bs_mxnet_copier bs_mxnet_copier;
+
+/* Addresses of MXNet's C functions. */
+typedef struct {
+  void* create_array;     /* MXNDArrayCreateEx */
+  void* free_array;       /* MXNDArrayFree */
+  void* get_shape;        /* MXNDArrayGetShapeEx64 */
+  void* get_dtype;        /* MXNDArrayGetDType */
+  void* get_storage_type; /* MXNDArrayGetStorageType */
+  void* get_context;      /* MXNDArrayGetContext */
+  void* store_create;     /* MXKVStoreCreate */
+  void* store_init;       /* MXKVStoreInit */
+  void* store_push;       /* MXKVStorePush */
+  void* store_pull;       /* MXKVStorePull */
+  void* store_free;       /* MXKVStoreFree */
+  void* last_error;       /* MXGetLastError */
+} bs_mxnet_copy_functions;
+
+int bs_mxnet_copier_open(const bs_mxnet_copy_functions* functions, bs_mxnet_copier** copier,
+                         bs_error* error);
+/* Whether `array` and `other` (NDArray handles) are both dense, on the CPU, not empty, and of one
+ * shape and dtype: what `copy` takes.  0 also if MXNet cannot tell. */
+int bs_mxnet_copier_fits(const bs_mxnet_copier* copier, void* array, void* other);
+/* Registers a copy in MXNet's engine and returns at once; larger priority first.  Until the next
+ * copy the copier keeps the memory of `from` alive.  One thread at a time.
+ * REQUIRES: bs_mxnet_copier_fits(copier, from, to). */
+int bs_mxnet_copier_copy(bs_mxnet_copier* copier, void* from, void* to, int priority,
+                         bs_error* error);
+/* Copies that are under way go on. */
+void bs_mxnet_copier_close(bs_mxnet_copier* copier);
+
+#ifdef __cplusplus
+}
+#endif
+// NOLINTEND(readability-identifier-naming)
+#endif
