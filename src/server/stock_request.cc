@@ -146,15 +146,4 @@ ps::Message MakeStockRowsAnswer(StockCall* call, ps::Frame values, uint32_t row_
   return AnswerWith(call, std::move(values), lengths);
 }
 
-ps::Message MakeStockEnd(int32_t worker_id) {
-  ps::Message end;
-  end.peer = worker_id;
-  end.meta.head = 0;
-  end.meta.pull = true;
-  end.meta.app_id = 0;
-  end.meta.timestamp = 0;
-  end.meta.customer_id = 0;  // there is always one of this number
-  return end;
-}
-
 }  // namespace bs::server

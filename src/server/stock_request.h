@@ -56,8 +56,4 @@ std::string DescribeStockCall(const StockCall& call);
 ps::Message MakeStockAnswer(StockCall* call, ps::Frame values);
 // Of rows of `row_length` elements each.
 ps::Message MakeStockRowsAnswer(StockCall* call, ps::Frame values, uint32_t row_length);
-// A stock worker can not be told that the job has failed, and would wait for ever.  This ends its
-// process, whatever it waits for: it says that it answers a pull, and brings no values.
-ps::Message MakeStockEnd(int32_t worker_id);
-
 }  // namespace bs::server

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "ps/kv_server.h"
 
 namespace bs::server {
 namespace {
@@ -78,7 +79,7 @@ void StockStore::OnData(ps::Message message) {
   }
   Result<StockCall> call = ParseStockCall(std::move(message), first_key_);
   if (!call.ok()) return Drop(call.status().message());
-  if (failed_) return send_(MakeStockEnd(call.value().from.worker_id));
+  if (failed_) return send_(ps::MakeStockEnd(call.value().from.worker_id));
   used_ = true;
   const Lane* const lane = LaneOf(call.value());
   if (lane == nullptr) return;
@@ -119,7 +120,7 @@ void StockStore::SetOptimizer(const ps::Message& request) {
 void StockStore::Fail() {
   if (std::exchange(failed_, true) || !used_) return;
   for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
-    send_(MakeStockEnd(ps::WorkerId(rank)));
+    send_(ps::MakeStockEnd(ps::WorkerId(rank)));
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Takes requests apart and spreads keys over the shards' executors, as the front of native
 // requests does; the two share nothing but the executors.  A stock worker can not be told of an
-// error: what would be one fails the job, and then they are ended (see MakeStockEnd).
+// error: what would be one fails the job, and then they are ended (see ps::MakeStockEnd).
 //
 // Confined to the front's executor; never blocks.
 #pragma once

@@ -138,14 +138,14 @@ def test_what_fails_is_said_by_the_servers_and_ends_the_workers(
         assert why in process.output()
 
 
-@pytest.mark.parametrize("victim", ["worker", "server"])
-def test_a_loss_ends_everybody(make_job: MakeJob, victim: str) -> None:
-    job = make_job(servers=2)
+@pytest.mark.parametrize(("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1)])
+def test_a_loss_ends_everybody(make_job: MakeJob, victim: str, servers: int) -> None:
+    job = make_job(servers=servers)
     for _ in range(2):
         job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
     for worker in job.workers:
         worker.wait_for_line("training")
-    lost = job.servers[1] if victim == "server" else job.workers[1]
+    lost = job.servers[-1] if victim == "server" else job.workers[1]
     lost.kill()
     for process in job.processes:
         assert process.wait(SOON_S) != 0, job.all_output()

@@ -323,6 +323,23 @@ TEST(StockLoss, KilledStockWorkerFailsTheJobAndFreesStockBarriers) {
   EXPECT_THAT(job.finished.value().message(), HasSubstr(want));
   EXPECT_THAT(server->failures.at(0).message(), HasSubstr(want));
   EXPECT_THAT(attached->failures.at(0).message(), HasSubstr(want));
+  EXPECT_TRUE(w0->data.empty()) << "the native worker beside it tells";
+}
+
+TEST(StockLoss, WorkersThatNobodyCanTellAreEnded) {
+  Job job(1);
+  StockNode* const w0 = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const w1 = job.AddStock(Role::kWorker, "10.0.0.8");
+  NativeNode* const server = job.AddNative(Role::kServer);
+  NativeNode* const attached = job.AddAttached(1);
+  job.StartAll();
+  job.Run(seconds(3));
+  ASSERT_TRUE(attached->ready());
+  server->Kill();
+  job.Run(seconds(5));
+  EXPECT_THAT(job.finished.value().message(), HasSubstr("lost server 0"));
+  EXPECT_THAT(w0->data, testing::ElementsAre("1: "));
+  EXPECT_TRUE(w1->data.empty());
 }
 
 TEST(StockLoss, KilledAttachedWorkerIsNamed) {

@@ -142,7 +142,7 @@ TEST(StockRequestTest, WhatNoStockWorkerSendsIsRefused) {
 }
 
 TEST(StockRequestTest, TheEndSaysPullAndBringsNothing) {
-  const ps::Message end = MakeStockEnd(ps::WorkerId(1));
+  const ps::Message end = ps::MakeStockEnd(ps::WorkerId(1));
   EXPECT_TRUE(IsEnd(end));
   EXPECT_FALSE(end.meta.request);
   EXPECT_EQ(end.peer, ps::WorkerId(1));

@@ -4,6 +4,7 @@
 
 #include "control.h"
 #include "coordinator_impl.h"
+#include "ps/kv_server.h"
 
 namespace ps {
 namespace {
@@ -152,9 +153,18 @@ void Coordinator::Impl::MaybeFinish() {
   }
 }
 
+// Those that no native worker stands beside: nobody else tells them.
+void Coordinator::Impl::EndStockWorkers() {
+  for (const auto& [id, peer] : peers_) {
+    const bool stock_worker = peer.node.role == Role::kWorker && !peer.native && !peer.gone();
+    if (stock_worker && !peers_.contains(AttachedId(RankOf(id)))) Send(id, MakeStockEnd(id).meta);
+  }
+}
+
 void Coordinator::Impl::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
+  if (!verdict_.ok()) EndStockWorkers();
   report_.Stop();
   heartbeat_.Stop();
   scope_.Post([this] { handler_.on_finished(verdict_); });

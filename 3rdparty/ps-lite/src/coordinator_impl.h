@@ -97,6 +97,7 @@ class Coordinator::Impl {
   void TellGathered();
   void TellRunning();
   void MaybeFinish();
+  void EndStockWorkers();
   void Finish();
 
   // Constant after Start.

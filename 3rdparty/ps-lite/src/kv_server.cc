@@ -153,4 +153,15 @@ Message MakeCommandResponse(const Message& request, const std::string& body) {
   return response;
 }
 
+Message MakeStockEnd(int32_t worker_id) {
+  Message end;
+  end.peer = worker_id;
+  end.meta.head = 0;
+  end.meta.pull = true;
+  end.meta.app_id = 0;
+  end.meta.timestamp = 0;
+  end.meta.customer_id = 0;  // there is always one of this number
+  return end;
+}
+
 }  // namespace ps

@@ -35,5 +35,8 @@ Message MakePendingResponse(const KvCall& call, const std::string& whom);
 
 // The answer to a stock command (SimpleApp): head, customer and time stamp echoed.
 Message MakeCommandResponse(const Message& request, const std::string& body);
+// A stock worker can not be told that the job has failed, and would wait for ever.  This ends its
+// process, whatever it waits for: it says that it answers a pull, and brings no values.
+Message MakeStockEnd(int32_t worker_id);
 
 }  // namespace ps
