@@ -21,13 +21,12 @@ enum class StockCommand : int32_t {
 }  // namespace
 
 MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* front,
-                             const std::vector<ServerShard>& shards, Server::SendFn send,
-                             Server::Handler handler, std::shared_ptr<HostedUpdates> hosted,
-                             const Logger& log)
+                             const std::vector<ServerShard>& shards, StockWays ways,
+                             std::function<void()> on_stop, const Logger& log)
     : front_(front),
-      send_(std::move(send)),
-      handler_(std::move(handler)),
-      store_(options, front, shards, send_, handler_.on_failure, std::move(hosted), log) {}
+      send_(ways.send),
+      on_stop_(std::move(on_stop)),
+      store_(options, front, shards, std::move(ways), log) {}
 
 void MxnetProtocol::OnMessage(ps::Message message) {
   // An anonymous sender can not be answered, and no stock worker that has joined is one.
@@ -63,7 +62,7 @@ void MxnetProtocol::Obey(const ps::Message& request) {
 
 void MxnetProtocol::OnStop() {
   if (std::exchange(stopped_, true)) return;
-  if (handler_.on_stop) front_->Post([on_stop = handler_.on_stop] { on_stop(); });
+  if (on_stop_) front_->Post([on_stop = on_stop_] { on_stop(); });
 }
 
 }  // namespace bs::server

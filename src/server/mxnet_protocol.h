@@ -5,7 +5,7 @@
 // process to judge (bytescheduler/_pickles.py).
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <vector>
 
 #include "base/executor.h"
@@ -18,11 +18,11 @@ namespace bs::server {
 
 class MxnetProtocol {
  public:
-  // `front` and the shards' executors must outlive this.  The handler's functions are posted to the
-  // front, each at most once.
+  // `front` and the shards' executors must outlive this.  `on_stop` (kStopServer) is posted to the
+  // front, at most once.
   MxnetProtocol(const ServerOptions& options, Executor* front,
-                const std::vector<ServerShard>& shards, Server::SendFn send,
-                Server::Handler handler, std::shared_ptr<HostedUpdates> hosted, const Logger& log);
+                const std::vector<ServerShard>& shards, StockWays ways,
+                std::function<void()> on_stop, const Logger& log);
 
   // A message that is not native.  Control messages and responses are ignored.
   void OnMessage(ps::Message message);
@@ -36,7 +36,7 @@ class MxnetProtocol {
 
   Executor* const front_;
   const Server::SendFn send_;
-  const Server::Handler handler_;
+  const std::function<void()> on_stop_;
   StockStore store_;
   bool stopped_ = false;
 };

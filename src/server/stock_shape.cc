@@ -50,18 +50,18 @@ Status CheckRows(const StockShape& shape, const StockCall& call) {
                          " rows of " + std::to_string(shape.row_bytes));
 }
 
-// sum[offset .. offset + count) += values, or := if `put`.
-void AddRange(const StockSum& sum, DType dtype, size_t offset, const std::byte* values,
-              size_t count, bool put, std::vector<float>* scratch) {
-  if (count == 0) return;
+// The elements of `sum` from `offset` on += values, or := if `put`.
+void AddRange(const StockSum& sum, DType dtype, size_t offset, std::span<const std::byte> values,
+              bool put, std::vector<float>* scratch) {
+  if (values.empty()) return;
+  const size_t count = values.size() / SizeOf(dtype);
   std::byte* const target = sum.data + offset * SizeOf(sum.dtype);
   if (sum.dtype == dtype) {
-    if (put) return reduce::Copy(target, values, count * SizeOf(dtype));
-    return reduce::Sum(reduce::BestKernels(), dtype, target, values, count);
+    if (put) return reduce::Copy(target, values.data(), values.size());
+    return reduce::Sum(reduce::BestKernels(), dtype, target, values.data(), count);
   }
-  const std::span<const std::byte> halves(values, count * SizeOf(dtype));
-  if (put) return reduce::Widen({reinterpret_cast<float*>(target), count}, halves);
-  reduce::Widen({scratch->data(), count}, halves);
+  if (put) return reduce::Widen({reinterpret_cast<float*>(target), count}, values);
+  reduce::Widen({scratch->data(), count}, values);
   reduce::Sum(reduce::BestKernels(), sum.dtype, target, scratch->data(), count);
 }
 
@@ -132,24 +132,22 @@ void TakeInit(const StockShape& shape, const StockCall& call, float threshold, s
 
 void AddPush(const StockShape& shape, const StockCall& call, float threshold, StockSum* sum,
              std::vector<float>* scratch) {
-  const std::byte* const values = call.values.bytes().data();
+  const std::span<const std::byte> values = call.values.bytes();
   const bool put = sum->empty;
   if (sum->dtype != shape.dtype) scratch->resize(shape.num_elements());
   sum->empty = false;
   if (call.layout == StockLayout::kTwoBit) {
     if (call.num_coded == 0) return;
     const auto add = put ? reduce::DequantizeTwoBit : reduce::AddTwoBit;
-    return add(threshold, values, sum->data, call.num_coded);
+    return add(threshold, values.data(), sum->data, call.num_coded);
   }
-  if (!shape.rows) {
-    return AddRange(*sum, shape.dtype, 0, values, shape.num_elements(), put, scratch);
-  }
+  if (!shape.rows) return AddRange(*sum, shape.dtype, 0, values, put, scratch);
   const size_t count = SumElements(shape);
   if (put && count > 0) std::memset(sum->data, 0, count * SizeOf(sum->dtype));
   const size_t row_length = shape.row_bytes / SizeOf(shape.dtype);
   for (size_t i = 0; i < call.num_rows(); ++i) {
-    AddRange(*sum, shape.dtype, call.row(i) * row_length, values + i * shape.row_bytes, row_length,
-             false, scratch);
+    const std::span<const std::byte> row = values.subspan(i * shape.row_bytes, shape.row_bytes);
+    AddRange(*sum, shape.dtype, call.row(i) * row_length, row, false, scratch);
     SetOne(*sum, shape.num_elements() + call.row(i));
   }
 }

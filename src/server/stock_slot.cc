@@ -62,8 +62,10 @@ void StockSlot::Initialise(StockCall call) {
         " bytes are more than the " + std::to_string(kMaxValueBytes) + " that a key may have"));
   }
   shape_ = shape.value();
-  value_.emplace(StockValue::Place{state_->numa_node, state_->num_workers}, key_, shape_);
-  value_->Initialise(call, state_->threshold);
+  auto value = std::make_unique<StockValue>(
+      StockValue::Place{state_->numa_node, state_->num_workers}, key_, shape_);
+  value->Initialise(call, state_->threshold);
+  value_ = std::move(value);
   Answer(&call);
   for (StockCall& early : std::exchange(early_, {})) Handle(std::move(early));
 }
@@ -198,15 +200,15 @@ void StockSlot::EndUpdate(const Status& status) {
 void StockSlot::Finish() {
   num_in_ = 0;
   gradient_.sum.empty = true;
-  std::vector<StockCall> done;
+  std::vector<StockCall> done;  // most urgent first, equal ones in the order of parties
   for (auto& [who, party] : parties_) {
     if (!std::exchange(party.in, false)) continue;
-    done.push_back(std::move(party.calls.front()));
+    const auto behind = std::upper_bound(
+        done.begin(), done.end(), party.calls.front(),
+        [](const StockCall& l, const StockCall& r) { return l.meta.priority > r.meta.priority; });
+    done.insert(behind, std::move(party.calls.front()));
     party.calls.pop_front();
   }
-  std::stable_sort(done.begin(), done.end(), [](const StockCall& a, const StockCall& b) {
-    return a.meta.priority > b.meta.priority;
-  });
   for (StockCall& call : done) Answer(&call);
 }
 

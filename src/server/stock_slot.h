@@ -14,7 +14,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/executor.h"
@@ -91,7 +90,7 @@ class StockSlot {
   StockState* const state_;
   const uint64_t key_;
   StockShape shape_;
-  std::optional<StockValue> value_;      // once initialised
+  std::unique_ptr<StockValue> value_;    // once initialised
   StockGradient gradient_;               // the open round's sum
   std::vector<StockCall> early_;         // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing

@@ -42,16 +42,14 @@ float ThresholdOf(std::string_view body) {
 }  // namespace
 
 StockStore::StockStore(const ServerOptions& options, Executor* front,
-                       const std::vector<ServerShard>& shards, Server::SendFn send,
-                       std::function<void(Status)> on_failure,
-                       std::shared_ptr<HostedUpdates> hosted, const Logger& log)
+                       const std::vector<ServerShard>& shards, StockWays ways, const Logger& log)
     : options_(options),
-      send_(std::move(send)),
+      send_(std::move(ways.send)),
       first_key_(FirstStockKey(options.rank, options.num_servers)),
-      fail_(TellOnce(front, std::move(on_failure))),
+      fail_(TellOnce(front, std::move(ways.on_failure))),
       log_(log),
       optimizers_(
-          front, hosted, send_,
+          front, ways.hosted, send_,
           [this](const HostedUpdates::Optimizer& optimizer) {
             Configure([optimizer](StockState* state) { state->optimizer = optimizer; });
           },
@@ -68,7 +66,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
     state.fail = fail_;
     state.log = log;
     state.executor = shard.executor;
-    state.hosted = hosted;
+    state.hosted = ways.hosted;
     lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
   }
 }

@@ -25,13 +25,19 @@
 
 namespace bs::server {
 
+// How a store reaches the others.
+struct StockWays {
+  Server::SendFn send;
+  // Posted to the front, at most once; the owner calls Fail() then.
+  std::function<void(Status)> on_failure;
+  std::shared_ptr<HostedUpdates> hosted;  // shared with the native keys
+};
+
 class StockStore {
  public:
-  // `front` and the shards' executors must outlive this.  `on_failure` is posted to the front, at
-  // most once; the owner calls Fail() then.
+  // `front` and the shards' executors must outlive this.
   StockStore(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
-             Server::SendFn send, std::function<void(Status)> on_failure,
-             std::shared_ptr<HostedUpdates> hosted, const Logger& log);
+             StockWays ways, const Logger& log);
 
   // A request for values.  What no stock worker sends is dropped with a line in the log.
   void OnData(ps::Message message);

@@ -30,8 +30,8 @@ class MxnetProtocolTest : public testing::Test {
     options.num_workers = 2;
     return options;
   }
-  Server::Handler Handler() {
-    return {[this] { ++stops_; }, [this](Status why) { failures_.push_back(std::move(why)); }};
+  StockWays Ways() {
+    return {outbox_.sender(), [this](Status why) { failures_.push_back(std::move(why)); }, hosted_};
   }
 
   sim::SimClock clock_{1};
@@ -53,8 +53,7 @@ class MxnetProtocolTest : public testing::Test {
   std::vector<std::string> lines_;
   Logger log_{"server 0", LogLevel::kInfo,
               [this](LogLevel, std::string_view line) { lines_.emplace_back(line); }};
-  MxnetProtocol protocol_{Options(), &front_, {{&shard_, 0}}, outbox_.sender(), Handler(),
-                          hosted_,   log_};
+  MxnetProtocol protocol_{Options(), &front_, {{&shard_, 0}}, Ways(), [this] { ++stops_; }, log_};
 };
 
 TEST_F(MxnetProtocolTest, EveryCommandIsAnsweredInKindAndEmpty) {
@@ -114,8 +113,7 @@ TEST_F(MxnetProtocolTest, CommandsHoldForTheRequestsBehindThem) {
 
 TEST_F(MxnetProtocolTest, AnUnknownCompressionFailsTheJob) {
   for (const std::string body : {"", "1", "2,0.5", "1,", "1,-1", "1,0", "1,inf", "1,nan", "1,1x"}) {
-    MxnetProtocol protocol(Options(), &front_, {{&shard_, 0}}, outbox_.sender(), Handler(), hosted_,
-                           log_);
+    MxnetProtocol protocol(Options(), &front_, {{&shard_, 0}}, Ways(), [] {}, log_);
     failures_.clear();
     protocol.OnMessage(Command(4, body));
     RunAll();

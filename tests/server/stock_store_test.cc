@@ -34,9 +34,10 @@ class StockStoreTest : public testing::Test {
       outbox_.sender()(std::move(message));
     };
     store_ = std::make_unique<StockStore>(
-        options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}}, send,
-        [this](const Status& why) { failures_.push_back(why.message()); },
-        std::make_shared<HostedUpdates>(ServerUpdater{}), log_);
+        options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
+        StockWays{send, [this](const Status& why) { failures_.push_back(why.message()); },
+                  std::make_shared<HostedUpdates>(ServerUpdater{})},
+        log_);
     store_->SetSynchronous();
   }
 
@@ -81,9 +82,10 @@ TEST_F(StockStoreTest, TwoHundredWorkersHaveIdsAbove255) {
   ServerOptions options;
   options.num_workers = 200;
   StockStore store(
-      options, &front_, {{&shards_[0], 0}}, outbox_.sender(),
-      [](const Status& why) { ADD_FAILURE() << why.message(); },
-      std::make_shared<HostedUpdates>(ServerUpdater{}), log_);
+      options, &front_, {{&shards_[0], 0}},
+      StockWays{outbox_.sender(), [](const Status& why) { ADD_FAILURE() << why.message(); },
+                std::make_shared<HostedUpdates>(ServerUpdater{})},
+      log_);
   store.SetSynchronous();
   for (int32_t rank = -1; rank < 200; ++rank) {  // the first is the initial value
     store.OnData(StockRequest(StockPush(std::max(rank, 0), Floats({1}))));
