@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import weakref
-from typing import ClassVar, Dict, Iterable, NoReturn, Optional, Tuple
+from typing import ClassVar, Dict, Iterable, NoReturn, Optional, Set, Tuple
 
 import mxnet as mx
 from mxnet.base import _LIB
@@ -74,16 +74,23 @@ class Link:
         Owned from now on.
     inner : KVStore, optional
         The stock store beside the worker; its destructor waits for nobody once the job failed.
+    job : str
+        Where the scheduler node listens; empty if this is no job that one can leave.
     """
 
     can_compress = True  # whether pushes can travel in two bits an element
     # A process has one place in the job, whatever number of stores it has.
     _of_process: "ClassVar[Optional[weakref.ref[Link]]]" = None
+    # Addresses of the jobs that this process has left.
+    _left: ClassVar[Set[str]] = set()
 
-    def __init__(self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None) -> None:
+    def __init__(
+        self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None, job: str = ""
+    ) -> None:
         self._worker = worker
         self._plugin = plugin
         self._inner = inner
+        self._job = job
         self._names: Dict[int, object] = {}
         self._closed = False
         self._forked = False
@@ -102,6 +109,15 @@ class Link:
         link._users += 1
         link.num_stores += 1
         return link
+
+    @classmethod
+    def check_not_left(cls, job: str) -> None:
+        """Raise MXNetError if this process has given up its place in `job`."""
+        if job in cls._left:
+            raise mx.base.MXNetError(
+                f"this process has left the job of {job}: its last store was closed, by close() or "
+                "at the end of a with block; make the next store before that"
+            )
 
     def offer(self) -> None:
         """Let later stores of this process share this link."""
@@ -219,10 +235,18 @@ class Link:
             return
         self._leave(drain_s)
 
+    def drop(self) -> None:
+        """Forget one store that nobody uses any more; never blocks.
+
+        Unlike `close` this keeps the place in the job for stores to come, until the process ends.
+        """
+        self._users -= 1
+
     def _leave(self, drain_s: Optional[float]) -> None:
         if self._closed or self._forked:
             return
         self._closed = True
+        Link._left.update({self._job} - {""})
         atexit.unregister(self._at_exit)
         try:
             if self._worker.status() is None:

@@ -25,6 +25,7 @@ from bytescheduler.mxnet._types import (
     Store,
     Updater,
 )
+from bytescheduler.mxnet._updater import make_updater
 
 _log = logging.getLogger(__name__)
 
@@ -318,7 +319,7 @@ class NativeStore:
         self._usual.clear()
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        self.set_updater(mx.optimizer.get_updater(optimizer))
+        self.set_updater(make_updater(optimizer))
 
     def set_updater(self, updater: Updater) -> None:
         self._check()
@@ -370,3 +371,8 @@ class NativeStore:
         if not self._closed:
             self._closed = True
             self._link.close(drain_s)
+
+    def drop(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.drop()

@@ -94,3 +94,6 @@ class PassThrough:
 
     def close(self, drain_s: Optional[float]) -> None:
         self._closed = True  # the wrapped store may live on; it is not ours
+
+    def drop(self) -> None:
+        self._closed = True

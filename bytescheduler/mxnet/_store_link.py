@@ -63,6 +63,10 @@ class StoreLink(Link):
         if self.rank == 0:
             self.barrier()
 
+    def drop(self) -> None:
+        """Leave: nobody else can use the wrapped store's place.  Blocks."""
+        self.close()
+
     def _let_go(self) -> None:
         # What the store queued in MXNet's engine may never end, and waiting for it neither.
         _forget(self._inner)

@@ -43,7 +43,7 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _open_link(stock: Optional[Store]) -> Link:
+def _open_link(stock: Optional[Store], job: str) -> Link:
     """Join the job, or share the place that another store of this process has in it."""
     check_settings()
     shared = Link.share()
@@ -55,9 +55,10 @@ def _open_link(stock: Optional[Store]) -> Link:
                 f"{stock.rank}: wrap the dist store first, other stores after it"
             )
         return shared
+    Link.check_not_left(job)
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
-        link = Link(worker, open_plugin(worker), stock)
+        link = Link(worker, open_plugin(worker), stock, job)
     except BaseException:
         worker.close(drain_ms=0)
         raise
@@ -74,8 +75,9 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
             'one worker; use mx.kv.create("dist_sync")'
         )
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
+    root = [settings.get(f"DMLC_PS_ROOT_{part}", "") for part in ("URI", "PORT")]
     try:
-        link = _open_link(stock)
+        link = _open_link(stock, ":".join(root) if all(root) else "")
     except BaseException:
         if stock is not None:
             let_go(stock)
@@ -126,9 +128,10 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     """A KVStore whose urgent tensors go first.
 
     Use it like the store it wraps, or as ``mx.kv.create("bytescheduler")``; a ``with`` block closes
-    it.  All methods must be called on one thread at a time.  Only ``init``, ``broadcast``,
-    ``barrier``, `close` and the constructor block; errors of later work arrive in MXNet as
-    exceptions on the arrays that were pulled, and at the next call here.
+    it.  A store that is dropped without being closed keeps this process's place in the job, for
+    stores to come, until the process ends.  All methods must be called on one thread at a time.
+    Only ``init``, ``broadcast``, ``barrier``, `close` and the constructor block; errors of later
+    work arrive in MXNet as exceptions on the arrays that were pulled, and at the next call here.
 
     Parameters
     ----------
@@ -164,12 +167,12 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             _ready.tell()  # from here on this process speaks for itself
 
     def __del__(self) -> None:
-        """Close, and print what failed."""
+        """Give up the store, not this process's place in the job; print what failed."""
         backend = getattr(self, "_backend", None)
         if backend is None:
             return
         try:
-            backend.close(None)
+            backend.drop()
         except mx.base.MXNetError as error:
             say(f"bytescheduler: {error}")
 
