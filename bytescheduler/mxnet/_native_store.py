@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
+from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._copier import open_copier
@@ -72,6 +73,7 @@ class NativeStore:
         self._closed = False
         # Stores of one process share the job's keys; each counts as the same on every worker.
         self._space = link.num_stores - 1
+        self._agreement = Agreement(link, lambda what: self._companion(what, "optimizer"))
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 
@@ -184,7 +186,11 @@ class NativeStore:
                 if self._link.rank == 0:
                     tensor.take(groups[tensor.key][0])
             rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
-            self._link.broadcast([*tensors, *rows.values()], asynchronous=self._asynchronous)
+            notes = [] if self._asynchronous else self._agreement.undeclared()
+            self._link.broadcast(
+                [*tensors, *rows.values(), *notes], asynchronous=self._asynchronous
+            )
+            self._agreement.is_declared = not self._asynchronous
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
@@ -263,6 +269,7 @@ class NativeStore:
             self._link.push_pull(tensor, int(priority), self._threshold)
             if tensor.rows is not None:
                 self._link.push_pull(tensor.rows, int(priority))
+            self._agreement.pushed()
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             for tensor, _ in values:
@@ -323,6 +330,10 @@ class NativeStore:
 
     def set_updater(self, updater: Updater) -> None:
         self._check()
+        self._use(updater)
+        self._agreement.changed()
+
+    def _use(self, updater: Updater) -> None:
         self.updater = updater
         self._usual.clear()
         optimizer = getattr(updater, "optimizer", None)
@@ -361,6 +372,11 @@ class NativeStore:
     def barrier(self) -> None:
         self._check()
         self._link.barrier()
+        if self._asynchronous:
+            return  # the servers have the optimizer
+        optimizer = self._agreement.meet(self.updater)
+        if optimizer is not None:
+            self._use(make_updater(optimizer))
 
     def send_command_to_servers(self, head: int, body: str) -> None:
         self._check()
