@@ -317,13 +317,31 @@ class NativeStore:
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
         threshold = threshold_of(params)
-        if not self._link.can_compress:
-            raise mx.base.MXNetError(
-                "pieces on stock servers travel uncompressed: start the job with bslaunch, or set "
-                "BYTESCHEDULER_BACKEND=passthrough"
-            )
+        assert self._link.can_compress, "the wrapped store compresses, see give_back"
         self._threshold = threshold
         self._usual.clear()
+
+    @property
+    def can_compress(self) -> bool:
+        """Whether what this back end sends can be compressed."""
+        return self._link.can_compress
+
+    def give_back(self) -> Store:
+        """Return the stock store, which nothing of ours uses any more.  Blocks.
+
+        Raises
+        ------
+        MXNetError
+            It holds keys of this store's.
+        """
+        self._check()
+        if self._tensors:
+            raise mx.base.MXNetError(
+                "on stock servers set gradient compression before the first init or broadcast, or "
+                "start the job with bslaunch"
+            )
+        self.close(None)
+        return self._inner
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(make_updater(optimizer))

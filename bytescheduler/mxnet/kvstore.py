@@ -11,6 +11,8 @@ from bytescheduler._native import Worker, check_settings, values
 from bytescheduler._say import say
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
+from bytescheduler.mxnet._compressed_store import CompressedStore
+from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._link import Link, let_go, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._passthrough import PassThrough
@@ -121,6 +123,23 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
         "gets the native back end)",
     )
     return inner, NativeStore(link, inner)
+
+
+def _give_back(backend: NativeStore) -> Backend:
+    """Let the wrapped store work by itself from now on, with the optimizer that was set."""
+    updater = backend.updater
+    inner = backend.give_back()
+    _say(
+        _settings(),
+        f"MXNet's {inner.type} store carries the bytes from here on, unscheduled: stock servers "
+        "take compressed tensors in one piece only",
+    )
+    compressed = CompressedStore(inner)
+    if hasattr(updater, "optimizer"):
+        compressed.set_optimizer(updater.optimizer)
+    elif updater is not None:
+        compressed.set_updater(updater)
+    return compressed
 
 
 @KVStoreBase.register
@@ -264,7 +283,11 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         self._backend.row_sparse_pull(key, out, priority, row_ids)
 
     def set_gradient_compression(self, compression_params: Mapping[str, object]) -> None:
-        """Compress what is pushed."""
+        """Compress what is pushed; on stock servers the wrapped store then works unscheduled."""
+        backend = self._backend
+        if isinstance(backend, NativeStore) and not backend.can_compress:
+            threshold_of(compression_params)
+            self._backend = _give_back(backend)
         self._backend.set_gradient_compression(compression_params)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
