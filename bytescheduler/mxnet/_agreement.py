@@ -68,10 +68,15 @@ class Agreement:
 
     # -- between barriers ----------------------------------------------------------------------
 
-    def pushed(self) -> None:
-        """Count one round; never blocks."""
-        self._rounds += 1
-        if self._rounds & (self._rounds - 1) == 0 and self._link.num_workers > 1:
+    def pushed(self, rounds: int) -> None:
+        """Count rounds; never blocks."""
+        before, self._rounds = self._rounds, self._rounds + rounds
+        # How many powers of 2 were reached.
+        for _ in range(self._rounds.bit_length() - before.bit_length()):
+            self._note()
+
+    def _note(self) -> None:
+        if self._link.num_workers > 1:
             mine = np.zeros(self._link.num_workers)
             mine[self._link.rank] = self._changes
             self._link.watch(self._key("notes"), mine, self._what_differs)

@@ -224,6 +224,7 @@ class NativeStore:
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
         if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
+            self._agreement.pushed(len(key) if isinstance(key, (list, tuple)) else 1)
             return
         groups = self._values(key, value)
         values = self._checked(groups)
@@ -269,7 +270,7 @@ class NativeStore:
             self._link.push_pull(tensor, int(priority), self._threshold)
             if tensor.rows is not None:
                 self._link.push_pull(tensor.rows, int(priority))
-            self._agreement.pushed()
+            self._agreement.pushed(1)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             for tensor, _ in values:

@@ -9,6 +9,7 @@ from mxnet.kvstore import KVStore, KVStoreBase
 from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
 from bytescheduler._say import say
+from bytescheduler.config import seconds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._compressed_store import CompressedStore
@@ -115,7 +116,9 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
         _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
         return inner, PassThrough(inner)
     check_settings()
-    link = open_store_link(inner)
+    link = open_store_link(
+        inner, seconds(settings["BYTESCHEDULER_TIMEOUT"]), lambda text: _say(settings, text)
+    )
     _say(
         settings,
         f"MXNet's {inner.type} store carries the bytes, scheduled ("

@@ -107,7 +107,7 @@ def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
     mine = agreement(link)
     counts = []
     for _ in range(9):
-        mine.pushed()
+        mine.pushed(1)
         mine.changed()
         counts.append(len(link.watched))
     assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4]
@@ -118,12 +118,22 @@ def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
     )
 
 
+def test_a_call_of_many_keys_counts_each_of_them() -> None:
+    one, many = TwoWorkers(), TwoWorkers()
+    singly, at_once = agreement(one), agreement(many)
+    for _ in range(21):
+        singly.pushed(1)
+    for rounds in (5, 1, 15):
+        at_once.pushed(rounds)
+    assert len(one.watched) == len(many.watched) == 5
+
+
 def test_alone_there_is_nothing_to_agree_on() -> None:
     link = TwoWorkers()
     link.num_workers = 1
     mine = agreement(link)
     mine.changed()
-    mine.pushed()
+    mine.pushed(1)
     assert mine.undeclared() == []
     assert mine.meet(sgd()) is None
     assert not link.said
