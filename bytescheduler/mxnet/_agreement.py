@@ -5,6 +5,7 @@ from typing import Callable, List, NamedTuple, Optional
 import mxnet as mx
 import numpy as np
 
+from bytescheduler.mxnet._copier import open_copier
 from bytescheduler.mxnet._link import Link, Numbers
 from bytescheduler.mxnet._optimizer_copy import optimizer_from_text, optimizer_to_text
 from bytescheduler.mxnet._tensor import Tensor
@@ -62,7 +63,7 @@ class Agreement:
     @staticmethod
     def _tensor(key: int, elements: int) -> Tensor:
         nothing = mx.nd.zeros((elements,), dtype="float64")
-        tensor = Tensor("optimizers", key, nothing)
+        tensor = Tensor("optimizers", key, nothing, open_copier())
         tensor.take(nothing)
         return tensor
 
