@@ -7,7 +7,6 @@ that it is past that, this process, its parent, looks whether the scheduler node
 import contextlib
 import dataclasses
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from typing import Dict, Mapping, Optional, Sequence
 
 from bytescheduler import _child, _ready
 from bytescheduler._say import say
+from bytescheduler.config import seconds
 
 __all__ = ["Rendezvous", "run"]
 
@@ -37,7 +37,6 @@ _FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _say(text: str) -> None:
@@ -69,12 +68,11 @@ class Rendezvous:
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> "Rendezvous":
         """Take it from settings that have been checked."""
-        number, unit = re.fullmatch(r"([\d.]+)(\D*)", settings["BYTESCHEDULER_TIMEOUT"]).groups()  # type: ignore[union-attr]
         return cls(
             host=settings["DMLC_PS_ROOT_URI"],
             port=int(settings["DMLC_PS_ROOT_PORT"]),
             ipc=settings["DMLC_LOCAL"] in ("1", "true", "yes", "on"),
-            timeout_s=float(number) * _UNITS_S[unit],
+            timeout_s=seconds(settings["BYTESCHEDULER_TIMEOUT"]),
             talkative=settings["BYTESCHEDULER_LOG_LEVEL"] in ("debug", "info"),
         )
 

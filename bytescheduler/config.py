@@ -4,6 +4,7 @@ It ends with exit code 2, and the error on stderr, if a job would refuse them.  
 ``--markdown`` it prints the reference, docs/settings.md.
 """
 
+import re
 import sys
 from typing import List, Mapping, Optional
 
@@ -12,7 +13,16 @@ import click
 from bytescheduler._native import Setting, Value, check_settings, settings, values
 from bytescheduler.errors import ConfigError
 
-__all__ = ["Setting", "Value", "check_settings", "markdown", "settings", "table", "values"]
+__all__ = [
+    "Setting",
+    "Value",
+    "check_settings",
+    "markdown",
+    "seconds",
+    "settings",
+    "table",
+    "values",
+]
 
 _HEAD = """\
 # Settings
@@ -45,6 +55,15 @@ _SOME_JOB = {
     "DMLC_PS_ROOT_URI": "127.0.0.1",
     "DMLC_PS_ROOT_PORT": "1",
 }
+
+
+_UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(value: str) -> float:
+    """Return a time as a setting that was checked has it, such as ``500ms``, in seconds."""
+    number, unit = re.fullmatch(r"([\d.]+)(\D*)", value).groups()  # type: ignore[union-attr]
+    return float(number) * _UNITS_S[unit]
 
 
 def _escape(text: str) -> str:

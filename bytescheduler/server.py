@@ -5,6 +5,7 @@ of a dist_async job sets an optimizer that only Python can run (see `_hosting`).
 """
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]
 
+_PATIENCE_S = 10.0  # longer than anything takes that is not broken
 _WRONG_USE = 2  # as shells and click have it
 
 _TALKATIVE = ("info", "debug")  # log levels
@@ -70,18 +72,29 @@ def _make_host() -> Host:
     )
 
 
+def _close(node: Node, why: str = "it was closed") -> None:
+    """Close the node, which waits for an update that runs; but not for one that never ends."""
+    impatient = threading.Timer(_PATIENCE_S, os._exit, (1,))
+    impatient.daemon = True
+    impatient.start()
+    try:
+        node.close(why)
+    finally:
+        impatient.cancel()
+
+
 def _run_to_the_end(node: Node) -> int:
     try:
         node.wait()
     except _Ended as ended:
-        node.close(str(ended))
+        _close(node, str(ended))
         _say(f"ended: {ended}")
         return 1
     except Error as error:
-        node.close()
+        _close(node)
         _say(f"the job failed: {error}")
         return 1
-    node.close()
+    _close(node)
     if _setting("BYTESCHEDULER_LOG_LEVEL") in _TALKATIVE:
         _say("the job ended in good order")
     return 0

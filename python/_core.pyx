@@ -161,6 +161,27 @@ cdef class _Waiter:
         return _check(error.code, &error)
 
 
+cdef class Pending:
+    """An operation under way; made by `Worker.start_push_pull`."""
+
+    cdef _Waiter waiter
+
+    def __init__(self):
+        raise TypeError("use Worker.start_push_pull()")
+
+    def over(self):
+        """Return whether it has ended; raise what it failed with."""
+        cdef bs_error error
+        if not bs_waiter_wait(self.waiter.waiter, 0, &error):
+            return False
+        _check(error.code, &error)
+        return True
+
+    def wait(self):
+        """Block until it has ended; raise what it failed with."""
+        self.waiter.wait()
+
+
 cdef class Worker:
     """A training process's place in the job; made by `Worker.open`.
 
@@ -393,6 +414,48 @@ cdef class Worker:
         waiter.skip()
         self._wait(waiter)
         _check(code, &error)
+
+    def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
+                        owner):
+        """Register one round of `key` from `send` to `recv`; returns at once.
+
+        Parameters
+        ----------
+        key : int
+            Declared by `broadcast`.
+        send, recv : int
+            Addresses of `size` bytes each.
+        size : int
+            Bytes.
+        owner : object
+            Kept alive while the engine uses the memory.
+
+        Returns
+        -------
+        Pending
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef Pending pending = Pending.__new__(Pending)
+        cdef bs_push_pull request
+        cdef bs_error error
+        cdef int code
+        pending.waiter = _Waiter(2, owner)
+        request.key = key
+        request.priority = 0
+        request.sent = <const void*>send
+        request.received = <void*>recv
+        request.size_bytes = size
+        request.pushed = bs_waiter_done
+        request.pulled = bs_waiter_done
+        request.context = <void*>pending.waiter.waiter
+        request.threshold = 0
+        with nogil:
+            code = bs_worker_push_pull(worker, &request, &error)
+        if code == 0:
+            pending.waiter.unstarted = 0
+        pending.waiter.skip()
+        _check(code, &error)
+        return pending
 
     cdef int _wait(self, _Waiter waiter) except -1:
         # After Ctrl-C the engine still uses what the waiter holds, until the worker is closed.

@@ -35,6 +35,18 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
                                   uint64_t size_bytes, bs_done done, void* context,
                                   bs_error* error)
+    ctypedef struct bs_push_pull:
+        uint64_t key
+        int priority
+        const void* sent "in"
+        void* received "out"
+        uint64_t size_bytes
+        bs_done pushed
+        bs_done pulled
+        void* context
+        float threshold
+
+    int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error)
     ctypedef struct bs_rates:
         double learning_rate
         double weight_decay

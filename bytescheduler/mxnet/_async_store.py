@@ -47,6 +47,8 @@ class AsyncStore(NativeStore):
         The stock store; its own data path is not used.
     """
 
+    _agrees = False  # the servers have the optimizer
+
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         super().__init__(link, inner)
         self._optimizer: Optimizer = None

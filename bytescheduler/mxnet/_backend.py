@@ -76,3 +76,6 @@ class Backend(Protocol):
 
     def close(self, drain_s: Optional[float]) -> None:
         """Give up the back end; the stock store stays."""
+
+    def drop(self) -> None:
+        """Give it up as nobody uses it any more; the process may make others."""

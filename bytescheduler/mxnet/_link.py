@@ -6,12 +6,25 @@ import ctypes
 import os
 import sys
 import weakref
-from typing import ClassVar, Dict, Iterable, List, NoReturn, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Set,
+    Tuple,
+)
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _LIB
 
-from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Pending, Worker, fail_exit
 from bytescheduler._say import say
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
@@ -19,6 +32,17 @@ from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
 
 Usual = Dict[Key, MXNetRounds]
+
+# Float64 numbers that the workers add up, outside MXNet's engine.
+Numbers = Any  # np.ndarray
+
+
+class _Watched(NamedTuple):
+    """A sum under way, and what tells from it why the job must fail, if so."""
+
+    pending: Pending
+    total: Numbers
+    judge: Callable[[Numbers], Optional[str]]
 
 
 def _address(name: str) -> int:
@@ -74,17 +98,25 @@ class Link:
         Owned from now on.
     inner : KVStore, optional
         The stock store beside the worker; its destructor waits for nobody once the job failed.
+    job : str
+        Where the scheduler node listens; empty if this is no job that one can leave.
     """
 
     can_compress = True  # whether pushes can travel in two bits an element
     # A process has one place in the job, whatever number of stores it has.
     _of_process: "ClassVar[Optional[weakref.ref[Link]]]" = None
+    # Addresses of the jobs that this process has left.
+    _left: ClassVar[Set[str]] = set()
 
-    def __init__(self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None) -> None:
+    def __init__(
+        self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None, job: str = ""
+    ) -> None:
         self._worker = worker
         self._plugin = plugin
         self._inner = inner
+        self._job = job
         self._names: Dict[int, object] = {}
+        self._watched: List[_Watched] = []
         self._closed = False
         self._forked = False
         self._reported = False
@@ -102,6 +134,15 @@ class Link:
         link._users += 1
         link.num_stores += 1
         return link
+
+    @classmethod
+    def check_not_left(cls, job: str) -> None:
+        """Raise MXNetError if this process has given up its place in `job`."""
+        if job in cls._left:
+            raise mx.base.MXNetError(
+                f"this process has left the job of {job}: its last store was closed, by close() or "
+                "at the end of a with block; make the next store before that"
+            )
 
     def offer(self) -> None:
         """Let later stores of this process share this link."""
@@ -135,6 +176,8 @@ class Link:
             )
         if self._closed:
             raise mx.base.MXNetError("the store was closed")
+        if self._watched:
+            self._look(wait=False)
         failure = self._worker.status()
         if failure is not None:
             self._raise(failure)
@@ -188,6 +231,34 @@ class Link:
             with as_mxnet_errors(self._names):
                 raise
 
+    def _start(self, key: int, numbers: Numbers) -> Tuple[Pending, Numbers]:
+        total = np.zeros_like(numbers)
+        addresses = (numbers.ctypes.data, total.ctypes.data, total.nbytes)
+        pending = self._worker.start_push_pull(key, *addresses, owner=(numbers, total))
+        return pending, total
+
+    def sum(self, key: int, numbers: Numbers) -> Numbers:
+        """Return the sum of every worker's `numbers`, float64, of a key of this size.  Blocks."""
+        with as_mxnet_errors(self._names):
+            pending, total = self._start(key, numbers)
+            pending.wait()
+        return total
+
+    def watch(self, key: int, numbers: Numbers, judge: Callable[[Numbers], Optional[str]]) -> None:
+        """Let the job fail if `judge` says why, once it gets every worker's `numbers` added up."""
+        with as_mxnet_errors(self._names):
+            self._watched.append(_Watched(*self._start(key, numbers), judge))
+
+    def _look(self, *, wait: bool) -> None:
+        """Judge the sums that are there; with `wait`, all."""
+        with contextlib.suppress(Error):  # what failed the worker is said elsewhere
+            while self._watched and (wait or self._watched[0].pending.over()):
+                watched = self._watched.pop(0)
+                watched.pending.wait()
+                why = watched.judge(watched.total)
+                if why is not None:
+                    self._worker.fail(why)
+
     def update(
         self,
         tensor: Tensor,
@@ -231,14 +302,23 @@ class Link:
             return
         self._leave(drain_s)
 
+    def drop(self) -> None:
+        """Forget one store that nobody uses any more; never blocks.
+
+        Unlike `close` this keeps the place in the job for stores to come, until the process ends.
+        """
+        self._users -= 1
+
     def _leave(self, drain_s: Optional[float]) -> None:
         if self._closed or self._forked:
             return
         self._closed = True
+        Link._left.update({self._job} - {""})
         atexit.unregister(self._at_exit)
         try:
             if self._worker.status() is None:
                 self._drain(drain_s)
+                self._look(wait=drain_s is None)
         finally:
             failure = self._end()
         if failure is not None and not self._reported:

@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
+from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._copier import open_copier
@@ -25,6 +26,7 @@ from bytescheduler.mxnet._types import (
     Store,
     Updater,
 )
+from bytescheduler.mxnet._updater import make_updater
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +58,8 @@ class NativeStore:
         The stock store; its own data path is not used.
     """
 
+    _agrees = True  # whether the workers must agree on an updater
+
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
         self._inner = inner
@@ -70,6 +74,7 @@ class NativeStore:
         self._closed = False
         # Stores of one process share the job's keys; each counts as the same on every worker.
         self._space = link.num_stores - 1
+        self._agreement = Agreement(link, lambda what: self._companion(what, "optimizer"))
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 
@@ -185,7 +190,9 @@ class NativeStore:
                 if self._link.rank == 0:
                     tensor.take(groups[tensor.key][0])
             rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
-            self._broadcast([*tensors, *rows.values()])
+            notes = self._agreement.undeclared() if self._agrees else []
+            self._broadcast([*tensors, *rows.values(), *notes])
+            self._agreement.is_declared = self._agrees
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
@@ -222,6 +229,7 @@ class NativeStore:
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
         if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
+            self._agreement.pushed(len(key) if isinstance(key, (list, tuple)) else 1)
             return
         groups = self._values(key, value)
         values = self._checked(groups)
@@ -267,6 +275,7 @@ class NativeStore:
             self._link.push_pull(tensor, int(priority), self._threshold)
             if tensor.rows is not None:
                 self._link.push_pull(tensor.rows, int(priority))
+            self._agreement.pushed(1)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             for tensor, _ in values:
@@ -322,19 +331,41 @@ class NativeStore:
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
         threshold = threshold_of(params)
-        if not self._link.can_compress:
-            raise mx.base.MXNetError(
-                "pieces on stock servers travel uncompressed: start the job with bslaunch, or set "
-                "BYTESCHEDULER_BACKEND=passthrough"
-            )
+        assert self._link.can_compress, "the wrapped store compresses, see give_back"
         self._threshold = threshold
         self._usual.clear()
 
+    @property
+    def can_compress(self) -> bool:
+        """Whether what this back end sends can be compressed."""
+        return self._link.can_compress
+
+    def give_back(self) -> Store:
+        """Return the stock store, which nothing of ours uses any more.  Blocks.
+
+        Raises
+        ------
+        MXNetError
+            It holds keys of this store's.
+        """
+        self._check()
+        if self._tensors:
+            raise mx.base.MXNetError(
+                "on stock servers set gradient compression before the first init or broadcast, or "
+                "start the job with bslaunch"
+            )
+        self.close(None)
+        return self._inner
+
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        self.set_updater(mx.optimizer.get_updater(optimizer))
+        self.set_updater(make_updater(optimizer))
 
     def set_updater(self, updater: Updater) -> None:
         self._check()
+        self._use(updater)
+        self._agreement.changed()
+
+    def _use(self, updater: Updater) -> None:
         self.updater = updater
         self._usual.clear()
         optimizer = getattr(updater, "optimizer", None)
@@ -373,6 +404,11 @@ class NativeStore:
     def barrier(self) -> None:
         self._check()
         self._link.barrier()
+        if not self._agrees:
+            return
+        optimizer = self._agreement.meet(self.updater)
+        if optimizer is not None:
+            self._use(make_updater(optimizer))
 
     def send_command_to_servers(self, head: int, body: str) -> None:
         self._check()
@@ -383,3 +419,8 @@ class NativeStore:
         if not self._closed:
             self._closed = True
             self._link.close(drain_s)
+
+    def drop(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.drop()

@@ -3,12 +3,16 @@
 from typing import Mapping, Optional
 
 import mxnet as mx
+from mxnet.base import KVStoreHandle
 
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 
 class PassThrough:
     """See `Backend`.
+
+    Plug-ins need only have what `KVStoreBase` demands.  What callers read of every store is then
+    that of a store of one process; a method that is not there is an AttributeError, as without us.
 
     Parameters
     ----------
@@ -28,15 +32,15 @@ class PassThrough:
 
     @property
     def handle(self) -> Handle:
-        return self._store.handle
+        return getattr(self._store, "handle", None) or KVStoreHandle()
 
     @property
     def updater(self) -> Updater:
-        return self._inner._updater
+        return getattr(self._inner, "_updater", None)
 
     @property
     def is_p3(self) -> bool:
-        return bool(self._inner._is_p3)
+        return bool(getattr(self._inner, "_is_p3", False))
 
     @property
     def type(self) -> str:
@@ -87,10 +91,18 @@ class PassThrough:
         self._inner.load_optimizer_states(fname)
 
     def barrier(self) -> None:
-        self._inner._barrier()
+        inner = self._inner
+        if hasattr(inner, "_barrier"):
+            inner._barrier()
+        elif inner.num_workers > 1:
+            raise mx.base.MXNetError(f"MXNet's {inner.type} store has no barrier")
 
     def send_command_to_servers(self, head: int, body: str) -> None:
-        self._inner._send_command_to_servers(head, body)
+        if hasattr(self._inner, "_send_command_to_servers"):
+            self._inner._send_command_to_servers(head, body)
 
     def close(self, drain_s: Optional[float]) -> None:
         self._closed = True  # the wrapped store may live on; it is not ours
+
+    def drop(self) -> None:
+        self._closed = True

@@ -1,12 +1,16 @@
 """The process's link to a job on stock servers: the wrapped store carries the bytes."""
 
 import atexit
-from typing import Iterable
+import queue
+import threading
+import time
+from typing import Callable, Iterable, Optional
 
 import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from bytescheduler._native import MXNetStore, Worker
+from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._link import Link, _address, _forget, open_plugin
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store
@@ -24,18 +28,75 @@ _FUNCTIONS = {
 # What stock servers add up; an integer makes them abort.
 _SUMMED = ("float32", "float64", "float16")
 
+_SAY_EVERY_S = 5.0
 
-def open_store_link(inner: Store) -> "StoreLink":
-    """Return a link over `inner`, a synchronous dist store of MXNet; blocks until all are there."""
+
+def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) -> "StoreLink":
+    """Return a link over `inner`, a synchronous dist store of MXNet; blocks until all are there.
+
+    Parameters
+    ----------
+    inner : KVStore
+        Used by nobody else from now on.
+    timeout_s : float
+        How long to wait for the others.
+    say : callable
+        Prints a line about what is waited for.
+
+    Raises
+    ------
+    Timeout
+        The others did not come; the process can then end, which MXNet's own store would not let it.
+    """
     functions = {name: _address(symbol) for name, symbol in _FUNCTIONS.items()}
     worker = Worker.open_carried(MXNetStore(inner.handle.value, functions), inner.rank)
     try:
         # Rank 0's first values are in the store; from here on the others may ask for them.
-        check_call(_LIB.MXKVStoreBarrier(inner.handle))
+        _meet(inner, timeout_s, say)
         return StoreLink(worker, open_plugin(worker), inner)
     except BaseException:
         worker.close(drain_ms=0)
         raise
+
+
+def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Pass a barrier of the stock store, which itself would wait for ever."""
+    ended: queue.SimpleQueue[Optional[mx.base.MXNetError]] = queue.SimpleQueue()
+
+    def barrier() -> None:
+        try:
+            check_call(_LIB.MXKVStoreBarrier(inner.handle))
+            ended.put(None)
+        except mx.base.MXNetError as error:
+            ended.put(error)
+
+    # Nobody can end this thread if the others never come, nor the store that it is in.
+    threading.Thread(target=barrier, name="bs-barrier", daemon=True).start()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            error = ended.get(timeout=max(0.0, min(left, _SAY_EVERY_S)))
+        except queue.Empty:
+            if left > _SAY_EVERY_S:
+                say("waiting for every worker to wrap its dist store in a ScheduledKVS")
+                continue
+            abandon(inner)
+            raise Timeout(
+                f"not every worker has wrapped its dist store after {timeout_s:g} s "
+                "(BYTESCHEDULER_TIMEOUT): every worker must make a ScheduledKVS of it",
+                2,
+            ) from None
+        if error is not None:
+            raise error
+        return
+
+
+def abandon(inner: Optional[Store]) -> None:
+    """Let the process end though operations of `inner` never do, and MXNet waits for them."""
+    _forget(inner)
+    atexit.unregister(mx.base._notify_shutdown)
+    MXNetStore.exit_at_once()
 
 
 class StoreLink(Link):
@@ -63,8 +124,10 @@ class StoreLink(Link):
         if self.rank == 0:
             self.barrier()
 
+    def drop(self) -> None:
+        """Leave: nobody else can use the wrapped store's place.  Blocks."""
+        self.close()
+
     def _let_go(self) -> None:
         # What the store queued in MXNet's engine may never end, and waiting for it neither.
-        _forget(self._inner)
-        atexit.unregister(mx.base._notify_shutdown)
-        MXNetStore.exit_at_once()
+        abandon(self._inner)

@@ -9,8 +9,11 @@ from mxnet.kvstore import KVStore, KVStoreBase
 from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
 from bytescheduler._say import say
+from bytescheduler.config import seconds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
+from bytescheduler.mxnet._compressed_store import CompressedStore
+from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._link import Link, let_go, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._passthrough import PassThrough
@@ -43,7 +46,7 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _open_link(stock: Optional[Store]) -> Link:
+def _open_link(stock: Optional[Store], job: str) -> Link:
     """Join the job, or share the place that another store of this process has in it."""
     check_settings()
     shared = Link.share()
@@ -55,9 +58,10 @@ def _open_link(stock: Optional[Store]) -> Link:
                 f"{stock.rank}: wrap the dist store first, other stores after it"
             )
         return shared
+    Link.check_not_left(job)
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
-        link = Link(worker, open_plugin(worker), stock)
+        link = Link(worker, open_plugin(worker), stock, job)
     except BaseException:
         worker.close(drain_ms=0)
         raise
@@ -74,8 +78,9 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
             'one worker; use mx.kv.create("dist_sync")'
         )
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
+    root = [settings.get(f"DMLC_PS_ROOT_{part}", "") for part in ("URI", "PORT")]
     try:
-        link = _open_link(stock)
+        link = _open_link(stock, ":".join(root) if all(root) else "")
     except BaseException:
         if stock is not None:
             let_go(stock)
@@ -111,7 +116,9 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
         _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
         return inner, PassThrough(inner)
     check_settings()
-    link = open_store_link(inner)
+    link = open_store_link(
+        inner, seconds(settings["BYTESCHEDULER_TIMEOUT"]), lambda text: _say(settings, text)
+    )
     _say(
         settings,
         f"MXNet's {inner.type} store carries the bytes, scheduled ("
@@ -121,14 +128,32 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
     return inner, NativeStore(link, inner)
 
 
+def _give_back(backend: NativeStore) -> Backend:
+    """Let the wrapped store work by itself from now on, with the optimizer that was set."""
+    updater = backend.updater
+    inner = backend.give_back()
+    _say(
+        _settings(),
+        f"MXNet's {inner.type} store carries the bytes from here on, unscheduled: stock servers "
+        "take compressed tensors in one piece only",
+    )
+    compressed = CompressedStore(inner)
+    if hasattr(updater, "optimizer"):
+        compressed.set_optimizer(updater.optimizer)
+    elif updater is not None:
+        compressed.set_updater(updater)
+    return compressed
+
+
 @KVStoreBase.register
 class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     """A KVStore whose urgent tensors go first.
 
     Use it like the store it wraps, or as ``mx.kv.create("bytescheduler")``; a ``with`` block closes
-    it.  All methods must be called on one thread at a time.  Only ``init``, ``broadcast``,
-    ``barrier``, `close` and the constructor block; errors of later work arrive in MXNet as
-    exceptions on the arrays that were pulled, and at the next call here.
+    it.  A store that is dropped without being closed keeps this process's place in the job, for
+    stores to come, until the process ends.  All methods must be called on one thread at a time.
+    Only ``init``, ``broadcast``, ``barrier``, `close` and the constructor block; errors of later
+    work arrive in MXNet as exceptions on the arrays that were pulled, and at the next call here.
 
     Parameters
     ----------
@@ -164,12 +189,12 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             _ready.tell()  # from here on this process speaks for itself
 
     def __del__(self) -> None:
-        """Close, and print what failed."""
+        """Give up the store, not this process's place in the job; print what failed."""
         backend = getattr(self, "_backend", None)
         if backend is None:
             return
         try:
-            backend.close(None)
+            backend.drop()
         except mx.base.MXNetError as error:
             say(f"bytescheduler: {error}")
 
@@ -261,7 +286,11 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         self._backend.row_sparse_pull(key, out, priority, row_ids)
 
     def set_gradient_compression(self, compression_params: Mapping[str, object]) -> None:
-        """Compress what is pushed."""
+        """Compress what is pushed; on stock servers the wrapped store then works unscheduled."""
+        backend = self._backend
+        if isinstance(backend, NativeStore) and not backend.can_compress:
+            threshold_of(compression_params)
+            self._backend = _give_back(backend)
         self._backend.set_gradient_compression(compression_params)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:

@@ -33,7 +33,7 @@ void AsyncSlot::Push(ps::KvCall& call) {
     Initialise(call);
   } else {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
-    if (updating_) return Queue(call);
+    if (updating_rank_) return Queue(call);
     if (IsHosted()) return BeginHosted(call);
     Update(call);
   }
@@ -201,41 +201,34 @@ void AsyncSlot::PrepareWeights() {
 void AsyncSlot::BeginHosted(ps::KvCall& call) {
   PrepareSpare();
   state_.reset();  // a native optimizer that comes later starts afresh
-  const uint64_t size_bytes = shape_.size_bytes;
-  const ps::Extension& said = call.extension;
-  // Kept by the callback, with all that the update uses: the slot may take other memory meanwhile.
-  struct Job {
-    ps::Frame gradient;
-    std::string about;
-    std::shared_ptr<SumBuffer> before;
-    std::shared_ptr<SumBuffer> after;
-  };
-  auto job = std::make_unique<Job>(Job{{}, about_, weights_, spare_});
-  const HostedUpdates::Optimizer optimizer = shard_->optimizer.hosted;
-  job->gradient = std::move(call.payload);
+  // All that the update uses: the slot may take other memory meanwhile.
+  auto job = std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_});
+  const int32_t rank = call.worker_rank;
+  job->call = std::move(call);
+  const ps::Extension& said = job->call.extension;
   const ServerUpdate update{.key = id_.key,
                             .about = job->about,
                             .dtype = static_cast<DType>(shape_.dtype),
-                            .gradient = job->gradient.bytes(),
-                            .weights = {spare_->data(), size_bytes},
+                            .gradient = job->call.payload.bytes(),
+                            .weights = {spare_->data(), shape_.size_bytes},
                             .rates = {said.learning_rate, said.weight_decay, said.rescale_grad}};
   shard_->hosted->Update(
-      optimizer, update, {weights_->data(), size_bytes}, shard_->executor,
-      [this, job = std::move(job)](const Status& status) { EndHosted(job->after, status); });
-  updating_ = std::move(call);  // its end comes through the executor
+      shard_->optimizer.hosted, update, {weights_->data(), shape_.size_bytes}, shard_->executor,
+      [this, job = std::move(job)](const Status& status) { EndHosted(*job, status); });
+  updating_rank_ = rank;  // its end comes through the executor
 }
 
-void AsyncSlot::EndHosted(const std::shared_ptr<SumBuffer>& updated, const Status& status) {
-  const ps::KvCall call = std::move(*updating_);
-  updating_.reset();
+void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
+  updating_rank_.reset();
   if (status.ok()) {
-    spare_ = std::exchange(weights_, updated);
-    ++pushes_of(call);
-    shard_->send(ps::MakeResponse(call, {}));
+    spare_ = std::exchange(weights_, job.after);
+    ++pushes_of(job.call);
+    shard_->send(ps::MakeResponse(job.call, {}));
     AnswerReady();
   } else {
-    Refuse(call, Status(status.code(),
-                        DescribeCall(call) + ": the optimizer on the server: " + status.message()));
+    Refuse(job.call,
+           Status(status.code(),
+                  DescribeCall(job.call) + ": the optimizer on the server: " + status.message()));
   }
   for (ps::KvCall& next : queue_.TakeAll()) {
     try {
@@ -250,7 +243,7 @@ void AsyncSlot::Queue(ps::KvCall& call) {
   const std::string whom =
       "the server to finish an earlier update of key " + std::to_string(id_.key);
   // A worker's next push comes after this one was acknowledged.
-  if (call.worker_rank == updating_->worker_rank) {
+  if (updating_rank_ == call.worker_rank) {
     return shard_->send(ps::MakePendingResponse(call, whom));
   }
   queue_.Park(std::move(call), whom, shard_->send);

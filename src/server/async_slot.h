@@ -54,6 +54,14 @@ class AsyncSlot {
     bool operator==(const Shape&) const = default;
   };
 
+  // An update that the hosting process makes.
+  struct Hosted {
+    ps::KvCall call;
+    std::string about;
+    std::shared_ptr<SumBuffer> before;
+    std::shared_ptr<SumBuffer> after;
+  };
+
   bool initialised() const { return weights_ != nullptr; }
   Round& pushes_of(const ps::KvCall& call) {
     return pushes_[static_cast<size_t>(call.worker_rank)];
@@ -66,7 +74,7 @@ class AsyncSlot {
   bool IsHosted() const { return needs_host_ || !shard_->optimizer.native; }
   Status CheckHosted(const ps::KvCall& call) const;
   void BeginHosted(ps::KvCall& call);
-  void EndHosted(const std::shared_ptr<SumBuffer>& updated, const Status& status);
+  void EndHosted(const Hosted& job, const Status& status);
   void Queue(ps::KvCall& call);
   Rates RatesOf(const ps::KvCall& call) const;
   void Update(const ps::KvCall& call);
@@ -84,16 +92,16 @@ class AsyncSlot {
 
   ShardState* const shard_;
   const SlotId id_;
-  Shape shape_{};                        // once initialised
-  std::shared_ptr<SumBuffer> weights_;   // owners, here and below: this and the answers in flight
-  std::shared_ptr<SumBuffer> spare_;     // of an earlier moment; may still be leaving
-  std::optional<OptimizerState> state_;  // once updated natively
-  std::string about_;                    // what rank 0 said about the key, if all of it is here
-  bool needs_host_ = false;              // whatever the optimizer
-  std::optional<ps::KvCall> updating_;   // whose gradient is with the hosting process
-  ParkedCalls queue_;                    // pushes behind it
-  std::vector<Round> pushes_;            // by rank: how many are in the weights
-  std::vector<uint64_t> answered_;       // by rank: the sequence of its latest answered pull
+  Shape shape_{};                         // once initialised
+  std::shared_ptr<SumBuffer> weights_;    // owners, here and below: this and the answers in flight
+  std::shared_ptr<SumBuffer> spare_;      // of an earlier moment; may still be leaving
+  std::optional<OptimizerState> state_;   // once updated natively
+  std::string about_;                     // what rank 0 said about the key, if all of it is here
+  bool needs_host_ = false;               // whatever the optimizer
+  std::optional<int32_t> updating_rank_;  // whose gradient is with the hosting process
+  ParkedCalls queue_;                     // pushes behind it
+  std::vector<Round> pushes_;             // by rank: how many are in the weights
+  std::vector<uint64_t> answered_;        // by rank: the sequence of its latest answered pull
   ParkedCalls parked_;
 };
 

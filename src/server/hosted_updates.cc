@@ -45,15 +45,19 @@ void HostedUpdates::Load(Optimizer optimizer, Executor* back, Done done) {
       });
 }
 
+Status HostedUpdates::Run(const Optimizer& optimizer, const ServerUpdate& update,
+                          std::span<const std::byte> before) {
+  const Status refused = Ensure(optimizer);
+  if (!refused.ok()) return refused;
+  if (!before.empty()) reduce::Copy(update.weights.data(), before.data(), before.size());
+  return Try([&] { return updater_.update(update); });
+}
+
 void HostedUpdates::Update(Optimizer optimizer, const ServerUpdate& update,
                            std::span<const std::byte> before, Executor* back, Done done) {
   updater_.executor->Post([this, optimizer = std::move(optimizer), update, before, back,
                            done = std::move(done)]() mutable {
-    Status status = Ensure(optimizer);
-    if (status.ok()) {
-      if (!before.empty()) reduce::Copy(update.weights.data(), before.data(), before.size());
-      status = Try([&] { return updater_.update(update); });
-    }
+    const Status status = Run(optimizer, update, before);
     Return(back, std::move(done), As(StatusCode::kFailedPrecondition, status));
   });
 }

@@ -44,6 +44,8 @@ class HostedUpdates {
   template <typename F>
   static Status Try(F call);
   Status Ensure(const Optimizer& optimizer);
+  Status Run(const Optimizer& optimizer, const ServerUpdate& update,
+             std::span<const std::byte> before);
 
   const ServerUpdater updater_;
   Optimizer loaded_;  // on the updater's executor

@@ -90,11 +90,12 @@ void OptimizerCalls::Load(ps::KvCall call, Wanted wanted) {
 }
 
 void OptimizerCalls::OnLoaded(const Wanted& wanted, const Status& status) {
-  const std::optional<Loading> loaded = std::exchange(loading_, std::nullopt);
+  const Loading loaded = loading_.value_or(Loading{});
+  loading_.reset();
   if (status.ok()) Take(wanted);
   for (ps::KvCall& call : waiting_.TakeAll()) {
     const bool own =
-        call.worker_id == loaded->worker_id && call.extension.sequence == loaded->sequence;
+        call.worker_id == loaded.worker_id && call.extension.sequence == loaded.sequence;
     if (own && !status.ok()) {
       Answer(call, Status(status.code(), DescribeCall(call) + ": " + status.message()));
       continue;

@@ -22,10 +22,10 @@ using Floats = std::vector<float>;
 struct Host {
   std::atomic<int> loads = 0;
   std::atomic<int> updates = 0;
-  std::string about;                 // of the latest update
-  std::thread::id thread;            // of all calls
-  Notification* blocked = nullptr;   // told when an update has begun
-  Notification* released = nullptr;  // what that update waits for
+  std::atomic<std::thread::id> thread;            // of all calls
+  std::atomic<Notification*> blocked = nullptr;   // told when an update has begun
+  std::atomic<Notification*> released = nullptr;  // what that update waits for
+  std::string about;  // of the latest update; to be read once the server is closed
 };
 
 int Say(bs_error* error, int code, const char* text) {
@@ -43,11 +43,11 @@ int OnOptimizer(void* context, const void* pickle, uint64_t size_bytes, bs_error
 
 int OnUpdate(void* context, const bs_server_update* update, bs_error* error) {
   auto* const host = static_cast<Host*>(context);
-  EXPECT_EQ(host->thread, std::this_thread::get_id());
+  EXPECT_EQ(host->thread.load(), std::this_thread::get_id());
   EXPECT_EQ(update->dtype, 0);
   host->about = update->about;
-  if (host->blocked != nullptr) host->blocked->Notify();
-  if (host->released != nullptr) host->released->WaitFor(std::chrono::seconds(60));
+  if (Notification* const blocked = host->blocked) blocked->Notify();
+  if (Notification* const released = host->released) released->WaitFor(std::chrono::seconds(60));
   const size_t count = update->size_bytes / sizeof(float);
   Floats gradient(count);
   std::memcpy(gradient.data(), update->gradient, update->size_bytes);
@@ -131,10 +131,11 @@ TEST(CApiUpdater, UpdatesWholeKeysOnAThreadOfItsOwn) {
   error = job.Update(7, Floats(kSize, 1), &out, &rates);
   ASSERT_EQ(error.code, 0) << error.message;
   EXPECT_EQ(out, Floats(kSize, 13));
+  job.CloseServer();
   EXPECT_EQ(job.host().about, "what it is");
   EXPECT_EQ(job.host().loads, 1);
   EXPECT_EQ(job.host().updates, 2) << "one for each push, not for each partition";
-  EXPECT_NE(job.host().thread, std::this_thread::get_id());
+  EXPECT_NE(job.host().thread.load(), std::this_thread::get_id());
 }
 
 TEST(CApiUpdater, ARefusalConcernsTheCallAndAFailureTheJob) {

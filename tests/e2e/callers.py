@@ -272,6 +272,62 @@ def fit() -> None:
     compare(train, rtol=1e-5)
 
 
+def sparse_module() -> None:
+    """A row_sparse weight of which each batch pulls only its rows; with lazy updates and decay."""
+    words = 20
+
+    def build() -> mx.sym.Symbol:
+        weight = mx.sym.Variable("embedding_weight", stype="row_sparse")
+        x = mx.sym.Embedding(
+            mx.sym.Variable("data"),
+            weight,
+            input_dim=words,
+            output_dim=4,
+            sparse_grad=True,
+            name="embedding",
+        )
+        x = mx.sym.FullyConnected(mx.sym.sum(x, axis=1), num_hidden=3, name="fc")
+        return mx.sym.LinearRegressionOutput(x, mx.sym.Variable("label"), name="out")
+
+    def batches(who: "List[int]") -> mx.io.NDArrayIter:
+        random = [np.random.RandomState(worker) for worker in who]
+        data = np.concatenate([r.randint(0, 15, (STEPS, BATCH, 2)) for r in random], axis=1)
+        data = data.reshape((-1, 2)).astype(np.float32)
+        return mx.io.NDArrayIter(
+            data, data[:, [0, 1, 0]] / words, BATCH * len(who), label_name="label"
+        )
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        module = mx.mod.Module(build(), label_names=["label"], context=contexts(who))
+        start = initial({"embedding_weight": (words, 4), "fc_weight": (3, 4), "fc_bias": (3,)})
+        start["embedding_weight"] = start["embedding_weight"].tostype("row_sparse")
+        pulled: List[int] = []
+
+        def rows(batch: mx.io.DataBatch) -> "Dict[str, mx.nd.NDArray]":
+            pulled.append(len(np.unique(batch.data[0].asnumpy())))
+            return {"embedding_weight": batch.data[0]}
+
+        module.fit(
+            batches(who),
+            kvstore=store,
+            optimizer="adam",
+            optimizer_params={"learning_rate": 0.05, "wd": 0.1, "lazy_update": True},
+            eval_metric="mse",
+            arg_params=dict(start),
+            num_epoch=2,
+            sparse_row_id_fn=rows,
+        )
+        assert len(pulled) >= STEPS
+        assert max(pulled) < words
+        weights = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+        first = start["embedding_weight"].asnumpy()
+        assert (weights["embedding_weight"][15:] == first[15:]).all()
+        assert (weights["embedding_weight"][:15] != first[:15]).any()
+        return weights
+
+    compare(train, rtol=1e-5)
+
+
 def buckets() -> None:
     def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
         def build(length: int) -> "tuple[mx.sym.Symbol, List[str], List[str]]":

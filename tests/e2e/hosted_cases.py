@@ -167,6 +167,12 @@ def stumbles(kvs: ScheduledKVS) -> None:
     failing(kvs, "fc", full(1), "the optimizer on the server: RuntimeError: three is too many")
 
 
+def endless(kvs: ScheduledKVS) -> None:
+    kvs.set_optimizer(my_optimizers.Endless())
+    kvs.init("fc", full(0))
+    failing(kvs, "fc", full(1), "server 0 was ended: it got SIGTERM")
+
+
 def failing(kvs: ScheduledKVS, key: object, gradient: mx.nd.NDArray, text: str) -> None:
     try:
         kvs.push(key, gradient)

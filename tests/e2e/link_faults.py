@@ -80,6 +80,10 @@ def steps_of(worker: Process) -> int:
     return int(lines[-1].split()[1])
 
 
+def last_words(job: Job) -> str:
+    return "".join(f"--- {p.name}\n...{p.output()[-1000:]}\n" for p in job.processes)
+
+
 def soak(job: Job, seconds: float, seed: int) -> None:
     chance = random.Random(seed)
     start(job, MANY_STEPS)
@@ -89,14 +93,15 @@ def soak(job: Job, seconds: float, seed: int) -> None:
         harm_once(job, chance)
         count += 1
         for process in job.processes:
-            assert process.running(), f"seed {seed}, fault {count}:\n{job.all_output()}"
-        time.sleep(chance.uniform(0, 0.3))
+            assert process.running(), f"seed {seed}, fault {count}:\n{last_words(job)}"
+        # Time to get over it: TCP waits twice as long after each loss, up to minutes.
+        time.sleep(chance.uniform(0.2, 1.5))
         if not before:
             before = {process.name: resident_bytes(process) for process in job.processes}
     steps = steps_of(job.workers[0])
     deadline = time.monotonic() + 60  # what was in the way of the last fault comes through
     while steps_of(job.workers[0]) < steps + 10:
-        assert time.monotonic() < deadline, f"seed {seed}: it stands still\n{job.all_output()}"
+        assert time.monotonic() < deadline, f"seed {seed}: it stands still\n{last_words(job)}"
         time.sleep(0.1)
     grown: List[str] = []
     for process in job.processes:

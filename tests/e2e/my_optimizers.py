@@ -1,5 +1,7 @@
 """Optimizers of a user, in a module that servers can import."""
 
+import threading
+
 import mxnet as mx
 
 
@@ -24,6 +26,16 @@ class Halfway(mx.optimizer.Optimizer):
         state[:] += grad.square().mean(axis=1, keepdims=True)
         scale = self.strength / mx.nd.sqrt(state + 1e-3)
         weight[:] -= self._get_lr(index) * scale * grad
+
+
+class Endless(mx.optimizer.Test):
+    """Never returns from an update."""
+
+    def update(
+        self, index: object, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: object
+    ) -> None:
+        print("an endless update begins", flush=True)
+        threading.Event().wait()
 
 
 class Stumbling(mx.optimizer.Test):

@@ -1,5 +1,6 @@
 """dist_async with optimizers that only Python has: the servers' processes make the updates."""
 
+import signal
 from typing import Callable
 
 from job import HERE, Job
@@ -55,6 +56,17 @@ def test_an_optimizer_that_fails_fails_the_job_with_key_and_exception(make_job: 
     job = make_job(workers=1, env=TRUST)
     fails_with(job, "stumbles", "RuntimeError: three is too many")
     assert 'an update of key {"key":"fc"' in job.servers[0].output()
+
+
+def test_an_optimizer_that_never_returns_cannot_keep_its_server(make_job: MakeJob) -> None:
+    job = make_job(workers=1, env=TRUST)
+    worker = job.start_worker("hosted_cases.py", "endless")
+    server = job.servers[0]
+    server.wait_for_line("an endless update begins")
+    server.signal(signal.SIGTERM)
+    assert worker.wait() != 0
+    assert "refused as it should" in worker.output(), worker.output()
+    assert server.wait() == 1
 
 
 def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:

@@ -14,6 +14,7 @@ MakeJob = Callable[..., Job]
         ["trainers", "half_precision", "devices", "accumulation"],
         ["many_stores", "sparse_embedding"],
         ["fit", "buckets"],
+        ["sparse_module"],
     ],
     ids=lambda cases: cases[0],
 )

@@ -95,6 +95,18 @@ def test_a_killed_server_is_an_error_after_the_deadline(make_job: MakeJob) -> No
         assert_ends_and_says(job, worker.wait(SOON_S), worker.output())
 
 
+def test_a_worker_that_wraps_nothing_is_waited_for_and_then_an_error(make_job: MakeJob) -> None:
+    job = make_job(stock=True, env={"BYTESCHEDULER_TIMEOUT": "8s"})
+    for _ in range(2):
+        job.start_worker("cases.py", "dist_sync", "wraps_in_rank_1_only")
+    first = job.wait_for_one(job.workers)
+    pathlib.Path(job.folder, "done").touch()
+    assert first.wait() == 1, job.all_output()
+    output = first.output()
+    assert "bytescheduler: waiting for every worker to wrap its dist store" in output
+    assert "Timeout: not every worker has wrapped its dist store after 8 s" in output
+
+
 def test_another_order_of_init_is_an_error(make_job: MakeJob) -> None:
     job = make_job(stock=True, env={"BYTESCHEDULER_TIMEOUT": "5s"})
     for _ in range(2):

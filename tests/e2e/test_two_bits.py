@@ -58,3 +58,17 @@ def test_workers_that_disagree_are_told_both_thresholds(make_job: MakeJob) -> No
         assert "threshold 0.25" in output
         assert "threshold 0.5" in output
         assert "set gradient compression alike on all workers" in output
+
+
+def test_on_stock_servers_the_wrapped_store_compresses(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    """Numbers and names as keys, and pushpull, which stock refuses."""
+    stock = sums(make_job(stock=True, servers=2), tmp_path, "stock")
+    ours = sums(make_job(stock=True, servers=2), tmp_path, "pushpull")
+    for one in ours:
+        assert_equal(stock[0], one)
+    stock = train(make_job(stock=True), tmp_path, "stock", "module-compressed", "sgd", workers=2)
+    ours = train(make_job(stock=True), tmp_path, "scheduled", "module-compressed", "sgd", workers=2)
+    for weights in (stock[1], *ours):
+        assert_equal(stock[0], weights)

@@ -123,3 +123,11 @@ def test_the_command_says_what_a_job_would_refuse(
 def test_settings_are_texts() -> None:
     with pytest.raises(ConfigError, match="want names and values as str"):
         config.check_settings({**REQUIRED, "BYTESCHEDULER_CREDIT": 4096})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5", 5), ("0.5", 0.5), ("500ms", 0.5), ("5s", 5), ("2m", 120), ("1h", 3600)],
+)
+def test_times_are_seconds(text: str, value: float) -> None:
+    assert config.seconds(text) == value

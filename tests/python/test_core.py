@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 import pytest
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
-from bytescheduler._core import MXNetPlugin, Node, Worker
+from bytescheduler._core import MXNetPlugin, Node, Pending, Worker
 
 FLOAT32 = 0
 QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
@@ -93,6 +93,28 @@ def test_broadcast_gives_everyone_rank_zeros_values(job: Job) -> None:
     assert not errors, errors
     assert [list(a) for a in arrays[1]] == [[1, 2, 3], [4]]
     assert all(w.status() is None for w in workers)
+
+
+def test_a_sum_comes_when_every_worker_has_pushed(job: Job) -> None:
+    _, _, workers = job
+    start = buffer([0, 0])
+    assert not in_threads([lambda w=w: w.broadcast([item(7, start)], owner=start) for w in workers])
+    sent, received = [buffer([1, 2]), buffer([30, 40])], [buffer([0, 0]), buffer([0, 0])]
+
+    def push(rank: int) -> Pending:
+        addresses = (ctypes.addressof(sent[rank]), ctypes.addressof(received[rank]))
+        return workers[rank].start_push_pull(7, *addresses, 8, owner=(sent, received))
+
+    first = push(0)
+    assert not first.over()
+    second = push(1)
+    for pending in (first, second):
+        pending.wait()
+        assert pending.over()
+    assert [list(a) for a in received] == [[31, 42], [31, 42]]
+    unknown = workers[0].start_push_pull(8, 0, 0, 0, owner=None)
+    with pytest.raises(Error, match="key=8"):
+        unknown.wait()
 
 
 def test_a_barrier_waits_for_everyone(job: Job) -> None:

@@ -15,6 +15,7 @@ import bytescheduler.mxnet
 from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
 from bytescheduler.mxnet._async_store import AsyncStore
+from bytescheduler.mxnet._link import Link
 
 
 @pytest.fixture
@@ -40,6 +41,8 @@ def native(monkeypatch: pytest.MonkeyPatch) -> "Callable[..., ScheduledKVS]":
     monkeypatch.setattr(kvstore, "check_settings", lambda: None)
     monkeypatch.setattr(kvstore, "Worker", Opener)
     monkeypatch.setattr(kvstore, "open_plugin", lambda worker: FakePlugin())
+    monkeypatch.setattr(Link, "_of_process", None)
+    monkeypatch.setattr(Link, "_left", set())
     make.ranks = ranks  # type: ignore[attr-defined]
     return make
 
@@ -291,6 +294,22 @@ def test_stores_of_one_process_share_its_place_and_not_their_keys(
     assert not worker.closed
     second.close()
     assert worker.closed
+
+
+@pytest.mark.parametrize("drop_first", [False, True])
+def test_who_has_left_a_job_is_told_so_at_once(
+    native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch, drop_first: bool
+) -> None:
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", "10.1.2.3")
+    monkeypatch.setenv("DMLC_PS_ROOT_PORT", "9000")
+    if drop_first:
+        native()
+        gc.collect()
+    native().close()
+    with pytest.raises(mx.base.MXNetError, match="has left the job of 10.1.2.3:9000: its last"):
+        native()
+    assert len(native.ranks) == 1  # type: ignore[attr-defined]
+    monkeypatch.setenv("DMLC_PS_ROOT_PORT", "9001")  # another job
     with native():
         assert len(native.ranks) == 2  # type: ignore[attr-defined]
 
@@ -311,11 +330,20 @@ def test_a_block_that_fails_waits_for_nothing(native: "Callable[..., ScheduledKV
     assert plugin.drained[0] == 0.0
 
 
-def test_dropping_a_store_closes_it(native: "Callable[..., ScheduledKVS]") -> None:
+def test_a_store_that_is_dropped_keeps_the_place_for_the_next_one(
+    native: "Callable[..., ScheduledKVS]",
+) -> None:
+    """As scripts do that make a store for each of their parts."""
     kvs = native()
     worker = kvs._backend._link._worker
+    kvs.init(0, full(1))
     del kvs
     gc.collect()
+    assert not worker.closed
+    with native() as kvs:
+        assert kvs._backend._link._worker is worker
+        kvs.init(0, full(2))  # no key of the first store's
+        assert len({key for key, *_ in worker.declared}) == 2
     assert worker.closed
 
 

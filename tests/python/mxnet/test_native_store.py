@@ -268,15 +268,26 @@ def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: Fake
     assert plugin.thresholds == [0, 0.25, 0.25, 0.5]
 
 
-def test_a_link_over_stock_servers_refuses_compression(
-    store: NativeStore, link: Link, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+def test_a_stock_store_is_given_back_before_it_holds_keys_of_ours(
+    link: Link, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "can_compress", StoreLink.can_compress)
-    with pytest.raises(MXNetError, match="pieces on stock servers travel uncompressed"):
-        store.set_gradient_compression({"type": "2bit"})
+    assert not StoreLink.can_compress
+    inner = mx.kv.create("local")
+    store = NativeStore(link, inner)
+    assert store.can_compress
+    assert store.give_back() is inner
+    assert worker.closed
+    with pytest.raises(MXNetError, match="the store was closed"):
+        store.give_back()
+
+
+def test_a_stock_store_that_holds_keys_of_ours_is_kept(
+    store: NativeStore, worker: FakeWorker
+) -> None:
     store.init(1, full(1))
-    store.push(1, full(2), 0)
-    assert plugin.thresholds == [0]
+    with pytest.raises(MXNetError, match="set gradient compression before the first init"):
+        store.give_back()
+    assert not worker.closed
 
 
 def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:

@@ -1,0 +1,159 @@
+"""Workers that each run the optimizer tell each other which they run: numbers must not differ."""
+
+from typing import Callable, List, NamedTuple, Optional
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler.mxnet._copier import open_copier
+from bytescheduler.mxnet._link import Link, Numbers
+from bytescheduler.mxnet._optimizer_copy import optimizer_from_text, optimizer_to_text
+from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._types import Optimizer, Updater
+
+_CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
+
+
+class _State(NamedTuple):
+    """What a worker says of itself."""
+
+    changes: int  # of its updater so far, made here or taken over
+    changed_at: int  # after so many rounds
+    rounds: int  # pushed so far
+    text_bytes: int  # of the optimizer as text
+
+
+class Agreement:
+    """Says at each barrier, and after 1, 2, 4, ... rounds, how often the updater was changed here.
+
+    At a barrier, workers that are behind take over the optimizer of one that is not, which is what
+    stock servers do with an optimizer that rank 0 alone sends.  Where that is too late, everyone
+    gets an error instead of numbers that differ.
+
+    Parameters
+    ----------
+    link : Link
+        Carries what is said.
+    key : callable
+        From a word to an engine key that nobody else uses.
+    """
+
+    def __init__(self, link: Link, key: Callable[[str], int]) -> None:
+        self._link = link
+        self._key = key
+        self.is_declared = False
+        self._changes = 0
+        self._changed_at = 0
+        self._rounds = 0
+        self._taken_over = 0
+
+    def changed(self) -> None:
+        """Note that the updater of this worker is another one."""
+        self._changes += 1
+        self._changed_at = self._rounds
+
+    def undeclared(self) -> List[Tensor]:
+        """Return what must be broadcast before anything else is called."""
+        n = self._link.num_workers
+        if self.is_declared or n == 1:
+            return []
+        sizes = {"notes": n, "barriers": n * len(_State._fields)}
+        return [self._tensor(self._key(name), size) for name, size in sizes.items()]
+
+    @staticmethod
+    def _tensor(key: int, elements: int) -> Tensor:
+        nothing = mx.nd.zeros((elements,), dtype="float64")
+        tensor = Tensor("optimizers", key, nothing, open_copier())
+        tensor.take(nothing)
+        return tensor
+
+    # -- between barriers ----------------------------------------------------------------------
+
+    def pushed(self, rounds: int) -> None:
+        """Count rounds; never blocks."""
+        before, self._rounds = self._rounds, self._rounds + rounds
+        # How many powers of 2 were reached.
+        for _ in range(self._rounds.bit_length() - before.bit_length()):
+            self._note()
+
+    def _note(self) -> None:
+        if self._link.num_workers > 1:
+            mine = np.zeros(self._link.num_workers)
+            mine[self._link.rank] = self._changes
+            self._link.watch(self._key("notes"), mine, self._what_differs)
+
+    @staticmethod
+    def _what_differs(changes: Numbers) -> Optional[str]:
+        if changes.max() == changes.min():
+            return None
+        return (
+            f"worker {changes.argmax()} has set an optimizer that worker {changes.argmin()} does "
+            f"not have: {_CURE}"
+        )
+
+    # -- at a barrier --------------------------------------------------------------------------
+
+    def meet(self, updater: Updater) -> Optional[Optimizer]:
+        """Return the optimizer to take over, or None; blocks until all workers call it.
+
+        Raises
+        ------
+        MXNetError
+            On every worker: the workers' updaters differ, and cannot be made alike.
+        """
+        if self._link.num_workers == 1:
+            return None
+        if not self.is_declared:
+            self._link.broadcast(self.undeclared())
+            self.is_declared = True
+        text = _text_of(updater)
+        states = self._exchange(len(text))
+        most = max(state.changes for state in states)
+        if all(state.changes == most for state in states):
+            return None
+        giver = [state.changes for state in states].index(most)
+        self._check_in_time(giver, states)
+        given = self._give(giver, text, states[giver].text_bytes)
+        if not given.startswith("["):
+            raise mx.base.MXNetError(f"worker {giver}: {given}")
+        behind = states[self._link.rank].changes < most
+        self._changes, self._changed_at = most, self._rounds
+        return optimizer_from_text(given) if behind else None
+
+    def _exchange(self, text_bytes: int) -> List[_State]:
+        mine = np.zeros((self._link.num_workers, len(_State._fields)))
+        state = _State(self._changes, self._changed_at, self._rounds, text_bytes)
+        mine[self._link.rank] = state
+        return [_State(*map(int, row)) for row in self._link.sum(self._key("barriers"), mine)]
+
+    @staticmethod
+    def _check_in_time(giver: int, states: List[_State]) -> None:
+        for rank, state in enumerate(states):
+            if state.rounds != states[giver].changed_at:
+                raise mx.base.MXNetError(
+                    f"worker {giver} has set an optimizer in another round than that of worker "
+                    f"{rank}: {_CURE}, before the next push"
+                )
+
+    def _give(self, giver: int, text: bytes, size: int) -> str:
+        """Return the text of worker `giver`: a number for each byte, for stock servers."""
+        self._taken_over += 1
+        key = self._key(f"copy {self._taken_over}")
+        self._link.broadcast([self._tensor(key, size)])
+        mine = np.zeros(size)
+        if self._link.rank == giver:
+            mine[:] = np.frombuffer(text, np.uint8)
+        return bytes(int(number) for number in self._link.sum(key, mine)).decode()
+
+
+def _text_of(updater: Updater) -> bytes:
+    """Return the optimizer of `updater`, or why it cannot be handed on."""
+    if updater is None:
+        return b""
+    optimizer = getattr(updater, "optimizer", None)
+    if optimizer is None:
+        return f"its updater is no optimizer: {_CURE.split(',')[0]}".encode()
+    try:
+        return optimizer_to_text(optimizer).encode()
+    except mx.base.MXNetError as error:
+        return str(error).encode()

@@ -1,0 +1,74 @@
+"""Two-bit compression on stock servers: the wrapped store compresses whole tensors by itself."""
+
+from typing import Any, Dict
+
+import mxnet as mx
+
+from bytescheduler.mxnet._arguments import group
+from bytescheduler.mxnet._passthrough import PassThrough
+from bytescheduler.mxnet._types import Arrays, Key, Keys, RowIds, Store
+
+# Higher integer keys may hold what pieces needed before the store was given back.
+_MAX_KEY = 65535
+
+
+class CompressedStore(PassThrough):
+    """See `Backend`.  For a store that has carried pieces, and therefore knows integer keys only.
+
+    Names become numbers in the order of their init, which is what the stock store makes of them
+    too.  A pushpull is a push and a pull, as the stock store compresses no pushpull.
+
+    Parameters
+    ----------
+    inner : KVStore
+        A synchronous dist store of MXNet without keys below 65536 that are in use.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._numbers: Dict[Key, int] = {}
+
+    def _declare(self, keys: Keys, values: Arrays) -> None:
+        """Give each key of a first value its number."""
+        for key in group(keys, values):
+            if any(isinstance(key, str) is not isinstance(other, str) for other in self._numbers):
+                raise mx.base.MXNetError(f"key {key!r}: int and str keys cannot be mixed")
+            if key in self._numbers:
+                raise mx.base.MXNetError(f"duplicate init of key {key!r}")
+            number = len(self._numbers) if isinstance(key, str) else key
+            if not 0 <= number <= _MAX_KEY:
+                raise mx.base.MXNetError(
+                    f"key {key!r}: with compression on stock servers want 0 <= key <= {_MAX_KEY}"
+                )
+            self._numbers[key] = number
+
+    def _numbered(self, keys: Keys) -> Any:  # noqa: ANN401 - nested as the keys are
+        if isinstance(keys, (list, tuple)):
+            return [self._numbered(key) for key in keys]
+        assert isinstance(keys, (int, str)), f"unexpected type for keys: {type(keys)}"
+        if keys not in self._numbers:
+            raise mx.base.MXNetError(
+                f"key {keys!r} has not been initialised: call init or broadcast"
+            )
+        return self._numbers[keys]
+
+    def init(self, key: Keys, value: Arrays) -> None:
+        self._declare(key, value)
+        super().init(self._numbered(key), value)
+
+    def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self._declare(key, value)
+        super().broadcast(self._numbered(key), value, out, priority)
+
+    def push(self, key: Keys, value: Arrays, priority: int) -> None:
+        super().push(self._numbered(key), value, priority)
+
+    def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
+        super().pull(self._numbered(key), out, priority, ignore_sparse)
+
+    def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self.push(key, value, priority)
+        self.pull(key, value if out is None else out, priority, ignore_sparse=True)
+
+    def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        super().row_sparse_pull(self._numbered(key), out, priority, row_ids)

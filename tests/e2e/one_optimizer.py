@@ -1,0 +1,135 @@
+"""Workers of which only some set an optimizer; ``one_optimizer.py STORE CASE`` runs one case."""
+
+import os
+import sys
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler.mxnet import ScheduledKVS
+
+SHAPE = (3, 4)
+
+
+@mx.optimizer.register
+class Halving(mx.optimizer.Optimizer):
+    """An optimizer of the user's, known to every worker by its name."""
+
+    def __init__(self, depth: int = 1, **options: object) -> None:
+        super().__init__(**options)
+        self.depth = depth
+
+    def create_state(self, index: object, weight: mx.nd.NDArray) -> mx.nd.NDArray:
+        return mx.nd.zeros(weight.shape)
+
+    def update(
+        self, index: object, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: mx.nd.NDArray
+    ) -> None:
+        self._update_count(index)
+        state[:] = state / 2**self.depth + grad
+        weight[:] -= self._get_lr(index) * state
+
+
+class Unregistered(mx.optimizer.SGD):
+    """Nobody can make it by its name."""
+
+
+def gradient(rank: int, step: int) -> mx.nd.NDArray:
+    return mx.nd.array(np.random.RandomState(10 * step + rank).uniform(-1, 1, SHAPE))
+
+
+def train(kvs: mx.kvstore.KVStore, key: str, first_step: int) -> "np.ndarray":
+    """Three steps; a local store pushes what all of the job's workers push."""
+    out = mx.nd.zeros(SHAPE)
+    for step in range(first_step, first_step + 3):
+        ranks = [kvs.rank] if "dist" in kvs.type else range(int(os.environ["DMLC_NUM_WORKER"]))
+        kvs.push(key, [gradient(rank, step) for rank in ranks])
+        kvs.pull(key, out=out)
+    return out.asnumpy()
+
+
+def optimizers() -> "list[mx.optimizer.Optimizer]":
+    scheduler = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5)
+    names = {0: "early", 1: "late"}
+    sgd = mx.optimizer.SGD(learning_rate=0.5, momentum=0.9, wd=0.1, param_idx2name=names)
+    sgd.set_lr_mult({"late": 0.25})
+    adam = mx.optimizer.Adam(learning_rate=0.5, beta1=np.float32(0.5), lr_scheduler=scheduler)
+    return [sgd, adam, Halving(depth=2, learning_rate=0.5)]
+
+
+def rank_0_alone(kvs: ScheduledKVS) -> None:
+    """As one process that pushes everyone's gradients; whichever optimizer was the last."""
+    alone = mx.kv.create("local")
+    kvs._barrier()
+    for each in (kvs, alone):
+        each.init("early", mx.nd.ones(SHAPE))
+    for turn, (ours, theirs) in enumerate(zip(optimizers(), optimizers())):
+        if kvs.rank == 0:
+            kvs.set_optimizer(ours)
+        kvs._barrier()
+        alone.set_optimizer(theirs)
+        for each in (kvs, alone) if turn == 0 else ():
+            each.init("late", mx.nd.ones(SHAPE))
+        for key in ("early", "late"):
+            np.testing.assert_array_equal(train(kvs, key, turn), train(alone, key, turn))
+    if kvs.rank == 1:  # the learning rate is what all agree on, whoever set it last
+        kvs.set_optimizer(mx.optimizer.SGD(learning_rate=0.0))
+    kvs._barrier()
+    assert kvs._updater.optimizer.learning_rate == 0.0
+    before = train(kvs, "early", 1)
+    assert (train(kvs, "early", 2) == before).all()
+
+
+def said_everywhere(kvs: ScheduledKVS, text: str) -> None:
+    """Push until it is refused; the job has failed."""
+    out = mx.nd.zeros(SHAPE)
+    try:
+        for _ in range(100):
+            kvs.pushpull("early", mx.nd.ones(SHAPE), out=out)
+            out.wait_to_read()
+    except mx.base.MXNetError as error:
+        assert text in str(error), error  # noqa: PT017
+        raise
+    raise AssertionError("every step went well")
+
+
+def without_a_barrier(kvs: ScheduledKVS) -> None:
+    kvs.init("early", mx.nd.ones(SHAPE))
+    if kvs.rank == 0:
+        kvs.set_optimizer(optimizers()[0])
+    said_everywhere(kvs, "worker 0 has set an optimizer that worker 1 does not have: call")
+
+
+def without_a_barrier_in_one_step(kvs: ScheduledKVS) -> None:
+    """Nobody calls again after the step; the end of the process tells."""
+    kvs.init("early", mx.nd.ones(SHAPE))
+    if kvs.rank == 0:
+        kvs.set_optimizer(optimizers()[0])
+    value = mx.nd.ones(SHAPE)
+    kvs.pushpull("early", value)
+
+
+def pushed_too_early(kvs: ScheduledKVS) -> None:
+    kvs.init("early", mx.nd.ones(SHAPE))
+    train(kvs, "early", 0)
+    if kvs.rank == 0:
+        kvs.set_optimizer(optimizers()[0])
+    kvs.push("early", gradient(kvs.rank, 0))  # the fourth, which is looked at too
+    kvs._barrier()
+
+
+def unregistered(kvs: ScheduledKVS) -> None:
+    if kvs.rank == 0:
+        kvs.set_optimizer(Unregistered())
+    kvs._barrier()
+
+
+def main() -> None:
+    """Not at the top: MXNet keeps this module, and a stock store that outlives it aborts."""
+    kvs = ScheduledKVS(None if sys.argv[1] == "native" else mx.kv.create(sys.argv[1]))
+    globals()[sys.argv[2]](kvs)
+    print("well done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What becomes of an optimizer that rank 0 alone sets: everyone has it, or everyone is told."""
+
+from typing import Callable
+
+import pytest
+from job import Job
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.mark.parametrize("stock", [False, True], ids=["native", "stock servers"])
+def test_after_a_barrier_every_worker_has_the_optimizer_of_rank_0(
+    make_job: MakeJob, stock: bool
+) -> None:
+    store = "dist_sync" if stock else "native"
+    for output in make_job(stock=stock).run("one_optimizer.py", store, "rank_0_alone"):
+        assert "well done" in output
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("without_a_barrier", "has set an optimizer that worker 1 does not have"),
+        ("without_a_barrier_in_one_step", "has set an optimizer that worker 1 does not have"),
+        ("pushed_too_early", "worker 0 has set"),
+        ("unregistered", "Unregistered cannot be handed to the other workers"),
+    ],
+)
+def test_where_it_cannot_be_shared_every_worker_says_so(
+    make_job: MakeJob, case: str, text: str
+) -> None:
+    job = make_job()
+    for _ in range(2):
+        job.start_worker("one_optimizer.py", "native", case)
+    assert [worker.wait() for worker in job.workers] == [1, 1], job.all_output()
+    for worker in job.workers:
+        assert text in worker.output(), job.all_output()

@@ -1,0 +1,25 @@
+"""Every kind of store that MXNet has works under ours, in a process alone and under bslaunch."""
+
+from typing import Callable
+
+import pytest
+from job import Job
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.mark.parametrize("backend", ["passthrough", "native"])
+def test_stores_of_one_process_train_as_without_us(make_job: MakeJob, backend: str) -> None:
+    """Several stores of each kind in turn, in the one place that the process has in the job."""
+    for kind in ("local", "device", "teststore"):
+        job = make_job(workers=1)
+        job.start_worker("wrapped_stores.py", kind, env={"BYTESCHEDULER_BACKEND": backend})
+        assert job.workers[0].wait() == 0, job.all_output()
+        said = job.workers[0].output()
+        assert ("native back end carries the bytes" in said) is (backend == "native")
+
+
+def test_p3_on_stock_servers_is_passed_on(make_job: MakeJob) -> None:
+    job = make_job(stock=True, env={"DMLC_PS_VAN_TYPE": "p3"})
+    for output in job.run("wrapped_stores.py", "p3"):
+        assert "unscheduled: P3 cuts and orders its tensors itself" in output

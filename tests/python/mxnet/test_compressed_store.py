@@ -1,0 +1,56 @@
+"""The stock store's own compression, over a store that takes integer keys only."""
+
+import mxnet as mx
+import pytest
+from fakes import full
+from mxnet.base import MXNetError
+
+from bytescheduler.mxnet._compressed_store import CompressedStore
+
+
+@pytest.fixture
+def store() -> CompressedStore:
+    inner = mx.kv.create("local")
+    inner.init(70000, full(1))  # so names are refused by it
+    return CompressedStore(inner)
+
+
+def test_names_are_numbers_to_the_wrapped_store(store: CompressedStore) -> None:
+    store.init(["b", "a"], [full(1), full(2)])
+    outs = [[full(0)], [full(0), full(0)]]
+    store.broadcast("c", full(3), outs[0], 0)
+    assert (outs[0][0].asnumpy() == 3).all()
+    store.push(["a", "b"], [full(4), [full(5), full(6)]], -1)
+    store.pull(["b", "a"], outs, 0, True)
+    assert [out.asnumpy()[0, 0] for each in outs for out in each] == [11, 4, 4]
+    store.init("rows", full(7).tostype("row_sparse"))
+    out = full(0).tostype("row_sparse")
+    store.row_sparse_pull("rows", out, 0, mx.nd.array([1]))
+    assert out.asnumpy().tolist() == [[0, 0, 0], [7, 7, 7]]
+    assert store._numbers == {"b": 0, "a": 1, "c": 2, "rows": 3}
+
+
+def test_a_pushpull_is_a_push_and_a_pull(store: CompressedStore) -> None:
+    store.init([65535, 2], [full(0), full(0)])
+    values = [full(1), full(2)]
+    outs = [full(0), full(0)]
+    store.pushpull([65535, 2], values, outs, 0)
+    assert [out.asnumpy()[0, 0] for out in outs] == [1, 2]
+    devices = [full(1), full(2)]
+    store.pushpull(2, devices, None, 0)
+    assert [value.asnumpy()[0, 0] for value in devices] == [3, 3]
+
+
+def test_what_is_wrong_is_refused_before_the_wrapped_store_sees_it(store: CompressedStore) -> None:
+    store.init(1, full(1))
+    for call, text in (
+        (lambda: store.init(1, full(1)), "duplicate init of key 1"),
+        (lambda: store.init("a", full(1)), "key 'a': int and str keys cannot be mixed"),
+        (lambda: store.init(65536, full(1)), "key 65536: with compression on stock servers want"),
+        (lambda: store.push(5, full(1), 0), "key 5 has not been initialised"),
+        (lambda: store.pull([1, "a"], [full(1), full(1)], 0, True), "key 'a' has not been"),
+    ):
+        with pytest.raises(MXNetError, match=text):
+            call()
+    with pytest.raises(AssertionError, match="unexpected type for keys"):
+        store.push(1.5, full(1), 0)
