@@ -59,6 +59,7 @@ class StockSlot {
   StockSlot& operator=(const StockSlot&) = delete;
   ~StockSlot() = default;
 
+  // REQUIRES: the rank of the worker is one of the job's.
   void Handle(StockCall call);
 
  private:
