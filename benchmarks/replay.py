@@ -31,6 +31,7 @@ ARMS = {
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native"},
+    "native": {},  # our engine without MXNet: the program wire_benchmark
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
 }
 
@@ -88,10 +89,19 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
     # A shrunk model needs a shrunk split bound, or stock is handicapped.
     base["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(max(1, 1_000_000 // args.scale))
     base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
-    node = ["-m", "bytescheduler.launch"] if arm.startswith("ours") else ["-c", "import mxnet"]
-    worker = ["-m", "benchmarks.replay", "--replay", "--arm", arm, "--model", args.model]
-    for name in ("scale", "compute", "iterations"):
+    node = [sys.executable, "-c", "import mxnet"]
+    if arm.startswith("ours"):
+        node = [sys.executable, "-m", "bytescheduler.launch"]
+    worker = [sys.executable, "-m", "benchmarks.replay", "--replay", "--arm", arm]
+    for name in ("model", "scale", "compute", "iterations"):
         worker += [f"--{name}", str(getattr(args, name))]
+    if arm == "native":
+        steps = models.scaled(args.model, args.scale, args.compute)
+        node = [args.native, "node"]
+        worker = [args.native, "replay", str(args.iterations)]
+        worker += [
+            f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}" for s in steps
+        ]
     processes = []
     roles = [("scheduler", 1, node)]
     roles += [("server", 1 + NUM_WORKERS + i, node) for i in range(NUM_SERVERS)]
@@ -99,7 +109,7 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
     try:
         for role, host, words in roles:
             env = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"10.201.0.{host}")
-            command = [str(HERE / "netlab.sh"), "exec", LAB, str(host), sys.executable, *words]
+            command = [str(HERE / "netlab.sh"), "exec", LAB, str(host), *words]
             out = subprocess.PIPE if role == "worker" else None
             processes.append(subprocess.Popen(command, env=env, stdout=out, text=True))
         seconds: List[float] = []
@@ -130,6 +140,7 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--arms", default="stock,p3,ours-fifo,ours")
     parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     parser.add_argument("--out", default=None, help="write the JSON here too")
     parser.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--arm", default="ours", help=argparse.SUPPRESS)

@@ -32,6 +32,9 @@ struct ServerOptions {
   bool deterministic = false;
   uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
   uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger ones are refused
+  // Partitions of at most so many bytes are kept by the front itself: a sum of theirs takes less
+  // time than another thread takes to wake up.
+  uint64_t front_bytes = 0;
   // Of asynchronous keys: how many pushes a worker may be ahead of the slowest before its pulls
   // wait; below 0: no bound.
   int64_t max_staleness = -1;

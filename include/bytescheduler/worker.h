@@ -24,8 +24,8 @@ struct WorkerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  uint64_t partition_bytes = uint64_t{512} << 10U;  // at least 64; rank 0's counts
-  uint64_t credit_bytes = uint64_t{1} << 20U;       // in flight to one server
+  uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's counts
+  uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
   bool priority_order = true;                       // false: first ready, first sent
   ps::KvWorkerOptions requests;
   // Takes decision 3 of the design back, for the test that shows why it is one: credit returns when
@@ -53,9 +53,10 @@ class Worker {
   // Runs once, on the worker's executor, never inside the call, without a lock.
   using Done = UniqueFunction<void(Status)>;
 
-  // `executor` (thread "bs-worker") and what `send` needs must outlive the worker.  `on_failure` is
-  // called at most once, on the executor, when an operation failed for good; by then every pending
-  // operation is failing with the same status.  It is not called for Fail and Close.
+  // `executor` (thread "bs-io", or "bs-worker" over a stock store) and what `send` needs must
+  // outlive the worker.  `on_failure` is called at most once, on the executor, when an operation
+  // failed for good; by then every pending operation is failing with the same status.  It is not
+  // called for Fail and Close.
   Worker(const WorkerOptions& options, Executor* executor, SendFn send,
          std::function<void(Status)> on_failure, const Logger& log);
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this
@@ -118,6 +119,9 @@ class Worker {
 
   // A message from a server.
   void OnMessage(ps::Message message);
+  // Where the payload of a message that is coming in belongs: Transport::Handler::place.  Not
+  // thread-safe: on the executor.
+  std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
   // Every pending and later operation fails with `status`, after its memory is out of use.
   void Fail(Status status);
   // As Fail with kCancelled; `closed` runs when nothing of the caller's memory is in use any more.

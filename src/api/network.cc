@@ -7,6 +7,7 @@
 
 #include "api/host.h"
 #include "base/notification.h"
+#include "tcp_transport.h"
 #include "zmq_transport.h"
 
 namespace bs::api {
@@ -27,6 +28,18 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   if (!config.secret.empty()) options.curve = ps::DeriveCurveKeys(config.secret).value();
   if (config.water_mark > 0) options.committed_messages = config.water_mark;
   return options;
+}
+
+// libzmq has the encryption and the ipc files; plain TCP is faster without it.
+std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
+                                             const Logger& log) {
+  if (config.local_ipc || !config.secret.empty()) {
+    return ps::MakeZmqTransport(io, MakeZmqOptions(config), log);
+  }
+  ps::TcpOptions options;
+  options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  options.ahead_messages = config.water_mark;
+  return ps::MakeTcpTransport(io, options, log);
 }
 
 }  // namespace
@@ -89,6 +102,6 @@ void WarnOfUnknownRoot(const Config& config) {
 }
 
 Network::Network(const Config& config, const Logger& log)
-    : io_("bs-io"), transport_(ps::MakeZmqTransport(&io_, MakeZmqOptions(config), log)) {}
+    : io_("bs-io"), transport_(MakeTransport(&io_, config, log)) {}
 
 }  // namespace bs::api

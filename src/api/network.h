@@ -44,6 +44,8 @@ class Network {
 
   LoopThread* io() { return &io_; }
   ps::Transport* transport() { return transport_.get(); }
+  // The transport's end, before that of the thread; blocks as the destructor does.
+  void EndTransport() { transport_.reset(); }
 
  private:
   LoopThread io_;  // ends last: the transport needs it to come to rest

@@ -22,6 +22,9 @@ constexpr Duration kAbortWait = std::chrono::seconds(3);
 // By then everyone who is still there has been told; what waits longer is for the dead.
 constexpr Duration kSchedulerLinger = std::chrono::milliseconds(500);
 
+// Sums so small take no longer than a thread takes to wake up.
+constexpr uint64_t kFrontBytes = 16U << 10U;
+
 struct ShardPlace {
   int node = 0;
   int index = 0;  // on its node
@@ -146,6 +149,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.hold_bytes = config_.hold_bytes;
   options.max_staleness = config_.max_staleness;
   options.updater = updater_;
+  options.front_bytes = kFrontBytes;
   Server::Handler handler;
   handler.on_stop = [this] {
     if (member_) member_->JoinFinalBarrier();

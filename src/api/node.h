@@ -116,7 +116,7 @@ class WorkerNode {
   void Update(Key key, Worker::UpdateCall call);
   void BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value, Done done);
   void SetOptimizer(std::string text, std::string pickle, Done done);
-  // `done` runs on bs-io or bs-worker.
+  // `done` runs on bs-io.
   void Barrier(Done done);
   // Fails the whole job: everyone is told `why`.
   void Fail(const std::string& why);
@@ -138,13 +138,12 @@ class WorkerNode {
   ps::View view_;  // written before joined_ is set
   std::atomic<bool> closing_ = false;
   std::atomic<int64_t> pending_ = 0;  // callbacks still to come
-  bool draining_ = false;             // on bs-worker
+  bool draining_ = false;             // on bs-io
   Notification drained_;
   Notification left_;
-  std::unique_ptr<LoopThread> worker_thread_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
-  std::unique_ptr<Worker> worker_;      // null before joined_
+  std::unique_ptr<Worker> worker_;      // on bs-io; null before joined_
   bool closed_ = false;
 };
 

@@ -2,13 +2,16 @@
 //
 // It ends in this order, so that nobody calls what is gone and no memory of the caller is freed
 // while the network may read it:
-//  1. pending operations get their time, then the worker closes; once bs-worker has seen that,
-//     nothing new is sent;
+//  1. pending operations get their time, then the worker closes; once bs-io has seen that, nothing
+//     new is sent;
 //  2. the member says goodbye, if the job is well, and closes: nothing more is received;
 //  3. one task later it is destroyed on bs-io, behind everything it has posted there;
 //  4. the transport comes to rest: every frame of the caller's memory is released, so the worker's
 //     last callbacks run;
-//  5. the worker is destroyed on bs-worker, and the thread ends.
+//  5. the worker is destroyed on bs-io, and the thread ends.
+//
+// The worker lives on bs-io, beside the sockets: what it sends and what it gets does not wait for
+// another thread to wake up.
 #include <utility>
 
 #include "api/node.h"
@@ -50,7 +53,6 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config);
-  worker_thread_ = std::make_unique<LoopThread>("bs-worker");
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
@@ -58,6 +60,9 @@ WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& option
   handler.on_ready = [this, config](Result<ps::View> view) { OnReady(std::move(view), config); };
   handler.on_message = [this](ps::Message message) {
     if (worker_) worker_->OnMessage(std::move(message));
+  };
+  handler.place = [this](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
+    return worker_ ? worker_->Place(peer, meta, size_bytes) : nullptr;
   };
   handler.on_worker_left = [](int32_t) {};  // a matter of the servers
   handler.on_failure = [this](const Status& why) { OnJobFailure(why); };
@@ -74,7 +79,7 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   view_ = std::move(view.value());
   ps::Transport* const transport = network_->transport();
   worker_ = std::make_unique<Worker>(
-      MakeWorkerOptions(config, view_), worker_thread_.get(),
+      MakeWorkerOptions(config, view_), network_->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); },
       [this](const Status& why) {
         if (!closing_ && failure_.Set(why)) TellEveryone(why);
@@ -148,7 +153,7 @@ void WorkerNode::Fail(const std::string& why) {
 }
 
 void WorkerNode::Drain(Duration timeout) {
-  RunOn(worker_thread_.get(), [this] {
+  RunOn(network_->io(), [this] {
     draining_ = true;
     if (pending_ == 0) drained_.Notify();
   });
@@ -173,17 +178,17 @@ void WorkerNode::Close(Duration drain) {
     if (well) Drain(drain);
     closing_ = true;
     worker_->Close([&released] { released.Notify(); });
-    RunOn(worker_thread_.get(), [] {});
+    RunOn(io, [] {});
     if (well) Leave();
     RunOn(io, [this] { member_->Close(kLinger); });
   }
   RunOn(io, [this] { member_.reset(); });
-  network_.reset();
+  network_->EndTransport();
   if (worker_) {
     released.Wait();
-    RunOn(worker_thread_.get(), [this] { worker_.reset(); });
+    RunOn(io, [this] { worker_.reset(); });
   }
-  worker_thread_.reset();
+  network_.reset();
 }
 
 }  // namespace bs::api

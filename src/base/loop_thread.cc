@@ -87,8 +87,8 @@ class LoopThread::Impl {
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
     BS_CHECK(name.size() <= kLongestName);
-    AddToEpoll(wake_.get(), kWakeId);
-    AddToEpoll(timer_.get(), kTimerId);
+    AddToEpoll(wake_.get(), kWakeId, EPOLLIN);
+    AddToEpoll(timer_.get(), kTimerId, EPOLLIN);
     const BlockSignals block;  // inherited by the new thread
     thread_ = std::thread(
         [this, name, start = std::move(at_start)]() mutable { Run(name, std::move(start)); });
@@ -137,13 +137,13 @@ class LoopThread::Impl {
 
   bool IsCurrent() const { return thread_id_.load() == std::this_thread::get_id(); }
 
-  void WatchReadable(int fd, std::function<void()> on_readable) {
+  void Watch(int fd, uint32_t events, std::function<void()> on_readable) {
     BS_CHECK(IsCurrent());
     BS_CHECK(!watch_ids_.contains(fd));
     const uint64_t id = next_watch_id_++;
     watch_ids_.emplace(fd, id);
     watches_.emplace(id, std::make_shared<std::function<void()>>(std::move(on_readable)));
-    AddToEpoll(fd, id);
+    AddToEpoll(fd, id, events);
   }
 
   void UnwatchReadable(int fd) {
@@ -162,9 +162,9 @@ class LoopThread::Impl {
     Task task;
   };
 
-  void AddToEpoll(int fd, uint64_t id) {
+  void AddToEpoll(int fd, uint64_t id, uint32_t events) {
     epoll_event event{};
-    event.events = EPOLLIN;
+    event.events = events;
     event.data.u64 = id;
     BS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
   }
@@ -320,7 +320,11 @@ void LoopThread::Cancel(TimerId id) { impl_->Cancel(id); }
 bool LoopThread::IsCurrent() const { return impl_->IsCurrent(); }
 
 void LoopThread::WatchReadable(int fd, std::function<void()> on_readable) {
-  impl_->WatchReadable(fd, std::move(on_readable));
+  impl_->Watch(fd, EPOLLIN, std::move(on_readable));
+}
+
+void LoopThread::WatchChanges(int fd, std::function<void()> on_change) {
+  impl_->Watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, std::move(on_change));
 }
 
 void LoopThread::UnwatchReadable(int fd) { impl_->UnwatchReadable(fd); }

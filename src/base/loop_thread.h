@@ -35,6 +35,10 @@ class LoopThread final : public Executor {
   void WatchReadable(int fd, std::function<void()> on_readable);
   // After this returns the callback is not called again.  REQUIRES: called on the loop's thread.
   void UnwatchReadable(int fd);
+  // Calls `on_change` once when this begins and then whenever `fd` has become readable, writable or
+  // broken (edge-triggered: read and write until the kernel says no).  REQUIRES: as WatchReadable;
+  // UnwatchReadable ends it.
+  void WatchChanges(int fd, std::function<void()> on_change);
 
  private:
   class Impl;

@@ -59,6 +59,10 @@ class Server::Impl {
     uint64_t load_bytes;
   };
 
+  // Runs `task` where the lane's shard lives: now, or soon.
+  template <typename F>
+  void RunOn(const Lane& lane, F task);
+  size_t LaneFor(uint64_t size_bytes);
   void OnRequest(ps::Message message);
   // Why `call` is refused before anything is looked up.
   Status Check(const ps::KvCall& call) const;
@@ -69,13 +73,14 @@ class Server::Impl {
   void Refuse(const ps::KvCall& call, const Status& why);
 
   const ServerOptions options_;
+  Executor* const front_;
   const SendFn send_;
   // Owners: the front and the shards.
   const std::shared_ptr<server::HostedUpdates> hosted_;
   server::MxnetProtocol stock_;
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
-  std::vector<Lane> lanes_;
+  std::vector<Lane> lanes_;  // of the shards, then the front's own
   // Which lane a partition went to when it was first seen.
   std::unordered_map<server::SlotId, size_t, server::SlotIdHash> lane_of_;
   std::optional<Status> failure_;
@@ -85,6 +90,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
                    const std::vector<ServerShard>& shards, SendFn send, Handler handler,
                    const Logger& log)
     : options_(options),
+      front_(front),
       send_(std::move(send)),
       hosted_(std::make_shared<server::HostedUpdates>(options.updater)),
       stock_(options, front, shards, {send_, std::move(handler.on_failure), hosted_},
@@ -94,7 +100,9 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.num_workers > 0);
-  for (const ServerShard& shard : shards) {
+  std::vector<ServerShard> all = shards;
+  all.push_back({.executor = front, .numa_node = shards.front().numa_node});
+  for (const ServerShard& shard : all) {
     server::ShardState state;
     state.num_workers = options.num_workers;
     state.num_buffers = options.test_num_buffers;
@@ -170,20 +178,35 @@ void Server::Impl::ToShard(ps::KvCall& call) {
   auto known = lane_of_.find(id);
   if (known == lane_of_.end()) {
     if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
-    const auto least =
-        std::min_element(lanes_.begin(), lanes_.end(),
-                         [](const Lane& a, const Lane& b) { return a.load_bytes < b.load_bytes; });
-    known = lane_of_.emplace(id, static_cast<size_t>(least - lanes_.begin())).first;
-    least->load_bytes += call.extension.size_bytes;
+    const size_t lane = LaneFor(call.extension.size_bytes);
+    known = lane_of_.emplace(id, lane).first;
+    lanes_[lane].load_bytes += call.extension.size_bytes;
   }
   const Lane& lane = lanes_[known->second];
-  lane.executor->Post(
-      [shard = lane.shard, moved = std::move(call)]() mutable { shard->Handle(std::move(moved)); });
+  RunOn(lane, [shard = lane.shard, moved = std::move(call)]() mutable {
+    shard->Handle(std::move(moved));
+  });
+}
+
+template <typename F>
+void Server::Impl::RunOn(const Lane& lane, F task) {
+  if (lane.executor == front_) return task();
+  lane.executor->Post(std::move(task));
+}
+
+size_t Server::Impl::LaneFor(uint64_t size_bytes) {
+  const size_t num_shards = lanes_.size() - 1;
+  if (size_bytes <= options_.front_bytes) return num_shards;
+  size_t least = 0;
+  for (size_t lane = 1; lane < num_shards; ++lane) {
+    if (lanes_[lane].load_bytes < lanes_[least].load_bytes) least = lane;
+  }
+  return least;
 }
 
 void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
   for (const Lane& lane : lanes_) {
-    lane.executor->Post([shard = lane.shard, optimizer] { shard->SetOptimizer(optimizer); });
+    RunOn(lane, [shard = lane.shard, optimizer] { shard->SetOptimizer(optimizer); });
   }
 }
 
@@ -207,7 +230,7 @@ void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
   directory_.OnWorkerGone(rank, why);
   optimizer_.OnWorkerGone(rank);
   for (const Lane& lane : lanes_) {
-    lane.executor->Post([shard = lane.shard, rank, why] { shard->OnWorkerGone(rank, why); });
+    RunOn(lane, [shard = lane.shard, rank, why] { shard->OnWorkerGone(rank, why); });
   }
 }
 
@@ -218,7 +241,7 @@ void Server::Impl::Fail(const Status& why) {
   stock_.Fail();
   optimizer_.Fail(why);
   for (const Lane& lane : lanes_) {
-    lane.executor->Post([shard = lane.shard, why] { shard->Fail(why); });
+    RunOn(lane, [shard = lane.shard, why] { shard->Fail(why); });
   }
 }
 

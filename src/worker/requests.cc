@@ -151,20 +151,23 @@ void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
 
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
           Answered done) {
-  link.requests->Send(
-      MakeRequest(ps::Op::kPull, tensor, piece),
-      [key = tensor.key, piece, bytes, done = std::move(done)](const Status& status,
-                                                               const ps::Message& answer) {
-        if (!status.ok()) return done(status);
-        const std::span<const std::byte> sum = PayloadOf(answer);
-        if (sum.size() != bytes.size()) {
-          return done(Status::Internal(DescribePull(key, piece) + ": answered " +
-                                       std::to_string(sum.size()) + " bytes, want " +
-                                       std::to_string(bytes.size())));
-        }
-        if (!sum.empty()) std::memcpy(bytes.data(), sum.data(), sum.size());
-        done(Status::Ok());
-      });
+  ps::KvRequest request = MakeRequest(ps::Op::kPull, tensor, piece);
+  request.answer = bytes;
+  link.requests->Send(std::move(request), [key = tensor.key, piece, bytes, done = std::move(done)](
+                                              const Status& status, const ps::Message& answer) {
+    if (!status.ok()) return done(status);
+    const std::span<const std::byte> sum = PayloadOf(answer);
+    if (sum.size() != bytes.size()) {
+      return done(Status::Internal(DescribePull(key, piece) + ": answered " +
+                                   std::to_string(sum.size()) + " bytes, want " +
+                                   std::to_string(bytes.size())));
+    }
+    // It may have been read there.
+    if (!sum.empty() && sum.data() != bytes.data()) {
+      std::memcpy(bytes.data(), sum.data(), sum.size());
+    }
+    done(Status::Ok());
+  });
 }
 
 }  // namespace bs::worker

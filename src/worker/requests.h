@@ -84,7 +84,8 @@ struct TwoBit {
 // repeat sends the same ones; `bytes` are not used after the call.
 void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
                 std::span<const std::byte> bytes, const TwoBit& coding, Answered done);
-// Writes the sum into `bytes`, the partition's, just before `done` with ok; never otherwise.
+// Writes the sum into `bytes`, the partition's, before `done` with ok; what is in them after an
+// error is not said.
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
           Answered done);
 

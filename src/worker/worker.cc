@@ -75,6 +75,9 @@ class Worker::Impl {
   void Enqueue(Key key, Operation operation);
   void SetOptimizer(const std::string& text, const std::string& pickle, Done done);
   void OnMessage(ps::Message message) { requests_.OnMessage(std::move(message)); }
+  std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
+    return requests_.Place(peer, meta, size_bytes);
+  }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
   uint64_t in_flight_bytes(uint32_t server) const { return core_.in_flight_bytes(server); }
@@ -350,6 +353,11 @@ void Worker::OnMessage(ps::Message message) {
   impl_->executor()->Post([impl = impl_.get(), message = std::move(message)]() mutable {
     impl->OnMessage(std::move(message));
   });
+}
+
+std::shared_ptr<ps::Landing> Worker::Place(int32_t peer, const ps::Meta& meta,
+                                           uint64_t size_bytes) {
+  return impl_->Place(peer, meta, size_bytes);
 }
 
 void Worker::Fail(Status status) {

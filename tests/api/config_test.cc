@@ -64,8 +64,8 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_FALSE(config.use_kubernetes);
   EXPECT_EQ(config.water_mark, 0);
   EXPECT_EQ(config.verbose, 0);
-  EXPECT_EQ(config.partition_bytes, 512U << 10);
-  EXPECT_EQ(config.credit_bytes, 1U << 20);
+  EXPECT_EQ(config.partition_bytes, 128U << 10);
+  EXPECT_EQ(config.credit_bytes, 512U << 10);
   EXPECT_TRUE(config.scheduling);
   EXPECT_EQ(config.timeout, seconds(60));
   EXPECT_EQ(config.straggler_timeout, minutes(30));
@@ -222,7 +222,7 @@ TEST(Config, SetToNothingCountsAsNotSet) {
   EXPECT_EQ(ErrorWith("DMLC_ROLE", ""), "DMLC_ROLE is not set (what this process is in the job)");
   const Result<Config> config = ParseWith("BYTESCHEDULER_CREDIT", "");
   ASSERT_TRUE(config.ok());
-  EXPECT_EQ(config.value().credit_bytes, 1U << 20);
+  EXPECT_EQ(config.value().credit_bytes, 512U << 10);
 }
 
 TEST(Config, UnknownNamesAreRefusedWithTheNearestOne) {
@@ -298,7 +298,7 @@ TEST(DescribeConfig, SaysWhereEachValueComesFrom) {
   EXPECT_EQ(values["BYTESCHEDULER_CREDIT"].origin, "argument");
   EXPECT_EQ(values["BYTESCHEDULER_HOLD"].value, "1MiB");
   EXPECT_EQ(values["BYTESCHEDULER_HOLD"].origin, "environment");
-  EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].value, "512KiB");
+  EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].value, "128KiB");
   EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].origin, "default");
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -279,6 +280,33 @@ TEST(LoopThread, CallsBackAsLongAsADescriptorIsReadable) {
   done.Wait();
   RunOn(&loop, [&] { loop.UnwatchReadable(event.fd()); });
   EXPECT_EQ(calls, 3);
+}
+
+TEST(LoopThread, ToldOfChangesOnceEach) {
+  LoopThread loop("loop");
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
+  int calls = 0;
+  Notification writable;
+  Notification readable;
+  RunOn(&loop, [&] {
+    loop.WatchChanges(ends[0], [&] {
+      ++calls;
+      if (calls == 1) writable.Notify();  // it is so from the beginning
+      if (calls == 2) readable.Notify();
+    });
+  });
+  writable.Wait();
+  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  readable.Wait();
+  RunOn(&loop, [] {});
+  // Nothing was read and nothing has changed since.
+  RunOn(&loop, [&] {
+    EXPECT_EQ(calls, 2);
+    loop.UnwatchReadable(ends[0]);
+  });
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(LoopThread, SeesTheEndOfAPipe) {

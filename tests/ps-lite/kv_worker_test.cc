@@ -52,6 +52,7 @@ class KvWorkerTest : public ::testing::Test {
     request.extension.part = 2;
     request.priority = -3;
     if (op == Op::kPush) request.payload = std::as_bytes(std::span(bytes_));
+    if (op == Op::kPull) request.answer = std::as_writable_bytes(std::span(bytes_));
     worker_->Send(std::move(request), [out](const bs::Status& status, Message response) {
       EXPECT_FALSE(out->has_value()) << "done ran twice";
       const std::string payload(response.data.empty() ? "" : response.data.front().text());
@@ -116,6 +117,55 @@ TEST_F(KvWorkerTest, ResponseEndsTheRequestWithItsPayload) {
   EXPECT_TRUE(out->status.ok());
   EXPECT_EQ(out->payload, "sum");
   EXPECT_EQ(worker_->pending(), 0U);
+}
+
+TEST_F(KvWorkerTest, TheAnswerOfTheRightSizeBelongsWhereTheRequestSays) {
+  const auto& outcome = Send(Op::kPull, 7);
+  const Message answer = AnswerTo(sent_.front(), Op::kPull);
+  const auto landing = worker_->Place(ServerId(1), answer.meta, bytes_.size());
+  ASSERT_NE(landing, nullptr);
+  EXPECT_EQ(static_cast<const void*>(landing->bytes.data()), bytes_.data());
+  EXPECT_EQ(landing->bytes.size(), bytes_.size());
+  // A repeat that comes meanwhile must not write there too.
+  EXPECT_EQ(worker_->Place(ServerId(1), answer.meta, bytes_.size()), nullptr);
+  EXPECT_FALSE(landing->revoked);
+  worker_->OnMessage(AnswerTo(sent_.front(), Op::kPull, "sums"));
+  Run(bs::Duration(0));
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok());
+}
+
+TEST_F(KvWorkerTest, WhatFitsNoRequestBelongsNowhere) {
+  Send(Op::kPull, 7);
+  Send(Op::kPush, 8);
+  const Meta good = AnswerTo(sent_[0], Op::kPull).meta;
+  EXPECT_EQ(worker_->Place(ServerId(0), good, bytes_.size()), nullptr);
+  EXPECT_EQ(worker_->Place(ServerId(1), good, bytes_.size() + 1), nullptr);
+  Meta bad = good;
+  bad.request = true;
+  EXPECT_EQ(worker_->Place(ServerId(1), bad, bytes_.size()), nullptr);
+  bad = good;
+  bad.extension.status = 1;
+  EXPECT_EQ(worker_->Place(ServerId(1), bad, bytes_.size()), nullptr);
+  bad = good;
+  bad.extension.op = Op::kPending;
+  EXPECT_EQ(worker_->Place(ServerId(1), bad, bytes_.size()), nullptr);
+  bad = good;
+  bad.extension.sequence += 100;
+  EXPECT_EQ(worker_->Place(ServerId(1), bad, bytes_.size()), nullptr);
+  const Meta push = AnswerTo(sent_[1], Op::kPush).meta;
+  EXPECT_EQ(worker_->Place(ServerId(1), push, bytes_.size()), nullptr);
+}
+
+TEST_F(KvWorkerTest, MemoryIsRevokedBeforeTheRequestEnds) {
+  const auto& outcome = Send(Op::kPull, 7);
+  const auto landing =
+      worker_->Place(ServerId(1), AnswerTo(sent_.front(), Op::kPull).meta, bytes_.size());
+  ASSERT_NE(landing, nullptr);
+  worker_->FailAll(bs::Status::Unavailable("lost server 1"));
+  EXPECT_TRUE(landing->revoked);
+  Run(bs::Duration(0));
+  EXPECT_TRUE(outcome.has_value());
 }
 
 TEST_F(KvWorkerTest, DoneWaitsUntilThePayloadIsFree) {

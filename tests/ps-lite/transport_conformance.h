@@ -117,8 +117,8 @@ TEST_P(TransportConformance, EqualPrioritiesArriveInTheOrderOfSend) {
 
 TEST_P(TransportConformance, UrgentMessageOvertakesThoseThatWait) {
   const Address address = FreeAddress();
+  const std::vector<std::byte> big = Pattern(1u << 20, 1);  // outlives the sender
   const auto sender = NewNode();
-  const std::vector<std::byte> big = Pattern(1u << 20, 1);
   sender->Connect(8, address, 9);
   for (int32_t i = 0; i < 20; ++i) {
     Message message = Numbered(8, i);

@@ -80,7 +80,7 @@ def test_values_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     values = {row.name: row for row in config.values({"BYTESCHEDULER_CREDIT": "2MiB"})}
     assert values["BYTESCHEDULER_HOLD"].origin == "environment"
     assert values["BYTESCHEDULER_CREDIT"][1:] == ("2MiB", "argument")
-    assert values["BYTESCHEDULER_PARTITION"][1:] == ("512KiB", "default")
+    assert values["BYTESCHEDULER_PARTITION"][1:] == ("128KiB", "default")
     assert values["DMLC_ROLE"].origin == "not set"
     assert "BYTESCHEDULER_HOLD" in config.table()
 

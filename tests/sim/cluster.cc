@@ -136,6 +136,7 @@ void Cluster::AddServers() {
   server.deterministic = options_.deterministic;
   server.hold_bytes = options_.hold_bytes;
   server.max_staleness = options_.max_staleness;
+  server.front_bytes = options_.front_bytes;
   server.test_num_buffers = options_.test_num_buffers;
   for (int32_t i = 0; i < options_.num_servers; ++i) {
     servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, options_.num_shards));
@@ -378,6 +379,7 @@ ClusterOptions DrawAsync(uint64_t seed) {
     plan.threshold = 0;
     plan.hosted = draw.Chance(0.4);
   }
+  options.front_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
   return options;
 }
 
@@ -393,7 +395,8 @@ ClusterOptions DrawAsyncDeath(uint64_t seed) {
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
   text << options.num_workers << " workers, " << options.num_servers << " servers of "
-       << options.num_shards << " shards, partitions of " << options.partition_bytes
+       << options.num_shards << " shards and a front of up to " << options.front_bytes
+       << " bytes, partitions of " << options.partition_bytes
        << (options.mixed_partitions ? " (mixed)" : "") << " bytes, credit " << options.credit_bytes
        << " bytes, loss " << options.network.loss << ", repeat " << options.network.repeat
        << ", delay up to " << options.network.delay_max.count() / 1000 << " us, retry after "

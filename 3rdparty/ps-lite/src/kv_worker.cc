@@ -42,6 +42,8 @@ struct Pending {
   uint32_t tries = 0;
   uint32_t frames_out = 0;  // copies that still refer to the payload
   std::string waits_for;    // the server's latest kPending
+  // Of an answer that is coming, or broke off: at most one writes there.
+  std::shared_ptr<Landing> landing{};
   bool ended = false;
   bs::Status outcome;
   Message response;
@@ -72,6 +74,7 @@ class KvWorker::Impl {
   ~Impl();
 
   void Send(KvRequest request, Done done);
+  std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes);
   void OnMessage(Message message);
   void FailAll(const bs::Status& status);
   size_t pending() const { return *open_; }
@@ -167,6 +170,21 @@ Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
       });
 }
 
+std::shared_ptr<Landing> KvWorker::Impl::Place(int32_t peer, const Meta& meta,
+                                               uint64_t size_bytes) {
+  const Extension& extension = meta.extension;
+  if (!meta.native() || meta.request || extension.status != 0) return nullptr;
+  const auto it = pending_.find(extension.sequence);
+  if (it == pending_.end()) return nullptr;
+  Pending& pending = *it->second;
+  const bool belongs = peer == ServerId(pending.request.server) &&
+                       extension.op == pending.request.extension.op &&
+                       size_bytes == pending.request.answer.size() && !pending.landing;
+  if (!belongs) return nullptr;
+  pending.landing = std::make_shared<Landing>(Landing{.bytes = pending.request.answer});
+  return pending.landing;
+}
+
 void KvWorker::Impl::OnMessage(Message message) {
   const Extension& extension = message.meta.extension;
   const auto it = pending_.find(extension.sequence);
@@ -212,6 +230,7 @@ void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, M
   pending_.erase(sequence);
   checks_.erase({pending->next_check, sequence});
   pending->ended = true;
+  if (pending->landing) pending->landing->revoked = true;
   pending->outcome = outcome;
   pending->response = std::move(response);
   executor_->Post([pending, open = open_] { FinishIfReleased(pending.get(), open.get()); });
@@ -307,6 +326,9 @@ KvWorker::KvWorker(const KvWorkerOptions& options, bs::Executor* executor, SendF
 KvWorker::~KvWorker() = default;
 void KvWorker::Send(KvRequest request, Done done) {
   impl_->Send(std::move(request), std::move(done));
+}
+std::shared_ptr<Landing> KvWorker::Place(int32_t peer, const Meta& meta, uint64_t size_bytes) {
+  return impl_->Place(peer, meta, size_bytes);
 }
 void KvWorker::OnMessage(Message message) { impl_->OnMessage(std::move(message)); }
 void KvWorker::FailAll(const bs::Status& status) { impl_->FailAll(status); }

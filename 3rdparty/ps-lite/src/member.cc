@@ -91,6 +91,10 @@ void Member::Impl::Start(Handler handler) {
 Transport::Handler Member::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](Message message) { OnMessage(std::move(message)); };
+  handler.place = [this](int32_t peer, const Meta& meta, uint64_t size_bytes) {
+    const bool data = !meta.is_control && ready_told_ && known_.count(peer) > 0;
+    return data && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
+  };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "tcp_socket.h"
+
 namespace ps {
 namespace {
 
@@ -46,16 +48,6 @@ std::string TcpEndpoint(const std::string& host, int32_t port) {
 }
 
 std::string IpcPath(int32_t port) { return "/tmp/" + std::to_string(port); }
-
-bs::Status BindError(const std::string& endpoint, int error) {
-  if (error == EADDRINUSE) return bs::Status::AlreadyExists(endpoint + ": the port is in use");
-  if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
-    return bs::Status::InvalidArgument(endpoint + ": no address of this host");
-  }
-  const std::string text = endpoint + ": " + zmq_strerror(error);
-  if (error == EACCES || error == EPERM) return bs::Status::PermissionDenied(text);
-  return bs::Status::ResourceExhausted(text);
-}
 
 // The first IPv4 address of `host`; `host` itself if there is none: libzmq then takes it for the
 // name of an interface.

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
+#include "ps/transport.h"
 
 namespace ps {
 
@@ -30,6 +31,9 @@ struct KvRequest {
   int32_t priority = 0;  // larger leaves first
   // Not copied; must stay valid and unchanged until `done` has run.  May be empty.
   std::span<const std::byte> payload;
+  // Where the payload of an answer of that size may be written while `done` has not run; empty:
+  // nowhere.
+  std::span<std::byte> answer{};
 };
 
 class KvWorker {
@@ -50,6 +54,8 @@ class KvWorker {
 
   // Sends until answered.
   void Send(KvRequest request, Done done);
+  // Where the payload of a message that is coming in from `peer` belongs; see Transport::Handler.
+  std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes);
   // A message from a server.  Responses that match no pending request (late repeats) are dropped.
   void OnMessage(Message message);
   // Ends every pending request with `status` as soon as its payload is released; later Sends too.

@@ -57,6 +57,9 @@ class Member {
     std::function<void(bs::Result<View>)> on_ready;
     // A data or command message (not control).  Only from known peers.
     std::function<void(Message)> on_message;
+    // As Transport::Handler::place, for data of nodes in the job.
+    std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
+        place{};
     // A worker left in good order (servers get this; nothing more comes from it).
     std::function<void(int32_t rank)> on_worker_left;
     // The job failed: names the peer that was lost.  Sent at most once.

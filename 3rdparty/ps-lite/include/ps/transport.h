@@ -14,6 +14,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "base/executor.h"
@@ -29,9 +31,23 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
+// Memory where the data frame of a message that is coming in belongs, so that it is read there and
+// not copied.  Confined to the transport's executor; shared by the transport, which writes, and by
+// whoever gave it, who revokes it to have the memory back before the message came.
+struct Landing {
+  std::span<std::byte> bytes;
+  bool revoked = false;  // nothing is written any more; what comes is dropped
+};
+
 class Transport {
  public:
   struct Handler {
+    // Of a message with one data frame of `size_bytes`, known but for these bytes: where they
+    // belong, or null.  The message then comes to on_message with a frame that shows that memory
+    // and does not own it, or, if it was revoked, perhaps not at all.  May be empty; a transport
+    // need not ask.
+    std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
+        place{};
     // A parsed message; `peer` is the sender's id by its identity, kEmpty if it has none.
     std::function<void(Message message)> on_message;
     // Bytes that are no message: from whom, and what is wrong.  The message is dropped.

@@ -1,0 +1,44 @@
+// BlockPool: memory for long frames, used again while it is still in the caches and mapped.
+//
+// Fresh memory of that size costs a page fault every 4 KiB, which is more than it costs to read the
+// bytes.  Thread-safe; frames may outlive the pool's owner.  Keeps at most kMostKeptBytes that
+// nobody uses.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "ps/message.h"
+
+namespace ps {
+
+class BlockPool : public std::enable_shared_from_this<BlockPool> {
+ public:
+  static constexpr size_t kMostKeptBytes = size_t{32} << 20U;
+
+  // REQUIRES: owned by a shared_ptr, which is shared with the frames.
+  BlockPool() = default;
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+  ~BlockPool() = default;
+
+  // A frame of that size and where to write to, which is not filled; empty if there is no memory.
+  Frame New(size_t size_bytes, std::span<std::byte>* memory);
+  size_t kept_bytes() const;
+
+ private:
+  using Block = std::unique_ptr<std::byte[]>;
+
+  Block Take(size_t block_bytes);
+  void GiveBack(Block block, size_t block_bytes);
+
+  mutable bs::Mutex mutex_;
+  std::map<size_t, std::vector<Block>> blocks_ BS_GUARDED_BY(mutex_);  // by size
+  size_t kept_bytes_ BS_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ps

@@ -1,0 +1,230 @@
+// Connects, greets, and writes waiting messages, most urgent first.
+#include "tcp_link.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "wire.h"
+
+namespace ps {
+namespace {
+
+constexpr bs::Duration kRetryInterval = std::chrono::milliseconds(100);
+// Taken out of the queue at a time: enough that small messages go out many in a call.
+constexpr uint64_t kAheadBytes = 16U << 10U;
+constexpr size_t kPartsPerCall = 128;
+// So many bytes go out in one turn of the loop, then others get theirs.
+constexpr uint64_t kBytesPerTurn = 4U << 20U;
+
+iovec PartOf(const void* data, size_t size_bytes) {
+  // The kernel takes void* but does not write.
+  return {const_cast<void*>(data), size_bytes};
+}
+
+}  // namespace
+
+TcpLink::Outgoing::Outgoing(Message m) : message(std::move(m)) {
+  const std::string meta = EncodeMeta(message.meta);
+  std::vector<size_t> cuts;  // where heads go up to before each frame
+  AppendFrameHeader(meta.size(), !message.data.empty(), &heads);
+  heads += meta;
+  for (size_t i = 0; i < message.data.size(); ++i) {
+    AppendFrameHeader(message.data[i].size(), i + 1 < message.data.size(), &heads);
+    cuts.push_back(heads.size());
+  }
+  size_t begin = 0;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    parts.push_back(PartOf(heads.data() + begin, cuts[i] - begin));
+    const auto bytes = message.data[i].bytes();
+    if (!bytes.empty()) parts.push_back(PartOf(bytes.data(), bytes.size()));
+    begin = cuts[i];
+  }
+  if (begin < heads.size()) parts.push_back(PartOf(heads.data() + begin, heads.size() - begin));
+  for (const iovec& part : parts) left_bytes += part.iov_len;
+}
+
+TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Listener listener)
+    : shared_(shared),
+      loop_(shared->loop),
+      address_(std::move(address)),
+      identity_(std::move(identity)),
+      listener_(std::move(listener)) {}
+
+TcpLink::~TcpLink() {
+  if (retry_ != 0) loop_->Cancel(retry_);
+  if (socket_) loop_->UnwatchReadable(socket_.fd());
+}
+
+void TcpLink::Open() {
+  if (IsNumeric(address_.host)) {
+    const auto resolved = ResolveTcp(address_);
+    return resolved.ok() ? Connect(resolved.value()) : ConnectLater();
+  }
+  shared_->lookup()->Post([weak = weak_from_this(), loop = loop_, address = address_] {
+    loop->Post([weak, resolved = ResolveTcp(address)] {
+      const auto self = weak.lock();
+      if (!self) return;
+      resolved.ok() ? self->Connect(resolved.value()) : self->ConnectLater();
+    });
+  });
+}
+
+void TcpLink::Connect(const sockaddr_in& address) {
+  auto socket = ConnectTcp(address);
+  if (!socket.ok()) return ConnectLater();
+  socket_ = std::move(socket.value());
+  // Bytes in the kernel cannot be overtaken.
+  const int unsent_bytes = shared_->options.unsent_bytes;
+  if (unsent_bytes > 0) socket_.Set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
+  greeted_ = ready_ = refused_ = false;
+  input_ = std::make_unique<ZmtpInput>(
+      shared_->input,
+      ZmtpInput::Listener{
+          .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
+          .on_ready = [this](std::string_view) { ready_ = true; },
+          .on_message = {}});  // peers answer on their own connection
+  loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
+}
+
+void TcpLink::ConnectLater() {
+  retry_ = loop_->PostAt(loop_->Now() + kRetryInterval, [this] {
+    retry_ = 0;
+    Open();
+  });
+}
+
+void TcpLink::OnChange() {
+  const auto self = shared_from_this();  // the listener may drop the link
+  if (!Greet() || !Read()) return Break();
+  if (ready_ && !std::exchange(connected_, true) && listener_.on_connected) {
+    listener_.on_connected();
+  }
+  Pump();
+}
+
+bool TcpLink::Greet() {
+  if (greeted_) return true;
+  const std::string greeting = ZmtpGreeting();
+  const ssize_t sent = ::send(socket_.fd(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;  // not connected yet
+  greeted_ = sent == static_cast<ssize_t>(greeting.size());
+  return greeted_;
+}
+
+bool TcpLink::Put(const std::string& bytes) const {
+  return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+bool TcpLink::Read() {
+  for (;;) {
+    const ZmtpInput::Rooms rooms = input_->MakeRooms();
+    const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (got == 0) return false;
+    const bs::Status taken = input_->Filled(static_cast<size_t>(got));
+    if (!taken.ok()) TellRefused(taken.message());
+    if (!taken.ok() || refused_) return false;
+  }
+}
+
+void TcpLink::TellRefused(const std::string& what) {
+  if (listener_.on_refused) std::exchange(listener_.on_refused, {})(what);
+}
+
+void TcpLink::Break() {
+  loop_->UnwatchReadable(socket_.fd());
+  socket_ = TcpSocket();
+  // The rest of a message that was cut off means nothing on another connection.
+  if (!out_.empty() && out_.front().begun) {
+    out_bytes_ -= out_.front().left_bytes;
+    out_.pop_front();
+  }
+  ConnectLater();
+  // A peer that wants to authenticate may say no more than that.
+  if (greeted_ && !ready_) TellRefused("it hung up");
+  if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();
+}
+
+void TcpLink::Send(Message message) {
+  const Place place{-int64_t{message.meta.priority}, next_number_++};
+  queue_.emplace(place, std::move(message));
+  PumpLater();  // what is sent in the same turn goes out in one call
+}
+
+void TcpLink::Drain(bs::Task on_drained) {
+  listener_ = {};
+  on_drained_ = std::move(on_drained);
+  PumpLater();
+}
+
+void TcpLink::PumpLater() {
+  if (std::exchange(pump_posted_, true)) return;
+  loop_->Post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->pump_posted_ = false;
+    self->Pump();
+  });
+}
+
+void TcpLink::Pump() {
+  uint64_t sent_bytes = 0;
+  while (connected_) {
+    TakeFromQueue();
+    if (out_.empty()) break;
+    if (sent_bytes > kBytesPerTurn) return PumpLater();
+    std::array<iovec, kPartsPerCall> parts{};
+    msghdr what{};
+    what.msg_iov = parts.data();
+    what.msg_iovlen = Gather(parts);
+    const ssize_t sent = ::sendmsg(socket_.fd(), &what, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;  // OnChange goes on
+    if (sent < 0) return Break();
+    Leave(static_cast<uint64_t>(sent));
+    sent_bytes += static_cast<uint64_t>(sent);
+  }
+  if (queue_.empty() && out_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
+}
+
+void TcpLink::TakeFromQueue() {
+  const auto most = static_cast<size_t>(shared_->options.ahead_messages);
+  while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
+    out_.emplace_back(std::move(queue_.begin()->second));
+    out_bytes_ += out_.back().left_bytes;
+    queue_.erase(queue_.begin());
+  }
+}
+
+size_t TcpLink::Gather(std::span<iovec> parts) const {
+  size_t count = 0;
+  for (const Outgoing& out : out_) {
+    for (size_t i = out.next; i < out.parts.size() && count < parts.size(); ++i) {
+      parts[count++] = out.parts[i];
+    }
+  }
+  return count;
+}
+
+void TcpLink::Leave(uint64_t size_bytes) {
+  out_bytes_ -= size_bytes;
+  while (size_bytes > 0) {
+    Outgoing& first = out_.front();
+    iovec& part = first.parts[first.next];
+    const uint64_t gone = std::min<uint64_t>(size_bytes, part.iov_len);
+    first.begun = true;
+    first.left_bytes -= gone;
+    size_bytes -= gone;
+    part = PartOf(static_cast<const char*>(part.iov_base) + gone, part.iov_len - gone);
+    if (part.iov_len == 0) ++first.next;
+    if (first.left_bytes == 0) out_.pop_front();
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,111 @@
+// TcpLink: the connection to one peer, with the queue of what waits for it.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/loop_thread.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+#include "tcp_socket.h"
+#include "tcp_transport.h"
+#include "zmtp.h"
+
+namespace ps {
+
+// A DEALER that connects, and connects again for as long as the link lives.  Messages wait here,
+// not in the kernel, so that an urgent one can overtake: the kernel holds little that is not sent,
+// and little more is taken out of the queue at a time, which goes out in one call.  A message that
+// was cut off by a broken connection is lost, those behind it are not.
+//
+// Belongs to `loop`: every method and the destructor run there, and so do the callbacks, never
+// inside a method.  The queue is bounded by what the owner sends.
+//
+// Held by one owner; tasks that the link posts know it weakly.
+class TcpLink : public std::enable_shared_from_this<TcpLink> {
+ public:
+  struct Listener {
+    std::function<void()> on_connected;
+    std::function<void()> on_disconnected;  // once for each on_connected at most
+    // The first handshake that failed; the link goes on trying.
+    std::function<void(const std::string& what)> on_refused;
+  };
+  // What the links of a transport share.
+  struct Shared {
+    bs::LoopThread* loop;
+    TcpOptions options;
+    ZmtpInput::Shared input;
+    std::function<bs::Executor*()> lookup;  // where host names are looked up, which blocks
+  };
+
+  // Connects to `address` as `identity` (empty: anonymous) once Open is called.
+  TcpLink(const Shared* shared, Address address, std::string identity, Listener listener);
+  TcpLink(const TcpLink&) = delete;
+  TcpLink& operator=(const TcpLink&) = delete;
+  // What still waits here is dropped.
+  ~TcpLink();
+
+  void Open();
+  void Send(Message message);
+  // Sends what waits, tells the listener nothing any more, and calls `on_drained` once nothing
+  // waits here.  The owner drops the link then, or before.
+  void Drain(bs::Task on_drained);
+
+ private:
+  // Larger priorities first, then in the order of Send.
+  using Place = std::pair<int64_t, uint64_t>;
+
+  // A message that leaves next.
+  struct Outgoing {
+    explicit Outgoing(Message m);
+    Message message;
+    std::string heads;  // everything but the frames' bytes
+    std::vector<iovec> parts;
+    size_t next = 0;  // of parts; what is before it has left
+    uint64_t left_bytes = 0;
+    bool begun = false;
+  };
+
+  void Connect(const sockaddr_in& address);
+  void ConnectLater();
+  void OnChange();
+  // This and Read: false if the connection is over.
+  bool Greet();
+  bool Read();
+  bool Put(const std::string& bytes) const;
+  void TellRefused(const std::string& what);
+  void Break();
+  void Pump();
+  void PumpLater();
+  // Makes up what goes out next.
+  void TakeFromQueue();
+  size_t Gather(std::span<iovec> parts) const;
+  void Leave(uint64_t size_bytes);
+
+  const Shared* const shared_;
+  bs::LoopThread* const loop_;
+  const Address address_;
+  const std::string identity_;
+  Listener listener_;
+  TcpSocket socket_;
+  std::unique_ptr<ZmtpInput> input_;  // of this connection
+  bool greeted_ = false;              // by us
+  bool ready_ = false;                // the peer has said so
+  bool refused_ = false;              // the peer did not take our READY
+  bool connected_ = false;            // and the listener has been told
+  std::map<Place, Message> queue_;
+  std::deque<Outgoing> out_;
+  uint64_t out_bytes_ = 0;
+  uint64_t next_number_ = 0;
+  bool pump_posted_ = false;
+  bs::TimerId retry_ = 0;
+  bs::Task on_drained_;  // empty: not draining, or told already
+};
+
+}  // namespace ps

@@ -1,0 +1,137 @@
+// Opens, connects and closes sockets.
+#include "tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include "base/check.h"
+
+namespace ps {
+namespace {
+
+constexpr int32_t kMaxPort = 65535;
+constexpr int kBacklog = 1024;  // every worker comes at the same moment
+
+std::string DescribeTcp(const Address& address) {
+  return "tcp://" + address.host + ":" + std::to_string(address.port);
+}
+
+const sockaddr* Raw(const sockaddr_in& address) {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+
+TcpSocket OpenTcp() {
+  return TcpSocket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+bs::Status NoSocket() {
+  return bs::Status::ResourceExhausted("no socket: " + std::system_category().message(errno));
+}
+
+}  // namespace
+
+TcpSocket& TcpSocket::operator=(TcpSocket&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+TcpSocket::~TcpSocket() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void TcpSocket::Set(int level, int option, int value) const {
+  // Fails on a connection that is broken already, which is found out anyway.
+  static_cast<void>(::setsockopt(fd_, level, option, &value, sizeof(value)));
+}
+
+bool IsNumeric(const std::string& host) {
+  in_addr ignored{};
+  return host == "*" || inet_pton(AF_INET, host.c_str(), &ignored) == 1;
+}
+
+bs::Result<sockaddr_in> ResolveTcp(const Address& address) {
+  sockaddr_in resolved{};
+  resolved.sin_family = AF_INET;
+  resolved.sin_port = htons(static_cast<uint16_t>(address.port));
+  if (address.host == "*") return resolved;
+  if (inet_pton(AF_INET, address.host.c_str(), &resolved.sin_addr) == 1) return resolved;
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = address.host.empty()
+                        ? EAI_NONAME
+                        : getaddrinfo(address.host.c_str(), nullptr, &hints, &found);
+  if (error != 0) {
+    return bs::Status::InvalidArgument(DescribeTcp(address) + ": " + gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  sockaddr_in first{};
+  std::memcpy(&first, found->ai_addr, sizeof(first));
+  resolved.sin_addr = first.sin_addr;
+  return resolved;
+}
+
+bs::Status CheckRemotePort(const Address& address) {
+  if (address.port > 0 && address.port <= kMaxPort) return bs::Status::Ok();
+  return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
+                                     address.host + ": want 1 to 65535");
+}
+
+bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
+  TcpSocket socket = OpenTcp();
+  if (!socket) return NoSocket();
+  socket.Set(IPPROTO_TCP, TCP_NODELAY, 1);
+  if (::connect(socket.fd(), Raw(address), sizeof(address)) == 0 || errno == EINPROGRESS) {
+    return socket;
+  }
+  return bs::Status::Unavailable(std::system_category().message(errno));
+}
+
+bs::Status BindError(const std::string& endpoint, int error) {
+  if (error == EADDRINUSE) return bs::Status::AlreadyExists(endpoint + ": the port is in use");
+  if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
+    return bs::Status::InvalidArgument(endpoint + ": no address of this host");
+  }
+  const std::string text = endpoint + ": " + std::system_category().message(error);
+  if (error == EACCES || error == EPERM) return bs::Status::PermissionDenied(text);
+  return bs::Status::ResourceExhausted(text);
+}
+
+bs::Result<TcpSocket> ListenTcp(const Address& address) {
+  if (address.port < 0 || address.port > kMaxPort) {
+    return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
+                                       address.host + ": want 0 to 65535");
+  }
+  const bs::Result<sockaddr_in> local = ResolveTcp(address);
+  if (!local.ok()) return BindError(DescribeTcp(address), EADDRNOTAVAIL);
+  TcpSocket socket = OpenTcp();
+  if (!socket) return NoSocket();
+  // Connections of an earlier process that linger do not keep the port.
+  socket.Set(SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(socket.fd(), Raw(local.value()), sizeof(sockaddr_in)) != 0 ||
+      ::listen(socket.fd(), kBacklog) != 0) {
+    return BindError(DescribeTcp(address), errno);
+  }
+  return socket;
+}
+
+sockaddr_in LocalAddress(const TcpSocket& socket) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  BS_CHECK(getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  return address;
+}
+
+}  // namespace ps

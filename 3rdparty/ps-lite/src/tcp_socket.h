@@ -1,0 +1,52 @@
+// Non-blocking IPv4 sockets: owned descriptors, addresses, and in words why one cannot be had.
+//
+// TcpSocket is confined to one thread; the functions are thread-safe.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "bytescheduler/status.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+class TcpSocket {
+ public:
+  TcpSocket() = default;  // none
+  explicit TcpSocket(int fd) : fd_(fd) {}
+  TcpSocket(TcpSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  TcpSocket& operator=(TcpSocket&& other) noexcept;
+  TcpSocket(const TcpSocket&) = delete;
+  TcpSocket& operator=(const TcpSocket&) = delete;
+  ~TcpSocket();
+
+  explicit operator bool() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  void Set(int level, int option, int value) const;
+
+ private:
+  int fd_ = -1;
+};
+
+// The first IPv4 address of `host`, "*" being any of ours.  Blocks while a name is looked up,
+// unless IsNumeric.  kInvalidArgument, naming it, if there is none.
+bs::Result<sockaddr_in> ResolveTcp(const Address& address);
+bool IsNumeric(const std::string& host);
+
+// kInvalidArgument if that is no port to connect to.
+bs::Status CheckRemotePort(const Address& address);
+// Begins to connect.  kUnavailable if that failed at once.
+bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address);
+
+// What a bind that failed with `error` means for whoever chose `endpoint`.
+bs::Status BindError(const std::string& endpoint, int error);
+// kAlreadyExists if the port is in use, kInvalidArgument if the address is not one of this host,
+// both naming it.
+bs::Result<TcpSocket> ListenTcp(const Address& address);
+sockaddr_in LocalAddress(const TcpSocket& socket);
+
+}  // namespace ps

@@ -1,0 +1,27 @@
+// TcpTransport: ZMTP over sockets of our own, without libzmq's threads and memory in between.
+//
+// Talks to libzmq's ROUTER and DEALER, and so to stock ps-lite nodes, without authentication.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+struct TcpOptions {
+  // Bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it.
+  int unsent_bytes = 16 << 10;
+  // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
+  int ahead_messages = 0;
+};
+
+// `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for
+// it and so must not run on it.  Bind blocks the loop while a host name is looked up.  Received
+// frames may outlive the transport.
+std::unique_ptr<Transport> MakeTcpTransport(bs::LoopThread* loop, const TcpOptions& options,
+                                            const bs::Logger& log);
+
+}  // namespace ps

@@ -1,0 +1,278 @@
+// Reads and writes greetings, commands and frames.
+#include "zmtp.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "wire.h"
+
+namespace ps {
+namespace {
+
+constexpr size_t kGreetingBytes = 64;
+constexpr size_t kMechanismAt = 12;
+constexpr size_t kMechanismBytes = 20;
+constexpr unsigned kMore = 1;
+constexpr unsigned kLong = 2;
+constexpr unsigned kCommand = 4;
+constexpr size_t kShortHeaderBytes = 2;
+constexpr size_t kLongHeaderBytes = 9;
+constexpr uint64_t kLongestShort = 255;
+constexpr uint64_t kMaxFrameBytes = uint64_t{4} << 30U;  // a longer one is an attack or a mistake
+constexpr uint64_t kMaxCommandBytes = 64U << 10U;
+// Shorter bodies are put together in the scratch memory; longer ones are read where they stay.
+constexpr uint64_t kShortBodyBytes = 8U << 10U;
+
+unsigned At(std::span<const std::byte> bytes, size_t i) {
+  return std::to_integer<unsigned>(bytes[i]);
+}
+
+std::string_view TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void AppendBigEndian(uint64_t value, int num_bytes, std::string* out) {
+  for (int i = num_bytes - 1; i >= 0; --i)
+    out->push_back(static_cast<char>(value >> (8U * static_cast<unsigned>(i))));
+}
+
+uint64_t ReadBigEndian(std::span<const std::byte> bytes) {
+  uint64_t value = 0;
+  for (const std::byte byte : bytes) value = value << 8U | std::to_integer<uint64_t>(byte);
+  return value;
+}
+
+void AppendProperty(std::string_view name, std::string_view value, std::string* out) {
+  out->push_back(static_cast<char>(name.size()));
+  out->append(name);
+  AppendBigEndian(value.size(), 4, out);
+  out->append(value);
+}
+
+bs::Status Wrong(const std::string& what) {
+  return bs::Status::InvalidArgument("no ZMTP: " + what);
+}
+
+// The value of "Identity" among the properties of READY.
+bs::Result<std::string_view> FindIdentity(std::span<const std::byte> properties) {
+  std::string_view identity;
+  while (!properties.empty()) {
+    const size_t name_bytes = At(properties, 0);
+    if (properties.size() < 1 + name_bytes + 4) return Wrong("a property is cut short");
+    const std::string_view name = TextOf(properties.subspan(1, name_bytes));
+    const uint64_t value_bytes = ReadBigEndian(properties.subspan(1 + name_bytes, 4));
+    properties = properties.subspan(1 + name_bytes + 4);
+    if (properties.size() < value_bytes) return Wrong("a property is cut short");
+    if (name == "Identity") identity = TextOf(properties.first(value_bytes));
+    properties = properties.subspan(value_bytes);
+  }
+  return identity;
+}
+
+}  // namespace
+
+std::string ZmtpGreeting() {
+  std::string greeting(kGreetingBytes, '\0');
+  greeting[0] = '\xff';
+  greeting[9] = '\x7f';
+  greeting[10] = 3;  // version 3.0
+  greeting.replace(kMechanismAt, 4, "NULL");
+  return greeting;
+}
+
+std::string ZmtpReady(std::string_view socket_type, std::string_view identity) {
+  std::string body = "\5READY";
+  AppendProperty("Socket-Type", socket_type, &body);
+  AppendProperty("Identity", identity, &body);
+  BS_CHECK(body.size() <= kLongestShort);
+  std::string frame(1, static_cast<char>(kCommand));
+  frame.push_back(static_cast<char>(body.size()));
+  return frame + body;
+}
+
+void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out) {
+  const bool is_long = size_bytes > kLongestShort;
+  out->push_back(static_cast<char>((more ? kMore : 0) | (is_long ? kLong : 0)));
+  AppendBigEndian(size_bytes, is_long ? 8 : 1, out);
+}
+
+ZmtpInput::ZmtpInput(Shared shared, Listener listener)
+    : shared_(std::move(shared)), scratch_(shared_.scratch), listener_(std::move(listener)) {
+  BS_CHECK(scratch_.size() == kScratchBytes);
+}
+
+ZmtpInput::Rooms ZmtpInput::MakeRooms() {
+  // Bytes are left over or a body is under way, never both.
+  std::copy(rest_.begin(), rest_.end(), scratch_.begin());
+  const std::span<std::byte> body = body_.subspan(body_filled_);
+  if (landing_ && landing_->revoked) {  // its memory is gone: the rest goes nowhere
+    return {iovec{scratch_.data(), std::min(scratch_.size(), body.size())}, iovec{}};
+  }
+  const std::span<std::byte> room = scratch_.subspan(rest_.size());
+  return {iovec{body.data(), body.size()}, iovec{room.data(), room.size()}};
+}
+
+bs::Status ZmtpInput::Filled(size_t size_bytes) {
+  if (!body_.empty()) {
+    const size_t more = std::min(size_bytes, body_.size() - body_filled_);
+    body_filled_ += more;
+    size_bytes -= more;
+    if (body_filled_ < body_.size()) return bs::Status::Ok();
+    EndBody();
+  }
+  std::span<const std::byte> bytes = scratch_.first(rest_.size() + size_bytes);
+  const bs::Status parsed = Parse(&bytes);
+  rest_.assign(bytes.begin(), bytes.end());
+  return parsed;
+}
+
+bs::Status ZmtpInput::Parse(std::span<const std::byte>* bytes) {
+  if (state_ == State::kGreeting) {
+    bs::Status greeted = ParseGreeting(bytes);
+    if (!greeted.ok() || state_ == State::kGreeting) return greeted;
+  }
+  while (!bytes->empty()) {
+    Header header;
+    const bs::Result<bool> whole = ParseHeader(*bytes, &header);
+    if (!whole.ok()) return whole.status();
+    if (!whole.value()) return bs::Status::Ok();
+    const std::span<const std::byte> after = bytes->subspan(header.own_bytes);
+    if (after.size() < header.size_bytes) {
+      const bool is_long = header.size_bytes > kShortBodyBytes && !header.command;
+      return is_long ? BeginBody(header, bytes) : bs::Status::Ok();
+    }
+    *bytes = after.subspan(header.size_bytes);
+    bs::Status taken = OnFrame(header, after.first(header.size_bytes));
+    if (!taken.ok()) return taken;
+  }
+  return bs::Status::Ok();
+}
+
+bs::Status ZmtpInput::ParseGreeting(std::span<const std::byte>* bytes) {
+  const std::span<const std::byte> got = *bytes;
+  if ((!got.empty() && At(got, 0) != 0xff) || (got.size() > 9 && (At(got, 9) & 1U) == 0)) {
+    return Wrong("another greeting");
+  }
+  if (got.size() > 10 && At(got, 10) < 3) {
+    return Wrong("version " + std::to_string(At(got, 10)) + " is too old");
+  }
+  if (got.size() < kGreetingBytes) return bs::Status::Ok();
+  std::string mechanism = "NULL";
+  mechanism.resize(kMechanismBytes);
+  if (TextOf(got.subspan(kMechanismAt, kMechanismBytes)) != mechanism) {
+    return Wrong("the other end wants to authenticate");
+  }
+  *bytes = got.subspan(kGreetingBytes);
+  state_ = State::kHandshake;
+  if (listener_.on_greeting) listener_.on_greeting();
+  return bs::Status::Ok();
+}
+
+bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header* header) const {
+  const unsigned flags = At(bytes, 0);
+  const bool is_long = (flags & kLong) != 0;
+  header->more = (flags & kMore) != 0;
+  header->command = (flags & kCommand) != 0;
+  header->own_bytes = is_long ? kLongHeaderBytes : kShortHeaderBytes;
+  if (flags > (kMore | kLong | kCommand) || (header->command && header->more)) {
+    return Wrong("flags " + std::to_string(flags));
+  }
+  if (state_ == State::kHandshake && !header->command) return Wrong("a message before READY");
+  if (bytes.size() < header->own_bytes) return false;
+  header->size_bytes = ReadBigEndian(bytes.subspan(1, header->own_bytes - 1));
+  if (header->size_bytes >
+      (header->command ? kMaxCommandBytes - kLongHeaderBytes : kMaxFrameBytes)) {
+    return Wrong("a frame of " + std::to_string(header->size_bytes) + " bytes");
+  }
+  return true;
+}
+
+bs::Status ZmtpInput::BeginBody(const Header& header, std::span<const std::byte>* bytes) {
+  const std::span<const std::byte> here = bytes->subspan(header.own_bytes);
+  landing_ = Place(header.more, header.size_bytes);
+  if (landing_) {
+    body_ = landing_->bytes;
+  } else {
+    body_frame_ = shared_.blocks->New(header.size_bytes, &body_);
+  }
+  if (body_.empty()) {
+    return bs::Status::ResourceExhausted("no memory for a frame of " +
+                                         std::to_string(header.size_bytes) + " bytes");
+  }
+  header_ = header;
+  std::copy(here.begin(), here.end(), body_.begin());
+  body_filled_ = here.size();
+  *bytes = {};
+  return bs::Status::Ok();
+}
+
+std::shared_ptr<Landing> ZmtpInput::Place(bool more, uint64_t size_bytes) const {
+  const bool asks = listener_.place && num_parts_ == 1 && !more && wrong_.ok() && size_bytes > 0;
+  if (!asks) return nullptr;
+  std::shared_ptr<Landing> landing = listener_.place(message_.meta, size_bytes);
+  BS_CHECK(!landing || landing->bytes.size() == size_bytes);
+  return landing;
+}
+
+void ZmtpInput::EndBody() {
+  const std::span<std::byte> body = std::exchange(body_, {});
+  body_filled_ = 0;
+  const std::shared_ptr<Landing> landing = std::exchange(landing_, nullptr);
+  if (!landing) return OnPart(header_.more, {}, std::move(body_frame_));
+  if (!landing->revoked) return OnPart(header_.more, {}, Frame::Borrow(body, {}));
+  num_parts_ = 0;  // nobody wants the message any more
+  message_ = {};
+}
+
+bs::Status ZmtpInput::OnFrame(const Header& header, std::span<const std::byte> body) {
+  if (state_ == State::kHandshake) return OnReady(body);
+  // Nobody needs an answer to the commands of later versions.
+  if (header.command) return bs::Status::Ok();
+  const std::shared_ptr<Landing> landing = Place(header.more, body.size());
+  if (landing) std::copy(body.begin(), body.end(), landing->bytes.begin());
+  OnPart(header.more, body, landing ? Frame::Borrow(landing->bytes, {}) : Frame());
+  return bs::Status::Ok();
+}
+
+bs::Status ZmtpInput::OnReady(std::span<const std::byte> body) {
+  constexpr std::string_view kReady = "\5READY";
+  if (!TextOf(body).starts_with(kReady)) return Wrong("another command instead of READY");
+  const bs::Result<std::string_view> identity = FindIdentity(body.subspan(kReady.size()));
+  if (!identity.ok()) return identity.status();
+  state_ = State::kMessages;
+  if (listener_.on_ready) listener_.on_ready(identity.value());
+  return bs::Status::Ok();
+}
+
+void ZmtpInput::OnPart(bool more, std::span<const std::byte> bytes, Frame frame) {
+  const std::span<const std::byte> whole = frame.size() > 0 ? frame.bytes() : bytes;
+  if (num_parts_ == 0) {
+    bs::Result<Meta> meta = ParseMeta(whole);
+    if (meta.ok()) {
+      message_.meta = std::move(meta.value());
+    } else {
+      wrong_ = meta.status();
+    }
+  } else if (num_parts_ <= kMaxDataFrames && wrong_.ok()) {
+    message_.data.push_back(frame.size() > 0 ? std::move(frame) : Frame::Copy(bytes));
+  }
+  ++num_parts_;
+  if (!more) EndMessage();
+}
+
+void ZmtpInput::EndMessage() {
+  if (num_parts_ > 1 + kMaxDataFrames && wrong_.ok()) {
+    wrong_ =
+        bs::Status::InvalidArgument(std::to_string(num_parts_ - 1) + " data frames are too many");
+  }
+  num_parts_ = 0;
+  Message message = std::exchange(message_, {});
+  const bs::Status wrong = std::exchange(wrong_, bs::Status::Ok());
+  if (!listener_.on_message) return;
+  wrong.ok() ? listener_.on_message(std::move(message)) : listener_.on_message(wrong);
+}
+
+}  // namespace ps

@@ -1,0 +1,105 @@
+// ZMTP 3.0 with the NULL mechanism (rfc.zeromq.org/spec/23), as far as a DEALER that only sends and
+// a ROUTER that only receives need it.
+//
+// The functions are pure; ZmtpInput belongs to one thread.  Nothing aborts whatever the bytes are.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "block_pool.h"
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+// What both ends send first.
+std::string ZmtpGreeting();
+// The command after it, as a frame.
+std::string ZmtpReady(std::string_view socket_type, std::string_view identity);
+// Appends the header of a frame of a message.
+void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out);
+
+// What comes in on one connection: a greeting, READY, then messages.
+class ZmtpInput {
+ public:
+  // Called inside Filled.
+  struct Listener {
+    std::function<void()> on_greeting;
+    std::function<void(std::string_view identity)> on_ready;
+    // A message, or what is wrong with it; without its peer.
+    std::function<void(bs::Result<Message> message)> on_message;
+    // As Transport::Handler::place; may be empty.
+    std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place{};
+  };
+  // Where to read to, in this order; valid until Filled.
+  using Rooms = std::array<iovec, 2>;
+
+  static constexpr size_t kScratchBytes = 64U << 10U;
+  // What inputs of one thread share.
+  struct Shared {
+    std::span<std::byte> scratch;       // of kScratchBytes; outlives the inputs
+    std::shared_ptr<BlockPool> blocks;  // shared with the frames
+  };
+  ZmtpInput(Shared shared, Listener listener);
+  ZmtpInput(const ZmtpInput&) = delete;
+  ZmtpInput& operator=(const ZmtpInput&) = delete;
+  ~ZmtpInput() = default;
+
+  Rooms MakeRooms();
+  // So many bytes were read.  Not ok: this is no ZMTP that we speak, and the connection is over.
+  // REQUIRES: MakeRooms was called, and no other input has used `scratch` since.
+  bs::Status Filled(size_t size_bytes);
+
+ private:
+  enum class State { kGreeting, kHandshake, kMessages };
+  struct Header {
+    bool more = false;
+    bool command = false;
+    uint64_t size_bytes = 0;
+    size_t own_bytes = 0;  // of the header itself
+  };
+
+  // Takes what it can from the front of `bytes`.
+  bs::Status Parse(std::span<const std::byte>* bytes);
+  bs::Status ParseGreeting(std::span<const std::byte>* bytes);
+  // False if the header is not whole yet.
+  bs::Result<bool> ParseHeader(std::span<const std::byte> bytes, Header* header) const;
+  // Where the body of the message's first data frame belongs; null: nowhere.
+  std::shared_ptr<Landing> Place(bool more, uint64_t size_bytes) const;
+  bs::Status BeginBody(const Header& header, std::span<const std::byte>* bytes);
+  bs::Status OnFrame(const Header& header, std::span<const std::byte> body);
+  bs::Status OnReady(std::span<const std::byte> body);
+  void EndBody();
+  // A part of a message; its bytes are copied, or `frame`'s own.
+  void OnPart(bool more, std::span<const std::byte> bytes, Frame frame);
+  void EndMessage();
+
+  const Shared shared_;
+  const std::span<std::byte> scratch_;
+  const Listener listener_;
+  State state_ = State::kGreeting;
+  std::vector<std::byte> rest_;  // of bytes that are no whole header or short frame yet
+  // A long body on its way straight to its memory.
+  Header header_;
+  std::span<std::byte> body_;  // empty: none
+  size_t body_filled_ = 0;
+  Frame body_frame_;
+  std::shared_ptr<Landing> landing_;  // of the body
+  // The message under way.
+  size_t num_parts_ = 0;
+  bs::Status wrong_;
+  Message message_;
+};
+
+}  // namespace ps

@@ -1,0 +1,123 @@
+"""A job of a scheduler node, servers and one worker on this host, and the CPU time it takes.
+
+A worker of a benchmark prints ``BEGIN NAME``, waits for a line, measures, prints ``END NAME
+seconds...`` and waits for a line again; in between every process of the job is looked at.
+"""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Dict, List, NamedTuple, Optional
+
+PATIENCE_S = 300.0
+# How the nodes of each kind of job are started.
+NODES = {
+    "stock": [sys.executable, "-c", "import mxnet"],
+    "ours": [sys.executable, "-m", "bytescheduler.server"],
+}
+
+
+class Measured(NamedTuple):
+    """What a worker reported, and what it cost."""
+
+    name: str
+    seconds: List[float]
+    wall_s: float
+    cpu_s: float  # of all processes of the job
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def cpu_seconds(pids: List[int]) -> float:
+    """Return the CPU time of all threads of the processes."""
+    nanos = 0
+    for pid in pids:
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            nanos += int((task / "schedstat").read_text().split()[0])
+    return nanos / 1e9
+
+
+def worker_waits(word: str, name: str, seconds: Optional[List[float]] = None) -> None:
+    """Say what a worker written in Python has to say, and wait for the reader."""
+    print(word, name, *(f"{value:.9f}" for value in seconds or []), flush=True)
+    if not sys.stdin.readline():
+        raise SystemExit("nobody reads the results any more")
+
+
+def _listen(worker: "subprocess.Popen[str]", pids: List[int]) -> List[Measured]:
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    measured = []
+    begin_s = cpu_s = 0.0
+    for line in worker.stdout:
+        words = line.split()
+        if not words or words[0] not in ("BEGIN", "END"):
+            continue
+        if words[0] == "BEGIN":
+            cpu_s, begin_s = cpu_seconds(pids), time.perf_counter()
+        else:
+            wall_s, spent_s = time.perf_counter() - begin_s, cpu_seconds(pids) - cpu_s
+            seconds = [float(word) for word in words[2:]]
+            measured.append(Measured(words[1], seconds, wall_s, spent_s))
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    return measured
+
+
+def run(
+    node: List[str], worker: List[str], env: Dict[str, str], servers: int = 1
+) -> List[Measured]:
+    """Run a job to its end.
+
+    Parameters
+    ----------
+    node
+        The command of the scheduler node and of servers.
+    worker
+        The command of the one worker.
+    env
+        Settings of all of them.
+    servers
+        How many servers there are.
+
+    """
+    common = {
+        **os.environ,
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "1",
+        "DMLC_NUM_SERVER": str(servers),
+        "BYTESCHEDULER_LOG_LEVEL": "warning",
+        "OMP_NUM_THREADS": "1",
+        **env,
+    }
+    processes: List[subprocess.Popen[str]] = []
+    try:
+        for role in ["scheduler"] + ["server"] * servers:
+            processes.append(subprocess.Popen(node, env={**common, "DMLC_ROLE": role}, text=True))
+        piped = subprocess.PIPE
+        processes.append(
+            subprocess.Popen(
+                worker, env={**common, "DMLC_ROLE": "worker"}, stdin=piped, stdout=piped, text=True
+            )
+        )
+        measured = _listen(processes[-1], [process.pid for process in processes])
+        for process in reversed(processes):
+            if process.wait(PATIENCE_S) != 0:
+                raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
+        return measured
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()

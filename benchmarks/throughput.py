@@ -1,0 +1,205 @@
+"""How fast large tensors travel on this host, and what that costs, against plain TCP and MXNet.
+
+A worker pushes one tensor and waits for its sum, again and again; one worker, one server,
+loopback, nothing shaped. Plain TCP moves as many bytes between two processes, both ways at once.
+Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``native`` (our engine
+without MXNet: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``).
+
+    python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
+    python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
+
+Reported for each size, as medians: GB/s each way, and CPU-seconds of all processes for each GB that
+was pushed and pulled (kernel and user).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Tuple
+
+from . import local_job
+
+CHUNK_BYTES = 512 << 10
+WARM_UPS = 2
+Figures = Dict[str, Dict[str, List[Tuple[float, float]]]]  # arm -> size -> (GB/s, CPU-s per GB)
+
+
+def rounds_of(size_bytes: int) -> int:
+    """Return how many push-pulls of that size make a measurement."""
+    return max(4, min(2000, (1 << 29) // size_bytes))
+
+
+def send_all(peer: socket.socket, size_bytes: int, rounds: int) -> None:
+    """Send `rounds` times `size_bytes`, always from the same memory."""
+    chunk = memoryview(bytearray(min(size_bytes, CHUNK_BYTES)))
+    left = size_bytes * rounds
+    while left > 0:
+        left -= peer.send(chunk[: min(left, len(chunk))])
+
+
+def receive_all(peer: socket.socket, size_bytes: int, rounds: int) -> None:
+    """Receive as much into the same memory."""
+    chunk = memoryview(bytearray(min(size_bytes, CHUNK_BYTES)))
+    left = size_bytes * rounds
+    while left > 0:
+        got = peer.recv_into(chunk[: min(left, len(chunk))])
+        if not got:
+            raise SystemExit("the other end has gone")
+        left -= got
+
+
+def exchange(peer: socket.socket, size_bytes: int, rounds: int) -> None:
+    """Send and receive at once."""
+    sender = threading.Thread(target=send_all, args=(peer, size_bytes, rounds))
+    sender.start()
+    receive_all(peer, size_bytes, rounds)
+    sender.join()
+
+
+def bare_tcp(sizes: List[int]) -> List[local_job.Measured]:
+    """Move the bytes of each size between this process and a forked one."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if child == 0:
+        peer = socket.create_connection(listener.getsockname())
+        for size in sizes:
+            exchange(peer, size, WARM_UPS)
+            exchange(peer, size, rounds_of(size))
+            peer.recv(1)
+        os._exit(0)
+    peer, _ = listener.accept()
+    measured = []
+    for size in sizes:
+        exchange(peer, size, WARM_UPS)
+        pids = [os.getpid(), child]
+        cpu_s, begin_s = local_job.cpu_seconds(pids), time.perf_counter()
+        exchange(peer, size, rounds_of(size))
+        wall_s = time.perf_counter() - begin_s
+        each = [wall_s / rounds_of(size)]
+        spent_s = local_job.cpu_seconds(pids) - cpu_s
+        measured.append(local_job.Measured(str(size), each, wall_s, spent_s))
+        peer.send(b"\0")
+    os.waitpid(child, 0)
+    return measured
+
+
+def mxnet_worker(kind: str, sizes: List[int]) -> None:
+    """Time push-pulls through a KVStore; runs in the worker."""
+    import mxnet as mx
+
+    store = mx.kv.create("dist_sync")
+    if kind == "ours":
+        from bytescheduler.mxnet import ScheduledKVS
+
+        store = ScheduledKVS(store)
+    for key, size in enumerate(sizes):
+        grad, out = mx.nd.ones((size // 4,)), mx.nd.zeros((size // 4,))
+        store.broadcast(key, out, out=out)
+        out.wait_to_read()
+        seconds: List[float] = []
+        for index in range(WARM_UPS + rounds_of(size)):
+            if index == WARM_UPS:
+                local_job.worker_waits("BEGIN", str(size))
+            begin = time.perf_counter()
+            store.pushpull(key, grad, out=out, priority=-key)
+            out.wait_to_read()
+            seconds.append(time.perf_counter() - begin)
+        local_job.worker_waits("END", str(size), seconds[WARM_UPS:])
+        assert (out[:16].asnumpy() == 1).all(), "a sum is wrong"
+
+
+def run_arm(arm: str, sizes: List[int], native: str) -> List[local_job.Measured]:
+    """Run one arm with all sizes."""
+    if arm == "tcp":
+        return bare_tcp(sizes)
+    if arm == "native":
+        plans = [f"{size}:{rounds_of(size)}" for size in sizes]
+        return local_job.run([native, "node"], [native, "throughput", *plans], {})
+    worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
+    worker += [str(size) for size in sizes]
+    env = {"BYTESCHEDULER_BACKEND": "native"} if arm == "ours" else {}
+    return local_job.run(local_job.NODES[arm], worker, env)
+
+
+def summary(figures: Figures) -> Dict[str, Any]:
+    """Return medians by arm and size."""
+    return {
+        arm: {
+            size: {
+                "gbytes_per_s": round(statistics.median(rate for rate, _ in runs), 4),
+                "cpu_s_per_gbyte": round(statistics.median(cost for _, cost in runs), 4),
+            }
+            for size, runs in of_arm.items()
+        }
+        for arm, of_arm in figures.items()
+    }
+
+
+def draw(result: Dict[str, Any], path: str) -> None:
+    """Write the two curves of each arm as SVG."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
+    figure, both = pyplot.subplots(1, 2, figsize=(9, 3))
+    labels = {"gbytes_per_s": "GB/s each way", "cpu_s_per_gbyte": "CPU-seconds per GB"}
+    for axes, (figure_name, label) in zip(both, labels.items()):
+        for arm, of_arm in result["medians"].items():
+            sizes = [int(size) / (1 << 20) for size in of_arm]
+            values = [row[figure_name] for row in of_arm.values()]
+            axes.plot(sizes, values, marker="o", markersize=3, label=arm)
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("MiB of a tensor")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    both[0].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Run all arms in turn, several times, and print medians as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="64K,256K,1M,4M,16M,64M,256M")
+    parser.add_argument("--arms", default="tcp,stock,ours,native")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    parser.add_argument("--out", help="write the JSON here too")
+    parser.add_argument("--draw", nargs=2, metavar=("JSON", "SVG"), help="only draw")
+    parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        mxnet_worker(args.worker[0], [int(size) for size in args.worker[1:]])
+        return
+    if args.draw:
+        draw(json.loads(pathlib.Path(args.draw[0]).read_text()), args.draw[1])
+        return
+    units = {"K": 1 << 10, "M": 1 << 20}
+    sizes = [int(word[:-1]) * units[word[-1]] for word in args.sizes.split(",")]
+    figures: Figures = {arm: {str(size): [] for size in sizes} for arm in args.arms.split(",")}
+    for _ in range(args.repeats):
+        for arm, of_arm in figures.items():
+            for row in run_arm(arm, sizes, args.native):
+                gbytes = int(row.name) / 1e9
+                rate = gbytes / statistics.median(row.seconds)
+                cost = row.cpu_s / (gbytes * rounds_of(int(row.name)))
+                of_arm[row.name].append((rate, cost))
+                told = f"{arm} {row.name}: {rate:.3f} GB/s, {cost:.3f} CPU-s per GB"
+                print(told, file=sys.stderr, flush=True)
+    text = json.dumps({"medians": summary(figures), "all": figures}, indent=1)
+    print(text)
+    if args.out:
+        pathlib.Path(args.out).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

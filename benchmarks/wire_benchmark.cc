@@ -1,0 +1,291 @@
+// The engine without a framework: a worker that times push-pulls, and the nodes it needs.
+//
+//   wire_benchmark node                        scheduler node or server, as DMLC_ROLE says
+//   wire_benchmark throughput BYTES:ROUNDS...  a worker; one blocking push-pull after another
+//   wire_benchmark small BYTES KEYS ROUNDS     a worker; blocking push-pulls of one key, and bursts
+//   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; a
+//   LAYER
+//                                              is BYTES:FORWARD_US:BACKWARD_US
+//   wire_benchmark urgent BYTES COUNT          a worker; push-pulls of 4 KB, COUNT times with
+//                                              nothing else on the link and COUNT times while
+//                                              tensors of that size fill it
+//
+// In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "END NAME
+// seconds..." and waits for a line again, so that whoever reads it can look at every process in
+// between.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "bytescheduler/c_api.h"
+
+namespace {
+
+constexpr int kFloat32 = 0;
+constexpr int kPatienceMs = 300'000;
+constexpr int kWarmUps = 2;
+
+using Clock = std::chrono::steady_clock;
+
+struct WaiterFree {
+  void operator()(bs_waiter* waiter) const { bs_waiter_free(waiter); }
+};
+using WaiterPtr = std::unique_ptr<bs_waiter, WaiterFree>;
+
+void CheckOk(int code, const bs_error& error) {
+  if (code == 0 && error.code == 0) return;
+  std::fprintf(stderr, "wire_benchmark: %s\n", error.message);
+  std::exit(1);
+}
+
+// Writes "WORD NAME" and waits for the reader.
+void Meet(const char* word, const std::string& name, const std::vector<double>& seconds) {
+  std::printf("%s %s", word, name.c_str());
+  for (const double value : seconds) std::printf(" %.9f", value);
+  std::printf("\n");
+  std::fflush(stdout);
+  if (std::getchar() == EOF) std::exit(1);
+}
+
+struct Tensor {
+  uint64_t key = 0;
+  std::vector<float> in;
+  std::vector<float> out;
+};
+
+class Worker {
+ public:
+  Worker() {
+    bs_error error{};
+    const int code = bs_worker_open(nullptr, 0, -1, &worker_, &error);
+    CheckOk(code, error);
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker() { bs_worker_close(worker_, kPatienceMs, nullptr); }
+
+  Tensor Declare(uint64_t key, size_t bytes) {
+    Tensor tensor{.key = key,
+                  .in = std::vector<float>(bytes / sizeof(float), 1.0F),
+                  .out = std::vector<float>(bytes / sizeof(float), 0.0F)};
+    const WaiterPtr waiter(bs_waiter_new(1));
+    bs_error error{};
+    const int code = bs_worker_broadcast(worker_, key, kFloat32, tensor.out.data(),
+                                         tensor.out.size() * sizeof(float), bs_waiter_done,
+                                         waiter.get(), &error);
+    CheckOk(code, error);
+    Await(waiter.get());
+    return tensor;
+  }
+
+  void PushPull(Tensor* tensor, bs_waiter* waiter) {
+    bs_push_pull request{};
+    request.key = tensor->key;
+    request.priority = -static_cast<int>(tensor->key);
+    request.in = tensor->in.data();
+    request.out = tensor->out.data();
+    request.size_bytes = tensor->in.size() * sizeof(float);
+    request.pushed = bs_waiter_done;
+    request.pulled = bs_waiter_done;
+    request.context = waiter;
+    bs_error error{};
+    const int code = bs_worker_push_pull(worker_, &request, &error);
+    CheckOk(code, error);
+  }
+
+  // All of them at once; seconds until every sum is there.
+  double Round(std::vector<Tensor>* tensors) {
+    const WaiterPtr waiter(bs_waiter_new(2 * tensors->size()));
+    const auto begin = Clock::now();
+    for (Tensor& tensor : *tensors) PushPull(&tensor, waiter.get());
+    Await(waiter.get());
+    const std::chrono::duration<double> took = Clock::now() - begin;
+    return took.count();
+  }
+
+  // A round of its own, `name`d, that others may watch.
+  void Measure(const std::string& name, std::vector<Tensor>* tensors, int rounds) {
+    for (int i = 0; i < kWarmUps; ++i) Round(tensors);
+    Meet("BEGIN", name, {});
+    std::vector<double> seconds;
+    for (int i = 0; i < rounds; ++i) seconds.push_back(Round(tensors));
+    Meet("END", name, seconds);
+    const float workers = static_cast<float>(bs_worker_num_workers(worker_));
+    for (const Tensor& tensor : *tensors) {
+      BS_CHECK(tensor.out.front() == workers && tensor.out.back() == workers);
+    }
+  }
+
+  static bool IsOver(const bs_waiter* waiter) {
+    bs_error error{};
+    const int over = bs_waiter_wait(waiter, 0, &error);
+    CheckOk(0, error);
+    return over == 1;
+  }
+  static void Await(const bs_waiter* waiter) {
+    bs_error error{};
+    BS_CHECK(bs_waiter_wait(waiter, kPatienceMs, &error) == 1);
+    CheckOk(0, error);
+  }
+
+ private:
+  bs_worker* worker_ = nullptr;
+};
+
+int RunNode() {
+  bs_node* node = nullptr;
+  bs_error error{};
+  const int code = bs_node_start(nullptr, 0, &node, &error);
+  CheckOk(code, error);
+  while (bs_node_wait(node, kPatienceMs, &error) == 0) {
+  }
+  CheckOk(0, error);
+  return bs_node_close(node, "the benchmark is over");
+}
+
+int RunThroughput(const std::vector<std::string>& plans) {
+  Worker worker;
+  uint64_t key = 0;
+  for (const std::string& plan : plans) {
+    const size_t colon = plan.find(':');
+    const std::string bytes = plan.substr(0, colon);
+    std::vector<Tensor> tensors;
+    tensors.push_back(worker.Declare(key++, std::stoul(bytes)));
+    worker.Measure(bytes, &tensors, std::stoi(plan.substr(colon + 1)));
+  }
+  return 0;
+}
+
+struct Layer {
+  Tensor tensor;
+  std::chrono::microseconds forward;
+  std::chrono::microseconds backward;
+  WaiterPtr sum{};  // of the latest round
+};
+
+std::vector<Layer> DeclareLayers(Worker* worker, const std::vector<std::string>& words) {
+  std::vector<Layer> layers;
+  for (const std::string& word : words) {
+    const size_t first = word.find(':');
+    const size_t second = word.find(':', first + 1);
+    layers.push_back(
+        {.tensor = worker->Declare(layers.size(), std::stoul(word.substr(0, first))),
+         .forward = std::chrono::microseconds(std::stol(word.substr(first + 1, second))),
+         .backward = std::chrono::microseconds(std::stol(word.substr(second + 1)))});
+  }
+  return layers;
+}
+
+// A layer's forward waits for its sum; its gradient is there after its backward.
+double Step(Worker* worker, std::vector<Layer>* layers) {
+  const auto begin = Clock::now();
+  for (Layer& layer : *layers) {
+    if (layer.sum) Worker::Await(layer.sum.get());
+    std::this_thread::sleep_for(layer.forward);
+  }
+  for (auto layer = layers->rbegin(); layer != layers->rend(); ++layer) {
+    std::this_thread::sleep_for(layer->backward);
+    layer->sum.reset(bs_waiter_new(2));
+    worker->PushPull(&layer->tensor, layer->sum.get());
+  }
+  const std::chrono::duration<double> took = Clock::now() - begin;
+  return took.count();
+}
+
+int RunReplay(int steps, const std::vector<std::string>& words) {
+  Worker worker;
+  std::vector<Layer> layers = DeclareLayers(&worker, words);
+  std::printf("RESULT [");
+  for (int i = 0; i < steps; ++i) {
+    const double seconds = Step(&worker, &layers);
+    if (i >= kWarmUps) std::printf(i > kWarmUps ? ", %.6f" : "%.6f", seconds);
+  }
+  std::printf("]\n");
+  for (const Layer& layer : layers) Worker::Await(layer.sum.get());
+  return 0;
+}
+
+// Seconds from each call until the sum of 4 KB is there; at least one of `busy` is always under
+// way.
+std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, std::vector<Tensor>* busy,
+                               int count) {
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  std::vector<WaiterPtr> rounds(busy->size());
+  std::vector<double> seconds;
+  for (int i = 0; i < count; ++i) {
+    for (size_t k = 0; k < busy->size(); ++k) {
+      if (rounds[k] && !Worker::IsOver(rounds[k].get())) continue;
+      rounds[k].reset(bs_waiter_new(2));
+      worker->PushPull(&busy->at(k), rounds[k].get());
+    }
+    std::this_thread::sleep_for(kPause);
+    const WaiterPtr waiter(bs_waiter_new(2));
+    const auto begin = Clock::now();
+    worker->PushPull(urgent, waiter.get());
+    Worker::Await(waiter.get());
+    const std::chrono::duration<double> took = Clock::now() - begin;
+    seconds.push_back(took.count());
+  }
+  for (const WaiterPtr& round : rounds) {
+    if (round) Worker::Await(round.get());
+  }
+  return seconds;
+}
+
+int RunUrgent(size_t bytes, int count) {
+  constexpr size_t kUrgentBytes = 4096;
+  constexpr uint64_t kBusyTensors = 4;
+  Worker worker;
+  Tensor urgent = worker.Declare(0, kUrgentBytes);
+  std::vector<Tensor> busy;
+  for (uint64_t key = 1; key <= kBusyTensors; ++key) busy.push_back(worker.Declare(key, bytes));
+  std::vector<Tensor> none;
+  for (auto* const company : {&none, &busy}) {
+    std::vector<double> seconds = TimeUrgent(&worker, &urgent, company, count);
+    std::sort(seconds.begin(), seconds.end());
+    std::printf("%s: median %.3f ms, p99 %.3f ms\n", company->empty() ? "idle" : "behind bulk",
+                seconds[seconds.size() / 2] * 1e3, seconds[seconds.size() * 99 / 100] * 1e3);
+  }
+  return 0;
+}
+
+int RunSmall(size_t bytes, uint64_t keys, int rounds) {
+  constexpr int kBlockingPerRound = 100;
+  Worker worker;
+  std::vector<Tensor> tensors;
+  for (uint64_t key = 0; key < keys; ++key) tensors.push_back(worker.Declare(key, bytes));
+  std::vector<Tensor> alone;
+  alone.push_back(worker.Declare(keys, bytes));
+  worker.Measure("blocking", &alone, kBlockingPerRound * rounds);
+  worker.Measure("burst", &tensors, rounds);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 1 && words[0] == "node") return RunNode();
+  if (words.size() > 1 && words[0] == "throughput") {
+    return RunThroughput({words.begin() + 1, words.end()});
+  }
+  if (words.size() == 4 && words[0] == "small") {
+    return RunSmall(std::stoul(words[1]), std::stoul(words[2]), std::stoi(words[3]));
+  }
+  if (words.size() > 2 && words[0] == "replay") {
+    return RunReplay(std::stoi(words[1]), {words.begin() + 2, words.end()});
+  }
+  if (words.size() == 3 && words[0] == "urgent") {
+    return RunUrgent(std::stoul(words[1]), std::stoi(words[2]));
+  }
+  std::fprintf(stderr, "usage: see the head of benchmarks/wire_benchmark.cc\n");
+  return 2;
+}

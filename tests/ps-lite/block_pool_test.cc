@@ -1,0 +1,60 @@
+// Blocks come back to be used again, up to a bound, whoever lives longer.
+#include "block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace ps {
+namespace {
+
+TEST(BlockPool, LendsTheSameBlockAgainForAboutTheSameSize) {
+  const auto pool = std::make_shared<BlockPool>();
+  std::span<std::byte> first;
+  std::span<std::byte> second;
+  {
+    const Frame frame = pool->New(100'000, &first);
+    ASSERT_EQ(first.size(), 100'000u);
+    EXPECT_EQ(frame.bytes().data(), first.data());
+    std::memset(first.data(), 1, first.size());
+    EXPECT_EQ(pool->kept_bytes(), 0u);
+  }
+  EXPECT_EQ(pool->kept_bytes(), 102'400u);
+  const Frame frame = pool->New(100'001, &second);
+  EXPECT_EQ(second.data(), first.data());
+  EXPECT_EQ(second.size(), 100'001u);
+  EXPECT_EQ(pool->kept_bytes(), 0u);
+}
+
+TEST(BlockPool, KeepsNoMoreThanItMay) {
+  const auto pool = std::make_shared<BlockPool>();
+  std::span<std::byte> memory;
+  for (size_t pages = 1; pages < 200; ++pages) {
+    std::vector<Frame> frames;
+    for (int i = 0; i < 100; ++i) frames.push_back(pool->New(pages * 4096, &memory));
+  }
+  EXPECT_GT(pool->kept_bytes(), 0u);
+  EXPECT_LE(pool->kept_bytes(), BlockPool::kMostKeptBytes);
+  static_cast<void>(pool->New(BlockPool::kMostKeptBytes + 1, &memory));
+  EXPECT_LE(pool->kept_bytes(), BlockPool::kMostKeptBytes);
+}
+
+TEST(BlockPool, FramesOutliveTheirOwner) {
+  auto pool = std::make_shared<BlockPool>();
+  std::span<std::byte> memory;
+  const Frame frame = pool->New(5000, &memory);
+  pool.reset();
+  std::memset(memory.data(), 7, memory.size());
+  EXPECT_EQ(frame.bytes().back(), std::byte{7});
+}
+
+TEST(BlockPool, SaysThatThereIsNoMemory) {
+  const auto pool = std::make_shared<BlockPool>();
+  std::span<std::byte> memory;
+  const Frame frame = pool->New(size_t{1} << 60U, &memory);
+  EXPECT_EQ(frame.size(), 0u);
+  EXPECT_TRUE(memory.empty());
+}
+
+}  // namespace
+}  // namespace ps
