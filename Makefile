@@ -77,9 +77,9 @@ fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
 	  -DBS_BUILD_FUZZERS=ON -DBS_SANITIZE=fuzzer-no-link,address,undefined
 	cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
-	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(BUILD)/fuzz/corpus/meta
+	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(BUILD)/fuzz/corpus/meta $(BUILD)/fuzz/corpus/zmtp
 	mkdir -p $(BUILD)/fuzz/corpus/server
-	set -e; for f in meta server; do \
+	set -e; for f in meta zmtp server; do \
 	  $(BUILD)/fuzz/tests/fuzz/$${f}_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
 	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
 	    { tail -n 60 $(BUILD)/fuzz/$$f.log; exit 1; }; \

@@ -1,23 +1,45 @@
-// Writes the golden messages, one a file, for meta_fuzz to start from: fuzz_corpus FOLDER.
+// Writes the golden messages, one a file, for the fuzzers to start from: fuzz_corpus META ZMTP
+// writes them as they are to one folder, and as a connection carries them to another.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <string>
 
 #include "ps-lite/golden.h"
+#include "zmtp.h"
+
+namespace {
+
+bool Write(const std::filesystem::path& path, const std::string& bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  if (file.flush()) return true;
+  std::cerr << "cannot write " << path << "\n";
+  return false;
+}
+
+// What zmtp_fuzz takes for a message behind a good greeting, with a frame of data.
+std::string OnAConnection(const std::string& meta) {
+  const std::string data(300, 'x');
+  std::string bytes(1, '\1');
+  ps::AppendFrameHeader(meta.size(), true, &bytes);
+  bytes += meta;
+  ps::AppendFrameHeader(data.size(), false, &bytes);
+  return bytes + data;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: fuzz_corpus FOLDER\n";
+  if (argc != 3) {
+    std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER\n";
     return 2;
   }
-  const std::filesystem::path folder = argv[1];
-  std::filesystem::create_directories(folder);
   for (const ps::testing::Golden& golden : ps::testing::AllGolden()) {
-    std::ofstream file(folder / golden.name, std::ios::binary);
-    file << ps::testing::FromHex(golden.hex);
-    if (!file.flush()) {
-      std::cerr << "cannot write " << folder / golden.name << "\n";
-      return 1;
-    }
+    const std::string meta = ps::testing::FromHex(golden.hex);
+    const bool written = Write(std::filesystem::path(argv[1]) / golden.name, meta) &&
+                         Write(std::filesystem::path(argv[2]) / golden.name, OnAConnection(meta));
+    if (!written) return 1;
   }
 }

@@ -21,7 +21,6 @@ constexpr unsigned kCommand = 4;
 constexpr size_t kShortHeaderBytes = 2;
 constexpr size_t kLongHeaderBytes = 9;
 constexpr uint64_t kLongestShort = 255;
-constexpr uint64_t kMaxFrameBytes = uint64_t{4} << 30U;  // a longer one is an attack or a mistake
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
 // Shorter bodies are put together in the scratch memory; longer ones are read where they stay.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
@@ -184,7 +183,7 @@ bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header
   if (bytes.size() < header->own_bytes) return false;
   header->size_bytes = ReadBigEndian(bytes.subspan(1, header->own_bytes - 1));
   if (header->size_bytes >
-      (header->command ? kMaxCommandBytes - kLongHeaderBytes : kMaxFrameBytes)) {
+      (header->command ? kMaxCommandBytes - kLongHeaderBytes : shared_.max_frame_bytes)) {
     return Wrong("a frame of " + std::to_string(header->size_bytes) + " bytes");
   }
   return true;

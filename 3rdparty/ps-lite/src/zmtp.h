@@ -50,6 +50,8 @@ class ZmtpInput {
   struct Shared {
     std::span<std::byte> scratch;       // of kScratchBytes; outlives the inputs
     std::shared_ptr<BlockPool> blocks;  // shared with the frames
+    // A longer frame is an attack or a mistake, and ends the connection.
+    uint64_t max_frame_bytes = uint64_t{4} << 30U;
   };
   ZmtpInput(Shared shared, Listener listener);
   ZmtpInput(const ZmtpInput&) = delete;

@@ -1,0 +1,87 @@
+// ZMTP from a stranger: whatever the bytes are, it returns; and however the network cuts them up,
+// the same comes out.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wire.h"
+#include "zmtp.h"
+
+namespace {
+
+// What came out, in words.
+class Stream {
+ public:
+  Stream()
+      : input_({scratch_, std::make_shared<ps::BlockPool>(), kMaxFrameBytes},
+               {.on_greeting = [this] { said_ += "greeting;"; },
+                .on_ready =
+                    [this](std::string_view identity) {
+                      said_ += "ready " + std::string(identity) + ";";
+                    },
+                .on_message = [this](bs::Result<ps::Message> message) { Note(message); },
+                .place = [this](const ps::Meta& meta,
+                                uint64_t size_bytes) { return Place(meta, size_bytes); }}) {}
+
+  // In pieces of at most `longest` bytes.
+  std::string Read(std::string_view bytes, size_t longest) {
+    while (!bytes.empty()) {
+      const size_t given = Give(bytes.substr(0, longest));
+      const bs::Status status = input_.Filled(given);
+      if (!status.ok()) return said_ + "over: " + status.message();
+      bytes.remove_prefix(given);
+    }
+    return said_;
+  }
+
+ private:
+  static constexpr uint64_t kMaxFrameBytes = uint64_t{1} << 20U;
+
+  size_t Give(std::string_view bytes) {
+    size_t given = 0;
+    for (const iovec& room : input_.MakeRooms()) {
+      const size_t part = std::min(room.iov_len, bytes.size() - given);
+      if (part > 0) std::memcpy(room.iov_base, bytes.data() + given, part);
+      given += part;
+    }
+    return given;
+  }
+  // Some payloads have a place of their own.
+  std::shared_ptr<ps::Landing> Place(const ps::Meta& meta, uint64_t size_bytes) {
+    if (meta.timestamp % 2 == 0 || size_bytes > kMaxFrameBytes) return nullptr;
+    places_.push_back(std::make_unique<std::vector<std::byte>>(size_bytes));
+    return std::make_shared<ps::Landing>(ps::Landing{.bytes = *places_.back()});
+  }
+  void Note(const bs::Result<ps::Message>& message) {
+    if (!message.ok()) {
+      said_ += "garbage: " + message.status().message() + ";";
+      return;
+    }
+    said_ += "message " + ps::EncodeMeta(message.value().meta);
+    for (const ps::Frame& frame : message.value().data) said_ += "," + std::string(frame.text());
+    said_ += ";";
+  }
+
+  std::vector<std::byte> scratch_ = std::vector<std::byte>(ps::ZmtpInput::kScratchBytes);
+  std::vector<std::unique_ptr<std::vector<std::byte>>> places_;
+  std::string said_;
+  ps::ZmtpInput input_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::string bytes;
+  if (data[0] % 4 != 0) bytes = ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9");
+  bytes.append(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string whole = Stream().Read(bytes, bytes.size());
+  if (Stream().Read(bytes, 1 + data[0] / 4U) != whole) std::abort();
+  return 0;
+}
