@@ -42,12 +42,6 @@ struct Landing {
 class Transport {
  public:
   struct Handler {
-    // Of a message with one data frame of `size_bytes`, known but for these bytes: where they
-    // belong, or null.  The message then comes to on_message with a frame that shows that memory
-    // and does not own it, or, if it was revoked, perhaps not at all.  May be empty; a transport
-    // need not ask.
-    std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
-        place{};
     // A parsed message; `peer` is the sender's id by its identity, kEmpty if it has none.
     std::function<void(Message message)> on_message;
     // Bytes that are no message: from whom, and what is wrong.  The message is dropped.
@@ -55,6 +49,12 @@ class Transport {
     // The outgoing connection to `peer` came up, or broke (it is retried until Disconnect).
     std::function<void(int32_t peer)> on_connected;
     std::function<void(int32_t peer)> on_disconnected;
+    // Of a message with one data frame of `size_bytes`, known but for these bytes: where they
+    // belong, or null.  The message then comes to on_message with a frame that shows that memory
+    // and does not own it, or, if it was revoked, perhaps not at all.  May be empty; a transport
+    // need not ask.
+    std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
+        place{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;
 
