@@ -251,6 +251,11 @@ class NativeStore:
                     f"key {tensor.key!r}: {tensor.dtype.name} cannot be compressed to two bits, "
                     "only float32"
                 )
+            if self._threshold and any(map(is_sparse, arrays)):
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: row_sparse arrays cannot be compressed to two bits, "
+                    "which would touch other rows; push dense ones"
+                )
         # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
         # next begins, so workers that disagree would wait for each other for ever.
         return sorted(pairs, key=lambda pair: pair[0].position)

@@ -4,7 +4,8 @@ import atexit
 import queue
 import threading
 import time
-from typing import Callable, Iterable, Optional
+import weakref
+from typing import Callable, ClassVar, Iterable, Optional
 
 import mxnet as mx
 from mxnet.base import _LIB, check_call
@@ -53,7 +54,9 @@ def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) 
     try:
         # Rank 0's first values are in the store; from here on the others may ask for them.
         _meet(inner, timeout_s, say)
-        return StoreLink(worker, open_plugin(worker), inner)
+        link = StoreLink(worker, open_plugin(worker), inner)
+        StoreLink._on_stock_servers = weakref.ref(link)
+        return link
     except BaseException:
         worker.close(drain_ms=0)
         raise
@@ -108,6 +111,18 @@ class StoreLink(Link):
     """
 
     can_compress = False
+    # MXNet's servers know one store of each process.
+    _on_stock_servers: "ClassVar[Optional[weakref.ref[StoreLink]]]" = None
+
+    @classmethod
+    def require_none(cls) -> None:
+        """Raise MXNetError if a store of this process is on stock servers already."""
+        link = None if cls._on_stock_servers is None else cls._on_stock_servers()
+        if link is not None and not link._closed and not link._forked:
+            raise mx.base.MXNetError(
+                "this process has a store on stock servers already, which take one of each "
+                "process: use that one, close it first, or start the job with bslaunch"
+            )
 
     def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
         """See `Link`.  All workers must name the same tensors in the same order."""

@@ -17,7 +17,7 @@ from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._link import Link, let_go, open_plugin
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._passthrough import PassThrough
-from bytescheduler.mxnet._store_link import open_store_link
+from bytescheduler.mxnet._store_link import StoreLink, open_store_link
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]
@@ -110,12 +110,15 @@ def _why_unscheduled(inner: Store, settings: Dict[str, str]) -> Optional[str]:
 def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
     check_settings(_NO_JOB)
     if inner is None:
+        if settings.get("DMLC_ROLE") == "worker":
+            StoreLink.require_none()  # a second stock store of a process would wait for ever
         inner = mx.kv.create("dist_sync" if settings.get("DMLC_ROLE") == "worker" else "local")
     why = _why_unscheduled(inner, settings)
     if why is not None:
         _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
         return inner, PassThrough(inner)
     check_settings()
+    StoreLink.require_none()
     link = open_store_link(
         inner, seconds(settings["BYTESCHEDULER_TIMEOUT"]), lambda text: _say(settings, text)
     )

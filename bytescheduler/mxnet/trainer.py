@@ -70,12 +70,22 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
             update_on_kvstore=update_on_kvstore,
         )
         self.kvstore = store
-        self._updates_here = "dist" not in store.type or (
-            isinstance(store._backend, NativeStore) and "async" not in store.type
+        # On stock servers compression hands the optimizer to them.
+        backend = store._backend
+        stays = not compression_params or (
+            isinstance(backend, NativeStore) and backend.can_compress
         )
-        if self._updates_here and not any(param._deferred_init for param in self._params):
+        known = not any(param._deferred_init for param in self._params)
+        if self._updates_here and stays and known:
             self._init_kvstore()
             self._init_params()
+
+    @property
+    def _updates_here(self) -> bool:
+        """Whether workers update the weights; it may change when compression is set."""
+        return "dist" not in self.kvstore.type or (
+            isinstance(self.kvstore._backend, NativeStore) and "async" not in self.kvstore.type
+        )
 
     def _check_and_rescale_grad(self, scale: float) -> None:
         if self._updates_here:

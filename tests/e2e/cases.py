@@ -47,6 +47,7 @@ def identity(kvs: ScheduledKVS) -> None:
     kvs.barrier()
     kvs._barrier()
     kvs._send_command_to_servers(5, "")
+    assert kvs._inner is None or kvs._inner.rank == kvs.rank
     print(f"rank {kvs.rank} of {kvs.num_workers}")
 
 

@@ -501,3 +501,11 @@ def test_without_multi_precision_half_stays_half(store: NativeStore, worker: Fak
     store.init(1, mx.nd.zeros((4,), dtype="float16"))
     store.set_optimizer(mx.optimizer.SGD(learning_rate=1))
     assert worker.declared == [(1, 2, 8)]
+
+
+def test_rows_are_not_compressed(store: NativeStore, plugin: FakePlugin) -> None:
+    store.init([1, 2], [full(0)] * 2)
+    store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    with pytest.raises(MXNetError, match="key 2: row_sparse arrays cannot be compressed"):
+        store.push([1, 2], [full(1), full(1).tostype("row_sparse")], 0)
+    assert plugin.calls == []

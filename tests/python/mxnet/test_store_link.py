@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import weakref
 from typing import List
 
 import pytest
@@ -87,3 +88,14 @@ def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_e
     assert done.returncode == 7, done.stderr
     assert "worker 0 gave up: a test" in done.stderr
     assert "destroyed" not in done.stdout
+
+
+def test_a_process_has_one_store_on_stock_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreLink, "_on_stock_servers", None)
+    StoreLink.require_none()
+    link = StoreLink(RecordingWorker(), FakePlugin())  # type: ignore[arg-type]
+    monkeypatch.setattr(StoreLink, "_on_stock_servers", weakref.ref(link))
+    with pytest.raises(MXNetError, match="has a store on stock servers already"):
+        StoreLink.require_none()
+    link.close()
+    StoreLink.require_none()

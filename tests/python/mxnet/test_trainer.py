@@ -1,6 +1,6 @@
 """ScheduledTrainer in one process: which store it takes, when it starts, what it changes."""
 
-from typing import Callable, Optional
+from typing import Callable, List, Mapping, Optional
 
 import mxnet as mx
 import numpy as np
@@ -9,7 +9,9 @@ from fakes import full
 from mxnet.gluon.parameter import DeferredInitializationError
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
+from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer, kvstore
+from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._passthrough import PassThrough
 
 
 @KVStoreBase.register
@@ -135,3 +137,35 @@ def test_another_batch_size_takes_effect() -> None:
     step(net, trainer, batch_size=2)
     step(net, trainer, batch_size=4)
     assert (net.weight.data().asnumpy() == 1 - 1 - 0.5).all()
+
+
+def test_compression_on_stock_servers_waits_for_the_batch_size(
+    store: NativeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stock(EchoStore):
+        type = "dist_sync"
+        scales: List[float] = []
+
+        @staticmethod
+        def is_capable(capability: str) -> bool:
+            return True
+
+        def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
+            Stock.scales.append(optimizer.rescale_grad)
+
+        def set_gradient_compression(self, params: "Mapping[str, object]") -> None:
+            pass  # a stock store's own
+
+    monkeypatch.setattr(NativeStore, "can_compress", property(lambda self: False))
+    monkeypatch.setattr(kvstore, "_give_back", lambda backend: PassThrough(Stock()))
+    kvs = ScheduledKVS.__new__(ScheduledKVS)
+    kvs._inner, kvs._backend = None, store
+    net = dense_net()
+    trainer = ScheduledTrainer(
+        net.collect_params(), "sgd", kvstore=kvs, compression_params={"type": "2bit"}
+    )
+    assert Stock.scales == []
+    step(net, trainer, batch_size=4)
+    assert Stock.scales == [0.25]
+    with pytest.warns(UserWarning, match="batch size"):
+        step(net, trainer, batch_size=8)
