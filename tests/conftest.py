@@ -7,8 +7,12 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _ctrl_c_works() -> Iterator[None]:
-    """Undo what shells do to commands in the background, or no test could end with Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _signals_work() -> Iterator[None]:
+    """Undo what shells and nohup do to commands in the background: children inherit it."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    }
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
