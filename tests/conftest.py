@@ -12,6 +12,7 @@ def _signals_work() -> Iterator[None]:
     before = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        signal.SIGQUIT: signal.signal(signal.SIGQUIT, signal.SIG_DFL),
     }
     yield
     for number, handler in before.items():

@@ -19,7 +19,27 @@ def test_stores_of_one_process_train_as_without_us(make_job: MakeJob, backend: s
         assert ("native back end carries the bytes" in said) is (backend == "native")
 
 
+def runs_well(job: Job) -> bool:
+    """Run two workers of P3 on stock servers; False if they hang."""
+    for _ in range(2):
+        job.start_worker("wrapped_stores.py", "p3")
+    try:
+        codes = [worker.wait(60) for worker in job.workers]
+    except AssertionError:
+        return False
+    assert codes == [0, 0], job.all_output()
+    return True
+
+
 def test_p3_on_stock_servers_is_passed_on(make_job: MakeJob) -> None:
-    job = make_job(stock=True, env={"DMLC_PS_VAN_TYPE": "p3"})
-    for output in job.run("wrapped_stores.py", "p3"):
-        assert "unscheduled: P3 cuts and orders its tensors itself" in output
+    # Now and then P3 hangs without us too, so it gets three chances.
+    jobs = []
+    for _ in range(3):
+        jobs.append(make_job(stock=True, env={"DMLC_PS_VAN_TYPE": "p3"}))
+        if runs_well(jobs[-1]):
+            break
+    else:
+        raise AssertionError("".join(job.all_output() for job in jobs))
+    for worker in jobs[-1].workers:
+        assert "unscheduled: P3 cuts and orders its tensors itself" in worker.output()
+        assert "well done" in worker.output()
