@@ -250,6 +250,7 @@ std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
 
 Status Unknown(std::string_view name) {
   std::vector<std::string_view> names;
+  names.reserve(kRows.size());
   for (const Row& row : kRows) names.push_back(row.info.name);
   const std::string_view nearest = api::NearestName(name, names);
   return Status::InvalidArgument(std::string(name) + " is no setting" +

@@ -47,8 +47,7 @@ void HostedUpdates::Load(Optimizer optimizer, Executor* back, Done done) {
 
 Status HostedUpdates::Run(const Optimizer& optimizer, const ServerUpdate& update,
                           std::span<const std::byte> before) {
-  const Status refused = Ensure(optimizer);
-  if (!refused.ok()) return refused;
+  if (Status refused = Ensure(optimizer); !refused.ok()) return refused;
   if (!before.empty()) reduce::Copy(update.weights.data(), before.data(), before.size());
   return Try([&] { return updater_.update(update); });
 }
