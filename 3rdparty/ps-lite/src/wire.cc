@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "wire_async.h"
+#include "wire_field.h"
 
 namespace ps {
 namespace {
 
 using protozero::pbf_reader;
-using protozero::pbf_wire_type;
 using protozero::pbf_writer;
 
 // One number a data frame; more than anybody sends, few enough to keep.
@@ -123,25 +123,10 @@ void EncodeExtension(const Extension& extension, pbf_writer* out) {
   EncodeAsyncFields(extension, out);
 }
 
-// protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
-bool GetBool(pbf_reader* in) { return in->get_uint64() != 0; }
-
 std::string GetHostname(pbf_reader* in) {
   const auto view = in->get_view();
   if (view.size() > kMaxHostnameBytes) throw Refused("a host name too long");
   return {view.data(), view.size()};
-}
-
-constexpr uint32_t Varint(protozero::pbf_tag_type field) {
-  return protozero::tag_and_type(field, pbf_wire_type::varint);
-}
-
-constexpr uint32_t Fixed32(protozero::pbf_tag_type field) {
-  return protozero::tag_and_type(field, pbf_wire_type::fixed32);
-}
-
-constexpr uint32_t Bytes(protozero::pbf_tag_type field) {
-  return protozero::tag_and_type(field, pbf_wire_type::length_delimited);
 }
 
 Role GetRole(pbf_reader* in) {

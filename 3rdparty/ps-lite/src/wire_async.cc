@@ -1,10 +1,10 @@
 // Fields 120 to 124 of PBMeta.
 #include "wire_async.h"
 
+#include "wire_field.h"
+
 namespace ps {
 namespace {
-
-using protozero::pbf_wire_type;
 
 enum Field : protozero::pbf_tag_type {
   kMode = 120,
@@ -13,10 +13,6 @@ enum Field : protozero::pbf_tag_type {
   kRescaleGrad = 123,
   kHosted = 124,
 };
-
-constexpr uint32_t Fixed64(protozero::pbf_tag_type field) {
-  return protozero::tag_and_type(field, pbf_wire_type::fixed64);
-}
 
 }  // namespace
 
@@ -30,7 +26,7 @@ void EncodeAsyncFields(const Extension& extension, protozero::pbf_writer* out) {
 
 bool ParseAsyncField(protozero::pbf_reader* in, Extension* extension) {
   switch (in->tag_and_type()) {
-    case protozero::tag_and_type(kMode, pbf_wire_type::varint):
+    case Varint(kMode):
       extension->mode = in->get_uint32();
       return true;
     case Fixed64(kLearningRate):
@@ -42,8 +38,8 @@ bool ParseAsyncField(protozero::pbf_reader* in, Extension* extension) {
     case Fixed64(kRescaleGrad):
       extension->rescale_grad = in->get_double();
       return true;
-    case protozero::tag_and_type(kHosted, pbf_wire_type::varint):
-      extension->hosted = in->get_bool();
+    case Varint(kHosted):
+      extension->hosted = GetBool(in);
       return true;
     default:
       return false;
