@@ -67,10 +67,10 @@ cpp: $(VENV)/.packages  ## the C++ tests
 sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and thread sanitizers
 	cmake -S . -B $(BUILD)/asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_SANITIZE=address,undefined
 	cmake --build $(BUILD)/asan -j $(JOBS)
-	ASAN_OPTIONS="allocator_may_return_null=1" ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
+	ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
 	cmake -S . -B $(BUILD)/tsan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_SANITIZE=thread
 	cmake --build $(BUILD)/tsan -j $(JOBS)
-	TSAN_OPTIONS="halt_on_error=1 allocator_may_return_null=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+	TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
 
 fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer

@@ -32,6 +32,8 @@ from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
 
 Usual = Dict[Key, MXNetRounds]
+# How long the others may wait to hear of an exception that nobody caught.
+_LAST_WORDS_S = 0.5
 
 # Float64 numbers that the workers add up, outside MXNet's engine.
 Numbers = Any  # np.ndarray
@@ -359,6 +361,9 @@ class Link:
             # for what this worker will never send, nor this one for them.
             interactive = hasattr(sys, "ps1")  # there people go on after an exception
             uncaught = None if interactive else getattr(sys, "last_value", None)
+            if isinstance(uncaught, mx.base.MXNetError):
+                # It may come from an operation whose proxies end a moment later, and say which.
+                self._plugin.drain(_LAST_WORDS_S)
             if uncaught is not None and self._worker.status() is None:
                 self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
             self._leave(None)

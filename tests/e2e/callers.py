@@ -260,11 +260,18 @@ def fit() -> None:
         save = mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)
         whole = run(module, store, num_epoch=2, arg_params=initial(FC), epoch_end_callback=save)
         assert pathlib.Path(f"{prefix}-0001.states").stat().st_size > 0
-        again = mx.mod.Module.load(prefix, 1, True, label_names=["label"], context=contexts(who))
-        other = mx.kv.create("local" if store.type == "local" else "bytescheduler")
-        resumed = run(again, other, num_epoch=2, begin_epoch=1)
+
+        def resume(states: bool) -> Weights:
+            options = {"label_names": ["label"], "context": contexts(who)}
+            again = mx.mod.Module.load(prefix, 1, states, **options)
+            other = mx.kv.create("local" if store.type == "local" else "bytescheduler")
+            return run(again, other, num_epoch=2, begin_epoch=1)
+
+        resumed, forgetful = resume(True), resume(False)
         for name, values in whole.items():
             assert (values != initial(FC)[name].asnumpy()).any()
+            # Adam's states are what it resumes with: without them it goes elsewhere.
+            assert np.abs(resumed[name] - forgetful[name]).max() > 1e-3, name
         return {**whole, **{f"resumed_{name}": v for name, v in resumed.items()}}
 
     compare(train, rtol=1e-5)

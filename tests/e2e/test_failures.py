@@ -113,6 +113,4 @@ def test_a_gradient_that_never_comes_is_told_to_everyone(make_job: MakeJob) -> N
         job.start_worker("cases.py", "native", "bad_gradient")
     for worker in job.workers:
         assert worker.wait(SOON_S) == 1, job.all_output()
-        # Whichever of the two rank 1 comes to first.
-        skipped, uncaught = "MXNet skipped the push-pull of key 'weight'", "uncaught MXNetError: "
-        assert skipped in worker.output() or uncaught in worker.output(), job.all_output()
+        assert "MXNet skipped the push-pull of key 'weight'" in worker.output()

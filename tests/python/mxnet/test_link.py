@@ -22,6 +22,7 @@ def run_script(script: str) -> "subprocess.CompletedProcess[str]":
         sys.path.insert(0, {os.path.dirname(__file__)!r})
         import mxnet as mx
         from bytescheduler.mxnet._link import Link
+        from bytescheduler.errors import Error
         from fakes import FakePlugin, FakeWorker, full
         worker, plugin = FakeWorker(), FakePlugin()
         worker.close = lambda: print("closed", plugin.drained)
@@ -136,6 +137,23 @@ def test_an_uncaught_exception_fails_the_job_by_its_name() -> None:
     assert done.returncode == 1
     assert done.stdout == "closed [None]\n"
     assert "worker 0 gave up: uncaught KeyError: 'mine'" in done.stderr
+
+
+def test_mxnets_own_exceptions_leave_the_engine_the_first_word() -> None:
+    done = run_script(
+        """
+        drain = plugin.drain
+        def skipped(timeout=None):
+            worker.failure = worker.failure or Error("MXNet skipped the push of key 7")
+            return drain(timeout)
+        plugin.drain = skipped
+        raise mx.base.MXNetError("an operator failed")
+        """
+    )
+    assert done.returncode == 1
+    assert done.stdout == "closed [0.5, None]\n"
+    assert "MXNet skipped the push of key 7" in done.stderr
+    assert "gave up: uncaught" not in done.stderr
 
 
 def test_a_failure_that_nobody_saw_is_printed_at_exit() -> None:
