@@ -108,6 +108,11 @@ constexpr auto kRows = std::to_array<Row>({
       "file with the secret that all nodes of the job share: traffic is encrypted, and nobody else "
       "is let in (docs/security.md)"},
      &Config::secret_file},
+    {{"BYTESCHEDULER_TRANSPORT", "choice tcp|zmq", "", "tcp", "process",
+      "what carries plain TCP: our own sockets (tcp) or libzmq (zmq), which speak the same "
+      "protocol "
+      "and meet in one job; ipc files and encryption are always libzmq's"},
+     &Config::transport},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
       "how long to wait for the others at the start, at a barrier, and for an answer"},
      &Config::timeout,
@@ -191,11 +196,17 @@ Status OutOfRange(const Row& row, const std::string& text) {
                    "want " + std::string(row.smallest) + " to " + std::string(row.largest));
 }
 
-// A value of the table itself, which the tests prove to be well-formed.
+// For types with bounds; those of the table itself the tests prove to be well-formed.
 template <typename Parse, typename T>
-bool InRange(const Row& row, Parse parse, const T& value) {
-  if (row.largest.empty()) return true;
-  return parse(row.smallest).value() <= value && value <= parse(row.largest).value();
+Status AssignInRange(const Row& row, const std::string& text, Parse parse, T* out) {
+  const auto value = parse(text);
+  if (!value.ok()) return Malformed(row, text, value.status().message());
+  if (!row.largest.empty() &&
+      (value.value() < parse(row.smallest).value() || value.value() > parse(row.largest).value())) {
+    return OutOfRange(row, text);
+  }
+  *out = static_cast<T>(value.value());
+  return Status::Ok();
 }
 
 // One overload for each type of field: parses `text` into `out` or says what it should be.
@@ -219,27 +230,15 @@ Status Assign(const Row& row, const std::string& text, bool* out) {
 }
 
 Status Assign(const Row& row, const std::string& text, int32_t* out) {
-  const Result<int64_t> value = api::ParseCount(text);
-  if (!value.ok()) return Malformed(row, text, value.status().message());
-  if (!InRange(row, api::ParseCount, value.value())) return OutOfRange(row, text);
-  *out = static_cast<int32_t>(value.value());
-  return Status::Ok();
+  return AssignInRange(row, text, api::ParseCount, out);
 }
 
 Status Assign(const Row& row, const std::string& text, uint64_t* out) {
-  const Result<uint64_t> value = ParseBytes(text);
-  if (!value.ok()) return Malformed(row, text, value.status().message());
-  if (!InRange(row, ParseBytes, value.value())) return OutOfRange(row, text);
-  *out = value.value();
-  return Status::Ok();
+  return AssignInRange(row, text, ParseBytes, out);
 }
 
 Status Assign(const Row& row, const std::string& text, Duration* out) {
-  const Result<Duration> value = ParseDuration(text);
-  if (!value.ok()) return Malformed(row, text, value.status().message());
-  if (!InRange(row, ParseDuration, value.value())) return OutOfRange(row, text);
-  *out = value.value();
-  return Status::Ok();
+  return AssignInRange(row, text, ParseDuration, out);
 }
 
 // A name that is set to nothing counts as not set, as shells make it easy to write.

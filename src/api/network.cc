@@ -30,10 +30,10 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   return options;
 }
 
-// libzmq has the encryption and the ipc files; plain TCP is faster without it.
+// Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
 std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
                                              const Logger& log) {
-  if (config.local_ipc || !config.secret.empty()) {
+  if (config.transport == "zmq" || config.local_ipc || !config.secret.empty()) {
     return ps::MakeZmqTransport(io, MakeZmqOptions(config), log);
   }
   ps::TcpOptions options;

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "api/job.h"
@@ -119,6 +122,34 @@ TEST(CApi, ANameWorksAsRootAddress) {
 TEST(CApi, AJobOnOneHostTalksThroughIpc) {
   Job job(2, 2, {{"DMLC_LOCAL", "1"}});
   RunAWholeJob(&job);
+}
+
+size_t ThreadsOfLibzmq() {
+  size_t threads = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name.starts_with("ZMQbg")) ++threads;
+  }
+  return threads;
+}
+
+TEST(CApi, EitherTransportCarriesAJobAndTheyMeetInOne) {
+  const auto transport = [](const char* name) -> Settings {
+    return {{"BYTESCHEDULER_TRANSPORT", name}};
+  };
+  Job ours(2, 2, transport("tcp"));
+  RunAWholeJob(&ours);
+  EXPECT_EQ(ThreadsOfLibzmq(), 0U);
+  Job libzmq(2, 2, transport("zmq"));
+  RunAWholeJob(&libzmq);
+  Job mixed(2, 2, {}, {{"server", transport("zmq")}});
+  RunAWholeJob(&mixed);
+  Job running(1, 1, {}, {{"worker", transport("zmq")}});
+  running.StartAll();
+  EXPECT_GT(ThreadsOfLibzmq(), 0U);
+  CloseWorkers(&running);
+  ExpectAllEndedWell(&running);
 }
 
 TEST(CApi, ASchedulerBehindAServiceListensEverywhere) {

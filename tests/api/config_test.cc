@@ -76,6 +76,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.hold_bytes, 64U << 20);
   EXPECT_EQ(config.unsent_bytes, 16U << 10);
   EXPECT_EQ(config.log_level, "info");
+  EXPECT_EQ(config.transport, "tcp");
   EXPECT_EQ(config.backend, "auto");
 }
 
@@ -120,6 +121,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_SCHEDULING", "0", [](const Config& c) { return !c.scheduling; }},
       {"BYTESCHEDULER_SECRET_FILE", "/etc/secret",
        [](const Config& c) { return c.secret_file == "/etc/secret" && c.secret.empty(); }},
+      {"BYTESCHEDULER_TRANSPORT", "zmq", [](const Config& c) { return c.transport == "zmq"; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "5m",
@@ -182,6 +184,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_CREDIT", "8Q", kBytes},
       {"BYTESCHEDULER_CREDIT", "0", "want 1 to 64GiB"},
       {"BYTESCHEDULER_SCHEDULING", "fifo", kFlag},
+      {"BYTESCHEDULER_TRANSPORT", "rdma", "want one of tcp|zmq"},
       {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},

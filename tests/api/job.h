@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,9 +36,13 @@ using WaiterPtr = std::unique_ptr<bs_waiter, WaiterFree>;
 
 class Job {
  public:
-  // `extra` are settings of every node.
-  Job(int num_workers, int num_servers, Settings extra = {})
-      : num_workers_(num_workers), num_servers_(num_servers), extra_(std::move(extra)) {}
+  // `extra` are settings of every node, `of_role` those of one role only.
+  Job(int num_workers, int num_servers, Settings extra = {},
+      std::map<std::string, Settings> of_role = {})
+      : num_workers_(num_workers),
+        num_servers_(num_servers),
+        extra_(std::move(extra)),
+        of_role_(std::move(of_role)) {}
 
   // A scheduler on any free port; the other roles find it.
   void StartScheduler() {
@@ -89,6 +94,8 @@ class Job {
               {"DMLC_PS_ROOT_PORT", std::to_string(port_)},
               {"BYTESCHEDULER_LOG_LEVEL", "error"}};
     texts_.insert(texts_.end(), extra_.begin(), extra_.end());
+    const Settings& own = of_role_[role];
+    texts_.insert(texts_.end(), own.begin(), own.end());
     std::vector<bs_setting> rows;
     rows.reserve(texts_.size());
     for (const auto& [name, value] : texts_) rows.push_back({name.c_str(), value.c_str()});
@@ -106,6 +113,7 @@ class Job {
   const int num_workers_;
   const int num_servers_;
   const Settings extra_;
+  std::map<std::string, Settings> of_role_;
   int port_ = 0;
   Settings texts_;
 };
