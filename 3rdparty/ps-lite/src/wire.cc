@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "wire_async.h"
-#include "wire_field.h"
 
 namespace ps {
 namespace {

@@ -1,8 +1,6 @@
 // Fields 120 to 124 of PBMeta.
 #include "wire_async.h"
 
-#include "wire_field.h"
-
 namespace ps {
 namespace {
 
