@@ -867,7 +867,8 @@ cdef class MXNetPlugin:
         _check(code, &error)
         return True
 
-    def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None):
+    def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None,
+               float threshold=0):
         """Register one use of an asynchronous key; returns at once.
 
         Parameters
@@ -879,6 +880,8 @@ cdef class MXNetPlugin:
             the receive stage.
         rates : (float, float, float), optional
             Learning rate, weight decay and rescale_grad of this push; the optimizer's own if None.
+        threshold
+            As of `push_pull`.
         """
         cdef bs_mxnet* plugin = self.handle()
         cdef bs_mxnet_update_request request
@@ -887,6 +890,7 @@ cdef class MXNetPlugin:
         cdef int code
         request.round = rounds.round
         request.round.priority = priority
+        request.round.threshold = threshold
         request.pushes = pushes
         request.pulls = pulls
         request.rates = NULL

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from typing import List, Mapping, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import mxnet as mx
 
@@ -145,7 +145,14 @@ class AsyncStore(NativeStore):
         rates = [self._rates(tensor.key) for tensor, _ in values]
         for (tensor, arrays), rate in zip(values, rates):
             tensor.gather(arrays)
-            self._link.update(tensor, int(priority), pushes=True, pulls=pulls, rates=rate)
+            self._link.update(
+                tensor,
+                int(priority),
+                pushes=True,
+                pulls=pulls,
+                rates=rate,
+                threshold=self._threshold,
+            )
 
     def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:
         """Return what this push counts, or None if another worker has set the optimizer."""
@@ -176,12 +183,6 @@ class AsyncStore(NativeStore):
         self._link.set_optimizer(said.text, said.pickle)
         self._optimizer = optimizer
         self._is_native = said.native
-
-    def set_gradient_compression(self, params: Mapping[str, object]) -> None:
-        self._check()
-        raise mx.base.MXNetError(
-            "dist_async cannot compress gradients on the native back end: use dist_sync"
-        )
 
     def set_updater(self, updater: Updater) -> None:
         self._check()

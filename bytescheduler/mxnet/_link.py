@@ -269,11 +269,20 @@ class Link:
         pushes: bool,
         pulls: bool,
         rates: Optional[Tuple[float, float, float]] = None,
+        threshold: float = 0,
     ) -> None:
-        """Register one use of an asynchronous key: its `send` is pushed, its `recv` pulled."""
+        """Register one use of an asynchronous key: its `send` is pushed, its `recv` pulled.
+
+        With a `threshold`, what is pushed travels in two bits an element.
+        """
         with as_mxnet_errors(self._names):
             self._plugin.update(
-                tensor.rounds, _clamped(priority), pushes=pushes, pulls=pulls, rates=rates
+                tensor.rounds,
+                _clamped(priority),
+                pushes=pushes,
+                pulls=pulls,
+                rates=rates,
+                threshold=threshold,
             )
 
     def set_optimizer(self, text: str, pickle: bytes = b"") -> None:

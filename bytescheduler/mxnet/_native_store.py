@@ -251,7 +251,7 @@ class NativeStore:
                     f"key {tensor.key!r}: {tensor.dtype.name} cannot be compressed to two bits, "
                     "only float32"
                 )
-            if self._threshold and any(map(is_sparse, arrays)):
+            if self._threshold and (tensor.carries_rows or any(map(is_sparse, arrays))):
                 raise mx.base.MXNetError(
                     f"key {tensor.key!r}: row_sparse arrays cannot be compressed to two bits, "
                     "which would touch other rows; push dense ones"

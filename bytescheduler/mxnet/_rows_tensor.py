@@ -17,6 +17,8 @@ class RowsTensor(Tensor):
     has the same form; its flags mean nothing.
     """
 
+    carries_rows = True
+
     def __init__(self, key: Key, engine_key: int, like: Array, copier: MXNetCopier) -> None:
         super().__init__(key, engine_key, like, copier)
         self._fitting = 0  # nothing that is pushed or pulled has this form

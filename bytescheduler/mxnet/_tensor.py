@@ -79,6 +79,8 @@ class Tensor:
         `like` is neither dense nor row_sparse, or of a dtype that cannot be summed.
     """
 
+    carries_rows = False  # whether what travels is more than numbers to be added up
+
     def __init__(
         self, key: Key, engine_key: int, like: Array, copier: MXNetCopier, wide: bool = False
     ) -> None:

@@ -99,6 +99,7 @@ class Worker {
   // One use of an asynchronous key; memory as of PushPull.
   struct UpdateCall {
     Priority priority = 0;
+    float threshold = 0;  // as of PushPullOptions
     PushRates rates{};
     std::span<const std::byte> in{};
     std::span<std::byte> out{};

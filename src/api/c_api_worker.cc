@@ -216,6 +216,7 @@ int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_ra
                   }
                   bs::Worker::UpdateCall call{
                       .priority = request->priority,
+                      .threshold = request->threshold,
                       .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
                       .out = {static_cast<std::byte*>(request->out), request->size_bytes},
                       .pushed = Calling(request->pushed, request->context),

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reduce/reduce.h"
+#include "reduce/two_bit.h"
 #include "server/describe.h"
 
 namespace bs::server {
@@ -15,6 +16,16 @@ namespace {
 constexpr size_t kMaxAboutBytes = 1024;
 
 bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
+
+// The gradient that the codes of `call` stand for.
+ps::Frame Decode(const ps::KvCall& call) {
+  const size_t count = call.extension.size_bytes / sizeof(float);
+  auto values = std::make_unique_for_overwrite<float[]>(count);
+  reduce::DequantizeTwoBit(call.extension.threshold, call.payload.bytes().data(), values.get(),
+                           count);
+  const auto bytes = std::as_bytes(std::span(values.get(), count));
+  return ps::Frame::Borrow(bytes, [kept = std::move(values)] {});
+}
 
 }  // namespace
 
@@ -34,6 +45,7 @@ void AsyncSlot::Push(ps::KvCall& call) {
   } else {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
     if (updating_rank_) return Queue(call);
+    if (call.extension.codec != ps::Codec::kNone) call.payload = Decode(call);
     if (IsHosted()) return BeginHosted(call);
     Update(call);
   }
@@ -62,15 +74,7 @@ void AsyncSlot::Fail(const Status& why) {
 Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
   const ps::Extension& about = call.extension;
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
-  if (about.codec != ps::Codec::kNone) {
-    return Status::InvalidArgument(DescribeCall(call) +
-                                   ": pushes to asynchronous keys cannot be compressed");
-  }
-  if (call.payload.size() != about.size_bytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
-                                   " bytes came, " + std::to_string(about.size_bytes) +
-                                   " were announced");
-  }
+  if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
   if (!initialised() && (about.round != 0 || call.worker_rank != 0)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");

@@ -2,6 +2,7 @@
 #include "server/describe.h"
 
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <optional>
 
@@ -59,6 +60,26 @@ Status CheckArray(const ps::KvCall& call) {
                                    " is no whole number of elements");
   }
   return Status::Ok();
+}
+
+Status CheckPayload(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  const uint64_t announced_bytes = ps::PayloadBytes(about.codec, about.size_bytes);
+  if (call.payload.size() != announced_bytes) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
+                                   " bytes came, " + std::to_string(announced_bytes) +
+                                   " were announced");
+  }
+  if (about.codec == ps::Codec::kNone) return Status::Ok();
+  const std::string what =
+      DescribeCall(call) + ": it is " + DescribeCoding(about.codec, about.threshold);
+  if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || about.round == 0) {
+    return Status::InvalidArgument(
+        what + ", which is for sums of float32, not for " +
+        (about.round == 0 ? "initial values" : DescribeArray(about.dtype, about.size_bytes)));
+  }
+  if (std::isfinite(about.threshold) && about.threshold > 0) return Status::Ok();
+  return Status::InvalidArgument(what + ", which is no finite number greater than 0");
 }
 
 }  // namespace bs::server

@@ -19,5 +19,8 @@ std::string DescribeCoding(ps::Codec codec, float threshold);
 std::string DescribeCall(const ps::KvCall& call);
 // kInvalidArgument, naming `call`, unless `dtype` is one of ours and `size_bytes` whole elements.
 Status CheckArray(const ps::KvCall& call);
+// kInvalidArgument, naming `call`, unless a push has as many bytes as it announces and, if it is
+// compressed, is a gradient of float32 with a threshold that makes sense.
+Status CheckPayload(const ps::KvCall& call);
 
 }  // namespace bs::server

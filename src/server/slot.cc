@@ -66,12 +66,7 @@ void Slot::Fail(const Status& why) {
 Status Slot::CheckPush(const ps::KvCall& call) const {
   const ps::Extension& about = call.extension;
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
-  const uint64_t announced_bytes = ps::PayloadBytes(about.codec, about.size_bytes);
-  if (call.payload.size() != announced_bytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
-                                   " bytes came, " + std::to_string(announced_bytes) +
-                                   " were announced");
-  }
+  if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
   if (!has_shape() || Shape{about.offset_bytes, about.size_bytes, about.dtype} == shape_) {
     return Status::Ok();
@@ -85,13 +80,6 @@ Status Slot::CheckPush(const ps::KvCall& call) const {
 
 Status Slot::CheckCoding(const ps::KvCall& call) const {
   const ps::Extension& about = call.extension;
-  const bool coded = about.codec != ps::Codec::kNone;
-  if (coded && (about.dtype != static_cast<uint32_t>(DType::kFloat32) || about.round == 0)) {
-    return Status::InvalidArgument(
-        DescribeCall(call) + ": it is " + DescribeCoding(about.codec, about.threshold) +
-        ", which is for sums of float32, not for " +
-        (about.round == 0 ? "initial values" : DescribeArray(about.dtype, about.size_bytes)));
-  }
   // A repeat of an older round is only acknowledged.
   if (!rounds_.open() || about.round != rounds_.current() ||
       Coding{about.codec, about.threshold} == coding_) {

@@ -56,6 +56,14 @@ ps::KvRequest MakeRequest(ps::Op op, const Tensor& tensor, const Piece& piece) {
   return request;
 }
 
+ps::KvRequest MakePush(const Tensor& tensor, const Piece& piece) {
+  ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
+  request.extension.learning_rate = piece.rates.learning_rate;
+  request.extension.weight_decay = piece.rates.weight_decay;
+  request.extension.rescale_grad = piece.rates.rescale_grad;
+  return request;
+}
+
 }  // namespace
 
 void Declare(const Link& link, const Tensor& tensor, Answered done) {
@@ -118,11 +126,8 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
 
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done) {
-  ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
+  ps::KvRequest request = MakePush(tensor, piece);
   request.payload = bytes;
-  request.extension.learning_rate = piece.rates.learning_rate;
-  request.extension.weight_decay = piece.rates.weight_decay;
-  request.extension.rescale_grad = piece.rates.rescale_grad;
   if (piece.round == 0) {
     request.extension.text = tensor.about;
     request.extension.hosted = tensor.hosted;
@@ -139,7 +144,7 @@ void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
       std::make_unique<std::vector<std::byte>>(reduce::TwoBitBytes(coding.residual.size()));
   reduce::QuantizeTwoBit(coding.threshold, bytes.data(), coding.residual.data(), words->data(),
                          coding.residual.size());
-  ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
+  ps::KvRequest request = MakePush(tensor, piece);
   request.extension.codec = ps::Codec::kTwoBit;
   request.extension.threshold = coding.threshold;
   request.payload = *words;

@@ -333,6 +333,7 @@ void Worker::Update(Key key, UpdateCall call) {
   BS_CHECK(call.pushed || call.pulled);
   Operation operation{.mode = Mode::kAsynchronous,
                       .priority = call.priority,
+                      .threshold = call.threshold,
                       .in = call.in,
                       .out = call.out,
                       .rates = call.rates,

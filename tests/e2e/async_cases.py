@@ -31,7 +31,9 @@ OPTIMIZERS: "Dict[str, Callable[[], mx.optimizer.Optimizer]]" = {
     ),
     "half": lambda: O.SGD(learning_rate=0.1, momentum=0.9, multi_precision=True, **COMMON),
 }
+Floats = "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"
 SHAPE, STEPS = (701, 3), 40  # several partitions of the smallest size
+THRESHOLD = 0.125  # of two-bit compression
 
 
 def change(optimizer: O.Optimizer, step: int) -> None:
@@ -101,6 +103,38 @@ def exact(kvs: ScheduledKVS) -> None:
     assert read(kvs, 1) == 10 + 30 * ranks + 15 * 2 * n, "a pull without a push sees them all"
     kvs.pull(2, out=big)
     assert (big.asnumpy() == 30 * ranks).all()
+
+
+def compressed(kvs: ScheduledKVS) -> None:
+    """Two bits an element: what was sent is in the weights, once; the rest comes later."""
+    kvs.set_gradient_compression({"type": "2bit", "threshold": THRESHOLD})
+    kvs.set_optimizer(adder())
+    kvs.barrier()
+    kvs.init(1, mx.nd.ones(SHAPE))
+    want = np.ones(SHAPE, np.float32)
+    for rank in range(kvs.num_workers):
+        random, residual = np.random.RandomState(rank), np.zeros(SHAPE, np.float32)
+        for step in range(20):
+            gradient = random.normal(0, 0.2, SHAPE).astype(np.float32)
+            if rank == kvs.rank:
+                kvs.push(1, mx.nd.array(gradient), priority=step)
+                kvs.pull(1, out=mx.nd.zeros(SHAPE))
+                mx.nd.waitall()  # stock servers mix up several requests of one key
+            want += two_bits(gradient, residual)
+    kvs.barrier()
+    out = mx.nd.zeros(SHAPE)
+    kvs.pull(1, out=out)
+    np.testing.assert_array_equal(out.asnumpy(), want)  # sums of eighths, in any order
+
+
+def two_bits(gradient: "Floats", residual: "Floats") -> "Floats":
+    """Return what is sent of `gradient`; `residual` keeps the rest, and gives what it has."""
+    residual += gradient
+    sent = np.select(
+        [residual >= THRESHOLD, residual <= -THRESHOLD], np.float32([THRESHOLD, -THRESHOLD])
+    )
+    residual -= sent
+    return sent.astype(np.float32)
 
 
 def only_rank_0_sets(kvs: ScheduledKVS) -> None:

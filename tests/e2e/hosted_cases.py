@@ -6,7 +6,7 @@ from typing import Callable, Dict
 import mxnet as mx
 import my_optimizers
 import numpy as np
-from async_cases import COMMON, SHAPE, STEPS, change
+from async_cases import COMMON, SHAPE, STEPS, THRESHOLD, change, two_bits
 from cases import full, open_store, read
 
 from bytescheduler.mxnet import ScheduledKVS
@@ -71,6 +71,22 @@ def compare(
 def optimizers(kvs: ScheduledKVS) -> None:
     for name, make in OPTIMIZERS.items():
         compare(kvs, name, make)
+
+
+def compressed(kvs: ScheduledKVS) -> None:
+    """Python on the servers updates with what two bits an element say."""
+    kvs.set_gradient_compression({"type": "2bit", "threshold": THRESHOLD})
+    here = OPTIMIZERS["adamax"]()
+    kvs.set_optimizer(OPTIMIZERS["adamax"]())
+    update, want, out = mx.optimizer.get_updater(here), mx.nd.ones(SHAPE), mx.nd.zeros(SHAPE)
+    kvs.init("compressed", want)
+    random, residual = np.random.RandomState(7), np.zeros(SHAPE, np.float32)
+    for _ in range(20):
+        gradient = random.normal(0, 0.2, SHAPE).astype(np.float32)
+        kvs.pushpull("compressed", mx.nd.array(gradient), out=out)
+        update("compressed", mx.nd.array(two_bits(gradient, residual)), want)
+    np.testing.assert_allclose(out.asnumpy(), want.asnumpy(), atol=2e-5)
+    assert float(mx.nd.abs(out - 1).max().asscalar()) > 0.1
 
 
 def trusted(kvs: ScheduledKVS) -> None:

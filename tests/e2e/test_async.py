@@ -2,6 +2,7 @@
 
 from typing import Callable
 
+import pytest
 from job import Job
 
 MakeJob = Callable[..., Job]
@@ -25,6 +26,13 @@ def test_naive_engine(make_job: MakeJob) -> None:
 
 def test_one_worker_may_set_the_optimizer_for_all(make_job: MakeJob) -> None:
     make_job().run("async_cases.py", "only_rank_0_sets")
+
+
+@pytest.mark.parametrize("stock", [False, True], ids=["native", "stock"])
+def test_what_two_bits_say_is_in_the_weights_once(make_job: MakeJob, stock: bool) -> None:
+    """On stock servers it is their own compression: it means the same."""
+    env = {"BYTESCHEDULER_PARTITION": "4KiB"}
+    make_job(servers=2, stock=stock, env=env).run("async_cases.py", "compressed")
 
 
 def test_a_gluon_trainer_learns(make_job: MakeJob) -> None:

@@ -32,7 +32,7 @@ def runs_well(job: Job) -> bool:
 
 
 def test_p3_on_stock_servers_is_passed_on(make_job: MakeJob) -> None:
-    # Now and then P3 hangs without us too, so it gets three chances.
+    # P3 hangs without us too (2 of 40 runs of the same calls on a bare store): three chances.
     jobs = []
     for _ in range(3):
         jobs.append(make_job(stock=True, env={"DMLC_PS_VAN_TYPE": "p3"}))

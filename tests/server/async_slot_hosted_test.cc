@@ -91,6 +91,15 @@ class Bench {
   uint64_t next_sequence_ = 5000;
 };
 
+TEST(AsyncSlotHostedTest, TheProcessGetsWhatCodesStandFor) {
+  Bench bench(2);
+  bench.Initialise(10);
+  bench.Post(Push(1, 1, Floats({1})));
+  bench.Post(PushTwoBit(0, 1, 0.5F, 1, std::vector<std::byte>{std::byte{0b11000000}, {}, {}, {}}));
+  EXPECT_EQ(bench.Run().size(), 2u) << "one waited for the other";
+  EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{11.5F});
+}
+
 TEST(AsyncSlotHostedTest, PushesOfAllAreAppliedOnceOneAfterTheOther) {
   Bench bench(3);
   bench.Initialise(10);

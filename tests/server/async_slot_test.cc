@@ -81,6 +81,20 @@ TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNobodyWaitsForOthers) {
   EXPECT_EQ(bench.PullNow(2, 0), std::vector<float>{17}) << "a pull without a push sees them all";
 }
 
+TEST(AsyncSlotTest, ACodedPushIsTheGradientItsCodesStandFor) {
+  Bench bench(2);
+  bench.DoOk(Push(0, 0, Floats({10})));
+  const auto word = [](unsigned code) {
+    return std::vector<std::byte>{static_cast<std::byte>(code << 6U), {}, {}, {}};
+  };
+  for (int repeat = 0; repeat < 2; ++repeat) bench.DoOk(PushTwoBit(1, 1, 0.5F, 1, word(3)));
+  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{10.5F});
+  bench.DoOk(PushTwoBit(1, 2, 2, 1, word(2)));
+  EXPECT_EQ(bench.PullNow(1, 2), std::vector<float>{8.5F});
+  bench.DoOk(Push(0, 1, Floats({1})));
+  EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{9.5F}) << "workers need not agree";
+}
+
 TEST(AsyncSlotTest, RepeatsAreAcknowledgedAndAppliedOnce) {
   Bench bench(2);
   for (int i = 0; i < 3; ++i) bench.DoOk(Push(0, 0, Floats({10})));
@@ -188,8 +202,10 @@ TEST(AsyncSlotTest, WhatMakesNoSenseIsRefusedAndChangesNothing) {
   EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).first, StatusCode::kFailedPrecondition);
   EXPECT_EQ(bench.Refused(Pull(0, 2, 4)).first, StatusCode::kFailedPrecondition);
   EXPECT_EQ(bench.Refused(Pull(0, 0, 8)).first, StatusCode::kInvalidArgument);
-  EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0.5F, 1, Floats({1}))).second,
-              HasSubstr("pushes to asynchronous keys cannot be compressed"));
+  EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0, 1, Floats({1}))).second,
+              HasSubstr("threshold 0, which is no finite number greater than 0"));
+  EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0.5F, 1, Floats({1, 2}))).second,
+              HasSubstr("8 bytes came, 4 were announced"));
   EXPECT_EQ(bench.PullNow(0, 0), std::vector<float>{1});
   Ask whole = Push(0, 0, Encode(DType::kInt32, {1}));
   whole.dtype = DType::kInt32;

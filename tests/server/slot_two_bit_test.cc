@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 
 #include "server/slot.h"
@@ -138,6 +139,11 @@ TEST(SlotTwoBit, OnlySumsOfFloat32AreCoded) {
               testing::HasSubstr("8 bytes came, 32 were announced"));
   EXPECT_THAT(bench.Do(PushTwoBit(0, 1, 0.5F, kCount - 1, Words({3}))),
               testing::HasSubstr("it has float32 of 68 bytes"));
+  for (const float threshold : {0.0F, -1.0F, std::numeric_limits<float>::infinity(),
+                                std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_THAT(bench.Do(PushTwoBit(0, 1, threshold, kCount, Words({3}))),
+                testing::HasSubstr("which is no finite number greater than 0"));
+  }
 }
 
 }  // namespace

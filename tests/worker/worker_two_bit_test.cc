@@ -77,6 +77,25 @@ TEST(WorkerTwoBit, PushesAreCodedInitialValuesAndSumsAreNot) {
   EXPECT_EQ(out, Bytes(68, 5));
 }
 
+TEST(WorkerTwoBit, AnUpdateOfAnAsynchronousKeyIsCodedToo) {
+  std::vector<std::byte> value = Floats({0.75F, -0.25F});
+  Bench bench(Alone());
+  bench.worker()->Broadcast(7, DType::kFloat32, Mode::kAsynchronous, value, [](const Status&) {});
+  AnswerAll(&bench);
+  std::vector<std::vector<int>> words;
+  for (int step = 0; step < 2; ++step) {
+    bench.worker()->Update(
+        7,
+        {.threshold = 0.5F, .rates = {0.25, {}, {}}, .in = value, .pushed = [](const Status&) {}});
+    ps::Message push = bench.Next();
+    EXPECT_EQ(push.meta.extension.codec, ps::Codec::kTwoBit);
+    EXPECT_EQ(push.meta.extension.learning_rate, 0.25);
+    words.push_back(PayloadOf(push));
+    bench.Answer(std::move(push));
+  }
+  EXPECT_EQ(words, (std::vector<std::vector<int>>{{0b11000000, 0, 0, 0}, {0b11100000, 0, 0, 0}}));
+}
+
 TEST(WorkerTwoBit, EachKeyKeepsWhatItDidNotSend) {
   std::vector<std::byte> value = Floats({0.75F, -0.75F, 0.25F});
   std::vector<std::byte> out = Bytes(12, 0);

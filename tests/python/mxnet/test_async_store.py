@@ -52,8 +52,16 @@ class Plugin(FakePlugin):
         self.updates: List[Tuple[int, bool, bool, object]] = []
 
     def update(
-        self, rounds: MXNetRounds, priority: int, *, pushes: bool, pulls: bool, rates: object
+        self,
+        rounds: MXNetRounds,
+        priority: int,
+        *,
+        pushes: bool,
+        pulls: bool,
+        rates: object,
+        threshold: float = 0,
     ) -> None:
+        self.thresholds.append(threshold)
         self.updates.append((rounds.key, pushes, pulls, rates))
         if pushes and pulls:
             self.push_pull(rounds, priority)
@@ -148,10 +156,16 @@ def test_a_scheduler_sees_the_updates_of_this_worker(store: AsyncStore, plugin: 
     assert rates == [1.0, 1.0, 0.5, 0.5, 0.25]
 
 
-def test_compression_is_refused_before_anything_is_sent(store: AsyncStore, plugin: Plugin) -> None:
-    with pytest.raises(MXNetError, match="dist_async cannot compress gradients"):
-        store.set_gradient_compression({"type": "2bit"})
-    assert plugin.updates == []
+def test_pushes_are_compressed_from_the_call_on(store: AsyncStore, plugin: Plugin) -> None:
+    store.init([1, 2], [full(1), mx.nd.ones((4, 2)).tostype("row_sparse")])
+    store.push(1, full(1), 0)
+    store.set_gradient_compression({"type": "2bit", "threshold": 0.25})
+    store.push(1, full(1), 0)
+    assert plugin.thresholds == [0, 0.25]
+    for key, value in ((1, rows_of((2, 3), 1)), (2, rows_of((4, 2), 1)), (2, full(1, (4, 2)))):
+        with pytest.raises(MXNetError, match=f"key {key}: row_sparse arrays cannot be compressed"):
+            store.push(key, value, 0)
+    assert plugin.thresholds == [0, 0.25]
 
 
 def rows_of(shape: "Tuple[int, int]", *wanted: int) -> mx.nd.NDArray:
