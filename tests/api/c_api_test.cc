@@ -157,6 +157,25 @@ TEST(CApi, ASchedulerBehindAServiceListensEverywhere) {
   RunAWholeJob(&job);
 }
 
+TEST(CApi, SixtyFourNodesOfOneHostStartAndAddUp) {
+  constexpr int kWorkers = 47;
+  Job job(kWorkers, 16, {{"BYTESCHEDULER_SERVER_THREADS", "1"}});
+  job.StartAll();
+  ASSERT_FALSE(HasFatalFailure());
+  std::vector<Floats> values(kWorkers, Floats(100, 1));
+  BroadcastAll(&job, 7, &values);
+  std::vector<Floats> out(kWorkers, Floats(100));
+  const WaiterPtr waiter(bs_waiter_new(2 * kWorkers));
+  for (size_t i = 0; i < kWorkers; ++i) {
+    ASSERT_EQ(PushPull(job.workers[i].get(), 7, values[i], &out[i], waiter.get()), 0);
+  }
+  const bs_error error = Await(waiter.get());
+  ASSERT_EQ(error.code, 0) << error.message;
+  for (const Floats& sum : out) EXPECT_EQ(sum, Floats(100, kWorkers));
+  CloseWorkers(&job);
+  ExpectAllEndedWell(&job);
+}
+
 TEST(CApi, TwoJobsInOneProcessDoNotMeet) {
   Job first(2, 1);
   Job second(2, 1);
