@@ -1,7 +1,8 @@
 // Speed of sums for each kernel and dtype, in a core's cache and in memory, beside plain copies.
 //
 // bytes_per_second counts what is read and written: three arrays for target = a + b, the
-// accumulator twice for accumulator += addend, two arrays for a copy.  items are elements.
+// accumulator twice for accumulator += addend, two arrays for a copy, n + 1 for a sum of n inputs.
+// items are elements.  stream/copy and stream/add are loops of STREAM (McCalpin, 1995).
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -54,6 +55,54 @@ void BenchmarkSum2(benchmark::State& state, const Kernels& kernels, DType dtype,
   Report(state, size_bytes, 3, SizeOf(dtype));
 }
 
+// As a server sums what n workers pushed: a partition at a time, the first two at once.
+void BenchmarkInputs(benchmark::State& state, DType dtype, size_t num_inputs) {
+  constexpr size_t kPartitionBytes = kCacheBytes;
+  const std::vector<std::vector<unsigned char>> inputs(num_inputs, Array(kMemoryBytes));
+  std::vector<unsigned char> target = Array(kMemoryBytes);
+  const size_t count = kPartitionBytes / SizeOf(dtype);
+  for (auto unused : state) {
+    for (size_t at = 0; at < kMemoryBytes; at += kPartitionBytes) {
+      Sum(BestKernels(), dtype, &target[at], &inputs[0][at], &inputs[1][at], count);
+      for (size_t i = 2; i < num_inputs; ++i) {
+        Sum(BestKernels(), dtype, &target[at], &inputs[i][at], count);
+      }
+    }
+    benchmark::ClobberMemory();
+  }
+  Report(state, kMemoryBytes, num_inputs + 1, SizeOf(dtype));
+}
+
+template <typename Loop>
+void BenchmarkStream(benchmark::State& state, Loop loop, size_t num_streams) {
+  constexpr size_t kCount = kMemoryBytes / sizeof(double);
+  const std::vector<double> a(kCount, 1);
+  const std::vector<double> b(kCount, 2);
+  std::vector<double> c(kCount, 0);
+  for (auto unused : state) {
+    for (size_t i = 0; i < kCount; ++i) c[i] = loop(a[i], b[i]);
+    benchmark::ClobberMemory();
+  }
+  Report(state, kMemoryBytes, num_streams, sizeof(double));
+}
+
+void RegisterStream() {
+  const auto copy = [](double a, double) { return a; };
+  const auto add = [](double a, double b) { return a + b; };
+  benchmark::RegisterBenchmark("stream/copy/memory", BenchmarkStream<decltype(copy)>, copy, 2);
+  benchmark::RegisterBenchmark("stream/add/memory", BenchmarkStream<decltype(add)>, add, 3);
+}
+
+void RegisterInputs() {
+  for (const size_t num_inputs : {2, 4, 8}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+      const std::string name =
+          "inputs/" + std::to_string(num_inputs) + "/" + std::string(NameOf(dtype)) + "/memory";
+      benchmark::RegisterBenchmark(name.c_str(), BenchmarkInputs, dtype, num_inputs);
+    }
+  }
+}
+
 template <typename Function>
 void BenchmarkCopy(benchmark::State& state, Function copy, size_t size_bytes) {
   const std::vector<unsigned char> source = Array(size_bytes);
@@ -94,6 +143,8 @@ void RegisterCopies(const std::string& place, size_t size_bytes) {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  bs::reduce::RegisterStream();
+  bs::reduce::RegisterInputs();
   for (const bool in_memory : {false, true}) {
     const char* place = in_memory ? "memory" : "cache";
     const size_t size_bytes = in_memory ? bs::reduce::kMemoryBytes : bs::reduce::kCacheBytes;
