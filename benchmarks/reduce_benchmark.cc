@@ -94,7 +94,7 @@ void RegisterStream() {
 }
 
 void RegisterInputs() {
-  for (const size_t num_inputs : {2, 4, 8}) {
+  for (const size_t num_inputs : {2U, 4U, 8U}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
       const std::string name =
           "inputs/" + std::to_string(num_inputs) + "/" + std::string(NameOf(dtype)) + "/memory";
