@@ -100,9 +100,7 @@ class MXNetRounds:
 class MXNetPlugin:
     """Two dependency proxies a tensor and round in MXNet's engine; see src/plugin/mxnet.h."""
 
-    def __init__(
-        self, worker: Worker, push_async_nd: int, get_data: int, last_error: int
-    ) -> None: ...
+    def __init__(self, worker: Worker, functions: Mapping[str, int]) -> None: ...
     def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None: ...
     def exchange(
         self,

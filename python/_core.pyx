@@ -772,6 +772,26 @@ cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
     return True
 
 
+cdef int _fill(bs_mxnet_functions* f, functions) except -1:
+    """Take addresses of MXNet's functions, by their names in src/plugin/mxnet_functions.h."""
+    f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
+    f.create_array = <void*><uintptr_t>functions["create_array"]
+    f.free_array = <void*><uintptr_t>functions["free_array"]
+    f.get_data = <void*><uintptr_t>functions["get_data"]
+    f.get_shape = <void*><uintptr_t>functions["get_shape"]
+    f.get_dtype = <void*><uintptr_t>functions["get_dtype"]
+    f.get_storage_type = <void*><uintptr_t>functions["get_storage_type"]
+    f.get_context = <void*><uintptr_t>functions["get_context"]
+    f.store_create = <void*><uintptr_t>functions["store_create"]
+    f.store_init = <void*><uintptr_t>functions["store_init"]
+    f.store_push = <void*><uintptr_t>functions["store_push"]
+    f.store_pull = <void*><uintptr_t>functions["store_pull"]
+    f.store_push_pull = <void*><uintptr_t>functions["store_push_pull"]
+    f.store_free = <void*><uintptr_t>functions["store_free"]
+    f.last_error = <void*><uintptr_t>functions["last_error"]
+    return 0
+
+
 cdef class MXNetPlugin:
     """Dependency proxies in MXNet's engine.
 
@@ -779,22 +799,20 @@ cdef class MXNetPlugin:
     ----------
     worker : Worker
         Kept alive, and not to be closed before this.
-    push_async_nd, get_data, last_error : int
-        Addresses of MXEnginePushAsyncND, MXNDArrayGetData and MXGetLastError.
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
     """
 
     cdef bs_mxnet* plugin
     cdef Worker worker
 
-    def __init__(self, Worker worker, push_async_nd, get_data, last_error):
-        cdef bs_mxnet_functions functions
+    def __init__(self, Worker worker, functions):
+        cdef bs_mxnet_functions f
         cdef bs_error error
         if self.plugin != NULL:
             raise UsageError("the plug-in is open already", 5)
-        functions.push_async_nd = <void*><uintptr_t>push_async_nd
-        functions.get_data = <void*><uintptr_t>get_data
-        functions.last_error = <void*><uintptr_t>last_error
-        _check(bs_mxnet_open(worker.handle(), &functions, &self.plugin, &error), &error)
+        _fill(&f, functions)
+        _check(bs_mxnet_open(worker.handle(), &f, &self.plugin, &error), &error)
         self.worker = worker
         worker.users += 1
 
@@ -949,26 +967,18 @@ cdef class MXNetStore:
     store : int
         The store's handle; the store must outlive the last operation.
     functions : mapping of str to int
-        Addresses of MXNet's functions, by the names in src/plugin/mxnet_store.h.
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
     """
 
     cdef bs_mxnet_store* store
 
     def __init__(self, store, functions):
-        cdef bs_mxnet_store_functions f
+        cdef bs_mxnet_functions f
         cdef bs_error error
         if self.store != NULL:
             raise UsageError("the store is open already", 5)
-        f.store = <void*><uintptr_t>store
-        f.create_array = <void*><uintptr_t>functions["create_array"]
-        f.get_data = <void*><uintptr_t>functions["get_data"]
-        f.free_array = <void*><uintptr_t>functions["free_array"]
-        f.push = <void*><uintptr_t>functions["push"]
-        f.pull = <void*><uintptr_t>functions["pull"]
-        f.push_pull = <void*><uintptr_t>functions["push_pull"]
-        f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
-        f.last_error = <void*><uintptr_t>functions["last_error"]
-        _check(bs_mxnet_store_open(&f, &self.store, &error), &error)
+        _fill(&f, functions)
+        _check(bs_mxnet_store_open(<void*><uintptr_t>store, &f, &self.store, &error), &error)
 
     def __dealloc__(self):
         if self.store != NULL:
@@ -991,7 +1001,7 @@ cdef class MXNetCopier:
     Parameters
     ----------
     functions : mapping of str to int
-        Addresses of MXNet's functions, by the names in src/plugin/mxnet_copy.h.
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
     array_type : type
         MXNet's NDArray; its `handle` is what the functions take.
     """
@@ -1000,22 +1010,11 @@ cdef class MXNetCopier:
     cdef object array_type
 
     def __init__(self, functions, array_type):
-        cdef bs_mxnet_copy_functions f
+        cdef bs_mxnet_functions f
         cdef bs_error error
         if self.copier != NULL:
             raise UsageError("the copier is open already", 5)
-        f.create_array = <void*><uintptr_t>functions["create_array"]
-        f.free_array = <void*><uintptr_t>functions["free_array"]
-        f.get_shape = <void*><uintptr_t>functions["get_shape"]
-        f.get_dtype = <void*><uintptr_t>functions["get_dtype"]
-        f.get_storage_type = <void*><uintptr_t>functions["get_storage_type"]
-        f.get_context = <void*><uintptr_t>functions["get_context"]
-        f.store_create = <void*><uintptr_t>functions["store_create"]
-        f.store_init = <void*><uintptr_t>functions["store_init"]
-        f.store_push = <void*><uintptr_t>functions["store_push"]
-        f.store_pull = <void*><uintptr_t>functions["store_pull"]
-        f.store_free = <void*><uintptr_t>functions["store_free"]
-        f.last_error = <void*><uintptr_t>functions["last_error"]
+        _fill(&f, functions)
         self.array_type = array_type
         _check(bs_mxnet_copier_open(&f, &self.copier, &error), &error)
 

@@ -125,14 +125,27 @@ cdef extern from "bytescheduler/c_api.h":
     void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_value_row row,
                             void* context)
 
+cdef extern from "plugin/mxnet_functions.h" nogil:
+    ctypedef struct bs_mxnet_functions:
+        void* push_async_nd
+        void* create_array
+        void* free_array
+        void* get_data
+        void* get_shape
+        void* get_dtype
+        void* get_storage_type
+        void* get_context
+        void* store_create
+        void* store_init
+        void* store_push
+        void* store_pull
+        void* store_push_pull
+        void* store_free
+        void* last_error
+
 cdef extern from "plugin/mxnet.h" nogil:
     ctypedef struct bs_mxnet:
         pass
-
-    ctypedef struct bs_mxnet_functions:
-        void* push_async_nd
-        void* get_data
-        void* last_error
 
     ctypedef struct bs_mxnet_round:
         uint64_t key
@@ -162,19 +175,8 @@ cdef extern from "plugin/mxnet_store.h" nogil:
     ctypedef struct bs_mxnet_store:
         pass
 
-    ctypedef struct bs_mxnet_store_functions:
-        void* store
-        void* create_array
-        void* get_data
-        void* free_array
-        void* push
-        void* pull
-        void* push_pull
-        void* push_async_nd
-        void* last_error
-
-    int bs_mxnet_store_open(const bs_mxnet_store_functions* functions, bs_mxnet_store** store,
-                            bs_error* error)
+    int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions,
+                            bs_mxnet_store** store, bs_error* error)
     void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request) noexcept
     void bs_mxnet_store_close(bs_mxnet_store* store)
     int bs_mxnet_store_exit_at_once()
@@ -183,21 +185,7 @@ cdef extern from "plugin/mxnet_copy.h" nogil:
     ctypedef struct bs_mxnet_copier:
         pass
 
-    ctypedef struct bs_mxnet_copy_functions:
-        void* create_array
-        void* free_array
-        void* get_shape
-        void* get_dtype
-        void* get_storage_type
-        void* get_context
-        void* store_create
-        void* store_init
-        void* store_push
-        void* store_pull
-        void* store_free
-        void* last_error
-
-    int bs_mxnet_copier_open(const bs_mxnet_copy_functions* functions, bs_mxnet_copier** copier,
+    int bs_mxnet_copier_open(const bs_mxnet_functions* functions, bs_mxnet_copier** copier,
                              bs_error* error)
     int bs_mxnet_copier_fits(const bs_mxnet_copier* copier, void* array, void* other)
     int bs_mxnet_copier_copy(bs_mxnet_copier* copier, void* src, void* dst, int priority,

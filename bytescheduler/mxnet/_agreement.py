@@ -5,7 +5,7 @@ from typing import Callable, List, NamedTuple, Optional
 import mxnet as mx
 import numpy as np
 
-from bytescheduler.mxnet._copier import open_copier
+from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link, Numbers
 from bytescheduler.mxnet._optimizer_copy import optimizer_from_text, optimizer_to_text
 from bytescheduler.mxnet._tensor import Tensor

@@ -47,20 +47,6 @@ class _Watched(NamedTuple):
     judge: Callable[[Numbers], Optional[str]]
 
 
-def _address(name: str) -> int:
-    return ctypes.cast(getattr(_LIB, name), ctypes.c_void_p).value or 0
-
-
-def open_plugin(worker: Worker) -> MXNetPlugin:
-    """Return the plug-in between `worker` and MXNet's engine."""
-    return MXNetPlugin(
-        worker,
-        _address("MXEnginePushAsyncND"),
-        _address("MXNDArrayGetData"),
-        _address("MXGetLastError"),
-    )
-
-
 def let_go(inner: Store) -> None:
     """Let the stock store end without the others, who may not come any more."""
     _LIB.MXKVStoreSetBarrierBeforeExit(inner.handle, ctypes.c_int(0))

@@ -10,7 +10,7 @@ from mxnet.base import KVStoreHandle
 from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
-from bytescheduler.mxnet._copier import open_copier
+from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link, Usual
 from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._tensor import Tensor

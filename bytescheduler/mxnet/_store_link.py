@@ -12,20 +12,11 @@ from mxnet.base import _LIB, check_call
 
 from bytescheduler._native import MXNetStore, Worker
 from bytescheduler.errors import Timeout
-from bytescheduler.mxnet._link import Link, _address, _forget, open_plugin
+from bytescheduler.mxnet._functions import open_carrier, open_plugin
+from bytescheduler.mxnet._link import Link, _forget
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store
 
-_FUNCTIONS = {
-    "create_array": "MXNDArrayCreateEx",
-    "get_data": "MXNDArrayGetData",
-    "free_array": "MXNDArrayFree",
-    "push": "MXKVStorePush",
-    "pull": "MXKVStorePull",
-    "push_pull": "MXKVStorePushPull",
-    "push_async_nd": "MXEnginePushAsyncND",
-    "last_error": "MXGetLastError",
-}
 # What stock servers add up; an integer makes them abort.
 _SUMMED = ("float32", "float64", "float16")
 
@@ -49,8 +40,7 @@ def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) 
     Timeout
         The others did not come; the process can then end, which MXNet's own store would not let it.
     """
-    functions = {name: _address(symbol) for name, symbol in _FUNCTIONS.items()}
-    worker = Worker.open_carried(MXNetStore(inner.handle.value, functions), inner.rank)
+    worker = Worker.open_carried(open_carrier(inner), inner.rank)
     try:
         # Rank 0's first values are in the store; from here on the others may ask for them.
         _meet(inner, timeout_s, say)

@@ -14,7 +14,8 @@ from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._compressed_store import CompressedStore
 from bytescheduler.mxnet._compression import threshold_of
-from bytescheduler.mxnet._link import Link, let_go, open_plugin
+from bytescheduler.mxnet._functions import open_plugin
+from bytescheduler.mxnet._link import Link, let_go
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._passthrough import PassThrough
 from bytescheduler.mxnet._store_link import StoreLink, open_store_link

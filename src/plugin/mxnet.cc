@@ -4,10 +4,11 @@
 #include <exception>
 #include <memory>
 #include <string>
-#include <utility>
 
+#include "plugin/answer.h"
 #include "plugin/mxnet_round.h"
 
+using bs::mxnet::Answer;
 using bs::mxnet::DeleteProxy;
 using bs::mxnet::kCancelled;
 using bs::mxnet::kCpu;
@@ -21,21 +22,12 @@ using bs::mxnet::RunProxy;
 
 namespace {
 
-int Return(int code, const std::string& message, bs_error* error) {
-  if (error != nullptr) {
-    const size_t size = message.copy(error->message, sizeof(error->message) - 1);
-    error->message[size] = '\0';
-    error->code = code;
-  }
-  return code;
-}
-
 // From the call on the engine owns the proxy: whatever happens, it calls the deleter once.
 int Register(const Plugin& plugin, Proxy* proxy) {
-  return plugin.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->reads,
-                              proxy->reads == nullptr ? 0 : 1, &proxy->writes,
-                              proxy->writes == nullptr ? 0 : 1, &kCpuPrioritized,
-                              proxy->round->priority, proxy->operation, false);
+  return plugin.mxnet.push_async_nd(RunProxy, proxy, DeleteProxy, &kCpu, &proxy->reads,
+                                    proxy->reads == nullptr ? 0 : 1, &proxy->writes,
+                                    proxy->writes == nullptr ? 0 : 1, &kCpuPrioritized,
+                                    proxy->round->priority, proxy->operation, false);
 }
 
 int Begin(Plugin* plugin, Round* round, bs_error* error) {
@@ -50,11 +42,11 @@ int Begin(Plugin* plugin, Round* round, bs_error* error) {
     }
   }
   if (code != 0) {
-    code = Return(kInternal, std::string("MXNet's engine: ") + plugin->last_error(), error);
+    code = Answer(kInternal, std::string("MXNet's engine: ") + plugin->mxnet.last_error(), error);
   } else if (round->inside_call) {
-    code = Return(round->failure_code, round->failure, error);
+    code = Answer(round->failure_code, round->failure, error);
   } else {
-    Return(0, "", error);
+    Answer(0, "", error);
   }
   round->calling = false;
   round->Release();
@@ -69,34 +61,30 @@ struct bs_mxnet {
 
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error) try {
-  auto shared = std::make_shared<Plugin>(
-      worker, reinterpret_cast<bs::mxnet::PushAsyncNd>(functions->push_async_nd),
-      reinterpret_cast<bs::mxnet::GetData>(functions->get_data),
-      reinterpret_cast<bs::mxnet::LastError>(functions->last_error));
-  *plugin = new bs_mxnet{std::move(shared)};
-  return Return(0, "", error);
+  *plugin = new bs_mxnet{std::make_shared<Plugin>(worker, *functions)};
+  return Answer(0, "", error);
 } catch (const std::exception& e) {
-  return Return(kResourceExhausted, e.what(), error);
+  return Answer(kResourceExhausted, e.what(), error);
 }
 
 int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* request, bs_error* error) try {
   Plugin& p = *plugin->plugin;
-  if (p.draining) return Return(kCancelled, "the store was closed", error);
+  if (p.draining) return Answer(kCancelled, "the store was closed", error);
   const bs_mxnet_update_request both{.round = *request, .pushes = 1, .pulls = 1, .rates = nullptr};
   return Begin(&p, new Round(plugin->plugin, both, false), error);
 } catch (const std::exception& e) {
-  return Return(kResourceExhausted, e.what(), error);
+  return Answer(kResourceExhausted, e.what(), error);
 }
 
 int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error) try {
   Plugin& p = *plugin->plugin;
-  if (p.draining) return Return(kCancelled, "the store was closed", error);
+  if (p.draining) return Answer(kCancelled, "the store was closed", error);
   if (request->pushes == 0 && request->pulls == 0) {
-    return Return(kInternal, "an update that neither pushes nor pulls", error);
+    return Answer(kInternal, "an update that neither pushes nor pulls", error);
   }
   return Begin(&p, new Round(plugin->plugin, *request, true), error);
 } catch (const std::exception& e) {
-  return Return(kResourceExhausted, e.what(), error);
+  return Answer(kResourceExhausted, e.what(), error);
 }
 
 int64_t bs_mxnet_pending(const bs_mxnet* plugin) {

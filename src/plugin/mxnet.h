@@ -1,8 +1,8 @@
 /* The MXNet plug-in: one tensor's push-pull as two operations in MXNet's engine.
  *
  * Needs no MXNet header: the engine is reached through addresses of its C API, which Python passes
- * once, and through three mirrored structs (see mxnet.cc).  No call blocks, and no completion needs
- * Python or its lock.
+ * once, and through three mirrored structs (see mxnet_abi.h).  No call blocks, and no completion
+ * needs Python or its lock.
  */
 #ifndef BYTESCHEDULER_PLUGIN_MXNET_H_
 #define BYTESCHEDULER_PLUGIN_MXNET_H_
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "bytescheduler/c_api.h"
+#include "plugin/mxnet_functions.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,14 +19,7 @@ extern "C" {
 
 typedef struct bs_mxnet bs_mxnet;
 
-/* Addresses of MXNet's C functions. */
-typedef struct {
-  void* push_async_nd; /* MXEnginePushAsyncND */
-  void* get_data;      /* MXNDArrayGetData */
-  void* last_error;    /* MXGetLastError */
-} bs_mxnet_functions;
-
-/* `worker` must outlive the plug-in handle. */
+/* `worker` must outlive the plug-in handle.  Uses push_async_nd and get_data. */
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error);
 

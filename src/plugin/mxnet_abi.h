@@ -1,8 +1,10 @@
-// MXNet 1.9.1 behind its C API, mirrored: what its engine hands to an operation, and takes.
+// MXNet 1.9.1 behind its C API, mirrored: what its engine hands to an operation, and its functions.
 #pragma once
 
 #include <cstdint>
 #include <stdexcept>
+
+#include "plugin/mxnet_functions.h"
 
 namespace dmlc {
 struct Error : std::runtime_error {
@@ -28,12 +30,59 @@ struct OnComplete {
 };
 static_assert(sizeof(Context) == 8 && sizeof(RunContext) == 32 && sizeof(OnComplete) == 24);
 
-using PushAsyncNd = int (*)(void (*run)(void* run_context, void* on_complete, void* param),
-                            void* param, void (*deleter)(void* param), const void* context,
-                            void** const_nds, int num_const, void** mutable_nds, int num_mutable,
-                            const void* property, int priority, const char* name, bool wait);
-using GetData = int (*)(void* array, void** data);
-using LastError = const char* (*)();
+// bs_mxnet_functions as they are called.  Each but the last returns 0, or else the last says why.
+struct Functions {
+  using PushAsyncNd = int (*)(void (*run)(void* run_context, void* on_complete, void* param),
+                              void* param, void (*deleter)(void* param), const void* context,
+                              void** const_nds, int num_const, void** mutable_nds, int num_mutable,
+                              const void* property, int priority, const char* name, bool wait);
+  using CreateArray = int (*)(const uint32_t* shape, uint32_t ndim, int dev_type, int dev_id,
+                              int delay_alloc, int dtype, void** out);
+  using Free = int (*)(void* handle);
+  using GetData = int (*)(void* array, void** data);
+  using GetShape = int (*)(void* array, int* ndim, const int64_t** shape);
+  using GetInt = int (*)(void* array, int* value);
+  using GetContext = int (*)(void* array, int* dev_type, int* dev_id);
+  using StoreCreate = int (*)(const char* type, void** store);
+  using StoreInit = int (*)(void* store, uint32_t num, const int* keys, void** values);
+  using StoreCopy = int (*)(void* store, uint32_t num, const int* keys, void** arrays,
+                            int priority);
+  using StorePushPull = int (*)(void* store, uint32_t num_values, const int* value_keys,
+                                uint32_t num_outs, const int* out_keys, void** values, void** outs,
+                                int priority);
+  using LastError = const char* (*)();
+
+  explicit Functions(const bs_mxnet_functions& f)
+      : push_async_nd(reinterpret_cast<PushAsyncNd>(f.push_async_nd)),
+        create_array(reinterpret_cast<CreateArray>(f.create_array)),
+        free_array(reinterpret_cast<Free>(f.free_array)),
+        get_data(reinterpret_cast<GetData>(f.get_data)),
+        get_shape(reinterpret_cast<GetShape>(f.get_shape)),
+        get_dtype(reinterpret_cast<GetInt>(f.get_dtype)),
+        get_storage_type(reinterpret_cast<GetInt>(f.get_storage_type)),
+        get_context(reinterpret_cast<GetContext>(f.get_context)),
+        store_create(reinterpret_cast<StoreCreate>(f.store_create)),
+        store_init(reinterpret_cast<StoreInit>(f.store_init)),
+        store_push(reinterpret_cast<StoreCopy>(f.store_push)),
+        store_pull(reinterpret_cast<StoreCopy>(f.store_pull)),
+        store_push_pull(reinterpret_cast<StorePushPull>(f.store_push_pull)),
+        store_free(reinterpret_cast<Free>(f.store_free)),
+        last_error(reinterpret_cast<LastError>(f.last_error)) {}
+
+  const PushAsyncNd push_async_nd;
+  const CreateArray create_array;
+  const Free free_array;
+  const GetData get_data;
+  const GetShape get_shape;
+  const GetInt get_dtype, get_storage_type;
+  const GetContext get_context;
+  const StoreCreate store_create;
+  const StoreInit store_init;
+  const StoreCopy store_push, store_pull;
+  const StorePushPull store_push_pull;
+  const Free store_free;
+  const LastError last_error;
+};
 
 constexpr Context kCpu{1, 0};
 // A pool of its own with a priority queue; kNormal would wait behind queued computation.

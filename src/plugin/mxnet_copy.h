@@ -11,6 +11,7 @@
 
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include "bytescheduler/c_api.h"
+#include "plugin/mxnet_functions.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,23 +19,8 @@ extern "C" {
 
 typedef struct bs_mxnet_copier bs_mxnet_copier;
 
-/* Addresses of MXNet's C functions. */
-typedef struct {
-  void* create_array;     /* MXNDArrayCreateEx */
-  void* free_array;       /* MXNDArrayFree */
-  void* get_shape;        /* MXNDArrayGetShapeEx64 */
-  void* get_dtype;        /* MXNDArrayGetDType */
-  void* get_storage_type; /* MXNDArrayGetStorageType */
-  void* get_context;      /* MXNDArrayGetContext */
-  void* store_create;     /* MXKVStoreCreate */
-  void* store_init;       /* MXKVStoreInit */
-  void* store_push;       /* MXKVStorePush */
-  void* store_pull;       /* MXKVStorePull */
-  void* store_free;       /* MXKVStoreFree */
-  void* last_error;       /* MXGetLastError */
-} bs_mxnet_copy_functions;
-
-int bs_mxnet_copier_open(const bs_mxnet_copy_functions* functions, bs_mxnet_copier** copier,
+/* Uses all of the functions but push_async_nd, get_data and store_push_pull. */
+int bs_mxnet_copier_open(const bs_mxnet_functions* functions, bs_mxnet_copier** copier,
                          bs_error* error);
 /* Whether `array` and `other` (NDArray handles) are both dense, on the CPU, not empty, and of one
  * shape and dtype: what `copy` takes.  0 also if MXNet cannot tell. */

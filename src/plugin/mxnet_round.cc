@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "plugin/answer.h"
+
 namespace bs::mxnet {
 namespace {
 
@@ -57,8 +59,8 @@ void Locate(Proxy* proxy) {
   Round* const round = proxy->round;
   for (Proxy* each : {&round->push, &round->pull}) {
     if (each != proxy && !round->joined) continue;
-    if (round->plugin->get_data(each->array, &each->data) == 0) continue;
-    proxy->problem = std::string("cannot ") + each->what + ": " + round->plugin->last_error();
+    if (round->plugin->mxnet.get_data(each->array, &each->data) == 0) continue;
+    proxy->problem = std::string("cannot ") + each->what + ": " + round->plugin->mxnet.last_error();
   }
 }
 

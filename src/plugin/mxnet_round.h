@@ -22,18 +22,12 @@ namespace bs::mxnet {
 
 using ThreadId = decltype(std::this_thread::get_id());
 
-// Values of bs::StatusCode.
-constexpr int kCancelled = 3, kResourceExhausted = 9, kInternal = 10;
-
 // Owners: the handle, and every round.
 struct Plugin {
-  Plugin(bs_worker* w, PushAsyncNd push, GetData data, LastError error)
-      : worker(w), push_async_nd(push), get_data(data), last_error(error) {}
+  Plugin(bs_worker* w, const bs_mxnet_functions& functions) : worker(w), mxnet(functions) {}
 
   bs_worker* const worker;
-  const PushAsyncNd push_async_nd;
-  const GetData get_data;
-  const LastError last_error;
+  const Functions mxnet;
   // Done when `uses` reaches 0.
   const std::unique_ptr<bs_waiter, void (*)(bs_waiter*)> drained{bs_waiter_new(1), bs_waiter_free};
   std::atomic<int64_t> uses{1};  // operations, and one of the handle until it drains

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -12,21 +11,13 @@
 #include <string>
 #include <unordered_map>
 
+#include "plugin/answer.h"
 #include "plugin/mxnet_abi.h"
 
 namespace bs::mxnet {
 namespace {
 
-constexpr int kInternalCode = 10, kExhaustedCode = 9;  // values of bs::StatusCode
 enum What { kPush = 0, kPull = 1 };
-
-using CreateArray = int (*)(const uint32_t* shape, uint32_t ndim, int dev_type, int dev_id,
-                            int delay_alloc, int dtype, void** out);
-using FreeArray = int (*)(void* array);
-using StorePush = int (*)(void* store, uint32_t num, const int* keys, void** values, int priority);
-using StorePushPull = int (*)(void* store, uint32_t num_values, const int* value_keys,
-                              uint32_t num_outs, const int* out_keys, void** values, void** outs,
-                              int priority);
 
 struct Array {
   void* handle = nullptr;
@@ -44,20 +35,11 @@ uint64_t SizeOfElement(int dtype) {
 
 // Owners: the handle, and every operation that has not ended.
 struct Store {
-  explicit Store(const bs_mxnet_store_functions& f)
-      : handle(f.store),
-        create_array(reinterpret_cast<CreateArray>(f.create_array)),
-        get_data(reinterpret_cast<GetData>(f.get_data)),
-        free_array(reinterpret_cast<FreeArray>(f.free_array)),
-        push(reinterpret_cast<StorePush>(f.push)),
-        pull(reinterpret_cast<StorePush>(f.pull)),
-        push_pull(reinterpret_cast<StorePushPull>(f.push_pull)),
-        push_async_nd(reinterpret_cast<PushAsyncNd>(f.push_async_nd)),
-        last_error(reinterpret_cast<LastError>(f.last_error)) {}
+  Store(void* store, const bs_mxnet_functions& functions) : handle(store), mxnet(functions) {}
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
   ~Store() {
-    for (const auto& [key, array] : arrays) free_array(array.handle);
+    for (const auto& [key, array] : arrays) mxnet.free_array(array.handle);
   }
 
   // 0, or as MXNet's functions.
@@ -65,13 +47,7 @@ struct Store {
   int Begin(const bs_carry& request, Array* array) const;
 
   void* const handle;
-  const CreateArray create_array;
-  const GetData get_data;
-  const FreeArray free_array;
-  const StorePush push, pull;
-  const StorePushPull push_pull;
-  const PushAsyncNd push_async_nd;
-  const LastError last_error;
+  const Functions mxnet;
   std::unordered_map<int, Array> arrays;  // on the carrying thread
 };
 
@@ -80,20 +56,23 @@ int Store::Find(const bs_carry& request, Array** found) {
   *found = &array;
   if (array.size_bytes == request.size_bytes) return 0;
   const auto elements = static_cast<uint32_t>(request.size_bytes / SizeOfElement(request.dtype));
-  const int code =
-      create_array(&elements, 1, kCpu.dev_type, kCpu.dev_id, 0, request.dtype, &array.handle);
-  if (code != 0) return code;
-  array.size_bytes = request.size_bytes;
-  return get_data(array.handle, &array.data);
+  int code =
+      mxnet.create_array(&elements, 1, kCpu.dev_type, kCpu.dev_id, 0, request.dtype, &array.handle);
+  if (code == 0) code = mxnet.get_data(array.handle, &array.data);
+  if (code == 0) array.size_bytes = request.size_bytes;
+  return code;
 }
 
 int Store::Begin(const bs_carry& request, Array* array) const {
   const int key = request.store_key;
   // Nobody else uses the array: the operations on this key before have ended.
   if (request.what != kPull) std::memcpy(array->data, request.in, request.size_bytes);
-  if (request.what == kPush) return push(handle, 1, &key, &array->handle, request.priority);
-  if (request.what == kPull) return pull(handle, 1, &key, &array->handle, request.priority);
-  return push_pull(handle, 1, &key, 1, &key, &array->handle, &array->handle, request.priority);
+  if (request.what == kPush)
+    return mxnet.store_push(handle, 1, &key, &array->handle, request.priority);
+  if (request.what == kPull)
+    return mxnet.store_pull(handle, 1, &key, &array->handle, request.priority);
+  return mxnet.store_push_pull(handle, 1, &key, 1, &key, &array->handle, &array->handle,
+                               request.priority);
 }
 
 namespace {
@@ -118,7 +97,7 @@ void RunEnd(void* /*run_context*/, void* on_complete, void* param) {
 void DeleteEnd(void* param) {
   const std::unique_ptr<End> end(static_cast<End*>(param));
   if (end->ran) return bs_carried_done(end->worker, end->token, 0, "", end->value);
-  bs_carried_done(end->worker, end->token, kInternalCode,
+  bs_carried_done(end->worker, end->token, kInternal,
                   "MXNet's store failed to carry a piece; waiting for any array tells why",
                   nullptr);
 }
@@ -128,8 +107,8 @@ void Carry(const std::shared_ptr<Store>& store, bs_worker* worker, const bs_carr
   int code = store->Find(request, &array);
   if (code == 0) code = store->Begin(request, array);
   if (code != 0) {
-    const std::string why = std::string("MXNet's store: ") + store->last_error();
-    return bs_carried_done(worker, request.token, kInternalCode, why.c_str(), nullptr);
+    const std::string why = std::string("MXNet's store: ") + store->mxnet.last_error();
+    return bs_carried_done(worker, request.token, kInternal, why.c_str(), nullptr);
   }
   const void* const value = request.what == kPush ? nullptr : array->data;
   auto* const end = new End{store, worker, request.token, value};
@@ -137,8 +116,9 @@ void Carry(const std::shared_ptr<Store>& store, bs_worker* worker, const bs_carr
   // a push, behind its reading there comes only who writes.
   const int writes = request.what == kPush ? 1 : 0;
   // From the call on MXNet owns `end`, and calls its deleter whatever happens.
-  store->push_async_nd(RunEnd, end, DeleteEnd, &kCpu, &array->handle, 1 - writes, &array->handle,
-                       writes, &kCpuPrioritized, request.priority, "bytescheduler carried", false);
+  store->mxnet.push_async_nd(RunEnd, end, DeleteEnd, &kCpu, &array->handle, 1 - writes,
+                             &array->handle, writes, &kCpuPrioritized, request.priority,
+                             "bytescheduler carried", false);
 }
 
 }  // namespace
@@ -148,22 +128,18 @@ struct bs_mxnet_store {
   std::shared_ptr<bs::mxnet::Store> store;
 };
 
-int bs_mxnet_store_open(const bs_mxnet_store_functions* functions, bs_mxnet_store** store,
+int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions, bs_mxnet_store** store,
                         bs_error* error) try {
-  *store = new bs_mxnet_store{std::make_shared<bs::mxnet::Store>(*functions)};
-  return 0;
+  *store = new bs_mxnet_store{std::make_shared<bs::mxnet::Store>(handle, *functions)};
+  return bs::mxnet::Answer(0, "", error);
 } catch (const std::exception& e) {
-  if (error != nullptr) {
-    error->code = bs::mxnet::kExhaustedCode;
-    std::snprintf(error->message, sizeof(error->message), "%s", e.what());
-  }
-  return bs::mxnet::kExhaustedCode;
+  return bs::mxnet::Answer(bs::mxnet::kResourceExhausted, e.what(), error);
 }
 
 void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request) try {
   bs::mxnet::Carry(static_cast<bs_mxnet_store*>(store)->store, worker, *request);
 } catch (const std::exception& e) {
-  bs_carried_done(worker, request->token, bs::mxnet::kExhaustedCode, e.what(), nullptr);
+  bs_carried_done(worker, request->token, bs::mxnet::kResourceExhausted, e.what(), nullptr);
 }
 
 void bs_mxnet_store_close(bs_mxnet_store* store) { delete store; }

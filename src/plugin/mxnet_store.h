@@ -8,6 +8,7 @@
 
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include "bytescheduler/c_api.h"
+#include "plugin/mxnet_functions.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,19 +16,9 @@ extern "C" {
 
 typedef struct bs_mxnet_store bs_mxnet_store;
 
-typedef struct {
-  void* store;         /* KVStoreHandle; must outlive the last operation */
-  void* create_array;  /* MXNDArrayCreateEx */
-  void* get_data;      /* MXNDArrayGetData */
-  void* free_array;    /* MXNDArrayFree */
-  void* push;          /* MXKVStorePush */
-  void* pull;          /* MXKVStorePull */
-  void* push_pull;     /* MXKVStorePushPull */
-  void* push_async_nd; /* MXEnginePushAsyncND */
-  void* last_error;    /* MXGetLastError */
-} bs_mxnet_store_functions;
-
-int bs_mxnet_store_open(const bs_mxnet_store_functions* functions, bs_mxnet_store** store,
+/* `handle`: a KVStoreHandle, which must outlive the last operation.  Uses push_async_nd,
+ * create_array, free_array, get_data, store_push, store_pull and store_push_pull. */
+int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions, bs_mxnet_store** store,
                         bs_error* error);
 /* A bs_carry_fn whose context is the store; called on one thread.  Each store_key has an array of
  * its own that no other operator ever sees.  An operation has ended when MXNet's engine has run

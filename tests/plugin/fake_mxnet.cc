@@ -65,8 +65,11 @@ FakeMxnet::FakeMxnet() { current = this; }
 FakeMxnet::~FakeMxnet() { current = nullptr; }
 
 bs_mxnet_functions FakeMxnet::functions() const {
-  return {reinterpret_cast<void*>(&PushAsyncNd), reinterpret_cast<void*>(&GetData),
-          reinterpret_cast<void*>(&LastError)};
+  bs_mxnet_functions functions{};
+  functions.push_async_nd = reinterpret_cast<void*>(&PushAsyncNd);
+  functions.get_data = reinterpret_cast<void*>(&GetData);
+  functions.last_error = reinterpret_cast<void*>(&LastError);
+  return functions;
 }
 
 void FakeMxnet::Run(size_t index) {

@@ -79,18 +79,29 @@ int StorePull(void* /*store*/, uint32_t num, const int* /*keys*/, void** arrays,
 int StoreFree(void* /*store*/) { return --current->stores, 0; }
 const char* LastError() { return "out of luck"; }
 
-bs_mxnet_copy_functions Functions() {
+bs_mxnet_functions Functions() {
   const auto address = [](auto* function) { return reinterpret_cast<void*>(function); };
-  return {address(CreateArray), address(FreeArray),  address(GetShape),    address(GetDtype),
-          address(GetKind),     address(GetContext), address(StoreCreate), address(StoreInit),
-          address(StorePush),   address(StorePull),  address(StoreFree),   address(LastError)};
+  bs_mxnet_functions functions{};
+  functions.create_array = address(CreateArray);
+  functions.free_array = address(FreeArray);
+  functions.get_shape = address(GetShape);
+  functions.get_dtype = address(GetDtype);
+  functions.get_storage_type = address(GetKind);
+  functions.get_context = address(GetContext);
+  functions.store_create = address(StoreCreate);
+  functions.store_init = address(StoreInit);
+  functions.store_push = address(StorePush);
+  functions.store_pull = address(StorePull);
+  functions.store_free = address(StoreFree);
+  functions.last_error = address(LastError);
+  return functions;
 }
 
 class MxnetCopyTest : public testing::Test {
  protected:
   MxnetCopyTest() {
     current = &mxnet_;
-    const bs_mxnet_copy_functions functions = Functions();
+    const bs_mxnet_functions functions = Functions();
     EXPECT_EQ(bs_mxnet_copier_open(&functions, &copier_, &error_), 0);
   }
   ~MxnetCopyTest() override {
@@ -141,7 +152,7 @@ TEST_F(MxnetCopyTest, SaysWhatMxnetSaid) {
 TEST_F(MxnetCopyTest, ACopierThatDoesNotOpenLeavesNothing) {
   mxnet_.takes_init = false;
   bs_mxnet_copier* other = nullptr;
-  const bs_mxnet_copy_functions functions = Functions();
+  const bs_mxnet_functions functions = Functions();
   EXPECT_EQ(bs_mxnet_copier_open(&functions, &other, &error_), 10);
   EXPECT_STREQ(error_.message, "MXNet's local store: out of luck");
   EXPECT_EQ(mxnet_.arrays, 1);  // those of the fixture's copier

@@ -108,17 +108,17 @@ class MxnetStoreTest : public testing::Test {
  protected:
   MxnetStoreTest() {
     current = &mxnet_;
-    const bs_mxnet_store_functions functions{.store = &mxnet_,
-                                             .create_array = reinterpret_cast<void*>(&CreateArray),
-                                             .get_data = reinterpret_cast<void*>(&GetData),
-                                             .free_array = reinterpret_cast<void*>(&FreeArray),
-                                             .push = reinterpret_cast<void*>(&Push),
-                                             .pull = reinterpret_cast<void*>(&Pull),
-                                             .push_pull = reinterpret_cast<void*>(&PushPull),
-                                             .push_async_nd = reinterpret_cast<void*>(&PushAsyncNd),
-                                             .last_error = reinterpret_cast<void*>(&LastError)};
+    bs_mxnet_functions functions{};
+    functions.push_async_nd = reinterpret_cast<void*>(&PushAsyncNd);
+    functions.create_array = reinterpret_cast<void*>(&CreateArray);
+    functions.free_array = reinterpret_cast<void*>(&FreeArray);
+    functions.get_data = reinterpret_cast<void*>(&GetData);
+    functions.store_push = reinterpret_cast<void*>(&Push);
+    functions.store_pull = reinterpret_cast<void*>(&Pull);
+    functions.store_push_pull = reinterpret_cast<void*>(&PushPull);
+    functions.last_error = reinterpret_cast<void*>(&LastError);
     bs_error error{};
-    EXPECT_EQ(bs_mxnet_store_open(&functions, &store_, &error), 0);
+    EXPECT_EQ(bs_mxnet_store_open(&mxnet_, &functions, &store_, &error), 0);
   }
   ~MxnetStoreTest() override {
     if (store_ != nullptr) bs_mxnet_store_close(store_);

@@ -1,5 +1,6 @@
 """The extension: whole jobs in one process, errors as exceptions, signals."""
 
+import collections
 import ctypes
 import os
 import pathlib
@@ -239,7 +240,7 @@ def test_a_forked_child_is_refused(job: Job) -> None:
 
 def test_the_plug_in_keeps_its_worker_open(job: Job) -> None:
     _, _, workers = job
-    plugin = MXNetPlugin(workers[0], 1, 1, 1)
+    plugin = MXNetPlugin(workers[0], collections.defaultdict(lambda: 1))
     assert plugin.pending() == 0
     with pytest.raises(UsageError, match="close the plug-in before its worker"):
         workers[0].close()

@@ -9,8 +9,8 @@ from fakes import full
 
 from bytescheduler._core import Node, Worker
 from bytescheduler.errors import UsageError
-from bytescheduler.mxnet._copier import open_copier
-from bytescheduler.mxnet._link import Link, open_plugin
+from bytescheduler.mxnet._functions import open_copier, open_plugin
+from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
 
 

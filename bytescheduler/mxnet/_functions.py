@@ -1,0 +1,54 @@
+"""MXNet's C functions by their addresses, and what the native extension opens with them."""
+
+import ctypes
+from typing import Dict
+
+import mxnet as mx
+from mxnet.base import _LIB
+
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetStore, Worker
+from bytescheduler.mxnet._types import Store
+
+# By their names in src/plugin/mxnet_functions.h.
+_SYMBOLS = {
+    "push_async_nd": "MXEnginePushAsyncND",
+    "create_array": "MXNDArrayCreateEx",
+    "free_array": "MXNDArrayFree",
+    "get_data": "MXNDArrayGetData",
+    "get_shape": "MXNDArrayGetShapeEx64",
+    "get_dtype": "MXNDArrayGetDType",
+    "get_storage_type": "MXNDArrayGetStorageType",
+    "get_context": "MXNDArrayGetContext",
+    "store_create": "MXKVStoreCreate",
+    "store_init": "MXKVStoreInit",
+    "store_push": "MXKVStorePush",
+    "store_pull": "MXKVStorePull",
+    "store_push_pull": "MXKVStorePushPull",
+    "store_free": "MXKVStoreFree",
+    "last_error": "MXGetLastError",
+}
+
+
+def _functions() -> Dict[str, int]:
+    return {
+        name: ctypes.cast(getattr(_LIB, symbol), ctypes.c_void_p).value or 0
+        for name, symbol in _SYMBOLS.items()
+    }
+
+
+def open_plugin(worker: Worker) -> MXNetPlugin:
+    """Return the plug-in between `worker` and MXNet's engine."""
+    return MXNetPlugin(worker, _functions())
+
+
+def open_carrier(store: Store) -> MXNetStore:
+    """Return what carries a worker's bytes by `store`, which must outlive its last operation."""
+    return MXNetStore(store.handle.value, _functions())
+
+
+def open_copier() -> MXNetCopier:
+    """Return MXNet's engine's own copy between plain arrays, without the price of an operator.
+
+    One thread at a time may use it.
+    """
+    return MXNetCopier(_functions(), mx.nd.NDArray)

@@ -1,0 +1,27 @@
+/* MXNet's C functions as the plug-in is given them: addresses, so that it needs no MXNet header. */
+#ifndef BYTESCHEDULER_PLUGIN_MXNET_FUNCTIONS_H_
+#define BYTESCHEDULER_PLUGIN_MXNET_FUNCTIONS_H_
+
+// NOLINTBEGIN(readability-identifier-naming): names as C has them.
+
+/* Copied by what is opened with it; each uses some of them only, and the last. */
+typedef struct {
+  void* push_async_nd;    /* MXEnginePushAsyncND */
+  void* create_array;     /* MXNDArrayCreateEx */
+  void* free_array;       /* MXNDArrayFree */
+  void* get_data;         /* MXNDArrayGetData */
+  void* get_shape;        /* MXNDArrayGetShapeEx64 */
+  void* get_dtype;        /* MXNDArrayGetDType */
+  void* get_storage_type; /* MXNDArrayGetStorageType */
+  void* get_context;      /* MXNDArrayGetContext */
+  void* store_create;     /* MXKVStoreCreate */
+  void* store_init;       /* MXKVStoreInit */
+  void* store_push;       /* MXKVStorePush */
+  void* store_pull;       /* MXKVStorePull */
+  void* store_push_pull;  /* MXKVStorePushPull */
+  void* store_free;       /* MXKVStoreFree */
+  void* last_error;       /* MXGetLastError */
+} bs_mxnet_functions;
+
+// NOLINTEND(readability-identifier-naming)
+#endif
