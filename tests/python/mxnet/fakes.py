@@ -1,10 +1,12 @@
-"""Fakes of the engine's two objects, under MXNet's real one."""
+"""Fakes of the engine's two objects, under MXNet's real one, and a training for several tests."""
 
 import ctypes
 from typing import List, Optional, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
+from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._native import MXNetRounds
 from bytescheduler.errors import Error, PeerLost
@@ -12,6 +14,20 @@ from bytescheduler.errors import Error, PeerLost
 
 def full(value: float, shape: "Tuple[int, ...]" = (2, 3)) -> mx.nd.NDArray:
     return mx.nd.full(shape, value)
+
+
+def train_on_two_devices(kvs: KVStoreBase, steps: int, **options: object) -> np.ndarray:
+    """Return the weight of a layer that Gluon trained over `kvs` with Adam."""
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
+    rate = {"learning_rate": 0.1}
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", rate, kvstore=kvs, **options)
+    for step in range(steps):
+        with mx.autograd.record():
+            losses = [net(full(step + d).as_in_context(mx.cpu(d))).sum() for d in range(2)]
+        mx.autograd.backward(losses)
+        trainer.step(2)
+    return net.weight.data(mx.cpu(1)).asnumpy()
 
 
 class FakeWorker:

@@ -8,7 +8,7 @@ from typing import Callable, Dict
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import FakePlugin, FakeWorker, full
+from fakes import FakePlugin, FakeWorker, full, train_on_two_devices
 from mxnet.kvstore import KVStore, KVStoreBase
 
 import bytescheduler.mxnet
@@ -152,23 +152,9 @@ def test_the_wrapped_store_is_freed_once(local: ScheduledKVS) -> None:
 
 @pytest.mark.parametrize("update_on_kvstore", [True, False])
 def test_gluon_trains_as_with_the_wrapped_store(update_on_kvstore: bool) -> None:
-    results = []
-    for kvs in (mx.kv.create("device"), ScheduledKVS(mx.kv.create("device"))):
-        net = mx.gluon.nn.Dense(2, in_units=3)
-        net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
-        trainer = mx.gluon.Trainer(
-            net.collect_params(),
-            "adam",
-            {"learning_rate": 0.1},
-            kvstore=kvs,
-            update_on_kvstore=update_on_kvstore,
-        )
-        for step in range(5):
-            with mx.autograd.record():
-                losses = [net(full(step + d).as_in_context(mx.cpu(d))).sum() for d in range(2)]
-            mx.autograd.backward(losses)
-            trainer.step(2)
-        results.append(net.weight.data(mx.cpu(1)).asnumpy())
+    stores = [mx.kv.create("device"), ScheduledKVS(mx.kv.create("device"))]
+    options = {"update_on_kvstore": update_on_kvstore}
+    results = [train_on_two_devices(kvs, 5, **options) for kvs in stores]
     np.testing.assert_array_equal(*results)
     assert (results[0] != 1).all()
 

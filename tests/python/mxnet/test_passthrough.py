@@ -5,7 +5,7 @@ from typing import Iterable, List, Optional
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import full
+from fakes import full, train_on_two_devices
 from mxnet.base import MXNetError
 from mxnet.kvstore import KVStoreBase
 
@@ -69,17 +69,8 @@ def test_workers_that_cannot_be_waited_for_are_an_error() -> None:
 
 
 def test_gluon_trains_over_such_a_plug_in() -> None:
-    results, stores = [], [Bare(), ScheduledKVS(Bare())]
-    for kvs in stores:
-        net = mx.gluon.nn.Dense(2, in_units=3)
-        net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
-        trainer = mx.gluon.Trainer(net.collect_params(), "adam", kvstore=kvs)
-        for step in range(3):
-            with mx.autograd.record():
-                losses = [net(full(step + d).as_in_context(mx.cpu(d))).sum() for d in range(2)]
-            mx.autograd.backward(losses)
-            trainer.step(2)
-        results.append(net.weight.data(mx.cpu(1)).asnumpy())
+    stores = [Bare(), ScheduledKVS(Bare())]
+    results = [train_on_two_devices(kvs, 3) for kvs in stores]
     np.testing.assert_array_equal(*results)
     assert (results[0] != 1).all()
     assert stores[0].asked == stores[1]._inner.asked
