@@ -5,7 +5,7 @@ from typing import Callable, List, NamedTuple, Optional
 import mxnet as mx
 import numpy as np
 
-from bytescheduler.mxnet._functions import open_copier
+from bytescheduler._native import MXNetCopier
 from bytescheduler.mxnet._link import Link, Numbers
 from bytescheduler.mxnet._optimizer_copy import optimizer_from_text, optimizer_to_text
 from bytescheduler.mxnet._tensor import Tensor
@@ -34,12 +34,15 @@ class Agreement:
     ----------
     link : Link
         Carries what is said.
+    copier : MXNetCopier
+        The store's.
     key : callable
         From a word to an engine key that nobody else uses.
     """
 
-    def __init__(self, link: Link, key: Callable[[str], int]) -> None:
+    def __init__(self, link: Link, copier: MXNetCopier, key: Callable[[str], int]) -> None:
         self._link = link
+        self._copier = copier
         self._key = key
         self.is_declared = False
         self._changes = 0
@@ -60,10 +63,9 @@ class Agreement:
         sizes = {"notes": n, "barriers": n * len(_State._fields)}
         return [self._tensor(self._key(name), size) for name, size in sizes.items()]
 
-    @staticmethod
-    def _tensor(key: int, elements: int) -> Tensor:
+    def _tensor(self, key: int, elements: int) -> Tensor:
         nothing = mx.nd.zeros((elements,), dtype="float64")
-        tensor = Tensor("optimizers", key, nothing, open_copier())
+        tensor = Tensor("optimizers", key, nothing, self._copier)
         tensor.take(nothing)
         return tensor
 

@@ -74,7 +74,9 @@ class NativeStore:
         self._closed = False
         # Stores of one process share the job's keys; each counts as the same on every worker.
         self._space = link.num_stores - 1
-        self._agreement = Agreement(link, lambda what: self._companion(what, "optimizer"))
+        self._agreement = Agreement(
+            link, self._copier, lambda what: self._companion(what, "optimizer")
+        )
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 

@@ -9,6 +9,7 @@ from fakes import FakePlugin, FakeWorker
 from mxnet.base import MXNetError
 
 from bytescheduler.mxnet._agreement import Agreement
+from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link
 
 Numbers = np.ndarray
@@ -40,7 +41,7 @@ KEYS = {"notes": 1, "barriers": 2, "copy 1": 3}
 
 
 def agreement(link: object) -> Agreement:
-    return Agreement(link, KEYS.__getitem__)  # type: ignore[arg-type]
+    return Agreement(link, open_copier(), KEYS.__getitem__)  # type: ignore[arg-type]
 
 
 def sgd() -> mx.optimizer.Updater:
