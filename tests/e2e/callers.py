@@ -1,7 +1,8 @@
 """MXNet's callers over our store, against one process whose devices play the workers.
 
-``callers.py native CASE...`` runs cases in a worker.  Each trains with two workers, and then
-alone over a stock local store with a device for each worker of the job: the sums are the same.
+``callers.py native CASE...`` runs cases in a worker; ``callers.py stock CASE`` one case, as stock
+servers take one store of a process.  Each trains with two workers, and then alone over a stock
+local store with a device for each worker of the job: the sums are the same.
 """
 
 import os
@@ -44,13 +45,13 @@ def inputs(who: int, steps: int = STEPS) -> "np.ndarray[tuple[int, ...], np.dtyp
 # -- Gluon -----------------------------------------------------------------------------------------
 
 
-def make_net(ctx: "List[mx.Context]") -> mx.gluon.nn.HybridSequential:
+def make_net(ctx: "List[mx.Context]", seed: int = 0) -> mx.gluon.nn.HybridSequential:
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():
         net.add(mx.gluon.nn.Dense(5, in_units=FEATURES, activation="tanh"))
         net.add(mx.gluon.nn.Dense(3, in_units=5))
     net.initialize(ctx=ctx)
-    random = np.random.RandomState(7)
+    random = np.random.RandomState(7 + seed)
     for parameter in net.collect_params().values():
         parameter.set_data(mx.nd.array(random.uniform(-0.5, 0.5, parameter.shape)))
     net.hybridize()
@@ -77,7 +78,9 @@ def gluon(
     trainer_kind: "type[mx.gluon.Trainer]" = mx.gluon.Trainer,
 ) -> Train:
     def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
-        net = make_net(contexts(who))
+        # Gluon's own hands out rank 0's parameters only after the first pass, which needs them.
+        seed = 0 if trainer_kind is mx.gluon.Trainer else who[0]
+        net = make_net(contexts(who), seed)
         options = {"learning_rate": 0.1, "momentum": 0.9}
         kind = trainer_kind if store.type == "dist_sync" else mx.gluon.Trainer
         trainer = kind(
@@ -100,7 +103,50 @@ def gluon(
 def trainers() -> None:
     for update_on_kvstore in (True, False, None):
         compare(gluon(update_on_kvstore))
+
+
+def another_seed_on_each_worker() -> None:
+    """Rank 0's parameters are everyone's, from the first pass on."""
     compare(gluon(None, trainer_kind=ScheduledTrainer))
+
+
+def with_states(update_on_kvstore: bool, *, load: bool = True) -> Train:
+    """Return a training that goes back to the optimizer's states of two steps ago, if `load`."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        net, file = make_net(contexts(who)), f"gluon-{store.type}-{os.getpid()}.states"
+        trainer = mx.gluon.Trainer(
+            net.collect_params(),
+            "adam",
+            {"learning_rate": 0.1},
+            kvstore=store,
+            update_on_kvstore=update_on_kvstore,
+        )
+        for step in range(STEPS):
+            if step == 3:
+                trainer.save_states(file)
+            if step == 5 and load:
+                trainer.load_states(file)
+                trainer.set_learning_rate(0.01)
+            backward(net, who, step)
+            trainer.step(2 * BATCH)
+        return weights_of(net)
+
+    return train
+
+
+def states(update_on_kvstore: bool = True) -> None:
+    compare(with_states(update_on_kvstore), rtol=1e-5)
+    loaded, not_loaded = (
+        with_states(update_on_kvstore, load=load)(mx.kv.create("local"), [0, 1])
+        for load in (True, False)
+    )
+    for name, values in loaded.items():
+        assert np.abs(values - not_loaded[name]).max() > 1e-3, name
+
+
+def states_of_an_updater_in_gluon() -> None:
+    states(update_on_kvstore=False)
 
 
 def half_precision() -> None:
@@ -220,8 +266,10 @@ def symbol() -> mx.sym.Symbol:
     return mx.sym.LinearRegressionOutput(x, mx.sym.Variable("label"), name="out")
 
 
-def initial(names_and_shapes: "Dict[str, tuple[int, ...]]") -> "Dict[str, mx.nd.NDArray]":
-    random = np.random.RandomState(3)
+def initial(
+    names_and_shapes: "Dict[str, tuple[int, ...]]", seed: int = 0
+) -> "Dict[str, mx.nd.NDArray]":
+    random = np.random.RandomState(3 + seed)
     return {
         name: mx.nd.array(random.uniform(-0.5, 0.5, names_and_shapes[name]))
         for name in sorted(names_and_shapes)
@@ -238,7 +286,10 @@ def iterator(who: "List[int]") -> mx.io.NDArrayIter:
 
 
 def fit() -> None:
-    """Module.fit, and again from the checkpoint of its first epoch with the optimizer's states."""
+    """Module.fit, and again from the checkpoint of its first epoch with the optimizer's states.
+
+    Each worker has parameters of its own; rank 0's are everyone's.
+    """
 
     def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
         prefix = f"fit-{store.type}-{os.getpid()}"
@@ -258,7 +309,8 @@ def fit() -> None:
 
         module = mx.mod.Module(symbol(), label_names=["label"], context=contexts(who))
         save = mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)
-        whole = run(module, store, num_epoch=2, arg_params=initial(FC), epoch_end_callback=save)
+        start = initial(FC, who[0])
+        whole = run(module, store, num_epoch=2, arg_params=start, epoch_end_callback=save)
         assert pathlib.Path(f"{prefix}-0001.states").stat().st_size > 0
 
         def resume(states: bool) -> Weights:
@@ -344,7 +396,7 @@ def buckets() -> None:
         module = mx.mod.BucketingModule(build, default_bucket_key=4, context=contexts(who))
         size = BATCH * len(who)
         module.bind([("data", (size, 4, FEATURES))], [("label", (size, 3))])
-        module.init_params(arg_params=initial(FC))
+        module.init_params(arg_params=initial(FC, who[0]))
         module.init_optimizer(store, "sgd", {"learning_rate": 0.05, "momentum": 0.9})
         for step, length in enumerate((4, 2, 3, 2, 4)):
             data = np.concatenate([inputs(worker)[step] for worker in who])
@@ -364,7 +416,8 @@ def buckets() -> None:
 
 
 if __name__ == "__main__":
-    keeper = mx.kv.create("bytescheduler")  # who closes the last store leaves the job
+    if sys.argv[1] == "native":
+        keeper = mx.kv.create("bytescheduler")  # who closes the last store leaves the job
     for case in sys.argv[2:]:
         globals()[case]()
     print("well done")

@@ -176,6 +176,35 @@ def shapes(kvs: ScheduledKVS) -> None:
         assert (out.asnumpy() == want * kvs.num_workers).all()
 
 
+def numpy_shapes(kvs: ScheduledKVS) -> None:
+    """Scalars and arrays without elements, which only MXNet's NumPy way has; an optimizer too."""
+    n = kvs.num_workers
+    with mx.np_shape():
+
+        def arrays(value: float) -> "List[Array]":
+            return [mx.np.full((0, 4), value), mx.np.array(value), mx.nd.full((3,), value)]
+
+        def seen(outs: "List[Array]") -> "List[List[float]]":
+            assert [out.shape for out in outs] == [(0, 4), (), (3,)]
+            return [out.asnumpy().ravel().tolist() for out in outs]
+
+        keys, outs = [200, 201, 202], arrays(0)
+        kvs.init(keys, arrays(5 + kvs.rank))
+        kvs.pull(keys, out=outs)
+        assert seen(outs) == [[], [5], [5] * 3]
+        kvs.broadcast([203, 204, 205], arrays(7 + kvs.rank), out=outs)
+        assert seen(outs) == [[], [7], [7] * 3]
+        kvs.pushpull(keys, arrays(2), out=outs)
+        assert seen(outs) == [[], [2 * n], [2 * n] * 3]
+        kvs.push(keys, [[array, array] for array in arrays(1)])  # two devices
+        kvs.pull(keys, out=outs)
+        assert seen(outs) == [[], [2 * n], [2 * n] * 3]
+        kvs.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5, rescale_grad=1.0))
+        for want in (n, -0.5 * n):
+            kvs.pushpull(keys, arrays(1), out=outs)
+            assert seen(outs) == [[], [want], [want] * 3]
+
+
 def sparse(kvs: ScheduledKVS) -> None:
     """Workers push different rows, or none; what comes back is right for each of its forms."""
     rank, n, shape = kvs.rank, kvs.num_workers, (6, 3)

@@ -16,7 +16,7 @@ import numpy as np
 
 import bytescheduler.mxnet  # noqa: F401  # without it MXNet takes the name for a local store's
 
-SHAPES = [(1,), (3, 2), (2, 1, 3), (50,)]
+SHAPES = [(1,), (3, 2), (2, 1, 3), (1500,)]  # the last is more than the smallest piece
 Call = Dict[str, Any]
 
 

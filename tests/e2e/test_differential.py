@@ -1,5 +1,6 @@
 """Random sequences of calls give the same results on a stock store and on ours."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -94,27 +95,36 @@ def sequences(draw: "st.DrawFn", names: bool, optimizer: bool) -> "List[Call]":
     return [*calls, {"call": "pull", "with": everything}]
 
 
+BACK_ENDS = ["our servers", "stock servers"]
+# The smallest pieces there are, and one in flight to each server.
+SMALL = {"BYTESCHEDULER_PARTITION": "4096", "BYTESCHEDULER_CREDIT": "1"}
+
+
 @pytest.mark.parametrize("optimizer", [False, True], ids=["sums", "optimizer"])
 def test_random_sequences_agree_with_a_stock_store(make_job: MakeJob, optimizer: bool) -> None:
-    stock = Pool(make_job(stock=True), "stock")
-    ours = Pool(make_job(servers=2), "ours")
+    pools = [
+        Pool(make_job(stock=True), "stock"),
+        Pool(make_job(servers=2), "ours"),
+        Pool(make_job(servers=2, stock=True, env=SMALL), "ours"),
+    ]
     number = 0
 
     @settings(max_examples=35, deadline=None, derandomize=True, database=None)
     @given(sequences(names=not optimizer, optimizer=optimizer))
     def agree(calls: "List[Call]") -> None:
         nonlocal number
-        for pool in (stock, ours):
+        for pool in pools:
             pool.start(number, calls)
-        wanted, got = stock.results(number), ours.results(number)
+        stock, *ours = [pool.results(number) for pool in pools]
         number += 1
-        for rank in range(2):
-            assert len(wanted[rank]) == len(got[rank]) > 0
-            for index, (want, have) in enumerate(zip(wanted[rank], got[rank])):
-                assert want.dtype == have.dtype
-                np.testing.assert_array_equal(have, want, err_msg=f"rank {rank}, result {index}")
+        for (back_end, got), rank in itertools.product(zip(BACK_ENDS, ours), range(2)):
+            assert len(stock[rank]) == len(got[rank]) > 0
+            for index, (want, have) in enumerate(zip(stock[rank], got[rank])):
+                where = f"{back_end}, rank {rank}, result {index}"
+                assert want.dtype == have.dtype, where
+                np.testing.assert_array_equal(have, want, err_msg=where)
 
     agree()
     assert number >= 35
-    for pool in (stock, ours):
+    for pool in pools:
         pool.end(number)

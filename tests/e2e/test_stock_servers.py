@@ -39,7 +39,12 @@ def test_naive_engine(make_job: MakeJob) -> None:
 
 def test_every_shape_with_three_workers(make_job: MakeJob) -> None:
     job = make_job(workers=3, servers=2, stock=True, env={"BYTESCHEDULER_PARTITION": "64KiB"})
-    job.run("cases.py", "dist_sync", "shapes")
+    job.run("cases.py", "dist_sync", "shapes", "numpy_shapes")
+
+
+def test_sparse_rows_and_bad_input(make_job: MakeJob) -> None:
+    make_job(servers=2, stock=True).run("cases.py", "dist_sync", "sparse")
+    make_job(stock=True).run("cases.py", "dist_sync", "bad_input")
 
 
 @pytest.mark.parametrize("scheduling", ["0", "1"])

@@ -33,7 +33,7 @@ def test_sparse_rows_and_half_precision(make_job: MakeJob) -> None:
 
 
 def test_every_dtype_and_shape_with_three_workers(make_job: MakeJob) -> None:
-    make_job(workers=3, servers=2).run("cases.py", "native", "dtypes", "shapes")
+    make_job(workers=3, servers=2).run("cases.py", "native", "dtypes", "shapes", "numpy_shapes")
 
 
 def test_bad_input_is_refused_and_loses_nothing(make_job: MakeJob) -> None:
