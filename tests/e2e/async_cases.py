@@ -1,4 +1,7 @@
-"""What a worker of a dist_async job does; ``async_cases.py NAME...`` runs cases, which assert."""
+"""What a worker of a dist_async job does; ``async_cases.py NAME...`` runs cases, which assert.
+
+On stock servers, too, where the store passes everything on.
+"""
 
 import pathlib
 import sys

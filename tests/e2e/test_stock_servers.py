@@ -25,6 +25,17 @@ def test_sums_and_order_of_two_workers(make_job: MakeJob, env: "Dict[str, str]")
         assert output.count(line) == 1
 
 
+def test_dist_device_sync_is_scheduled_too(make_job: MakeJob) -> None:
+    job = make_job(servers=2, stock=True, env=SMALL)
+    for output in job.run("cases.py", "dist_device_sync", "sums", "order", "floats", "closed"):
+        assert "MXNet's dist_device_sync store carries the bytes, scheduled (" in output
+
+
+def test_dist_async_is_passed_on(make_job: MakeJob) -> None:
+    for output in make_job(servers=2, stock=True).run("async_cases.py", "exact"):
+        assert "unscheduled: its servers update at each push" in output
+
+
 def test_what_a_job_on_our_servers_does_goes_here_too(make_job: MakeJob) -> None:
     cases = ["names", "updater", "optimizer", "held"]
     make_job(servers=2, stock=True).run("cases.py", "dist_sync", cases[0], cases[1])
