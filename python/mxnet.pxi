@@ -1,0 +1,401 @@
+"""The MXNet plug-in: rounds, the store that carries bytes, and copies; see src/plugin."""
+
+from libcpp cimport bool
+from libcpp.algorithm cimport sort
+from libcpp.vector cimport vector
+
+# Up to here the price of an operation in MXNet's engine counts more than an early end of the push.
+cdef enum:
+    JOINED_BYTES = 64 * 1024
+
+
+cdef class MXNetRounds:
+    """What all rounds of one key have in common.
+
+    Parameters
+    ----------
+    key : int
+        The engine's key.
+    name : str
+        What errors call the key.
+    send_handle, recv_handle : int
+        NDArray handles of the private staging arrays, which must outlive this.
+    size : int
+        Bytes of each.
+
+    Attributes
+    ----------
+    position : int
+        The key's place among those of one call, which register in this order; 0 at first.
+    """
+
+    cdef bs_mxnet_round round
+    cdef bytes name
+    cdef public int64_t position
+
+    def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
+                 uint64_t size):
+        self.name = name.encode()
+        self.round.key = key
+        self.round.name = self.name
+        self.round.priority = 0
+        self.round.send_stage = <void*>send_handle
+        self.round.recv_stage = <void*>recv_handle
+        self.round.size_bytes = size
+        self.round.threshold = 0
+        self.round.joined = size <= JOINED_BYTES
+
+    @property
+    def key(self):
+        """Return the engine's key."""
+        return self.round.key
+
+    @property
+    def text(self):
+        """Return what errors call the key."""
+        return self.name.decode()
+
+    @property
+    def stages(self):
+        """Return the NDArray handles of what is sent and received, and the bytes of each."""
+        return (<uintptr_t>self.round.send_stage, <uintptr_t>self.round.recv_stage,
+                self.round.size_bytes)
+
+
+cdef struct _Exchange:
+    int64_t position
+    bs_mxnet_round round
+    void* value
+    void* out
+
+
+cdef bool _before(const _Exchange& a, const _Exchange& b) noexcept nogil:
+    return a.position < b.position
+
+
+cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* exchange,
+                   bs_error* error) noexcept nogil:
+    cdef const bs_mxnet_round* round = &exchange.round
+    cdef int code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority,
+                                         error)
+    if code == 0:
+        code = bs_mxnet_push_pull(plugin, round, error)
+    if code == 0:
+        code = bs_mxnet_copier_copy(copier, round.recv_stage, exchange.out, round.priority, error)
+    return code
+
+
+cdef void* _handle(MXNetCopier copier, arrays) except? NULL:
+    """Return the handle of an array, or of the only one of a list; NULL for anything else."""
+    if isinstance(arrays, (list, tuple)) and len(arrays) == 1:
+        arrays = arrays[0]
+    if not isinstance(arrays, copier.array_type):
+        return NULL
+    return <void*><uintptr_t>arrays.handle.value
+
+
+cdef bint _exchange(MXNetCopier copier, dict usual, key, value, out, _Exchange* exchange) except -1:
+    """Fill in what goes to and fro; return whether it is one fitting array each way."""
+    if not isinstance(key, (int, str)):
+        return False
+    found = usual.get(key)
+    if found is None:
+        return False
+    cdef MXNetRounds rounds = found
+    exchange.position = rounds.position
+    exchange.round = rounds.round
+    exchange.value = _handle(copier, value)
+    exchange.out = exchange.value if out is value else _handle(copier, out)
+    return copier.takes(exchange.value, exchange.round.send_stage) and (
+        exchange.out == exchange.value or copier.takes(exchange.out, exchange.round.recv_stage))
+
+
+cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
+                     vector[_Exchange]* exchanges) except -1:
+    """As above for parallel lists, in the order of the keys' positions."""
+    cdef size_t count = len(keys), index
+    for arrays in (values, outs):
+        if not isinstance(arrays, (list, tuple)) or <size_t>len(arrays) != count:
+            return False
+    exchanges.resize(count)
+    for index in range(count):
+        if not _exchange(copier, usual, keys[index], values[index], outs[index],
+                         &exchanges[0][index]):
+            return False
+    sort(exchanges.begin(), exchanges.end(), _before)
+    for index in range(1, count):
+        if exchanges[0][index].position == exchanges[0][index - 1].position:
+            return False  # a key that appears twice has more devices
+    return True
+
+
+cdef int _fill(bs_mxnet_functions* f, functions) except -1:
+    """Take addresses of MXNet's functions, by their names in src/plugin/mxnet_functions.h."""
+    f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
+    f.create_array = <void*><uintptr_t>functions["create_array"]
+    f.free_array = <void*><uintptr_t>functions["free_array"]
+    f.get_data = <void*><uintptr_t>functions["get_data"]
+    f.get_shape = <void*><uintptr_t>functions["get_shape"]
+    f.get_dtype = <void*><uintptr_t>functions["get_dtype"]
+    f.get_storage_type = <void*><uintptr_t>functions["get_storage_type"]
+    f.get_context = <void*><uintptr_t>functions["get_context"]
+    f.store_create = <void*><uintptr_t>functions["store_create"]
+    f.store_init = <void*><uintptr_t>functions["store_init"]
+    f.store_push = <void*><uintptr_t>functions["store_push"]
+    f.store_pull = <void*><uintptr_t>functions["store_pull"]
+    f.store_push_pull = <void*><uintptr_t>functions["store_push_pull"]
+    f.store_free = <void*><uintptr_t>functions["store_free"]
+    f.last_error = <void*><uintptr_t>functions["last_error"]
+    return 0
+
+
+cdef class MXNetPlugin:
+    """Dependency proxies in MXNet's engine.
+
+    Parameters
+    ----------
+    worker : Worker
+        Kept alive, and not to be closed before this.
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+    """
+
+    cdef bs_mxnet* plugin
+    cdef Worker worker
+
+    def __init__(self, Worker worker, functions):
+        cdef bs_mxnet_functions f
+        cdef bs_error error
+        if self.plugin != NULL:
+            raise UsageError("the plug-in is open already", 5)
+        _fill(&f, functions)
+        _check(bs_mxnet_open(worker.handle(), &f, &self.plugin, &error), &error)
+        self.worker = worker
+        worker.users += 1
+
+    cdef bs_mxnet* handle(self) except NULL:
+        if self.plugin == NULL:
+            raise Closed("the plug-in was closed", 3)
+        return self.plugin
+
+    def push_pull(self, MXNetRounds rounds, int priority, *, float threshold=0):
+        """Register one round; returns at once.
+
+        Parameters
+        ----------
+        rounds : MXNetRounds
+            Of a key that was declared by `Worker.broadcast`.
+        priority : int
+            Larger goes first.
+        threshold : float
+            Send two bits an element, of float32 arrays; 0 sends them as they are.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef bs_mxnet_round round = rounds.round
+        cdef bs_error error
+        cdef int code
+        round.priority = priority
+        round.threshold = threshold
+        # With NaiveEngine the call runs the proxies and waits for them.
+        with nogil:
+            code = bs_mxnet_push_pull(plugin, &round, &error)
+        _check(code, &error)
+
+    def exchange(self, MXNetCopier copier, dict usual, keys, values, outs, int priority):
+        """Register a push-pull of one fitting array for each key: copy, round, copy.
+
+        The usual call, without the price of the whole grammar.  Returns at once.
+
+        Parameters
+        ----------
+        copier : MXNetCopier
+            Tells what fits, and copies.
+        usual : dict of int or str to MXNetRounds
+            The keys that may go this way: their sum is what `outs` get.
+        keys, values, outs
+            As of KVStore.pushpull; `outs` None stands for `values`.
+
+        Returns
+        -------
+        bool
+            False, and nothing is registered, if the arguments are anything else, good or bad.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef vector[_Exchange] exchanges
+        cdef bs_error error
+        cdef int code = 0
+        if outs is None:
+            outs = values
+        if not isinstance(keys, (list, tuple)):
+            exchanges.resize(1)
+            if not _exchange(copier, usual, keys, values, outs, &exchanges[0]):
+                return False
+        elif not _exchanges(copier, usual, keys, values, outs, &exchanges):
+            return False
+        # With NaiveEngine the calls run what they register and wait for it.
+        with nogil:
+            for exchange in exchanges:
+                exchange.round.priority = priority
+                code = _register(plugin, copier.copier, &exchange, &error)
+                if code != 0:
+                    break
+        _check(code, &error)
+        return True
+
+    def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None,
+               float threshold=0):
+        """Register one use of an asynchronous key; returns at once.
+
+        Parameters
+        ----------
+        rounds, priority
+            As of `push_pull`.
+        pushes, pulls : bool
+            Whether the gradient in the send stage is pushed, and the weights are then pulled into
+            the receive stage.
+        rates : (float, float, float), optional
+            Learning rate, weight decay and rescale_grad of this push; the optimizer's own if None.
+        threshold : float
+            As of `push_pull`.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef bs_mxnet_update_request request
+        cdef bs_rates given
+        cdef bs_error error
+        cdef int code
+        request.round = rounds.round
+        request.round.priority = priority
+        request.round.threshold = threshold
+        request.pushes = pushes
+        request.pulls = pulls
+        request.rates = NULL
+        if rates is not None:
+            given.learning_rate, given.weight_decay, given.rescale_grad = rates
+            request.rates = &given
+        with nogil:
+            code = bs_mxnet_update(plugin, &request, &error)
+        _check(code, &error)
+
+    def pending(self):
+        """Return how many operations are registered and not ended."""
+        return bs_mxnet_pending(self.handle())
+
+    def drain(self, timeout=None):
+        """Take no more operations and wait up to `timeout` seconds until none is pending.
+
+        Returns
+        -------
+        bool
+            Whether none is pending.
+        """
+        cdef bs_mxnet* plugin = self.handle()
+        cdef int64_t left_ms = -1 if timeout is None else <int64_t>(timeout * 1000)
+        cdef int slice_ms
+        cdef int over = 0
+        while True:
+            slice_ms = _next_slice(&left_ms)
+            with nogil:
+                over = bs_mxnet_drain(plugin, slice_ms)
+            PyErr_CheckSignals()
+            if over:
+                return True
+            if left_ms == 0:
+                return False
+
+    def close(self):
+        """Give up the plug-in; no operation may be pending."""
+        if self.plugin == NULL:
+            return
+        if bs_mxnet_pending(self.plugin) > 0:
+            raise UsageError("operations are pending in MXNet's engine: wait for them first", 5)
+        bs_mxnet_close(self.plugin)
+        self.plugin = NULL
+        self.worker.users -= 1
+
+
+@cython.no_gc_clear
+cdef class MXNetStore:
+    """A stock MXNet store as carrier of a worker's bytes.
+
+    Parameters
+    ----------
+    store : int
+        The store's handle; the store must outlive the last operation.
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+    """
+
+    cdef bs_mxnet_store* store
+
+    def __init__(self, store, functions):
+        cdef bs_mxnet_functions f
+        cdef bs_error error
+        if self.store != NULL:
+            raise UsageError("the store is open already", 5)
+        _fill(&f, functions)
+        _check(bs_mxnet_store_open(<void*><uintptr_t>store, &f, &self.store, &error), &error)
+
+    def __dealloc__(self):
+        if self.store != NULL:
+            bs_mxnet_store_close(self.store)
+
+    cdef bs_mxnet_store* handle(self) except NULL:
+        if self.store == NULL:
+            raise UsageError("the store was not opened", 5)
+        return self.store
+
+    @staticmethod
+    def exit_at_once():
+        """Let the process end without waiting for operations of a store that has lost a peer."""
+        bs_mxnet_store_exit_at_once()
+
+
+cdef class MXNetCopier:
+    """Copies between plain arrays on the CPU, by MXNet's engine.
+
+    Parameters
+    ----------
+    functions : mapping of str to int
+        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+    array_type : type
+        MXNet's NDArray; its `handle` is what the functions take.
+    """
+
+    cdef bs_mxnet_copier* copier
+    cdef object array_type
+
+    def __init__(self, functions, array_type):
+        cdef bs_mxnet_functions f
+        cdef bs_error error
+        if self.copier != NULL:
+            raise UsageError("the copier is open already", 5)
+        _fill(&f, functions)
+        self.array_type = array_type
+        _check(bs_mxnet_copier_open(&f, &self.copier, &error), &error)
+
+    def __dealloc__(self):
+        if self.copier != NULL:
+            bs_mxnet_copier_close(self.copier)
+
+    cdef bs_mxnet_copier* handle(self) except NULL:
+        if self.copier == NULL:
+            raise UsageError("the copier was not opened", 5)
+        return self.copier
+
+    def fits(self, uintptr_t array, uintptr_t other):
+        """Return whether two NDArray handles are alike: dense, on the CPU, of one shape and dtype.
+        """
+        return self.takes(<void*>array, <void*>other)
+
+    cdef bint takes(self, void* array, void* other) except -1:
+        return array != NULL and bs_mxnet_copier_fits(self.handle(), array, other) != 0
+
+    def copy(self, uintptr_t src, uintptr_t dst, int priority=0):
+        """Register a copy of `src` to `dst`, which must fit; returns at once."""
+        cdef bs_mxnet_copier* copier = self.handle()
+        cdef bs_error error
+        cdef int code
+        # With NaiveEngine the call waits for what the copy waits for.
+        with nogil:
+            code = bs_mxnet_copier_copy(copier, <void*>src, <void*>dst, priority, &error)
+        _check(code, &error)
