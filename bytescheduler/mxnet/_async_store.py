@@ -125,7 +125,7 @@ class AsyncStore(NativeStore):
         Blocks until rank 0 does so too, whose value is then everyone's.
         """
         new = [
-            RowsTensor.of(tensor, self._companion("rows", tensor.key))
+            RowsTensor.of(tensor, self._keys.beside(tensor.key, "rows"))
             for tensor, arrays in values
             if not isinstance(tensor, RowsTensor) and any(map(is_sparse, arrays))
         ]

@@ -1,6 +1,5 @@
 """The native back end: MXNet's semantics on top of the engine's two operations."""
 
-import hashlib
 import logging
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
@@ -10,6 +9,7 @@ from mxnet.base import KVStoreHandle
 from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._arguments import group, rows
 from bytescheduler.mxnet._compression import threshold_of
+from bytescheduler.mxnet._engine_keys import EngineKeys
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link, Usual
 from bytescheduler.mxnet._sparse import is_sparse, wanted_rows
@@ -32,15 +32,6 @@ _log = logging.getLogger(__name__)
 
 Outs = List[Tuple[Tensor, List[Array]]]
 Pulls = List[Tuple[Tensor, List[int], List[Array]]]  # some rows of tensors
-
-
-def _engine_key(key: Key) -> int:
-    """Return 63 bits that every worker computes alike."""
-    if isinstance(key, str):
-        return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
-    if not 0 <= key < 2**63:
-        raise mx.base.MXNetError(f"key {key}: want 0 <= key < 2**63")
-    return int(key)
 
 
 class NativeStore:
@@ -67,15 +58,13 @@ class NativeStore:
         self._type = "dist_sync" if inner is None else str(inner.type)
         self._tensors: Dict[Key, Tensor] = {}
         self._usual: Usual = {}
-        self._taken: Dict[int, object] = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
         self._is_wide = False
         self._closed = False
-        # Stores of one process share the job's keys; each counts as the same on every worker.
-        self._space = link.num_stores - 1
+        self._keys = EngineKeys(link)
         self._agreement = Agreement(
-            link, self._copier, lambda what: self._companion(what, "optimizer")
+            link, self._copier, lambda what: self._keys.beside("optimizer", what)
         )
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
@@ -115,14 +104,13 @@ class NativeStore:
     def _group(self, key: Keys, value: Arrays) -> Groups:
         self._check()
         groups = group(key, value)
-        for mine in self._tensors:
-            for yours in groups:
-                if isinstance(mine, str) is not isinstance(yours, str):
-                    raise mx.base.MXNetError(
-                        f"key {yours!r}: this store's keys are {type(mine).__name__}, "
-                        "and int and str cannot be mixed"
-                    )
-            break
+        mine = next(iter(self._tensors), None)
+        for yours in groups:
+            if mine is not None and isinstance(mine, str) is not isinstance(yours, str):
+                raise mx.base.MXNetError(
+                    f"key {yours!r}: this store's keys are {type(mine).__name__}, "
+                    "and int and str cannot be mixed"
+                )
         return groups
 
     def _tensor(self, key: Key) -> Tensor:
@@ -134,48 +122,22 @@ class NativeStore:
         return tensor
 
     def _declare(self, groups: Groups) -> List[Tensor]:
-        taken = dict(self._taken)
         for key in groups:
             if key in self._tensors:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
-            self._take(taken, self._engine_key(key), key)
-        tensors = [
-            self._new_tensor(key, self._engine_key(key), arrays[0])
-            for key, arrays in groups.items()
-        ]
+        numbers = self._keys.of(groups)
+        tensors = [self._new_tensor(key, numbers[key], arrays[0]) for key, arrays in groups.items()]
         for index, tensor in enumerate(tensors, len(self._tensors)):
             tensor.position = index if isinstance(tensor.key, str) else tensor.key
-        self._taken = taken
         return tensors
 
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
         return Tensor(key, engine_key, like, self._copier, self._is_wide)
 
-    def _engine_key(self, key: Key) -> int:
-        engine_key = _engine_key(key)
-        return engine_key if self._space == 0 else self._companion_key("value", key)
-
-    def _companion_key(self, what: str, key: Key) -> int:
-        """Return 63 bits for something that goes beside `key`, alike on every worker."""
-        return _engine_key(f"{what} of {type(key).__name__} {key} of store {self._space}")
-
-    def _take(self, taken: Dict[int, object], engine_key: int, name: object) -> None:
-        other = taken.setdefault(engine_key, name)
-        if other != name:
-            raise mx.base.MXNetError(
-                f"keys {other!r} and {name!r} have the same hash: rename one of them"
-            )
-
-    def _companion(self, what: str, key: Key) -> int:
-        engine_key = self._companion_key(what, key)
-        self._take(self._taken, engine_key, f"{what} of {key!r}")
-        self._link.name(engine_key, key)
-        return engine_key
-
     def _rows_of(self, tensor: Tensor) -> Tensor:
         """Return a new vector for how many workers send which row of `tensor`."""
         none = mx.nd.zeros((tensor.shape[0],))
-        rows = Tensor(tensor.key, self._companion("rows", tensor.key), none, self._copier)
+        rows = Tensor(tensor.key, self._keys.beside(tensor.key, "rows"), none, self._copier)
         rows.take(none)
         return rows
 
@@ -188,7 +150,6 @@ class NativeStore:
     def _init(self, groups: Groups, tensors: List[Tensor]) -> None:
         with mx.autograd.pause():
             for tensor in tensors:
-                self._link.name(tensor.engine_key, tensor.key)
                 if self._link.rank == 0:
                     tensor.take(groups[tensor.key][0])
             rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
@@ -386,7 +347,7 @@ class NativeStore:
         """Let half precision travel as float32 from now on; blocks until rank 0 does so too."""
         self._is_wide = True
         narrow = [tensor for tensor in self._tensors.values() if tensor.is_narrow]
-        wide = [t.widened(self._companion("float32", t.key)) for t in narrow]
+        wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
         if wide:
             self._link.broadcast(wide)
         self._tensors.update({tensor.key: tensor for tensor in wide})

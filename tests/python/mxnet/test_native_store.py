@@ -10,7 +10,7 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _native_store, _sparse
+from bytescheduler.mxnet import _engine_keys, _sparse
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._store_link import StoreLink
@@ -41,12 +41,12 @@ def test_names_get_keys_that_every_worker_computes_alike(
 def test_two_names_with_one_hash_are_refused(
     store: NativeStore, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_native_store, "_engine_key", lambda key: 5)
+    monkeypatch.setattr(_engine_keys, "_number", lambda key: 5)
     store.init("a", full(1))
     with pytest.raises(MXNetError, match="'a' and 'b' have the same hash"):
         store.init("b", full(1))
     assert len(worker.declared) == 1
-    assert "b" not in store._taken.values()
+    assert "b" not in store._keys._taken.values()
 
 
 def test_only_rank_0_gives_the_first_value(store: NativeStore, worker: FakeWorker) -> None:
