@@ -187,10 +187,7 @@ class Link:
         tensors = list(tensors)
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
         with as_mxnet_errors(self._names):
-            if asynchronous:
-                self._worker.broadcast(items, owner=tensors, asynchronous=True)
-            else:
-                self._worker.broadcast(items, owner=tensors)
+            self._worker.broadcast(items, owner=tensors, asynchronous=asynchronous)
 
     def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
         """Register the next round of `tensor`: from its `send` to its `recv`.

@@ -42,7 +42,13 @@ class FakeWorker:
         self.closed = False
         self.barriers = 0
 
-    def broadcast(self, items: "List[Tuple[int, int, int, int]]", owner: object = None) -> None:
+    def broadcast(
+        self,
+        items: "List[Tuple[int, int, int, int]]",
+        *,
+        owner: object = None,
+        asynchronous: bool = False,
+    ) -> None:
         if self.failure is not None:
             raise self.failure
         self.declared += [(key, dtype, size) for key, dtype, _, size in items]

@@ -31,7 +31,7 @@ class Worker(FakeWorker):
         owner: object = None,
         asynchronous: bool = False,
     ) -> None:
-        super().broadcast(items, owner)
+        super().broadcast(items, owner=owner)
         self.modes.append(asynchronous)
 
     def broadcast_whole(

@@ -23,8 +23,8 @@ class RecordingWorker(FakeWorker):
         super().__init__()
         self.asked: List[str] = []
 
-    def broadcast(self, items: "List[tuple[int, int, int, int]]", owner: object = None) -> None:
-        super().broadcast(items, owner)
+    def broadcast(self, items: "List[tuple[int, int, int, int]]", **options: object) -> None:
+        super().broadcast(items, **options)  # type: ignore[arg-type]
         self.asked.append("broadcast")
 
     def barrier(self) -> None:
