@@ -34,8 +34,7 @@ class EngineKeys:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        # Stores of one process share the job's keys; each counts as the same on every worker.
-        self._space = link.num_stores - 1
+        self._space = link.count_store()  # stores of one process share the job's keys
         self._taken: Dict[int, object] = {}
 
     def of(self, keys: Iterable[Key]) -> Dict[Key, int]:

@@ -109,7 +109,7 @@ class Link:
         self._forked = False
         self._reported = False
         self._users = 1
-        self.num_stores = 1  # that were ever opened on it
+        self._num_stores = 0
         atexit.register(self._at_exit)
         _mark_at_fork(weakref.ref(self))
 
@@ -120,7 +120,6 @@ class Link:
         if link is None or link._closed or link._forked:
             return None
         link._users += 1
-        link.num_stores += 1
         return link
 
     @classmethod
@@ -150,6 +149,11 @@ class Link:
     def num_servers(self) -> int:
         """How many servers the job has."""
         return self._worker.num_servers
+
+    def count_store(self) -> int:
+        """Return how many stores were opened on it before; the same on every worker."""
+        self._num_stores += 1
+        return self._num_stores - 1
 
     def name(self, engine_key: int, key: object) -> None:
         """Let errors say `key` where the engine says `engine_key`."""

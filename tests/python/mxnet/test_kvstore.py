@@ -306,6 +306,8 @@ def test_a_second_store_cannot_have_another_rank(native: "Callable[..., Schedule
             native(FakeDist(rank=3))
         with native(FakeDist(rank=0)) as second:
             assert second.rank == first.rank
+            # The one that was refused does not count: the other workers may not have tried it.
+            assert [kvs._backend._keys._space for kvs in (first, second)] == [0, 1]
 
 
 def test_a_block_that_fails_waits_for_nothing(native: "Callable[..., ScheduledKVS]") -> None:
