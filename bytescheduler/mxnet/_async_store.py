@@ -47,7 +47,7 @@ class AsyncStore(NativeStore):
         The stock store; its own data path is not used.
     """
 
-    _agrees = False  # the servers have the optimizer
+    updates_here = False  # the servers have the optimizer
 
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         super().__init__(link, inner)

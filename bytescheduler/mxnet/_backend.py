@@ -21,6 +21,10 @@ class Backend(Protocol):
         """Whether the stock store says that its servers cannot update."""
 
     @property
+    def updates_here(self) -> bool:
+        """Whether weights are updated in this process, not by servers."""
+
+    @property
     def type(self) -> str:
         """The name that decides how MXNet treats the store."""
 

@@ -49,7 +49,7 @@ class NativeStore:
         The stock store; its own data path is not used.
     """
 
-    _agrees = True  # whether the workers must agree on an updater
+    updates_here = True  # so the workers must agree on an updater
 
     def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
         self._link = link
@@ -153,9 +153,9 @@ class NativeStore:
                 if self._link.rank == 0:
                     tensor.take(groups[tensor.key][0])
             rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
-            notes = self._agreement.undeclared() if self._agrees else []
+            notes = self._agreement.undeclared() if self.updates_here else []
             self._broadcast([*tensors, *rows.values(), *notes])
-            self._agreement.is_declared = self._agrees
+            self._agreement.is_declared = self.updates_here
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
@@ -372,7 +372,7 @@ class NativeStore:
     def barrier(self) -> None:
         self._check()
         self._link.barrier()
-        if not self._agrees:
+        if not self.updates_here:
             return
         optimizer = self._agreement.meet(self.updater)
         if optimizer is not None:

@@ -43,6 +43,10 @@ class PassThrough:
         return bool(getattr(self._inner, "_is_p3", False))
 
     @property
+    def updates_here(self) -> bool:
+        return "dist" not in self.type
+
+    @property
     def type(self) -> str:
         return str(self._store.type)
 

@@ -76,19 +76,12 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
             isinstance(backend, NativeStore) and backend.can_compress
         )
         known = not any(param._deferred_init for param in self._params)
-        if self._updates_here and stays and known:
+        if backend.updates_here and stays and known:
             self._init_kvstore()
             self._init_params()
 
-    @property
-    def _updates_here(self) -> bool:
-        """Whether workers update the weights; it may change when compression is set."""
-        return "dist" not in self.kvstore.type or (
-            isinstance(self.kvstore._backend, NativeStore) and "async" not in self.kvstore.type
-        )
-
     def _check_and_rescale_grad(self, scale: float) -> None:
-        if self._updates_here:
+        if self.kvstore._backend.updates_here:  # another one, once compression is set
             self._optimizer.rescale_grad = scale
         else:
             super()._check_and_rescale_grad(scale)
