@@ -88,7 +88,7 @@ class MXNetRounds:
 
     position: int
     def __init__(
-        self, key: int, name: str, send_handle: int, recv_handle: int, size: int
+        self, key: int, name: str, send_handle: int, recv_handle: int, size: int, joined: bool
     ) -> None: ...
     @property
     def key(self) -> int: ...

@@ -4,10 +4,6 @@ from libcpp cimport bool
 from libcpp.algorithm cimport sort
 from libcpp.vector cimport vector
 
-# Up to here the price of an operation in MXNet's engine counts more than an early end of the push.
-cdef enum:
-    JOINED_BYTES = 64 * 1024
-
 
 cdef class MXNetRounds:
     """What all rounds of one key have in common.
@@ -22,6 +18,8 @@ cdef class MXNetRounds:
         NDArray handles of the private staging arrays, which must outlive this.
     size : int
         Bytes of each.
+    joined : bool
+        Whether a round is one operation in MXNet's engine, where it pushes and pulls.
 
     Attributes
     ----------
@@ -34,7 +32,7 @@ cdef class MXNetRounds:
     cdef public int64_t position
 
     def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
-                 uint64_t size):
+                 uint64_t size, bint joined):
         self.name = name.encode()
         self.round.key = key
         self.round.name = self.name
@@ -43,7 +41,7 @@ cdef class MXNetRounds:
         self.round.recv_stage = <void*>recv_handle
         self.round.size_bytes = size
         self.round.threshold = 0
-        self.round.joined = size <= JOINED_BYTES
+        self.round.joined = joined
 
     @property
     def key(self):

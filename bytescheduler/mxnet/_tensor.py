@@ -34,6 +34,8 @@ _DTYPES = {
 # Devices that stock MXNet adds in one expression; the same grouping gives the same rounding.
 _SUM_AT_ONCE = 4
 _HALVES = ("float16", "bfloat16")
+# Up to here the price of an operation in MXNet's engine counts more than an early end of the push.
+_JOINED_BYTES = 64 * 1024
 
 
 def _code_of(array: Array) -> int:
@@ -110,6 +112,7 @@ class Tensor:
             self.send.handle.value,
             self.recv.handle.value,
             self.size_bytes,
+            self.size_bytes <= _JOINED_BYTES,
         )
         # What fits is what may be pushed; if it is widened, only operators can tell and copy it.
         self._fitting: int = 0 if widened else self.send.handle.value
