@@ -1,11 +1,9 @@
 // Greets, and reads messages.
 #include "tcp_inbound.h"
 
-#include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -47,17 +45,6 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
 TcpInbound::~TcpInbound() {
   StopWaiting();
   loop_->UnwatchReadable(socket_.fd());
-}
-
-std::string TcpInbound::DescribePeer() const {
-  sockaddr_in address{};
-  socklen_t size = sizeof(address);
-  if (getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return "gone already";
-  }
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-  return std::string(text.data()) + ":" + std::to_string(ntohs(address.sin_port));
 }
 
 void TcpInbound::OnReadable() {

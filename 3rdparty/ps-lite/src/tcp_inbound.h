@@ -32,8 +32,7 @@ class TcpInbound {
 
   // Empty before on_ready, and for the anonymous.
   const std::string& identity() const { return identity_; }
-  // "10.0.0.1:4711".
-  std::string DescribePeer() const;
+  std::string DescribePeer() const { return ps::DescribePeer(socket_.fd()); }
 
  private:
   void OnReadable();

@@ -47,7 +47,7 @@ TcpLink::Outgoing::Outgoing(Message m) : message(std::move(m)) {
   for (const iovec& part : parts) left_bytes += part.iov_len;
 }
 
-TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Listener listener)
+TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener)
     : shared_(shared),
       loop_(shared->loop),
       address_(std::move(address)),
@@ -157,7 +157,7 @@ void TcpLink::Send(Message message) {
   PumpLater();  // what is sent in the same turn goes out in one call
 }
 
-void TcpLink::Drain(bs::Task on_drained) {
+void TcpLink::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
   listener_ = {};
   on_drained_ = std::move(on_drained);
   PumpLater();

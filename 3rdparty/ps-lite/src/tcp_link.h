@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/loop_thread.h"
-#include "bytescheduler/status.h"
+#include "link_listener.h"
 #include "ps/message.h"
 #include "tcp_socket.h"
 #include "tcp_transport.h"
@@ -24,18 +24,12 @@ namespace ps {
 // and little more is taken out of the queue at a time, which goes out in one call.  A message that
 // was cut off by a broken connection is lost, those behind it are not.
 //
-// Belongs to `loop`: every method and the destructor run there, and so do the callbacks, never
-// inside a method.  The queue is bounded by what the owner sends.
+// Belongs to the shared loop: every method and the destructor run there, and so do the listener's
+// callbacks.  The queue is bounded by what the owner sends.
 //
 // Held by one owner; tasks that the link posts know it weakly.
 class TcpLink : public std::enable_shared_from_this<TcpLink> {
  public:
-  struct Listener {
-    std::function<void()> on_connected;
-    std::function<void()> on_disconnected;  // once for each on_connected at most
-    // The first handshake that failed; the link goes on trying.
-    std::function<void(const std::string& what)> on_refused;
-  };
   // What the links of a transport share.
   struct Shared {
     bs::LoopThread* loop;
@@ -45,7 +39,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   };
 
   // Connects to `address` as `identity` (empty: anonymous) once Open is called.
-  TcpLink(const Shared* shared, Address address, std::string identity, Listener listener);
+  TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener);
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
   // What still waits here is dropped.
@@ -53,9 +47,9 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
 
   void Open();
   void Send(Message message);
-  // Sends what waits, tells the listener nothing any more, and calls `on_drained` once nothing
-  // waits here.  The owner drops the link then, or before.
-  void Drain(bs::Task on_drained);
+  // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
+  // waits here.  The owner drops the link then, or at the deadline.
+  void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
   // Larger priorities first, then in the order of Send.
@@ -92,7 +86,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   bs::LoopThread* const loop_;
   const Address address_;
   const std::string identity_;
-  Listener listener_;
+  LinkListener listener_;
   TcpSocket socket_;
   std::unique_ptr<ZmtpInput> input_;  // of this connection
   bool greeted_ = false;              // by us

@@ -53,7 +53,7 @@ bool SendPart(zmq_msg_t* part, const ZmqSocket& socket, bool more) {
 }  // namespace
 
 ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number,
-                 Listener listener)
+                 LinkListener listener)
     : loop_(loop), options_(options), number_(number), listener_(std::move(listener)) {}
 
 ZmqLink::~ZmqLink() {
@@ -111,7 +111,7 @@ void ZmqLink::OnMonitorEvent(int event, int value) {
     if (listener_.on_disconnected) listener_.on_disconnected();
   }
   if ((event & kHandshakeFailed) != 0 && listener_.on_refused) {
-    std::exchange(listener_.on_refused, {})();
+    std::exchange(listener_.on_refused, {})("");
   }
 }
 
