@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "wire.h"
 
@@ -152,8 +153,7 @@ void TcpLink::Break() {
 }
 
 void TcpLink::Send(Message message) {
-  const Place place{-int64_t{message.meta.priority}, next_number_++};
-  queue_.emplace(place, std::move(message));
+  queue_.Add(std::move(message));
   PumpLater();  // what is sent in the same turn goes out in one call
 }
 
@@ -196,9 +196,8 @@ void TcpLink::Pump() {
 void TcpLink::TakeFromQueue() {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
   while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
-    out_.emplace_back(std::move(queue_.begin()->second));
+    out_.emplace_back(queue_.Take());
     out_bytes_ += out_.back().left_bytes;
-    queue_.erase(queue_.begin());
   }
 }
 

@@ -3,16 +3,15 @@
 
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/loop_thread.h"
 #include "link_listener.h"
 #include "ps/message.h"
+#include "send_queue.h"
 #include "tcp_socket.h"
 #include "tcp_transport.h"
 #include "zmtp.h"
@@ -52,9 +51,6 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
-  // Larger priorities first, then in the order of Send.
-  using Place = std::pair<int64_t, uint64_t>;
-
   // A message that leaves next.
   struct Outgoing {
     explicit Outgoing(Message m);
@@ -93,10 +89,9 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   bool ready_ = false;                // the peer has said so
   bool refused_ = false;              // the peer did not take our READY
   bool connected_ = false;            // and the listener has been told
-  std::map<Place, Message> queue_;
+  SendQueue queue_;
   std::deque<Outgoing> out_;
   uint64_t out_bytes_ = 0;
-  uint64_t next_number_ = 0;
   bool pump_posted_ = false;
   bs::TimerId retry_ = 0;
   bs::Task on_drained_;  // empty: not draining, or told already

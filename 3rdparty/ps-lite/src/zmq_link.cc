@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "wire.h"
 
@@ -116,8 +117,7 @@ void ZmqLink::OnMonitorEvent(int event, int value) {
 }
 
 void ZmqLink::Send(Message message) {
-  const Place place{-int64_t{message.meta.priority}, next_number_++};
-  queue_.emplace(place, std::move(message));
+  queue_.Add(std::move(message));
   Pump();
 }
 
@@ -132,16 +132,14 @@ void ZmqLink::Pump() {
   int sent = 0;
   while ((dealer_->Events() & ZMQ_POLLOUT) != 0 && !queue_.empty()) {
     if (sent++ == kMessagesPerTurn) return PumpLater();
-    const auto head = queue_.begin();
-    if (!Hand(&head->second)) continue;
-    queue_.erase(head);
+    if (!Hand(queue_.first())) continue;
+    queue_.Take();
   }
   if (queue_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
 void ZmqLink::PumpLater() {
-  if (pump_posted_) return;
-  pump_posted_ = true;
+  if (std::exchange(pump_posted_, true)) return;
   loop_->Post([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;

@@ -1,15 +1,14 @@
 // ZmqLink: the connection to one peer, with the queue of what waits for it.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "base/loop_thread.h"
 #include "bytescheduler/status.h"
 #include "link_listener.h"
 #include "ps/message.h"
+#include "send_queue.h"
 #include "zmq_monitor.h"
 #include "zmq_socket.h"
 #include "zmq_transport.h"
@@ -42,9 +41,6 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
-  // Larger priorities first, then in the order of Send.
-  using Place = std::pair<int64_t, uint64_t>;
-
   bs::Status OpenMonitor(const ZmqContext& context);
   void OnMonitorEvent(int event, int value);
   // Hands to libzmq what it takes now.
@@ -59,8 +55,7 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   LinkListener listener_;
   std::unique_ptr<ZmqSocket> dealer_;
   std::shared_ptr<ZmqMonitor> monitor_;
-  std::map<Place, Message> queue_;
-  uint64_t next_number_ = 0;
+  SendQueue queue_;
   bool connected_ = false;
   bool pump_posted_ = false;
   bs::Task on_drained_;  // empty: not draining, or told already
