@@ -16,8 +16,6 @@
 namespace bs::test {
 namespace {
 
-using Floats = std::vector<float>;
-
 // A hosting process that adds gradients times the learning rate, if there is one.
 struct Host {
   std::atomic<int> loads = 0;
@@ -91,14 +89,7 @@ class HostedJob {
   }
   void Begin(uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter,
              const bs_rates* rates) {
-    bs_push_pull request{};
-    request.key = key;
-    request.in = in.data();
-    request.out = out->data();
-    request.size_bytes = in.size() * sizeof(float);
-    request.pushed = bs_waiter_done;
-    request.pulled = bs_waiter_done;
-    request.context = waiter;
+    const bs_push_pull request = MakePushPull(key, in, out, waiter);
     ASSERT_EQ(bs_worker_update(worker_.get(), &request, rates, nullptr), 0);
   }
   bs_error Update(uint64_t key, const Floats& in, Floats* out, const bs_rates* rates = nullptr) {
