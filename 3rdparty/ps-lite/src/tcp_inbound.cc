@@ -44,7 +44,7 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
 
 TcpInbound::~TcpInbound() {
   StopWaiting();
-  loop_->UnwatchReadable(socket_.fd());
+  loop_->Unwatch(socket_.fd());
 }
 
 void TcpInbound::OnReadable() {

@@ -57,7 +57,7 @@ TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Li
 
 TcpLink::~TcpLink() {
   if (retry_ != 0) loop_->Cancel(retry_);
-  if (socket_) loop_->UnwatchReadable(socket_.fd());
+  if (socket_) loop_->Unwatch(socket_.fd());
 }
 
 void TcpLink::Open() {
@@ -139,7 +139,7 @@ void TcpLink::TellRefused(const std::string& what) {
 }
 
 void TcpLink::Break() {
-  loop_->UnwatchReadable(socket_.fd());
+  loop_->Unwatch(socket_.fd());
   socket_ = TcpSocket();
   // The rest of a message that was cut off means nothing on another connection.
   if (!out_.empty() && out_.front().begun) {

@@ -107,7 +107,7 @@ void TcpNetwork::Accept() {
 // It stays readable: without a pause the loop would do nothing else.
 void TcpNetwork::AcceptLater(const std::string& why) {
   strangers_.Warning(why);
-  loop_->UnwatchReadable(listener_.fd());
+  loop_->Unwatch(listener_.fd());
   accept_again_ = loop_->PostAt(loop_->Now() + kAcceptAgain, [this] {
     accept_again_ = 0;
     loop_->WatchReadable(listener_.fd(), [this] { Accept(); });
@@ -173,7 +173,7 @@ void TcpNetwork::StopListening() {
   if (accept_again_ != 0) {
     loop_->Cancel(accept_again_);
   } else if (listener_) {
-    loop_->UnwatchReadable(listener_.fd());
+    loop_->Unwatch(listener_.fd());
   }
   listener_ = TcpSocket();
   inbound_.clear();

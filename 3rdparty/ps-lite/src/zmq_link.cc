@@ -60,7 +60,7 @@ ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t numbe
 ZmqLink::~ZmqLink() {
   monitor_.reset();
   if (dealer_) {
-    loop_->UnwatchReadable(dealer_->fd());
+    loop_->Unwatch(dealer_->fd());
     dealer_->SetLinger(deadline_ - loop_->Now());
   }
 }

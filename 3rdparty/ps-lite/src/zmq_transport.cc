@@ -110,7 +110,7 @@ bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(const Address& address,
 }
 
 void ZmqNetwork::StopListening() {
-  if (listener_) loop_->UnwatchReadable(listener_->socket().fd());
+  if (listener_) loop_->Unwatch(listener_->socket().fd());
   tasks_.reset();
   refusal_monitor_.reset();
   listener_.reset();
