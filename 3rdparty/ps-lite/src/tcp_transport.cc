@@ -16,7 +16,6 @@
 #include "tcp_inbound.h"
 #include "tcp_link.h"
 #include "tcp_socket.h"
-#include "wire.h"
 
 namespace ps {
 namespace {
@@ -119,15 +118,10 @@ void TcpNetwork::Adopt(TcpSocket socket) {
   // `this` outlives what it has accepted: only the loop destroys them, before the network's end.
   TcpInbound::Listener listener{
       .on_ready = [this, number](const std::string& identity) { OnReady(number, identity); },
-      .on_message =
-          [this, number](bs::Result<Message> message) {
-            OnInput(IdOfIdentity(inbound_.at(number)->identity()), std::move(message));
-          },
-      .place =
-          [this, number](const Meta& meta, uint64_t size_bytes) {
-            const int32_t peer = IdOfIdentity(inbound_.at(number)->identity());
-            return upcalls_->Place(peer, meta, size_bytes);
-          },
+      .on_message = [this](int32_t peer,
+                           bs::Result<Message> message) { OnInput(peer, std::move(message)); },
+      .place = [this](int32_t peer, const Meta& meta,
+                      uint64_t size_bytes) { return upcalls_->Place(peer, meta, size_bytes); },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
   inbound_.emplace(number, std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
                                                         kHandshakePatience, std::move(listener)));

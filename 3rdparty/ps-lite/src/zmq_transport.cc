@@ -1,7 +1,7 @@
 // The node's sockets on one loop: a ROUTER that receives, and a link for each peer.
 #include "zmq_transport.h"
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +33,7 @@ class ZmqNetwork {
         options_(options),
         upcalls_(upcalls),
         refusals_(loop, log),
-        tasks_(std::in_place, loop),
+        tasks_(std::make_unique<TaskScope>(loop)),
         context_(std::make_unique<ZmqContext>()) {}
   ZmqNetwork(const ZmqNetwork&) = delete;
   ZmqNetwork& operator=(const ZmqNetwork&) = delete;
@@ -57,7 +57,7 @@ class ZmqNetwork {
   const ZmqOptions options_;
   const Upcalls* const upcalls_;
   LimitedLog refusals_;
-  std::optional<TaskScope> tasks_;       // gone after StopListening
+  std::unique_ptr<TaskScope> tasks_;     // gone after StopListening
   std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
 
   std::unique_ptr<ZmqListener> listener_;
