@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ps-lite/socket_conformance.h"
 #include "zmq_transport.h"
@@ -121,6 +123,45 @@ TEST_F(TcpTransportTest, ReceivedFramesOutliveTheTransport) {
   node->End();
   EXPECT_EQ(got[0].data[0].text(), std::string(1000000, 'a'));
   EXPECT_EQ(got[0].data[1].text(), "short");
+}
+
+// What a transport logs when it binds `host`.
+template <typename Make>
+std::vector<std::string> SaidWhenBound(const std::string& host, Make make) {
+  std::vector<std::string> said;  // on the loop, until Bind has ended
+  bs::LoopThread loop("bs-io");
+  const bs::Logger log("", bs::LogLevel::kWarning,
+                       [&](bs::LogLevel, std::string_view line) { said.emplace_back(line); });
+  const std::unique_ptr<Transport> transport = make(&loop, log);
+  bs::Notification bound;
+  transport->Start({.on_message = {}, .on_garbage = {}, .on_connected = {}, .on_disconnected = {}});
+  transport->Bind({host, 0}, [&](const bs::Result<int32_t>& port) {
+    EXPECT_TRUE(port.ok()) << port.status().ToString();
+    bound.Notify();
+  });
+  EXPECT_TRUE(bound.WaitFor(std::chrono::seconds(60)));
+  transport->Close(bs::Duration::zero());
+  return said;
+}
+
+TEST(Exposed, WhoListensInTheOpenIsWarned) {
+  const auto tcp = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeTcpTransport(loop, {}, log);
+  };
+  const auto zmq = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeZmqTransport(loop, {}, log);
+  };
+  const auto curve = [](bs::LoopThread* loop, const bs::Logger& log) {
+    const CurveKeys keys = DeriveCurveKeys("a secret of the tests").value();
+    return MakeZmqTransport(loop, {.curve = keys}, log);
+  };
+  const auto warning = ::testing::ElementsAre(
+      ::testing::ContainsRegex("listening on 0.0.0.0:[0-9]+ without BYTESCHEDULER_SECRET_FILE"));
+  EXPECT_THAT(SaidWhenBound("0.0.0.0", tcp), warning);
+  EXPECT_THAT(SaidWhenBound("0.0.0.0", zmq), warning);
+  EXPECT_THAT(SaidWhenBound("0.0.0.0", curve), ::testing::IsEmpty());
+  EXPECT_THAT(SaidWhenBound("127.0.0.1", tcp), ::testing::IsEmpty());
+  EXPECT_THAT(SaidWhenBound("127.0.0.1", zmq), ::testing::IsEmpty());
 }
 
 }  // namespace
