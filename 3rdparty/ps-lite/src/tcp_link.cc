@@ -1,7 +1,6 @@
 // Connects, greets, and writes waiting messages, most urgent first.
 #include "tcp_link.h"
 
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -78,9 +77,7 @@ void TcpLink::Connect(const sockaddr_in& address) {
   auto socket = ConnectTcp(address);
   if (!socket.ok()) return ConnectLater();
   socket_ = std::move(socket.value());
-  // Bytes in the kernel cannot be overtaken.
-  const int unsent_bytes = shared_->options.unsent_bytes;
-  if (unsent_bytes > 0) socket_.Set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
+  TuneSending(socket_.fd(), shared_->options.unsent_bytes);
   greeted_ = ready_ = refused_ = false;
   input_ = std::make_unique<ZmtpInput>(
       shared_->input,

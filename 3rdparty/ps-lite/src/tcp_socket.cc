@@ -19,6 +19,9 @@ namespace ps {
 namespace {
 
 constexpr int32_t kMaxPort = 65535;
+constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which C libraries do not name yet
+constexpr int kLongestRetransmitMs = 3000;
+constexpr int kGiveUpMs = 15 * 60 * 1000;
 
 const sockaddr* Raw(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
@@ -33,6 +36,10 @@ bs::Status CheckPort(const Address& address, int32_t smallest) {
   return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
                                      address.host + ": want " + std::to_string(smallest) + " to " +
                                      std::to_string(kMaxPort));
+}
+
+bool SetOption(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
 bs::Status NoSocket() {
@@ -55,7 +62,7 @@ TcpSocket::~TcpSocket() {
 
 void TcpSocket::Set(int level, int option, int value) const {
   // Fails on a connection that is broken already, which is found out anyway.
-  static_cast<void>(::setsockopt(fd_, level, option, &value, sizeof(value)));
+  static_cast<void>(SetOption(fd_, level, option, value));
 }
 
 bool IsNumeric(const std::string& host) {
@@ -97,6 +104,15 @@ bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
     return socket;
   }
   return bs::Status::Unavailable(std::system_category().message(errno));
+}
+
+void TuneSending(int fd, int unsent_bytes) {
+  if (unsent_bytes > 0) SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
+  // The kernel gives up after a number of retransmissions, which now pass in seconds.  So it gets a
+  // time instead, as long as those take without us: whom we lose is decided by heartbeats.
+  if (SetOption(fd, IPPROTO_TCP, kRtoMaxMs, kLongestRetransmitMs)) {
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);
+  }
 }
 
 std::string TcpEndpoint(const Address& address) {

@@ -1,15 +1,12 @@
 // Hands waiting messages to one DEALER, most urgent first, and listens to its monitor.
 #include "zmq_link.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "tcp_socket.h"
 #include "wire.h"
 
 namespace ps {
@@ -97,12 +94,9 @@ bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
 }
 
 void ZmqLink::OnMonitorEvent(int event, int value) {
-  if (event == ZMQ_EVENT_CONNECTED && !options_.ipc && options_.unsent_bytes > 0) {
-    // Bytes in the kernel cannot be overtaken.  If the connection broke already this fails or meets
-    // another connection of ours; neither does harm.
-    setsockopt(value, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options_.unsent_bytes,
-               sizeof(options_.unsent_bytes));
-  }
+  // If the connection broke already this meets nothing or another connection of ours; neither does
+  // harm.
+  if (event == ZMQ_EVENT_CONNECTED && !options_.ipc) TuneSending(value, options_.unsent_bytes);
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && !connected_) {
     connected_ = true;
     if (listener_.on_connected) listener_.on_connected();
