@@ -75,9 +75,9 @@ class HostedJob {
   bs_error SetOptimizer(const std::string& text, const std::string& pickle) {
     const WaiterPtr waiter(bs_waiter_new(1));
     const bs_optimizer optimizer{text.c_str(), pickle.data(), pickle.size()};
-    EXPECT_EQ(bs_worker_set_pickled_optimizer(worker_.get(), &optimizer, bs_waiter_done,
-                                              waiter.get(), nullptr),
-              0);
+    EXPECT_EQ(
+        bs_worker_set_optimizer(worker_.get(), &optimizer, bs_waiter_done, waiter.get(), nullptr),
+        0);
     return Await(waiter.get());
   }
   bs_error Broadcast(uint64_t key, Floats* value) {
