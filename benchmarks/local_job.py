@@ -1,17 +1,17 @@
-"""A job of a scheduler node, servers and one worker on this host, and the CPU time it takes.
+"""The processes of a job; and a job of one worker on this host, with the CPU time it takes.
 
 A worker of a benchmark prints ``BEGIN NAME``, waits for a line, measures, prints ``END NAME
 seconds...`` and waits for a line again; in between every process of the job is looked at.
 """
 
+import contextlib
 import os
 import pathlib
-import signal
 import socket
 import subprocess
 import sys
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.
@@ -35,6 +35,32 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def job_env(root: str, port: int, workers: int, servers: int) -> Dict[str, str]:
+    """Return the environment that all processes of a job share."""
+    return {
+        **os.environ,
+        "DMLC_PS_ROOT_URI": root,
+        "DMLC_PS_ROOT_PORT": str(port),
+        "DMLC_NUM_WORKER": str(workers),
+        "DMLC_NUM_SERVER": str(servers),
+        "BYTESCHEDULER_LOG_LEVEL": "warning",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@contextlib.contextmanager
+def ended_processes() -> "Iterator[List[subprocess.Popen[str]]]":
+    """Lend a list of processes; those that still run at the end are killed."""
+    processes: List[subprocess.Popen[str]] = []
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 def cpu_seconds(pids: List[int]) -> float:
@@ -90,19 +116,9 @@ def run(
         How many servers there are.
 
     """
-    common = {
-        **os.environ,
-        "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(free_port()),
-        "DMLC_NODE_HOST": "127.0.0.1",
-        "DMLC_NUM_WORKER": "1",
-        "DMLC_NUM_SERVER": str(servers),
-        "BYTESCHEDULER_LOG_LEVEL": "warning",
-        "OMP_NUM_THREADS": "1",
-        **env,
-    }
-    processes: List[subprocess.Popen[str]] = []
-    try:
+    common = job_env("127.0.0.1", free_port(), 1, servers)
+    common.update(env, DMLC_NODE_HOST="127.0.0.1")
+    with ended_processes() as processes:
         for role in ["scheduler"] + ["server"] * servers:
             processes.append(subprocess.Popen(node, env={**common, "DMLC_ROLE": role}, text=True))
         piped = subprocess.PIPE
@@ -116,8 +132,3 @@ def run(
             if process.wait(PATIENCE_S) != 0:
                 raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
         return measured
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.wait()

@@ -12,14 +12,13 @@ import argparse
 import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
 import time
 from typing import Dict, List
 
-from . import models
+from . import local_job, models
 
 HERE = pathlib.Path(__file__).resolve().parent
 LAB = "bsbench"
@@ -77,21 +76,11 @@ def lab(*words: str) -> "subprocess.CompletedProcess[bytes]":
 def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
     """Run one job, each node on a host of its own, and return the step times of all workers."""
     root = "10.201.0.1"
-    base = dict(os.environ, **ARMS[arm])
-    base.update(
-        DMLC_PS_ROOT_URI=root,
-        DMLC_PS_ROOT_PORT="9091",
-        DMLC_NUM_WORKER=str(NUM_WORKERS),
-        DMLC_NUM_SERVER=str(NUM_SERVERS),
-        OMP_NUM_THREADS="1",
-        BYTESCHEDULER_LOG_LEVEL="warning",
-    )
+    base = {**local_job.job_env(root, 9091, NUM_WORKERS, NUM_SERVERS), **ARMS[arm]}
     # A shrunk model needs a shrunk split bound, or stock is handicapped.
     base["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(max(1, 1_000_000 // args.scale))
     base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
-    node = [sys.executable, "-c", "import mxnet"]
-    if arm.startswith("ours"):
-        node = [sys.executable, "-m", "bytescheduler.launch"]
+    node = local_job.NODES["ours" if arm.startswith("ours") else "stock"]
     worker = [sys.executable, "-m", "benchmarks.replay", "--replay", "--arm", arm]
     for name in ("model", "scale", "compute", "iterations"):
         worker += [f"--{name}", str(getattr(args, name))]
@@ -102,11 +91,10 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
         worker += [
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}" for s in steps
         ]
-    processes = []
     roles = [("scheduler", 1, node)]
     roles += [("server", 1 + NUM_WORKERS + i, node) for i in range(NUM_SERVERS)]
     roles += [("worker", 1 + i, worker) for i in range(NUM_WORKERS)]
-    try:
+    with local_job.ended_processes() as processes:
         for role, host, words in roles:
             env = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"10.201.0.{host}")
             command = [str(HERE / "netlab.sh"), "exec", LAB, str(host), *words]
@@ -122,11 +110,6 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
         for process in processes:
             process.wait(30)
         return seconds
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
 
 
 def main() -> None:

@@ -3,9 +3,8 @@
 //   wire_benchmark node                        scheduler node or server, as DMLC_ROLE says
 //   wire_benchmark throughput BYTES:ROUNDS...  a worker; one blocking push-pull after another
 //   wire_benchmark small BYTES KEYS ROUNDS     a worker; blocking push-pulls of one key, and bursts
-//   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; a
-//   LAYER
-//                                              is BYTES:FORWARD_US:BACKWARD_US
+//   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; each
+//                                              LAYER is BYTES:FORWARD_US:BACKWARD_US
 //   wire_benchmark urgent BYTES COUNT          a worker; push-pulls of 4 KB, COUNT times with
 //                                              nothing else on the link and COUNT times while
 //                                              tensors of that size fill it

@@ -394,8 +394,8 @@ cdef class Worker:
         optimizer.pickle = <const char*>pickle
         optimizer.pickle_bytes = len(pickle)
         with nogil:
-            code = bs_worker_set_pickled_optimizer(worker, &optimizer, bs_waiter_done,
-                                                   waiter.waiter, &error)
+            code = bs_worker_set_optimizer(worker, &optimizer, bs_waiter_done,
+                                           waiter.waiter, &error)
         if code == 0:
             waiter.unstarted = 0
         waiter.skip()

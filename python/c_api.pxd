@@ -52,15 +52,13 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         double weight_decay
         double rescale_grad
 
-    int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
-                                bs_error* error)
     ctypedef struct bs_optimizer:
         const char* text
         const void* pickle
         uint64_t pickle_bytes
 
-    int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optimizer,
-                                        bs_done done, void* context, bs_error* error)
+    int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
+                                void* context, bs_error* error)
     ctypedef struct bs_whole_key:
         uint64_t key
         int dtype

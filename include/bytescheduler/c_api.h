@@ -112,16 +112,14 @@ typedef struct {
 // null takes the optimizer's own.
 int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
                      bs_error* error);
-int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
-                            bs_error* error);
-// The same with a pickle for the servers' bs_server_updater; both are copied.
+// How the servers update; all of it is copied.
 typedef struct {
-  const char* text;  // "hosted NAME" if only that updater can do it
-  const void* pickle;
+  const char* text;    // "hosted NAME" if only the servers' bs_server_updater can do it
+  const void* pickle;  // for that updater; may be empty
   uint64_t pickle_bytes;
 } bs_optimizer;
-int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
-                                    void* context, bs_error* error);
+int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
+                            void* context, bs_error* error);
 // Waits for all workers; blocks.
 int bs_worker_barrier(bs_worker* worker, bs_error* error);
 // As above, without blocking: `done` runs when all are there.

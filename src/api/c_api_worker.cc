@@ -81,22 +81,26 @@ struct FirstValue {
   uint64_t size_bytes;
 };
 
+Result<bs::DType> KnownDType(uint64_t key, int code) {
+  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(code));
+  if (known) return *known;
+  return Status::InvalidArgument("key " + std::to_string(key) + ": dtype code " +
+                                 std::to_string(code) + " cannot be summed");
+}
+
 Status BroadcastFirst(const bs_worker* worker, const FirstValue& first,
                       bs::api::WorkerNode::Done done) {
   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(first.dtype));
-  if (!known) {
-    return Status::InvalidArgument("key " + std::to_string(first.key) + ": dtype code " +
-                                   std::to_string(first.dtype) + " cannot be summed");
-  }
+  const Result<bs::DType> dtype = KnownDType(first.key, first.dtype);
+  if (!dtype.ok()) return dtype.status();
   const std::span value(static_cast<std::byte*>(first.value), first.size_bytes);
   if (first.mode == bs::Mode::kSynchronous) {
-    worker->Visit([&](auto& n) { n.Broadcast(first.key, *known, value, std::move(done)); });
+    worker->Visit([&](auto& n) { n.Broadcast(first.key, dtype.value(), value, std::move(done)); });
     return Status::Ok();
   }
   Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
   if (!node.ok()) return node.status();
-  node.value()->Broadcast(first.key, *known, first.mode, value, std::move(done));
+  node.value()->Broadcast(first.key, dtype.value(), first.mode, value, std::move(done));
   return Status::Ok();
 }
 
@@ -232,20 +236,8 @@ int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_ra
                 error);
 }
 
-int bs_worker_set_optimizer(bs_worker* worker, const char* text, bs_done done, void* context,
-                            bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
-                  if (!node.ok()) return node.status();
-                  node.value()->SetOptimizer(text, "", Calling(done, context));
-                  return Status::Ok();
-                }),
-                error);
-}
-
-int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
-                                    void* context, bs_error* error) {
+int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
+                            void* context, bs_error* error) {
   return Return(Guarded([&] {
                   if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
                   Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
@@ -261,22 +253,19 @@ int bs_worker_set_pickled_optimizer(bs_worker* worker, const bs_optimizer* optim
 
 int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
                               void* context, bs_error* error) {
-  return Return(
-      Guarded([&] {
-        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-        const auto dtype = bs::DTypeFromCode(static_cast<uint32_t>(key->dtype));
-        if (!dtype) {
-          return Status::InvalidArgument("key " + std::to_string(key->key) + ": dtype code " +
-                                         std::to_string(key->dtype) + " is unknown");
-        }
-        Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-        if (!node.ok()) return node.status();
-        node.value()->BroadcastWhole(key->key, {*dtype, key->about, key->hosted != 0},
-                                     {static_cast<std::byte*>(key->value), key->size_bytes},
-                                     Calling(done, context));
-        return Status::Ok();
-      }),
-      error);
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  const Result<bs::DType> dtype = KnownDType(key->key, key->dtype);
+                  if (!dtype.ok()) return dtype.status();
+                  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+                  if (!node.ok()) return node.status();
+                  node.value()->BroadcastWhole(
+                      key->key, {dtype.value(), key->about, key->hosted != 0},
+                      {static_cast<std::byte*>(key->value), key->size_bytes},
+                      Calling(done, context));
+                  return Status::Ok();
+                }),
+                error);
 }
 
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {

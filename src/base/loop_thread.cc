@@ -137,16 +137,16 @@ class LoopThread::Impl {
 
   bool IsCurrent() const { return thread_id_.load() == std::this_thread::get_id(); }
 
-  void Watch(int fd, uint32_t events, std::function<void()> on_readable) {
+  void Watch(int fd, uint32_t events, std::function<void()> on_event) {
     BS_CHECK(IsCurrent());
     BS_CHECK(!watch_ids_.contains(fd));
     const uint64_t id = next_watch_id_++;
     watch_ids_.emplace(fd, id);
-    watches_.emplace(id, std::make_shared<std::function<void()>>(std::move(on_readable)));
+    watches_.emplace(id, std::make_shared<std::function<void()>>(std::move(on_event)));
     AddToEpoll(fd, id, events);
   }
 
-  void UnwatchReadable(int fd) {
+  void Unwatch(int fd) {
     BS_CHECK(IsCurrent());
     const auto it = watch_ids_.find(fd);
     BS_CHECK(it != watch_ids_.end());
@@ -327,6 +327,6 @@ void LoopThread::WatchChanges(int fd, std::function<void()> on_change) {
   impl_->Watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, std::move(on_change));
 }
 
-void LoopThread::UnwatchReadable(int fd) { impl_->UnwatchReadable(fd); }
+void LoopThread::Unwatch(int fd) { impl_->Unwatch(fd); }
 
 }  // namespace bs

@@ -30,15 +30,14 @@ class LoopThread final : public Executor {
   bool IsCurrent() const override;
 
   // Calls `on_readable` on the loop's thread whenever `fd` polls readable (level-triggered), until
-  // UnwatchReadable.  The fd stays the caller's.  REQUIRES: called on the loop's thread; fd is not
-  // watched yet.
+  // Unwatch.  The fd stays the caller's.  REQUIRES: called on the loop's thread; fd is not watched
+  // yet.
   void WatchReadable(int fd, std::function<void()> on_readable);
-  // After this returns the callback is not called again.  REQUIRES: called on the loop's thread.
-  void UnwatchReadable(int fd);
-  // Calls `on_change` once when this begins and then whenever `fd` has become readable, writable or
-  // broken (edge-triggered: read and write until the kernel says no).  REQUIRES: as WatchReadable;
-  // UnwatchReadable ends it.
+  // As above, once when this begins and then whenever `fd` has become readable, writable or broken
+  // (edge-triggered: read and write until the kernel says no).
   void WatchChanges(int fd, std::function<void()> on_change);
+  // After this returns the callback is not called again.  REQUIRES: called on the loop's thread.
+  void Unwatch(int fd);
 
  private:
   class Impl;

@@ -61,8 +61,7 @@ std::string DescribePlacement(const Tensor& tensor) {
 //  1. Of a key one operation at a time is under way: a round begins when this worker has the sum of
 //     the round before, which the server's two buffers rely on (design decision 2).
 //  2. After a failure nothing begins; what is under way ends when its memory is out of use, and
-//  what
-//     waits ends behind it, in order.
+//     what waits ends behind it, in order.
 class Worker::Impl {
  public:
   Impl(const WorkerOptions& options, Executor* executor, SendFn send,
@@ -72,8 +71,13 @@ class Worker::Impl {
   ~Impl() { BS_CHECK(num_open_ == 0); }
 
   Executor* executor() const { return executor_; }
-  void Enqueue(Key key, Operation operation);
-  void SetOptimizer(const std::string& text, const std::string& pickle, Done done);
+  // Thread-safe.
+  void Post(Key key, Operation operation) {
+    executor_->Post([this, key, operation = std::move(operation)]() mutable {
+      Enqueue(key, std::move(operation));
+    });
+  }
+  void SetOptimizer(worker::OptimizerText optimizer, Done done);
   void OnMessage(ps::Message message) { requests_.OnMessage(std::move(message)); }
   std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
     return requests_.Place(peer, meta, size_bytes);
@@ -85,6 +89,7 @@ class Worker::Impl {
  private:
   // An operation failed for good.  Returns the worker's failure.
   Status FailForGood(const Status& status);
+  void Enqueue(Key key, Operation operation);
   // Begins what may begin of a key that is not busy.
   void Advance(Key key, KeyState* state);
   Status Check(Key key, const KeyState& state, const Operation& operation) const;
@@ -95,7 +100,7 @@ class Worker::Impl {
   void BeginPushPull(Key key, KeyState* state, Operation operation);
   void BeginFetch(Key key, KeyState* state, Operation operation);
   void EndOperation(Key key, KeyState* state);
-  Tensor Place(Tensor tensor);
+  Tensor CutAndPlace(Tensor tensor);
   void OperationEnded();
 
   const WorkerOptions options_;
@@ -200,7 +205,7 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
                 .about = std::move(operation.about),
                 .hosted = operation.hosted};
   const bool publishes = options_.rank == 0;
-  if (publishes) tensor = Place(std::move(tensor));
+  if (publishes) tensor = CutAndPlace(std::move(tensor));
   state->broadcast = std::make_unique<worker::Broadcast>(
       &link_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
@@ -254,10 +259,10 @@ void Worker::Impl::EndOperation(Key key, KeyState* state) {
   OperationEnded();
 }
 
-void Worker::Impl::SetOptimizer(const std::string& text, const std::string& pickle, Done done) {
+void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
   if (!failure_.ok()) return done(failure_);
   ++num_open_;
-  worker::SetOptimizer(link_, {text, pickle}, ++num_optimizers_,
+  worker::SetOptimizer(link_, std::move(optimizer), ++num_optimizers_,
                        [this, done = std::move(done)](const Status& status) {
                          const bool ours = status.code() == StatusCode::kInvalidArgument;
                          done(status.ok() || ours ? status : FailForGood(status));
@@ -265,7 +270,7 @@ void Worker::Impl::SetOptimizer(const std::string& text, const std::string& pick
                        });
 }
 
-Tensor Worker::Impl::Place(Tensor tensor) {
+Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
   const uint64_t most =
       tensor.about.empty() ? options_.partition_bytes : tensor.size_bytes + worker::kAlignBytes;
   tensor.part_bytes = most - most % worker::kAlignBytes;
@@ -287,11 +292,7 @@ Worker::Worker(const WorkerOptions& options, Executor* executor, SendFn send,
 Worker::~Worker() = default;
 
 void Worker::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
-  Operation operation{
-      .is_broadcast = true, .dtype = dtype, .out = value, .pulled = std::move(done)};
-  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
-    impl->Enqueue(key, std::move(operation));
-  });
+  Broadcast(key, dtype, Mode::kSynchronous, value, std::move(done));
 }
 
 void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
@@ -303,17 +304,13 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
                       .out = out,
                       .pushed = std::move(pushed),
                       .pulled = std::move(pulled)};
-  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
-    impl->Enqueue(key, std::move(operation));
-  });
+  impl_->Post(key, std::move(operation));
 }
 
 void Worker::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
   Operation operation{
       .is_broadcast = true, .mode = mode, .dtype = dtype, .out = value, .pulled = std::move(done)};
-  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
-    impl->Enqueue(key, std::move(operation));
-  });
+  impl_->Post(key, std::move(operation));
 }
 
 void Worker::BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value, Done done) {
@@ -324,9 +321,7 @@ void Worker::BroadcastWhole(Key key, WholeKey whole, std::span<std::byte> value,
                       .hosted = whole.hosted,
                       .out = value,
                       .pulled = std::move(done)};
-  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
-    impl->Enqueue(key, std::move(operation));
-  });
+  impl_->Post(key, std::move(operation));
 }
 
 void Worker::Update(Key key, UpdateCall call) {
@@ -339,15 +334,15 @@ void Worker::Update(Key key, UpdateCall call) {
                       .rates = call.rates,
                       .pushed = std::move(call.pushed),
                       .pulled = std::move(call.pulled)};
-  impl_->executor()->Post([impl = impl_.get(), key, operation = std::move(operation)]() mutable {
-    impl->Enqueue(key, std::move(operation));
-  });
+  impl_->Post(key, std::move(operation));
 }
 
 void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
-  impl_->executor()->Post(
-      [impl = impl_.get(), text = std::move(text), pickle = std::move(pickle),
-       done = std::move(done)]() mutable { impl->SetOptimizer(text, pickle, std::move(done)); });
+  impl_->executor()->Post([impl = impl_.get(),
+                           optimizer = worker::OptimizerText{std::move(text), std::move(pickle)},
+                           done = std::move(done)]() mutable {
+    impl->SetOptimizer(std::move(optimizer), std::move(done));
+  });
 }
 
 void Worker::OnMessage(ps::Message message) {

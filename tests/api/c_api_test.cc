@@ -19,7 +19,6 @@
 namespace bs::test {
 namespace {
 
-using Floats = std::vector<float>;
 using ::testing::Test;
 
 constexpr int kFloat32 = 0;
@@ -33,15 +32,8 @@ int Broadcast(bs_worker* worker, uint64_t key, Floats* value, bs_waiter* waiter)
 
 int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter,
              float threshold = 0) {
-  bs_push_pull request{};
+  bs_push_pull request = MakePushPull(key, in, out, waiter);
   request.threshold = threshold;
-  request.key = key;
-  request.in = in.data();
-  request.out = out->data();
-  request.size_bytes = in.size() * sizeof(float);
-  request.pushed = bs_waiter_done;
-  request.pulled = bs_waiter_done;
-  request.context = waiter;
   return bs_worker_push_pull(worker, &request, nullptr);
 }
 

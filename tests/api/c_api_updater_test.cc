@@ -16,8 +16,6 @@
 namespace bs::test {
 namespace {
 
-using Floats = std::vector<float>;
-
 // A hosting process that adds gradients times the learning rate, if there is one.
 struct Host {
   std::atomic<int> loads = 0;
@@ -77,9 +75,9 @@ class HostedJob {
   bs_error SetOptimizer(const std::string& text, const std::string& pickle) {
     const WaiterPtr waiter(bs_waiter_new(1));
     const bs_optimizer optimizer{text.c_str(), pickle.data(), pickle.size()};
-    EXPECT_EQ(bs_worker_set_pickled_optimizer(worker_.get(), &optimizer, bs_waiter_done,
-                                              waiter.get(), nullptr),
-              0);
+    EXPECT_EQ(
+        bs_worker_set_optimizer(worker_.get(), &optimizer, bs_waiter_done, waiter.get(), nullptr),
+        0);
     return Await(waiter.get());
   }
   bs_error Broadcast(uint64_t key, Floats* value) {
@@ -91,14 +89,7 @@ class HostedJob {
   }
   void Begin(uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter,
              const bs_rates* rates) {
-    bs_push_pull request{};
-    request.key = key;
-    request.in = in.data();
-    request.out = out->data();
-    request.size_bytes = in.size() * sizeof(float);
-    request.pushed = bs_waiter_done;
-    request.pulled = bs_waiter_done;
-    request.context = waiter;
+    const bs_push_pull request = MakePushPull(key, in, out, waiter);
     ASSERT_EQ(bs_worker_update(worker_.get(), &request, rates, nullptr), 0);
   }
   bs_error Update(uint64_t key, const Floats& in, Floats* out, const bs_rates* rates = nullptr) {

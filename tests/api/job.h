@@ -34,6 +34,21 @@ struct WaiterFree {
 };
 using WaiterPtr = std::unique_ptr<bs_waiter, WaiterFree>;
 
+using Floats = std::vector<float>;
+
+// `waiter` counts both ends of it.  `in`, `out` and `waiter` outlive them.
+inline bs_push_pull MakePushPull(uint64_t key, const Floats& in, Floats* out, bs_waiter* waiter) {
+  bs_push_pull request{};
+  request.key = key;
+  request.in = in.data();
+  request.out = out->data();
+  request.size_bytes = in.size() * sizeof(float);
+  request.pushed = bs_waiter_done;
+  request.pulled = bs_waiter_done;
+  request.context = waiter;
+  return request;
+}
+
 class Job {
  public:
   // `extra` are settings of every node, `of_role` those of one role only.

@@ -278,7 +278,7 @@ TEST(LoopThread, CallsBackAsLongAsADescriptorIsReadable) {
   });
   event.Set();
   done.Wait();
-  RunOn(&loop, [&] { loop.UnwatchReadable(event.fd()); });
+  RunOn(&loop, [&] { loop.Unwatch(event.fd()); });
   EXPECT_EQ(calls, 3);
 }
 
@@ -303,7 +303,7 @@ TEST(LoopThread, ToldOfChangesOnceEach) {
   // Nothing was read and nothing has changed since.
   RunOn(&loop, [&] {
     EXPECT_EQ(calls, 2);
-    loop.UnwatchReadable(ends[0]);
+    loop.Unwatch(ends[0]);
   });
   ::close(ends[0]);
   ::close(ends[1]);
@@ -318,7 +318,7 @@ TEST(LoopThread, SeesTheEndOfAPipe) {
     loop.WatchReadable(ends[0], [&] {
       char byte = 0;
       EXPECT_EQ(::read(ends[0], &byte, 1), 0);
-      loop.UnwatchReadable(ends[0]);
+      loop.Unwatch(ends[0]);
       done.Notify();
     });
   });
@@ -336,8 +336,8 @@ TEST(LoopThread, UnwatchedDescriptorCallsNobody) {
   // Both are readable in the same poll; whoever is called first unwatches both.
   const auto callback = [&] {
     ++calls;
-    loop.UnwatchReadable(first.fd());
-    loop.UnwatchReadable(second.fd());
+    loop.Unwatch(first.fd());
+    loop.Unwatch(second.fd());
   };
   RunOn(&loop, [&] {
     first.Set();
@@ -349,7 +349,7 @@ TEST(LoopThread, UnwatchedDescriptorCallsNobody) {
   Notification done;
   RunOn(&loop, [&] {
     loop.WatchReadable(last.fd(), [&] {
-      loop.UnwatchReadable(last.fd());
+      loop.Unwatch(last.fd());
       done.Notify();
     });
     last.Set();
@@ -364,7 +364,7 @@ TEST(LoopThread, DescriptorMayBeWatchedAgain) {
   Notification done;
   RunOn(&loop, [&] {
     loop.WatchReadable(event.fd(), [] { FAIL() << "replaced before it was readable"; });
-    loop.UnwatchReadable(event.fd());
+    loop.Unwatch(event.fd());
     loop.WatchReadable(event.fd(), [&] {
       event.Clear();
       done.Notify();

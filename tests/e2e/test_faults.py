@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ SHORT_S = 2.0
 PATIENT = {"BYTESCHEDULER_HEARTBEAT_TIMEOUT": "60s"}
 STRICT = {"BYTESCHEDULER_HEARTBEAT_INTERVAL": "200ms", "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "3s"}
 SOON_S = 40.0
+TCP_RTO_MAX_MS = 44  # Python does not name it yet
 # Stdout stays a file, for the test to read.
 LOGS_NOWHERE = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"]
 
@@ -129,6 +131,16 @@ def in_a_network_of_its_own(arguments: List[str]) -> str:
 
 def test_a_link_that_goes_down_and_up_costs_time_only() -> None:
     assert "all sums right" in in_a_network_of_its_own(["--down", "2", "--patience", "60s"])
+
+
+def test_a_link_that_was_away_for_long_is_noticed_soon() -> None:
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, 3000)
+        except OSError:
+            pytest.skip("this kernel has no TCP_RTO_MAX_MS")
+    # Left alone TCP tries after 6 to 8 seconds, and then after 12 to 16: too late.
+    assert "all sums right" in in_a_network_of_its_own(["--down", "8", "--patience", "12s"])
 
 
 def test_a_link_that_stays_down_is_told_in_time() -> None:

@@ -304,15 +304,25 @@ TEST_F(Loss, NodeThatGoesAfterAllLeftIsNoLoss) {
   EXPECT_TRUE(job.finished.value().ok());
 }
 
-TEST(StockLoss, KilledStockWorkerFailsTheJobAndFreesStockBarriers) {
-  Job job(1);
+// A running job of two stock workers, with a native one beside one of them.
+class StockLoss : public ::testing::Test {
+ protected:
+  void StartBeside(int32_t rank) {
+    attached = job.AddAttached(rank);
+    job.StartAll();
+    job.Run(seconds(3));
+    ASSERT_TRUE(attached->ready());
+  }
+
+  Job job{1};
   StockNode* const w0 = job.AddStock(Role::kWorker, "10.0.0.9");
   StockNode* const w1 = job.AddStock(Role::kWorker, "10.0.0.8");
   NativeNode* const server = job.AddNative(Role::kServer);
-  NativeNode* const attached = job.AddAttached(0);
-  job.StartAll();
-  job.Run(seconds(3));
-  ASSERT_TRUE(attached->ready());
+  NativeNode* attached = nullptr;
+};
+
+TEST_F(StockLoss, KilledStockWorkerFailsTheJobAndFreesStockBarriers) {
+  StartBeside(0);
   w0->Barrier(kWorkerGroup);
   job.Run(seconds(1));
   EXPECT_EQ(w0->barrier_answers, 1);
@@ -326,15 +336,8 @@ TEST(StockLoss, KilledStockWorkerFailsTheJobAndFreesStockBarriers) {
   EXPECT_TRUE(w0->data.empty()) << "the native worker beside it tells";
 }
 
-TEST(StockLoss, WorkersThatNobodyCanTellAreEnded) {
-  Job job(1);
-  StockNode* const w0 = job.AddStock(Role::kWorker, "10.0.0.9");
-  StockNode* const w1 = job.AddStock(Role::kWorker, "10.0.0.8");
-  NativeNode* const server = job.AddNative(Role::kServer);
-  NativeNode* const attached = job.AddAttached(1);
-  job.StartAll();
-  job.Run(seconds(3));
-  ASSERT_TRUE(attached->ready());
+TEST_F(StockLoss, WorkersThatNobodyCanTellAreEnded) {
+  StartBeside(1);
   server->Kill();
   job.Run(seconds(5));
   EXPECT_THAT(job.finished.value().message(), HasSubstr("lost server 0"));
@@ -342,7 +345,7 @@ TEST(StockLoss, WorkersThatNobodyCanTellAreEnded) {
   EXPECT_TRUE(w1->data.empty());
 }
 
-TEST(StockLoss, KilledAttachedWorkerIsNamed) {
+TEST(StockLossOfOne, KilledAttachedWorkerIsNamed) {
   Job job(1);
   job.options.num_workers = 1;
   StockNode* const worker = job.AddStock(Role::kWorker);

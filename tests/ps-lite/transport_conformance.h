@@ -26,12 +26,9 @@ class TransportConformance
   std::unique_ptr<TransportNode> NewNode() { return std::make_unique<TransportNode>(world()); }
   // A node that receives at a free port of its own.
   std::unique_ptr<TransportNode> NewBoundNode(Address* address) {
-    auto node = NewNode();
-    *address = world()->AnyAddress();
-    const auto port = node->Bind(*address);
-    EXPECT_TRUE(port.ok()) << port.status().ToString();
-    if (port.ok()) address->port = port.value();
-    return node;
+    auto [node, where] = BoundNode(world());
+    *address = where;
+    return std::move(node);
   }
   // Where nobody receives yet, but somebody may later.
   Address FreeAddress() {

@@ -257,4 +257,14 @@ class TransportNode {
   const std::shared_ptr<Record> record_;  // also held by the transport's handler
 };
 
+// A node that receives at a free port of its own, and where that is.
+inline std::pair<std::unique_ptr<TransportNode>, Address> BoundNode(TransportWorld* world) {
+  auto node = std::make_unique<TransportNode>(world);
+  Address address = world->AnyAddress();
+  const auto port = node->Bind(address);
+  EXPECT_TRUE(port.ok()) << port.status().ToString();
+  if (port.ok()) address.port = port.value();
+  return {std::move(node), address};
+}
+
 }  // namespace ps::testing

@@ -1,4 +1,4 @@
-// The ZeroMQ transport: the conformance suite over tcp and ipc, stock peers and hostile ones.
+// The ZeroMQ transport: the conformance suites over tcp and ipc, stock peers and hostile ones.
 #include "zmq_transport.h"
 
 #include <arpa/inet.h>
@@ -17,8 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps-lite/transport_conformance.h"
-#include "wire.h"
+#include "ps-lite/socket_conformance.h"
 #include "zmq_endpoint.h"
 
 namespace ps::testing {
@@ -26,41 +25,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class ZmqWorld final : public TransportWorld {
- public:
-  explicit ZmqWorld(const ZmqOptions& options) : options_(options) {}
-  bs::Executor* NewExecutor() override {
-    loops_.push_back(std::make_unique<bs::LoopThread>("bs-io"));
-    return loops_.back().get();
-  }
-  std::unique_ptr<Transport> NewTransport(bs::Executor* executor) override {
-    for (const auto& loop : loops_) {
-      if (loop.get() == executor) return MakeZmqTransport(loop.get(), options_, bs::Logger());
-    }
-    return nullptr;
-  }
-  bool WaitFor(const bs::Notification& notification) override {
-    return notification.WaitFor(std::chrono::seconds(60));
-  }
-  Address AnyAddress() override { return {"127.0.0.1", 0}; }
-
- private:
-  const ZmqOptions options_;
-  std::vector<std::unique_ptr<bs::LoopThread>> loops_;
-};
-
-std::unique_ptr<TransportWorld> MakeTcpWorld() { return std::make_unique<ZmqWorld>(ZmqOptions{}); }
-std::unique_ptr<TransportWorld> MakeIpcWorld() {
-  return std::make_unique<ZmqWorld>(ZmqOptions{.ipc = true});
+std::unique_ptr<TransportWorld> MakeWorld(const ZmqOptions& options) {
+  return std::make_unique<LoopWorld>([options](bs::LoopThread* loop, size_t /*number*/) {
+    return MakeZmqTransport(loop, options, bs::Logger());
+  });
+}
+std::unique_ptr<TransportWorld> MakeTcpWorld() { return MakeWorld({}); }
+std::unique_ptr<TransportWorld> MakeIpcWorld() { return MakeWorld({.ipc = true}); }
+std::unique_ptr<TransportWorld> MakeCurveWorld() {
+  return MakeWorld({.curve = DeriveCurveKeys("a secret of the tests").value()});
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, ::testing::Values(&MakeTcpWorld));
-std::unique_ptr<TransportWorld> MakeCurveWorld() {
-  const CurveKeys keys = DeriveCurveKeys("a secret of the tests").value();
-  return std::make_unique<ZmqWorld>(ZmqOptions{.curve = keys});
-}
 INSTANTIATE_TEST_SUITE_P(Curve, TransportConformance, ::testing::Values(&MakeCurveWorld));
 INSTANTIATE_TEST_SUITE_P(Ipc, TransportConformance, ::testing::Values(&MakeIpcWorld));
+INSTANTIATE_TEST_SUITE_P(Tcp, SocketConformance, ::testing::Values(&MakeTcpWorld));
+INSTANTIATE_TEST_SUITE_P(Curve, SocketConformance, ::testing::Values(&MakeCurveWorld));
 
 // A bare libzmq socket, as a stock or hostile peer would have one.
 class RawSocket {
@@ -118,23 +98,11 @@ class RawSocket {
 
 class ZmqTransportTest : public ::testing::Test {
  protected:
-  // A bound node and where it is.
-  std::pair<std::unique_ptr<TransportNode>, Address> BoundNode() {
-    auto node = std::make_unique<TransportNode>(&world_);
-    Address address = world_.AnyAddress();
-    const auto port = node->Bind(address);
-    EXPECT_TRUE(port.ok()) << port.status().ToString();
-    address.port = port.value();
-    return {std::move(node), address};
-  }
-
-  ZmqWorld world_{ZmqOptions{}};
+  const std::unique_ptr<TransportWorld> world_ = MakeTcpWorld();
 };
 
-std::string StockMeta() { return EncodeMeta(Numbered(kEmpty, 5).meta); }
-
 TEST_F(ZmqTransportTest, ReceivesFromAStockDealer) {
-  const auto [node, address] = BoundNode();
+  const auto [node, address] = BoundNode(world_.get());
   RawSocket peer(ZMQ_DEALER);
   peer.SetIdentity("ps9");
   peer.Connect(address);
@@ -151,7 +119,7 @@ TEST_F(ZmqTransportTest, ReceivesFromAStockDealer) {
 TEST_F(ZmqTransportTest, SendsToAStockRouterAsIdentityMetaAndData) {
   RawSocket router(ZMQ_ROUTER);
   const int32_t port = router.Bind();
-  TransportNode node(&world_);
+  TransportNode node(world_.get());
   node.Connect(8, {"localhost", port}, 9);
   Message message = Numbered(8, 5);
   message.data.push_back(Frame::Copy("keys"));
@@ -161,7 +129,7 @@ TEST_F(ZmqTransportTest, SendsToAStockRouterAsIdentityMetaAndData) {
 }
 
 TEST_F(ZmqTransportTest, GarbageIsToldAndDoesNotKill) {
-  const auto [node, address] = BoundNode();
+  const auto [node, address] = BoundNode(world_.get());
   RawSocket peer(ZMQ_DEALER);
   peer.SetIdentity("ps11");
   peer.Connect(address);
@@ -182,7 +150,7 @@ TEST_F(ZmqTransportTest, GarbageIsToldAndDoesNotKill) {
 }
 
 TEST_F(ZmqTransportTest, SixteenDataFramesAreAllowed) {
-  const auto [node, address] = BoundNode();
+  const auto [node, address] = BoundNode(world_.get());
   RawSocket peer(ZMQ_DEALER);
   peer.Connect(address);
   std::vector<std::string> parts(17, "x");
@@ -193,7 +161,7 @@ TEST_F(ZmqTransportTest, SixteenDataFramesAreAllowed) {
 }
 
 TEST_F(ZmqTransportTest, StrangeIdentitiesAreAnonymous) {
-  const auto [node, address] = BoundNode();
+  const auto [node, address] = BoundNode(world_.get());
   for (const std::string& identity :
        {std::string("ps"), std::string("root"), std::string("ps-5"), std::string(255, 'p')}) {
     RawSocket peer(ZMQ_DEALER);
@@ -206,17 +174,8 @@ TEST_F(ZmqTransportTest, StrangeIdentitiesAreAnonymous) {
 }
 
 TEST_F(ZmqTransportTest, BytesThatAreNoZmqDoNotHurt) {
-  const auto [node, address] = BoundNode();
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  ASSERT_GE(fd, 0);
-  sockaddr_in target{};
-  target.sin_family = AF_INET;
-  target.sin_port = htons(static_cast<uint16_t>(address.port));
-  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof(target)), 0);
-  const std::string http = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  EXPECT_EQ(::send(fd, http.data(), http.size(), 0), static_cast<ssize_t>(http.size()));
-  ::close(fd);
+  const auto [node, address] = BoundNode(world_.get());
+  RawPeer(address).Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   RawSocket peer(ZMQ_DEALER);
   peer.Connect(address);
   peer.Send({StockMeta()});
@@ -233,7 +192,7 @@ TEST_F(ZmqTransportTest, PeerThatSpeaksNoZmqIsNeverConnected) {
   ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&own), size), 0);
   ASSERT_EQ(::listen(fd, 5), 0);
   ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size), 0);
-  TransportNode node(&world_);
+  TransportNode node(world_.get());
   node.Connect(8, {"127.0.0.1", ntohs(own.sin_port)}, 9);
   node.Send(Numbered(8, 1));
   const int accepted = ::accept(fd, nullptr, nullptr);
@@ -250,7 +209,7 @@ TEST_F(ZmqTransportTest, UrgentMessageOvertakesBehindASlowReceiver) {
   router.Set(ZMQ_RCVHWM, 1);
   router.Set(ZMQ_RCVBUF, 64 << 10);
   const int32_t port = router.Bind();
-  TransportNode node(&world_);
+  TransportNode node(world_.get());
   node.Connect(8, {"127.0.0.1", port}, 9);
   ASSERT_TRUE(node.AwaitConnects(8, 1));
   const std::string big(1u << 20, 'b');
@@ -270,38 +229,8 @@ TEST_F(ZmqTransportTest, UrgentMessageOvertakesBehindASlowReceiver) {
   EXPECT_LE(position, 10);
 }
 
-TEST_F(ZmqTransportTest, LocalhostIsAnAddressToBind) {
-  TransportNode node(&world_);
-  const auto port = node.Bind({"localhost", 0});
-  ASSERT_TRUE(port.ok()) << port.status().ToString();
-  EXPECT_GT(port.value(), 0);
-}
-
-TEST_F(ZmqTransportTest, ForeignAddressIsRefusedByName) {
-  for (const char* const host : {"192.0.2.1", "no-such-host.invalid", "", "bad host"}) {
-    TransportNode node(&world_);
-    const auto port = node.Bind({host, 0});
-    ASSERT_FALSE(port.ok()) << host;
-    EXPECT_EQ(port.status().code(), bs::StatusCode::kInvalidArgument) << port.status().ToString();
-    EXPECT_THAT(port.status().message(), HasSubstr(host));
-  }
-}
-
-TEST_F(ZmqTransportTest, UnreachableAddressesDropWhatIsSentThere) {
-  TransportNode node(&world_);
-  const ReleaseCount released(&world_);
-  node.Connect(8, {"127.0.0.1", 0}, 9);
-  node.Connect(10, {"127.0.0.1", 70000}, 9);
-  for (const int32_t peer : {8, 10}) {
-    Message message = Numbered(peer, 1);
-    message.data.push_back(released.Borrow(Pattern(10, 1)));
-    node.Send(std::move(message));
-  }
-  EXPECT_TRUE(released.Await(2));
-}
-
 TEST_F(ZmqTransportTest, ReceivedFramesOutliveTheTransport) {
-  auto [node, address] = BoundNode();
+  auto [node, address] = BoundNode(world_.get());
   RawSocket peer(ZMQ_DEALER);
   peer.Connect(address);
   peer.Send({StockMeta(), std::string(1000000, 'a'), "short"});
@@ -312,39 +241,16 @@ TEST_F(ZmqTransportTest, ReceivedFramesOutliveTheTransport) {
   EXPECT_EQ(got[0].data[1].text(), "short");
 }
 
-TEST_F(ZmqTransportTest, TwoTransportsShareALoop) {
-  bs::LoopThread loop("bs-io");
-  const auto first = MakeZmqTransport(&loop, {}, bs::Logger());
-  const auto second = MakeZmqTransport(&loop, {}, bs::Logger());
-  bs::Notification came;
-  const auto ignore = [](int32_t) {};
-  first->Start({.on_message = [&](const Message&) { came.Notify(); },
-                .on_garbage = [](int32_t, const bs::Status&) {},
-                .on_connected = ignore,
-                .on_disconnected = ignore});
-  second->Start({.on_message = [](const Message&) {},
-                 .on_garbage = [](int32_t, const bs::Status&) {},
-                 .on_connected = ignore,
-                 .on_disconnected = ignore});
-  first->Bind({"127.0.0.1", 0}, [&](const bs::Result<int32_t>& port) {
-    second->Connect(8, {"127.0.0.1", port.value()}, 9);
-    second->Send(Numbered(8, 1));
-  });
-  EXPECT_TRUE(world_.WaitFor(came));
-  first->Close(bs::Duration::zero());
-  second->Close(bs::Duration::zero());
-}
-
 class IpcTest : public ::testing::Test {
  protected:
   // A port whose file does not exist.
   int32_t FreePort() {
-    TransportNode node(&world_);
+    TransportNode node(world_.get());
     return node.Bind({"", 0}).value();
   }
   static std::string PathOf(int32_t port) { return "/tmp/" + std::to_string(port); }
 
-  ZmqWorld world_{ZmqOptions{.ipc = true}};
+  const std::unique_ptr<TransportWorld> world_ = MakeIpcWorld();
 };
 
 TEST_F(IpcTest, FileIsRemovedAtTheEnd) {
@@ -362,7 +268,7 @@ TEST_F(IpcTest, FileOfADeadProcessIsReplaced) {
   ASSERT_GE(fd, 0);
   ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ::close(fd);
-  TransportNode node(&world_);
+  TransportNode node(world_.get());
   const auto bound = node.Bind({"", port});
   EXPECT_TRUE(bound.ok()) << bound.status().ToString();
 }
@@ -370,7 +276,7 @@ TEST_F(IpcTest, FileOfADeadProcessIsReplaced) {
 TEST_F(IpcTest, FileThatIsNoSocketIsLeftAlone) {
   const int32_t port = FreePort();
   std::ofstream(PathOf(port)) << "precious";
-  TransportNode node(&world_);
+  TransportNode node(world_.get());
   const auto bound = node.Bind({"", port});
   EXPECT_EQ(bound.status().code(), bs::StatusCode::kAlreadyExists);
   std::string content;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/notification.h"
+#include "send_queue.h"
 
 namespace ps {
 namespace {
@@ -45,9 +46,6 @@ void CallBack(const StationPtr& station, F call) {
 
 // The way from one station to a peer of it.
 struct Link {
-  // Larger priorities first, then in the order of Send.
-  using Place = std::pair<int64_t, uint64_t>;
-
   StationPtr from;
   int32_t peer = kEmpty;
   Address address;
@@ -56,8 +54,7 @@ struct Link {
   bool busy = false;  // a message is with `to`
   bool draining = false;
   bs::TimerId end_timer = 0;
-  uint64_t next_number = 0;
-  std::map<Place, Message> queue;
+  SendQueue queue;
 };
 
 }  // namespace
@@ -175,8 +172,7 @@ void InprocNetwork::Impl::Send(const StationPtr& from, Message message) {
   const auto it = from->links.find(message.peer);
   if (it == from->links.end()) return;
   Link& link = links_.at(it->second);
-  const Link::Place place{-int64_t{message.meta.priority}, link.next_number++};
-  link.queue.emplace(place, std::move(message));
+  link.queue.Add(std::move(message));
   Pump(it->second, &link);
 }
 
@@ -188,8 +184,7 @@ void InprocNetwork::Impl::Pump(uint64_t number, Link* link) {
     return;
   }
   if (link->to == nullptr) return;
-  Message message = std::move(link->queue.begin()->second);
-  link->queue.erase(link->queue.begin());
+  Message message = link->queue.Take();
   message.peer = link->own_id;
   link->busy = true;
   const StationPtr to = link->to;

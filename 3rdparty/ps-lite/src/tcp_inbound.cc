@@ -1,13 +1,13 @@
 // Greets, and reads messages.
 #include "tcp_inbound.h"
 
-#include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <system_error>
+
+#include "wire.h"
 
 namespace ps {
 namespace {
@@ -24,17 +24,22 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
     : loop_(loop),
       socket_(std::move(socket)),
       listener_(std::move(listener)),
-      input_(std::move(shared),
-             {.on_greeting = [this] { Put(ZmtpReady("ROUTER", "")); },
-              .on_ready =
-                  [this](std::string_view identity) {
-                    StopWaiting();
-                    identity_ = identity;
-                    listener_.on_ready(identity_);
-                  },
-              .on_message =
-                  [this](bs::Result<Message> message) { listener_.on_message(std::move(message)); },
-              .place = listener_.place}) {
+      input_(std::move(shared), {.on_greeting = [this] { Put(ZmtpReady("ROUTER", "")); },
+                                 .on_ready =
+                                     [this](std::string_view identity) {
+                                       StopWaiting();
+                                       identity_ = identity;
+                                       peer_ = IdOfIdentity(identity);
+                                       listener_.on_ready(identity_);
+                                     },
+                                 .on_message =
+                                     [this](bs::Result<Message> message) {
+                                       listener_.on_message(peer_, std::move(message));
+                                     },
+                                 .place =
+                                     [this](const Meta& meta, uint64_t size_bytes) {
+                                       return listener_.place(peer_, meta, size_bytes);
+                                     }}) {
   socket_.Set(IPPROTO_TCP, TCP_NODELAY, 1);
   patience_ = loop_->PostAt(loop_->Now() + patience, [this] {
     patience_ = 0;
@@ -46,18 +51,7 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
 
 TcpInbound::~TcpInbound() {
   StopWaiting();
-  loop_->UnwatchReadable(socket_.fd());
-}
-
-std::string TcpInbound::DescribePeer() const {
-  sockaddr_in address{};
-  socklen_t size = sizeof(address);
-  if (getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return "gone already";
-  }
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-  return std::string(text.data()) + ":" + std::to_string(ntohs(address.sin_port));
+  loop_->Unwatch(socket_.fd());
 }
 
 void TcpInbound::OnReadable() {

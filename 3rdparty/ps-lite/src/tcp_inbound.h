@@ -17,8 +17,10 @@ class TcpInbound {
  public:
   struct Listener {
     std::function<void(const std::string& identity)> on_ready;
-    std::function<void(bs::Result<Message> message)> on_message;
-    std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place;
+    // These two with the id of that identity.
+    std::function<void(int32_t peer, bs::Result<Message> message)> on_message;
+    std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
+        place;
     std::function<void(const bs::Status& why)> on_closed;  // once; may destroy this
   };
 
@@ -32,8 +34,7 @@ class TcpInbound {
 
   // Empty before on_ready, and for the anonymous.
   const std::string& identity() const { return identity_; }
-  // "10.0.0.1:4711".
-  std::string DescribePeer() const;
+  std::string DescribePeer() const { return ps::DescribePeer(socket_.fd()); }
 
  private:
   void OnReadable();
@@ -47,6 +48,7 @@ class TcpInbound {
   const Listener listener_;
   ZmtpInput input_;
   std::string identity_;
+  int32_t peer_ = kEmpty;  // by identity_
   bs::Status broken_;
   bs::TimerId patience_ = 0;
 };

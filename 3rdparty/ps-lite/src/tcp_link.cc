@@ -1,12 +1,12 @@
 // Connects, greets, and writes waiting messages, most urgent first.
 #include "tcp_link.h"
 
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "wire.h"
 
@@ -47,7 +47,7 @@ TcpLink::Outgoing::Outgoing(Message m) : message(std::move(m)) {
   for (const iovec& part : parts) left_bytes += part.iov_len;
 }
 
-TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Listener listener)
+TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener)
     : shared_(shared),
       loop_(shared->loop),
       address_(std::move(address)),
@@ -56,7 +56,7 @@ TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Li
 
 TcpLink::~TcpLink() {
   if (retry_ != 0) loop_->Cancel(retry_);
-  if (socket_) loop_->UnwatchReadable(socket_.fd());
+  if (socket_) loop_->Unwatch(socket_.fd());
 }
 
 void TcpLink::Open() {
@@ -77,9 +77,7 @@ void TcpLink::Connect(const sockaddr_in& address) {
   auto socket = ConnectTcp(address);
   if (!socket.ok()) return ConnectLater();
   socket_ = std::move(socket.value());
-  // Bytes in the kernel cannot be overtaken.
-  const int unsent_bytes = shared_->options.unsent_bytes;
-  if (unsent_bytes > 0) socket_.Set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
+  TuneSending(socket_.fd(), shared_->options.unsent_bytes);
   greeted_ = ready_ = refused_ = false;
   input_ = std::make_unique<ZmtpInput>(
       shared_->input,
@@ -138,7 +136,7 @@ void TcpLink::TellRefused(const std::string& what) {
 }
 
 void TcpLink::Break() {
-  loop_->UnwatchReadable(socket_.fd());
+  loop_->Unwatch(socket_.fd());
   socket_ = TcpSocket();
   // The rest of a message that was cut off means nothing on another connection.
   if (!out_.empty() && out_.front().begun) {
@@ -152,12 +150,11 @@ void TcpLink::Break() {
 }
 
 void TcpLink::Send(Message message) {
-  const Place place{-int64_t{message.meta.priority}, next_number_++};
-  queue_.emplace(place, std::move(message));
+  queue_.Add(std::move(message));
   PumpLater();  // what is sent in the same turn goes out in one call
 }
 
-void TcpLink::Drain(bs::Task on_drained) {
+void TcpLink::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
   listener_ = {};
   on_drained_ = std::move(on_drained);
   PumpLater();
@@ -196,9 +193,8 @@ void TcpLink::Pump() {
 void TcpLink::TakeFromQueue() {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
   while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
-    out_.emplace_back(std::move(queue_.begin()->second));
+    out_.emplace_back(queue_.Take());
     out_bytes_ += out_.back().left_bytes;
-    queue_.erase(queue_.begin());
   }
 }
 

@@ -3,16 +3,15 @@
 
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/loop_thread.h"
-#include "bytescheduler/status.h"
+#include "link_listener.h"
 #include "ps/message.h"
+#include "send_queue.h"
 #include "tcp_socket.h"
 #include "tcp_transport.h"
 #include "zmtp.h"
@@ -24,18 +23,12 @@ namespace ps {
 // and little more is taken out of the queue at a time, which goes out in one call.  A message that
 // was cut off by a broken connection is lost, those behind it are not.
 //
-// Belongs to `loop`: every method and the destructor run there, and so do the callbacks, never
-// inside a method.  The queue is bounded by what the owner sends.
+// Belongs to the shared loop: every method and the destructor run there, and so do the listener's
+// callbacks.  The queue is bounded by what the owner sends.
 //
 // Held by one owner; tasks that the link posts know it weakly.
 class TcpLink : public std::enable_shared_from_this<TcpLink> {
  public:
-  struct Listener {
-    std::function<void()> on_connected;
-    std::function<void()> on_disconnected;  // once for each on_connected at most
-    // The first handshake that failed; the link goes on trying.
-    std::function<void(const std::string& what)> on_refused;
-  };
   // What the links of a transport share.
   struct Shared {
     bs::LoopThread* loop;
@@ -45,7 +38,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   };
 
   // Connects to `address` as `identity` (empty: anonymous) once Open is called.
-  TcpLink(const Shared* shared, Address address, std::string identity, Listener listener);
+  TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener);
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
   // What still waits here is dropped.
@@ -53,14 +46,11 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
 
   void Open();
   void Send(Message message);
-  // Sends what waits, tells the listener nothing any more, and calls `on_drained` once nothing
-  // waits here.  The owner drops the link then, or before.
-  void Drain(bs::Task on_drained);
+  // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
+  // waits here.  The owner drops the link then, or at the deadline.
+  void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
-  // Larger priorities first, then in the order of Send.
-  using Place = std::pair<int64_t, uint64_t>;
-
   // A message that leaves next.
   struct Outgoing {
     explicit Outgoing(Message m);
@@ -92,17 +82,16 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   bs::LoopThread* const loop_;
   const Address address_;
   const std::string identity_;
-  Listener listener_;
+  LinkListener listener_;
   TcpSocket socket_;
   std::unique_ptr<ZmtpInput> input_;  // of this connection
   bool greeted_ = false;              // by us
   bool ready_ = false;                // the peer has said so
   bool refused_ = false;              // the peer did not take our READY
   bool connected_ = false;            // and the listener has been told
-  std::map<Place, Message> queue_;
+  SendQueue queue_;
   std::deque<Outgoing> out_;
   uint64_t out_bytes_ = 0;
-  uint64_t next_number_ = 0;
   bool pump_posted_ = false;
   bs::TimerId retry_ = 0;
   bs::Task on_drained_;  // empty: not draining, or told already

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -18,11 +19,9 @@ namespace ps {
 namespace {
 
 constexpr int32_t kMaxPort = 65535;
-constexpr int kBacklog = 1024;  // every worker comes at the same moment
-
-std::string DescribeTcp(const Address& address) {
-  return "tcp://" + address.host + ":" + std::to_string(address.port);
-}
+constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which C libraries do not name yet
+constexpr int kLongestRetransmitMs = 3000;
+constexpr int kGiveUpMs = 15 * 60 * 1000;
 
 const sockaddr* Raw(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
@@ -30,6 +29,17 @@ const sockaddr* Raw(const sockaddr_in& address) {
 
 TcpSocket OpenTcp() {
   return TcpSocket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+bs::Status CheckPort(const Address& address, int32_t smallest) {
+  if (address.port >= smallest && address.port <= kMaxPort) return bs::Status::Ok();
+  return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
+                                     address.host + ": want " + std::to_string(smallest) + " to " +
+                                     std::to_string(kMaxPort));
+}
+
+bool SetOption(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
 bs::Status NoSocket() {
@@ -52,7 +62,7 @@ TcpSocket::~TcpSocket() {
 
 void TcpSocket::Set(int level, int option, int value) const {
   // Fails on a connection that is broken already, which is found out anyway.
-  static_cast<void>(::setsockopt(fd_, level, option, &value, sizeof(value)));
+  static_cast<void>(SetOption(fd_, level, option, value));
 }
 
 bool IsNumeric(const std::string& host) {
@@ -74,7 +84,7 @@ bs::Result<sockaddr_in> ResolveTcp(const Address& address) {
                         ? EAI_NONAME
                         : getaddrinfo(address.host.c_str(), nullptr, &hints, &found);
   if (error != 0) {
-    return bs::Status::InvalidArgument(DescribeTcp(address) + ": " + gai_strerror(error));
+    return bs::Status::InvalidArgument(TcpEndpoint(address) + ": " + gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   sockaddr_in first{};
@@ -83,11 +93,8 @@ bs::Result<sockaddr_in> ResolveTcp(const Address& address) {
   return resolved;
 }
 
-bs::Status CheckRemotePort(const Address& address) {
-  if (address.port > 0 && address.port <= kMaxPort) return bs::Status::Ok();
-  return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
-                                     address.host + ": want 1 to 65535");
-}
+bs::Status CheckRemotePort(const Address& address) { return CheckPort(address, 1); }
+bs::Status CheckLocalPort(const Address& address) { return CheckPort(address, 0); }
 
 bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
   TcpSocket socket = OpenTcp();
@@ -97,6 +104,19 @@ bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
     return socket;
   }
   return bs::Status::Unavailable(std::system_category().message(errno));
+}
+
+void TuneSending(int fd, int unsent_bytes) {
+  if (unsent_bytes > 0) SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
+  // The kernel gives up after a number of retransmissions, which now pass in seconds.  So it gets a
+  // time instead, as long as those take without us: whom we lose is decided by heartbeats.
+  if (SetOption(fd, IPPROTO_TCP, kRtoMaxMs, kLongestRetransmitMs)) {
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);
+  }
+}
+
+std::string TcpEndpoint(const Address& address) {
+  return "tcp://" + address.host + ":" + std::to_string(address.port);
 }
 
 bs::Status BindError(const std::string& endpoint, int error) {
@@ -110,19 +130,16 @@ bs::Status BindError(const std::string& endpoint, int error) {
 }
 
 bs::Result<TcpSocket> ListenTcp(const Address& address) {
-  if (address.port < 0 || address.port > kMaxPort) {
-    return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
-                                       address.host + ": want 0 to 65535");
-  }
+  if (bs::Status wrong = CheckLocalPort(address); !wrong.ok()) return wrong;
   const bs::Result<sockaddr_in> local = ResolveTcp(address);
-  if (!local.ok()) return BindError(DescribeTcp(address), EADDRNOTAVAIL);
+  if (!local.ok()) return BindError(TcpEndpoint(address), EADDRNOTAVAIL);
   TcpSocket socket = OpenTcp();
   if (!socket) return NoSocket();
   // Connections of an earlier process that linger do not keep the port.
   socket.Set(SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(socket.fd(), Raw(local.value()), sizeof(sockaddr_in)) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {
-    return BindError(DescribeTcp(address), errno);
+    return BindError(TcpEndpoint(address), errno);
   }
   return socket;
 }
@@ -132,6 +149,16 @@ sockaddr_in LocalAddress(const TcpSocket& socket) {
   socklen_t size = sizeof(address);
   BS_CHECK(getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
   return address;
+}
+
+std::string DescribePeer(int fd) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "gone already";
+  if (address.sin_family != AF_INET) return "on this host";
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  return std::string(text.data()) + ":" + std::to_string(ntohs(address.sin_port));
 }
 
 }  // namespace ps

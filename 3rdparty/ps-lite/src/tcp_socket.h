@@ -1,4 +1,4 @@
-// Non-blocking IPv4 sockets: owned descriptors, addresses, and in words why one cannot be had.
+// Non-blocking sockets: owned descriptors, IPv4 addresses, and in words why one cannot be had.
 //
 // TcpSocket is confined to one thread; the functions are thread-safe.
 #pragma once
@@ -14,6 +14,8 @@
 
 namespace ps {
 
+inline constexpr int kBacklog = 1024;  // every worker comes at the same moment
+
 class TcpSocket {
  public:
   TcpSocket() = default;  // none
@@ -26,6 +28,8 @@ class TcpSocket {
 
   explicit operator bool() const { return fd_ >= 0; }
   int fd() const { return fd_; }
+  // Whoever takes it closes it.
+  int Release() { return std::exchange(fd_, -1); }
   void Set(int level, int option, int value) const;
 
  private:
@@ -39,8 +43,20 @@ bool IsNumeric(const std::string& host);
 
 // kInvalidArgument if that is no port to connect to.
 bs::Status CheckRemotePort(const Address& address);
+// kInvalidArgument if that is no port to listen on; 0 is any.
+bs::Status CheckLocalPort(const Address& address);
 // Begins to connect.  kUnavailable if that failed at once.
 bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address);
+
+// "tcp://host:port".
+std::string TcpEndpoint(const Address& address);
+// How the kernel sends on the connection `fd` of a link.  It holds at most `unsent_bytes` unsent,
+// as those cannot be overtaken; 0 leaves that to it.  And it sends again at least every three
+// seconds what is not acknowledged, if it knows how (Linux 6.15 and later): it would wait twice as
+// long each time, up to two minutes, and a network that was away for half a minute would stay
+// silent for as long again once it is back.  Fails silently on a connection that is broken already,
+// which is found out anyway.
+void TuneSending(int fd, int unsent_bytes);
 
 // What a bind that failed with `error` means for whoever chose `endpoint`.
 bs::Status BindError(const std::string& endpoint, int error);
@@ -48,5 +64,7 @@ bs::Status BindError(const std::string& endpoint, int error);
 // both naming it.
 bs::Result<TcpSocket> ListenTcp(const Address& address);
 sockaddr_in LocalAddress(const TcpSocket& socket);
+// Who is at the other end of a connection, for people: "10.0.0.1:4711".
+std::string DescribePeer(int fd);
 
 }  // namespace ps

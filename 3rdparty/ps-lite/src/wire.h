@@ -3,6 +3,7 @@
 // Pure functions, thread-safe.  ParseMeta never aborts whatever the bytes are.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,8 @@ namespace ps {
 inline constexpr size_t kMaxMetaBytes = 16u << 20;
 inline constexpr size_t kMaxNodes = 1u << 16;
 inline constexpr size_t kMaxDataFrames = 16;  // of one message; held by the transports
+// A longer frame is an attack or a mistake; held by the transports.
+inline constexpr uint64_t kMaxFrameBytes = uint64_t{4} << 30;
 
 // Fields in ascending order, the same bytes as a stock node writes.
 std::string EncodeMeta(const Meta& meta);

@@ -2,8 +2,6 @@
 #include "zmq_endpoint.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,35 +14,17 @@
 #include <utility>
 
 #include "tcp_socket.h"
+#include "wire.h"
 
 namespace ps {
 namespace {
 
-constexpr int32_t kMaxPort = 65535;
-constexpr int kBacklog = 1024;                        // every worker comes at the same moment
-constexpr int64_t kMaxFrameBytes = int64_t{4} << 30;  // a longer one is an attack or a mistake
 constexpr int32_t kFirstIpcPort = 10000;
 constexpr int32_t kIpcPorts = 50000;
 constexpr int kIpcTries = 1000;
 
-// A descriptor closed at the end unless it was given away.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-std::string TcpEndpoint(const std::string& host, int32_t port) {
-  return "tcp://" + host + ":" + std::to_string(port);
+TcpSocket OpenUnix() {
+  return TcpSocket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 std::string IpcPath(int32_t port) { return "/tmp/" + std::to_string(port); }
@@ -52,18 +32,11 @@ std::string IpcPath(int32_t port) { return "/tmp/" + std::to_string(port); }
 // The first IPv4 address of `host`; `host` itself if there is none: libzmq then takes it for the
 // name of an interface.
 std::string ResolveLocal(const std::string& host) {
-  in_addr numeric{};
-  if (host == "*" || inet_pton(AF_INET, host.c_str(), &numeric) == 1) return host;
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return host;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof(address));
+  if (IsNumeric(host)) return host;
+  const auto found = ResolveTcp({host, 0});
+  if (!found.ok()) return host;
   std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  inet_ntop(AF_INET, &found.value().sin_addr, text.data(), text.size());
   return text.data();
 }
 
@@ -95,29 +68,22 @@ bool IsAbandoned(const std::string& path) {
   struct stat info{};
   if (lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
   const sockaddr_un address = UnixAddress(path);
-  const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
-             0 &&
+  const TcpSocket probe = OpenUnix();
+  return ::connect(probe.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
          errno == ECONNREFUSED;
 }
 
 }  // namespace
 
 bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc) {
-  if (address.port <= 0 || address.port > kMaxPort) {
-    return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
-                                       address.host + ": want 1 to 65535");
-  }
-  return ipc ? "ipc://" + IpcPath(address.port) : TcpEndpoint(address.host, address.port);
+  if (bs::Status wrong = CheckRemotePort(address); !wrong.ok()) return wrong;
+  return ipc ? "ipc://" + IpcPath(address.port) : TcpEndpoint(address);
 }
 
 bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& context,
                                                            const Address& address, bool ipc,
                                                            const std::optional<CurveKeys>& curve) {
-  if (address.port < 0 || address.port > kMaxPort) {
-    return bs::Status::InvalidArgument("port " + std::to_string(address.port) + " of " +
-                                       address.host + ": want 0 to 65535");
-  }
+  if (bs::Status wrong = CheckLocalPort(address); !wrong.ok()) return wrong;
   auto router = ZmqSocket::Open(context, ZMQ_ROUTER);
   if (!router.ok()) return router.status();
   std::unique_ptr<ZmqListener> listener(new ZmqListener());
@@ -126,7 +92,7 @@ bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& con
   // A restarted peer comes back under its old identity; its dead connection must not shut it out.
   listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
   listener->router_->Set(ZMQ_BACKLOG, kBacklog);
-  listener->router_->Set(ZMQ_MAXMSGSIZE, kMaxFrameBytes);
+  listener->router_->Set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(kMaxFrameBytes));
   if (curve) ListenWith(*curve, listener->router_.get());
   bs::Status bound;
   if (!ipc) {
@@ -143,9 +109,9 @@ ZmqListener::~ZmqListener() {
 }
 
 bs::Status ZmqListener::BindTcp(const Address& address) {
-  const std::string endpoint = TcpEndpoint(ResolveLocal(address.host), address.port);
+  const std::string endpoint = TcpEndpoint({ResolveLocal(address.host), address.port});
   if (zmq_bind(router_->get(), endpoint.c_str()) != 0) {
-    return BindError(TcpEndpoint(address.host, address.port), zmq_errno());
+    return BindError(TcpEndpoint(address), zmq_errno());
   }
   const std::string bound = BoundEndpoint(*router_);
   port_ = PortOf(bound);
@@ -159,15 +125,15 @@ bs::Status ZmqListener::BindIpc(int32_t port) {
   const std::string endpoint = "ipc://" + path;
   const sockaddr_un address = UnixAddress(path);
   const auto* const raw = reinterpret_cast<const sockaddr*>(&address);
-  Fd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (::bind(listening.get(), raw, sizeof(address)) != 0) {
+  TcpSocket listening = OpenUnix();
+  if (::bind(listening.fd(), raw, sizeof(address)) != 0) {
     if (errno != EADDRINUSE || !IsAbandoned(path)) return BindError(endpoint, errno);
     ::unlink(path.c_str());
-    if (::bind(listening.get(), raw, sizeof(address)) != 0) return BindError(endpoint, errno);
+    if (::bind(listening.fd(), raw, sizeof(address)) != 0) return BindError(endpoint, errno);
   }
   path_ = path;
-  if (::listen(listening.get(), kBacklog) != 0) return BindError(endpoint, errno);
-  router_->Set(ZMQ_USE_FD, listening.get());
+  if (::listen(listening.fd(), kBacklog) != 0) return BindError(endpoint, errno);
+  router_->Set(ZMQ_USE_FD, listening.fd());
   if (zmq_bind(router_->get(), endpoint.c_str()) != 0) return BindError(endpoint, zmq_errno());
   static_cast<void>(listening.Release());  // libzmq closes it
   port_ = port;

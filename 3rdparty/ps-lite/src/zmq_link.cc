@@ -1,14 +1,12 @@
 // Hands waiting messages to one DEALER, most urgent first, and listens to its monitor.
 #include "zmq_link.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "tcp_socket.h"
 #include "wire.h"
 
 namespace ps {
@@ -53,13 +51,13 @@ bool SendPart(zmq_msg_t* part, const ZmqSocket& socket, bool more) {
 }  // namespace
 
 ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number,
-                 Listener listener)
+                 LinkListener listener)
     : loop_(loop), options_(options), number_(number), listener_(std::move(listener)) {}
 
 ZmqLink::~ZmqLink() {
   monitor_.reset();
   if (dealer_) {
-    loop_->UnwatchReadable(dealer_->fd());
+    loop_->Unwatch(dealer_->fd());
     dealer_->SetLinger(deadline_ - loop_->Now());
   }
 }
@@ -96,12 +94,9 @@ bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
 }
 
 void ZmqLink::OnMonitorEvent(int event, int value) {
-  if (event == ZMQ_EVENT_CONNECTED && !options_.ipc && options_.unsent_bytes > 0) {
-    // Bytes in the kernel cannot be overtaken.  If the connection broke already this fails or meets
-    // another connection of ours; neither does harm.
-    setsockopt(value, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options_.unsent_bytes,
-               sizeof(options_.unsent_bytes));
-  }
+  // If the connection broke already this meets nothing or another connection of ours; neither does
+  // harm.
+  if (event == ZMQ_EVENT_CONNECTED && !options_.ipc) TuneSending(value, options_.unsent_bytes);
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && !connected_) {
     connected_ = true;
     if (listener_.on_connected) listener_.on_connected();
@@ -111,13 +106,12 @@ void ZmqLink::OnMonitorEvent(int event, int value) {
     if (listener_.on_disconnected) listener_.on_disconnected();
   }
   if ((event & kHandshakeFailed) != 0 && listener_.on_refused) {
-    std::exchange(listener_.on_refused, {})();
+    std::exchange(listener_.on_refused, {})("");
   }
 }
 
 void ZmqLink::Send(Message message) {
-  const Place place{-int64_t{message.meta.priority}, next_number_++};
-  queue_.emplace(place, std::move(message));
+  queue_.Add(std::move(message));
   Pump();
 }
 
@@ -132,16 +126,14 @@ void ZmqLink::Pump() {
   int sent = 0;
   while ((dealer_->Events() & ZMQ_POLLOUT) != 0 && !queue_.empty()) {
     if (sent++ == kMessagesPerTurn) return PumpLater();
-    const auto head = queue_.begin();
-    if (!Hand(&head->second)) continue;
-    queue_.erase(head);
+    if (!Hand(queue_.first())) continue;
+    queue_.Take();
   }
   if (queue_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
 void ZmqLink::PumpLater() {
-  if (pump_posted_) return;
-  pump_posted_ = true;
+  if (std::exchange(pump_posted_, true)) return;
   loop_->Post([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;

@@ -1,15 +1,14 @@
 // ZmqLink: the connection to one peer, with the queue of what waits for it.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "base/loop_thread.h"
 #include "bytescheduler/status.h"
+#include "link_listener.h"
 #include "ps/message.h"
+#include "send_queue.h"
 #include "zmq_monitor.h"
 #include "zmq_socket.h"
 #include "zmq_transport.h"
@@ -20,20 +19,14 @@ namespace ps {
 // wait here, not in libzmq, so that an urgent one can overtake: libzmq gets at most
 // `committed_messages`, and none before the connection is up.
 //
-// Belongs to `loop`: every method and the destructor run there, and so do the callbacks, never
-// inside a method.  The queue is bounded by what the owner sends.
+// Belongs to `loop`: every method and the destructor run there, and so do the listener's callbacks.
+//  The queue is bounded by what the owner sends.
 //
 // Held by one owner; tasks that the link posts to itself know it weakly.
 class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
  public:
-  struct Listener {
-    std::function<void()> on_connected;
-    std::function<void()> on_disconnected;  // once for each on_connected at most
-    std::function<void()> on_refused;       // the first failed handshake; libzmq goes on trying
-  };
-
   // `number` is unique among the links of a context.
-  ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number, Listener listener);
+  ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number, LinkListener listener);
   ZmqLink(const ZmqLink&) = delete;
   ZmqLink& operator=(const ZmqLink&) = delete;
   // What still waits here is dropped; what libzmq has gets until the deadline of Drain to leave.
@@ -43,14 +36,11 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   bs::Status Open(const ZmqContext& context, const std::string& endpoint,
                   const std::string& identity);
   void Send(Message message);
-  // Sends what waits, tells the listener nothing any more, and calls `on_drained` once nothing
+  // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
   // waits here.  The owner drops the link then, or at `deadline`.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
-  // Larger priorities first, then in the order of Send.
-  using Place = std::pair<int64_t, uint64_t>;
-
   bs::Status OpenMonitor(const ZmqContext& context);
   void OnMonitorEvent(int event, int value);
   // Hands to libzmq what it takes now.
@@ -62,11 +52,10 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   bs::LoopThread* const loop_;
   const ZmqOptions options_;
   const uint64_t number_;
-  Listener listener_;
+  LinkListener listener_;
   std::unique_ptr<ZmqSocket> dealer_;
   std::shared_ptr<ZmqMonitor> monitor_;
-  std::map<Place, Message> queue_;
-  uint64_t next_number_ = 0;
+  SendQueue queue_;
   bool connected_ = false;
   bool pump_posted_ = false;
   bs::Task on_drained_;  // empty: not draining, or told already

@@ -35,7 +35,7 @@ ZmqMonitor::ZmqMonitor(bs::LoopThread* loop, ZmqSocket* watched, std::unique_ptr
     : loop_(loop), watched_(watched), pair_(std::move(pair)), on_event_(std::move(on_event)) {}
 
 ZmqMonitor::~ZmqMonitor() {
-  loop_->UnwatchReadable(pair_->fd());
+  loop_->Unwatch(pair_->fd());
   zmq_socket_monitor(watched_->get(), nullptr, 0);
 }
 

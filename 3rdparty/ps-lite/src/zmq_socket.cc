@@ -6,11 +6,15 @@
 #include <limits>
 
 namespace ps {
+namespace {
 
-ZmqContext::ZmqContext(int io_threads, int max_sockets) : context_(zmq_ctx_new()) {
+constexpr int kMaxSockets = 65536;  // two for each peer
+
+}  // namespace
+
+ZmqContext::ZmqContext() : context_(zmq_ctx_new()) {
   BS_CHECK(context_ != nullptr);
-  BS_CHECK(zmq_ctx_set(context_, ZMQ_IO_THREADS, io_threads) == 0);
-  BS_CHECK(zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, max_sockets) == 0);
+  BS_CHECK(zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, kMaxSockets) == 0);
 }
 
 ZmqContext::~ZmqContext() {

@@ -17,7 +17,7 @@ namespace ps {
 
 class ZmqContext {
  public:
-  ZmqContext(int io_threads, int max_sockets);
+  ZmqContext();
   ZmqContext(const ZmqContext&) = delete;
   ZmqContext& operator=(const ZmqContext&) = delete;
   // Blocks until every socket has lingered.  REQUIRES: every socket is closed.

@@ -17,8 +17,6 @@ struct ZmqOptions {
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
   int committed_messages = 2;
-  int io_threads = 1;  // libzmq's own
-  int max_sockets = 65536;
   // All traffic is encrypted, and who has other keys, or none, is refused and logged.
   std::optional<CurveKeys> curve{};
 };

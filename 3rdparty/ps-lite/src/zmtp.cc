@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "wire.h"
 
 namespace ps {
 namespace {
@@ -99,18 +98,18 @@ void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out) {
 }
 
 ZmtpInput::ZmtpInput(Shared shared, Listener listener)
-    : shared_(std::move(shared)), scratch_(shared_.scratch), listener_(std::move(listener)) {
-  BS_CHECK(scratch_.size() == kScratchBytes);
+    : shared_(std::move(shared)), listener_(std::move(listener)) {
+  BS_CHECK(shared_.scratch.size() == kScratchBytes);
 }
 
 ZmtpInput::Rooms ZmtpInput::MakeRooms() {
   // Bytes are left over or a body is under way, never both.
-  std::copy(rest_.begin(), rest_.end(), scratch_.begin());
+  std::copy(rest_.begin(), rest_.end(), shared_.scratch.begin());
   const std::span<std::byte> body = body_.subspan(body_filled_);
   if (landing_ && landing_->revoked) {  // its memory is gone: the rest goes nowhere
-    return {iovec{scratch_.data(), std::min(scratch_.size(), body.size())}, iovec{}};
+    return {iovec{shared_.scratch.data(), std::min(shared_.scratch.size(), body.size())}, iovec{}};
   }
-  const std::span<std::byte> room = scratch_.subspan(rest_.size());
+  const std::span<std::byte> room = shared_.scratch.subspan(rest_.size());
   return {iovec{body.data(), body.size()}, iovec{room.data(), room.size()}};
 }
 
@@ -122,7 +121,7 @@ bs::Status ZmtpInput::Filled(size_t size_bytes) {
     if (body_filled_ < body_.size()) return bs::Status::Ok();
     EndBody();
   }
-  std::span<const std::byte> bytes = scratch_.first(rest_.size() + size_bytes);
+  std::span<const std::byte> bytes = shared_.scratch.first(rest_.size() + size_bytes);
   const bs::Status parsed = Parse(&bytes);
   rest_.assign(bytes.begin(), bytes.end());
   return parsed;

@@ -20,6 +20,7 @@
 #include "bytescheduler/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
+#include "wire.h"
 
 namespace ps {
 
@@ -48,10 +49,9 @@ class ZmtpInput {
   static constexpr size_t kScratchBytes = 64U << 10U;
   // What inputs of one thread share.
   struct Shared {
-    std::span<std::byte> scratch;       // of kScratchBytes; outlives the inputs
-    std::shared_ptr<BlockPool> blocks;  // shared with the frames
-    // A longer frame is an attack or a mistake, and ends the connection.
-    uint64_t max_frame_bytes = uint64_t{4} << 30U;
+    std::span<std::byte> scratch;               // of kScratchBytes; outlives the inputs
+    std::shared_ptr<BlockPool> blocks;          // shared with the frames
+    uint64_t max_frame_bytes = kMaxFrameBytes;  // a longer one ends the connection
   };
   ZmtpInput(Shared shared, Listener listener);
   ZmtpInput(const ZmtpInput&) = delete;
@@ -88,7 +88,6 @@ class ZmtpInput {
   void EndMessage();
 
   const Shared shared_;
-  const std::span<std::byte> scratch_;
   const Listener listener_;
   State state_ = State::kGreeting;
   std::vector<std::byte> rest_;  // of bytes that are no whole header or short frame yet

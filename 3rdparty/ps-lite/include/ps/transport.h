@@ -3,8 +3,8 @@
 // A transport belongs to one executor; every callback runs there, never inside a call, never under
 // a lock.  It knows ids and frames; it does not know what the messages mean.
 //
-// Implementations: ZmqTransport (tcp and ipc), InprocTransport (threads of one process) and the
-// simulator's SimTransport.  One conformance suite runs over all of them.
+// Implementations: TcpTransport (tcp), ZmqTransport (tcp, also encrypted, and ipc), InprocTransport
+// (threads of one process) and the simulator's.  One conformance suite runs over all of them.
 //
 // Guarantees: messages of equal priority between one sender and one receiver arrive in the order of
 // Send, once, or not at all if the connection broke in between (the KV layer above repeats).  Of

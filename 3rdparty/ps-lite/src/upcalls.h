@@ -1,0 +1,44 @@
+// Upcalls: the handler of a transport, called until the transport is muted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "bytescheduler/status.h"
+#include "ps/transport.h"
+
+namespace ps {
+
+// Confined to the transport's executor, but for Mute and muted, which are thread-safe.  Functions
+// that the handler lacks are not called.
+class Upcalls {
+ public:
+  void Start(Transport::Handler handler) { handler_ = std::move(handler); }
+  // What is told from now on is dropped; a call on its way on another thread ends.
+  void Mute() { muted_ = true; }
+  bool muted() const { return muted_; }
+
+  void OnMessage(Message message) const {
+    if (!muted_ && handler_.on_message) handler_.on_message(std::move(message));
+  }
+  void OnGarbage(int32_t peer, bs::Status what) const {
+    if (!muted_ && handler_.on_garbage) handler_.on_garbage(peer, std::move(what));
+  }
+  void OnConnected(int32_t peer) const {
+    if (!muted_ && handler_.on_connected) handler_.on_connected(peer);
+  }
+  void OnDisconnected(int32_t peer) const {
+    if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
+  }
+  std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes) const {
+    return muted_ || !handler_.place ? nullptr : handler_.place(peer, meta, size_bytes);
+  }
+
+ private:
+  std::atomic<bool> muted_ = false;
+  Transport::Handler handler_;
+};
+
+}  // namespace ps

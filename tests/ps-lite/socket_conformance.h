@@ -1,0 +1,150 @@
+// What the transports over sockets are tested with: nodes on loops, plain peers, and what each of
+// them must do beyond transport_conformance.h.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/loop_thread.h"
+#include "ps-lite/transport_conformance.h"
+#include "wire.h"
+
+namespace ps::testing {
+
+// Nodes at loopback, each on a loop of its own.
+class LoopWorld final : public TransportWorld {
+ public:
+  // The transport of the node with this number, counted from 1.
+  using Make = std::function<std::unique_ptr<Transport>(bs::LoopThread* loop, size_t number)>;
+
+  explicit LoopWorld(Make make) : make_(std::move(make)) {}
+  bs::Executor* NewExecutor() override {
+    loops_.push_back(std::make_unique<bs::LoopThread>("bs-io"));
+    return loops_.back().get();
+  }
+  std::unique_ptr<Transport> NewTransport(bs::Executor* executor) override {
+    return make_(static_cast<bs::LoopThread*>(executor), loops_.size());
+  }
+  bool WaitFor(const bs::Notification& notification) override {
+    return notification.WaitFor(std::chrono::seconds(60));
+  }
+  Address AnyAddress() override { return {"127.0.0.1", 0}; }
+
+ private:
+  const Make make_;
+  std::vector<std::unique_ptr<bs::LoopThread>> loops_;
+};
+
+// A plain socket that is connected to a node, as a hostile peer would have one.
+class RawPeer {
+ public:
+  explicit RawPeer(const Address& address) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    where.sin_port = htons(static_cast<uint16_t>(address.port));
+    EXPECT_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof(where)), 0);
+  }
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+  ~RawPeer() { ::close(fd_); }
+
+  void Send(const std::string& bytes) const {
+    EXPECT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Until the other end hangs up.
+  void AwaitEnd() const {
+    char byte = 0;
+    while (::recv(fd_, &byte, 1, 0) == 1) {
+    }
+  }
+
+ private:
+  const int fd_;
+};
+
+// The meta of Numbered(kEmpty, 5), as a stock node writes it.
+inline std::string StockMeta() { return EncodeMeta(Numbered(kEmpty, 5).meta); }
+
+// INSTANTIATE_TEST_SUITE_P(Tcp, SocketConformance, testing::Values(&MakeTcpWorld));
+class SocketConformance : public TransportConformance {};
+
+TEST_P(SocketConformance, LocalhostIsAnAddressToBind) {
+  const auto node = NewNode();
+  const auto port = node->Bind({"localhost", 0});
+  ASSERT_TRUE(port.ok()) << port.status().ToString();
+  EXPECT_GT(port.value(), 0);
+}
+
+TEST_P(SocketConformance, PeersAreFoundByName) {
+  const auto [node, address] = BoundNode(world());
+  const auto sender = NewNode();
+  sender->Connect(8, {"localhost", address.port}, 9);
+  sender->Send(Numbered(8, 1));
+  EXPECT_TRUE(node->AwaitMessages(1));
+}
+
+TEST_P(SocketConformance, ANameThatNobodyHasIsLookedUpAgainUntilTheEnd) {
+  const auto sender = NewNode();
+  const ReleaseCount released(world());
+  sender->Connect(8, {"no-such-host.invalid", 9000}, 9);
+  Message message = Numbered(8, 1);
+  message.data.push_back(released.Borrow(Pattern(10, 1)));
+  sender->Send(std::move(message));
+  sender->End();
+  EXPECT_TRUE(released.Await(1));
+}
+
+TEST_P(SocketConformance, ForeignAddressIsRefusedByName) {
+  for (const char* const host : {"192.0.2.1", "no-such-host.invalid", "", "bad host"}) {
+    const auto node = NewNode();
+    const auto port = node->Bind({host, 0});
+    ASSERT_FALSE(port.ok()) << host;
+    EXPECT_EQ(port.status().code(), bs::StatusCode::kInvalidArgument) << port.status().ToString();
+    EXPECT_THAT(port.status().message(), ::testing::HasSubstr(host));
+  }
+}
+
+TEST_P(SocketConformance, UnreachableAddressesDropWhatIsSentThere) {
+  const auto node = NewNode();
+  const ReleaseCount released(world());
+  node->Connect(8, {"127.0.0.1", 0}, 9);
+  node->Connect(10, {"127.0.0.1", 70000}, 9);
+  for (const int32_t peer : {8, 10}) {
+    Message message = Numbered(peer, 1);
+    message.data.push_back(released.Borrow(Pattern(10, 1)));
+    node->Send(std::move(message));
+  }
+  EXPECT_TRUE(released.Await(2));
+}
+
+TEST_P(SocketConformance, TwoTransportsShareALoop) {
+  auto* const loop = world()->NewExecutor();
+  const auto first = world()->NewTransport(loop);
+  const auto second = world()->NewTransport(loop);
+  bs::Notification came;
+  first->Start({.on_message = [&](const Message&) { came.Notify(); },
+                .on_garbage = {},
+                .on_connected = {},
+                .on_disconnected = {}});
+  second->Start({.on_message = {}, .on_garbage = {}, .on_connected = {}, .on_disconnected = {}});
+  first->Bind({"127.0.0.1", 0}, [&](const bs::Result<int32_t>& port) {
+    second->Connect(8, {"127.0.0.1", port.value()}, 9);
+    second->Send(Numbered(8, 1));
+  });
+  EXPECT_TRUE(world()->WaitFor(came));
+  first->Close(bs::Duration::zero());
+  second->Close(bs::Duration::zero());
+}
+
+}  // namespace ps::testing

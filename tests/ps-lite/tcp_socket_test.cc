@@ -1,0 +1,109 @@
+// Sockets: whom they reach, what is said about addresses that are none, how the kernel sends.
+#include "tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+namespace ps::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS
+
+int OptionOf(const TcpSocket& socket, int option) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  EXPECT_EQ(::getsockopt(socket.fd(), IPPROTO_TCP, option, &value, &size), 0);
+  return value;
+}
+
+// A connection to a listener on loopback, which has not accepted it.
+std::pair<TcpSocket, TcpSocket> Connected() {
+  auto listener = ListenTcp({"127.0.0.1", 0});
+  EXPECT_TRUE(listener.ok()) << listener.status().ToString();
+  auto connecting = ConnectTcp(LocalAddress(listener.value()));
+  EXPECT_TRUE(connecting.ok()) << connecting.status().ToString();
+  return {std::move(listener.value()), std::move(connecting.value())};
+}
+
+TEST(TuneSending, LetsTheKernelHoldLittle) {
+  const auto [listener, socket] = Connected();
+  TuneSending(socket.fd(), 0);
+  EXPECT_EQ(OptionOf(socket, TCP_NOTSENT_LOWAT), 0);
+  TuneSending(socket.fd(), 4096);
+  EXPECT_EQ(OptionOf(socket, TCP_NOTSENT_LOWAT), 4096);
+}
+
+TEST(TuneSending, RetransmitsOftenAndGivesUpNoSooner) {
+  const auto [listener, socket] = Connected();
+  const int probe = 3000;
+  const TcpSocket other(::socket(AF_INET, SOCK_STREAM, 0));
+  const bool known = ::setsockopt(other.fd(), IPPROTO_TCP, kRtoMaxMs, &probe, sizeof(probe)) == 0;
+  TuneSending(socket.fd(), 0);
+  // Without the first the second would only make the kernel give up sooner.
+  EXPECT_EQ(OptionOf(socket, TCP_USER_TIMEOUT), known ? 900'000 : 0);
+  if (!known) GTEST_SKIP() << "this kernel has no TCP_RTO_MAX_MS";
+  EXPECT_EQ(OptionOf(socket, kRtoMaxMs), 3000);
+}
+
+TEST(TuneSending, LeavesWhatIsNoTcpAlone) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const TcpSocket first(ends[0]);
+  const TcpSocket second(ends[1]);
+  TuneSending(first.fd(), 4096);
+  TuneSending(-1, 4096);
+  EXPECT_EQ(::write(first.fd(), "x", 1), 1);
+}
+
+TEST(DescribePeer, SaysWhoIsThere) {
+  const auto [listener, socket] = Connected();
+  const int port = ntohs(LocalAddress(listener).sin_port);
+  EXPECT_EQ(DescribePeer(socket.fd()), "127.0.0.1:" + std::to_string(port));
+  EXPECT_EQ(DescribePeer(listener.fd()), "gone already");
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const TcpSocket first(ends[0]);
+  const TcpSocket second(ends[1]);
+  EXPECT_EQ(DescribePeer(first.fd()), "on this host");
+}
+
+TEST(Ports, OnlyAListenerMayTakeAnyFreeOne) {
+  EXPECT_TRUE(CheckLocalPort({"node7", 0}).ok());
+  EXPECT_TRUE(CheckRemotePort({"node7", 65535}).ok());
+  EXPECT_EQ(CheckRemotePort({"node7", 0}).message(), "port 0 of node7: want 1 to 65535");
+  EXPECT_EQ(CheckLocalPort({"node7", 65536}).message(), "port 65536 of node7: want 0 to 65535");
+  EXPECT_EQ(CheckLocalPort({"node7", -1}).message(), "port -1 of node7: want 0 to 65535");
+}
+
+TEST(ResolveTcp, KnowsNumbersAndNamesAndNamesWhatItDoesNot) {
+  EXPECT_TRUE(IsNumeric("10.0.0.1"));
+  EXPECT_TRUE(IsNumeric("*"));
+  EXPECT_FALSE(IsNumeric("localhost"));
+  EXPECT_EQ(ResolveTcp({"10.0.0.1", 7}).value().sin_addr.s_addr, htonl(0x0a000001));
+  EXPECT_EQ(ntohl(ResolveTcp({"localhost", 7}).value().sin_addr.s_addr) >> 24U, 127U);
+  EXPECT_EQ(ResolveTcp({"*", 7}).value().sin_addr.s_addr, htonl(INADDR_ANY));
+  EXPECT_THAT(ResolveTcp({"", 7}).status().message(), HasSubstr("tcp://:7: "));
+}
+
+TEST(BindError, SaysWhatItMeans) {
+  const auto code = [](int error) { return BindError("tcp://node7:9000", error).code(); };
+  EXPECT_EQ(code(EADDRINUSE), bs::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(EADDRNOTAVAIL), bs::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(EACCES), bs::StatusCode::kPermissionDenied);
+  EXPECT_EQ(code(EMFILE), bs::StatusCode::kResourceExhausted);
+  EXPECT_THAT(BindError("tcp://node7:9000", EADDRINUSE).message(), HasSubstr("tcp://node7:9000"));
+}
+
+}  // namespace
+}  // namespace ps::testing
