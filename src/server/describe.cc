@@ -1,10 +1,12 @@
-// Words for refusals: what a request was and what an array is.
+// What a request was and what an array is: words and refusals.
 #include "server/describe.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "bytescheduler/types.h"
 
@@ -23,6 +25,18 @@ std::string DescribeCoding(ps::Codec codec, float threshold) {
   const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);
   const std::string shown(digits, error == std::errc() ? end : std::begin(digits));
   return "compressed to two bits with threshold " + shown;
+}
+
+std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
+  constexpr size_t kMostNamed = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    names += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kMostNamed) {
+    names += " and " + std::to_string(ranks.size() - kMostNamed) + " more";
+  }
+  return (ranks.size() > 1 ? "workers " : "worker ") + names;
 }
 
 std::string DescribeCall(const ps::KvCall& call) {
@@ -80,6 +94,36 @@ Status CheckPayload(const ps::KvCall& call) {
   }
   if (std::isfinite(about.threshold) && about.threshold > 0) return Status::Ok();
   return Status::InvalidArgument(what + ", which is no finite number greater than 0");
+}
+
+PartShape ShapeOf(const ps::KvCall& push) {
+  const ps::Extension& about = push.extension;
+  return {about.offset_bytes, about.size_bytes, about.dtype};
+}
+
+Status CheckShape(const ps::KvCall& call, const PartShape& shape) {
+  const ps::Extension& about = call.extension;
+  if (ShapeOf(call) == shape) return Status::Ok();
+  return Status::InvalidArgument(
+      DescribeCall(call) + ": it has " + DescribeArray(about.dtype, about.size_bytes) +
+      " at offset " + std::to_string(about.offset_bytes) + ", the initial value of worker 0 has " +
+      DescribeArray(shape.dtype, shape.size_bytes) + " at offset " +
+      std::to_string(shape.offset_bytes));
+}
+
+Status CheckPullSize(const ps::KvCall& call, const PartShape& shape) {
+  if (call.extension.size_bytes == shape.size_bytes) return Status::Ok();
+  return Status::InvalidArgument(
+      DescribeCall(call) + ": it expects " + std::to_string(call.extension.size_bytes) +
+      " bytes, the partition is " + DescribeArray(shape.dtype, shape.size_bytes));
+}
+
+ps::Message MakeValuesResponse(const ps::KvCall& call, const PartShape& shape, ps::Frame values) {
+  ps::Message response = ps::MakeResponse(call, std::move(values));
+  response.meta.extension.offset_bytes = shape.offset_bytes;
+  response.meta.extension.size_bytes = shape.size_bytes;
+  response.meta.extension.dtype = shape.dtype;
+  return response;
 }
 
 }  // namespace bs::server

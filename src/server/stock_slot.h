@@ -9,18 +9,22 @@
 // round may never complete, and the shard fails the job.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/executor.h"
 #include "base/log.h"
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 #include "server/hosted_updates.h"
-#include "server/parked.h"
+#include "server/lane.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
 #include "server/stock_value.h"
@@ -28,17 +32,11 @@
 namespace bs::server {
 
 // What the slots of one shard have in common.
-struct StockState {
-  int32_t num_workers = 1;
-  int numa_node = 0;
-  bool deterministic = false;
-  uint64_t hold_bytes = 0;
-  uint64_t max_queued_bytes = 0;  // pushes that are in no round yet
-  SendFn send;
-  std::function<void(const Status&)> fail;  // ends the job
-  Logger log;
-  Executor* executor = nullptr;             // the shard's
-  std::shared_ptr<HostedUpdates> hosted{};  // of the server
+struct StockState : ShardBase {
+  uint64_t max_queued_bytes = 0;              // pushes that are in no round yet
+  std::function<void(const Status&)> fail{};  // ends the job
+  Logger log{};
+  Duration straggler_timeout = std::chrono::minutes(30);
 
   // Commands of the workers.
   bool synchronous = false;
@@ -46,7 +44,6 @@ struct StockState {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t held_bytes = 0;    // early contributions of all slots that are kept now
   uint64_t queued_bytes = 0;  // pushes that are in no round yet
   std::vector<float> scratch{};
 };
@@ -61,6 +58,10 @@ class StockSlot {
 
   // REQUIRES: the rank of the worker is one of the job's.
   void Handle(StockCall call);
+  // When requests will have waited for straggler_timeout; null if none waits.
+  std::optional<TimePoint> due() const;
+  // Why the job fails then.  REQUIRES: due() has a value.
+  Status Overdue() const;
 
  private:
   // A worker that pushes, and its requests that wait, in the order of coming.
@@ -77,6 +78,8 @@ class StockSlot {
   Party* FindParty(const StockParty& who);
   // Everything that can happen now does.
   void Advance();
+  bool waits() const { return !early_.empty() || num_in_ > 0 || updating_; }
+  std::string WaitsFor() const;
   // Answers pulls that wait for nothing, and lets those push who can.
   void AdvanceParties();
   bool TakeTurn();
@@ -98,6 +101,9 @@ class StockSlot {
   int32_t num_in_ = 0;
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
   bool updating_ = false;         // the round is complete, its update is under way
+  // When the latest of these began: the wait for the first push, a round, an update.  A request
+  // that waits does so behind one of them.
+  TimePoint since_{};
 };
 
 }  // namespace bs::server
