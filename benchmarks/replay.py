@@ -10,29 +10,15 @@ namespaces), iproute2 and mxnet.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 from typing import Dict, List
 
-from . import local_job, models
+from . import lab_job, models
 
-HERE = pathlib.Path(__file__).resolve().parent
-LAB = "bsbench"
-NUM_WORKERS = NUM_SERVERS = 2
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
-
-ARMS = {
-    "stock": {},
-    "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
-    "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
-    "ours": {"BYTESCHEDULER_BACKEND": "native"},
-    "native": {},  # our engine without MXNet: the program wire_benchmark
-    "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
-}
 
 
 def replay(args: argparse.Namespace) -> None:
@@ -41,7 +27,7 @@ def replay(args: argparse.Namespace) -> None:
 
     steps = models.scaled(args.model, args.scale, args.compute)
     store = mx.kv.create("dist_sync")
-    if args.arm.startswith(("ours", "kvstore")):
+    if lab_job.is_ours(args.arm):
         from bytescheduler.mxnet import ScheduledKVS
 
         store = ScheduledKVS(store)
@@ -62,28 +48,20 @@ def replay(args: argparse.Namespace) -> None:
             store.pushpull(index, grads[index], out=weights[index], priority=-index)
         seconds.append(time.perf_counter() - begin)
         if iteration == args.iterations - 1:
-            expected = NUM_WORKERS * iteration + sum(range(NUM_WORKERS))
+            expected = store.num_workers * iteration + sum(range(store.num_workers))
             for weight in weights:
                 assert (weight.asnumpy() == expected).all(), "a sum is wrong"
-    print("RESULT " + json.dumps(seconds[2:]), flush=True)
-
-
-def lab(*words: str) -> "subprocess.CompletedProcess[bytes]":
-    """Call the lab script."""
-    return subprocess.run([str(HERE / "netlab.sh"), *words], check=True)
+    lab_job.report(seconds[2:])
 
 
 def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
-    """Run one job, each node on a host of its own, and return the step times of all workers."""
-    root = "10.201.0.1"
-    base = {**local_job.job_env(root, 9091, NUM_WORKERS, NUM_SERVERS), **ARMS[arm]}
+    """Run one job and return the step times of all workers."""
     # A shrunk model needs a shrunk split bound, or stock is handicapped.
-    base["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(max(1, 1_000_000 // args.scale))
-    base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
-    node = local_job.NODES["ours" if arm.startswith("ours") else "stock"]
+    env = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, 1_000_000 // args.scale))}
     worker = [sys.executable, "-m", "benchmarks.replay", "--replay", "--arm", arm]
     for name in ("model", "scale", "compute", "iterations"):
         worker += [f"--{name}", str(getattr(args, name))]
+    node = None
     if arm == "native":
         steps = models.scaled(args.model, args.scale, args.compute)
         node = [args.native, "node"]
@@ -91,25 +69,8 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
         worker += [
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}" for s in steps
         ]
-    roles = [("scheduler", 1, node)]
-    roles += [("server", 1 + NUM_WORKERS + i, node) for i in range(NUM_SERVERS)]
-    roles += [("worker", 1 + i, worker) for i in range(NUM_WORKERS)]
-    with local_job.ended_processes() as processes:
-        for role, host, words in roles:
-            env = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"10.201.0.{host}")
-            command = [str(HERE / "netlab.sh"), "exec", LAB, str(host), *words]
-            out = subprocess.PIPE if role == "worker" else None
-            processes.append(subprocess.Popen(command, env=env, stdout=out, text=True))
-        seconds: List[float] = []
-        for process in processes[1 + NUM_SERVERS :]:
-            output, _ = process.communicate(timeout=args.timeout)
-            lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
-            if process.returncode or not lines:
-                raise SystemExit(f"{arm}: a worker failed with exit code {process.returncode}")
-            seconds += json.loads(lines[0][len("RESULT ") :])
-        for process in processes:
-            process.wait(30)
-        return seconds
+    seconds: List[List[float]] = lab_job.run(arm, worker, env, args.timeout, node)
+    return [second for of_worker in seconds for second in of_worker]
 
 
 def main() -> None:
@@ -134,14 +95,11 @@ def main() -> None:
     gbit = {"1gbit": 1.0, "2gbit": 2.0, "500mbit": 0.5, "100mbit": 0.1}[args.rate]
     steps = models.scaled(args.model, args.scale, args.compute)
     times: Dict[str, List[float]] = {arm: [] for arm in args.arms.split(",")}
-    lab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), "-r", args.rate)
-    try:
+    with lab_job.lab(args.rate):
         for _ in range(args.repeats):
             for arm in times:
                 times[arm].append(statistics.median(run_arm(arm, args)))
                 print(f"{arm}: {times[arm][-1]:.3f} s", file=sys.stderr, flush=True)
-    finally:
-        lab("down", LAB, "-k")
     result = {
         "model": args.model,
         "scale": args.scale,

@@ -2,7 +2,9 @@
 
 from typing import Any, Dict, List
 
-from benchmarks import reduce
+import pytest
+
+from benchmarks import reduce, train
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -38,3 +40,18 @@ def test_reduce_gives_medians_and_the_share_of_stream() -> None:
         },
         "of_stream_add": {"float32": 0.8},
     }
+
+
+def reached(samples: float, weights: str) -> "Dict[str, Any]":
+    return {"samples_per_s": samples, "accuracy": 0.9, "weights": weights}
+
+
+def test_train_adds_up_workers_and_shows_all_weights() -> None:
+    of_arm = [[reached(10 * i, f"{i}"), reached(5, f"{i}")] for i in (3, 1, 2)]
+    expected = {"samples_per_s": 25, "accuracy": 0.9, "weights": ["1", "2", "3"]}
+    assert train.summary(of_arm) == expected
+
+
+def test_train_refuses_workers_that_differ() -> None:
+    with pytest.raises(SystemExit, match="different weights"):
+        train.summary([[reached(1, "a"), reached(1, "b")]])

@@ -1,0 +1,104 @@
+"""A job of two workers and two servers, each on a rate-limited host of its own on this machine.
+
+Workers end with a line that `report` prints. Needs root (network namespaces) and iproute2.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any, Dict, Iterator, List, Optional
+
+from . import local_job
+
+HERE = pathlib.Path(__file__).resolve().parent
+LAB = "bsbench"
+NUM_WORKERS = NUM_SERVERS = 2
+HOSTS = "10.201.0"
+ROOT_PORT = 9091
+
+ARMS: Dict[str, Dict[str, str]] = {
+    "stock": {},
+    "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
+    "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
+    "ours": {"BYTESCHEDULER_BACKEND": "native"},
+    "native": {},  # our engine without MXNet: the program wire_benchmark
+    "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
+}
+
+
+def is_ours(arm: str) -> bool:
+    """Return whether a worker in Python wraps its store."""
+    return "BYTESCHEDULER_BACKEND" in ARMS[arm]
+
+
+def report(result: object) -> None:
+    """Tell `run` what a worker has measured."""
+    print("RESULT " + json.dumps(result), flush=True)
+
+
+def _netlab(*words: str) -> None:
+    subprocess.run([str(HERE / "netlab.sh"), *words], check=True)
+
+
+@contextlib.contextmanager
+def lab(rate: str) -> "Iterator[None]":
+    """Lend the hosts; `rate` (1gbit, 300mbit) is that of each direction of each link."""
+    _netlab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), "-r", rate)
+    try:
+        yield
+    finally:
+        _netlab("down", LAB, "-k")
+
+
+def run(
+    arm: str,
+    worker: List[str],
+    env: Dict[str, str],
+    timeout_s: float,
+    node: Optional[List[str]] = None,
+) -> List[Any]:
+    """Run a job to its end in the lab and return what its workers reported, in any order.
+
+    Parameters
+    ----------
+    arm
+        One of `ARMS`.
+    worker
+        The command of each worker.
+    env
+        Further settings of all processes.
+    timeout_s
+        How long a worker may take.
+    node
+        The command of the scheduler node and of servers; None: that of the arm.
+
+    Raises
+    ------
+    SystemExit
+        A worker failed.
+    """
+    base = local_job.job_env(f"{HOSTS}.1", ROOT_PORT, NUM_WORKERS, NUM_SERVERS)
+    base.update(ARMS[arm], **env)
+    base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
+    command = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
+    roles = [("scheduler", 1, command)]
+    roles += [("server", 1 + NUM_WORKERS + i, command) for i in range(NUM_SERVERS)]
+    roles += [("worker", 1 + i, worker) for i in range(NUM_WORKERS)]
+    with local_job.ended_processes() as processes:
+        for role, host, words in roles:
+            own = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"{HOSTS}.{host}")
+            inside = [str(HERE / "netlab.sh"), "exec", LAB, str(host), *words]
+            out = subprocess.PIPE if role == "worker" else None
+            processes.append(subprocess.Popen(inside, env=own, stdout=out, text=True))
+        results = []
+        for process in processes[1 + NUM_SERVERS :]:
+            output, _ = process.communicate(timeout=timeout_s)
+            lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+            if process.returncode or not lines:
+                raise SystemExit(f"{arm}: a worker failed with exit code {process.returncode}")
+            results.append(json.loads(lines[0][len("RESULT ") :]))
+        for process in processes:
+            process.wait(30)
+        return results

@@ -1,0 +1,182 @@
+"""Train real networks on real images over rate-limited hosts: stock, P3, ours.
+
+Each worker trains on its part of scikit-learn's digits with Gluon, on the CPU; all arms begin with
+the same weights and take the same batches. Printed as JSON are samples a second of all workers
+(without the first epoch; the median of the repeats), the accuracy, and a checksum of the weights:
+arms that add up the same numbers have the same. Needs root (network namespaces), iproute2, mxnet
+and scikit-learn.
+
+    python -m benchmarks.train --network resnet20 --rate 100mbit --out train.json
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+import zlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from . import lab_job
+
+if TYPE_CHECKING:  # only workers import it
+    import mxnet as mx
+
+EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "example" / "image-classification"
+
+
+def resnet20() -> "mx.gluon.nn.HybridBlock":
+    """Return a residual network of 20 layers with ten outputs (He et al. 2016, section 4.2)."""
+    import mxnet as mx
+
+    nn = mx.gluon.nn
+
+    class Block(nn.HybridBlock):  # type: ignore[misc]
+        def __init__(self, channels: int, stride: int) -> None:
+            super().__init__()
+            self.body = nn.HybridSequential()
+            for index, step in enumerate((stride, 1)):
+                self.body.add(nn.Conv2D(channels, 3, step, 1, use_bias=False), nn.BatchNorm())
+                if index == 0:
+                    self.body.add(nn.Activation("relu"))
+            self.skip = nn.Conv2D(channels, 1, stride, use_bias=False) if stride > 1 else None
+
+        def hybrid_forward(
+            self,
+            F: ModuleType,
+            x: "mx.sym.Symbol",  # noqa: N803 - MXNet's name
+        ) -> "mx.sym.Symbol":
+            return F.relu(self.body(x) + (self.skip(x) if self.skip else x))
+
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(16, 3, 1, 1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
+    for channels in (16, 32, 64):
+        for index in range(3):
+            net.add(Block(channels, 2 if channels > 16 and index == 0 else 1))
+    net.add(nn.GlobalAvgPool2D(), nn.Dense(10))
+    return net
+
+
+def train(args: argparse.Namespace) -> None:
+    """Run one worker and print what it reached."""
+    import mxnet as mx
+    import numpy as np
+
+    sys.path.insert(0, str(EXAMPLE))
+    from common import data, networks
+
+    store = mx.kv.create("dist_sync")
+    if lab_job.is_ours(args.arm):
+        from bytescheduler.mxnet import ScheduledKVS
+
+        store = ScheduledKVS(store)
+    mx.random.seed(7)
+    digits = data.load()
+    images, labels = data.shard(digits, store.rank, store.num_workers)
+    net = resnet20() if args.network == "resnet20" else networks.block(args.network)
+    net.initialize(mx.init.Xavier())
+    net(mx.nd.array(images[:1]))  # every shape is known, and so are the weights
+    net.hybridize()
+    trainer = mx.gluon.Trainer(
+        net.collect_params(),
+        "sgd",
+        {"learning_rate": args.lr, "momentum": 0.9},
+        kvstore=store,
+        # P3's servers cannot.
+        update_on_kvstore=False if args.arm == "p3" else None,
+    )
+    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    batches = len(labels) // args.batch
+    rates: List[float] = []
+    for _ in range(args.epochs):
+        begin = time.perf_counter()
+        for index in range(batches):
+            mine = slice(index * args.batch, (index + 1) * args.batch)
+            with mx.autograd.record():
+                value = loss(net(mx.nd.array(images[mine])), mx.nd.array(labels[mine]))
+            value.backward()
+            trainer.step(args.batch * store.num_workers)
+        mx.nd.waitall()
+        rates.append(batches * args.batch / (time.perf_counter() - begin))
+    found = net(mx.nd.array(digits.val_images)).asnumpy().argmax(axis=1)
+    checksum = 0
+    for parameter in net.collect_params().values():
+        if parameter.grad_req != "null":
+            checksum = zlib.crc32(parameter.data().asnumpy().tobytes(), checksum)
+    lab_job.report(
+        {
+            "samples_per_s": statistics.median(rates[1:]),
+            "accuracy": float(np.mean(found == digits.val_labels)),
+            "weights": f"{checksum:08x}",
+        }
+    )
+
+
+def summary(of_arm: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
+    """Return what the repeats of an arm reached, each a list of what its workers said.
+
+    Raises
+    ------
+    SystemExit
+        The workers of one repeat ended with different weights.
+    """
+    for workers in of_arm:
+        if len({worker["weights"] for worker in workers}) > 1:
+            raise SystemExit(f"workers of one job have different weights: {workers}")
+    return {
+        "samples_per_s": statistics.median(
+            sum(worker["samples_per_s"] for worker in workers) for workers in of_arm
+        ),
+        "accuracy": statistics.median(
+            worker["accuracy"] for workers in of_arm for worker in workers
+        ),
+        "weights": sorted({worker["weights"] for workers in of_arm for worker in workers}),
+    }
+
+
+def main() -> None:
+    """Train with all arms in turn, several times, and print medians as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", choices=("mlp", "lenet", "resnet20"), default="lenet")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=32, help="samples a worker and step")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--arms", default="stock,p3,kvstore,ours")
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--out", help="write the JSON here too")
+    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.epochs < 2:
+        parser.error("--epochs: want at least 2, as the first one is not counted")
+    if args.arm:
+        train(args)
+        return
+    reached: Dict[str, List[List[Dict[str, Any]]]] = {arm: [] for arm in args.arms.split(",")}
+    options = [
+        word
+        for name in ("network", "epochs", "batch", "lr")
+        for word in (f"--{name}", str(getattr(args, name)))
+    ]
+    with lab_job.lab(args.rate):
+        for _ in range(args.repeats):
+            for arm, of_arm in reached.items():
+                worker = [sys.executable, "-m", "benchmarks.train", "--arm", arm, *options]
+                of_arm.append(lab_job.run(arm, worker, {}, args.timeout))
+                print(f"{arm}: {summary(of_arm)}", file=sys.stderr, flush=True)
+    result = {
+        "network": args.network,
+        "rate": args.rate,
+        "arms": {arm: summary(of_arm) for arm, of_arm in reached.items()},
+    }
+    text = json.dumps(result, indent=1)
+    print(text)
+    if args.out:
+        pathlib.Path(args.out).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
