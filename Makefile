@@ -6,7 +6,7 @@ VENV ?= .venv
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-PACKAGES := g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
+PACKAGES := git g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
             libgtest-dev libgmock-dev libbenchmark-dev libgomp1 python3-venv python3-dev iproute2
 # Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
 FUZZ_PACKAGES := clang
@@ -21,7 +21,7 @@ SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.tom
 .PHONY: demo test setup cpp sanitize fuzz check python bench clean
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
-	$(BIN)/bslaunch --local -w 2 -s 2 -- $(BIN)/python example/image-classification/train_mnist.py \
+	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
 	  --target-accuracy 0.95
 
 test: setup cpp sanitize fuzz check python  ## everything .ci/run does
@@ -85,11 +85,11 @@ fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	    { tail -n 60 $(BUILD)/fuzz/$$f.log; exit 1; }; \
 	  grep '^Done' $(BUILD)/fuzz/$$f.log; done
 
-check: setup  ## formatters, linters, types, house rules
+check: setup cpp  ## formatters, linters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/check.sh
 
 python: setup  ## the Python tests: units, then whole jobs of real processes
-	$(BIN)/pytest -q tests/python tests/e2e
+	$(BIN)/pytest -q -rs tests/python tests/e2e
 
 bench: setup  ## the C++ benchmarks; those of jobs are in docs/performance.md
 	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON

@@ -9,9 +9,9 @@
 //  6. the server goes, when no thread is left that could touch it.
 #include "api/node.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "api/shard_places.h"
 #include "base/numa.h"
 
 namespace bs::api {
@@ -24,36 +24,6 @@ constexpr Duration kSchedulerLinger = std::chrono::milliseconds(500);
 
 // Sums so small take no longer than a thread takes to wake up.
 constexpr uint64_t kFrontBytes = 16U << 10U;
-
-struct ShardPlace {
-  int node = 0;
-  int index = 0;  // on its node
-  int core = 0;
-};
-
-// One shard for each core, less the first core of each node, which is left to bs-io and libzmq; or
-// as many as asked for, spread over the nodes.  Servers of different rank on one host begin at
-// different cores.
-std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
-                                    int32_t rank) {
-  std::vector<size_t> counts(nodes.size(), 0);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    counts[i] = std::max<size_t>(1, nodes[i].cores.size() - 1);
-  }
-  if (wanted > 0) {
-    std::fill(counts.begin(), counts.end(), 0);
-    for (int32_t i = 0; i < wanted; ++i) ++counts[static_cast<size_t>(i) % nodes.size()];
-  }
-  std::vector<ShardPlace> places;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const std::vector<int>& cores = nodes[i].cores;
-    const size_t first = 1 + static_cast<size_t>(rank) * counts[i];
-    for (size_t j = 0; j < counts[i]; ++j) {
-      places.push_back({nodes[i].id, static_cast<int>(j), cores[(first + j) % cores.size()]});
-    }
-  }
-  return places;
-}
 
 }  // namespace
 

@@ -2,6 +2,9 @@
 #include "bytescheduler/c_api.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,6 +145,31 @@ TEST(CApi, EitherTransportCarriesAJobAndTheyMeetInOne) {
   EXPECT_GT(ThreadsOfLibzmq(), 0U);
   CloseWorkers(&running);
   ExpectAllEndedWell(&running);
+}
+
+// Connections of this process of which the kernel holds at most so many bytes unsent.
+size_t ConnectionsWithUnsent(int unsent_bytes) {
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int value = 0;
+    socklen_t size = sizeof(value);
+    const int fd = std::stoi(entry.path().filename());
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value, &size) != 0) continue;
+    if (value == unsent_bytes) ++found;
+  }
+  return found;
+}
+
+TEST(CApi, ConnectionsHoldAsLittleUnsentAsTheSettingSays) {
+  for (const char* transport : {"tcp", "zmq"}) {
+    Job job(1, 1, {{"BYTESCHEDULER_UNSENT", "5000"}, {"BYTESCHEDULER_TRANSPORT", transport}});
+    job.StartAll();
+    // Each way between worker, server and scheduler node.
+    EXPECT_GE(ConnectionsWithUnsent(5000), 4U) << transport;
+    CloseWorkers(&job);
+    ExpectAllEndedWell(&job);
+  }
+  EXPECT_EQ(ConnectionsWithUnsent(5000), 0U);
 }
 
 TEST(CApi, ASchedulerBehindAServiceListensEverywhere) {

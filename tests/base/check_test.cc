@@ -13,7 +13,7 @@ TEST(Check, TrueConditionIsEvaluatedOnceAndSilent) {
 }
 
 TEST(CheckDeathTest, FalseConditionNamesFileAndExpression) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(BS_CHECK(1 + 1 == 3), "check_test.cc:[0-9]+: check failed: 1 \\+ 1 == 3");
 }
 

@@ -406,7 +406,7 @@ TEST(LoopThread, EndsWhileATaskOfItsOwnIsTheLastToPost) {
 }
 
 TEST(LoopThreadDeathTest, LongNameIsAMistake) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(LoopThread("sixteen-letters-"), "check failed");
 }
 

@@ -52,7 +52,7 @@ TEST(Status, NumberOfNobodyIsUnknown) {
 }
 
 TEST(StatusDeathTest, OkWithAMessageIsAMistake) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(static_cast<void>(Status(StatusCode::kOk, "fine")), "check failed");
 }
 
@@ -67,7 +67,7 @@ TEST(Result, HoldsAValueOrAReason) {
 }
 
 TEST(ResultDeathTest, ValueOfAReasonIsAMistake) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const Result<int> reason(Status::NotFound("key 3"));
   EXPECT_DEATH(static_cast<void>(reason.value()), "check failed");
 }

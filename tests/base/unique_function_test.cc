@@ -45,7 +45,7 @@ TEST(UniqueFunction, MovingEmptiesTheSourceAndCapturesDieOnce) {
 }
 
 TEST(UniqueFunctionDeathTest, CallingAnEmptyOneIsAMistake) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const UniqueFunction<void()> empty;
   EXPECT_DEATH(empty(), "check failed");
 }

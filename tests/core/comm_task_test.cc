@@ -53,7 +53,7 @@ TEST(CommTask, EmptyTensorHasOneEmptyPartitionAndFinishes) {
 
 class CommTaskDeathTest : public ::testing::Test {
  protected:
-  CommTaskDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  CommTaskDeathTest() { ::testing::GTEST_FLAG(death_test_style) = "threadsafe"; }
   std::vector<Started> log_;
   ManualDefer defer_;
 };

@@ -154,7 +154,7 @@ TEST(Scheduler, ClearLeavesWhatIsInFlight) {
 }
 
 TEST(SchedulerDeathTest, BrokenPromisesAbort) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(Scheduler(0), "check failed: credit_bytes > 0");
   Scheduler scheduler(10);
   EXPECT_DEATH(scheduler.Return(0), "check failed");

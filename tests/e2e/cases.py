@@ -418,9 +418,13 @@ def closed(kvs: ScheduledKVS) -> None:
 
 
 def held(kvs: ScheduledKVS) -> None:
-    """While rank 1 holds back one key, all that does not need it goes on, and what does waits."""
+    """While rank 1 holds back some keys, all that does not need them goes on, and what does waits.
+
+    More of them than MXNet's engine has threads for such operations, small and large ones.
+    """
     flag = pathlib.Path("go")
-    kvs.init([0, 1], [full(0), full(0)])
+    large, others = (200, 100), range(2, 10)
+    kvs.init([0, 1, *others], [full(0), full(0), *(full(0, large) for _ in others)])
     weights = [full(0), full(0)]
     if kvs.rank == 1:
         kvs.pushpull(1, full(2), out=weights[1])
@@ -428,8 +432,13 @@ def held(kvs: ScheduledKVS) -> None:
             threading.Event().wait(0.02)
         kvs.pushpull(0, full(1), out=weights[0])
         assert (weights[0].asnumpy() == 2).all()
+        for key in others:
+            kvs.push(key, full(1, large))
         return
     kvs.pushpull(0, full(1), out=weights[0], priority=0)
+    sums = [full(0, large) for _ in others]
+    for key, total in zip(others, sums):
+        kvs.pushpull(key, full(key, large), out=total)
     kvs.pushpull(1, full(2), out=weights[1], priority=-1)
     images = full(1)
     other_layer = images * weights[1]
@@ -444,6 +453,8 @@ def held(kvs: ScheduledKVS) -> None:
     flag.touch()
     waiter.join()
     assert values == [2.0]
+    for key, total in zip(others, sums):
+        assert (total.asnumpy() == key + 1).all()
 
 
 def batches() -> "Iterator[Array]":

@@ -4,6 +4,7 @@
 # RATE as tc has it (200mbit).  Needs iproute2 and either root or unprivileged user namespaces; exits
 # with 77 and a reason if neither is to be had.  Nothing of the machine's own network changes.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin  # where tc is, also for those who are not root
 if [ "${1:-}" = --inside ]; then
   shift; rate=$1; shift
   ip link set lo mtu 1500 up

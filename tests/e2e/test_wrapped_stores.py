@@ -1,5 +1,6 @@
 """Every kind of store that MXNet has works under ours, in a process alone and under bslaunch."""
 
+import warnings
 from typing import Callable
 
 import pytest
@@ -31,6 +32,7 @@ def runs_well(job: Job) -> bool:
     return True
 
 
+@pytest.mark.filterwarnings("default:P3 hung")
 def test_p3_on_stock_servers_is_passed_on(make_job: MakeJob) -> None:
     # P3 hangs without us too (2 of 40 runs of the same calls on a bare store): three chances.
     jobs = []
@@ -40,6 +42,8 @@ def test_p3_on_stock_servers_is_passed_on(make_job: MakeJob) -> None:
             break
     else:
         raise AssertionError("".join(job.all_output() for job in jobs))
+    if len(jobs) > 1:
+        warnings.warn(f"P3 hung in {len(jobs) - 1} of {len(jobs)} runs", stacklevel=1)
     for worker in jobs[-1].workers:
         assert "unscheduled: P3 cuts and orders its tensors itself" in worker.output()
         assert "well done" in worker.output()

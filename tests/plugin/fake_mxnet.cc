@@ -1,6 +1,8 @@
 // MXNet's three C functions over one FakeMxnet.
 #include "plugin/fake_mxnet.h"
 
+#include <gtest/gtest.h>
+
 #include <exception>
 
 #include "base/check.h"
@@ -27,9 +29,11 @@ void End(void* /*engine*/, void* param, const std::exception* error) {
 }
 
 int PushAsyncNd(void (*run)(void*, void*, void*), void* param, void (*deleter)(void*),
-                const void* /*context*/, void** const_nds, int num_const, void** mutable_nds,
-                int num_mutable, const void* /*property*/, int priority, const char* name,
-                bool /*wait*/) {
+                const void* context, void** const_nds, int num_const, void** mutable_nds,
+                int num_mutable, const void* property, int priority, const char* name, bool wait) {
+  EXPECT_EQ(*static_cast<const int*>(context), 1) << "the CPU";
+  EXPECT_EQ(*static_cast<const int*>(property), 3) << "kCPUPrioritized: not behind computation";
+  EXPECT_FALSE(wait);
   if (current->pushes_left == 0) {
     deleter(param);
     return -1;

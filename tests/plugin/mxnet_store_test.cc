@@ -220,7 +220,7 @@ TEST_F(MxnetStoreTest, ArraysStayUntilTheLastOperationHasEnded) {
 
 // What was registered before, such as the destructors of MXNet, is not run.
 TEST(MxnetStoreExit, KeepsTheStatusAndSkipsWhatWasRegisteredBefore) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {
         std::atexit([] { std::abort(); });

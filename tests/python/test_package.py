@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -115,3 +116,41 @@ def test_an_extension_that_does_not_load_is_named(tmp_path: pathlib.Path) -> Non
     package = copy_package(tmp_path)
     (package / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}").write_bytes(b"no library")
     assert "does not load or is older than the Python files" in import_error(tmp_path)
+
+
+def test_the_source_distribution_is_whole(tmp_path: pathlib.Path) -> None:
+    """Pip builds from it: whatever CMake, Cython or Python reads has to be in it."""
+    made = run_python(
+        *("setup.py", "-q", "egg_info", "--egg-base", str(tmp_path), "sdist", "-d", str(tmp_path)),
+        cwd=ROOT,
+    )
+    assert made.returncode == 0, made.stdout
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    folders = ("3rdparty", "bytescheduler", "include", "python", "src")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "--", *folders],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.split()
+    needed = {name for name in tracked if (ROOT / name).exists()}
+    assert len(needed) > 200
+    assert needed | {"CMakeLists.txt", "LICENSE", "pyproject.toml", "setup.py"} <= names
+
+
+def test_missing_system_libraries_are_named_with_their_packages(tmp_path: pathlib.Path) -> None:
+    env = {**os.environ, "PKG_CONFIG_LIBDIR": str(tmp_path), "PKG_CONFIG_PATH": ""}
+    build = run_python(
+        *("setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)),
+        *("build_ext", "--build-temp", str(tmp_path / "temp"), "--build-lib", str(tmp_path)),
+        cwd=ROOT,
+        env=env,
+    )
+    assert build.returncode != 0
+    said = build.stdout.splitlines()
+    assert "apt-get install libzmq3-dev libsodium-dev libhwloc-dev libnuma-dev" in (
+        line.strip() for line in said
+    ), build.stdout

@@ -81,6 +81,19 @@ def test_includes_point_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def of_base(text: str) -> "set[str]":
+    return {target for target in INCLUDE.findall(text) if target.startswith("base/")}
+
+
+def test_the_core_knows_no_thread_and_no_executor() -> None:
+    for path in [*(ROOT / "src" / "core").iterdir(), *(ROOT / "include").rglob("co[rm]*.h")]:
+        assert of_base(path.read_text()) <= {"base/check.h"}, path
+
+
+def test_the_rule_on_the_core_can_fail() -> None:
+    assert not of_base('#include "base/loop_thread.h"\n') <= {"base/check.h"}
+
+
 def test_the_rule_on_includes_can_fail() -> None:
     assert layer_of_include("ps/transport.h") not in MAY_INCLUDE["core"]
     assert layer_of_include("bytescheduler/worker.h") not in MAY_INCLUDE["server"]

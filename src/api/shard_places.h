@@ -1,0 +1,23 @@
+// PlaceShards: which cores the summing threads of a server get.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/numa.h"
+
+namespace bs::api {
+
+struct ShardPlace {
+  int node = 0;   // whose memory its buffers are
+  int index = 0;  // on its node
+  int core = 0;   // of that node
+};
+
+// One shard for each core, less the first core of each node, which is left to bs-io and libzmq; or
+// as many as asked for (`wanted` above 0), spread over the nodes.  Servers of different rank on one
+// host begin at different cores.  Pure.  REQUIRES: there are nodes, and each has a core.
+std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
+                                    int32_t rank);
+
+}  // namespace bs::api
