@@ -328,6 +328,15 @@ Report Cluster::Run() {
   return report;
 }
 
+// The same job, in which a node dies and nothing is cut off.
+ClusterOptions WithDeath(ClusterOptions options, uint64_t seed) {
+  Draw draw(~seed);
+  options.outage.reset();
+  options.death = DrawEvent(
+      &draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer, ps::Role::kScheduler}));
+  return options;
+}
+
 }  // namespace
 
 ClusterOptions DrawCluster(uint64_t seed) {
@@ -359,14 +368,7 @@ ClusterOptions DrawCluster(uint64_t seed) {
   return options;
 }
 
-ClusterOptions DrawDeath(uint64_t seed) {
-  ClusterOptions options = DrawCluster(seed);
-  Draw draw(~seed);
-  options.outage.reset();
-  options.death = DrawEvent(
-      &draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer, ps::Role::kScheduler}));
-  return options;
-}
+ClusterOptions DrawDeath(uint64_t seed) { return WithDeath(DrawCluster(seed), seed); }
 
 ClusterOptions DrawAsync(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);
@@ -383,14 +385,7 @@ ClusterOptions DrawAsync(uint64_t seed) {
   return options;
 }
 
-ClusterOptions DrawAsyncDeath(uint64_t seed) {
-  ClusterOptions options = DrawAsync(seed);
-  Draw draw(~seed);
-  options.outage.reset();
-  options.death = DrawEvent(
-      &draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer, ps::Role::kScheduler}));
-  return options;
-}
+ClusterOptions DrawAsyncDeath(uint64_t seed) { return WithDeath(DrawAsync(seed), seed); }
 
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
