@@ -1,7 +1,6 @@
 // Applies pushes as they come, each once, and answers pulls with the weights of the moment.
 #include "server/async_slot.h"
 
-#include <algorithm>
 #include <cmath>
 #include <new>
 #include <utility>
@@ -276,14 +275,7 @@ std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
   const Round round = call.extension.round;
   if (!initialised()) return "worker 0 to initialise" + key;
   if (pushes_of(call) < round) return "its own push " + std::to_string(round) + " of" + key;
-  constexpr size_t kMostNamed = 8;
-  const std::vector<int32_t> behind = Behind(round);
-  std::string names;
-  for (size_t i = 0; i < std::min(behind.size(), kMostNamed); ++i) {
-    names += (i > 0 ? ", " : "") + std::to_string(behind[i]);
-  }
-  if (behind.size() > kMostNamed) names += " and more";
-  return (behind.size() > 1 ? "workers " : "worker ") + names + " to push" + key + " " +
+  return DescribeWorkers(Behind(round)) + " to push" + key + " " +
          std::to_string(round - static_cast<Round>(shard_->max_staleness)) +
          " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
 }

@@ -1,6 +1,7 @@
 // Words for refusals: what a request was and what an array is.
 #include "server/describe.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -23,6 +24,18 @@ std::string DescribeCoding(ps::Codec codec, float threshold) {
   const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);
   const std::string shown(digits, error == std::errc() ? end : std::begin(digits));
   return "compressed to two bits with threshold " + shown;
+}
+
+std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
+  constexpr size_t kMostNamed = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    names += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kMostNamed) {
+    names += " and " + std::to_string(ranks.size() - kMostNamed) + " more";
+  }
+  return (ranks.size() > 1 ? "workers " : "worker ") + names;
 }
 
 std::string DescribeCall(const ps::KvCall& call) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "server/describe.h"
 
 namespace bs::server {
 
@@ -58,16 +59,11 @@ bool RoundState::Contributed(int32_t rank) {
 }
 
 std::string RoundState::Missing() const {
-  constexpr int32_t kMostNamed = 8;
-  std::string names;
-  int32_t missing = 0;
+  std::vector<int32_t> missing;
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
-    if (!needs(rank)) continue;
-    ++missing;
-    if (missing <= kMostNamed) names += (missing > 1 ? ", " : "") + std::to_string(rank);
+    if (needs(rank)) missing.push_back(rank);
   }
-  if (missing > kMostNamed) names += " and " + std::to_string(missing - kMostNamed) + " more";
-  return (missing > 1 ? "workers " : "worker ") + names;
+  return DescribeWorkers(missing);
 }
 
 bool RoundState::counts(int32_t rank) const {

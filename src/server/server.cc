@@ -11,6 +11,7 @@
 #include "server/describe.h"
 #include "server/directory.h"
 #include "server/hosted_updates.h"
+#include "server/lane.h"
 #include "server/mxnet_protocol.h"
 #include "server/optimizer_calls.h"
 #include "server/shard.h"
@@ -51,13 +52,7 @@ class Server::Impl {
   void Fail(const Status& why);
 
  private:
-  struct Lane {
-    Executor* executor;
-    // Owners: the front and the tasks it has posted, so that a task that is left over when the
-    // server goes finds its shard.
-    std::shared_ptr<server::Shard> shard;
-    uint64_t load_bytes;
-  };
+  using Lane = server::Lane<server::Shard>;
 
   // Runs `task` where the lane's shard lives: now, or soon.
   template <typename F>
@@ -103,16 +98,9 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
   std::vector<ServerShard> all = shards;
   all.push_back({.executor = front, .numa_node = shards.front().numa_node});
   for (const ServerShard& shard : all) {
-    server::ShardState state;
-    state.num_workers = options.num_workers;
+    server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_)};
     state.num_buffers = options.test_num_buffers;
-    state.numa_node = shard.numa_node;
-    state.deterministic = options.deterministic;
-    state.hold_bytes = options.hold_bytes;
     state.max_staleness = options.max_staleness;
-    state.send = send_;
-    state.executor = shard.executor;
-    state.hosted = hosted_;
     lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
 }
@@ -196,12 +184,7 @@ void Server::Impl::RunOn(const Lane& lane, F task) {
 
 size_t Server::Impl::LaneFor(uint64_t size_bytes) {
   const size_t num_shards = lanes_.size() - 1;
-  if (size_bytes <= options_.front_bytes) return num_shards;
-  size_t least = 0;
-  for (size_t lane = 1; lane < num_shards; ++lane) {
-    if (lanes_[lane].load_bytes < lanes_[least].load_bytes) least = lane;
-  }
-  return least;
+  return size_bytes <= options_.front_bytes ? num_shards : server::LeastLoaded(lanes_, num_shards);
 }
 
 void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {

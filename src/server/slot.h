@@ -18,6 +18,7 @@
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
 #include "server/hosted_updates.h"
+#include "server/lane.h"
 #include "server/parked.h"
 #include "server/round.h"
 #include "server/sum_buffer.h"
@@ -34,20 +35,12 @@ struct SlotIdHash {
 };
 
 // What the slots of one shard have in common.
-struct ShardState {
-  int32_t num_workers = 1;
+struct ShardState : ShardBase {
   uint32_t num_buffers = 2;
-  int numa_node = 0;
-  bool deterministic = false;
-  uint64_t hold_bytes = 0;
-  SendFn send;
   int64_t max_staleness = -1;  // of asynchronous keys; below 0: no bound
 
-  uint64_t held_bytes = 0;                    // early contributions of all slots that are kept now
   std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
   OptimizerInForce optimizer{};               // of asynchronous keys
-  Executor* executor = nullptr;               // the shard's
-  std::shared_ptr<HostedUpdates> hosted{};    // of the server
 };
 
 class Slot {

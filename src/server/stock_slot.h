@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "bytescheduler/status.h"
 #include "server/hosted_updates.h"
-#include "server/parked.h"
+#include "server/lane.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
 #include "server/stock_value.h"
@@ -28,17 +28,10 @@
 namespace bs::server {
 
 // What the slots of one shard have in common.
-struct StockState {
-  int32_t num_workers = 1;
-  int numa_node = 0;
-  bool deterministic = false;
-  uint64_t hold_bytes = 0;
-  uint64_t max_queued_bytes = 0;  // pushes that are in no round yet
-  SendFn send;
-  std::function<void(const Status&)> fail;  // ends the job
-  Logger log;
-  Executor* executor = nullptr;             // the shard's
-  std::shared_ptr<HostedUpdates> hosted{};  // of the server
+struct StockState : ShardBase {
+  uint64_t max_queued_bytes = 0;              // pushes that are in no round yet
+  std::function<void(const Status&)> fail{};  // ends the job
+  Logger log{};
 
   // Commands of the workers.
   bool synchronous = false;
@@ -46,7 +39,6 @@ struct StockState {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t held_bytes = 0;    // early contributions of all slots that are kept now
   uint64_t queued_bytes = 0;  // pushes that are in no round yet
   std::vector<float> scratch{};
 };

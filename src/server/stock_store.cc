@@ -1,7 +1,6 @@
 // Takes requests of stock MXNet workers and spreads their keys over the shards.
 #include "server/stock_store.h"
 
-#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cmath>
@@ -56,17 +55,10 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
           fail_) {
   BS_CHECK(!shards.empty() && options.num_servers > 0);
   for (const ServerShard& shard : shards) {
-    StockState state;
-    state.num_workers = options.num_workers;
-    state.numa_node = shard.numa_node;
-    state.deterministic = options.deterministic;
-    state.hold_bytes = options.hold_bytes;
+    StockState state{MakeShardBase(options, shard, send_, ways.hosted)};
     state.max_queued_bytes = kMaxQueuedBytes;
-    state.send = send_;
     state.fail = fail_;
     state.log = log;
-    state.executor = shard.executor;
-    state.hosted = ways.hosted;
     lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
   }
 }
@@ -79,7 +71,7 @@ void StockStore::OnData(ps::Message message) {
   if (!call.ok()) return Drop(call.status().message());
   if (failed_) return send_(ps::MakeStockEnd(call.value().from.worker_id));
   used_ = true;
-  const Lane* const lane = LaneOf(call.value());
+  const Lane<StockShard>* const lane = LaneOf(call.value());
   if (lane == nullptr) return;
   lane->executor->Post([shard = lane->shard, moved = std::move(call.value())]() mutable {
     shard->Handle(std::move(moved));
@@ -133,7 +125,7 @@ void StockStore::Drop(const std::string& why) {
                (num_dropped_ == kMostDropsTold ? "; no more of these will be told" : ""));
 }
 
-StockStore::Lane* StockStore::LaneOf(const StockCall& call) {
+Lane<StockShard>* StockStore::LaneOf(const StockCall& call) {
   auto known = lane_of_.find(call.key);
   if (known == lane_of_.end()) {
     if (lane_of_.size() >= Server::kMaxPartitions) {
@@ -142,17 +134,15 @@ StockStore::Lane* StockStore::LaneOf(const StockCall& call) {
                                       " keys already, and no room for more"));
       return nullptr;
     }
-    const auto least =
-        std::min_element(lanes_.begin(), lanes_.end(),
-                         [](const Lane& a, const Lane& b) { return a.load_bytes < b.load_bytes; });
-    known = lane_of_.emplace(call.key, static_cast<size_t>(least - lanes_.begin())).first;
-    least->load_bytes += call.values.size();
+    const size_t lane = LeastLoaded(lanes_, lanes_.size());
+    known = lane_of_.emplace(call.key, lane).first;
+    lanes_[lane].load_bytes += call.values.size();
   }
   return &lanes_[known->second];
 }
 
 void StockStore::Configure(const std::function<void(StockState*)>& change) {
-  for (const Lane& lane : lanes_) {
+  for (const Lane<StockShard>& lane : lanes_) {
     lane.executor->Post([shard = lane.shard, change] { shard->Configure(change); });
   }
 }

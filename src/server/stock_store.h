@@ -20,6 +20,7 @@
 #include "bytescheduler/server.h"
 #include "bytescheduler/status.h"
 #include "server/hosted_updates.h"
+#include "server/lane.h"
 #include "server/stock_optimizers.h"
 #include "server/stock_shard.h"
 
@@ -53,15 +54,9 @@ class StockStore {
   void Fail();
 
  private:
-  struct Lane {
-    Executor* executor;
-    std::shared_ptr<StockShard> shard;  // owners: this and the tasks it has posted
-    uint64_t load_bytes;
-  };
-
   bool IsWorker(int32_t id) const;
   void Drop(const std::string& why);
-  Lane* LaneOf(const StockCall& call);
+  Lane<StockShard>* LaneOf(const StockCall& call);
   void Configure(const std::function<void(StockState*)>& change);
 
   const ServerOptions options_;
@@ -69,7 +64,7 @@ class StockStore {
   const uint64_t first_key_;
   const std::function<void(const Status&)> fail_;
   const Logger log_;
-  std::vector<Lane> lanes_;
+  std::vector<Lane<StockShard>> lanes_;
   StockOptimizers optimizers_;
   std::unordered_map<uint64_t, size_t> lane_of_;  // by key, since it was first seen
   int num_dropped_ = 0;

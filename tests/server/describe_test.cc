@@ -27,6 +27,14 @@ TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "operation 17 from worker 1");
 }
 
+TEST(DescribeTest, OfManyWorkersTheFirstAreNamed) {
+  EXPECT_EQ(DescribeWorkers({1}), "worker 1");
+  EXPECT_EQ(DescribeWorkers({1, 3}), "workers 1, 3");
+  EXPECT_EQ(DescribeWorkers({0, 1, 2, 3, 4, 5, 6, 7}), "workers 0, 1, 2, 3, 4, 5, 6, 7");
+  EXPECT_EQ(DescribeWorkers({0, 1, 2, 3, 4, 5, 6, 7, 9, 11}),
+            "workers 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
 TEST(DescribeTest, ACodingTellsThresholdsApart) {
   EXPECT_EQ(DescribeCoding(ps::Codec::kNone, 0), "not compressed");
   EXPECT_EQ(DescribeCoding(ps::Codec::kTwoBit, 0.5F), "compressed to two bits with threshold 0.5");
