@@ -5,35 +5,30 @@
 
 #include <limits>
 
-#include "server/shard.h"
-#include "server/support.h"
+#include "server/async_bench.h"
 
 namespace bs::server {
 namespace {
 
 using testing::HasSubstr;
 
-// A shard with one asynchronous partition, and everything it answered.
-class Bench {
+// The bench without a hosting process, and with an optimizer of the server's own.
+class Bench : public AsyncBench {
  public:
   explicit Bench(int32_t num_workers, int64_t max_staleness = -1,
-                 const std::string& optimizer = "sgd learning_rate=-1") {
-    ShardState state;
-    state.num_workers = num_workers;
-    state.max_staleness = max_staleness;
-    state.send = outbox_.sender();
-    shard_.emplace(std::move(state));
+                 const std::string& optimizer = "sgd learning_rate=-1")
+      : AsyncBench({.num_workers = num_workers, .max_staleness = max_staleness, .hosts = false}) {
     if (!optimizer.empty()) Set(optimizer);
   }
 
   void Set(const std::string& optimizer) {
-    shard_->SetOptimizer(
+    shard().SetOptimizer(
         {std::make_shared<const OptimizerSpec>(ParseOptimizer(optimizer).value()), nullptr});
   }
-  std::vector<ps::Message> Do(Ask ask) {
-    ask.mode = Mode::kAsynchronous;
-    shard_->Handle(MakeCall(ask));
-    return outbox_.All();
+  // What is answered at once.
+  std::vector<ps::Message> Do(const Ask& ask) {
+    Post(ask);
+    return outbox.All();
   }
   void DoOk(const Ask& ask) {
     const std::vector<ps::Message> answers = Do(ask);
@@ -47,26 +42,6 @@ class Bench {
     EXPECT_TRUE(answers[0].data.empty());
     return {CodeOf(answers[0]), TextOf(answers[0])};
   }
-  // The weights that a pull gets at once.
-  std::vector<float> PullNow(int32_t rank, uint64_t round) {
-    const std::vector<ps::Message> answers = Do(Newest(Pull(rank, round, 4)));
-    EXPECT_EQ(answers.size(), 1u);
-    if (answers.empty() || answers[0].data.empty()) return {};
-    return ToFloats(answers[0].data[0].bytes());
-  }
-  // As a worker counts: no two requests of one sequence.
-  Ask Newest(Ask ask) {
-    ask.sequence = next_sequence_++;
-    return ask;
-  }
-
-  Shard& shard() { return *shard_; }
-  Outbox& outbox() { return outbox_; }
-
- private:
-  Outbox outbox_;
-  std::optional<Shard> shard_;
-  uint64_t next_sequence_ = 5000;
 };
 
 TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNobodyWaitsForOthers) {
@@ -154,20 +129,17 @@ TEST(AsyncSlotTest, RatesOfAPushWinOverTheOptimizers) {
   bench.DoOk(Push(0, 0, Floats({8})));
   bench.DoOk(Push(0, 1, Floats({1})));  // 8 - (2 * 1 + 0.5 * 8)
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{2});
-  Ask ask = Push(0, 2, Floats({1}));
-  ps::KvCall call = MakeCall(ask);
-  call.extension.mode = static_cast<uint32_t>(Mode::kAsynchronous);
+  ps::KvCall call = Bench::Call(Push(0, 2, Floats({1})));
   call.extension.learning_rate = 0.5;
   call.extension.weight_decay = 0.0;
   call.extension.rescale_grad = -4.0;
   bench.shard().Handle(std::move(call));
-  EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kOk);
+  EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kOk);
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
-  ps::KvCall bad = MakeCall(Push(0, 3, Floats({1})));
-  bad.extension.mode = static_cast<uint32_t>(Mode::kAsynchronous);
+  ps::KvCall bad = Bench::Call(Push(0, 3, Floats({1})));
   bad.extension.learning_rate = std::numeric_limits<double>::quiet_NaN();
   bench.shard().Handle(std::move(bad));
-  EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
 }
 
@@ -221,7 +193,7 @@ TEST(AsyncSlotTest, AKeyHasOneMode) {
   Bench bench(2);
   bench.DoOk(Push(0, 0, Floats({1})));
   bench.shard().Handle(MakeCall(Push(1, 1, Floats({1}))));
-  const ps::Message answer = bench.outbox().Next();
+  const ps::Message answer = bench.outbox.Next();
   EXPECT_EQ(CodeOf(answer), StatusCode::kInvalidArgument);
   EXPECT_THAT(TextOf(answer), HasSubstr("the key is asynchronous on the other workers"));
 }
@@ -252,7 +224,7 @@ TEST(AsyncSlotTest, NobodyWaitsForAWorkerThatLeft) {
   bench.DoOk(Push(0, 1, Floats({1})));
   EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
   bench.shard().OnWorkerGone(1, Status::Unavailable("worker 1 left the job"));
-  EXPECT_EQ(ToFloats(bench.outbox().Next().data.at(0).bytes()), std::vector<float>{1});
+  EXPECT_EQ(ToFloats(bench.outbox.Next().data.at(0).bytes()), std::vector<float>{1});
   bench.DoOk(Push(0, 2, Floats({1})));
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{2});
 }
@@ -261,7 +233,7 @@ TEST(AsyncSlotTest, WithoutWorker0NothingIsInitialised) {
   Bench bench(2);
   EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
   bench.shard().OnWorkerGone(0, Status::Unavailable("worker 0 left the job"));
-  EXPECT_EQ(TextOf(bench.outbox().Next()), "worker 0 left the job");
+  EXPECT_EQ(TextOf(bench.outbox.Next()), "worker 0 left the job");
   EXPECT_EQ(bench.Refused(bench.Newest(Pull(1, 0, 4))).first, StatusCode::kUnavailable);
 }
 
@@ -271,7 +243,7 @@ TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
   bench.DoOk(Push(0, 1, Floats({0})));
   EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
   bench.shard().Fail(Status::Unavailable("lost worker 1"));
-  EXPECT_EQ(TextOf(bench.outbox().Next()), "lost worker 1");
+  EXPECT_EQ(TextOf(bench.outbox.Next()), "lost worker 1");
 }
 
 }  // namespace

@@ -6,26 +6,19 @@
 #include <utility>
 #include <vector>
 
-#include "server/support.h"
-#include "sim/sim_executor.h"
+#include "server/fake_host.h"
 
 namespace bs::server {
 namespace {
 
 using testing::HasSubstr;
 
-// A front whose hosting process takes every pickle but "bad".
-class Bench {
+// A front and its hosting process.
+class Bench : private HostedBench {
  public:
   explicit Bench(bool hosts = true)
-      : hosted_({.executor = hosts ? &updater_ : nullptr,
-                 .set_optimizer =
-                     [this](std::string_view pickle) {
-                       loaded.emplace_back(pickle);
-                       return pickle == "bad" ? Status::Internal("no such class") : Status::Ok();
-                     },
-                 .update = [](const ServerUpdate&) { return Status::Ok(); }}),
-        calls_(&front_, &hosted_, outbox_.sender(),
+      : hosted_(hosts ? host.Updater() : ServerUpdater{}),
+        calls_(&executor, &hosted_, outbox.sender(),
                [this](const OptimizerInForce& optimizer) { adopted.push_back(optimizer); }) {}
 
   void Post(int32_t rank, uint64_t number, const std::string& text, const std::string& pickle = "",
@@ -40,25 +33,18 @@ class Bench {
     call.payload = ps::Frame::Copy(pickle);
     calls_.Handle(call);
   }
-  std::vector<ps::Message> Run() {
-    clock_.RunUntil(clock_.Now() + std::chrono::seconds(1));
-    return outbox_.All();
-  }
   std::vector<ps::Message> Do(int32_t rank, uint64_t number, const std::string& text,
                               const std::string& pickle = "") {
     Post(rank, number, text, pickle);
-    return Run();
+    return Settle();
   }
   OptimizerCalls& calls() { return calls_; }
 
-  std::vector<std::string> loaded;
+  using HostedBench::host;
+  using HostedBench::Settle;
   std::vector<OptimizerInForce> adopted;
 
  private:
-  sim::SimClock clock_{1};
-  sim::SimExecutor updater_{&clock_};
-  sim::SimExecutor front_{&clock_};
-  Outbox outbox_;
   uint64_t next_sequence_ = 1;
   HostedUpdates hosted_;
   OptimizerCalls calls_;
@@ -70,8 +56,8 @@ TEST(OptimizerCallsTest, ANativeOneIsTakenAtOnceAndItsPickleIsNotLoaded) {
   ASSERT_EQ(bench.adopted.size(), 1u);
   EXPECT_EQ(bench.adopted[0].native->momentum, 0.5);
   EXPECT_EQ(bench.adopted[0].hosted->pickle, "p");
-  EXPECT_EQ(CodeOf(bench.Run().at(0)), StatusCode::kOk);
-  EXPECT_TRUE(bench.loaded.empty());
+  EXPECT_EQ(CodeOf(bench.Settle().at(0)), StatusCode::kOk);
+  EXPECT_TRUE(bench.host.calls.empty());
 }
 
 TEST(OptimizerCallsTest, AHostedOneIsAnsweredWhenItIsLoadedAndOnlyOnce) {
@@ -80,18 +66,18 @@ TEST(OptimizerCallsTest, AHostedOneIsAnsweredWhenItIsLoadedAndOnlyOnce) {
   bench.Post(0, 1, "hosted LAMB", "p0", 77);
   bench.Post(1, 1, "hosted LAMB", "p1");
   EXPECT_TRUE(bench.adopted.empty());
-  const std::vector<ps::Message> answers = bench.Run();
+  const std::vector<ps::Message> answers = bench.Settle();
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(OpOf(answers[0]), ps::Op::kPending) << "the repeat";
   EXPECT_EQ(CodeOf(answers[1]), StatusCode::kOk);
   EXPECT_EQ(CodeOf(answers[2]), StatusCode::kOk);
-  EXPECT_EQ(bench.loaded, std::vector<std::string>{"p0"}) << "one of each number counts";
+  EXPECT_EQ(bench.host.calls, std::vector<std::string>{"set p0"}) << "one of each number counts";
   ASSERT_EQ(bench.adopted.size(), 1u);
   EXPECT_EQ(bench.adopted[0].native, nullptr);
   EXPECT_EQ(bench.adopted[0].hosted->pickle, "p0");
   // Of the next number it starts afresh, even if it is the same.
   EXPECT_EQ(CodeOf(bench.Do(1, 2, "hosted LAMB", "p0").at(0)), StatusCode::kOk);
-  EXPECT_EQ(bench.loaded.size(), 2u);
+  EXPECT_EQ(bench.host.calls.size(), 2u);
 }
 
 TEST(OptimizerCallsTest, ARefusedOneConcernsItsCallAndLeavesTheOneBefore) {
@@ -110,11 +96,11 @@ TEST(OptimizerCallsTest, OthersTryTheirOwnAfterARefusal) {
   Bench bench;
   bench.Post(0, 1, "hosted Lamb", "bad");
   bench.Post(1, 1, "hosted Lamb", "good");
-  const std::vector<ps::Message> answers = bench.Run();
+  const std::vector<ps::Message> answers = bench.Settle();
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(CodeOf(answers[0]), StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(answers[1]), StatusCode::kOk);
-  EXPECT_EQ(bench.loaded, (std::vector<std::string>{"bad", "good"}));
+  EXPECT_EQ(bench.host.calls, (std::vector<std::string>{"set bad", "set good"}));
 }
 
 TEST(OptimizerCallsTest, WorkersMustAgree) {
@@ -150,7 +136,7 @@ TEST(OptimizerCallsTest, AFailedJobRefusesWhatWaitsAndAGoneWorkerIsForgotten) {
   bench.Post(1, 1, "hosted Lamb", "p");
   bench.calls().OnWorkerGone(1);
   bench.calls().Fail(Status::Unavailable("lost worker 1"));
-  const std::vector<ps::Message> answers = bench.Run();
+  const std::vector<ps::Message> answers = bench.Settle();
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(TextOf(answers[0]), "lost worker 1");
 }

@@ -2,100 +2,77 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 
+#include "server/fake_host.h"
 #include "server/stock_slot.h"
 #include "server/stock_support.h"
-#include "sim/sim_executor.h"
 
 namespace bs::server {
 namespace {
 
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// The hosting process adds gradients to values, and remembers what it was given.
-class StockSlotUpdateTest : public testing::Test {
+class StockSlotUpdateTest : public testing::Test, protected HostedBench {
  protected:
   StockSlotUpdateTest() {
-    ServerUpdater updater;
-    updater.executor = &host_;
-    updater.set_optimizer = [](std::string_view) { return Status::Ok(); };
-    updater.update = [this](const ServerUpdate& update) { return Update(update); };
     state_.num_workers = 2;
     state_.max_queued_bytes = 1024;
     state_.synchronous = true;
-    state_.send = outbox_.sender();
+    state_.send = outbox.sender();
     state_.fail = [this](const Status& why) { failures_.push_back(why.message()); };
-    state_.executor = &shard_;
-    state_.hosted = std::make_shared<HostedUpdates>(std::move(updater));
-    state_.optimizer = std::make_shared<const HostedOptimizer>(HostedOptimizer{"p"});
+    state_.executor = &executor;
+    state_.hosted = std::make_shared<HostedUpdates>(host.Updater());
+    state_.optimizer = MakePickle();
+  }
+  ~StockSlotUpdateTest() override {
+    EXPECT_EQ(host.dtype, DType::kFloat32);
+    for (const std::string& call : host.calls) EXPECT_THAT(call, AnyOf("set p", "update 3"));
   }
 
-  Status Update(const ServerUpdate& update) {
-    abouts_.emplace_back(update.about);
-    EXPECT_EQ(update.key, 3u);
-    EXPECT_EQ(update.dtype, DType::kFloat32);
-    if (!fails_.empty()) return Status::InvalidArgument(fails_);
-    gradient_ = ToFloats(update.gradient);
-    std::vector<float> weights = ToFloats(update.weights);
-    for (size_t i = 0; i < weights.size(); ++i) weights[i] += gradient_[i];
-    std::memcpy(update.weights.data(), weights.data(), update.weights.size());
-    return Status::Ok();
-  }
   void Post(const StockAsk& ask) { slot_.Handle(MakeStockCall(ask)); }
   std::vector<ps::Message> Do(const StockAsk& ask) {
     Post(ask);
-    return Run();
-  }
-  std::vector<ps::Message> Run() {
-    clock_.RunUntil(clock_.Now() + std::chrono::seconds(1));
-    return outbox_.All();
+    return Settle();
   }
   std::vector<float> Pulled(int32_t rank) {
     const std::vector<ps::Message> answers = Do(StockPull(rank));
     return answers.size() == 1 ? FloatsIn(answers[0]) : std::vector<float>{};
   }
 
-  sim::SimClock clock_{1};
-  sim::SimExecutor shard_{&clock_};
-  sim::SimExecutor host_{&clock_};
-  Outbox outbox_;
   std::vector<std::string> failures_;
-  std::vector<std::string> abouts_;
-  std::vector<float> gradient_;
-  std::string fails_;
   StockState state_;
   StockSlot slot_{&state_, 3};
 };
 
 TEST_F(StockSlotUpdateTest, ARoundUpdatesTheValueOnceWithTheSum) {
   Do(StockPush(0, Floats({100, 200})));
-  EXPECT_TRUE(abouts_.empty()) << "the first push is the value";
+  EXPECT_TRUE(host.abouts.empty()) << "the first push is the value";
   EXPECT_TRUE(Do(StockPush(0, Floats({1, 2}))).empty());
   StockAsk both = StockPush(1, Floats({10, 20}));
   both.pull = true;
   Post(both);
-  EXPECT_TRUE(outbox_.empty()) << "not before it is updated";
+  EXPECT_TRUE(outbox.empty()) << "not before it is updated";
   StockAsk other = StockPull(1);
   other.customer_id = 5;
   Post(other);
-  EXPECT_EQ(FloatsIn(outbox_.Next()), (std::vector<float>{100, 200}))
+  EXPECT_EQ(FloatsIn(outbox.Next()), (std::vector<float>{100, 200}))
       << "who has not pushed gets the value as it is";
-  const std::vector<ps::Message> answers = Run();
+  const std::vector<ps::Message> answers = Settle();
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(FloatsIn(answers[1]), (std::vector<float>{111, 222}));
-  EXPECT_EQ(gradient_, (std::vector<float>{11, 22}));
-  EXPECT_THAT(abouts_, ElementsAre(""));
+  EXPECT_EQ(host.gradient, (std::vector<float>{11, 22}));
+  EXPECT_THAT(host.abouts, ElementsAre(""));
 }
 
 TEST_F(StockSlotUpdateTest, PushesDuringAnUpdateAreOfTheNextRound) {
   Do(StockPush(0, Floats({0})));
   for (const int32_t rank : {0, 1, 0, 1, 1, 0}) Post(StockPush(rank, Floats({1})));
-  EXPECT_EQ(Run().size(), 6u);
-  EXPECT_EQ(abouts_.size(), 3u);
+  EXPECT_EQ(Settle().size(), 6u);
+  EXPECT_EQ(host.abouts.size(), 3u);
   EXPECT_EQ(Pulled(0), std::vector<float>{6});
 }
 
@@ -106,12 +83,12 @@ TEST_F(StockSlotUpdateTest, AsynchronousPushesUpdateOneByOneAsTheyCame) {
   Post(StockPush(0, Floats({10})));
   Post(StockPush(1, Floats({100})));
   Post(StockPull(1));
-  const std::vector<ps::Message> answers = Run();
+  const std::vector<ps::Message> answers = Settle();
   ASSERT_EQ(answers.size(), 4u);
   EXPECT_EQ(RankOf(answers[0]), 1);
   EXPECT_EQ(RankOf(answers[1]), 0);
   EXPECT_EQ(FloatsIn(answers[3]), std::vector<float>{111}) << "its own pushes are in it";
-  EXPECT_EQ(abouts_.size(), 3u);
+  EXPECT_EQ(host.abouts.size(), 3u);
   EXPECT_EQ(state_.queued_bytes, 0u);
 }
 
@@ -134,8 +111,8 @@ TEST_F(StockSlotUpdateTest, RowsComeWithFlagsAndTheirShape) {
   Do(StockRows(StockPush(0, Floats({0, 0, 1, 1, 2, 2})), {0, 1, 2}));
   Do(StockRows(StockPush(0, Floats({5, 6})), {1}));
   Do(StockRows(StockPush(1, Floats({1, 1})), {2}));
-  EXPECT_THAT(abouts_, ElementsAre(R"({"key":3,"shape":[3,2],"rows":true})"));
-  EXPECT_EQ(gradient_, (std::vector<float>{0, 0, 5, 6, 1, 1, 0, 1, 1}));
+  EXPECT_THAT(host.abouts, ElementsAre(R"({"key":3,"shape":[3,2],"rows":true})"));
+  EXPECT_EQ(host.gradient, (std::vector<float>{0, 0, 5, 6, 1, 1, 0, 1, 1}));
   const std::vector<ps::Message> pulled = Do(StockRows(StockPull(0), {2, 1}));
   EXPECT_EQ(FloatsIn(pulled.at(0)), (std::vector<float>{3, 3, 6, 7}));
   Do(StockRows(StockPush(0, {}), {}));
@@ -166,12 +143,12 @@ TEST_F(StockSlotUpdateTest, CodesAreUpdatedWithTheirValues) {
   state_.threshold = 0.5F;
   Do(StockPush(0, Floats({1, 1})));
   for (const int32_t rank : {0, 1}) Do(StockTwoBit(rank, 2, {std::byte{0b11100000}, {}, {}, {}}));
-  EXPECT_EQ(gradient_, (std::vector<float>{1, -1}));
+  EXPECT_EQ(host.gradient, (std::vector<float>{1, -1}));
   EXPECT_EQ(Pulled(0), (std::vector<float>{2, 0}));
 }
 
 TEST_F(StockSlotUpdateTest, AnUpdateThatFailsFailsTheJob) {
-  fails_ = "ValueError: no";
+  host.fails = "ValueError: no";
   Do(StockPush(0, Floats({0})));
   Do(StockPush(0, Floats({1})));
   EXPECT_TRUE(Do(StockPush(1, Floats({1}))).empty());

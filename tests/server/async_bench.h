@@ -1,0 +1,66 @@
+// A shard with one asynchronous partition and, if wanted, a hosting process, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/fake_host.h"
+#include "server/shard.h"
+#include "server/support.h"
+
+namespace bs::server {
+
+class AsyncBench : public HostedBench {
+ public:
+  struct Options {
+    int32_t num_workers = 1;
+    int64_t max_staleness = -1;
+    bool hosts = true;
+  };
+  explicit AsyncBench(const Options& options) {
+    ShardState state;
+    state.num_workers = options.num_workers;
+    state.max_staleness = options.max_staleness;
+    state.send = outbox.sender();
+    state.executor = &executor;
+    state.hosted =
+        std::make_shared<HostedUpdates>(options.hosts ? host.Updater() : ServerUpdater{});
+    shard_.emplace(std::move(state));
+  }
+
+  static ps::KvCall Call(Ask ask) {
+    ask.mode = Mode::kAsynchronous;
+    return MakeCall(ask);
+  }
+  void Post(const Ask& ask) { shard_->Handle(Call(ask)); }
+  // What is answered within a second.
+  std::vector<ps::Message> Do(const Ask& ask) {
+    Post(ask);
+    return Settle();
+  }
+  // The weights that a pull gets at once.
+  std::vector<float> PullNow(int32_t rank, uint64_t round) {
+    Post(Newest(Pull(rank, round, 4)));
+    const std::vector<ps::Message> answers = outbox.All();
+    EXPECT_EQ(answers.size(), 1u);
+    if (answers.empty() || answers[0].data.empty()) return {};
+    return ToFloats(answers[0].data[0].bytes());
+  }
+  // As a worker counts: no two requests of one sequence.
+  Ask Newest(Ask ask) {
+    ask.sequence = next_sequence_++;
+    return ask;
+  }
+  Shard& shard() { return *shard_; }
+
+ private:
+  std::optional<Shard> shard_;
+  uint64_t next_sequence_ = 5000;
+};
+
+}  // namespace bs::server
