@@ -87,12 +87,7 @@ Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
   if (about.round == 0 && call.worker_rank != 0) {
     return Status::FailedPrecondition(DescribeCall(call) + ": only worker 0 initialises");
   }
-  if (Shape{about.offset_bytes, about.size_bytes, about.dtype} == shape_) return Status::Ok();
-  return Status::InvalidArgument(
-      DescribeCall(call) + ": it has " + DescribeArray(about.dtype, about.size_bytes) +
-      " at offset " + std::to_string(about.offset_bytes) + ", the initial value of worker 0 has " +
-      DescribeArray(shape_.dtype, shape_.size_bytes) + " at offset " +
-      std::to_string(shape_.offset_bytes));
+  return CheckShape(call, shape_);
 }
 
 Status AsyncSlot::CheckPull(const ps::KvCall& call) {
@@ -110,10 +105,7 @@ Status AsyncSlot::CheckPull(const ps::KvCall& call) {
     if (shard_->gone.empty()) return Status::Ok();
     return shard_->gone.front().value_or(Status::Ok());
   }
-  if (about.size_bytes == shape_.size_bytes) return Status::Ok();
-  return Status::InvalidArgument(DescribeCall(call) + ": it expects " +
-                                 std::to_string(about.size_bytes) + " bytes, the partition is " +
-                                 DescribeArray(shape_.dtype, shape_.size_bytes));
+  return CheckPullSize(call, shape_);
 }
 
 void AsyncSlot::Initialise(const ps::KvCall& call) {
@@ -123,7 +115,7 @@ void AsyncSlot::Initialise(const ps::KvCall& call) {
   if (about.size_bytes > 0) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
-  shape_ = Shape{about.offset_bytes, about.size_bytes, about.dtype};
+  shape_ = ShapeOf(call);
   about_ = about.text;
   needs_host_ = about.hosted;
   weights_ = std::move(weights);
@@ -303,11 +295,8 @@ void AsyncSlot::Answer(const ps::KvCall& call) {
   if (call.extension.sequence == answered && leaving) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
-  ps::Message response = ps::MakeResponse(call, weights_->MakeFrame(call.worker_rank));
+  ps::Message response = MakeValuesResponse(call, shape_, weights_->MakeFrame(call.worker_rank));
   answered = call.extension.sequence;
-  response.meta.extension.offset_bytes = shape_.offset_bytes;
-  response.meta.extension.size_bytes = shape_.size_bytes;
-  response.meta.extension.dtype = shape_.dtype;
   shard_->send(std::move(response));
 }
 

@@ -23,6 +23,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
+#include "server/describe.h"
 #include "server/optimizer.h"
 #include "server/parked.h"
 #include "server/slot.h"
@@ -47,13 +48,6 @@ class AsyncSlot {
   void Fail(const Status& why);
 
  private:
-  struct Shape {
-    uint64_t offset_bytes;
-    uint64_t size_bytes;
-    uint32_t dtype;
-    bool operator==(const Shape&) const = default;
-  };
-
   // An update that the hosting process makes.
   struct Hosted {
     ps::KvCall call;
@@ -92,7 +86,7 @@ class AsyncSlot {
 
   ShardState* const shard_;
   const SlotId id_;
-  Shape shape_{};                         // once initialised
+  PartShape shape_;                       // once initialised
   std::shared_ptr<SumBuffer> weights_;    // owners, here and below: this and the answers in flight
   std::shared_ptr<SumBuffer> spare_;      // of an earlier moment; may still be leaving
   std::optional<OptimizerState> state_;   // once updated natively

@@ -1,4 +1,4 @@
-// Words for refusals: what a request was and what an array is.
+// What a request was and what an array is: words and refusals.
 #include "server/describe.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "bytescheduler/types.h"
 
@@ -93,6 +94,36 @@ Status CheckPayload(const ps::KvCall& call) {
   }
   if (std::isfinite(about.threshold) && about.threshold > 0) return Status::Ok();
   return Status::InvalidArgument(what + ", which is no finite number greater than 0");
+}
+
+PartShape ShapeOf(const ps::KvCall& push) {
+  const ps::Extension& about = push.extension;
+  return {about.offset_bytes, about.size_bytes, about.dtype};
+}
+
+Status CheckShape(const ps::KvCall& call, const PartShape& shape) {
+  const ps::Extension& about = call.extension;
+  if (ShapeOf(call) == shape) return Status::Ok();
+  return Status::InvalidArgument(
+      DescribeCall(call) + ": it has " + DescribeArray(about.dtype, about.size_bytes) +
+      " at offset " + std::to_string(about.offset_bytes) + ", the initial value of worker 0 has " +
+      DescribeArray(shape.dtype, shape.size_bytes) + " at offset " +
+      std::to_string(shape.offset_bytes));
+}
+
+Status CheckPullSize(const ps::KvCall& call, const PartShape& shape) {
+  if (call.extension.size_bytes == shape.size_bytes) return Status::Ok();
+  return Status::InvalidArgument(
+      DescribeCall(call) + ": it expects " + std::to_string(call.extension.size_bytes) +
+      " bytes, the partition is " + DescribeArray(shape.dtype, shape.size_bytes));
+}
+
+ps::Message MakeValuesResponse(const ps::KvCall& call, const PartShape& shape, ps::Frame values) {
+  ps::Message response = ps::MakeResponse(call, std::move(values));
+  response.meta.extension.offset_bytes = shape.offset_bytes;
+  response.meta.extension.size_bytes = shape.size_bytes;
+  response.meta.extension.dtype = shape.dtype;
+  return response;
 }
 
 }  // namespace bs::server

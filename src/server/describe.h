@@ -1,4 +1,4 @@
-// Words for refusals: what a request was and what an array is, for people.
+// What a request was and what an array is: words for people, and refusals of what does not fit.
 //
 // Pure functions; thread-safe; never fail, never block.
 #pragma once
@@ -25,5 +25,21 @@ Status CheckArray(const ps::KvCall& call);
 // kInvalidArgument, naming `call`, unless a push has as many bytes as it announces and, if it is
 // compressed, is a gradient of float32 with a threshold that makes sense.
 Status CheckPayload(const ps::KvCall& call);
+
+// Where a partition lies in its tensor and what its elements are: never changes after its first
+// push.
+struct PartShape {
+  uint64_t offset_bytes = 0;
+  uint64_t size_bytes = 0;
+  uint32_t dtype = 0;
+  bool operator==(const PartShape&) const = default;
+};
+PartShape ShapeOf(const ps::KvCall& push);
+// The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first one, or
+// a pull expects as many bytes as there are.
+Status CheckShape(const ps::KvCall& call, const PartShape& shape);
+Status CheckPullSize(const ps::KvCall& call, const PartShape& shape);
+// The answer to a pull: `values` and their shape.
+ps::Message MakeValuesResponse(const ps::KvCall& call, const PartShape& shape, ps::Frame values);
 
 }  // namespace bs::server

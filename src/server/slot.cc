@@ -46,7 +46,7 @@ void Slot::Pull(ps::KvCall& call) {
                                            std::to_string(rounds_.current()) +
                                            " is to come, and the one or two before it are kept"));
     case PullVerdict::kWait:
-      if (const Status wrong = CheckPullSize(call); !wrong.ok()) return Refuse(call, wrong);
+      if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
       if (const Status* why = Blocked()) return Refuse(call, *why);
       return parked_.Park(std::move(call), Wanted(), shard_->send);
   }
@@ -64,18 +64,10 @@ void Slot::Fail(const Status& why) {
 }
 
 Status Slot::CheckPush(const ps::KvCall& call) const {
-  const ps::Extension& about = call.extension;
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
-  if (!has_shape() || Shape{about.offset_bytes, about.size_bytes, about.dtype} == shape_) {
-    return Status::Ok();
-  }
-  return Status::InvalidArgument(
-      DescribeCall(call) + ": it has " + DescribeArray(about.dtype, about.size_bytes) +
-      " at offset " + std::to_string(about.offset_bytes) + ", the initial value of worker 0 has " +
-      DescribeArray(shape_.dtype, shape_.size_bytes) + " at offset " +
-      std::to_string(shape_.offset_bytes));
+  return has_shape() ? CheckShape(call, shape_) : Status::Ok();
 }
 
 Status Slot::CheckCoding(const ps::KvCall& call) const {
@@ -92,11 +84,8 @@ Status Slot::CheckCoding(const ps::KvCall& call) const {
                                  "; set gradient compression alike on all workers");
 }
 
-Status Slot::CheckPullSize(const ps::KvCall& call) const {
-  if (!has_shape() || call.extension.size_bytes == shape_.size_bytes) return Status::Ok();
-  return Status::InvalidArgument(
-      DescribeCall(call) + ": it expects " + std::to_string(call.extension.size_bytes) +
-      " bytes, the partition is " + DescribeArray(shape_.dtype, shape_.size_bytes));
+Status Slot::CheckPull(const ps::KvCall& call) const {
+  return has_shape() ? CheckPullSize(call, shape_) : Status::Ok();
 }
 
 const Status* Slot::Blocked() const {
@@ -110,7 +99,7 @@ const Status* Slot::Blocked() const {
 void Slot::Take(ps::KvCall& call) {
   const int32_t rank = call.worker_rank;
   const ps::Extension& about = call.extension;
-  if (!has_shape()) shape_ = Shape{about.offset_bytes, about.size_bytes, about.dtype};
+  if (!has_shape()) shape_ = ShapeOf(call);
   // Whatever can fail for want of memory comes before the contribution counts.
   ps::Message taken = ps::MakeResponse(call, {});
   const uint64_t payload_bytes = call.payload.size();
@@ -209,18 +198,14 @@ void Slot::AnswerParked() {
 }
 
 void Slot::Answer(const ps::KvCall& call) {
-  if (const Status wrong = CheckPullSize(call); !wrong.ok()) return Refuse(call, wrong);
+  if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
   SumBuffer& sum = *buffers_[rounds_.buffer_of(call.extension.round)];
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the
   // backlog longer.
   if (sum.InFlightTo(call.worker_rank)) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
-  ps::Message response = ps::MakeResponse(call, sum.MakeFrame(call.worker_rank));
-  response.meta.extension.offset_bytes = shape_.offset_bytes;
-  response.meta.extension.size_bytes = shape_.size_bytes;
-  response.meta.extension.dtype = shape_.dtype;
-  shard_->send(std::move(response));
+  shard_->send(MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank)));
 }
 
 void Slot::Refuse(const ps::KvCall& call, const Status& why) {

@@ -17,6 +17,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
+#include "server/describe.h"
 #include "server/hosted_updates.h"
 #include "server/lane.h"
 #include "server/parked.h"
@@ -60,14 +61,6 @@ class Slot {
   void Fail(const Status& why);
 
  private:
-  // Size, offset and dtype of a partition never change after its first push.
-  struct Shape {
-    uint64_t offset_bytes;
-    uint64_t size_bytes;
-    uint32_t dtype;
-    bool operator==(const Shape&) const = default;
-  };
-
   // How the contributions of a round are coded: all alike.
   struct Coding {
     ps::Codec codec = ps::Codec::kNone;
@@ -77,7 +70,7 @@ class Slot {
 
   Status CheckPush(const ps::KvCall& call) const;
   Status CheckCoding(const ps::KvCall& call) const;
-  Status CheckPullSize(const ps::KvCall& call) const;
+  Status CheckPull(const ps::KvCall& call) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.open() || rounds_.current() > 0; }
@@ -96,7 +89,7 @@ class Slot {
   ShardState* const shard_;
   const SlotId id_;
   RoundState rounds_;
-  Shape shape_{};                          // fixed when has_shape()
+  PartShape shape_;                        // fixed when has_shape()
   std::shared_ptr<SumBuffer> buffers_[2];  // owners: this slot and the answers in flight
   Coding coding_;                          // of the open round
   int32_t coding_rank_ = 0;                // who said so first
