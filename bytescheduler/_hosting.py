@@ -59,7 +59,8 @@ class Host:
         if self._refuses:
             return (
                 "this server loads no pickled optimizers (BYTESCHEDULER_PICKLES=refuse): use an "
-                "optimizer that servers have themselves, or dist_sync"
+                "optimizer that servers have themselves, or update on the workers: ScheduledKVS "
+                "over dist_sync does, and a stock store with MXNET_UPDATE_ON_KVSTORE=0"
             )
         try:
             updates = _import_updates()

@@ -45,8 +45,9 @@ def _refuse(path: str) -> NoReturn:
     raise Refused(
         f"the pickled optimizer names {path}, which servers do not load: they take classes of "
         "mxnet.optimizer and mxnet.lr_scheduler, plain values and numpy arrays. Where you trust "
-        "the module, name it in BYTESCHEDULER_TRUSTED_MODULES on the servers; or use dist_sync, "
-        "which runs any optimizer on the workers"
+        "the module, name it in BYTESCHEDULER_TRUSTED_MODULES on the servers; or update on the "
+        "workers: ScheduledKVS over dist_sync does, and a stock store with "
+        "MXNET_UPDATE_ON_KVSTORE=0"
     )
 
 

@@ -70,7 +70,11 @@ Status TakeKeys(const ps::Message& message, uint64_t first_key, StockCall* call)
                  std::to_string(num_keys) + " keys where there is " + std::to_string(wanted));
   }
   const uint64_t key = KeyAt(call->keys, coded ? 1 : 0);
-  if (key < first_key) return Wrong(message, "the key is another server's");
+  if (key < first_key) {
+    return Wrong(message, "key " + std::to_string(key) +
+                              " is another server's, here they begin at " +
+                              std::to_string(first_key));
+  }
   call->key = key - first_key;
   if (!coded) return Status::Ok();
   call->num_coded = KeyAt(call->keys, 0) - first_key;
