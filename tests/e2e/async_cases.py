@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Tuple
 
 import mxnet as mx
 import numpy as np
-from cases import full, open_store, read
+from cases import expect, fails_with, full, open_store, read, run
 
 from bytescheduler.mxnet import ScheduledKVS
 
@@ -47,34 +47,46 @@ def change(optimizer: O.Optimizer, step: int) -> None:
         optimizer.rescale_grad = 0.4
 
 
+def compare(
+    kvs: ScheduledKVS, name: str, make: "Callable[[], O.Optimizer]", *, late: bool = False
+) -> None:
+    """What the servers do is what the optimizer does here; `late`: set after the key is there."""
+    random = np.random.RandomState(7)
+    dtype = "float16" if name == "half" else "float32"
+    start = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
+    here, there = make(), make()
+    key = f"{name}-late" if late else name
+    for optimizer in (here, there):
+        optimizer.idx2name = {key: "weight"}
+    out, want = mx.nd.zeros(SHAPE, dtype=dtype), start.copy()
+    if not late:
+        kvs.set_optimizer(there)
+    kvs.broadcast(key, start, out=out)
+    if late:
+        kvs.set_optimizer(there)
+    update = mx.optimizer.get_updater(here)
+    for step in range(STEPS):
+        # LARS scales its momentum when a rate changes, and cannot tell a multiplier from that.
+        for optimizer in (here, there) if name != "lars" or step != 20 else ():
+            change(optimizer, step)
+        gradient = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
+        update(key, gradient.copy(), want)  # some change it
+        if step % 3 == 0:
+            kvs.push(key, gradient)
+            kvs.pull(key, out=out)
+        else:
+            kvs.pushpull(key, gradient, out=out, priority=-step)
+    tolerance = 2e-3 if dtype == "float16" else 2e-5
+    difference = float(mx.nd.abs(out - want).max().asscalar())
+    assert difference < tolerance, f"{key}: {difference}"
+    moved = float(mx.nd.abs(out - start).max().asscalar())
+    assert moved > 0.1, f"{key}: nothing was trained ({moved})"
+
+
 def optimizers(kvs: ScheduledKVS) -> None:
     """One worker: what the servers do is what mx.optimizer does here."""
     for name, make in OPTIMIZERS.items():
-        random = np.random.RandomState(7)
-        dtype = "float16" if name == "half" else "float32"
-        start = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
-        here, there = make(), make()
-        for optimizer in (here, there):
-            optimizer.idx2name = {name: "weight"}
-        kvs.set_optimizer(there)
-        out, want = mx.nd.zeros(SHAPE, dtype=dtype), start.copy()
-        kvs.broadcast(name, start, out=out)
-        update = mx.optimizer.get_updater(here)
-        for step in range(STEPS):
-            for optimizer in (here, there):
-                change(optimizer, step)
-            gradient = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
-            update(name, gradient, want)
-            if step % 3 == 0:
-                kvs.push(name, gradient)
-                kvs.pull(name, out=out)
-            else:
-                kvs.pushpull(name, gradient, out=out, priority=-step)
-        tolerance = 2e-3 if dtype == "float16" else 2e-5
-        difference = float(mx.nd.abs(out - want).max().asscalar())
-        assert difference < tolerance, f"{name}: {difference}"
-        moved = float(mx.nd.abs(out - start).max().asscalar())
-        assert moved > 0.1, f"{name}: nothing was trained"
+        compare(kvs, name, make)
 
 
 def adder() -> O.Optimizer:
@@ -197,17 +209,11 @@ def module(kvs: ScheduledKVS) -> None:
 
 def no_optimizer(kvs: ScheduledKVS) -> None:
     kvs.init(3, full(1))
-    try:
+    with fails_with("no optimizer is set", "call set_optimizer"):
         for _ in range(100):
             kvs.push(3, full(1))
             kvs.pull(3, out=full(0))
             mx.nd.waitall()
-    except mx.base.MXNetError as error:
-        assert "no optimizer is set" in str(error), error  # noqa: PT017
-        assert "call set_optimizer" in str(error), error  # noqa: PT017
-        print("refused as it should", flush=True)
-        raise
-    raise AssertionError("nothing was raised")
 
 
 def bad_input(kvs: ScheduledKVS) -> None:
@@ -222,12 +228,7 @@ def bad_input(kvs: ScheduledKVS) -> None:
         (AssertionError, "distributed", lambda: kvs.load_optimizer_states("states")),
     ]
     for kind, text, call in refused:
-        try:
-            call()
-        except kind as caught:
-            assert text in str(caught), caught  # noqa: PT017
-        else:
-            raise AssertionError(f"nothing was raised, want {text!r}")
+        expect(kind, text, call)
     kvs.push(3, full(2))
     assert read(kvs, 3) == 2
 
@@ -278,7 +279,4 @@ def rank_1_leaves(kvs: ScheduledKVS) -> None:
 
 
 if __name__ == "__main__":
-    store = open_store("dist_async")
-    for case in sys.argv[1:]:
-        globals()[case](store)
-    print("well done")
+    run(open_store("dist_async"), globals(), sys.argv[1:])

@@ -1,10 +1,11 @@
 """What a worker of a test's job does; ``cases.py NAME STORE`` runs one case, which asserts."""
 
+import contextlib
 import os
 import pathlib
 import sys
 import threading
-from typing import Callable, Iterator, List
+from typing import Callable, Dict, Iterator, List
 
 import mxnet as mx
 import numpy as np
@@ -31,6 +32,36 @@ def read(kvs: ScheduledKVS, key: "int | str", dtype: str = "float32") -> float:
     values = set(out.asnumpy().ravel().tolist())
     assert len(values) == 1, values
     return float(values.pop())
+
+
+def expect(kind: type, text: str, call: "Callable[[], object]") -> None:
+    """Assert that `call` raises `kind` with `text` in its words, and that the job goes on."""
+    try:
+        call()
+    except kind as caught:
+        assert text in str(caught), caught  # noqa: PT017
+    else:
+        raise AssertionError(f"nothing was raised, want {text!r}")
+
+
+@contextlib.contextmanager
+def fails_with(*texts: str) -> Iterator[None]:
+    """Assert that MXNet raises in here, with all of `texts`; the error goes on, the job ends."""
+    try:
+        yield
+    except mx.base.MXNetError as error:
+        for text in texts:
+            assert text in str(error), error  # noqa: PT017
+        print("refused as it should", flush=True)
+        raise
+    raise AssertionError("nothing was raised")
+
+
+def run(store: ScheduledKVS, cases: "Dict[str, object]", names: "List[str]") -> None:
+    """Run the functions of these names, one after the other."""
+    for name in names:
+        cases[name](store)  # type: ignore[operator]
+    print("well done")
 
 
 def sum_over_workers(kvs: ScheduledKVS, f: "Callable[[int], float]") -> float:
@@ -325,12 +356,7 @@ def bad_input(kvs: ScheduledKVS) -> None:
         (AssertionError, "no optimizer", lambda: kvs.save_optimizer_states("states")),
     ]
     for kind, text, call in refused:
-        try:
-            call()
-        except kind as caught:
-            assert text in str(caught), caught  # noqa: PT017
-        else:
-            raise AssertionError(f"nothing was raised, want {text!r}")
+        expect(kind, text, call)
     # None of it has left this worker, and nothing is lost.
     kvs.init(8, full(4))
     kvs.push([3, 8], [good, good])
@@ -503,7 +529,4 @@ def wraps_in_rank_1_only() -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "wraps_in_rank_1_only":
         wraps_in_rank_1_only()
-    store = open_store(sys.argv[1])
-    for case in sys.argv[2:]:
-        globals()[case](store)
-    print("well done")
+    run(open_store(sys.argv[1]), globals(), sys.argv[2:])

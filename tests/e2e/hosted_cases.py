@@ -6,8 +6,8 @@ from typing import Callable, Dict
 import mxnet as mx
 import my_optimizers
 import numpy as np
-from async_cases import COMMON, SHAPE, STEPS, THRESHOLD, change, two_bits
-from cases import full, open_store, read
+from async_cases import COMMON, SHAPE, THRESHOLD, compare, two_bits
+from cases import expect, fails_with, full, open_store, read, run
 
 from bytescheduler.mxnet import ScheduledKVS
 
@@ -30,42 +30,6 @@ OPTIMIZERS: "Dict[str, Callable[[], mx.optimizer.Optimizer]]" = {
 TRUSTED: "Dict[str, Callable[[], mx.optimizer.Optimizer]]" = {
     "own": lambda: my_optimizers.Halfway(strength=2.0, learning_rate=0.05, **PLAIN),
 }
-
-
-def compare(
-    kvs: ScheduledKVS, name: str, make: "Callable[[], O.Optimizer]", *, late: bool = False
-) -> None:
-    """What the servers do is what the optimizer does here; `late`: set after the key is there."""
-    random = np.random.RandomState(7)
-    dtype = "float16" if name == "half" else "float32"
-    start = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
-    here, there = make(), make()
-    key = f"{name}-late" if late else name
-    for optimizer in (here, there):
-        optimizer.idx2name = {key: "weight"}
-    out, want = mx.nd.zeros(SHAPE, dtype=dtype), start.copy()
-    if not late:
-        kvs.set_optimizer(there)
-    kvs.broadcast(key, start, out=out)
-    if late:
-        kvs.set_optimizer(there)
-    update = mx.optimizer.get_updater(here)
-    for step in range(STEPS):
-        # LARS scales its momentum when a rate changes, and cannot tell a multiplier from that.
-        for optimizer in (here, there) if name != "lars" or step != 20 else ():
-            change(optimizer, step)
-        gradient = mx.nd.array(random.randn(*SHAPE), dtype=dtype)
-        update(key, gradient.copy(), want)  # some change it
-        if step % 3 == 0:
-            kvs.push(key, gradient)
-            kvs.pull(key, out=out)
-        else:
-            kvs.pushpull(key, gradient, out=out, priority=-step)
-    tolerance = 2e-3 if dtype == "float16" else 2e-5
-    difference = float(mx.nd.abs(out - want).max().asscalar())
-    assert difference < tolerance, f"{key}: {difference}"
-    moved = float(mx.nd.abs(out - start).max().asscalar())
-    assert moved > 0.1, f"{key}: nothing was trained ({moved})"
 
 
 def optimizers(kvs: ScheduledKVS) -> None:
@@ -139,12 +103,7 @@ def refused(kvs: ScheduledKVS, optimizer: O.Optimizer, text: str) -> None:
     """It raises, and the job goes on with the optimizer before."""
     kvs.set_optimizer(O.SGD(learning_rate=-1.0))
     kvs.init(3, full(0))
-    try:
-        kvs.set_optimizer(optimizer)
-    except mx.base.MXNetError as error:
-        assert text in str(error), error  # noqa: PT017
-    else:
-        raise AssertionError("nothing was raised")
+    expect(mx.base.MXNetError, text, lambda: kvs.set_optimizer(optimizer))
     kvs.push(3, full(2))
     assert read(kvs, 3) == 2
 
@@ -190,19 +149,11 @@ def endless(kvs: ScheduledKVS) -> None:
 
 
 def failing(kvs: ScheduledKVS, key: object, gradient: mx.nd.NDArray, text: str) -> None:
-    try:
+    with fails_with(text):
         kvs.push(key, gradient)
         kvs.pull(key, out=mx.nd.zeros(gradient.shape))
         mx.nd.waitall()
-    except mx.base.MXNetError as error:
-        assert text in str(error), error  # noqa: PT017
-        print("refused as it should", flush=True)
-        raise
-    raise AssertionError("nothing was raised")
 
 
 if __name__ == "__main__":
-    store = open_store("dist_async")
-    for case in sys.argv[1:]:
-        globals()[case](store)
-    print("well done")
+    run(open_store("dist_async"), globals(), sys.argv[1:])

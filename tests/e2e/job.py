@@ -154,6 +154,15 @@ class Job:
             assert process.wait() == 0, f"{process.name} failed:\n{self.all_output()}"
         return [worker.output() for worker in self.workers]
 
+    def run_into(self, text: str, script: str, *arguments: str) -> None:
+        """Run one worker into the error that it expects; everybody must tell `text`."""
+        worker = self.start_worker(script, *arguments)
+        assert worker.wait() != 0
+        assert "refused as it should" in worker.output(), worker.output()
+        for process in self.processes:
+            process.wait()
+            assert text in process.output(), f"{process.name}:\n{process.output()}"
+
     def wait_for_one(self, processes: List[Process], deadline_s: float = PATIENCE_S) -> Process:
         """Return the first of `processes` that ends; fail if none does in `deadline_s`."""
         end = time.monotonic() + deadline_s

@@ -48,13 +48,7 @@ def test_bad_input_is_refused_and_loses_nothing(make_job: MakeJob) -> None:
 
 
 def test_a_push_without_an_optimizer_fails_the_job_and_says_what_to_do(make_job: MakeJob) -> None:
-    job = make_job(workers=1)
-    worker = job.start_worker("async_cases.py", "no_optimizer")
-    assert worker.wait() != 0
-    assert "refused as it should" in worker.output()
-    for process in job.processes:
-        process.wait()
-        assert "no optimizer is set" in process.output(), process.name
+    make_job(workers=1).run_into("no optimizer is set", "async_cases.py", "no_optimizer")
 
 
 def test_bounded_staleness_holds_a_fast_worker_back(make_job: MakeJob) -> None:

@@ -43,18 +43,9 @@ def test_pickles_can_be_refused_altogether(make_job: MakeJob) -> None:
     assert "refused an optimizer: this server loads no pickled" in job.servers[0].output()
 
 
-def fails_with(job: Job, case: str, text: str) -> None:
-    worker = job.start_worker("hosted_cases.py", case)
-    assert worker.wait() != 0
-    assert "refused as it should" in worker.output(), worker.output()
-    for process in job.processes:
-        process.wait()
-        assert text in process.output(), f"{process.name}:\n{process.output()}"
-
-
 def test_an_optimizer_that_fails_fails_the_job_with_key_and_exception(make_job: MakeJob) -> None:
     job = make_job(workers=1, env=TRUST)
-    fails_with(job, "stumbles", "RuntimeError: three is too many")
+    job.run_into("RuntimeError: three is too many", "hosted_cases.py", "stumbles")
     assert 'an update of key {"key":"fc"' in job.servers[0].output()
 
 
@@ -70,7 +61,8 @@ def test_an_optimizer_that_never_returns_cannot_keep_its_server(make_job: MakeJo
 
 
 def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:
-    fails_with(make_job(workers=1, env=SMALL), "cut", "the optimizer updates whole arrays")
+    job = make_job(workers=1, env=SMALL)
+    job.run_into("the optimizer updates whole arrays", "hosted_cases.py", "cut")
 
 
 def test_lazy_optimizers_update_the_rows_that_were_pushed(make_job: MakeJob) -> None:
