@@ -1,11 +1,13 @@
-"""Each test gets a maker of jobs that ends what it made."""
+"""Each test gets a maker of jobs that ends what it made, and what stock MXNet trains."""
 
 import contextlib
+import functools
 import pathlib
 from typing import Callable, Iterator
 
 import pytest
 from job import Job
+from trained import Weights, assert_equal, train
 
 
 @pytest.fixture
@@ -21,3 +23,18 @@ def make_job(tmp_path: pathlib.Path) -> "Iterator[Callable[..., Job]]":
             return stack.enter_context(Job(folder, **options))  # type: ignore[arg-type]
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def stock_weights(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str, str], Weights]":
+    """What two workers of MXNet's own cluster train, by API and optimizer: one job for each."""
+
+    @functools.lru_cache(maxsize=None)
+    def weights(api: str, optimizer: str) -> Weights:
+        folder = tmp_path_factory.mktemp("stock")
+        with Job(folder, stock=True) as job:
+            both = train(job, folder, "stock", api, optimizer, workers=2)
+        assert_equal(*both)
+        return both[0]
+
+    return weights

@@ -8,10 +8,11 @@ import pytest
 import stock_model
 import two_bit_model
 from job import Job
-from test_training import assert_equal, train
 from test_two_bits import sums as two_bit_sums
+from trained import Weights, assert_equal, train
 
 MakeJob = Callable[..., Job]
+StockWeights = Callable[[str, str], Weights]
 Results = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
 CUT = {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000"}  # the largest arrays are shared out
 SOON_S = 60.0
@@ -29,8 +30,10 @@ def assert_same(got: Results, wanted: Results) -> None:
         assert got[name].dtype == values.dtype, name
 
 
-def test_two_workers_get_the_bits_of_a_stock_cluster(make_job: MakeJob) -> None:
-    cases = ["dense", "pushpull"]
+def test_two_workers_get_the_sums_and_updates_of_a_stock_cluster_bit_for_bit(
+    make_job: MakeJob,
+) -> None:
+    cases = ["dense", "pushpull", "updates", "rows_updated"]
     theirs = results_of(make_job(servers=2, stock=True, env=CUT), *cases)
     ours = results_of(make_job(servers=2, env=CUT), *cases)
     for rank in range(2):
@@ -58,14 +61,6 @@ def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
         for step, of_step in enumerate(two_bit_model.expected(2)):
             for key, values in of_step.items():
                 np.testing.assert_array_equal(got[f"{step}/{key}"], values, err_msg=f"{step} {key}")
-
-
-def test_servers_update_as_stock_servers_do(make_job: MakeJob) -> None:
-    cases = ["updates", "rows_updated"]
-    theirs = results_of(make_job(servers=2, stock=True, env=CUT), *cases)
-    ours = results_of(make_job(servers=2, env=CUT), *cases)
-    for rank in range(2):
-        assert_same(ours[rank], theirs[rank])
 
 
 def test_a_dist_async_store(make_job: MakeJob) -> None:
@@ -97,14 +92,14 @@ def test_two_stores_of_one_process_are_two_workers(make_job: MakeJob) -> None:
     [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],
 )
 def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
-    make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str
+    make_job: MakeJob,
+    tmp_path: pathlib.Path,
+    stock_weights: StockWeights,
+    api: str,
+    optimizer: str,
 ) -> None:
-    (tmp_path / "ours").mkdir()
-    arguments = ("stock", api, optimizer)
-    theirs = train(make_job(stock=True), tmp_path, *arguments, workers=2)
-    ours = train(make_job(), tmp_path / "ours", *arguments, workers=2)
-    for weights in ours:
-        assert_equal(theirs[0], weights)
+    for weights in train(make_job(), tmp_path, "stock", api, optimizer, workers=2):
+        assert_equal(stock_weights(api, optimizer), weights)
 
 
 # -- a stock worker cannot be told that something failed, but it does not wait for ever -----------

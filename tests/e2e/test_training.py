@@ -1,26 +1,15 @@
 """Weights after 50 steps are those of stock MXNet, whose processes run here as well."""
 
 import pathlib
-from typing import Callable, Dict, List
+from typing import Callable
 
 import numpy as np
 import pytest
 from job import Job
+from trained import Weights, assert_equal, train
 
 MakeJob = Callable[..., Job]
-Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
-
-
-def train(job: Job, folder: pathlib.Path, *arguments: str, workers: int) -> "List[Weights]":
-    job.run("train.py", *arguments, str(folder / arguments[0]))
-    files = [folder / f"{arguments[0]}-{rank}.npz" for rank in range(workers)]
-    return [dict(np.load(file)) for file in files]
-
-
-def assert_equal(left: Weights, right: Weights) -> None:
-    assert left.keys() == right.keys()
-    for name, values in left.items():
-        np.testing.assert_array_equal(values, right[name], err_msg=name)
+StockWeights = Callable[[str, str], Weights]
 
 
 @pytest.mark.parametrize(
@@ -28,13 +17,15 @@ def assert_equal(left: Weights, right: Weights) -> None:
     [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],
 )
 def test_two_workers_train_as_stock_bit_for_bit(
-    make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str
+    make_job: MakeJob,
+    tmp_path: pathlib.Path,
+    stock_weights: StockWeights,
+    api: str,
+    optimizer: str,
 ) -> None:
-    stock = train(make_job(stock=True), tmp_path, "stock", api, optimizer, workers=2)
     ours = train(make_job(servers=2), tmp_path, "scheduled", api, optimizer, workers=2)
-    assert_equal(stock[0], stock[1])
     for weights in ours:
-        assert_equal(stock[0], weights)
+        assert_equal(stock_weights(api, optimizer), weights)
 
 
 def test_four_workers_train_as_stock_to_rounding_and_agree(

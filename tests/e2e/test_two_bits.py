@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import two_bit_model
 from job import Job
-from test_training import assert_equal, train
+from trained import Weights, assert_equal, train
 
 MakeJob = Callable[..., Job]
+StockWeights = Callable[[str, str], Weights]
 Sums = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
 
 
@@ -18,17 +19,22 @@ def sums(job: Job, folder: pathlib.Path, store: str) -> "List[Sums]":
     return [dict(np.load(folder / f"{store}-{rank}.npz")) for rank in range(2)]
 
 
+def definition() -> Sums:
+    """Return what two workers must get; the first test shows that stock gives it."""
+    return {
+        f"{step}/{key}": values
+        for step, of_step in enumerate(two_bit_model.expected(2))
+        for key, values in of_step.items()
+    }
+
+
 def test_sums_are_those_of_stock_and_of_the_definition_bit_for_bit(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
     stock = sums(make_job(stock=True), tmp_path, "stock")
     pushed = sums(make_job(), tmp_path, "push")
     push_pulled = sums(make_job(servers=2), tmp_path, "pushpull")
-    expected = {
-        f"{step}/{key}": values
-        for step, of_step in enumerate(two_bit_model.expected(2))
-        for key, values in of_step.items()
-    }
+    expected = definition()
     assert len(expected) == two_bit_model.ROUNDS * len(two_bit_model.SHAPES)
     for one in (*stock, *pushed, *push_pulled):
         assert_equal(expected, one)
@@ -39,13 +45,16 @@ def test_sums_are_those_of_stock_and_of_the_definition_bit_for_bit(
     [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "sgd")],
 )
 def test_two_workers_train_as_stock_bit_for_bit(
-    make_job: MakeJob, tmp_path: pathlib.Path, api: str, optimizer: str
+    make_job: MakeJob,
+    tmp_path: pathlib.Path,
+    stock_weights: StockWeights,
+    api: str,
+    optimizer: str,
 ) -> None:
     arguments = (f"{api}-compressed", optimizer)
-    stock = train(make_job(stock=True), tmp_path, "stock", *arguments, workers=2)
     ours = train(make_job(servers=2), tmp_path, "scheduled", *arguments, workers=2)
-    for weights in (stock[1], *ours):
-        assert_equal(stock[0], weights)
+    for weights in ours:
+        assert_equal(stock_weights(*arguments), weights)
 
 
 def test_workers_that_disagree_are_told_both_thresholds(make_job: MakeJob) -> None:
@@ -61,14 +70,11 @@ def test_workers_that_disagree_are_told_both_thresholds(make_job: MakeJob) -> No
 
 
 def test_on_stock_servers_the_wrapped_store_compresses(
-    make_job: MakeJob, tmp_path: pathlib.Path
+    make_job: MakeJob, tmp_path: pathlib.Path, stock_weights: StockWeights
 ) -> None:
     """Numbers and names as keys, and pushpull, which stock refuses."""
-    stock = sums(make_job(stock=True, servers=2), tmp_path, "stock")
-    ours = sums(make_job(stock=True, servers=2), tmp_path, "pushpull")
-    for one in ours:
-        assert_equal(stock[0], one)
-    stock = train(make_job(stock=True), tmp_path, "stock", "module-compressed", "sgd", workers=2)
-    ours = train(make_job(stock=True), tmp_path, "scheduled", "module-compressed", "sgd", workers=2)
-    for weights in (stock[1], *ours):
-        assert_equal(stock[0], weights)
+    for one in sums(make_job(stock=True, servers=2), tmp_path, "pushpull"):
+        assert_equal(definition(), one)
+    arguments = ("module-compressed", "sgd")
+    for weights in train(make_job(stock=True), tmp_path, "scheduled", *arguments, workers=2):
+        assert_equal(stock_weights(*arguments), weights)
