@@ -4,6 +4,7 @@
 // shards, one executor and one NUMA node each, keep partitions and do the arithmetic.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "bytescheduler/server_updater.h"
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 #include "ps/message.h"
 
 namespace bs {
@@ -38,6 +40,9 @@ struct ServerOptions {
   // Of asynchronous keys: how many pushes a worker may be ahead of the slowest before its pulls
   // wait; below 0: no bound.
   int64_t max_staleness = -1;
+  // How long requests of stock workers wait for another worker that lives, or for the hosting
+  // process, before the job fails.  Native workers count for themselves.
+  Duration straggler_timeout = std::chrono::minutes(30);
   // Of asynchronous keys whose optimizer the server has not got itself; may be absent.
   ServerUpdater updater{};
   // Takes decision 2 of the design back, for the test that shows why it is one.

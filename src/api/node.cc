@@ -148,6 +148,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.deterministic = config_.deterministic;
   options.hold_bytes = config_.hold_bytes;
   options.max_staleness = config_.max_staleness;
+  options.straggler_timeout = config_.straggler_timeout;
   options.updater = updater_;
   options.front_bytes = kFrontBytes;
   Server::Handler handler;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ps/kv_server.h"
+#include "ps/text.h"
 
 namespace bs::server {
 namespace {
@@ -15,12 +16,14 @@ constexpr size_t kMostWaiting = 1 << 16;
 }  // namespace
 
 StockOptimizers::StockOptimizers(Executor* front, std::shared_ptr<HostedUpdates> hosted,
-                                 SendFn send, Adopt adopt, std::function<void(const Status&)> fail)
+                                 SendFn send, Adopt adopt, std::function<void(const Status&)> fail,
+                                 Duration straggler_timeout)
     : front_(front),
       hosted_(std::move(hosted)),
       send_(std::move(send)),
       adopt_(std::move(adopt)),
-      fail_(std::move(fail)) {}
+      fail_(std::move(fail)),
+      straggler_timeout_(straggler_timeout) {}
 
 void StockOptimizers::Handle(const ps::Message& request) {
   if (waiting_.size() >= kMostWaiting || calls_.size() >= kMostWaiting) {
@@ -48,6 +51,12 @@ void StockOptimizers::Load(const ps::Message& request) {
                                             "need"));
   }
   loading_ = true;
+  patience_ = front_->PostAt(front_->Now() + straggler_timeout_, [this, worker_id] {
+    fail_(Status::DeadlineExceeded("the optimizer of " + ps::DescribeId(worker_id) + ": after " +
+                                   ps::TextOf(straggler_timeout_) +
+                                   " the server is still loading it "
+                                   "(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+  });
   auto optimizer = std::make_shared<const HostedOptimizer>(HostedOptimizer{request.meta.body});
   hosted_->Load(optimizer, front_, [this, optimizer, worker_id](const Status& status) {
     OnLoaded(optimizer, worker_id, status);
@@ -57,6 +66,7 @@ void StockOptimizers::Load(const ps::Message& request) {
 void StockOptimizers::OnLoaded(const HostedUpdates::Optimizer& optimizer, int32_t worker_id,
                                const Status& status) {
   loading_ = false;
+  front_->Cancel(patience_);
   if (!status.ok()) {
     return fail_(Status(status.code(),
                         "the optimizer of " + ps::DescribeId(worker_id) + ": " + status.message()));

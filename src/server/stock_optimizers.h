@@ -2,7 +2,8 @@
 //
 // Workers count their calls alike: the first one to make call n has the hosting process load its
 // pickle, with fresh state, and the same call of the others finds it loaded.  What the hosting
-// process refuses fails the job: a stock worker can not be told.
+// process refuses, or has not loaded after straggler_timeout, fails the job: a stock worker can not
+// be told.
 //
 // Confined to the front's executor; never blocks.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "base/executor.h"
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 #include "ps/message.h"
 #include "server/hosted_updates.h"
 #include "server/parked.h"
@@ -28,7 +30,7 @@ class StockOptimizers {
 
   // `adopt` is called before the workers get their answers.
   StockOptimizers(Executor* front, std::shared_ptr<HostedUpdates> hosted, SendFn send, Adopt adopt,
-                  std::function<void(const Status&)> fail);
+                  std::function<void(const Status&)> fail, Duration straggler_timeout);
 
   // A command with a pickle, of a worker of this job.  Answered when it is loaded.
   void Handle(const ps::Message& request);
@@ -42,9 +44,11 @@ class StockOptimizers {
   const SendFn send_;
   const Adopt adopt_;
   const std::function<void(const Status&)> fail_;
+  const Duration straggler_timeout_;
   std::map<StockParty, uint64_t> calls_;  // of each worker
   uint64_t number_ = 0;                   // of the latest call that was taken
   bool loading_ = false;
+  TimerId patience_ = 0;              // of what is loading
   std::vector<ps::Message> waiting_;  // answers
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ps/text.h"
 #include "server/describe.h"
 #include "server/optimizer.h"
 
@@ -76,6 +77,7 @@ void StockSlot::WaitForInit(StockCall call) {
                                                   ": too many pulls wait for its first push"));
   }
   if (early_.empty()) {
+    since_ = state_->executor->Now();
     state_->log.Warning(DescribeStockCall(call) +
                         ": no worker has initialised this key yet, so it waits");
   }
@@ -102,6 +104,35 @@ void StockSlot::Push(StockCall call) {
   if (!state_->synchronous) turns_.push_back(call.from);
   party->calls.push_back(std::move(call));
   if (!waits) Advance();
+}
+
+std::optional<TimePoint> StockSlot::due() const {
+  return waits() ? std::optional(since_ + state_->straggler_timeout) : std::nullopt;
+}
+
+Status StockSlot::Overdue() const {
+  return Status::DeadlineExceeded("key " + std::to_string(key_) + ": after " +
+                                  ps::TextOf(state_->straggler_timeout) + " still waiting for " +
+                                  WaitsFor() + " (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
+}
+
+std::string StockSlot::WaitsFor() const {
+  if (!value_) return "a worker to initialise it";
+  if (updating_) return "the optimizer on the server to update it";
+  // Each worker has one store as a rule; of two in one process the second is named like one.
+  std::vector<int32_t> missing;
+  std::vector<bool> seen(static_cast<size_t>(state_->num_workers), false);
+  for (const auto& [who, party] : parties_) {
+    seen[static_cast<size_t>(ps::RankOf(who.worker_id))] = true;
+    if (!party.in) missing.push_back(ps::RankOf(who.worker_id));
+  }
+  size_t unknown = static_cast<size_t>(state_->num_workers) - parties_.size();
+  for (size_t rank = 0; rank < seen.size() && unknown > 0; ++rank) {
+    if (seen[rank]) continue;
+    missing.push_back(static_cast<int32_t>(rank));
+    --unknown;
+  }
+  return DescribeWorkers(missing) + " to push it";
 }
 
 StockSlot::Party* StockSlot::FindParty(const StockParty& who) {
@@ -148,6 +179,7 @@ void StockSlot::Contribute(Party* party) {
   const bool fits = state_->deterministic || state_->held_bytes + size_bytes <= state_->hold_bytes;
   state_->queued_bytes -= size_bytes;
   party->in = true;
+  if (num_in_ == 0) since_ = state_->executor->Now();
   ++num_in_;
   if (state_->num_workers > 2 && fits) {
     party->held = true;
@@ -181,6 +213,7 @@ void StockSlot::Complete() {
     return Finish();
   }
   updating_ = true;
+  since_ = state_->executor->Now();
   value_->Update(state_->hosted.get(), state_->optimizer, gradient_, state_->executor,
                  [this](const Status& status) { EndUpdate(status); });
 }

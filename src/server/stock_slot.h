@@ -9,16 +9,20 @@
 // round may never complete, and the shard fails the job.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/executor.h"
 #include "base/log.h"
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 #include "server/hosted_updates.h"
 #include "server/lane.h"
 #include "server/stock_request.h"
@@ -32,6 +36,7 @@ struct StockState : ShardBase {
   uint64_t max_queued_bytes = 0;              // pushes that are in no round yet
   std::function<void(const Status&)> fail{};  // ends the job
   Logger log{};
+  Duration straggler_timeout = std::chrono::minutes(30);
 
   // Commands of the workers.
   bool synchronous = false;
@@ -53,6 +58,10 @@ class StockSlot {
 
   // REQUIRES: the rank of the worker is one of the job's.
   void Handle(StockCall call);
+  // When requests will have waited for straggler_timeout; null if none waits.
+  std::optional<TimePoint> due() const;
+  // Why the job fails then.  REQUIRES: due() has a value.
+  Status Overdue() const;
 
  private:
   // A worker that pushes, and its requests that wait, in the order of coming.
@@ -69,6 +78,8 @@ class StockSlot {
   Party* FindParty(const StockParty& who);
   // Everything that can happen now does.
   void Advance();
+  bool waits() const { return !early_.empty() || num_in_ > 0 || updating_; }
+  std::string WaitsFor() const;
   // Answers pulls that wait for nothing, and lets those push who can.
   void AdvanceParties();
   bool TakeTurn();
@@ -90,6 +101,9 @@ class StockSlot {
   int32_t num_in_ = 0;
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
   bool updating_ = false;         // the round is complete, its update is under way
+  // When the latest of these began: the wait for the first push, a round, an update.  A request
+  // that waits does so behind one of them.
+  TimePoint since_{};
 };
 
 }  // namespace bs::server

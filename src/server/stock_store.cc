@@ -52,11 +52,12 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
           [this](const HostedUpdates::Optimizer& optimizer) {
             Configure([optimizer](StockState* state) { state->optimizer = optimizer; });
           },
-          fail_) {
+          fail_, options.straggler_timeout) {
   BS_CHECK(!shards.empty() && options.num_servers > 0);
   for (const ServerShard& shard : shards) {
     StockState state{MakeShardBase(options, shard, send_, ways.hosted)};
     state.max_queued_bytes = kMaxQueuedBytes;
+    state.straggler_timeout = options.straggler_timeout;
     state.fail = fail_;
     state.log = log;
     lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});

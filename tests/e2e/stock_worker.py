@@ -5,6 +5,7 @@ servers can be compared, or a job with what it should get (stock_model.py has th
 """
 
 import sys
+import threading
 from typing import Callable, Dict, List
 
 import mxnet as mx
@@ -154,6 +155,16 @@ def without_an_optimizer(kv: KVStore, _: Results) -> None:
     print("never comes", out.asnumpy())
 
 
+def never_pushed_by_rank_1(kv: KVStore, _: Results) -> None:
+    """Do what fails: wait for the sum of a worker that lives and never pushes."""
+    kv.init(1, mx.nd.zeros((4,)))
+    if kv.rank == 1:
+        threading.Event().wait()
+    kv.push(1, mx.nd.ones((4,)))
+    mx.nd.waitall()
+    print("never comes")
+
+
 class Halfway(mx.optimizer.Optimizer):  # type: ignore[misc]
     """An optimizer that no server knows."""
 
@@ -179,7 +190,8 @@ CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     for f in (
         *(dense, integers, wide, pushpull, unawaited, rows, commands),
         *(updates, rows_updated, each_alone),
-        *(another_size, another_optimizer, without_an_optimizer, train_for_long),
+        *(another_size, another_optimizer, without_an_optimizer),
+        *(never_pushed_by_rank_1, train_for_long),
     )
 }
 

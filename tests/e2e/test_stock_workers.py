@@ -123,7 +123,10 @@ def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
 def test_what_fails_is_said_by_the_servers_and_ends_the_workers(
     make_job: MakeJob, store: str, case: str, why: str
 ) -> None:
-    job = make_job(servers=2)
+    assert_ends_and_says(make_job(servers=2), store, case, why)
+
+
+def assert_ends_and_says(job: Job, store: str, case: str, why: str) -> None:
     workers = [job.start_worker("stock_worker.py", store, "", case) for _ in range(2)]
     for worker in workers:
         assert worker.wait(SOON_S) != 0, job.all_output()
@@ -131,6 +134,12 @@ def test_what_fails_is_said_by_the_servers_and_ends_the_workers(
     for process in job.processes[:3]:
         assert process.wait(SOON_S) == 1
         assert why in process.output()
+
+
+def test_a_worker_that_lives_and_never_pushes_is_named_and_ends_the_job(make_job: MakeJob) -> None:
+    job = make_job(servers=2, env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "3s"})
+    why = "after 3 s still waiting for worker 1 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
+    assert_ends_and_says(job, "dist_sync", "never_pushed_by_rank_1", why)
 
 
 @pytest.mark.parametrize(("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1)])

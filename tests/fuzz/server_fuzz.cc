@@ -179,6 +179,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bs::ServerOptions options;
   options.num_workers = kWorkers;
   options.max_partition_bytes = 4096;
+  options.straggler_timeout = std::chrono::milliseconds(3);
   options.deterministic = input.ConsumeBool();
   if (input.ConsumeBool()) options.updater = MakeUpdater(&updater);
   bs::Server server(

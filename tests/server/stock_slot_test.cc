@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/stock_support.h"
+#include "sim/sim_executor.h"
 
 namespace bs::server {
 namespace {
@@ -22,6 +23,7 @@ class StockSlotTest : public testing::Test {
     state_.synchronous = true;
     state_.send = outbox_.sender();
     state_.fail = [this](const Status& why) { failures_.push_back(why.message()); };
+    state_.executor = &executor_;
   }
 
   void Do(const StockAsk& ask) { slot_.Handle(MakeStockCall(ask)); }
@@ -35,6 +37,8 @@ class StockSlotTest : public testing::Test {
     return FloatsIn(outbox_.Next());
   }
 
+  sim::SimClock clock_{1};
+  sim::SimExecutor executor_{&clock_};
   Outbox outbox_;
   std::vector<std::string> failures_;
   StockState state_;

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "server/fake_host.h"
 #include "server/stock_support.h"
 #include "sim/sim_executor.h"
 
@@ -24,11 +25,12 @@ MATCHER_P(EndOf, rank, "") { return IsEnd(arg) && arg.peer == ps::WorkerId(rank)
 // A store with two shards on simulated time.
 class StockStoreTest : public testing::Test {
  protected:
-  StockStoreTest() {
+  explicit StockStoreTest(int32_t num_workers = 2, bool hosts = false) {
     ServerOptions options;
     options.rank = 1;
-    options.num_workers = 2;
+    options.num_workers = num_workers;
     options.num_servers = 2;
+    options.straggler_timeout = std::chrono::seconds(10);
     const auto send = [this](ps::Message message) {
       ++answers_of_[shards_[1].IsCurrent() ? 1 : 0];
       outbox_.sender()(std::move(message));
@@ -36,7 +38,7 @@ class StockStoreTest : public testing::Test {
     store_ = std::make_unique<StockStore>(
         options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
         StockWays{send, [this](const Status& why) { failures_.push_back(why.message()); },
-                  std::make_shared<HostedUpdates>(ServerUpdater{})},
+                  std::make_shared<HostedUpdates>(hosts ? hangs_.Updater() : ServerUpdater{})},
         log_);
     store_->SetSynchronous();
   }
@@ -51,11 +53,14 @@ class StockStoreTest : public testing::Test {
     Run();
     return outbox_.All();
   }
-  void Run() { clock_.RunUntil(clock_.Now() + std::chrono::seconds(1)); }
+  void Run() { Wait(std::chrono::seconds(1)); }
+  void Wait(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
 
   sim::SimClock clock_{1};
   sim::SimExecutor front_{&clock_};
   sim::SimExecutor shards_[2] = {sim::SimExecutor(&clock_), sim::SimExecutor(&clock_)};
+  sim::SimClock stands_still_{1};
+  FakeHost hangs_{&stands_still_};
   Outbox outbox_;
   std::map<int, int> answers_of_;
   std::vector<std::string> failures_;
@@ -157,6 +162,95 @@ TEST_F(StockStoreTest, AnOptimizerOnAServerThatPythonDoesNotRunFailsTheJob) {
 TEST_F(StockStoreTest, AFailureLeavesStoresAloneThatAreNotUsed) {
   store_->Fail();
   EXPECT_TRUE(outbox_.empty());
+}
+
+// -- a worker that lives and does not push: Do() takes a second -----------------------------------
+
+TEST_F(StockStoreTest, ARoundThatIsNotCompleteInTimeFailsTheJobAndNamesWhoIsMissing) {
+  Do(StockPush(0, Floats({0})));
+  EXPECT_TRUE(Do(StockPush(1, Floats({1}))).empty());
+  Wait(std::chrono::milliseconds(8999));
+  EXPECT_TRUE(failures_.empty());
+  Wait(std::chrono::milliseconds(1));
+  EXPECT_THAT(failures_, ElementsAre("key 3: after 10 s still waiting for worker 0 to push it "
+                                     "(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+}
+
+TEST_F(StockStoreTest, ItIsNoMatterHowLateThePushesOfARoundAreIfItIsCompleteInTime) {
+  Do(StockPush(0, Floats({0})));
+  for (int32_t step = 0; step < 10; ++step) {
+    EXPECT_TRUE(Do(StockPush(step % 2, Floats({1}))).empty());
+    Wait(std::chrono::seconds(7));
+    EXPECT_EQ(Do(StockPush(1 - step % 2, Floats({1}))).size(), 2u);
+  }
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockStoreTest, WhoIsAheadOfTheOthersHasTheTimeAnewForEachRound) {
+  Do(StockPush(0, Floats({0})));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Do(StockPush(0, Floats({1}))).empty());
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Do(StockPush(1, Floats({1}))).size(), 2u);
+    Wait(std::chrono::seconds(8));
+  }
+  Wait(std::chrono::minutes(5));
+  EXPECT_TRUE(failures_.empty()) << "nobody waits";
+  Do(StockPush(1, Floats({1})));
+  Wait(std::chrono::seconds(9));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("still waiting for worker 0 to push it")));
+}
+
+TEST_F(StockStoreTest, APullOfAKeyThatNobodyInitialisesFailsTheJobToo) {
+  EXPECT_TRUE(Do(StockPull(1)).empty());
+  Wait(std::chrono::seconds(9));
+  EXPECT_THAT(failures_,
+              ElementsAre("key 3: after 10 s still waiting for a worker to initialise it "
+                          "(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+}
+
+TEST_F(StockStoreTest, AStoreThatIsGoneLooksAtNothing) {
+  Do(StockPush(0, Floats({0})));
+  Do(StockPush(0, Floats({0})));
+  store_.reset();
+  Wait(std::chrono::minutes(1));
+  EXPECT_TRUE(failures_.empty());
+}
+
+class StockStoreOfFiveTest : public StockStoreTest {
+ protected:
+  StockStoreOfFiveTest() : StockStoreTest(5) {}
+};
+
+TEST_F(StockStoreOfFiveTest, AllThatAreMissingAreNamed) {
+  Do(StockPush(0, Floats({0})));
+  for (const int32_t rank : {0, 1, 2, 3, 4}) Do(StockPush(rank, Floats({1})));
+  for (const int32_t rank : {0, 2}) Do(StockPush(rank, Floats({1})));
+  Wait(std::chrono::minutes(1));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("still waiting for workers 1, 3, 4 to push it")));
+}
+
+TEST_F(StockStoreOfFiveTest, SoAreThoseThatHaveNeverPushed) {
+  for (const int32_t rank : {0, 0, 3}) Do(StockPush(rank, Floats({1})));
+  Wait(std::chrono::minutes(1));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("still waiting for workers 1, 2, 4 to push it")));
+}
+
+// Its hosting process takes an optimizer, and then returns no more.
+class StockStoreHangingTest : public StockStoreTest {
+ protected:
+  StockStoreHangingTest() : StockStoreTest(2, true) {
+    store_->SetOptimizer(Optimizer(ps::WorkerId(0)));
+    stands_still_.RunUntil(stands_still_.Now() + std::chrono::seconds(1));
+    Run();
+    EXPECT_EQ(outbox_.All().size(), 1u);
+  }
+};
+
+TEST_F(StockStoreHangingTest, AnUpdateThatDoesNotReturnFailsTheJob) {
+  for (const int32_t rank : {0, 0, 1}) Do(StockPush(rank, Floats({1})));
+  Wait(std::chrono::seconds(9));
+  EXPECT_THAT(failures_, ElementsAre("key 3: after 10 s still waiting for the optimizer on the "
+                                     "server to update it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
 }
 
 }  // namespace

@@ -9,12 +9,11 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/message.h"
+#include "ps/text.h"
 #include "ps/transport.h"
 
 namespace ps {
 
-// "60 s", "1.5 s", "20 ms".
-std::string TextOf(bs::Duration duration);
 // "127.0.0.1:4711".
 std::string TextOf(const Address& address);
 

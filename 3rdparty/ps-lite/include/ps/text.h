@@ -1,0 +1,15 @@
+// Words for people that nodes and what is built on them share.
+//
+// Pure functions, thread-safe.
+#pragma once
+
+#include <string>
+
+#include "bytescheduler/types.h"
+
+namespace ps {
+
+// "60 s", "1.5 s", "20 ms".
+std::string TextOf(bs::Duration duration);
+
+}  // namespace ps
