@@ -102,10 +102,11 @@ def only_rank_0_sets(kvs: ScheduledKVS) -> None:
 def refused(kvs: ScheduledKVS, optimizer: O.Optimizer, text: str) -> None:
     """It raises, and the job goes on with the optimizer before."""
     kvs.set_optimizer(O.SGD(learning_rate=-1.0))
-    kvs.init(3, full(0))
+    key = type(optimizer).__name__
+    kvs.init(key, full(0))
     expect(mx.base.MXNetError, text, lambda: kvs.set_optimizer(optimizer))
-    kvs.push(3, full(2))
-    assert read(kvs, 3) == 2
+    kvs.push(key, full(2))
+    assert read(kvs, key) == 2
 
 
 class Local(O.SGD):

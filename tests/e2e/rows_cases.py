@@ -66,12 +66,12 @@ def compare(kvs: ScheduledKVS, key: str, here: O.Optimizer, there: O.Optimizer, 
 def exact(kvs: ScheduledKVS) -> None:
     """Workers push different rows; each is in the weights once, and decay touches only those."""
     kvs.set_optimizer(O.SGD(learning_rate=-1.0, lazy_update=True))
-    kvs.init([1, 2], [full(1, SHAPE).tostype("row_sparse"), full(1, SHAPE)])
+    kvs.init([101, 102], [full(1, SHAPE).tostype("row_sparse"), full(1, SHAPE)])
     ones = np.ones(SHAPE, np.float32)
     for step in range(10):
         gradient = rows(ones, [kvs.rank, 5, 10 + step])
         two_devices = [gradient, rows(ones, [5])]
-        kvs.push([1, 2], [gradient, two_devices], priority=step)
+        kvs.push([101, 102], [gradient, two_devices], priority=step)
     mx.nd.waitall()
     kvs.barrier()
     n = kvs.num_workers
@@ -79,10 +79,10 @@ def exact(kvs: ScheduledKVS) -> None:
     want[:n] += 10
     want[5] += 10 * n
     want[10:20] += n
-    for key in (1, 2):
+    for key in (101, 102):
         out = mx.nd.zeros(SHAPE)
         kvs.pull(key, out=out)
-        right = want + (10 * n * (np.arange(SHAPE[0]) == 5) if key == 2 else 0)
+        right = want + (10 * n * (np.arange(SHAPE[0]) == 5) if key == 102 else 0)
         assert (out.asnumpy() == right[:, None]).all(), (key, out)
     kvs.barrier()
 
@@ -109,17 +109,17 @@ def gluon(kvs: ScheduledKVS) -> None:
 def bad_input(kvs: ScheduledKVS) -> None:
     error = mx.base.MXNetError
     kvs.set_optimizer(O.SGD(learning_rate=-1.0))
-    kvs.init(3, full(0))
+    kvs.init("bad", full(0))
     sparse = full(1).tostype("row_sparse")
     for text, call in (
-        ("needs row_sparse", lambda: kvs.row_sparse_pull(3, out=full(0), row_ids=full(0))),
-        ("row 9 cannot", lambda: kvs.row_sparse_pull(3, out=sparse, row_ids=full(9))),
-        ("csr arrays are not supported", lambda: kvs.push(3, full(1).tostype("csr"))),
+        ("needs row_sparse", lambda: kvs.row_sparse_pull("bad", out=full(0), row_ids=full(0))),
+        ("row 9 cannot", lambda: kvs.row_sparse_pull("bad", out=sparse, row_ids=full(9))),
+        ("csr arrays are not supported", lambda: kvs.push("bad", full(1).tostype("csr"))),
     ):
         expect(error, text, call)
-    kvs.push(3, sparse)
+    kvs.push("bad", sparse)
     out = full(0)
-    kvs.pull(3, out=out)
+    kvs.pull("bad", out=out)
     assert (out.asnumpy() == 1).all()
 
 

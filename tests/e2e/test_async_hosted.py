@@ -21,6 +21,7 @@ def test_every_push_of_two_workers_is_in_the_weights_once(make_job: MakeJob) -> 
 
 
 def test_one_worker_may_set_the_optimizer_for_all(make_job: MakeJob) -> None:
+    # In a job of its own: a worker that has set one before goes on to say its own rates.
     make_job().run("hosted_cases.py", "only_rank_0_sets")
 
 
@@ -28,13 +29,9 @@ def test_what_the_servers_refuse_is_said_on_both_sides_and_the_job_goes_on(
     make_job: MakeJob,
 ) -> None:
     job = make_job(workers=1, env={"PYTHONPATH": str(HERE)})
-    job.run("hosted_cases.py", "refused_class")
+    job.run("hosted_cases.py", "refused_class", "refused_main")
     said = "refused an optimizer: the pickled optimizer names my_optimizers.Halfway"
     assert said in job.servers[0].output()
-
-
-def test_classes_of_the_script_itself_are_refused(make_job: MakeJob) -> None:
-    make_job(workers=1).run("hosted_cases.py", "refused_main")
 
 
 def test_pickles_can_be_refused_altogether(make_job: MakeJob) -> None:
@@ -65,18 +62,13 @@ def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:
     job.run_into("the optimizer updates whole arrays", "hosted_cases.py", "cut")
 
 
-def test_lazy_optimizers_update_the_rows_that_were_pushed(make_job: MakeJob) -> None:
-    job = make_job(workers=1, servers=2)
-    job.run("rows_cases.py", "lazy")
+def test_lazy_optimizers_update_the_rows_that_were_pushed_and_bad_rows_are_refused(
+    make_job: MakeJob,
+) -> None:
+    make_job(workers=1, servers=2).run("rows_cases.py", "lazy", "bad_input")
 
 
-def test_rows_of_two_workers_are_in_the_weights_once(make_job: MakeJob) -> None:
-    make_job(servers=2).run("rows_cases.py", "exact")
-
-
-def test_a_trainer_learns_sparse_embeddings(make_job: MakeJob) -> None:
-    make_job().run("rows_cases.py", "gluon")
-
-
-def test_bad_rows_are_refused_and_lose_nothing(make_job: MakeJob) -> None:
-    make_job(workers=1).run("rows_cases.py", "bad_input")
+def test_rows_of_two_workers_are_in_the_weights_once_and_a_trainer_learns_embeddings(
+    make_job: MakeJob,
+) -> None:
+    make_job(servers=2).run("rows_cases.py", "exact", "gluon")
