@@ -36,7 +36,7 @@ TEST(AsyncSlotHostedTest, TheProcessGetsWhatCodesStandFor) {
   bench.Initialise(10);
   bench.Post(Push(1, 1, Floats({1})));
   bench.Post(PushTwoBit(0, 1, 0.5F, 1, std::vector<std::byte>{std::byte{0b11000000}, {}, {}, {}}));
-  EXPECT_EQ(bench.Run().size(), 2u) << "one waited for the other";
+  EXPECT_EQ(bench.Settle().size(), 2u) << "one waited for the other";
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{11.5F});
 }
 
