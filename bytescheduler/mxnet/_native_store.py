@@ -308,22 +308,27 @@ class NativeStore:
         """Whether what this back end sends can be compressed."""
         return self._link.can_compress
 
-    def give_back(self) -> Store:
-        """Return the stock store, which nothing of ours uses any more.  Blocks.
+    def give_back(self) -> Tuple[Store, List[Tuple[Key, Array]]]:
+        """Return the stock store, which nothing of ours uses any more, and every key's value.
+
+        Blocks until all that was pushed is in the values, which come in the order of init.
 
         Raises
         ------
         MXNetError
-            It holds keys of this store's.
+            The optimizer has updated: its states cannot move to the servers.
         """
         self._check()
-        if self._tensors:
+        if getattr(self.updater, "states", None):
             raise mx.base.MXNetError(
-                "on stock servers set gradient compression before the first init or broadcast, or "
-                "start the job with bslaunch"
+                "on stock servers set gradient compression before the first update, as the states "
+                "of the optimizer cannot move to them, or start the job with bslaunch"
             )
+        tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
+        values = [(tensor.key, tensor.copy_of_value()) for tensor in tensors]
+        mx.nd.waitall()
         self.close(None)
-        return self._inner
+        return self._inner, values
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(make_updater(optimizer))

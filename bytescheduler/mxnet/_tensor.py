@@ -235,6 +235,13 @@ class Tensor:
         for out, sparse in zip(outs, kinds):
             values[sparse].copyto(out)
 
+    def copy_of_value(self) -> Array:
+        """Return the stored value in an array as the caller has them."""
+        kind = "row_sparse" if self.sparse else "default"
+        value = mx.nd.zeros(self.shape, dtype=self.dtype.name, stype=kind)
+        self.copy_out([value])
+        return value
+
     def _value(self, sparse: bool) -> Array:
         if not sparse:
             return _sparse.dense(self.stored)

@@ -132,10 +132,13 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
     return inner, NativeStore(link, inner)
 
 
-def _give_back(backend: NativeStore) -> Backend:
-    """Let the wrapped store work by itself from now on, with the optimizer that was set."""
+def _give_back(backend: NativeStore, compression_params: Mapping[str, object]) -> Backend:
+    """Let the wrapped store work by itself from now on, with what was set, and compress.
+
+    Blocks until all workers do so, if there are keys.
+    """
     updater = backend.updater
-    inner = backend.give_back()
+    inner, values = backend.give_back()
     _say(
         _settings(),
         f"MXNet's {inner.type} store carries the bytes from here on, unscheduled: stock servers "
@@ -146,6 +149,9 @@ def _give_back(backend: NativeStore) -> Backend:
         compressed.set_optimizer(updater.optimizer)
     elif updater is not None:
         compressed.set_updater(updater)
+    compressed.set_gradient_compression(compression_params)
+    for key, value in values:
+        compressed.init(key, value)
     return compressed
 
 
@@ -294,8 +300,9 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         backend = self._backend
         if isinstance(backend, NativeStore) and not backend.can_compress:
             threshold_of(compression_params)
-            self._backend = _give_back(backend)
-        self._backend.set_gradient_compression(compression_params)
+            self._backend = _give_back(backend, compression_params)
+        else:
+            backend.set_gradient_compression(compression_params)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """Update weights with `optimizer` from now on; a second call starts its state afresh."""

@@ -1,6 +1,7 @@
 """A worker that sums in two bits an element and saves every sum: ``compression.py STORE FILE``.
 
-STORE is "stock" (push, then pull: the stock store refuses pushpull), "push" or "pushpull" (ours).
+STORE is "stock" (push, then pull: the stock store refuses pushpull), "push" or "pushpull" (ours),
+or "late" (pushpull, and compression is set when keys are in use).
 """
 
 import sys
@@ -17,17 +18,27 @@ def main() -> None:
         from bytescheduler.mxnet import ScheduledKVS
 
         kvs = ScheduledKVS(kvs)
-    kvs.set_gradient_compression({"type": "2bit", "threshold": THRESHOLD})
+    compression = {"type": "2bit", "threshold": THRESHOLD}
+    if store != "late":
+        kvs.set_gradient_compression(compression)
     saved = {}
     for key, shape in SHAPES.items():
         out = mx.nd.zeros(shape)
         kvs.broadcast(key, mx.nd.full(shape, 1.1), out=out)
         # What is not pushed is not compressed.
         assert (out.asnumpy() == np.float32(1.1)).all(), key
+    if store == "late":
+        for key, shape in SHAPES.items():
+            kvs.pushpull(key, mx.nd.full(shape, 0.7 + kvs.rank), out=mx.nd.zeros(shape))
+        kvs.set_gradient_compression(compression)
+        for key, shape in SHAPES.items():
+            out = mx.nd.zeros(shape)
+            kvs.pull(key, out=out)
+            assert (out.asnumpy() == np.float32(0.7) + np.float32(1.7)).all(), key
     for step, mine in enumerate(gradients(kvs.rank)):
         outs = {key: mx.nd.zeros(shape) for key, shape in SHAPES.items()}
         for key, gradient in mine.items():
-            if store == "pushpull":
+            if store in ("pushpull", "late"):
                 kvs.pushpull(key, mx.nd.array(gradient), out=outs[key], priority=-key)
             else:
                 kvs.push(key, mx.nd.array(gradient), priority=-key)

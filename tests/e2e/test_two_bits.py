@@ -34,9 +34,10 @@ def test_sums_are_those_of_stock_and_of_the_definition_bit_for_bit(
     stock = sums(make_job(stock=True), tmp_path, "stock")
     pushed = sums(make_job(), tmp_path, "push")
     push_pulled = sums(make_job(servers=2), tmp_path, "pushpull")
+    late = sums(make_job(servers=2), tmp_path, "late")
     expected = definition()
     assert len(expected) == two_bit_model.ROUNDS * len(two_bit_model.SHAPES)
-    for one in (*stock, *pushed, *push_pulled):
+    for one in (*stock, *pushed, *push_pulled, *late):
         assert_equal(expected, one)
 
 
@@ -72,9 +73,10 @@ def test_workers_that_disagree_are_told_both_thresholds(make_job: MakeJob) -> No
 def test_on_stock_servers_the_wrapped_store_compresses(
     make_job: MakeJob, tmp_path: pathlib.Path, stock_weights: StockWeights
 ) -> None:
-    """Numbers and names as keys, and pushpull, which stock refuses."""
-    for one in sums(make_job(stock=True, servers=2), tmp_path, "pushpull"):
-        assert_equal(definition(), one)
+    """Numbers and names as keys, those that are in use, and pushpull, which stock refuses."""
+    for when in ("pushpull", "late"):
+        for one in sums(make_job(stock=True, servers=2), tmp_path, when):
+            assert_equal(definition(), one)
     arguments = ("module-compressed", "sgd")
     for weights in train(make_job(stock=True), tmp_path, "scheduled", *arguments, workers=2):
         assert_equal(stock_weights(*arguments), weights)

@@ -268,26 +268,38 @@ def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: Fake
     assert plugin.thresholds == [0, 0.25, 0.25, 0.5]
 
 
-def test_a_stock_store_is_given_back_before_it_holds_keys_of_ours(
+def test_a_stock_store_is_given_back_with_the_values_of_our_keys(
     link: Link, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not StoreLink.can_compress
     inner = mx.kv.create("local")
     store = NativeStore(link, inner)
     assert store.can_compress
-    assert store.give_back() is inner
+    rows = mx.nd.sparse.row_sparse_array((np.ones((1, 3), np.float32), [1]), shape=(4, 3))
+    store.init(["b", "a", "rows"], [full(1), mx.nd.ones((2, 3), dtype="float16"), rows])
+    store.pushpull("b", full(5), None, 0)
+    given, values = store.give_back()
+    assert given is inner
+    assert [key for key, _ in values] == ["b", "a", "rows"]
+    assert [value.dtype for _, value in values] == [np.float32, np.float16, np.float32]
+    assert [value.stype for _, value in values] == ["default", "default", "row_sparse"]
+    for (_, value), want in zip(values, (full(5), full(1), rows)):
+        np.testing.assert_array_equal(value.asnumpy(), want.asnumpy())
     assert worker.closed
     with pytest.raises(MXNetError, match="the store was closed"):
         store.give_back()
 
 
-def test_a_stock_store_that_holds_keys_of_ours_is_kept(
+def test_a_stock_store_is_kept_once_the_optimizer_has_states(
     store: NativeStore, worker: FakeWorker
 ) -> None:
+    store.set_optimizer(mx.optimizer.SGD(momentum=0.9))
     store.init(1, full(1))
-    with pytest.raises(MXNetError, match="set gradient compression before the first init"):
+    store.push(1, full(1), 0)
+    with pytest.raises(MXNetError, match="set gradient compression before the first update"):
         store.give_back()
     assert not worker.closed
+    assert value_of(store, 1) != 1
 
 
 def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:

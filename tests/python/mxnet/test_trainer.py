@@ -157,7 +157,7 @@ def test_compression_on_stock_servers_waits_for_the_batch_size(
             pass  # a stock store's own
 
     monkeypatch.setattr(NativeStore, "can_compress", property(lambda self: False))
-    monkeypatch.setattr(kvstore, "_give_back", lambda backend: PassThrough(Stock()))
+    monkeypatch.setattr(kvstore, "_give_back", lambda *_: PassThrough(Stock()))
     kvs = ScheduledKVS.__new__(ScheduledKVS)
     kvs._inner, kvs._backend = None, store
     net = dense_net()
