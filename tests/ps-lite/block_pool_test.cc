@@ -5,9 +5,16 @@
 
 #include <cstring>
 
-// Sanitizers end a process that asks for too much, unless told that this one means it.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+// Sanitizers, which look for these functions, end a process that asks for too much, unless they are
+// told that this one means it.
+extern "C" {
+[[gnu::visibility("default")]] const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+[[gnu::visibility("default")]] const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
+}
 
 namespace ps {
 namespace {
