@@ -14,6 +14,8 @@ import statistics
 import subprocess
 from typing import Any, Dict, List
 
+from .output import add_out_option, give
+
 # By kind of sum, place, kernel and dtype: GB/s.
 Speeds = Dict[str, Dict[str, Dict[str, Dict[str, float]]]]
 KERNELS = ("scalar", "avx2", "avx512")  # the fastest last
@@ -83,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--binary", default="build/benchmarks/reduce_benchmark")
-    parser.add_argument("--out", help="write the JSON here too")
+    add_out_option(parser)
     parser.add_argument("--draw", nargs=2, metavar=("JSON", "SVG"), help="only draw")
     args = parser.parse_args()
     if args.draw:
@@ -104,10 +106,7 @@ def main() -> None:
             f"{args.binary} is not there: ninja -C build reduce_benchmark (docs/performance.md), "
             "or say where with --binary"
         ) from None
-    text = json.dumps(summary(json.loads(ran.stdout)), indent=1)
-    print(text)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n")
+    give(summary(json.loads(ran.stdout)), args)
 
 
 if __name__ == "__main__":

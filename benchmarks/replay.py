@@ -9,14 +9,13 @@ namespaces), iproute2 and mxnet.
 """
 
 import argparse
-import json
-import pathlib
 import statistics
 import sys
 import time
 from typing import Dict, List
 
 from . import lab_job, models
+from .output import add_out_option, give
 
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
 
@@ -85,7 +84,7 @@ def main() -> None:
     parser.add_argument("--arms", default="stock,p3,ours-fifo,ours")
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    parser.add_argument("--out", default=None, help="write the JSON here too")
+    add_out_option(parser)
     parser.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--arm", default="ours", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -110,10 +109,7 @@ def main() -> None:
         "step_s": {arm: statistics.median(values) for arm, values in times.items()},
         "all_s": times,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n")
+    give(result, args)
 
 
 if __name__ == "__main__":

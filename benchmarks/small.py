@@ -9,14 +9,13 @@ thread makes the calls is told apart.
 """
 
 import argparse
-import json
-import pathlib
 import statistics
 import sys
 import time
 from typing import Dict, List
 
 from . import local_job
+from .output import add_out_option, give
 
 SIZE_BYTES = 1024
 BLOCKING_PER_ROUND = 100
@@ -80,7 +79,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    parser.add_argument("--out", help="write the JSON here too")
+    add_out_option(parser)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -102,10 +101,7 @@ def main() -> None:
         arm: {name: statistics.median(values) for name, values in of_arm.items()}
         for arm, of_arm in figures.items()
     }
-    text = json.dumps({"medians": medians, "all": figures}, indent=1)
-    print(text)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n")
+    give({"medians": medians, "all": figures}, args)
 
 
 if __name__ == "__main__":

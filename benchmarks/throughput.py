@@ -24,6 +24,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from . import local_job
+from .output import add_out_option, give
 
 CHUNK_BYTES = 512 << 10
 WARM_UPS = 2
@@ -173,7 +174,7 @@ def main() -> None:
     parser.add_argument("--arms", default="tcp,stock,ours,native")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
-    parser.add_argument("--out", help="write the JSON here too")
+    add_out_option(parser)
     parser.add_argument("--draw", nargs=2, metavar=("JSON", "SVG"), help="only draw")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -195,10 +196,7 @@ def main() -> None:
                 of_arm[row.name].append((rate, cost))
                 told = f"{arm} {row.name}: {rate:.3f} GB/s, {cost:.3f} CPU-s per GB"
                 print(told, file=sys.stderr, flush=True)
-    text = json.dumps({"medians": summary(figures), "all": figures}, indent=1)
-    print(text)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n")
+    give({"medians": summary(figures), "all": figures}, args)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ and scikit-learn.
 """
 
 import argparse
-import json
 import pathlib
 import statistics
 import sys
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from . import lab_job
+from .output import add_out_option, give
 
 if TYPE_CHECKING:  # only workers import it
     import mxnet as mx
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--arms", default="stock,p3,kvstore,ours")
     parser.add_argument("--timeout", type=float, default=300)
-    parser.add_argument("--out", help="write the JSON here too")
+    add_out_option(parser)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.epochs < 2:
@@ -172,10 +172,7 @@ def main() -> None:
         "rate": args.rate,
         "arms": {arm: summary(of_arm) for arm, of_arm in reached.items()},
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n")
+    give(result, args)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class FakeWorker:
         self.num_workers = 1
         self.num_servers = 1
         self.declared: List[Tuple[int, int, int]] = []
+        self.modes: List[bool] = []  # of each call, whether its keys are asynchronous
         self.failure: Optional[Error] = None
         self.closed = False
         self.barriers = 0
@@ -52,6 +53,7 @@ class FakeWorker:
         if self.failure is not None:
             raise self.failure
         self.declared += [(key, dtype, size) for key, dtype, _, size in items]
+        self.modes.append(asynchronous)
 
     def barrier(self) -> None:
         self.barriers += 1

@@ -16,23 +16,13 @@ from bytescheduler.mxnet._optimizer_text import for_servers
 
 
 class Worker(FakeWorker):
-    """Keeps what is declared asynchronous, and optimizers."""
+    """Keeps what is declared whole, and optimizers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.modes: List[bool] = []
         self.texts: List[str] = []
         self.pickles: List[bytes] = []
         self.whole: List[Tuple[int, str, bool]] = []
-
-    def broadcast(
-        self,
-        items: "List[Tuple[int, int, int, int]]",
-        owner: object = None,
-        asynchronous: bool = False,
-    ) -> None:
-        super().broadcast(items, owner=owner)
-        self.modes.append(asynchronous)
 
     def broadcast_whole(
         self, items: "List[Tuple[int, int, int, int, str, bool]]", owner: object = None

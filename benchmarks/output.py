@@ -1,0 +1,18 @@
+"""What benchmarks written in Python print, and where it goes besides."""
+
+import argparse
+import json
+import pathlib
+
+
+def add_out_option(parser: argparse.ArgumentParser) -> None:
+    """Let the caller say where else the JSON goes."""
+    parser.add_argument("--out", help="write the JSON here too")
+
+
+def give(result: object, args: argparse.Namespace) -> None:
+    """Print `result` as JSON, and write it where `args.out` says, if anywhere."""
+    text = json.dumps(result, indent=1)
+    print(text)
+    if args.out:
+        pathlib.Path(args.out).write_text(text + "\n")
