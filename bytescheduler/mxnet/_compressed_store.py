@@ -1,15 +1,53 @@
 """Two-bit compression on stock servers: the wrapped store compresses whole tensors by itself."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 import mxnet as mx
+import numpy as np
 
 from bytescheduler.mxnet._arguments import group
 from bytescheduler.mxnet._passthrough import PassThrough
-from bytescheduler.mxnet._types import Arrays, Key, Keys, RowIds, Store
+from bytescheduler.mxnet._sparse import is_sparse
+from bytescheduler.mxnet._types import Array, Arrays, Key, Keys, RowIds, Store
 
 # Higher integer keys may hold what pieces needed before the store was given back.
 _MAX_KEY = 65535
+
+
+def check_movable(values: List[Tuple[Key, Array]]) -> None:
+    """Raise `MXNetError` if a new store could not take these keys with their values."""
+    numbers_of([key for key, _ in values], {})
+    for key, value in values:
+        if value.dtype != np.float32 or is_sparse(value):
+            kind = "row_sparse" if is_sparse(value) else np.dtype(value.dtype).name
+            raise mx.base.MXNetError(
+                f"key {key!r} is {kind}: on stock servers set gradient compression before its "
+                "init, as only dense float32 moves to the stock store"
+            )
+
+
+def numbers_of(keys: Iterable[Key], taken: Mapping[Key, int]) -> Dict[Key, int]:
+    """Return the stock store's numbers of new `keys`, beside those that are taken.
+
+    Raises
+    ------
+    MXNetError
+        A key is taken, out of range, or of another kind than the others.
+    """
+    numbers: Dict[Key, int] = {}
+    known = dict(taken)
+    for key in keys:
+        if known and isinstance(key, str) is not isinstance(next(iter(known)), str):
+            raise mx.base.MXNetError(f"key {key!r}: int and str keys cannot be mixed")
+        if key in known:
+            raise mx.base.MXNetError(f"duplicate init of key {key!r}")
+        number = len(known) if isinstance(key, str) else key
+        if not 0 <= number <= _MAX_KEY:
+            raise mx.base.MXNetError(
+                f"key {key!r}: with compression on stock servers want 0 <= key <= {_MAX_KEY}"
+            )
+        numbers[key] = known[key] = number
+    return numbers
 
 
 class CompressedStore(PassThrough):
@@ -30,17 +68,7 @@ class CompressedStore(PassThrough):
 
     def _declare(self, keys: Keys, values: Arrays) -> None:
         """Give each key of a first value its number."""
-        for key in group(keys, values):
-            if any(isinstance(key, str) is not isinstance(other, str) for other in self._numbers):
-                raise mx.base.MXNetError(f"key {key!r}: int and str keys cannot be mixed")
-            if key in self._numbers:
-                raise mx.base.MXNetError(f"duplicate init of key {key!r}")
-            number = len(self._numbers) if isinstance(key, str) else key
-            if not 0 <= number <= _MAX_KEY:
-                raise mx.base.MXNetError(
-                    f"key {key!r}: with compression on stock servers want 0 <= key <= {_MAX_KEY}"
-                )
-            self._numbers[key] = number
+        self._numbers.update(numbers_of(group(keys, values), self._numbers))
 
     def _numbered(self, keys: Keys) -> Any:  # noqa: ANN401 - nested as the keys are
         if isinstance(keys, (list, tuple)):

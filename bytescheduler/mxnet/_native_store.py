@@ -308,10 +308,10 @@ class NativeStore:
         """Whether what this back end sends can be compressed."""
         return self._link.can_compress
 
-    def give_back(self) -> Tuple[Store, List[Tuple[Key, Array]]]:
-        """Return the stock store, which nothing of ours uses any more, and every key's value.
+    def values(self) -> List[Tuple[Key, Array]]:
+        """Return every key's value, in the order of init.
 
-        Blocks until all that was pushed is in the values, which come in the order of init.
+        Blocks until all that was pushed is in them.
 
         Raises
         ------
@@ -327,8 +327,13 @@ class NativeStore:
         tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
         values = [(tensor.key, tensor.copy_of_value()) for tensor in tensors]
         mx.nd.waitall()
+        return values
+
+    def give_back(self) -> Store:
+        """Return the stock store, which nothing of ours uses any more.  Blocks."""
+        self._check()
         self.close(None)
-        return self._inner, values
+        return self._inner
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(make_updater(optimizer))

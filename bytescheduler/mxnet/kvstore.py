@@ -12,7 +12,7 @@ from bytescheduler._say import say
 from bytescheduler.config import seconds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
-from bytescheduler.mxnet._compressed_store import CompressedStore
+from bytescheduler.mxnet._compressed_store import CompressedStore, check_movable
 from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._link import Link, let_go
@@ -135,10 +135,12 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
 def _give_back(backend: NativeStore, compression_params: Mapping[str, object]) -> Backend:
     """Let the wrapped store work by itself from now on, with what was set, and compress.
 
-    Blocks until all workers do so, if there are keys.
+    Blocks until all workers do so, if there are keys.  What cannot be is found before anything is
+    given up.
     """
-    updater = backend.updater
-    inner, values = backend.give_back()
+    updater, values = backend.updater, backend.values()
+    check_movable(values)
+    inner = backend.give_back()
     _say(
         _settings(),
         f"MXNet's {inner.type} store carries the bytes from here on, unscheduled: stock servers "

@@ -54,3 +54,6 @@ def test_what_is_wrong_is_refused_before_the_wrapped_store_sees_it(store: Compre
             call()
     with pytest.raises(AssertionError, match="unexpected type for keys"):
         store.push(1.5, full(1), 0)
+    with pytest.raises(MXNetError, match="key 65536: with compression"):
+        store.init([3, 65536], [full(1), full(1)])
+    store.init(3, full(1))  # no key of a call that failed is taken

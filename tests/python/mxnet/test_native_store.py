@@ -10,7 +10,7 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _engine_keys, _sparse
+from bytescheduler.mxnet import _engine_keys, _sparse, kvstore
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._store_link import StoreLink
@@ -278,8 +278,9 @@ def test_a_stock_store_is_given_back_with_the_values_of_our_keys(
     rows = mx.nd.sparse.row_sparse_array((np.ones((1, 3), np.float32), [1]), shape=(4, 3))
     store.init(["b", "a", "rows"], [full(1), mx.nd.ones((2, 3), dtype="float16"), rows])
     store.pushpull("b", full(5), None, 0)
-    given, values = store.give_back()
-    assert given is inner
+    values = store.values()
+    assert not worker.closed
+    assert store.give_back() is inner
     assert [key for key, _ in values] == ["b", "a", "rows"]
     assert [value.dtype for _, value in values] == [np.float32, np.float16, np.float32]
     assert [value.stype for _, value in values] == ["default", "default", "row_sparse"]
@@ -290,6 +291,25 @@ def test_a_stock_store_is_given_back_with_the_values_of_our_keys(
         store.give_back()
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        (70000, full(2), "key 70000: with compression on stock servers want"),
+        (2, full(2).astype("float16"), "key 2 is float16: on stock servers set gradient"),
+        (2, full(2).tostype("row_sparse"), "key 2 is row_sparse: on stock servers set gradient"),
+    ],
+)
+def test_a_stock_store_is_kept_if_it_cannot_take_a_key(
+    link: Link, worker: FakeWorker, key: int, value: mx.nd.NDArray, why: str
+) -> None:
+    store = NativeStore(link, mx.kv.create("local"))
+    store.init([1, key], [full(1), value])
+    with pytest.raises(MXNetError, match=why):
+        kvstore._give_back(store, {"type": "2bit"})
+    assert not worker.closed
+    assert value_of(store, 1) == 1
+
+
 def test_a_stock_store_is_kept_once_the_optimizer_has_states(
     store: NativeStore, worker: FakeWorker
 ) -> None:
@@ -297,7 +317,7 @@ def test_a_stock_store_is_kept_once_the_optimizer_has_states(
     store.init(1, full(1))
     store.push(1, full(1), 0)
     with pytest.raises(MXNetError, match="set gradient compression before the first update"):
-        store.give_back()
+        store.values()
     assert not worker.closed
     assert value_of(store, 1) != 1
 
