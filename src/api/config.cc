@@ -110,8 +110,7 @@ constexpr auto kRows = std::to_array<Row>({
      &Config::secret_file},
     {{"BYTESCHEDULER_TRANSPORT", "choice tcp|zmq", "", "tcp", "process",
       "what carries plain TCP: our own sockets (tcp) or libzmq (zmq), which speak the same "
-      "protocol "
-      "and meet in one job; ipc files and encryption are always libzmq's"},
+      "protocol and meet in one job; ipc files and encryption are always libzmq's"},
      &Config::transport},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
       "how long to wait for the others at the start, at a barrier, and for an answer"},

@@ -126,7 +126,7 @@ std::string StockSlot::WaitsFor() const {
     seen[static_cast<size_t>(ps::RankOf(who.worker_id))] = true;
     if (!party.in) missing.push_back(ps::RankOf(who.worker_id));
   }
-  size_t unknown = static_cast<size_t>(state_->num_workers) - parties_.size();
+  size_t unknown = seen.size() - std::min(seen.size(), parties_.size());
   for (size_t rank = 0; rank < seen.size() && unknown > 0; ++rank) {
     if (seen[rank]) continue;
     missing.push_back(static_cast<int32_t>(rank));

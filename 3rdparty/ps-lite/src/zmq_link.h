@@ -19,8 +19,8 @@ namespace ps {
 // wait here, not in libzmq, so that an urgent one can overtake: libzmq gets at most
 // `committed_messages`, and none before the connection is up.
 //
-// Belongs to `loop`: every method and the destructor run there, and so do the listener's callbacks.
-//  The queue is bounded by what the owner sends.
+// Belongs to `loop`: every method and the destructor run there, and so do the listener's
+// callbacks.  The queue is bounded by what the owner sends.
 //
 // Held by one owner; tasks that the link posts to itself know it weakly.
 class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
