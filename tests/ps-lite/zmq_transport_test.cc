@@ -12,8 +12,11 @@
 
 #include <array>
 #include <fstream>
+#include <latch>
 #include <memory>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -271,6 +274,33 @@ TEST_F(IpcTest, FileOfADeadProcessIsReplaced) {
   TransportNode node(world_.get());
   const auto bound = node.Bind({"", port});
   EXPECT_TRUE(bound.ok()) << bound.status().ToString();
+}
+
+// The ports of `count` nodes that look for one at the same moment.
+std::set<int32_t> PortsFoundTogether(size_t count) {
+  const ZmqContext context;
+  std::vector<std::unique_ptr<ZmqListener>> listeners(count);
+  std::latch start(static_cast<ptrdiff_t>(count));
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  for (auto& listener : listeners) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      auto opened = ZmqListener::Open(context, {"", 0}, true, {});
+      if (opened.ok()) listener = std::move(opened.value());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<int32_t> ports;
+  for (const auto& listener : listeners) {
+    if (listener) ports.insert(listener->port());
+  }
+  return ports;
+}
+
+TEST_F(IpcTest, NodesThatStartTogetherGetPortsOfTheirOwn) {
+  constexpr size_t kNodes = 16;
+  for (int round = 0; round < 100; ++round) ASSERT_EQ(PortsFoundTogether(kNodes).size(), kNodes);
 }
 
 TEST_F(IpcTest, FileThatIsNoSocketIsLeftAlone) {

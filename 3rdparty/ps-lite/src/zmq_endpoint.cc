@@ -13,7 +13,6 @@
 #include <cstring>
 #include <utility>
 
-#include "tcp_socket.h"
 #include "wire.h"
 
 namespace ps {
@@ -62,6 +61,14 @@ sockaddr_un UnixAddress(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
+
+int BindUnix(const TcpSocket& socket, const std::string& path) {
+  const sockaddr_un address = UnixAddress(path);
+  return ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+}
+
+// A name without a file, which the kernel gives up with the process that has it.
+std::string ClaimName(int32_t port) { return '\0' + ("bytescheduler" + IpcPath(port)); }
 
 // True for a socket file that a dead process left behind.
 bool IsAbandoned(const std::string& path) {
@@ -123,14 +130,16 @@ bs::Status ZmqListener::BindIpc(int32_t port) {
   // Bound by us and handed to libzmq: its own bind removes the file of a living listener.
   const std::string path = IpcPath(port);
   const std::string endpoint = "ipc://" + path;
-  const sockaddr_un address = UnixAddress(path);
-  const auto* const raw = reinterpret_cast<const sockaddr*>(&address);
+  // A file looks abandoned until its owner listens, so only who has the claim may replace it.
+  TcpSocket claim = OpenUnix();
+  if (BindUnix(claim, ClaimName(port)) != 0) return BindError(endpoint, errno);
   TcpSocket listening = OpenUnix();
-  if (::bind(listening.fd(), raw, sizeof(address)) != 0) {
+  if (BindUnix(listening, path) != 0) {
     if (errno != EADDRINUSE || !IsAbandoned(path)) return BindError(endpoint, errno);
     ::unlink(path.c_str());
-    if (::bind(listening.fd(), raw, sizeof(address)) != 0) return BindError(endpoint, errno);
+    if (BindUnix(listening, path) != 0) return BindError(endpoint, errno);
   }
+  claim_ = std::move(claim);
   path_ = path;
   if (::listen(listening.fd(), kBacklog) != 0) return BindError(endpoint, errno);
   router_->Set(ZMQ_USE_FD, listening.fd());
@@ -142,7 +151,7 @@ bs::Status ZmqListener::BindIpc(int32_t port) {
 
 bs::Status ZmqListener::BindAnyIpc() {
   // Neighbouring processes start far apart, so that they rarely try the same number.
-  const int32_t start = ::getpid() % kIpcPorts * 7;
+  const int32_t start = ::getpid() * 61 % kIpcPorts;
   for (int i = 0; i < kIpcTries; ++i) {
     bs::Status bound = BindIpc(kFirstIpcPort + (start + i) % kIpcPorts);
     if (bound.code() != bs::StatusCode::kAlreadyExists) return bound;

@@ -7,6 +7,7 @@
 
 #include "bytescheduler/status.h"
 #include "ps/transport.h"
+#include "tcp_socket.h"
 #include "zmq_curve.h"
 #include "zmq_socket.h"
 
@@ -39,6 +40,7 @@ class ZmqListener {
   bs::Status BindAnyIpc();
 
   std::unique_ptr<ZmqSocket> router_;
+  TcpSocket claim_;   // to the ipc port
   std::string path_;  // of the ipc socket that is ours to remove
   int32_t port_ = 0;
   bool loopback_ = true;
