@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/network.h"
+#include "ps/text.h"
 
 namespace bs::api {
 namespace {
@@ -47,6 +48,7 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
       num_workers_(config.num_workers),
       num_servers_(config.num_servers),
       timeout_(config.timeout),
+      straggler_timeout_(config.straggler_timeout),
       carry_(std::move(carry)),
       thread_(std::make_unique<LoopThread>("bs-worker")) {
   link_ = std::make_unique<worker::StoreLink>(
@@ -121,11 +123,12 @@ void CarriedNode::Barrier(Done done) {
       if (node) node.mapped()(status);
     };
     link_->Barrier(end);
-    thread_->PostAt(thread_->Now() + timeout_, [this, number] {
+    thread_->PostAt(thread_->Now() + straggler_timeout_, [this, number] {
       if (!barriers_.contains(number)) return;
       const Status late = Status::DeadlineExceeded(
-          "barrier: not every worker came in time (BYTESCHEDULER_TIMEOUT), or a server is gone: "
-          "look which process of the job has ended");
+          "barrier: after " + ps::TextOf(straggler_timeout_) +
+          " not every worker has come, or a server is gone: look which process of the job has "
+          "ended (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
       SetFailure(late);
       worker_->Fail(late);
     });

@@ -83,6 +83,7 @@ class CarriedNode {
 
   const int32_t rank_, num_workers_, num_servers_;
   const Duration timeout_;
+  const Duration straggler_timeout_;
   const Carry carry_;
   Outcome joined_;
   Outcome failure_;

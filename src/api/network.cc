@@ -67,6 +67,7 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.root = {config.root_uri, config.root_port};
   options.settings = config.JobSettings();
   options.timeout = config.timeout;
+  options.straggler_timeout = config.straggler_timeout;
   // However short the deadline is: who waits hears why before it is over.
   options.report_interval = std::min(options.report_interval, config.timeout / 4);
   options.retry_interval = std::min(options.retry_interval, config.timeout / 4);

@@ -38,21 +38,23 @@ void Carry(void* context, bs_worker* worker, const bs_carry* request) {
 
 class CarriedNodeTest : public testing::Test {
  protected:
-  int Start(int rank, const char* timeout, bs_error* error) {
-    const std::vector<bs_setting> settings = {{"DMLC_ROLE", "worker"},
-                                              {"DMLC_NUM_WORKER", "1"},
-                                              {"DMLC_NUM_SERVER", "2"},
-                                              {"DMLC_PS_ROOT_URI", "127.0.0.1"},
-                                              {"DMLC_PS_ROOT_PORT", "1"},
-                                              {"MXNET_KVSTORE_BIGARRAY_BOUND", "33"},
-                                              {"BYTESCHEDULER_LOG_LEVEL", "off"},
-                                              {"BYTESCHEDULER_TIMEOUT", timeout}};
+  int Start(int rank, const char* timeout, const char* straggler_timeout, bs_error* error) {
+    const std::vector<bs_setting> settings = {
+        {"DMLC_ROLE", "worker"},
+        {"DMLC_NUM_WORKER", "1"},
+        {"DMLC_NUM_SERVER", "2"},
+        {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+        {"DMLC_PS_ROOT_PORT", "1"},
+        {"MXNET_KVSTORE_BIGARRAY_BOUND", "33"},
+        {"BYTESCHEDULER_LOG_LEVEL", "off"},
+        {"BYTESCHEDULER_TIMEOUT", timeout},
+        {"BYTESCHEDULER_STRAGGLER_TIMEOUT", straggler_timeout}};
     return bs_worker_start_carried(settings.data(), settings.size(), rank, Carry, &store_, &worker_,
                                    error);
   }
-  void StartWell(const char* timeout = "20s") {
+  void StartWell(const char* straggler_timeout = "20s") {
     bs_error error{};
-    ASSERT_EQ(Start(0, timeout, &error), 0) << error.message;
+    ASSERT_EQ(Start(0, "20s", straggler_timeout, &error), 0) << error.message;
     ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
     ASSERT_EQ(error.code, 0) << error.message;
   }
@@ -123,7 +125,7 @@ TEST_F(CarriedNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) 
 TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtTheStart) {
   store_.silent = true;
   bs_error error{};
-  ASSERT_EQ(Start(0, "100ms", &error), 0);
+  ASSERT_EQ(Start(0, "100ms", "20s", &error), 0);
   ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
   EXPECT_EQ(error.code, static_cast<int>(StatusCode::kDeadlineExceeded));
   EXPECT_NE(std::string(error.message).find("BYTESCHEDULER_TIMEOUT"), std::string::npos);
@@ -135,6 +137,9 @@ TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtABarrier) {
   store_.silent = true;
   bs_error error{};
   EXPECT_EQ(bs_worker_barrier(worker_, &error), static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_STREQ(error.message,
+               "barrier: after 500 ms not every worker has come, or a server is gone: look which "
+               "process of the job has ended (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
   EXPECT_EQ(bs_worker_status(worker_, &error), static_cast<int>(StatusCode::kDeadlineExceeded));
   EXPECT_EQ(bs_worker_barrier(worker_, nullptr), static_cast<int>(StatusCode::kDeadlineExceeded));
   static_cast<void>(bs_worker_close(worker_, 0, nullptr));
@@ -152,7 +157,7 @@ TEST_F(CarriedNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
 
 TEST_F(CarriedNodeTest, ARankThatIsNoneIsRefused) {
   bs_error error{};
-  EXPECT_EQ(Start(1, "20s", &error), static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_EQ(Start(1, "20s", "20s", &error), static_cast<int>(StatusCode::kInvalidArgument));
   EXPECT_STREQ(error.message, "rank 1 of 1 workers");
 }
 

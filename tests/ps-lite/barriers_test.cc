@@ -70,6 +70,24 @@ TEST_F(BarriersTest, RepeatsCountOnceAndAreAnsweredAgainAfterwards) {
   EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, 5)).empty());
 }
 
+TEST_F(BarriersTest, OnlyStockWorkersThatWaitForWorkersAreFoundLate) {
+  const auto came = [](BarrierRequest request, int second) {
+    request.since = bs::TimePoint(std::chrono::seconds(second));
+    return request;
+  };
+  const bs::TimePoint later(std::chrono::seconds(9));
+  barriers_.Arrive(came(Stock(9, kEveryone), 1));
+  EXPECT_EQ(barriers_.FindStockBefore(later), nullptr);
+  barriers_.Arrive(came(Stock(9, kWorkerGroup, 0), 5));
+  barriers_.Arrive(came(Stock(9, kWorkerGroup, 0), 9));  // a repeat
+  ASSERT_NE(barriers_.FindStockBefore(later), nullptr);
+  EXPECT_EQ(barriers_.FindStockBefore(later)->id, 9);
+  EXPECT_EQ(barriers_.FindStockBefore(bs::TimePoint(std::chrono::seconds(5))), nullptr);
+  EXPECT_EQ(barriers_.Arrive(came(Stock(11, kWorkerGroup), 9)).size(), 2U);
+  barriers_.Arrive(came(Native(11, kWorkerGroup, 1), 1));
+  EXPECT_EQ(barriers_.FindStockBefore(later), nullptr);
+}
+
 TEST_F(BarriersTest, FinalBarrierIsOneWithoutANativeOneOfItsOwn) {
   const auto everyone = [this](bool last, uint64_t sequence) {
     barriers_.Arrive(Stock(9, kEveryone));

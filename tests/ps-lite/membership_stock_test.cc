@@ -73,6 +73,24 @@ TEST_F(StockJob, StockBarrierIsNotReleasedByRepeats) {
   EXPECT_EQ(w1->barrier_answers, 2);
 }
 
+TEST_F(StockJob, StockBarrierThatAWorkerDoesNotComeToEndsTheJobNamingIt) {
+  w0->Barrier(kWorkerGroup);
+  job.Run(job.options.straggler_timeout - seconds(5));
+  w0->Barrier(kWorkerGroup);  // a repeat starts nothing anew
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(10));
+  ASSERT_TRUE(job.finished);
+  EXPECT_EQ(job.finished->ToString(),
+            "kDeadlineExceeded: barrier of the workers: after 1800 s worker 0 still waits for "
+            "worker 1 (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
+}
+
+TEST_F(StockJob, TheEndMayBeWaitedForLonger) {
+  w0->Barrier(kEveryone);
+  job.Run(job.options.straggler_timeout + seconds(10));
+  EXPECT_FALSE(job.finished);
+}
+
 TEST_F(StockJob, AttachedWorkerIsKnownToServersBeforeItIsReady) {
   NativeNode* const a1 = Attach(1);
   ASSERT_TRUE(a1->ready());

@@ -48,7 +48,7 @@ Barriers::Answers Barriers::Arrive(const BarrierRequest& request) {
       return FailNatives(place);
     }
   } else {
-    arrived[{request.id, request.customer_id}] = request;
+    arrived.try_emplace({request.id, request.customer_id}, request);
     last_stock_[place] = request;
   }
   return ReleaseIfComplete(place);
@@ -93,6 +93,15 @@ std::string Barriers::WaitsFor(const BarrierRequest& request) const {
     text += (text.empty() ? "" : ", ") + DescribeId(id);
   }
   return text;
+}
+
+const BarrierRequest* Barriers::FindStockBefore(bs::TimePoint limit) const {
+  const auto it = waiting_.find({.attached = false, .group = kWorkerGroup});
+  if (it == waiting_.end()) return nullptr;
+  for (const auto& [who, request] : it->second) {
+    if (!request.native && request.since < limit) return &request;
+  }
+  return nullptr;
 }
 
 Barriers::Place Barriers::PlaceOf(const BarrierRequest& request) {

@@ -20,12 +20,14 @@
 #include <vector>
 
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 #include "ps/message.h"
 
 namespace ps {
 
 struct BarrierRequest {
-  int32_t id = kEmpty;  // of the sender
+  int32_t id = kEmpty;    // of the sender
+  bs::TimePoint since{};  // when the first of its repeats came
   int32_t group = 0;
   bool native = false;
   bool last = false;      // a native server's way into the final barrier
@@ -64,6 +66,9 @@ class Barriers {
   bool final_done() const { return final_done_; }
   // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
   std::string WaitsFor(const BarrierRequest& request) const;
+  // Of the stock workers that wait for other workers, one that came before `limit`; null if there
+  // is none.  Natives have a deadline of their own, and nodes may wait for everyone's end for ever.
+  const BarrierRequest* FindStockBefore(bs::TimePoint limit) const;
 
  private:
   // One space for everyone, one for attached workers.

@@ -101,6 +101,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
 void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
   BarrierRequest request;
   request.id = id;
+  request.since = scope_.Now();
   request.group = message.meta.control.barrier_group;
   request.native = message.meta.native();
   request.last = message.meta.extension.op == Op::kLeave;
@@ -193,6 +194,16 @@ void Coordinator::Impl::CheckSilence() {
   for (const int32_t id : silent) {
     OnLost(id, "silent for " + TextOf(options_.heartbeat_timeout));
   }
+}
+
+void Coordinator::Impl::CheckStragglers() {
+  const bs::TimePoint limit = scope_.Now() - options_.straggler_timeout;
+  const BarrierRequest* const late = barriers_.FindStockBefore(limit);
+  if (phase_ != Phase::kRunning || late == nullptr) return;
+  EndJob(bs::Status::DeadlineExceeded(
+      "barrier of the workers: after " + TextOf(options_.straggler_timeout) + " " +
+      DescribeId(late->id) + " still waits for " + barriers_.WaitsFor(*late) +
+      " (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
 }
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {

@@ -61,6 +61,7 @@ class Coordinator::Impl {
   void OnPeerOp(int32_t id, const Message& message);
   void OnLeave(int32_t id, const Extension& extension);
   void CheckSilence();
+  void CheckStragglers();
   void Send(int32_t peer, Meta meta);
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
@@ -112,7 +113,7 @@ class Coordinator::Impl {
   LinkWatch links_;
   Announcer announcer_;
   Repeater report_;     // while gathering: who is missing
-  Repeater heartbeat_;  // while running: who is silent
+  Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
   LimitedLog strangers_;
 
   // Gathering.

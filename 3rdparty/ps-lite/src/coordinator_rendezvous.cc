@@ -152,7 +152,10 @@ void Coordinator::Impl::CompleteRendezvous() {
       if (peer.node.role == role) SendList(id);
     }
   }
-  heartbeat_.Start(options_.heartbeat_interval, [this] { CheckSilence(); });
+  heartbeat_.Start(options_.heartbeat_interval, [this] {
+    CheckSilence();
+    CheckStragglers();
+  });
   for (const auto& [rank, early] : std::exchange(early_, {})) {
     const bs::Status check = CheckAttach(early.node, rank);
     if (check.ok()) {

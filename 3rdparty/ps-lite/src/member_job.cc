@@ -60,13 +60,14 @@ void Member::Impl::BeginBarrier() {
   SendBarrier();
   barrier_retry_.Start(options_.retry_interval, [this] { SendBarrier(); });
   if (call.last) return;
-  barrier_timer_ = scope_.After(options_.timeout, [this] {
+  barrier_timer_ = scope_.After(options_.straggler_timeout, [this] {
     barrier_timer_ = 0;
     const BarrierCall& late = barriers_.front();
     EndBarrier(bs::Status::DeadlineExceeded(
         "barrier of " + DescribeGroup(late.group) + ": not complete in " +
-        TextOf(options_.timeout) +
-        (late.waits_for.empty() ? "" : ", waiting for " + late.waits_for)));
+        TextOf(options_.straggler_timeout) +
+        (late.waits_for.empty() ? "" : ", waiting for " + late.waits_for) +
+        " (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
   });
 }
 

@@ -32,8 +32,9 @@ struct MembershipOptions {
   int32_t wanted_rank = -1;  // attached workers: the rank of the stock worker beside
   bool attach = false;       // worker only: attach beside a stock worker of the same rank
   std::string settings;      // "name=value\n" lines that must be equal on every native node
-  bs::Duration timeout = std::chrono::seconds(60);         // until everyone is there; a barrier
-  bs::Duration report_interval = std::chrono::seconds(5);  // "waiting for 1 of 2 workers ..."
+  bs::Duration timeout = std::chrono::seconds(60);            // until everyone is there
+  bs::Duration straggler_timeout = std::chrono::minutes(30);  // a living node comes to a barrier
+  bs::Duration report_interval = std::chrono::seconds(5);     // "waiting for 1 of 2 workers ..."
   bs::Duration heartbeat_interval = std::chrono::seconds(1);
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
@@ -79,7 +80,7 @@ class Member {
   void Start(Handler handler);
   // Ends when every member of `group` (kWorkerGroup, or kEveryone) called it; native members only
   // count with native members of their kind.  `done`: ok, kUnavailable if a peer was lost,
-  // kDeadlineExceeded after options.timeout naming the group, kCancelled on Close.
+  // kDeadlineExceeded after options.straggler_timeout naming the group, kCancelled on Close.
   void Barrier(int32_t group, StatusCallback done);
   // Stock command of a stock worker that ends servers (kStopServer): this server joins the final
   // barrier of group 7 and then gets on_shutdown.
@@ -108,8 +109,9 @@ class Coordinator {
   struct Handler {
     // Receiving: `port` is the one bound.
     std::function<void(int32_t port)> on_listening;
-    // The job ended: ok when every node finished in good order, else the reason (who was missing
-    // or lost).  Sent once.  Everyone who could be told has been told; Close with a linger.
+    // The job ended: ok when every node finished in good order, else the reason (who was missing,
+    // lost, or for straggler_timeout expected at a barrier by stock workers).  Sent once.  Everyone
+    // who could be told has been told; Close with a linger.
     std::function<void(bs::Status)> on_finished;
   };
 
