@@ -23,18 +23,24 @@ struct Store {
   std::map<int, Floats> values;
   std::vector<uint64_t> sizes;
   std::vector<uint64_t> held;  // tokens of operations that do not end
+  uint64_t held_bytes = 0;     // of those that push
   std::atomic<bool> silent = false;
 };
 
 void Carry(void* context, bs_worker* worker, const bs_carry* request) {
   auto* const store = static_cast<Store*>(context);
-  if (store->silent) return store->held.push_back(request->token);
+  if (store->silent) {
+    if (request->in != nullptr) store->held_bytes += request->size_bytes;
+    return store->held.push_back(request->token);
+  }
   store->sizes.push_back(request->size_bytes);
   Floats& value = store->values[request->store_key];
   value.resize(request->size_bytes / sizeof(float));
   if (request->in != nullptr) std::memcpy(value.data(), request->in, request->size_bytes);
   bs_carried_done(worker, request->token, 0, "", request->what == 0 ? nullptr : value.data());
 }
+
+constexpr uint64_t kCreditBytes = 384;  // for each of two servers
 
 class CarriedNodeTest : public testing::Test {
  protected:
@@ -47,6 +53,7 @@ class CarriedNodeTest : public testing::Test {
         {"DMLC_PS_ROOT_PORT", "1"},
         {"MXNET_KVSTORE_BIGARRAY_BOUND", "33"},
         {"BYTESCHEDULER_LOG_LEVEL", "off"},
+        {"BYTESCHEDULER_CREDIT", "384"},
         {"BYTESCHEDULER_TIMEOUT", timeout},
         {"BYTESCHEDULER_STRAGGLER_TIMEOUT", straggler_timeout}};
     return bs_worker_start_carried(settings.data(), settings.size(), rank, Carry, &store_, &worker_,
@@ -119,6 +126,21 @@ TEST_F(CarriedNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) 
   EXPECT_STREQ(error.message, "operations on the wrapped store have not ended");
   EXPECT_EQ(Await(waiter).code, static_cast<int>(StatusCode::kCancelled));
   ASSERT_FALSE(store_.held.empty());
+  for (const uint64_t token : store_.held) bs_carried_done(worker_, token, 4, "late", nullptr);
+}
+
+TEST_F(CarriedNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
+  StartWell();
+  Floats value(1000, 3);  // many pieces, whose size divides the credit
+  Broadcast(&value);
+  store_.silent = true;
+  Floats out(1000);
+  bs_waiter* const waiter = PushPull(value, &out);
+  bs_error error{};
+  // Whatever it has begun, it has begun before it notices that it is to end.
+  EXPECT_EQ(bs_worker_close(worker_, 50, &error), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_EQ(Await(waiter).code, static_cast<int>(StatusCode::kCancelled));
+  EXPECT_EQ(store_.held_bytes, 2 * kCreditBytes);
   for (const uint64_t token : store_.held) bs_carried_done(worker_, token, 4, "late", nullptr);
 }
 
