@@ -35,6 +35,72 @@ TEST(Missing, CoordinatorNamesThemAndTellsThoseWhoCame) {
   EXPECT_TRUE(worker->failures.empty());
 }
 
+// Two workers and a server; worker 1 has not come yet.
+struct Gathering {
+  Gathering() {
+    job.options.num_workers = 2;
+    worker = job.AddNative(Role::kWorker);
+    server = job.AddNative(Role::kServer);
+    job.StartCoordinator();
+    worker->Start();
+    server->Start();
+    job.Run(seconds(6));  // the scheduler node has said whom it waits for
+  }
+  Job job{1};
+  NativeNode* worker;
+  NativeNode* server;
+};
+
+TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
+  Gathering gathering;
+  Job& job = gathering.job;
+  NativeNode* server = gathering.server;
+  for (int64_t deaths = 1; deaths <= 3; ++deaths) {
+    server->Kill();
+    job.Run(seconds(3));
+    EXPECT_EQ(job.CountLogged("is gone before everyone was there (connection closed); another may "
+                              "take its place; waiting for 1 of 2 workers, 1 of 1 servers"),
+              deaths);
+    server = job.AddNative(Role::kServer);
+    server->Start();
+    job.Run(seconds(6));
+  }
+  NativeNode* const second = job.AddNative(Role::kWorker);
+  second->Start();
+  job.Run(seconds(2));
+  EXPECT_TRUE(gathering.worker->ready() && second->ready() && server->ready());
+  EXPECT_FALSE(job.finished);
+}
+
+TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {
+  Gathering gathering;
+  Job& job = gathering.job;
+  job.network.CutOff(gathering.worker->transport(), seconds(3));
+  job.Run(seconds(2));
+  EXPECT_TRUE(job.Logged("another may take its place; waiting for 2 of 2 workers, 0 of 1 servers"));
+  NativeNode* const second = job.AddNative(Role::kWorker);
+  second->Start();
+  job.Run(seconds(5));
+  EXPECT_TRUE(gathering.worker->ready() && second->ready() && gathering.server->ready());
+}
+
+TEST(Missing, AnAttachedWorkerThatDiesEarlyLeavesItsPlaceToo) {
+  Gathering gathering;
+  Job& job = gathering.job;
+  NativeNode* const first = job.AddAttached(0);
+  first->Start();
+  job.Run(seconds(6));
+  first->Kill();
+  job.Run(seconds(3));
+  EXPECT_TRUE(job.Logged("another may take its place; waiting for 1 of 2 workers"));
+  NativeNode* const again = job.AddAttached(0);
+  again->Start();
+  job.AddStock(Role::kWorker)->Start();
+  job.Run(seconds(6));
+  EXPECT_FALSE(again->refused);
+  EXPECT_TRUE(again->ready());
+}
+
 TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
   Job job(1);
   NativeNode* const worker = job.AddNative(Role::kWorker);

@@ -38,6 +38,18 @@ TEST(Roster, SaysWhoIsMissing) {
   EXPECT_FALSE(roster.complete());
 }
 
+TEST(Roster, ANativeNodeThatIsGoneLeavesItsPlace) {
+  Roster roster(1, 1);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 5).verdict, Roster::Verdict::kAdded);
+  EXPECT_EQ(roster.Add(At(Role::kServer, "b", 1), false, 0).verdict, Roster::Verdict::kAdded);
+  roster.Remove({"a", 2});
+  roster.Remove({"b", 1});  // a stock node: nobody watches it
+  EXPECT_TRUE(roster.complete());
+  roster.Remove({"a", 1});
+  EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 workers, 0 of 1 servers");
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 2), true, 1).verdict, Roster::Verdict::kAdded);
+}
+
 TEST(Roster, HostsAreOrderedAsBytes) {
   Roster roster(3, 0);
   for (const char* host : {"127.0.0.1", "127.0.0.2", "127.0.0.10"}) {

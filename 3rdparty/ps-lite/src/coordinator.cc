@@ -23,6 +23,10 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       scope_(executor),
       links_(&scope_, options.timeout, options.reconnect_grace,
              [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      // Whoever lives and was given up registers again.
+      temporary_links_(
+          &scope_, options.report_interval, options.reconnect_grace,
+          [this](int32_t peer, const std::string& why) { OnTemporaryLost(peer, why); }),
       announcer_(&scope_, options.retry_interval,
                  [this](int32_t peer, const Meta& meta) { Send(peer, meta); }),
       report_(&scope_),
@@ -50,9 +54,13 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
   };
-  handler.on_connected = [this](int32_t peer) { links_.OnConnected(peer); };
+  handler.on_connected = [this](int32_t peer) {
+    links_.OnConnected(peer);
+    temporary_links_.OnConnected(peer);
+  };
   handler.on_disconnected = [this](int32_t peer) {
     links_.OnDisconnected(peer);
+    temporary_links_.OnDisconnected(peer);
     Peer* const known = FindPeer(peer);
     if (known == nullptr || !known->left) return;
     known->lost = true;  // it has closed: our answer to its goodbye has arrived

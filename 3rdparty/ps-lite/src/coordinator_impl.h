@@ -47,6 +47,11 @@ class Coordinator::Impl {
     bool lost = false;        // its connection is gone, or it is silent
     bool gone() const { return left || lost; }
   };
+  // A native node that waits for the others: who it is, and the transport's peer.
+  struct Temporary {
+    Node node;
+    int32_t peer = kEmpty;
+  };
   // An attached worker that came before the rendezvous was complete.
   struct Early {
     Node node;
@@ -84,6 +89,8 @@ class Coordinator::Impl {
   Node OwnEntry() const;
   // A connection to a native node that has no id yet.
   int32_t TemporaryPeer(const Node& node);
+  // One that broke while others are still missing: the place is free for the next that registers.
+  void OnTemporaryLost(int32_t peer, const std::string& why);
   void CloseTemporaryPeers();
   void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
                   const std::string& text);
@@ -111,6 +118,7 @@ class Coordinator::Impl {
   // Time.
   TaskScope scope_;
   LinkWatch links_;
+  LinkWatch temporary_links_;
   Announcer announcer_;
   Repeater report_;     // while gathering: who is missing
   Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
@@ -120,9 +128,9 @@ class Coordinator::Impl {
   Phase phase_ = Phase::kGathering;
   Address root_;  // the real port
   Roster roster_;
-  std::optional<std::string> settings_;       // ours, or those of the first native node
-  std::map<int32_t, Early> early_;            // by rank
-  std::map<std::string, int32_t> temporary_;  // transport's peer by "host:port"
+  std::optional<std::string> settings_;         // ours, or those of the first native node
+  std::map<int32_t, Early> early_;              // by rank
+  std::map<std::string, Temporary> temporary_;  // by "host:port"
   int32_t next_temporary_;
   int32_t refusals_ = 0;  // connections that linger with a refusal
 

@@ -53,7 +53,7 @@ void Coordinator::Impl::OnRegister(const Message& message) {
     Register(node, message);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
-    if (it != temporary_.end()) announcer_.Confirm(it->second, meta.extension.sequence);
+    if (it != temporary_.end()) announcer_.Confirm(it->second.peer, meta.extension.sequence);
   } else {
     Drop(message, "control of a node that has not registered");
   }
@@ -278,13 +278,35 @@ Node Coordinator::Impl::OwnEntry() const {
 }
 
 int32_t Coordinator::Impl::TemporaryPeer(const Node& node) {
-  const auto [it, added] = temporary_.try_emplace(TextOf(AddressOf(node)), next_temporary_);
-  if (added) transport_->Connect(next_temporary_++, AddressOf(node), kSchedulerId);
-  return it->second;
+  const auto [it, added] = temporary_.try_emplace(TextOf(AddressOf(node)));
+  if (added) {
+    it->second = {.node = node, .peer = next_temporary_++};
+    transport_->Connect(it->second.peer, AddressOf(node), kSchedulerId);
+    temporary_links_.Watch(it->second.peer);
+  }
+  return it->second.peer;
+}
+
+void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {
+  if (phase_ != Phase::kGathering) return;
+  const auto gone = std::find_if(temporary_.begin(), temporary_.end(),
+                                 [peer](const auto& entry) { return entry.second.peer == peer; });
+  if (gone == temporary_.end()) return;
+  const Node node = gone->second.node;
+  std::erase_if(early_,
+                [&](const auto& entry) { return AddressOf(entry.second.node) == AddressOf(node); });
+  roster_.Remove(AddressOf(node));
+  log_.Warning(DescribeUnranked(node) + " is gone before everyone was there (" + why +
+               "); another may take its place; " + roster_.Waiting());
+  transport_->Disconnect(peer, bs::Duration(0));
+  temporary_.erase(gone);
 }
 
 void Coordinator::Impl::CloseTemporaryPeers() {
-  for (const auto& [address, peer] : temporary_) transport_->Disconnect(peer, bs::Duration(0));
+  for (const auto& [address, temporary] : temporary_) {
+    temporary_links_.Forget(temporary.peer);
+    transport_->Disconnect(temporary.peer, bs::Duration(0));
+  }
   temporary_.clear();
 }
 

@@ -70,6 +70,12 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
   return {Verdict::kAdded, bs::Status::Ok()};
 }
 
+void Roster::Remove(const Address& address) {
+  std::erase_if(entries_, [&](const Entry& entry) {
+    return entry.native && AddressOf(entry.node) == address;
+  });
+}
+
 void Roster::AssignIds() {
   BS_CHECK(complete());
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
