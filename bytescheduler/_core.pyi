@@ -21,11 +21,19 @@ class Value(NamedTuple):
     value: str
     origin: str
 
+class HostFact(NamedTuple):
+    """What this host has: src/api/about_host.h lists the rows."""
+
+    what: str
+    name: str
+    value: str
+
 def version() -> str: ...
 def fail_exit() -> None: ...
 def settings() -> List[Setting]: ...
 def values(overrides: Optional[Mapping[str, str]] = None) -> List[Value]: ...
 def check_settings(overrides: Optional[Mapping[str, str]] = None) -> None: ...
+def about_host(overrides: Optional[Mapping[str, str]] = None) -> List[HostFact]: ...
 
 class Pending:
     """An operation under way; see python/_core.pyx."""

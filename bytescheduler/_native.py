@@ -5,6 +5,7 @@ import sysconfig
 
 try:
     from bytescheduler._core import (
+        HostFact,
         MXNetCopier,
         MXNetPlugin,
         MXNetRounds,
@@ -14,6 +15,7 @@ try:
         Setting,
         Value,
         Worker,
+        about_host,
         check_settings,
         fail_exit,
         settings,
@@ -44,6 +46,7 @@ except ImportError as error:
     raise ImportError(f"bytescheduler's native extension cannot be used: {_why}") from error
 
 __all__ = [
+    "HostFact",
     "MXNetCopier",
     "MXNetPlugin",
     "MXNetRounds",
@@ -53,6 +56,7 @@ __all__ = [
     "Setting",
     "Value",
     "Worker",
+    "about_host",
     "check_settings",
     "fail_exit",
     "settings",

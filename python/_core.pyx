@@ -23,6 +23,7 @@ cdef enum:
 
 Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
 Value = namedtuple("Value", ["name", "value", "origin"])
+HostFact = namedtuple("HostFact", ["what", "name", "value"])
 
 
 cdef int _next_slice(int64_t* left_ms) noexcept:
@@ -82,6 +83,12 @@ cdef void _add_value(void* rows, const char* name, const char* value,
     (<list>rows).append(Value(name.decode(), value.decode("utf-8", "replace"), origin.decode()))
 
 
+cdef void _add_host_fact(void* rows, const char* what, const char* name,
+                         const char* value) noexcept:
+    (<list>rows).append(HostFact(what.decode(), name.decode("utf-8", "replace"),
+                                 value.decode("utf-8", "replace")))
+
+
 def version():
     """Return the version of the engine."""
     return bs_version().decode()
@@ -118,6 +125,23 @@ def check_settings(overrides=None):
     cdef _Settings given = _Settings(overrides)
     cdef bs_error error
     _check(bs_settings_check(given.rows, given.count, &error), &error)
+
+
+def about_host(overrides=None):
+    """Return what this host has, as the engine finds it; src/api/about_host.h lists the rows.
+
+    Blocks while the scheduler node's name is looked up.
+
+    Raises
+    ------
+    ConfigError
+        As `check_settings`.
+    """
+    cdef _Settings given = _Settings(overrides)
+    cdef bs_error error
+    rows = []
+    _check(bs_host_about(given.rows, given.count, _add_host_fact, <void*>rows, &error), &error)
+    return rows
 
 
 @cython.no_gc_clear

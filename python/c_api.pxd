@@ -122,6 +122,10 @@ cdef extern from "bytescheduler/c_api.h":
                                   const char* origin) noexcept
     void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_value_row row,
                             void* context)
+    ctypedef void (*bs_host_row)(void* context, const char* what, const char* name,
+                                 const char* value) noexcept
+    int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row,
+                      void* context, bs_error* error)
 
 cdef extern from "plugin/mxnet_functions.h" nogil:
     ctypedef struct bs_mxnet_functions:

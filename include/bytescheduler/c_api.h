@@ -196,6 +196,11 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
                         void* context);
 // Checks all settings without starting anything.
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
+// Calls `row` for what this host has, as the engine finds it; src/api/about_host.h lists the rows.
+// Blocks while the scheduler node's name is looked up.
+typedef void (*bs_host_row)(void* context, const char* what, const char* name, const char* value);
+int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,
+                  bs_error* error);
 const char* bs_version(void);
 // From now on this process ends with 1 where it would end with 0: for an error found when it is too
 // late to raise it.  What the C library has still to write is written; destructors of static

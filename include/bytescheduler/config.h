@@ -78,7 +78,8 @@ struct Config {
 // an unknown one is refused with the nearest known one.  Set to nothing counts as not set.
 // kInvalidArgument in the style "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
 Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names);
-// From the process's environment, `overrides` winning over it.
+// From the process's environment, `overrides` winning over it; one that is set to nothing hides a
+// name of the environment, also an unknown one.
 Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides);
 // What is in force, for printing; never fails, malformed values stand as they were given.  The
 // origin is "default", "environment", "argument", "not set", or the name of the setting that stands

@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "api/about_host.h"
 #include "api/c_api_guard.h"
 #include "api/node.h"
 #include "bytescheduler/config.h"
@@ -197,6 +198,20 @@ int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error*
   return Return(
       Guarded([&] { return bs::ConfigFromProcess(Overrides(settings, num_settings)).status(); }),
       error);
+}
+
+int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,
+                  bs_error* error) {
+  return Return(Guarded([&] {
+                  const Result<Config> config =
+                      bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  if (!config.ok()) return config.status();
+                  for (const bs::api::HostFact& fact : bs::api::AboutHost(config.value())) {
+                    row(context, fact.what.c_str(), fact.name.c_str(), fact.value.c_str());
+                  }
+                  return Status::Ok();
+                }),
+                error);
 }
 
 const char* bs_version(void) { return BS_VERSION; }

@@ -359,13 +359,11 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
 
 Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides) {
   std::map<std::string, std::string> values = ReadEnvironment();
+  for (const auto& [name, value] : overrides) values[name] = value;
   std::vector<std::string> names;
   for (const auto& [name, value] : values) {
-    if (name.starts_with(kPrefix)) names.push_back(name);
-  }
-  for (const auto& [name, value] : overrides) {
-    names.push_back(name);
-    values[name] = value;
+    const bool ours = name.starts_with(kPrefix) || overrides.contains(name);
+    if (ours && !value.empty()) names.push_back(name);
   }
   const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
     const auto it = values.find(std::string(name));

@@ -21,29 +21,6 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-struct Interface {
-  std::string name;
-  std::string address;
-  bool loopback;
-};
-
-// The interfaces that are up and have an IPv4 address, in the system's order.
-std::vector<Interface> ListInterfaces() {
-  ifaddrs* raw = nullptr;
-  if (getifaddrs(&raw) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(raw, freeifaddrs);
-  std::vector<Interface> interfaces;
-  for (const ifaddrs* entry = raw; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_UP) == 0) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* const address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size()) == nullptr) continue;
-    interfaces.push_back({entry->ifa_name, text.data(), (entry->ifa_flags & IFF_LOOPBACK) != 0});
-  }
-  return interfaces;
-}
-
 // The first IPv4 address of `host`; 0, or getaddrinfo's error.
 int Resolve(const std::string& host, sockaddr_in* address) {
   addrinfo hints{};
@@ -96,6 +73,22 @@ std::string Addresses(const std::vector<Interface>& interfaces) {
 }
 
 }  // namespace
+
+std::vector<Interface> ListInterfaces() {
+  ifaddrs* raw = nullptr;
+  if (getifaddrs(&raw) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(raw, freeifaddrs);
+  std::vector<Interface> interfaces;
+  for (const ifaddrs* entry = raw; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if ((entry->ifa_flags & IFF_UP) == 0) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const auto* const address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size()) == nullptr) continue;
+    interfaces.push_back({entry->ifa_name, text.data(), (entry->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  return interfaces;
+}
 
 std::string WhyUnresolved(const std::string& host) {
   sockaddr_in address{};

@@ -5,11 +5,21 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bytescheduler/config.h"
 #include "bytescheduler/status.h"
 
 namespace bs::api {
+
+struct Interface {
+  std::string name;
+  std::string address;  // IPv4
+  bool loopback;
+};
+
+// The interfaces that are up and have an IPv4 address, in the system's order.
+std::vector<Interface> ListInterfaces();
 
 // In this order: DMLC_NODE_HOST; the first interface whose name starts with DMLC_INTERFACE;
 // 127.0.0.1 if the scheduler node's address is a loopback one or DMLC_LOCAL is set; the first IPv4

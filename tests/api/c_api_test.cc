@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -484,6 +485,27 @@ TEST(CApi, SettingsAreListedInTheOrderOfTheTable) {
       },
       &described);
   EXPECT_EQ(described, names.size());
+}
+
+TEST(CApi, TheHostIsDescribedUnlessASettingIsWrong) {
+  std::vector<bs_setting> settings = {{"DMLC_ROLE", "scheduler"},
+                                      {"DMLC_NUM_WORKER", "1"},
+                                      {"DMLC_NUM_SERVER", "1"},
+                                      {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                      {"DMLC_PS_ROOT_PORT", "0"}};
+  std::map<std::string, std::string> names;
+  const bs_host_row row = [](void* context, const char* what, const char* name, const char*) {
+    (*static_cast<std::map<std::string, std::string>*>(context))[what] = name;
+  };
+  ASSERT_EQ(bs_host_about(settings.data(), settings.size(), row, &names, nullptr), 0);
+  EXPECT_EQ(names["address"], "127.0.0.1");
+  EXPECT_TRUE(names.contains("kernels") && names.contains("numa") && names.contains("interface"));
+  names.clear();
+  settings.push_back({"BYTESCHEDULER_CREDIT", "8Q"});
+  bs_error error{};
+  EXPECT_EQ(bs_host_about(settings.data(), settings.size(), row, &names, &error), 1);
+  EXPECT_TRUE(Contains(error.message, "BYTESCHEDULER_CREDIT=8Q: want bytes")) << error.message;
+  EXPECT_TRUE(names.empty());
 }
 
 TEST(Waiter, CountsAndKeepsTheFirstError) {

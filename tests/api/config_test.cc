@@ -289,6 +289,17 @@ TEST(ConfigFromProcess, ArgumentsWinAndUnknownOnesAreRefused) {
             "DMLC_ROLL is no setting; did you mean DMLC_ROLE?");
 }
 
+TEST(ConfigFromProcess, AnUnknownNameThatIsSetToNothingIsNotSet) {
+  ASSERT_EQ(setenv("BYTESCHEDULER_CREDITS", "1", 1), 0);
+  Values overrides = Required();
+  const std::string refused = ConfigFromProcess(overrides).status().message();
+  overrides["BYTESCHEDULER_CREDITS"] = "";
+  const Result<Config> hidden = ConfigFromProcess(overrides);
+  ASSERT_EQ(unsetenv("BYTESCHEDULER_CREDITS"), 0);
+  EXPECT_EQ(refused, "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
+  EXPECT_TRUE(hidden.ok()) << hidden.status().ToString();
+}
+
 TEST(DescribeConfig, SaysWhereEachValueComesFrom) {
   ASSERT_EQ(setenv("BYTESCHEDULER_HOLD", "1MiB", 1), 0);
   std::map<std::string, SettingValue> values;

@@ -1,0 +1,25 @@
+// What this host has for a node, as the engine itself finds it: for people who look for a mistake.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bytescheduler/config.h"
+
+namespace bs::api {
+
+// One row: what it is, which one, and what it is worth.
+//   "kernels"    name of the summation kernels that servers use     ""
+//   "numa"       number of the node                                 its cores, with blanks between
+//   "interface"  name of one that is up                             its IPv4 address
+//   "address"    the one this node shows to the others, or ""       why there is none, or ""
+struct HostFact {
+  std::string what;
+  std::string name;
+  std::string value;
+};
+
+// Blocks while the scheduler node's name is looked up.  Thread-safe.
+std::vector<HostFact> AboutHost(const Config& config);
+
+}  // namespace bs::api
