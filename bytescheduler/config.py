@@ -1,22 +1,27 @@
-"""The settings for people: ``python -m bytescheduler.config`` prints them as they stand.
+"""The settings for people: what is in force, where it comes from, and what a job would refuse.
 
-It ends with exit code 2, and the error on stderr, if a job would refuse them.  With
+``bytescheduler config`` and ``python -m bytescheduler.config`` are the same command.  With
 ``--markdown`` it prints the reference, docs/settings.md.
 """
 
+import json
 import re
 import sys
-from typing import List, Mapping, Optional
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import click
 
 from bytescheduler._native import Setting, Value, check_settings, settings, values
+from bytescheduler._say import say
 from bytescheduler.errors import ConfigError
 
 __all__ = [
+    "Problem",
     "Setting",
     "Value",
     "check_settings",
+    "command",
+    "examine",
     "markdown",
     "seconds",
     "settings",
@@ -40,16 +45,16 @@ Flags are `0` or `1` (also false/true, no/yes, off/on).
 
 Settings marked *job* must be equal on every node; a node that differs is refused, and the job with
 it.
-`python -m bytescheduler.config` prints what is in force, and where it comes from.
+`bytescheduler config` prints what is in force, and where it comes from.
 
 | name | default | what | scope | meaning |
 |---|---|---|---|---|
 """
 
 
-# Stands in for what is missing where there is no job.
+# Stands in for what is missing where there is no job; the role that may take any port.
 _SOME_JOB = {
-    "DMLC_ROLE": "worker",
+    "DMLC_ROLE": "scheduler",
     "DMLC_NUM_WORKER": "1",
     "DMLC_NUM_SERVER": "1",
     "DMLC_PS_ROOT_URI": "127.0.0.1",
@@ -83,33 +88,146 @@ def markdown() -> str:
     return _HEAD + "".join(rows)
 
 
-def table(overrides: Optional[Mapping[str, str]] = None) -> str:
-    """Return every setting as it stands, one a line: name, value, where it comes from.
+class Problem(NamedTuple):
+    """What a job would refuse: the name it is about, and the engine's own words."""
+
+    name: str
+    message: str
+
+
+def examine() -> Tuple[List[Problem], Dict[str, str]]:
+    """Find everything in the environment that a job would refuse.
+
+    Outside of a job the required settings are missing, which is no mistake here.
+
+    Returns
+    -------
+    list of Problem
+        In the order in which the engine would come to them.
+    dict of str to str
+        Overrides with which the engine takes the rest: they hide what is wrong and stand in for
+        what is missing.
+    """
+    missing = {row.name for row in values() if row.origin == "not set"}
+    overrides = {name: text for name, text in _SOME_JOB.items() if name in missing}
+    hidden = set(overrides)
+    problems: List[Problem] = []
+    while True:
+        try:
+            check_settings(overrides)
+        except ConfigError as error:
+            message = str(error)
+        else:
+            return problems, overrides
+        name = re.split(r"=| is ", message, maxsplit=1)[0]
+        if all(problem.message != message for problem in problems):
+            problems.append(Problem(name, message))
+        # A mistake may be in what two settings are together.
+        culprits = [name, *re.findall(r"\b[A-Z]+_[A-Z_]+\b", message)]
+        culprit = next((one for one in culprits if one not in hidden), None)
+        if culprit is None:
+            return problems, overrides
+        hidden.add(culprit)
+        overrides[culprit] = _SOME_JOB.get(culprit, "")
+
+
+def _plain(text: str) -> str:
+    """Return `text` with what a terminal would obey written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
+    """Return settings as they stand, one a line: name, value, default, unit, where it comes from.
 
     Parameters
     ----------
-    overrides : mapping of str to str, optional
-        Settings that win over the environment.
+    names : sequence of str, optional
+        Those to return; all if empty.
+    wrong : sequence of str, optional
+        Those to mark as wrong.
     """
-    return "".join(f"{v.name:34} {v.value:20} {v.origin}\n" for v in values(overrides))
+    rows = [("name", "value", "default", "unit", "from")]
+    for row, value in zip(settings(), values()):
+        if names and row.name not in names:
+            continue
+        mark = ", wrong" if row.name in wrong else ""
+        rows.append(
+            (
+                row.name,
+                _plain(value.value) or "-",
+                row.default or "-",
+                row.unit or "-",
+                value.origin + mark,
+            )
+        )
+    return _in_columns(rows)
 
 
-@click.command()
+def _as_json(names: Sequence[str], problems: Sequence[Problem]) -> str:
+    messages = {problem.name: problem.message for problem in reversed(problems)}
+    rows = [
+        {
+            "name": row.name,
+            "value": value.value or None,
+            "default": None if row.default in ("", "required") else row.default,
+            "required": row.default == "required",
+            "kind": row.kind,
+            "unit": row.unit or None,
+            "scope": row.scope,
+            "from": value.origin,
+            "error": messages.get(row.name),
+        }
+        for row, value in zip(settings(), values())
+        if not names or row.name in names
+    ]
+    errors = [problem._asdict() for problem in problems]
+    return json.dumps({"settings": rows, "errors": errors}, indent=2) + "\n"
+
+
+def _require_known(names: Sequence[str]) -> None:
+    known = {row.name for row in settings()}
+    _, overrides = examine()
+    for name in names:
+        if name in known:
+            continue
+        try:
+            check_settings({**overrides, name: "?"})
+        except ConfigError as error:
+            raise click.BadParameter(str(error), param_hint="'NAME'") from None
+
+
+@click.command("config", short_help="Print every setting, and where it comes from.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the reference instead.")
-def _main(as_markdown: bool) -> None:
-    """Print every setting as it stands, and where it comes from."""
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
+    """Print every setting, or those named, as it stands, and where it comes from.
+
+    Ends with exit code 2, and the errors on stderr, if a job would refuse any of them.
+    """
     if as_markdown:
+        if as_json or names:
+            raise click.UsageError("--markdown is the whole reference: no --json, no NAME")
         click.echo(markdown(), nl=False)
         return
-    click.echo(table(), nl=False)
-    # Outside of a job the required ones are missing, which is no mistake here.
-    missing = {row.name for row in values() if row.origin == "not set"}
-    try:
-        check_settings({name: text for name, text in _SOME_JOB.items() if name in missing})
-    except ConfigError as error:
-        click.echo(f"bytescheduler: {error}", err=True)
+    _require_known(names)
+    found, _ = examine()
+    problems = [problem for problem in found if not names or problem.name in names]
+    if as_json:
+        click.echo(_as_json(names, problems), nl=False)
+    else:
+        click.echo(table(names, [problem.name for problem in problems]), nl=False)
+    for problem in problems:
+        say(f"bytescheduler: {_plain(problem.message)}")
+    if problems:
         sys.exit(2)
 
 
 if __name__ == "__main__":
-    _main()
+    command()

@@ -12,7 +12,7 @@ from bytescheduler import __version__, _local_job, _role_worker
 from bytescheduler.config import check_settings, values
 from bytescheduler.errors import ConfigError
 
-__all__ = ["main"]
+__all__ = ["cli", "main"]
 
 _ROLES = ("scheduler", "server", "worker")
 _USAGE_ROLE = (
@@ -109,7 +109,10 @@ def _run_local(job: _local_job.Job) -> int:
     return _local_job.run(job)
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Start one role of a job, or a whole job on this host.",
+)
 @click.option("--local", is_flag=True, help="Start the whole job on this host.")
 @click.option(
     "-w", "--workers", type=click.IntRange(1, 1024), help="Workers (with --local; default 1)."
@@ -141,7 +144,7 @@ def _run_local(job: _local_job.Job) -> int:
 @click.option("--port-fd", type=int, hidden=True)
 @click.version_option(__version__)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def _cli(
+def cli(
     local: bool,
     workers: Optional[int],
     servers: Optional[int],
@@ -193,7 +196,7 @@ def _cli(
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bslaunch`."""
-    _cli(argv, prog_name="bslaunch")
+    cli(argv, prog_name="bslaunch")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The settings as Python sees them, and their reference in docs/."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -99,7 +100,9 @@ def test_the_command_shows_what_is_in_force(monkeypatch: pytest.MonkeyPatch) -> 
     result = run_command()
     assert (result.returncode, result.stderr) == (0, "")
     rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
-    assert rows["BYTESCHEDULER_HEARTBEAT_INTERVAL"].split() == ["3", "PS_HEARTBEAT_INTERVAL"]
+    assert rows["BYTESCHEDULER_HEARTBEAT_INTERVAL"].split() == [
+        *("3", "1s", "s", "PS_HEARTBEAT_INTERVAL")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,47 @@ def test_the_command_says_what_a_job_would_refuse(
     assert result.returncode == 2
     assert message in result.stderr
     assert "BYTESCHEDULER_PARTITION" in result.stdout
+
+
+def test_all_that_is_wrong_is_found_and_the_rest_stays_usable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, text in {
+        "BYTESCHEDULER_CREDITS": "1",
+        "BYTESCHEDULER_HOLDS": "1",
+        "BYTESCHEDULER_CREDIT": "8Q",
+        "DMLC_ROLE": "boss",
+        "BYTESCHEDULER_HEARTBEAT_INTERVAL": "40",
+        "BYTESCHEDULER_SECRET_FILE": "/no/such/secret",
+    }.items():
+        monkeypatch.setenv(name, text)
+    problems, overrides = config.examine()
+    assert [problem.name for problem in problems] == [
+        "BYTESCHEDULER_CREDITS",
+        "BYTESCHEDULER_HOLDS",
+        "DMLC_ROLE",
+        "BYTESCHEDULER_CREDIT",
+        "BYTESCHEDULER_HEARTBEAT_TIMEOUT",
+        "BYTESCHEDULER_SECRET_FILE",
+    ]
+    assert problems[3].message == "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB"
+    config.check_settings(overrides)
+
+
+def test_outside_of_a_job_nothing_is_missing() -> None:
+    problems, overrides = config.examine()
+    assert problems == []
+    assert set(overrides) == set(REQUIRED)
+
+
+def test_a_name_that_is_no_text_is_told_and_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environ, os.fsdecode(b"BYTESCHEDULER_\xff"), "1")
+    problems, _ = config.examine()
+    assert [problem.message for problem in problems] == [
+        "BYTESCHEDULER_\ufffd is no setting; docs/settings.md lists them"
+    ]
 
 
 def test_settings_are_texts() -> None:
