@@ -45,7 +45,7 @@ def test_the_version_is_that_of_the_engine_and_of_cmake() -> None:
 def test_importing_starts_nothing_and_imports_no_framework() -> None:
     done = run_python(
         "-c",
-        "import sys, os, bytescheduler, bytescheduler.config, bytescheduler.server\n"
+        "import sys, os, bytescheduler, bytescheduler.cli, bytescheduler.server\n"
         "assert not {'mxnet', 'torch', 'tensorflow', 'numpy'} & set(sys.modules)\n"
         "print(len(os.listdir('/proc/self/task')))",
     )

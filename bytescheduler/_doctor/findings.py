@@ -1,0 +1,73 @@
+"""A finding of the doctor: how bad it is, what was seen, what to do."""
+
+import concurrent.futures
+import threading
+from typing import Callable, List, NamedTuple, Sequence, TypeVar
+
+__all__ = ["Finding", "as_text", "good", "problem", "warning", "within"]
+
+_Answer = TypeVar("_Answer")
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    area: str  # software, host or network
+    name: str  # for scripts; the same in every version
+    level: str  # ok, warning or problem
+    text: str  # what was seen, with the values
+    advice: str  # what to do; empty if there is nothing
+
+
+def good(area: str, name: str, text: str) -> Finding:
+    """Return a finding that needs nothing."""
+    return Finding(area, name, "ok", text, "")
+
+
+def warning(area: str, name: str, text: str, advice: str) -> Finding:
+    """Return a finding that a job may live with."""
+    return Finding(area, name, "warning", text, advice)
+
+
+def problem(area: str, name: str, text: str, advice: str) -> Finding:
+    """Return a finding with which a job will not run."""
+    return Finding(area, name, "problem", text, advice)
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """Return the report for a terminal: the advice stands below what it is about."""
+    lines: List[str] = []
+    area = ""
+    for finding in findings:
+        if finding.area != area:
+            area = finding.area
+            lines.append(area)
+        lines.append(f"  {finding.level:8} {finding.text}")
+        if finding.advice:
+            lines.append(f"           -> {finding.advice}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def within(limit_s: float, question: Callable[[], _Answer]) -> _Answer:
+    """Ask the system what it may take very long to answer.
+
+    The thread that is asked does not keep the process from ending.
+
+    Raises
+    ------
+    TimeoutError
+        There was no answer in `limit_s`.
+    """
+    future: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
+
+    def ask() -> None:
+        try:
+            future.set_result(question())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=ask, name="bs-doctor", daemon=True).start()
+    try:
+        return future.result(limit_s)
+    except concurrent.futures.TimeoutError:
+        raise TimeoutError(f"no answer in {limit_s:g} s") from None

@@ -1,0 +1,171 @@
+"""The network: interfaces, the address the others see, the scheduler node's address and port."""
+
+import contextlib
+import errno
+import socket
+from typing import List, Mapping, Sequence
+
+from bytescheduler._doctor.findings import Finding, good, problem, warning, within
+from bytescheduler._native import HostFact
+
+__all__ = ["check", "resolve"]
+
+_AREA = "network"
+# The first and the tenth byte of what every ZMTP peer says first.
+_GREETING_BYTES = 10
+
+
+def resolve(host: str, limit_s: float) -> str:
+    """Return the first IPv4 address of `host`.
+
+    Raises
+    ------
+    OSError
+        There is none, or no answer in `limit_s`.
+    """
+    found = within(limit_s, lambda: socket.getaddrinfo(host, None, family=socket.AF_INET))
+    return str(found[0][4][0])
+
+
+def _is_own(address: str) -> bool:
+    """Ask the system itself, which knows all of 127.0.0.0/8, for one."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL
+    return True
+
+
+def _own_address(settings: Mapping[str, str], facts: Sequence[HostFact], limit_s: float) -> Finding:
+    address = next(fact for fact in facts if fact.what == "address")
+    if not address.name:
+        advice = "set DMLC_NODE_HOST or DMLC_INTERFACE to what the others can reach"
+        return problem(_AREA, "own_address", address.value, advice)
+    source = next(
+        (
+            f" ({name}={settings[name]})"
+            for name in ("DMLC_NODE_HOST", "DMLC_INTERFACE")
+            if settings[name]
+        ),
+        "",
+    )
+    text = f"a worker or server here shows the others {address.name}{source}"
+    own = [fact for fact in facts if fact.what == "interface"]
+    if address.name in [fact.name for fact in own]:
+        return good(_AREA, "own_address", text)
+    there_are = ", ".join(fact.value for fact in own)
+    try:
+        resolved = resolve(address.name, limit_s)
+    except OSError as error:
+        text = f"DMLC_NODE_HOST={address.name}: {error.strerror or error}"
+        return problem(_AREA, "own_address", text, f"use one of this host's: {there_are}")
+    if not _is_own(resolved):
+        text = f"DMLC_NODE_HOST={address.name}: no address of this host"
+        return problem(_AREA, "own_address", text, f"use one of this host's: {there_are}")
+    return good(_AREA, "own_address", text)
+
+
+def _listen(address: str, port: int, everywhere: bool) -> Finding:
+    """Return whether the scheduler node could listen here."""
+    where = f"{address}:{port}"
+    if port == 0:
+        return good(_AREA, "root_port", "the scheduler node takes any free port")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0" if everywhere else address, port))
+            # What has bound the port without SO_REUSEADDR is found now.
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                text = f"port {port} is in use (fine if this job's scheduler node has it)"
+                advice = "else take another DMLC_PS_ROOT_PORT; ss -ltnp shows who has this one"
+                return problem(_AREA, "root_port", text, advice)
+            text = f"the scheduler node cannot listen at {where}: {error.strerror}"
+            return problem(_AREA, "root_port", text, "take a DMLC_PS_ROOT_PORT above 1023")
+    return good(_AREA, "root_port", f"port {port} is free for the scheduler node")
+
+
+def _greeting(connection: socket.socket) -> bytes:
+    greeting = b""
+    with contextlib.suppress(OSError):
+        while len(greeting) < _GREETING_BYTES:
+            more = connection.recv(_GREETING_BYTES - len(greeting))
+            if not more:
+                break
+            greeting += more
+    return greeting
+
+
+def _connect(address: str, port: int, limit_s: float) -> Finding:
+    """Return whether the scheduler node answers."""
+    where = f"{address}:{port}"
+    try:
+        with socket.create_connection((address, port), limit_s) as connection:
+            greeting = _greeting(connection)
+    except ConnectionRefusedError:
+        text = f"{where} can be reached, but nobody listens there"
+        advice = "normal before the scheduler node is started; else check DMLC_PS_ROOT_PORT"
+        return warning(_AREA, "root_port", text, advice)
+    except OSError as error:
+        text = f"{where} cannot be reached: {error.strerror or error}"
+        advice = "correct DMLC_PS_ROOT_URI, or let the hosts reach each other (routes, firewall)"
+        return problem(_AREA, "root_port", text, advice)
+    if greeting[:1] + greeting[9:] == b"\xff\x7f":
+        return good(_AREA, "root_port", f"the scheduler node answers at {where}")
+    text = f"something answers at {where} that is no scheduler node"
+    return problem(_AREA, "root_port", text, "choose another DMLC_PS_ROOT_PORT, on every node")
+
+
+def _is_on(flag: str) -> bool:
+    return flag.lower() not in ("", "0", "false", "no", "off")
+
+
+def _root(settings: Mapping[str, str], limit_s: float) -> List[Finding]:
+    host, port = settings["DMLC_PS_ROOT_URI"], settings["DMLC_PS_ROOT_PORT"]
+    if not host:
+        return [good(_AREA, "root", "DMLC_PS_ROOT_URI is not set: no scheduler node to look for")]
+    if _is_on(settings["DMLC_LOCAL"]):
+        return [good(_AREA, "root", "DMLC_LOCAL: the nodes meet through files in /tmp")]
+    listens = settings["DMLC_ROLE"] == "scheduler"
+    everywhere = _is_on(settings["DMLC_USE_KUBERNETES"])
+    try:
+        address = resolve(host, limit_s)
+    except OSError as error:
+        text = f"DMLC_PS_ROOT_URI={host} cannot be resolved: {error.strerror or error}"
+        return [problem(_AREA, "root", text, "correct it, or give the address in numbers")]
+    own = _is_own(address)
+    shown = host if host == address else f"{host} ({address})"
+    text = f"DMLC_PS_ROOT_URI={shown}: {'this host' if own else 'another host'}"
+    if listens and not own and not everywhere:
+        advice = "start the scheduler node there; behind NAT set DMLC_USE_KUBERNETES=1"
+        return [problem(_AREA, "root", text, advice)]
+    findings = [good(_AREA, "root", text)]
+    if port and listens:
+        findings.append(_listen(address, int(port), everywhere))
+    elif port not in ("", "0"):
+        findings.append(_connect(address, int(port), limit_s))
+    return findings
+
+
+def check(
+    settings: Mapping[str, str], facts: Sequence[HostFact], *, limit_s: float = 5.0
+) -> List[Finding]:
+    """Look at the network.
+
+    Parameters
+    ----------
+    settings : mapping of str to str
+        Values of the DMLC_* settings; those that are wrong, or not set, empty.
+    facts : sequence of HostFact
+        What the engine finds.
+    limit_s : float, optional
+        How long a name may take to be looked up, and another host to answer.
+    """
+    own = [f"{fact.name} {fact.value}" for fact in facts if fact.what == "interface"]
+    interfaces = good(_AREA, "interfaces", f"interfaces: {', '.join(own)}")
+    if not own:
+        text = "no network interface has an IPv4 address"
+        interfaces = problem(_AREA, "interfaces", text, "ip address shows them; bring one up")
+    return [interfaces, _own_address(settings, facts, limit_s), *_root(settings, limit_s)]

@@ -1,0 +1,145 @@
+"""Python, the engine, numpy and MXNet: which they are, and whether they fit together.
+
+numpy and MXNet are imported in a child process: a broken MXNet may crash or hang.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Dict, List, NamedTuple, Tuple
+
+from bytescheduler import __version__
+from bytescheduler._child import die_with, signal_name
+from bytescheduler._doctor.findings import Finding, good, problem, warning
+
+__all__ = ["check"]
+
+_AREA = "software"
+_MXNET = "1.9.1"
+_FIRST_WRONG_NUMPY = (1, 24)
+_INSTALL = f'python -m pip install "mxnet=={_MXNET}" "numpy==1.23.5"'
+# Tells each import's outcome in a line of its own, in a file of its own: MXNet may print.
+_PROBE = """
+import importlib, json, os, sys
+sys.path = [p for p in sys.path if p]
+out = os.fdopen(int(sys.argv[1]), "w")
+for name in ("numpy", "mxnet"):
+    try:
+        said = ["version", str(importlib.import_module(name).__version__)]
+    except ModuleNotFoundError as error:
+        said = ["missing", ""] if error.name == name else ["broken", str(error)]
+    except BaseException as error:
+        said = ["broken", type(error).__name__ + ": " + str(error)]
+    out.write(json.dumps([name, *said]) + "\\n")
+    out.flush()
+os._exit(0)
+"""
+
+
+class _Import(NamedTuple):
+    outcome: str  # version, missing or broken
+    detail: str
+
+
+def _clean_environment() -> Dict[str, str]:
+    """Return an environment in which importing MXNet starts no role of a job."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("DMLC_")}
+
+
+def _run_probe(program: str, limit_s: float) -> Tuple[str, str]:
+    """Return what the child told, and how it ended if that was not well."""
+    us = os.getpid()
+    with tempfile.TemporaryFile() as told:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(told.fileno())],
+            env=_clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(told.fileno(),),
+            start_new_session=True,
+            preexec_fn=lambda: die_with(us),
+        )
+        try:
+            code = child.wait(limit_s)
+            end = f"it was ended by {signal_name(-code)}" if code < 0 else f"it ended with {code}"
+        except subprocess.TimeoutExpired:
+            code, end = 1, f"it was not done in {limit_s:g} s"
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        told.seek(0)
+        return told.read(1 << 16).decode("utf-8", "replace"), end if code else ""
+
+
+def _imports(limit_s: float) -> Dict[str, _Import]:
+    """Return the outcome of importing numpy, then MXNet."""
+    text, end = _run_probe(_PROBE, limit_s)
+    found: Dict[str, _Import] = {}
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            name, outcome, detail = json.loads(line)
+            found[name] = _Import(outcome, detail.strip().splitlines()[-1] if detail else "")
+    for name in ("numpy", "mxnet"):
+        if name not in found:
+            found[name] = _Import("broken", end or "it said nothing")
+            break
+    return found
+
+
+def _numpy(found: _Import) -> Finding:
+    if found.outcome == "missing":
+        return warning(_AREA, "numpy", "numpy is not installed; MXNet needs it", _INSTALL)
+    if found.outcome == "broken":
+        text = f"numpy cannot be imported: {found.detail}"
+        return problem(_AREA, "numpy", text, _INSTALL)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found.detail)[:2])
+    if numbers >= _FIRST_WRONG_NUMPY:
+        text = f"numpy {found.detail}: MXNet {_MXNET} does not work with 1.24 or newer"
+        return problem(_AREA, "numpy", text, 'python -m pip install "numpy==1.23.5"')
+    return good(_AREA, "numpy", f"numpy {found.detail}")
+
+
+def _mxnet(found: _Import, role: str) -> Finding:
+    if found.outcome == "missing":
+        text = "MXNet is not installed"
+        if role in ("scheduler", "server"):
+            return good(_AREA, "mxnet", f"{text}; a {role} needs it for pickled optimizers only")
+        level = problem if role == "worker" else warning
+        return level(_AREA, "mxnet", f"{text}; workers need it", _INSTALL)
+    if found.outcome == "broken":
+        text = f"MXNet cannot be imported: {found.detail}"
+        return problem(_AREA, "mxnet", text, f"{_INSTALL}; docs/troubleshooting.md has the causes")
+    if found.detail != _MXNET:
+        text = f"MXNet {found.detail}: bytescheduler is made for {_MXNET}"
+        return problem(_AREA, "mxnet", text, _INSTALL)
+    return good(_AREA, "mxnet", f"MXNet {found.detail}")
+
+
+def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
+    """Look at the software.
+
+    Parameters
+    ----------
+    role : str
+        DMLC_ROLE, or empty.
+    limit_s : float, optional
+        How long importing numpy and MXNet may take.
+    """
+    findings = [good(_AREA, "python", f"Python {platform.python_version()} ({sys.executable})")]
+    # That it can be imported was shown when this package was.
+    findings.append(
+        good(_AREA, "engine", f"bytescheduler {__version__}, with its native extension")
+    )
+    imports = _imports(limit_s)
+    findings.append(_numpy(imports["numpy"]))
+    if "mxnet" in imports:
+        findings.append(_mxnet(imports["mxnet"], role))
+    return findings

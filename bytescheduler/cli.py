@@ -1,0 +1,34 @@
+"""`bytescheduler`: one command for what people do with the package from a shell.
+
+A subcommand is a click command that lives with what it is about and is listed here.  Each has
+`--json` where it has anything to say, and ends with 0 (all is well), 1 (something was found, or
+failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on what it ran.
+"""
+
+from typing import List, Optional
+
+import click
+
+from bytescheduler import __version__, config, doctor, launch
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bytescheduler")
+def _cli() -> None:
+    """Start jobs, see what is set, find out what is wrong with a host or a network."""
+
+
+_cli.add_command(launch.cli, "launch")
+_cli.add_command(config.command)
+_cli.add_command(doctor.command)
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run `bytescheduler`."""
+    _cli(argv, prog_name="bytescheduler")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""`bytescheduler`: its commands, what they print, and the exit codes that scripts rely on."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Dict
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bytescheduler import __version__, cli, config
+
+LIMIT_S = 60
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(mix_stderr=False).invoke(cli._cli, list(arguments))
+
+
+def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run the real command: its exit code is what a script sees."""
+    return subprocess.run(
+        [sys.executable, "-m", "bytescheduler.cli", *arguments],
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT_S,
+        text=True,
+        check=False,
+    )
+
+
+# -- the command itself ------------------------------------------------------------------------
+
+
+def test_help_names_every_command_with_a_whole_sentence() -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    assert sorted(cli._cli.commands) == ["config", "doctor", "launch"]
+    for name, command in cli._cli.commands.items():
+        assert f"  {name}  {command.short_help}\n" in result.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert invoke("--version").stdout == f"bytescheduler, version {__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["config", "doctor", "launch"])
+def test_every_command_explains_itself(name: str) -> None:
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert f"{name} [OPTIONS]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["dokter"], "No such command 'dokter'"),
+        (["config", "--yaml"], "No such option: --yaml"),
+        (["config", "--markdown", "--json"], "--markdown is the whole reference"),
+        (["config", "--markdown", "DMLC_ROLE"], "--markdown is the whole reference"),
+        (["config", "BYTESCHEDULER_CREDITS"], "did you mean BYTESCHEDULER_CREDIT?"),
+        (["config", "XYZZY"], "XYZZY is no setting; docs/settings.md lists them"),
+        (["doctor", "--wait", "3"], "--wait goes with --listen"),
+        (["doctor", "--seconds", "1"], "--seconds goes with --peer"),
+        (["doctor", "--seconds", "90", "--peer", "a:1"], "90.0 is not in the range"),
+        (["doctor", "--listen", "--seconds", "1"], "--listen answers another host"),
+        (["doctor", "--peer", "a:1", "--listen"], "--listen answers another host"),
+        (["doctor", "--peer", "10.0.0.2"], "want HOST:PORT, such as 10.0.0.2:9095"),
+        (["doctor", "--peer", ":80"], "want HOST:PORT"),
+        (["doctor", "--peer", "a:0"], "want HOST:PORT"),
+        (["doctor", "--peer", "a:65536"], "want HOST:PORT"),
+        (["doctor", "--listen", "65536"], "65536 is not in the range"),
+        (["launch"], "DMLC_ROLE is not set; set DMLC_ROLE to scheduler, server or worker"),
+        (["launch", "--local"], "--local needs a command"),
+    ],
+)
+def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: "list[str]", text: str) -> None:
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
+# -- launch ------------------------------------------------------------------------------------
+
+
+def test_launch_passes_arguments_and_exit_codes_on() -> None:
+    job = ("--local", "-q", "--grace", "0.1", "--", "sh", "-c", 'exit "$1"', "sh", "7")
+    assert run("launch", *job).returncode == 7
+
+
+def test_launch_names_a_command_that_is_not_there() -> None:
+    result = run("launch", "--local", "--", "nope-x")
+    assert (result.returncode, result.stderr) == (127, "bslaunch: command not found: nope-x\n")
+
+
+# -- config ------------------------------------------------------------------------------------
+
+
+def test_config_prints_every_setting_with_value_default_unit_and_origin() -> None:
+    result = run("config", BYTESCHEDULER_CREDIT="2MiB")
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["name", "value", "default", "unit", "from"]
+    assert [row[0] for row in rows[1:]] == [row.name for row in config.settings()]
+    assert ["BYTESCHEDULER_CREDIT", "2MiB", "512KiB", "bytes", "environment"] in rows
+    assert ["BYTESCHEDULER_HOLD", "64MiB", "64MiB", "bytes", "default"] in rows
+    assert ["DMLC_ROLE", "-", "required", "-", "not", "set"] in rows
+
+
+def test_config_prints_only_what_is_named() -> None:
+    result = invoke("config", "DMLC_ROLE", "BYTESCHEDULER_HOLD")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [
+        *("name", "DMLC_ROLE", "BYTESCHEDULER_HOLD")
+    ]
+
+
+WRONG = {"BYTESCHEDULER_CREDIT": "8Q", "BYTESCHEDULER_HOLDS": "1"}
+MESSAGES = {
+    "BYTESCHEDULER_CREDIT": "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB",
+    "BYTESCHEDULER_HOLDS": "BYTESCHEDULER_HOLDS is no setting; did you mean BYTESCHEDULER_HOLD?",
+}
+
+
+def test_config_marks_what_is_wrong_and_says_what_a_job_would_say() -> None:
+    result = run("config", **WRONG)
+    assert result.returncode == 2
+    (row,) = (line for line in result.stdout.splitlines() if "8Q" in line)
+    assert row.endswith("environment, wrong")
+    assert set(result.stderr.splitlines()) == {f"bytescheduler: {m}" for m in MESSAGES.values()}
+
+
+def test_config_gives_the_same_as_json() -> None:
+    result = run("config", "--json", **WRONG)
+    assert result.returncode == 2
+    report = json.loads(result.stdout)
+    rows: Dict[str, Dict[str, object]] = {row["name"]: row for row in report["settings"]}
+    assert list(rows) == [row.name for row in config.settings()]
+    assert rows["BYTESCHEDULER_CREDIT"] == {
+        "name": "BYTESCHEDULER_CREDIT",
+        "value": "8Q",
+        "default": "512KiB",
+        "required": False,
+        "kind": "bytes",
+        "unit": "bytes",
+        "scope": "process",
+        "from": "environment",
+        "error": MESSAGES["BYTESCHEDULER_CREDIT"],
+    }
+    role = rows["DMLC_ROLE"]
+    assert (role["value"], role["default"], role["required"]) == (None, None, True)
+    assert {row["name"]: row["message"] for row in report["errors"]} == MESSAGES
+
+
+def test_config_of_what_is_right_is_not_troubled_by_the_rest() -> None:
+    result = run("config", "--json", "BYTESCHEDULER_HOLD", **WRONG)
+    assert result.returncode == 0
+    report = json.loads(result.stdout)
+    assert [row["name"] for row in report["settings"]] == ["BYTESCHEDULER_HOLD"]
+    assert report["errors"] == []
+
+
+def test_config_prints_the_reference() -> None:
+    assert invoke("config", "--markdown").stdout == config.markdown()
+
+
+def test_config_writes_out_what_a_terminal_would_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DMLC_NODE_HOST", "a\x1b[2J\nb")
+    result = invoke("config", "DMLC_NODE_HOST")
+    assert result.stdout.splitlines()[1].split()[1] == "a\\x1b[2J\\nb"
+
+
+def test_config_reports_a_full_disk() -> None:
+    with open("/dev/full", "w") as full:
+        code = subprocess.call(
+            [sys.executable, "-m", "bytescheduler.cli", "config"],
+            stdout=full,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+        )
+    assert code != 0
