@@ -96,8 +96,8 @@ def test_a_broken_mxnet_is_a_problem_that_names_the_cause(
 
 def test_an_mxnet_that_hangs_is_given_up(modules: Modules) -> None:
     modules(mxnet="import signal, threading; signal.signal(15, lambda *_: 0); signal.pause()")
-    found = by_name(software.check("", limit_s=2))
-    assert found["mxnet"].text == "MXNet cannot be imported: it was not done in 2 s"
+    found = by_name(software.check("", limit_s=8))
+    assert found["mxnet"].text == "MXNet cannot be imported: it was not done in 8 s"
     assert found["numpy"].level == "ok"
 
 

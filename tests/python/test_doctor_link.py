@@ -330,7 +330,7 @@ def test_two_hosts_measure_their_link() -> None:
         match = re.search(r"doctor --peer THIS-HOST:(\d+)$", first)
         assert match is not None, first
         port = match.group(1)
-        result = invoke("--peer", f"localhost:{port}", "--seconds", "1", "--json")
+        result = invoke("--peer", f"localhost:{port}", "--seconds", "4", "--json")
         out, err = listening.communicate(timeout=LIMIT_S)
     assert (listening.returncode, err) == (0, "")
     assert json.loads(out) == {"port": int(port), "peer": "127.0.0.1"}
