@@ -66,25 +66,30 @@ def _own_address(settings: Mapping[str, str], facts: Sequence[HostFact], limit_s
     return good(_AREA, "own_address", text)
 
 
-def _listen(address: str, port: int, everywhere: bool) -> Finding:
-    """Return whether the scheduler node could listen here."""
-    where = f"{address}:{port}"
-    if port == 0:
-        return good(_AREA, "root_port", "the scheduler node takes any free port")
+def _port(name: str, setting: str, address: str, port: int) -> Finding:
+    """Return whether this node could listen there, as the engine would."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("0.0.0.0" if everywhere else address, port))
-            # What has bound the port without SO_REUSEADDR is found now.
+            probe.bind((address, port))
+            # Several may bind it so, but only one may listen.
             probe.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                text = f"port {port} is in use (fine if this job's scheduler node has it)"
-                advice = "else take another DMLC_PS_ROOT_PORT; ss -ltnp shows who has this one"
-                return problem(_AREA, "root_port", text, advice)
-            text = f"the scheduler node cannot listen at {where}: {error.strerror}"
-            return problem(_AREA, "root_port", text, "take a DMLC_PS_ROOT_PORT above 1023")
-    return good(_AREA, "root_port", f"port {port} is free for the scheduler node")
+                text = f"{setting}: port {port} is in use (fine if this job's own node has it)"
+                advice = f"else take another {setting}; ss -ltnp shows who has this one"
+                return problem(_AREA, name, text, advice)
+            text = f"{setting}: this node cannot listen at {address}:{port}: {error.strerror}"
+            return problem(_AREA, name, text, f"take a {setting} above 1023")
+    return good(_AREA, name, f"{setting}: port {port} is free")
+
+
+def _own_port(settings: Mapping[str, str]) -> List[Finding]:
+    """Return whether the port that a server or worker is told to take is free."""
+    port = settings["DMLC_PORT"]
+    if settings["DMLC_ROLE"] not in ("server", "worker") or port in ("", "0"):
+        return []
+    return [_port("own_port", "DMLC_PORT", "0.0.0.0", int(port))]
 
 
 def _greeting(connection: socket.socket) -> bytes:
@@ -142,9 +147,12 @@ def _root(settings: Mapping[str, str], limit_s: float) -> List[Finding]:
         advice = "start the scheduler node there; behind NAT set DMLC_USE_KUBERNETES=1"
         return [problem(_AREA, "root", text, advice)]
     findings = [good(_AREA, "root", text)]
-    if port and listens:
-        findings.append(_listen(address, int(port), everywhere))
-    elif port not in ("", "0"):
+    if port in ("", "0"):
+        return findings
+    if listens:
+        where = "0.0.0.0" if everywhere else address
+        findings.append(_port("root_port", "DMLC_PS_ROOT_PORT", where, int(port)))
+    else:
         findings.append(_connect(address, int(port), limit_s))
     return findings
 
@@ -168,4 +176,9 @@ def check(
     if not own:
         text = "no network interface has an IPv4 address"
         interfaces = problem(_AREA, "interfaces", text, "ip address shows them; bring one up")
-    return [interfaces, _own_address(settings, facts, limit_s), *_root(settings, limit_s)]
+    return [
+        interfaces,
+        _own_address(settings, facts, limit_s),
+        *_own_port(settings),
+        *_root(settings, limit_s),
+    ]

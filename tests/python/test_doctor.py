@@ -30,7 +30,7 @@ NOTHING_SET = {
     for name in (
         *("DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI"),
         *("DMLC_PS_ROOT_PORT", "DMLC_NODE_HOST", "DMLC_INTERFACE", "DMLC_LOCAL"),
-        "DMLC_USE_KUBERNETES",
+        *("DMLC_USE_KUBERNETES", "DMLC_PORT"),
     )
 }
 
@@ -305,7 +305,8 @@ def free_port_at(listening: socket.socket, **more: str) -> Dict[str, str]:
 
 def test_a_scheduler_finds_its_port_free(taken: socket.socket) -> None:
     finding = look(free_port_at(taken, DMLC_ROLE="scheduler"))["root_port"]
-    assert (finding.level, finding.text[-27:]) == ("ok", "free for the scheduler node")
+    assert finding.level == "ok"
+    assert finding.text.endswith(" is free")
 
 
 def test_a_scheduler_finds_its_port_taken(taken: socket.socket) -> None:
@@ -316,7 +317,9 @@ def test_a_scheduler_finds_its_port_taken(taken: socket.socket) -> None:
 
 def test_a_scheduler_may_take_any_port() -> None:
     settings = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "0"}
-    assert look({**settings, "DMLC_ROLE": "scheduler"})["root_port"].level == "ok"
+    found = look({**settings, "DMLC_ROLE": "scheduler"})
+    assert found["root"].level == "ok"
+    assert "root_port" not in found
 
 
 def test_a_scheduler_must_be_where_its_address_is() -> None:
@@ -324,7 +327,7 @@ def test_a_scheduler_must_be_where_its_address_is() -> None:
     found = look({**settings, "DMLC_ROLE": "scheduler"})
     assert found["root"].level == "problem"
     found = look({**settings, "DMLC_ROLE": "scheduler", "DMLC_USE_KUBERNETES": "1"})
-    assert (found["root"].level, found["root_port"].level) == ("ok", "ok")
+    assert found["root"].level == "ok"
 
 
 def test_a_port_that_is_not_ours_to_take_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,6 +338,18 @@ def test_a_port_that_is_not_ours_to_take_is_a_problem(monkeypatch: pytest.Monkey
     settings = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "80"}
     finding = look({**settings, "DMLC_ROLE": "scheduler"})["root_port"]
     assert finding.level == "problem"
+
+
+@pytest.mark.parametrize("role", ["server", "worker"])
+def test_a_node_that_is_told_its_port_finds_it_free_or_taken(
+    taken: socket.socket, role: str
+) -> None:
+    settings = {"DMLC_ROLE": role, "DMLC_PORT": str(taken.getsockname()[1])}
+    assert look(settings)["own_port"].level == "problem"
+    taken.close()
+    assert look(settings)["own_port"].level == "ok"
+    assert "own_port" not in look({**settings, "DMLC_ROLE": "scheduler"})
+    assert "own_port" not in look({**settings, "DMLC_PORT": "0"})
 
 
 def test_a_name_that_nobody_knows_is_a_problem() -> None:
