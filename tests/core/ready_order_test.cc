@@ -1,0 +1,302 @@
+// ReadyOrder: what is learned from regular, irregular and misleading steps, and what is not.
+#include "core/ready_order.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace bs::core {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+using Verdict = ReadyOrder::Verdict;
+
+using Keys = std::vector<Key>;
+
+// A training process: tells what it calls, and what becomes ready.
+class Trainer {
+ public:
+  explicit Trainer(std::map<Key, Priority> priorities) : priorities_(std::move(priorities)) {}
+
+  // `calls` in their order; each is then ready in its turn of `ready`, a key as often as it is
+  // called.
+  void Step(const Keys& calls, const Keys& ready) {
+    std::map<Key, std::vector<uint64_t>> stamps;
+    for (const Key key : calls) stamps[key].push_back(++called_);
+    for (const Key key : ready) {
+      order_.Note(key, priorities_.at(key), stamps.at(key).front());
+      stamps.at(key).erase(stamps.at(key).begin());
+    }
+  }
+  void Steps(int count, const Keys& calls, const Keys& ready) {
+    for (int i = 0; i < count; ++i) Step(calls, ready);
+  }
+  void SetPriority(Key key, Priority priority) { priorities_[key] = priority; }
+
+  const ReadyOrder& order() const { return order_; }
+  // The keys of `keys`, the most urgent first, by the numbers that count after the lesson.
+  Keys Urgency(Keys keys) const {
+    std::map<Key, Priority> numbers = priorities_;
+    for (const Renumbered& number : order_.Learn().numbers) {
+      EXPECT_EQ(numbers.at(number.key), number.callers);
+      numbers[number.key] = number.measured;
+    }
+    std::stable_sort(keys.begin(), keys.end(),
+                     [&](Key a, Key b) { return numbers.at(a) > numbers.at(b); });
+    return keys;
+  }
+
+ private:
+  std::map<Key, Priority> priorities_;
+  uint64_t called_ = 0;
+  ReadyOrder order_;
+};
+
+std::map<Key, Priority> Negated(const Keys& keys) {
+  std::map<Key, Priority> priorities;
+  for (const Key key : keys) priorities[key] = -static_cast<Priority>(key);
+  return priorities;
+}
+
+Keys Reversed(Keys keys) {
+  std::reverse(keys.begin(), keys.end());
+  return keys;
+}
+
+const Keys kFive = {0, 1, 2, 3, 4};
+
+TEST(ReadyOrder, LastToBeReadyBecomesTheMostUrgentWithTheNumbersOfTheCaller) {
+  const Keys forward = {0, 3, 4, 1, 2};  // the names conv0, conv1, conv2, conv10, conv11, sorted
+  Trainer trainer(Negated(kFive));
+  trainer.Steps(5, kFive, Reversed(forward));
+  ASSERT_TRUE(trainer.order().complete());
+  const ReadyOrder::Lesson lesson = trainer.order().Learn();
+  EXPECT_EQ(lesson.verdict, Verdict::kRenumbered);
+  EXPECT_EQ(lesson.num_learned, 5U);
+  EXPECT_EQ(lesson.num_moved, 4U);
+  EXPECT_THAT(lesson.numbers, UnorderedElementsAre(Renumbered{3, -3, -1}, Renumbered{4, -4, -2},
+                                                   Renumbered{1, -1, -3}, Renumbered{2, -2, -4}));
+  EXPECT_EQ(trainer.Urgency(kFive), forward);
+}
+
+TEST(ReadyOrder, WantsToBeToldOfFiveSteps) {
+  Trainer trainer(Negated(kFive));
+  trainer.Steps(4, kFive, Reversed(kFive));
+  EXPECT_FALSE(trainer.order().complete());
+  trainer.Step(kFive, Reversed(kFive));
+  EXPECT_TRUE(trainer.order().complete());
+}
+
+TEST(ReadyOrder, FirstStepDoesNotCount) {
+  const Keys forward = {2, 0, 4, 1, 3};
+  Trainer trainer(Negated(kFive));
+  trainer.Step(kFive, forward);
+  trainer.Steps(4, kFive, Reversed(forward));
+  EXPECT_EQ(trainer.Urgency(kFive), forward);
+}
+
+TEST(ReadyOrder, RightNumbersAreLeftAlone) {
+  Trainer trainer(Negated(kFive));
+  trainer.Steps(5, kFive, Reversed(kFive));
+  EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kCallersIsRight);
+  EXPECT_THAT(trainer.order().Learn().numbers, IsEmpty());
+}
+
+// A weight and its bias become ready together, in any order.
+TEST(ReadyOrder, NeighboursThatChangePlacesContradictNobody) {
+  Trainer trainer(Negated(kFive));
+  trainer.Steps(5, kFive, {4, 2, 3, 0, 1});
+  EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kCallersIsRight);
+}
+
+// Gradient clipping waits for all gradients; then a loop calls for the first parameter first.
+TEST(ReadyOrder, OrderOfTheCallsTellsNothing) {
+  Trainer trainer(Negated(kFive));
+  trainer.Steps(5, kFive, kFive);
+  EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kAsCalled);
+  EXPECT_THAT(trainer.order().Learn().numbers, IsEmpty());
+}
+
+TEST(ReadyOrder, FewOvertakersAmongGradientsThatWereThereTellNothing) {
+  Keys calls(20);
+  for (Key i = 0; i < calls.size(); ++i) calls[i] = i;
+  Keys ready = calls;
+  for (size_t i = 0; i + 1 < ready.size(); i += 2) std::swap(ready[i], ready[i + 1]);
+  Trainer trainer(Negated(calls));
+  trainer.Steps(5, calls, ready);
+  EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kAsCalled);
+}
+
+TEST(ReadyOrder, EqualNumbersBecomeDistinctOnesAroundThem) {
+  const Keys keys = {0, 1, 2};
+  Trainer trainer({{0, 7}, {1, 7}, {2, 7}});
+  trainer.Steps(5, keys, {2, 0, 1});
+  EXPECT_THAT(trainer.order().Learn().numbers,
+              UnorderedElementsAre(Renumbered{1, 7, 8}, Renumbered{2, 7, 6}));
+}
+
+TEST(ReadyOrder, DistinctNumbersStayWithinTheirRange) {
+  for (const Priority at :
+       {std::numeric_limits<Priority>::min(), std::numeric_limits<Priority>::max()}) {
+    const Keys keys = {0, 1, 2, 3};
+    Trainer trainer({{0, at}, {1, at}, {2, at}, {3, at}});
+    trainer.Steps(5, keys, {3, 2, 1, 0});
+    EXPECT_EQ(trainer.Urgency({3, 2, 1, 0}), (Keys{0, 1, 2, 3})) << at;
+    EXPECT_EQ(trainer.order().Learn().numbers.size(), 3U) << at;
+  }
+}
+
+// Some of the caller's numbers are equal: two trainers, each with numbers from 0 on.
+TEST(ReadyOrder, NumbersOfTwoTrainersAreSharedOutAsTheyAre) {
+  const Keys keys = {0, 1, 2, 10, 11, 12};
+  Trainer trainer({{0, 0}, {1, -1}, {2, -2}, {10, 0}, {11, -1}, {12, -2}});
+  trainer.Steps(5, keys, {1, 2, 0, 11, 12, 10});
+  std::multiset<Priority> measured;
+  std::multiset<Priority> callers;
+  for (const Renumbered& number : trainer.order().Learn().numbers) {
+    callers.insert(number.callers);
+    measured.insert(number.measured);
+  }
+  EXPECT_FALSE(measured.empty());
+  EXPECT_EQ(measured, callers);
+  const Keys needed = {10, 12, 11, 0, 2, 1};
+  EXPECT_EQ(trainer.Urgency(needed), needed);
+}
+
+TEST(ReadyOrder, BranchesThatBecomeReadyInTurnsGetTheirMeanPlace) {
+  const Keys keys = {0, 1, 2, 3, 4, 5};
+  Trainer trainer(Negated({5, 4, 3, 2, 1, 0}));
+  const Keys once = {0, 5, 1, 4, 2, 3};
+  const Keys again = {0, 1, 5, 2, 4, 3};
+  for (int i = 0; i < 3; ++i) {
+    trainer.Step(Reversed(keys), once);
+    trainer.Step(Reversed(keys), again);
+  }
+  const Keys urgency = trainer.Urgency(keys);
+  EXPECT_EQ(urgency.front(), 3U);
+  EXPECT_EQ(urgency.back(), 0U);
+  const auto place = [&](Key key) { return std::find(urgency.begin(), urgency.end(), key); };
+  EXPECT_LT(place(4), place(5));  // as within each branch
+  EXPECT_LT(place(2), place(1));
+}
+
+// Key 9 is pushed twice in each step; its last time counts.
+TEST(ReadyOrder, SharedParametersComeTwiceInAStep) {
+  const Keys calls = {9, 1, 2, 3, 9};
+  Trainer trainer({{9, 0}, {1, -1}, {2, -2}, {3, -3}});
+  trainer.Steps(8, calls, {3, 9, 1, 9, 2});
+  EXPECT_EQ(trainer.order().Learn().num_learned, 4U);
+  EXPECT_EQ(trainer.Urgency({1, 2, 3, 9}), (Keys{2, 9, 1, 3}));
+}
+
+TEST(ReadyOrder, KeysOfSomeStepsKeepTheirNumber) {
+  const Keys calls = {0, 1, 2, 3, 4, 7};
+  Trainer trainer(Negated(calls));
+  const Keys ready = {1, 4, 0, 3, 2};
+  for (int i = 0; i < 6; ++i) {
+    Keys with = ready;
+    if (i % 3 == 0) with.insert(with.begin() + 2, 7);
+    trainer.Step(calls, with);
+  }
+  const ReadyOrder::Lesson lesson = trainer.order().Learn();
+  EXPECT_EQ(lesson.num_learned, 5U);
+  for (const Renumbered& number : lesson.numbers) EXPECT_NE(number.key, 7U);
+  EXPECT_EQ(trainer.Urgency(kFive), Reversed(ready));
+}
+
+// As BucketingModule and GANs do: one part of the model in one step, another in the next.
+TEST(ReadyOrder, SubModelsThatTakeTurnsAreLearnedTogether) {
+  const Keys first = {0, 1, 2};
+  const Keys second = {10, 11, 12};
+  Trainer trainer(Negated({0, 1, 2, 10, 11, 12}));
+  for (int i = 0; i < 6; ++i) {
+    trainer.Step(first, {1, 2, 0});
+    trainer.Step(second, {10, 11, 12});
+  }
+  EXPECT_TRUE(trainer.order().complete());
+  EXPECT_EQ(trainer.order().Learn().num_learned, 6U);
+  EXPECT_EQ(trainer.Urgency(first), (Keys{0, 2, 1}));
+  EXPECT_EQ(trainer.Urgency(second), (Keys{12, 11, 10}));
+}
+
+TEST(ReadyOrder, KeyWhoseNumberChangesKeepsWhatTheCallerGives) {
+  const Keys ready = {0, 2, 4, 1, 3};
+  Trainer trainer(Negated(kFive));
+  trainer.Steps(2, kFive, ready);
+  trainer.SetPriority(2, 5);
+  trainer.Steps(3, kFive, ready);
+  const ReadyOrder::Lesson lesson = trainer.order().Learn();
+  EXPECT_EQ(lesson.num_learned, 4U);
+  for (const Renumbered& number : lesson.numbers) EXPECT_NE(number.key, 2U);
+}
+
+TEST(ReadyOrder, NewKeysAreWaitedFor) {
+  Trainer trainer(Negated({0, 1, 2, 3, 4, 5}));
+  trainer.Steps(4, kFive, Reversed(kFive));
+  trainer.Step({5}, {5});  // the 21st note
+  trainer.Steps(10, kFive, Reversed(kFive));
+  EXPECT_FALSE(trainer.order().complete());
+  trainer.Steps(8, kFive, Reversed(kFive));
+  EXPECT_TRUE(trainer.order().complete());
+}
+
+TEST(ReadyOrder, SingleSumBeforeTheTrainingEndsNothing) {
+  Trainer trainer(Negated({0, 1, 2, 3, 4, 99}));
+  trainer.Steps(30, {99}, {99});
+  EXPECT_FALSE(trainer.order().complete());
+  const Keys ready = {0, 2, 4, 1, 3};
+  while (!trainer.order().complete()) trainer.Step(kFive, ready);
+  EXPECT_EQ(trainer.Urgency(kFive), Reversed(ready));
+}
+
+TEST(ReadyOrder, NothingIsLearnedOfKeysThatNeverRecur) {
+  std::map<Key, Priority> priorities;
+  for (Key key = 0; key < ReadyOrder::kMostNotes; ++key) priorities[key] = 0;
+  Trainer trainer(std::move(priorities));
+  for (Key key = 0; key < ReadyOrder::kMostNotes; ++key) {
+    ASSERT_FALSE(trainer.order().complete());
+    trainer.Step({key}, {key});
+  }
+  EXPECT_TRUE(trainer.order().complete());
+  EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kUnsteady);
+}
+
+TEST(ReadyOrder, NothingIsLearnedOfNothing) {
+  EXPECT_FALSE(ReadyOrder().complete());
+  EXPECT_EQ(ReadyOrder().Learn().verdict, Verdict::kUnsteady);
+}
+
+// Any forward order, with neighbours that change places in each step by chance: the true order
+// comes out but for neighbours.
+TEST(ReadyOrder, NoiseAmongNeighboursAveragesOut) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    Keys calls(40);
+    for (Key i = 0; i < calls.size(); ++i) calls[i] = i;
+    Keys forward = calls;
+    std::shuffle(forward.begin(), forward.end(), random);
+    Trainer trainer(Negated(calls));
+    while (!trainer.order().complete()) {
+      Keys ready = Reversed(forward);
+      for (size_t i = random() % 2; i + 1 < ready.size(); i += 2) {
+        if (random() % 2 == 0) std::swap(ready[i], ready[i + 1]);
+      }
+      trainer.Step(calls, ready);
+    }
+    const Keys urgency = trainer.Urgency(calls);
+    for (size_t i = 0; i < forward.size(); ++i) {
+      const auto at = std::find(urgency.begin(), urgency.end(), forward[i]) - urgency.begin();
+      EXPECT_NEAR(static_cast<double>(at), static_cast<double>(i), 2) << "seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bs::core
