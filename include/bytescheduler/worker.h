@@ -20,6 +20,15 @@
 
 namespace bs {
 
+// Whose numbers say which push-pull is more urgent.
+enum class Urgency : uint8_t {
+  kCaller,
+  // Those of the order in which push-pulls become ready, once rank 0 has seen enough of it
+  // (worker/measured_order.h): of synchronous keys whose calls say `called`.
+  kMeasured,
+  kMeasuredAlone,  // as above, but each worker goes by what it has seen itself
+};
+
 struct WorkerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
@@ -27,6 +36,7 @@ struct WorkerOptions {
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's counts
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
   bool priority_order = true;                       // false: first ready, first sent
+  Urgency urgency = Urgency::kCaller;               // of no use without priority_order
   ps::KvWorkerOptions requests;
   // Takes decision 3 of the design back, for the test that shows why it is one: credit returns when
   // the sum has come instead of when the push is acknowledged.
@@ -36,8 +46,8 @@ struct WorkerOptions {
 // How one push-pull travels.
 struct PushPullOptions {
   // Implicit on purpose: mostly there is only a priority.
-  PushPullOptions(Priority p, float t = 0)  // NOLINT(google-explicit-constructor)
-      : priority(p), threshold(t) {}
+  PushPullOptions(Priority p, float t = 0, uint64_t c = 0)  // NOLINT(google-explicit-constructor)
+      : priority(p), threshold(t), called(c) {}
 
   Priority priority;
   // If not 0, two bits an element go to the servers: each worker adds `in` to a residual it keeps
@@ -45,6 +55,9 @@ struct PushPullOptions {
   // finite and greater than 0; the same on all workers in each round (else the job fails with both
   // thresholds and names).
   float threshold;
+  // Grows with the calls for which the framework's user asked, while PushPull is called when `in`
+  // is ready; 0: there is no other order than that of PushPull.
+  uint64_t called;
 };
 
 class Worker {
@@ -67,9 +80,10 @@ class Worker {
 
   // All methods below are thread-safe and return at once.  Errors come through `done`:
   // kInvalidArgument (size or dtype differ from the declared ones, on this or on another worker; a
-  // dtype we cannot sum), kFailedPrecondition (PushPull of a key without Broadcast), kAlreadyExists
-  // (second Broadcast of a key), kUnavailable (a peer was lost), kDeadlineExceeded, kCancelled.
-  // The first three concern only that call; after any other error the worker is failed for good.
+  // dtype we cannot sum; one of the two largest keys, which are the engine's own),
+  // kFailedPrecondition (PushPull of a key without Broadcast), kAlreadyExists (second Broadcast of
+  // a key), kUnavailable (a peer was lost), kDeadlineExceeded, kCancelled. The first three concern
+  // only that call; after any other error the worker is failed for good.
 
   // Declares `key` and copies rank 0's `value` into everyone's `value`.  The memory must stay valid
   // until `done`; size and dtype must be equal on all workers.

@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "worker/measured_order.h"
+
 namespace bs::worker {
 namespace {
 
@@ -65,6 +67,7 @@ Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operat
 Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation) {
   const std::string what =
       (operation.is_broadcast ? "broadcast key=" : "push_pull key=") + std::to_string(key) + ": ";
+  if (key >= kOrderHeaderKey) return Status::InvalidArgument(what + "the key is the engine's own");
   return operation.is_broadcast ? CheckBroadcast(what, tensor, operation)
                                 : CheckPushPull(what, tensor, operation);
 }

@@ -20,6 +20,7 @@ struct Operation {
   bool hosted = false;              // broadcast
   Priority priority = 0;            // push-pull
   float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
+  uint64_t called = 0;              // push-pull: see PushPullOptions
   std::span<const std::byte> in{};  // push-pull
   std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value
   PushRates rates{};                // push-pull of an asynchronous key

@@ -2,6 +2,7 @@
 #include "worker/requests.h"
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -65,6 +66,21 @@ ps::KvRequest MakePush(const Tensor& tensor, const Piece& piece) {
 }
 
 }  // namespace
+
+std::string DescribePlacement(const Tensor& tensor) {
+  std::map<uint32_t, size_t> counts;
+  for (const Partition& partition : tensor.partitions) ++counts[partition.server];
+  std::string text = "key=" + std::to_string(tensor.key) + ": " +
+                     std::to_string(tensor.size_bytes) + " bytes of " +
+                     std::string(NameOf(tensor.dtype)) + " in " +
+                     std::to_string(tensor.partitions.size()) + " partitions";
+  const char* separator = "; ";
+  for (const auto& [server, count] : counts) {
+    text += separator + ("server " + std::to_string(server)) + " has " + std::to_string(count);
+    separator = ", ";
+  }
+  return text;
+}
 
 void Declare(const Link& link, const Tensor& tensor, Answered done) {
   ps::KvRequest request;

@@ -36,6 +36,9 @@ struct Tensor {
   bool hosted = false;  // as above
 };
 
+// "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
+std::string DescribePlacement(const Tensor& tensor);
+
 // What the operations of one worker share.
 struct Link {
   int32_t rank = 0;

@@ -15,6 +15,7 @@
 #include "bytescheduler/core.h"
 #include "worker/broadcast.h"
 #include "worker/fetch.h"
+#include "worker/measured_order.h"
 #include "worker/operation.h"
 #include "worker/placement.h"
 #include "worker/push_pull_task.h"
@@ -35,25 +36,13 @@ struct KeyState {
   std::unique_ptr<worker::Broadcast> broadcast;
   std::unique_ptr<worker::PushPullTask> task;
   std::unique_ptr<worker::Fetch> fetch;
+  // Where the caller says the one, the other counts.
+  Priority callers = 0;
+  Priority measured = 0;
 
+  Priority Counting(Priority given) const { return given == callers ? measured : given; }
   bool busy() const { return broadcast || task || fetch; }
 };
-
-// "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
-std::string DescribePlacement(const Tensor& tensor) {
-  std::map<uint32_t, size_t> counts;
-  for (const Partition& partition : tensor.partitions) ++counts[partition.server];
-  std::string text = "key=" + std::to_string(tensor.key) + ": " +
-                     std::to_string(tensor.size_bytes) + " bytes of " +
-                     std::string(NameOf(tensor.dtype)) + " in " +
-                     std::to_string(tensor.partitions.size()) + " partitions";
-  const char* separator = "; ";
-  for (const auto& [server, count] : counts) {
-    text += separator + ("server " + std::to_string(server)) + " has " + std::to_string(count);
-    separator = ", ";
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -90,6 +79,7 @@ class Worker::Impl {
   // An operation failed for good.  Returns the worker's failure.
   Status FailForGood(const Status& status);
   void Enqueue(Key key, Operation operation);
+  void NoteReady(Key key, const Operation& operation);
   // Begins what may begin of a key that is not busy.
   void Advance(Key key, KeyState* state);
   Status Check(Key key, const KeyState& state, const Operation& operation) const;
@@ -100,6 +90,9 @@ class Worker::Impl {
   void BeginPushPull(Key key, KeyState* state, Operation operation);
   void BeginFetch(Key key, KeyState* state, Operation operation);
   void EndOperation(Key key, KeyState* state);
+  uint64_t PartBytes() const {
+    return options_.partition_bytes - options_.partition_bytes % worker::kAlignBytes;
+  }
   Tensor CutAndPlace(Tensor tensor);
   void OperationEnded();
 
@@ -115,7 +108,8 @@ class Worker::Impl {
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   size_t num_open_ = 0;          // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
-  std::map<Key, KeyState> keys_;  // last: its tasks refer to the above
+  std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
+  std::map<Key, KeyState> keys_;                  // last: its tasks refer to the above
 };
 
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send,
@@ -138,13 +132,33 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
+  if (options.urgency == Urgency::kCaller || !options.priority_order) return;
+  const bool alone = options.urgency == Urgency::kMeasuredAlone || options.num_workers == 1;
+  order_ = std::make_unique<worker::MeasuredOrder>(
+      link_, worker::MeasuredOrder::Options{.alone = alone, .part_bytes = PartBytes()}, log_);
 }
 
 void Worker::Impl::Enqueue(Key key, Operation operation) {
   ++num_open_;
   KeyState& state = keys_[key];
+  if (order_ && operation.called > 0) NoteReady(key, operation);
   state.waiting.push_back(std::move(operation));
   Advance(key, &state);
+}
+
+void Worker::Impl::NoteReady(Key key, const Operation& operation) {
+  if (!failure_.ok() || !order_->Note(key, operation.priority, operation.called)) return;
+  ++num_open_;
+  order_->Settle([this](const worker::MeasuredOrder::Numbers& numbers) {
+    for (const core::Renumbered& number : numbers) {
+      const auto it = keys_.find(number.key);
+      if (it == keys_.end()) continue;
+      it->second.callers = number.callers;
+      it->second.measured = number.measured;
+    }
+    order_.reset();
+    OperationEnded();
+  });
 }
 
 void Worker::Impl::Fail(const Status& status) {
@@ -221,13 +235,13 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
 
 void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
   state->tensor = std::make_unique<Tensor>(std::move(tensor));
-  log_.Debug([state] { return DescribePlacement(*state->tensor); });
+  log_.Debug([state] { return worker::DescribePlacement(*state->tensor); });
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
   if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
   worker::PushPullTask::Call call{.round = state->next_round++,
-                                  .priority = operation.priority,
+                                  .priority = state->Counting(operation.priority),
                                   .rates = operation.rates,
                                   .in = operation.in,
                                   .out = operation.out,
@@ -271,9 +285,8 @@ void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
 }
 
 Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
-  const uint64_t most =
-      tensor.about.empty() ? options_.partition_bytes : tensor.size_bytes + worker::kAlignBytes;
-  tensor.part_bytes = most - most % worker::kAlignBytes;
+  const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
+  tensor.part_bytes = tensor.about.empty() ? PartBytes() : whole - whole % worker::kAlignBytes;
   tensor.partitions = worker::Cut(tensor.size_bytes, tensor.part_bytes, worker::kAlignBytes);
   loads_.Place(tensor.partitions);
   return tensor;
@@ -300,6 +313,7 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
   BS_CHECK(pushed && pulled);
   Operation operation{.priority = options.priority,
                       .threshold = options.threshold,
+                      .called = options.called,
                       .in = in,
                       .out = out,
                       .pushed = std::move(pushed),

@@ -149,6 +149,7 @@ void Cluster::AddWorkers() {
   worker.num_servers = options_.num_servers;
   worker.credit_bytes = options_.credit_bytes;
   worker.priority_order = options_.priority_order;
+  worker.urgency = options_.urgency;
   worker.requests.retry_interval = options_.retry_interval;
   worker.requests.timeout = seconds(600);
   worker.test_credit_until_pulled = options_.test_credit_until_pulled;
@@ -157,7 +158,9 @@ void Cluster::AddWorkers() {
                              .num_workers = options_.num_workers,
                              .most_waiting = options_.most_waiting,
                              .longest_pause = options_.longest_pause,
-                             .max_staleness = options_.max_staleness};
+                             .max_staleness = options_.max_staleness,
+                             .trains = options_.trains,
+                             .silent_rank = options_.silent_rank};
   const auto others = static_cast<uint64_t>(options_.num_workers - 1);
   const uint64_t step = options_.mixed_partitions ? worker::kAlignBytes : 0;
   uint64_t largest = options_.partition_bytes + others * step;
@@ -325,6 +328,11 @@ Report Cluster::Run() {
   if (!stuck && !job_.victim && journal_.problems().empty()) CheckWeights();
   report.trace_hash = clock_.trace_hash();
   report.problems = journal_.problems();
+  report.priorities.resize(workers_.size());
+  for (const auto& worker : workers_) {
+    if (worker->ready())
+      report.priorities[static_cast<size_t>(worker->rank())] = worker->priorities();
+  }
   return report;
 }
 
@@ -386,6 +394,26 @@ ClusterOptions DrawAsync(uint64_t seed) {
 }
 
 ClusterOptions DrawAsyncDeath(uint64_t seed) { return WithDeath(DrawAsync(seed), seed); }
+
+ClusterOptions DrawTraining(uint64_t seed) {
+  ClusterOptions options = DrawCluster(seed);
+  Draw draw(seed ^ 0x07de7);
+  options.priority_order = true;
+  options.urgency = Urgency::kMeasured;
+  options.trains = true;
+  options.keys.resize(draw.Uniform<size_t>(5, 12));
+  for (size_t i = 0; i < options.keys.size(); ++i) {
+    // Odd keys before even ones.
+    const size_t place = i / 2 + (i % 2 == 0 ? options.keys.size() / 2 : 0);
+    options.keys[i] = {.key = i,
+                       .count = draw.Uniform<uint64_t>(0, 40),
+                       .rounds = 25,
+                       .priority = -static_cast<Priority>(place)};
+  }
+  return options;
+}
+
+ClusterOptions DrawTrainingDeath(uint64_t seed) { return WithDeath(DrawTraining(seed), seed); }
 
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ struct ClusterOptions {
   bool mixed_partitions = false;  // each worker is set to another size; rank 0's counts
   uint64_t credit_bytes = 64;
   bool priority_order = true;
+  Urgency urgency = Urgency::kCaller;
+  bool trains = false;                 // the scripts, with the keys' priorities
+  std::optional<int32_t> silent_rank;  // its script does not say in which order it calls
   bool deterministic = false;
   uint64_t hold_bytes = 0;
   int64_t max_staleness = -1;
@@ -57,6 +61,11 @@ ClusterOptions DrawDeath(uint64_t seed);
 ClusterOptions DrawAsync(uint64_t seed);
 // The same with asynchronous keys and a node that dies.
 ClusterOptions DrawAsyncDeath(uint64_t seed);
+// One with priorities that contradict the order in which keys become ready, and long enough that
+// all workers get to use the measured ones.
+ClusterOptions DrawTraining(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawTrainingDeath(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 
@@ -64,6 +73,7 @@ struct Report {
   std::vector<Journal::Problem> problems;  // empty: every promise was kept
   uint64_t trace_hash = 0;
   uint64_t steps = 0;
+  std::vector<std::map<Key, Priority>> priorities;  // by rank; of each key's latest push
 
   bool Has(Broken kind) const;
   std::string ToString() const;

@@ -113,6 +113,8 @@ class WorkerNode final : public MemberNode {
   // At most the credit, or one partition, is in flight to each server: by the Core's count and on
   // the wire.
   void CheckCredit();
+  // With which priority each key was pushed last.
+  const std::map<Key, Priority>& priorities() const { return priorities_; }
   // Ends what is left, for a cluster that is taken down early.
   void Close();
 
@@ -137,6 +139,7 @@ class WorkerNode final : public MemberNode {
   std::vector<std::map<uint64_t, uint64_t>> unacknowledged_;
   std::vector<uint64_t> unacknowledged_bytes_;
   uint64_t last_push_ = 0;  // its sequence
+  std::map<Key, Priority> priorities_;
 };
 
 }  // namespace bs::sim

@@ -5,6 +5,7 @@
 //   cluster_test --death --seed=N the same for a job in which a node dies
 //   cluster_test --async --seed=N the same for a job with asynchronous keys
 //   cluster_test --async-death --seed=N  the same for both
+//   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <map>
 #include <string>
 
 namespace bs::sim {
@@ -23,6 +25,7 @@ constexpr uint64_t kParts = 8;
 constexpr uint64_t kSeedsOfPart = (BS_CLUSTER_SEEDS + kParts - 1) / kParts;
 constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 4) / 5;
 constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
+constexpr uint64_t kTraining = (BS_CLUSTER_SEEDS + 19) / 20;
 
 class ClusterSweep : public ::testing::TestWithParam<uint64_t> {};
 
@@ -58,6 +61,63 @@ TEST(Cluster, DeathInTheMiddleOfAsynchronousPushesIsNamedAndNothingIsAppliedTwic
     const Report report = RunCluster(DrawAsyncDeath(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --async-death --seed=" << seed;
+  }
+}
+
+std::map<Key, Priority> CallersOf(const ClusterOptions& options) {
+  std::map<Key, Priority> priorities;
+  for (const KeyPlan& plan : options.keys) priorities[plan.key] = plan.priority;
+  return priorities;
+}
+
+// The first plan is ready last, so it is the most urgent.
+std::map<Key, Priority> MeasuredOf(const ClusterOptions& options) {
+  std::map<Key, Priority> priorities;
+  for (const KeyPlan& plan : options.keys) priorities[plan.key] = -static_cast<Priority>(plan.key);
+  return priorities;
+}
+
+// Without those of the engine's own keys.
+std::map<Key, Priority> PushedOf(const ClusterOptions& options, std::map<Key, Priority> pushed) {
+  std::erase_if(pushed, [&](const auto& each) { return each.first >= options.keys.size(); });
+  return pushed;
+}
+
+TEST(Cluster, WorkersThatSeeDifferentOrdersUseOne) {
+  for (uint64_t seed = 0; seed < kTraining; ++seed) {
+    const ClusterOptions options = DrawTraining(seed);
+    const Report report = RunCluster(options, seed);
+    const std::string replay = "replay it: cluster_test --training --seed=" + std::to_string(seed);
+    ASSERT_TRUE(report.problems.empty()) << report.ToString() << replay;
+    for (const auto& pushed : report.priorities) {
+      ASSERT_EQ(PushedOf(options, pushed), MeasuredOf(options)) << replay;
+    }
+  }
+}
+
+TEST(Cluster, DeathWhileTheOrderIsSharedIsNamed) {
+  for (uint64_t seed = 0; seed < kTraining; ++seed) {
+    const Report report = RunCluster(DrawTrainingDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --training-death --seed=" << seed;
+  }
+}
+
+TEST(Cluster, WorkerThatLearnsNothingHoldsUpNobody) {
+  for (uint64_t seed = 0; seed < kTraining; seed += 4) {
+    ClusterOptions options = DrawTraining(seed);
+    options.num_workers = 3;
+    for (const int32_t silent : {0, 1}) {
+      options.silent_rank = silent;
+      const Report report = RunCluster(options, seed);
+      ASSERT_TRUE(report.problems.empty()) << report.ToString() << "seed " << seed;
+      for (const size_t rank : {0U, 1U, 2U}) {
+        const bool measures = silent != 0 && rank != 1;
+        ASSERT_EQ(PushedOf(options, report.priorities.at(rank)),
+                  measures ? MeasuredOf(options) : CallersOf(options))
+            << "seed " << seed << ", rank " << rank;
+      }
+    }
   }
 }
 
@@ -118,6 +178,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
     if (std::strcmp(argv[i], "--async-death") == 0) draw = bs::sim::DrawAsyncDeath;
+    if (std::strcmp(argv[i], "--training") == 0) draw = bs::sim::DrawTraining;
+    if (std::strcmp(argv[i], "--training-death") == 0) draw = bs::sim::DrawTrainingDeath;
     if (std::strncmp(argv[i], kSeed, std::strlen(kSeed)) == 0) seed = argv[i] + std::strlen(kSeed);
   }
   if (seed != nullptr) {

@@ -133,7 +133,23 @@ void Script::ScheduleStep() {
   });
 }
 
+void Script::TrainStep() {
+  if (step_.empty()) {
+    if (open_ > 0 || next_to_call_.empty()) return;
+    ++num_steps_;
+    step_.assign(next_to_call_.begin(), next_to_call_.end());
+    for (size_t i = clock_->Uniform(0, 1); options_.rank > 0 && i + 1 < step_.size(); i += 2) {
+      if (clock_->Uniform(0, 1) == 0) std::swap(step_[i], step_[i + 1]);
+    }
+  }
+  const size_t index = step_.back();
+  step_.pop_back();
+  Call(index);
+  ScheduleStep();
+}
+
 void Script::Step() {
+  if (options_.trains) return TrainStep();
   std::vector<size_t> callable;
   for (const size_t index : next_to_call_) {
     if (progress_[index].open < options_.most_waiting) callable.push_back(index);
@@ -170,11 +186,17 @@ void Script::Call(size_t index) {
     }
   } else {
     operation->out.assign(plan.count * kElementBytes, std::byte{0x5a});
-    const auto priority = static_cast<Priority>(clock_->Uniform(0, 20)) - 15;
+    Priority priority = plan.priority;
+    uint64_t called = 0;
+    if (!options_.trains) {
+      priority = static_cast<Priority>(clock_->Uniform(0, 20)) - 15;
+    } else if (options_.rank != options_.silent_rank) {
+      called = num_steps_ * options_.keys.size() + static_cast<uint64_t>(-priority);
+    }
     if (plan.mode == Mode::kAsynchronous) return CallUpdate(operation, priority);
     worker_->PushPull(
-        plan.key, {priority, static_cast<float>(plan.threshold)}, operation->in, operation->out,
-        [this, operation](const Status& status) { OnPushed(operation, status); },
+        plan.key, {priority, static_cast<float>(plan.threshold), called}, operation->in,
+        operation->out, [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });
   }
   calling_ = false;

@@ -30,6 +30,7 @@ struct KeyPlan {
   int32_t threshold = 0;           // of two-bit compression; 0: none
   Mode mode = Mode::kSynchronous;  // asynchronous keys are kFloat32
   bool hosted = false;             // asynchronous, and only the hosting process can update it
+  Priority priority = 0;           // of a script that trains
 };
 
 // The weights of an asynchronous key when everything was pushed: each push is added once.
@@ -42,6 +43,11 @@ struct ScriptOptions {
   uint64_t most_waiting = 1;  // operations of one key called and not done
   Duration longest_pause{};
   int64_t max_staleness = -1;
+  // In steps, as a framework: calls for every key at once, in the order of the plans' priorities;
+  // the last plan is ready first; the next step needs every sum.  On ranks but 0, neighbours change
+  // places by chance.
+  bool trains = false;
+  std::optional<int32_t> silent_rank;  // it does not say in which order it calls
 };
 
 class Script {
@@ -86,6 +92,7 @@ class Script {
 
   void ScheduleStep();
   void Step();
+  void TrainStep();
   void Call(size_t index);
   void OnPushed(Operation* operation, const Status& status);
   void OnPulled(Operation* operation, const Status& status);
@@ -113,7 +120,9 @@ class Script {
   bool killed_ = false;
   bool calling_ = false;  // inside a call of the worker
   bool step_scheduled_ = false;
-  std::set<size_t> next_to_call_;                    // keys with operations still to call
+  std::set<size_t> next_to_call_;  // keys with operations still to call
+  std::vector<size_t> step_;       // keys to come in this step, the next one last
+  uint64_t num_steps_ = 0;
   std::vector<Progress> progress_;                   // by key
   std::vector<std::vector<std::byte>> last_pulled_;  // by key; of asynchronous ones
   std::vector<std::unique_ptr<Operation>> operations_;
