@@ -474,6 +474,7 @@ cdef class Worker:
         request.pulled = bs_waiter_done
         request.context = <void*>pending.waiter.waiter
         request.threshold = 0
+        request.called = 0
         with nogil:
             code = bs_worker_push_pull(worker, &request, &error)
         if code == 0:

@@ -45,6 +45,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         bs_done pulled
         void* context
         float threshold
+        uint64_t called
 
     int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error)
     ctypedef struct bs_rates:

@@ -52,6 +52,7 @@ struct Config {
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
   bool scheduling = true;
+  std::string priority;  // "measured", "caller"
   Duration timeout{};
   Duration straggler_timeout{};
   Duration heartbeat_interval{};

@@ -269,25 +269,25 @@ int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_don
 }
 
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  const std::span in(static_cast<const std::byte*>(request->in),
-                                     request->size_bytes);
-                  const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
-                  auto pushed = Calling(request->pushed, request->context);
-                  auto pulled = Calling(request->pulled, request->context);
-                  if (const auto* const carried = std::get_if<1>(&worker->node)) {
-                    if (request->threshold != 0) return NotCarried("two-bit compression");
-                    (*carried)->PushPull(request->key, request->priority, in, out,
-                                         std::move(pushed), std::move(pulled));
-                    return Status::Ok();
-                  }
-                  std::get<0>(worker->node)
-                      ->PushPull(request->key, {request->priority, request->threshold}, in, out,
-                                 std::move(pushed), std::move(pulled));
-                  return Status::Ok();
-                }),
-                error);
+  return Return(
+      Guarded([&] {
+        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+        const std::span in(static_cast<const std::byte*>(request->in), request->size_bytes);
+        const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
+        auto pushed = Calling(request->pushed, request->context);
+        auto pulled = Calling(request->pulled, request->context);
+        const bs::PushPullOptions options(request->priority, request->threshold, request->called);
+        if (const auto* const carried = std::get_if<1>(&worker->node)) {
+          if (request->threshold != 0) return NotCarried("two-bit compression");
+          (*carried)->PushPull(request->key, options, in, out, std::move(pushed),
+                               std::move(pulled));
+          return Status::Ok();
+        }
+        std::get<0>(worker->node)
+            ->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+        return Status::Ok();
+      }),
+      error);
 }
 
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {

@@ -24,6 +24,8 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   options.partition_bytes = PartitionBytes(config);
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
+  // Keys of ours would have to be broadcast by all in the same order.
+  options.urgency = config.priority == "measured" ? Urgency::kMeasuredAlone : Urgency::kCaller;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
   // The link answers a repeat with what is waited for: one must come before each deadline.
@@ -108,9 +110,9 @@ void CarriedNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Do
   worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
 }
 
-void CarriedNode::PushPull(Key key, Priority priority, std::span<const std::byte> in,
+void CarriedNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                            std::span<std::byte> out, Done pushed, Done pulled) {
-  worker_->PushPull(key, priority, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+  worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
 }
 
 void CarriedNode::Barrier(Done done) {

@@ -50,8 +50,9 @@ class CarriedNode {
   int32_t num_workers() const { return num_workers_; }
   int32_t num_servers() const { return num_servers_; }
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
-  void PushPull(Key key, Priority priority, std::span<const std::byte> in, std::span<std::byte> out,
-                Done pushed, Done pulled);
+  // REQUIRES: no threshold.
+  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                std::span<std::byte> out, Done pushed, Done pulled);
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_TIMEOUT, which fails the
   // worker.
   void Barrier(Done done);

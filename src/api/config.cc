@@ -104,6 +104,9 @@ constexpr auto kRows = std::to_array<Row>({
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
       "1: the most urgent piece goes first; 0: the first ready goes first"},
      &Config::scheduling},
+    {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "measured", "process",
+      "priorities: corrected by the order in which gradients become ready, or the caller's own"},
+     &Config::priority},
     {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",
       "file with the secret that all nodes of the job share: traffic is encrypted, and nobody else "
       "is let in (docs/security.md)"},

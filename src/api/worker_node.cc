@@ -30,6 +30,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
+  options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
   // Several tries before the deadline, however short it is.

@@ -41,6 +41,7 @@ void Arrive(Round* round) {
       .pulled = round->pulls ? OnPulled : nullptr,
       .context = round,
       .threshold = round->threshold,
+      .called = round->called,
   };
   bs_error error{};
   round->owners += round->num_callbacks();

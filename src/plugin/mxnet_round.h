@@ -30,6 +30,7 @@ struct Plugin {
   const Functions mxnet;
   // Done when `uses` reaches 0.
   const std::unique_ptr<bs_waiter, void (*)(bs_waiter*)> drained{bs_waiter_new(1), bs_waiter_free};
+  std::atomic<uint64_t> calls{0};
   std::atomic<int64_t> uses{1};  // operations, and one of the handle until it drains
   std::atomic<bool> draining{false};
 
@@ -69,6 +70,7 @@ struct Round {
         priority(request.round.priority),
         size_bytes(request.round.size_bytes),
         threshold(request.round.threshold),
+        called(++plugin->calls),
         asynchronous(updates),
         has_rates(request.rates != nullptr),
         rates(has_rates ? *request.rates : bs_rates{}),
@@ -96,6 +98,7 @@ struct Round {
   const int priority;
   const uint64_t size_bytes;
   const float threshold;
+  const uint64_t called;  // its number among all calls
   const bool asynchronous;
   const bool has_rates;  // else the optimizer's own
   const bs_rates rates;

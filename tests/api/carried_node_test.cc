@@ -22,8 +22,9 @@ using Floats = std::vector<float>;
 struct Store {
   std::map<int, Floats> values;
   std::vector<uint64_t> sizes;
-  std::vector<uint64_t> held;  // tokens of operations that do not end
-  uint64_t held_bytes = 0;     // of those that push
+  std::vector<int> priorities;  // of push-pulls
+  std::vector<uint64_t> held;   // tokens of operations that do not end
+  uint64_t held_bytes = 0;      // of those that push
   std::atomic<bool> silent = false;
 };
 
@@ -34,6 +35,7 @@ void Carry(void* context, bs_worker* worker, const bs_carry* request) {
     return store->held.push_back(request->token);
   }
   store->sizes.push_back(request->size_bytes);
+  if (request->what == 2) store->priorities.push_back(request->priority);
   Floats& value = store->values[request->store_key];
   value.resize(request->size_bytes / sizeof(float));
   if (request->in != nullptr) std::memcpy(value.data(), request->in, request->size_bytes);
@@ -71,24 +73,26 @@ class CarriedNodeTest : public testing::Test {
     bs_waiter_free(waiter);
     return error;
   }
-  void Broadcast(Floats* value) {
+  void Broadcast(Floats* value, uint64_t key = 7) {
     bs_waiter* const waiter = bs_waiter_new(1);
-    ASSERT_EQ(bs_worker_broadcast(worker_, 7, 0, value->data(), value->size() * sizeof(float),
+    ASSERT_EQ(bs_worker_broadcast(worker_, key, 0, value->data(), value->size() * sizeof(float),
                                   bs_waiter_done, waiter, nullptr),
               0);
     ASSERT_EQ(Await(waiter).code, 0);
   }
-  bs_waiter* PushPull(const Floats& in, Floats* out) {
+  bs_waiter* PushPull(const Floats& in, Floats* out) { return PushPull(7, 1, 0, in, out); }
+  bs_waiter* PushPull(uint64_t key, int priority, uint64_t called, const Floats& in, Floats* out) {
     bs_waiter* const waiter = bs_waiter_new(2);
-    const bs_push_pull request{.key = 7,
-                               .priority = 1,
+    const bs_push_pull request{.key = key,
+                               .priority = priority,
                                .in = in.data(),
                                .out = out->data(),
                                .size_bytes = in.size() * sizeof(float),
                                .pushed = bs_waiter_done,
                                .pulled = bs_waiter_done,
                                .context = waiter,
-                               .threshold = 0};
+                               .threshold = 0,
+                               .called = called};
     EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
     return waiter;
   }
@@ -112,6 +116,25 @@ TEST_F(CarriedNodeTest, BroadcastsSumsMeetsAndEnds) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
   // MXNet would share out arrays of 33 elements and more among its servers.
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
+}
+
+TEST_F(CarriedNodeTest, StoreIsToldTheMeasuredPriorities) {
+  StartWell();
+  Floats value(4, 3);
+  for (const uint64_t key : {1, 2, 3}) Broadcast(&value, key);
+  Floats out(4);
+  uint64_t called = 0;
+  for (int step = 0; step < 6; ++step) {
+    store_.priorities.clear();
+    for (const uint64_t key : {2, 1, 3}) {
+      const int priority = -static_cast<int>(key);
+      EXPECT_EQ(Await(PushPull(key, priority, called + key, value, &out)).code, 0);
+    }
+    called += 3;
+  }
+  // The last to be ready has the largest, the first the smallest.
+  EXPECT_EQ(store_.priorities, (std::vector{-3, -2, -1}));
+  EXPECT_EQ(bs_worker_close(worker_, 20'000, nullptr), 0);
 }
 
 TEST_F(CarriedNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) {

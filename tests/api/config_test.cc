@@ -67,6 +67,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.partition_bytes, 128U << 10);
   EXPECT_EQ(config.credit_bytes, 512U << 10);
   EXPECT_TRUE(config.scheduling);
+  EXPECT_EQ(config.priority, "measured");
   EXPECT_EQ(config.timeout, seconds(60));
   EXPECT_EQ(config.straggler_timeout, minutes(30));
   EXPECT_EQ(config.heartbeat_interval, seconds(1));
@@ -121,6 +122,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_SCHEDULING", "0", [](const Config& c) { return !c.scheduling; }},
       {"BYTESCHEDULER_SECRET_FILE", "/etc/secret",
        [](const Config& c) { return c.secret_file == "/etc/secret" && c.secret.empty(); }},
+      {"BYTESCHEDULER_PRIORITY", "caller", [](const Config& c) { return c.priority == "caller"; }},
       {"BYTESCHEDULER_TRANSPORT", "zmq", [](const Config& c) { return c.transport == "zmq"; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},
@@ -184,6 +186,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_CREDIT", "8Q", kBytes},
       {"BYTESCHEDULER_CREDIT", "0", "want 1 to 64GiB"},
       {"BYTESCHEDULER_SCHEDULING", "fifo", kFlag},
+      {"BYTESCHEDULER_PRIORITY", "layer", "want one of measured|caller"},
       {"BYTESCHEDULER_TRANSPORT", "rdma", "want one of tcp|zmq"},
       {"BYTESCHEDULER_TIMEOUT", "0", "want 1ms to 168h"},
       {"BYTESCHEDULER_TIMEOUT", "a minute", kTime},

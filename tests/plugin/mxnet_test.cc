@@ -82,6 +82,18 @@ TEST_F(MxnetTest, PassesTheThresholdOn) {
   }
 }
 
+TEST_F(MxnetTest, SaysInWhichOrderRoundsWereCalledForWhateverIsReadyFirst) {
+  ASSERT_EQ(PushPull(), 0);
+  ASSERT_EQ(PushPull(), 0);
+  for (const size_t proxy : {2, 3, 0, 1}) mxnet_.Run(proxy);
+  EXPECT_EQ(worker_.requests.at(0).called, 2U);
+  EXPECT_EQ(worker_.requests.at(1).called, 1U);
+  for (const size_t request : {0, 1}) {
+    worker_.Push(request);
+    worker_.Pull(request);
+  }
+}
+
 TEST_F(MxnetTest, StartsOnlyWhenBothProxiesHaveRun) {
   for (const auto& [first, second] : {std::pair{kPush, kPull}, std::pair{kPull, kPush}}) {
     worker_.requests.clear();
