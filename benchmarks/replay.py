@@ -20,6 +20,12 @@ from .output import add_out_option, give
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
 
 
+def places(count: int, by_name: bool) -> List[int]:
+    """Return each layer's place in the caller's order: its own, or that of its number as a text."""
+    order = sorted(range(count), key=str) if by_name else list(range(count))
+    return [order.index(layer) for layer in range(count)]
+
+
 def replay(args: argparse.Namespace) -> None:
     """Run one worker and print its step times as JSON."""
     import mxnet as mx
@@ -35,6 +41,7 @@ def replay(args: argparse.Namespace) -> None:
     for index, weight in enumerate(weights):
         store.broadcast(index, weight, out=weight)
     mx.nd.waitall()
+    priorities = [-place for place in places(len(steps), args.by_name)]
     seconds = []
     for iteration in range(args.iterations):
         begin = time.perf_counter()
@@ -44,7 +51,7 @@ def replay(args: argparse.Namespace) -> None:
         for index in reversed(range(len(steps))):
             time.sleep(steps[index].backward_s)
             grads[index][:] = iteration + store.rank
-            store.pushpull(index, grads[index], out=weights[index], priority=-index)
+            store.pushpull(index, grads[index], out=weights[index], priority=priorities[index])
         seconds.append(time.perf_counter() - begin)
         if iteration == args.iterations - 1:
             expected = store.num_workers * iteration + sum(range(store.num_workers))
@@ -61,12 +68,15 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
     for name in ("model", "scale", "compute", "iterations"):
         worker += [f"--{name}", str(getattr(args, name))]
     node = None
-    if arm == "native":
+    if args.by_name:
+        worker.append("--by-name")
+    if arm.startswith("native"):
         steps = models.scaled(args.model, args.scale, args.compute)
         node = [args.native, "node"]
         worker = [args.native, "replay", str(args.iterations)]
         worker += [
-            f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}" for s in steps
+            f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
+            for s, place in zip(steps, places(len(steps), args.by_name))
         ]
     seconds: List[List[float]] = lab_job.run(arm, worker, env, args.timeout, node)
     return [second for of_worker in seconds for second in of_worker]
@@ -81,6 +91,12 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", default="1gbit")
+    parser.add_argument(
+        "--by-name",
+        action="store_true",
+        help="number layers as 0, 1, 10, 11, 2, ...; arms native and native-caller tell what the "
+        "measured order gains (the others call for a gradient when it is there)",
+    )
     parser.add_argument("--arms", default="stock,p3,ours-fifo,ours")
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
@@ -105,6 +121,7 @@ def main() -> None:
         "megabytes": sum(step.size_bytes for step in steps) / 1e6,
         "compute_s": args.compute,
         "rate": args.rate,
+        "by_name": args.by_name,
         "ideal_s": models.ideal_s(steps, GOODPUT * gbit * 1e9 / 8),
         "step_s": {arm: statistics.median(values) for arm, values in times.items()},
         "all_s": times,

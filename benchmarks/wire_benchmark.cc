@@ -4,7 +4,8 @@
 //   wire_benchmark throughput BYTES:ROUNDS...  a worker; one blocking push-pull after another
 //   wire_benchmark small BYTES KEYS ROUNDS     a worker; blocking push-pulls of one key, and bursts
 //   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; each
-//                                              LAYER is BYTES:FORWARD_US:BACKWARD_US
+//                                              LAYER is BYTES:FORWARD_US:BACKWARD_US:PLACE, the
+//                                              last in the order in which the caller numbers them
 //   wire_benchmark urgent BYTES COUNT          a worker; push-pulls of 4 KB, COUNT times with
 //                                              nothing else on the link and COUNT times while
 //                                              tensors of that size fill it
@@ -85,10 +86,12 @@ class Worker {
     return tensor;
   }
 
-  void PushPull(Tensor* tensor, bs_waiter* waiter) {
+  void PushPull(Tensor* tensor, bs_waiter* waiter) { PushPull(tensor, tensor->key, 0, waiter); }
+  void PushPull(Tensor* tensor, uint64_t place, uint64_t called, bs_waiter* waiter) {
     bs_push_pull request{};
     request.key = tensor->key;
-    request.priority = -static_cast<int>(tensor->key);
+    request.priority = -static_cast<int>(place);
+    request.called = called;
     request.in = tensor->in.data();
     request.out = tensor->out.data();
     request.size_bytes = tensor->in.size() * sizeof(float);
@@ -167,6 +170,7 @@ struct Layer {
   Tensor tensor;
   std::chrono::microseconds forward;
   std::chrono::microseconds backward;
+  uint64_t place;
   WaiterPtr sum{};  // of the latest round
 };
 
@@ -175,16 +179,19 @@ std::vector<Layer> DeclareLayers(Worker* worker, const std::vector<std::string>&
   for (const std::string& word : words) {
     const size_t first = word.find(':');
     const size_t second = word.find(':', first + 1);
+    const size_t third = word.find(':', second + 1);
     layers.push_back(
         {.tensor = worker->Declare(layers.size(), std::stoul(word.substr(0, first))),
          .forward = std::chrono::microseconds(std::stol(word.substr(first + 1, second))),
-         .backward = std::chrono::microseconds(std::stol(word.substr(second + 1)))});
+         .backward = std::chrono::microseconds(std::stol(word.substr(second + 1, third))),
+         .place = std::stoul(word.substr(third + 1))});
   }
   return layers;
 }
 
-// A layer's forward waits for its sum; its gradient is there after its backward.
-double Step(Worker* worker, std::vector<Layer>* layers) {
+// A layer's forward waits for its sum; its gradient is there after its backward.  As if all had
+// been called for before, each in its place.
+double Step(Worker* worker, std::vector<Layer>* layers, uint64_t step) {
   const auto begin = Clock::now();
   for (Layer& layer : *layers) {
     if (layer.sum) Worker::Await(layer.sum.get());
@@ -193,7 +200,8 @@ double Step(Worker* worker, std::vector<Layer>* layers) {
   for (auto layer = layers->rbegin(); layer != layers->rend(); ++layer) {
     std::this_thread::sleep_for(layer->backward);
     layer->sum.reset(bs_waiter_new(2));
-    worker->PushPull(&layer->tensor, layer->sum.get());
+    const uint64_t called = 1 + step * layers->size() + layer->place;
+    worker->PushPull(&layer->tensor, layer->place, called, layer->sum.get());
   }
   const std::chrono::duration<double> took = Clock::now() - begin;
   return took.count();
@@ -204,7 +212,7 @@ int RunReplay(int steps, const std::vector<std::string>& words) {
   std::vector<Layer> layers = DeclareLayers(&worker, words);
   std::printf("RESULT [");
   for (int i = 0; i < steps; ++i) {
-    const double seconds = Step(&worker, &layers);
+    const double seconds = Step(&worker, &layers, static_cast<uint64_t>(i));
     if (i >= kWarmUps) std::printf(i > kWarmUps ? ", %.6f" : "%.6f", seconds);
   }
   std::printf("]\n");
