@@ -1,0 +1,68 @@
+// Trace: what happened to tensors and partitions, on its way from the thread it happens on to the
+// one that writes it down.
+//
+// A bounded ring between exactly two threads.  Record() is a few stores: no lock, no memory, no
+// clock (times are given).  When the reader falls behind, events are lost and counted; the
+// recording thread never waits.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "bytescheduler/types.h"
+
+namespace bs::core {
+
+struct TraceEvent {
+  // Spans from `begin` to `end`, and one that is a moment, `end`.
+  enum class Kind : uint8_t {
+    kTensor,  // ready to pulled; bytes of the whole tensor, part and server mean nothing
+    kQueued,  // ready to started
+    kPush,    // started to acknowledged
+    kPull,    // requested to answered: the way out, waiting for other workers, the way back
+    kCredit,  // now: bytes are in flight to `server`, and `part` partitions wait for it
+  };
+  Kind kind = Kind::kTensor;
+  uint32_t part = 0;
+  uint32_t server = 0;
+  Priority priority = 0;
+  Key key = 0;
+  Round round = 0;
+  uint64_t bytes = 0;
+  TimePoint begin{};
+  TimePoint end{};
+};
+
+class Trace {
+ public:
+  // Room for `capacity` events, a power of two, at least 4, taken now.  `wake`, which may be empty,
+  // is called on the recording thread after each quarter of that: the reader should come.
+  explicit Trace(size_t capacity, std::function<void()> wake = {});
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  ~Trace();
+
+  // On the recording thread.
+  void Record(const TraceEvent& event);
+
+  // On the reading thread: takes the oldest event; false if there is none.
+  bool Take(TraceEvent* event);
+  // On any thread: events that found no room.
+  uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+
+ private:
+  const size_t capacity_;
+  const std::function<void()> wake_;
+  const std::unique_ptr<TraceEvent[]> events_;
+  // Each index is written by one thread; release and acquire hand the event over, or its place
+  // back.
+  alignas(64) std::atomic<uint64_t> recorded_ = 0;
+  std::atomic<uint64_t> lost_ = 0;
+  uint64_t known_taken_ = 0;  // of the recording thread: a lower bound of taken_
+  alignas(64) std::atomic<uint64_t> taken_ = 0;
+};
+
+}  // namespace bs::core

@@ -1,0 +1,186 @@
+// TraceText: puts lines together without a formatter, as there are many.
+#include "core/trace_text.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+
+namespace bs::core {
+namespace {
+
+// What docs/timeline.md and bytescheduler/timeline.py call the format.
+constexpr int kVersion = 1;
+// Kinds of spans of one server, and the numbers of rows that a kind and server has for itself.
+constexpr int64_t kServerKinds = 3;
+constexpr int64_t kRowsApart = 1000;
+
+static_assert(TraceText::kMostRows < kRowsApart);
+
+std::string_view NameOf(TraceEvent::Kind kind) {
+  constexpr std::array<std::string_view, 4> kNames = {"tensor", "queue", "push", "pull"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+template <typename T>
+void Number(T value, std::string* text) {
+  std::array<char, 24> digits{};
+  const auto [end, error] = std::to_chars(digits.begin(), digits.end(), value);
+  BS_CHECK(error == std::errc());
+  text->append(digits.begin(), end);
+}
+
+// ,"name":value
+template <typename T>
+void Field(std::string_view name, T value, std::string* text) {
+  text->append(",\"").append(name).append("\":");
+  Number(value, text);
+}
+
+// Microseconds, as the format wants them.
+void Micros(Duration duration, std::string* text) {
+  int64_t nanos = duration.count();
+  if (nanos < 0) text->push_back('-');
+  if (nanos < 0) nanos = -nanos;
+  Number(nanos / 1000, text);
+  const int64_t rest = nanos % 1000;
+  text->push_back('.');
+  for (const int64_t digit : {rest / 100, rest / 10 % 10, rest % 10}) {
+    text->push_back(static_cast<char>('0' + digit));
+  }
+}
+
+// Bytes that are not ASCII stand for themselves as code points: whatever it is, it is JSON.
+void Quoted(std::string_view raw, std::string* text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  text->push_back('"');
+  for (const char c : raw) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f && c != '"' && c != '\\') {
+      text->push_back(c);
+    } else {
+      text->append("\\u00");
+      text->push_back(kHex[byte >> 4U]);
+      text->push_back(kHex[byte & 15U]);
+    }
+  }
+  text->push_back('"');
+}
+
+// The rows of a kind and, but for tensors, of a server are a group.
+int64_t GroupOf(const TraceEvent& event) {
+  if (event.kind == TraceEvent::Kind::kTensor) return 0;
+  return kServerKinds * event.server + static_cast<int64_t>(event.kind);
+}
+
+}  // namespace
+
+TraceText::TraceText(TraceOwner owner) : owner_(std::move(owner)) { BS_CHECK(owner_.rank >= 0); }
+
+void TraceText::Head(std::string* text) const {
+  text->append("[\n");
+  Meta("bytescheduler", 0, text);
+  text->append("\"version\":");
+  Number(kVersion, text);
+  text->append(",\"role\":\"worker\"");
+  Field("rank", owner_.rank, text);
+  Field("num_workers", owner_.num_workers, text);
+  Field("num_servers", owner_.num_servers, text);
+  text->append(",\"host\":");
+  Quoted(owner_.host, text);
+  Field("start_ns", owner_.wall_time.count(), text);
+  text->append("}},\n");
+  Meta("process_name", 0, text);
+  text->append("\"name\":");
+  Quoted(
+      "worker " + std::to_string(owner_.rank) + (owner_.host.empty() ? "" : " on " + owner_.host),
+      text);
+  text->append("}},\n");
+}
+
+void TraceText::Event(const TraceEvent& event, std::string* text) {
+  if (event.kind == TraceEvent::Kind::kCredit) return Credit(event, text);
+  Span(event, RowFor(event, text), text);
+}
+
+void TraceText::Tail(uint64_t lost, std::string* text) const {
+  Meta("bytescheduler_end", 0, text);
+  text->append("\"lost\":");
+  Number(lost, text);
+  text->append("}}\n]\n");
+}
+
+int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
+  const int64_t group = GroupOf(event);
+  std::vector<TimePoint>& rows = rows_[group];
+  // The row that was free for the shortest time leaves the others to longer spans.
+  size_t best = rows.size();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] <= event.begin && (best == rows.size() || rows[i] > rows[best])) best = i;
+  }
+  if (best == kMostRows) best = kMostRows - 1;  // over each other, which loses nothing in the file
+  const int64_t row = group * kRowsApart + static_cast<int64_t>(best) + 1;
+  if (best == rows.size()) {
+    rows.emplace_back();
+    Meta("thread_name", row, text);
+    text->append("\"name\":\"");
+    if (group > 0) text->append("server ").append(std::to_string(event.server)).append(" ");
+    text->append(NameOf(event.kind)).append(" ").append(std::to_string(best + 1));
+    text->append("\"}},\n");
+  }
+  rows[best] = event.end;
+  return row;
+}
+
+// {"name":"thread_name","ph":"M","pid":1,"tid":7,"args":{
+void TraceText::Meta(const char* name, int64_t row, std::string* text) const {
+  text->append("{\"name\":\"").append(name).append("\",\"ph\":\"M\"");
+  Field("pid", owner_.rank + 1, text);
+  Field("tid", row, text);
+  text->append(",\"args\":{");
+}
+
+void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) const {
+  const bool whole = event.kind == TraceEvent::Kind::kTensor;
+  text->append("{\"name\":\"key ");
+  Number(event.key, text);
+  if (!whole) {
+    text->append(" part ");
+    Number(event.part, text);
+  }
+  text->append("\",\"cat\":\"").append(NameOf(event.kind)).append("\",\"ph\":\"X\"");
+  Field("pid", owner_.rank + 1, text);
+  Field("tid", row, text);
+  Time(event.begin, text);
+  text->append(",\"dur\":");
+  Micros(event.end - event.begin, text);
+  text->append(",\"args\":{\"key\":");
+  Number(event.key, text);
+  if (!whole) Field("part", event.part, text);
+  Field("round", event.round, text);
+  Field("bytes", event.bytes, text);
+  Field("priority", event.priority, text);
+  if (!whole) Field("server", event.server, text);
+  text->append("}},\n");
+}
+
+void TraceText::Credit(const TraceEvent& event, std::string* text) const {
+  text->append("{\"name\":\"server ");
+  Number(event.server, text);
+  text->append("\",\"ph\":\"C\"");
+  Field("pid", owner_.rank + 1, text);
+  Time(event.end, text);
+  text->append(",\"args\":{\"bytes in flight\":");
+  Number(event.bytes, text);
+  Field("partitions queued", event.part, text);
+  text->append("}},\n");
+}
+
+void TraceText::Time(TimePoint time, std::string* text) const {
+  text->append(",\"ts\":");
+  Micros(time - owner_.start, text);
+}
+
+}  // namespace bs::core
