@@ -20,6 +20,10 @@
 
 namespace bs {
 
+namespace core {
+class Trace;
+}
+
 // Whose numbers say which push-pull is more urgent.
 enum class Urgency : uint8_t {
   kCaller,
@@ -38,6 +42,9 @@ struct WorkerOptions {
   bool priority_order = true;                       // false: first ready, first sent
   Urgency urgency = Urgency::kCaller;               // of no use without priority_order
   ps::KvWorkerOptions requests;
+  // Gets what happens to each partition; outlives the worker, whose executor records.  Null: nobody
+  // wants to know.
+  core::Trace* trace = nullptr;
   // Takes decision 3 of the design back, for the test that shows why it is one: credit returns when
   // the sum has come instead of when the push is acknowledged.
   bool test_credit_until_pulled = false;

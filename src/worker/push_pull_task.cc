@@ -9,6 +9,8 @@ namespace bs::worker {
 
 namespace {
 
+using Kind = core::TraceEvent::Kind;
+
 uint64_t SentBytes(const TwoBit& coding, uint64_t size_bytes) {
   const bool coded = coding.threshold != 0;
   return ps::PayloadBytes(coded ? ps::Codec::kTwoBit : ps::Codec::kNone, size_bytes);
@@ -34,6 +36,7 @@ PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
 
 void PushPullTask::Begin() {
   link_->core->Add(this);
+  ready_ = link_->spans.Now();
   NotifyReady();
 }
 
@@ -52,19 +55,22 @@ void PushPullTask::Start(const bs::Partition& sent) {
   const Piece piece{
       .round = round(), .partition = partition, .priority = priority(), .rates = rates_};
   const uint32_t index = partition.index;
-  Push(piece);
+  const TimePoint started = link_->spans.Now();
+  link_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
+  link_->spans.Credit(*link_->core, sent.server);
+  Push(piece, started);
   if (!pulls_) return;
   ++pull_.pending;
   Pull(*link_, *tensor_, piece, out_.subspan(partition.offset_bytes, partition.size_bytes),
-       [this, index](const Status& status) { OnAnswer(&pull_, index, status); });
+       [this, index, started](const Status& status) { OnAnswer(&pull_, index, started, status); });
 }
 
-void PushPullTask::Push(const Piece& piece) {
+void PushPullTask::Push(const Piece& piece, TimePoint started) {
   const uint64_t offset_bytes = piece.partition.offset_bytes;
   const uint64_t size_bytes = piece.partition.size_bytes;
   const std::span<const std::byte> bytes = in_.subspan(offset_bytes, size_bytes);
-  auto done = [this, index = piece.partition.index](const Status& status) {
-    OnAnswer(&push_, index, status);
+  auto done = [this, index = piece.partition.index, started](const Status& status) {
+    OnAnswer(&push_, index, started, status);
   };
   ++push_.pending;
   if (coding_.threshold == 0) return worker::Push(*link_, *tensor_, piece, bytes, std::move(done));
@@ -74,14 +80,25 @@ void PushPullTask::Push(const Piece& piece) {
   PushTwoBit(*link_, *tensor_, piece, bytes, coding, std::move(done));
 }
 
-void PushPullTask::OnAnswer(Direction* direction, uint32_t index, const Status& status) {
+void PushPullTask::OnAnswer(Direction* direction, uint32_t index, TimePoint started,
+                            const Status& status) {
   // While this answer still counts as pending the task outlives whatever fails.
   if (!status.ok()) failure_ = link_->fail(status);
   --direction->pending;
-  if (status.ok()) ++direction->answered;
+  if (status.ok()) {
+    ++direction->answered;
+    const bool push = direction == &push_;
+    link_->spans.Partition(push ? Kind::kPush : Kind::kPull, *this,
+                           push ? partitions()[index] : tensor_->partitions[index],
+                           {started, link_->spans.Now()});
+  }
   const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
+  if (direction != gives_credit) return Settle();
   // The last NotifyFinish settles, in OnFinished; before it nothing of its direction can be over.
-  direction == gives_credit ? NotifyFinish(index, status) : Settle();
+  const Link* const link = link_;  // outlives the task
+  const uint32_t server = partitions()[index].server;
+  NotifyFinish(index, status);
+  link->spans.Credit(*link->core, server);
 }
 
 void PushPullTask::OnFinished(Status status) {
@@ -104,6 +121,9 @@ void PushPullTask::Settle(Direction* direction) {
   // After a failure the Core starts nothing more.
   const bool failed = !failure_.ok() && direction->pending == 0;
   if (!complete && !failed) return;
+  if (complete && direction == (pulls_ ? &pull_ : &push_)) {
+    link_->spans.Tensor(*this, {ready_, link_->spans.Now()});
+  }
   const UniqueFunction<void(Status)> done = std::move(direction->done);
   done(complete ? Status::Ok() : failure_);
 }

@@ -53,8 +53,9 @@ class PushPullTask final : public CommTask {
     uint32_t answered = 0;              // with ok
   };
 
-  void Push(const Piece& piece);
-  void OnAnswer(Direction* direction, uint32_t index, const Status& status);
+  void Push(const Piece& piece, TimePoint started);
+  // `started`: when the partition was.
+  void OnAnswer(Direction* direction, uint32_t index, TimePoint started, const Status& status);
   // Calls what can be called; the task may be gone when it returns.
   void Settle();
   void Settle(Direction* direction);
@@ -66,6 +67,7 @@ class PushPullTask final : public CommTask {
   const std::span<std::byte> out_;
   const TwoBit coding_;
   const bool pulls_;
+  TimePoint ready_{};  // for spans
   Direction push_;
   Direction pull_;
   bool released_ = false;  // by the Core: it starts nothing any more

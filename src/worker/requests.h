@@ -17,6 +17,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_worker.h"
+#include "worker/spans.h"
 
 namespace bs::worker {
 
@@ -46,6 +47,7 @@ struct Link {
   bool credit_until_pulled = false;  // WorkerOptions::test_credit_until_pulled
   ps::KvWorker* requests = nullptr;  // not owned
   Core* core = nullptr;              // not owned
+  Spans spans{};
   // Fails the worker for good; requests and tasks are failing when it returns.  Returns why: the
   // first failure stays the worker's.
   std::function<Status(const Status&)> fail;

@@ -129,6 +129,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .credit_until_pulled = options.test_credit_until_pulled,
              .requests = &requests_,
              .core = &core_,
+             .spans = {options.trace, executor},
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);

@@ -169,6 +169,7 @@ void Cluster::AddWorkers() {
   }
   for (uint64_t i = 0; i <= others; ++i) {
     worker.partition_bytes = options_.partition_bytes + i * step;
+    if (!options_.traces.empty()) worker.trace = options_.traces.at(i);
     workers_.push_back(
         std::make_unique<WorkerNode>(&job_, static_cast<int32_t>(i), worker, script, largest));
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/trace.h"
 #include "ps/message.h"
 #include "sim/journal.h"
 #include "sim/script.h"
@@ -51,6 +52,7 @@ struct ClusterOptions {
   std::optional<Event> outage;  // its connections break and come back in time; no scheduler node
   uint32_t test_num_buffers = 2;
   bool test_credit_until_pulled = false;
+  std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
 };
 
 // A random cluster; the same for the same seed.

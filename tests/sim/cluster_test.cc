@@ -15,7 +15,12 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "core/trace_text.h"
 
 namespace bs::sim {
 namespace {
@@ -128,6 +133,104 @@ TEST(Cluster, SameSeedIsTheSameTrace) {
     EXPECT_EQ(once.trace_hash, again.trace_hash);
     EXPECT_EQ(once.steps, again.steps);
     EXPECT_NE(once.trace_hash, RunCluster(DrawCluster(seed), seed + 1000).trace_hash);
+  }
+}
+
+// The traces of a job's workers.
+class TracedRun {
+ public:
+  explicit TracedRun(uint64_t seed) : options(DrawCluster(seed)) {
+    for (int32_t i = 0; i < options.num_workers; ++i) {
+      traces_.push_back(std::make_unique<core::Trace>(size_t{1} << 12U));
+      options.traces.push_back(traces_.back().get());
+    }
+    EXPECT_TRUE(RunCluster(options, seed).problems.empty());
+    for (const auto& trace : traces_) {
+      EXPECT_EQ(trace->lost(), 0U);
+      std::vector<core::TraceEvent>& of_worker = workers.emplace_back();
+      core::TraceEvent event;
+      while (trace->Take(&event)) of_worker.push_back(event);
+    }
+  }
+
+  std::string Text() const {
+    std::string text;
+    for (const auto& of_worker : workers) {
+      core::TraceText writer({});
+      for (const core::TraceEvent& event : of_worker) writer.Event(event, &text);
+    }
+    return text;
+  }
+
+  ClusterOptions options;
+  std::vector<std::vector<core::TraceEvent>> workers;
+
+ private:
+  std::vector<std::unique_ptr<core::Trace>> traces_;
+};
+
+TEST(Cluster, SameSeedIsTheSameTimeline) {
+  for (const uint64_t seed : {1ULL, 2ULL, 3ULL}) {
+    const std::string text = TracedRun(seed).Text();
+    EXPECT_EQ(text, TracedRun(seed).Text());
+    EXPECT_FALSE(text.empty());
+  }
+}
+
+// Each partition of each round is queued, pushed and pulled once, in this order, and its bytes and
+// those of its tensor are the plan's.
+void CheckTimeline(const std::vector<core::TraceEvent>& events, const KeyPlan& plan) {
+  using Kind = core::TraceEvent::Kind;
+  struct Life {
+    std::vector<core::TraceEvent> queued, pushed, pulled;
+  };
+  std::map<std::pair<Round, uint32_t>, Life> lives;
+  uint64_t tensors = 0;
+  for (const core::TraceEvent& event : events) {
+    if (event.key != plan.key || event.kind == Kind::kCredit || event.round == 0) continue;
+    EXPECT_LE(event.begin, event.end);
+    Life& life = lives[{event.round, event.part}];
+    if (event.kind == Kind::kTensor) ++tensors;
+    if (event.kind == Kind::kQueued) life.queued.push_back(event);
+    if (event.kind == Kind::kPush) life.pushed.push_back(event);
+    if (event.kind == Kind::kPull) life.pulled.push_back(event);
+  }
+  EXPECT_EQ(tensors, plan.rounds);
+  uint64_t pulled_bytes = 0;
+  for (const auto& [place, life] : lives) {
+    ASSERT_TRUE(life.queued.size() == 1 && life.pushed.size() == 1 && life.pulled.size() == 1);
+    EXPECT_EQ(life.queued[0].end, life.pushed[0].begin);
+    EXPECT_EQ(life.pushed[0].begin, life.pulled[0].begin);
+    EXPECT_EQ(life.queued[0].bytes, life.pushed[0].bytes);
+    if (plan.threshold == 0) {
+      EXPECT_EQ(life.pushed[0].bytes, life.pulled[0].bytes);
+    }
+    pulled_bytes += life.pulled[0].bytes;
+  }
+  EXPECT_EQ(pulled_bytes, plan.rounds * plan.count * SizeOf(plan.dtype));
+}
+
+TEST(Cluster, TheTimelineHasEveryPartitionOnceWithItsBytes) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const TracedRun run(seed);
+    for (const auto& of_worker : run.workers) {
+      for (const KeyPlan& plan : run.options.keys) CheckTimeline(of_worker, plan);
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+}
+
+// What is taken of the credit is all back in the end.
+TEST(Cluster, TheTimelineShowsCreditComingBack) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const TracedRun run(seed);
+    for (const auto& of_worker : run.workers) {
+      std::map<uint32_t, uint64_t> in_flight;
+      for (const core::TraceEvent& event : of_worker) {
+        if (event.kind == core::TraceEvent::Kind::kCredit) in_flight[event.server] = event.bytes;
+      }
+      for (const auto& [server, bytes] : in_flight) EXPECT_EQ(bytes, 0U) << "seed " << seed;
+    }
   }
 }
 

@@ -1,0 +1,42 @@
+// Spans: fills in trace events.
+#include "worker/spans.h"
+
+namespace bs::worker {
+
+using core::TraceEvent;
+
+void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
+                      Times times) const {
+  if (trace_ == nullptr) return;
+  trace_->Record({.kind = kind,
+                  .part = partition.index,
+                  .server = partition.server,
+                  .priority = task.priority(),
+                  .key = task.key(),
+                  .round = task.round(),
+                  .bytes = partition.size_bytes,
+                  .begin = times.begin,
+                  .end = times.end});
+}
+
+void Spans::Tensor(const CommTask& task, Times times) const {
+  if (trace_ == nullptr) return;
+  trace_->Record({.kind = TraceEvent::Kind::kTensor,
+                  .priority = task.priority(),
+                  .key = task.key(),
+                  .round = task.round(),
+                  .bytes = task.size_bytes(),
+                  .begin = times.begin,
+                  .end = times.end});
+}
+
+void Spans::Credit(const Core& core, uint32_t server) const {
+  if (trace_ == nullptr) return;
+  trace_->Record({.kind = TraceEvent::Kind::kCredit,
+                  .part = static_cast<uint32_t>(core.queued(server)),
+                  .server = server,
+                  .bytes = core.in_flight_bytes(server),
+                  .end = executor_->Now()});
+}
+
+}  // namespace bs::worker

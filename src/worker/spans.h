@@ -1,0 +1,35 @@
+// Spans: tells a trace what befalls the partitions of a worker; does nothing if there is no trace.
+//
+// Confined to the worker's executor, whose clock it reads.
+#pragma once
+
+#include "base/executor.h"
+#include "bytescheduler/comm_task.h"
+#include "bytescheduler/core.h"
+#include "core/trace.h"
+
+namespace bs::worker {
+
+class Spans {
+ public:
+  Spans() = default;  // tells nobody
+  // Neither is owned; `trace` may be null.
+  Spans(core::Trace* trace, const Executor* executor) : trace_(trace), executor_(executor) {}
+
+  // For the begin and the end of a span; not the time if there is no trace.
+  TimePoint Now() const { return trace_ == nullptr ? TimePoint() : executor_->Now(); }
+  struct Times {
+    TimePoint begin, end;
+  };
+  void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
+                 Times times) const;
+  void Tensor(const CommTask& task, Times times) const;
+  // As they are now.
+  void Credit(const Core& core, uint32_t server) const;
+
+ private:
+  core::Trace* trace_ = nullptr;
+  const Executor* executor_ = nullptr;
+};
+
+}  // namespace bs::worker
