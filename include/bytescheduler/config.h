@@ -63,6 +63,7 @@ struct Config {
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   std::string log_level;
+  std::string timeline;   // empty: none
   std::string transport;  // "tcp", "zmq"
   std::string secret_file;
   std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none

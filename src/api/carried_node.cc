@@ -42,6 +42,7 @@ Result<std::unique_ptr<CarriedNode>> CarriedNode::Start(const Config& config, in
     return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
                                    std::to_string(config.num_workers) + " workers");
   }
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   return std::make_unique<CarriedNode>(config, rank, std::move(carry));
 }
 
@@ -60,13 +61,16 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
         Begin(request, std::move(done));
       },
       [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
+  const Logger log = MakeLogger(config).Named("worker " + std::to_string(rank));
+  timeline_ = Timeline::Open(config, rank, log);
+  WorkerOptions options = MakeOptions(config, rank);
+  options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
-      MakeOptions(config, rank), thread_.get(),
-      [this](const ps::Message& request) { link_->OnRequest(request); },
+      options, thread_.get(), [this](const ps::Message& request) { link_->OnRequest(request); },
       [this](const Status& why) {
         if (!closing_) SetFailure(why);
       },
-      MakeLogger(config).Named("worker " + std::to_string(rank)));
+      log);
 }
 
 void CarriedNode::Join() {
@@ -178,6 +182,7 @@ void CarriedNode::Close(Duration drain) {
   if (busy()) return;
   RunOn(thread_.get(), [this] { worker_.reset(); });
   thread_.reset();
+  timeline_.reset();
 }
 
 }  // namespace bs::api

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "api/outcome.h"
+#include "api/timeline.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
@@ -100,6 +101,7 @@ class CarriedNode {
   std::map<uint64_t, Open> open_;
   std::map<uint64_t, Done> barriers_;  // by number
   uint64_t next_barrier_ = 1;
+  std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<worker::StoreLink> link_;
   std::unique_ptr<Worker> worker_;

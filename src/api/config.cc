@@ -169,6 +169,9 @@ constexpr auto kRows = std::to_array<Row>({
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},
+    {{"BYTESCHEDULER_TIMELINE", "text", "", "", "process",
+      "worker: file to write a timeline to, its rank put before the extension (docs/timeline.md)"},
+     &Config::timeline},
     {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
       "who carries the bytes: our servers (native), the wrapped store in pieces that we schedule "
       "(kvstore), the wrapped store as it is (passthrough); auto is kvstore unless bslaunch says "

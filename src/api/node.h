@@ -14,6 +14,7 @@
 
 #include "api/network.h"
 #include "api/outcome.h"
+#include "api/timeline.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
@@ -143,6 +144,7 @@ class WorkerNode {
   Notification left_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
+  std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
   std::unique_ptr<Worker> worker_;      // on bs-io; null before joined_
   bool closed_ = false;
 };

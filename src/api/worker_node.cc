@@ -8,7 +8,8 @@
 //  3. one task later it is destroyed on bs-io, behind everything it has posted there;
 //  4. the transport comes to rest: every frame of the caller's memory is released, so the worker's
 //     last callbacks run;
-//  5. the worker is destroyed on bs-io, and the thread ends.
+//  5. the worker is destroyed on bs-io, and the thread ends;
+//  6. the timeline writes its end.
 //
 // The worker lives on bs-io, beside the sockets: what it sends and what it gets does not wait for
 // another thread to wake up.
@@ -43,6 +44,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
 Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int32_t wanted_rank) {
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
   if (!options.ok()) return options.status();
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   WarnOfUnknownRoot(config);
   options.value().attach = wanted_rank >= 0;
   options.value().wanted_rank = wanted_rank;
@@ -79,13 +81,17 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   if (!view.ok()) return OnJobFailure(view.status());
   view_ = std::move(view.value());
   ps::Transport* const transport = network_->transport();
+  const Logger log = log_.Named("worker " + std::to_string(view_.rank));
+  timeline_ = Timeline::Open(config, view_.rank, log);
+  WorkerOptions options = MakeWorkerOptions(config, view_);
+  options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
-      MakeWorkerOptions(config, view_), network_->io(),
+      options, network_->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); },
       [this](const Status& why) {
         if (!closing_ && failure_.Set(why)) TellEveryone(why);
       },
-      log_.Named("worker " + std::to_string(view_.rank)));
+      log);
   joined_.Set(Status::Ok());
 }
 
@@ -190,6 +196,7 @@ void WorkerNode::Close(Duration drain) {
     RunOn(io, [this] { worker_.reset(); });
   }
   network_.reset();
+  timeline_.reset();
 }
 
 }  // namespace bs::api

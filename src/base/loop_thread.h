@@ -29,6 +29,9 @@ class LoopThread final : public Executor {
   void Cancel(TimerId id) override;
   bool IsCurrent() const override;
 
+  // Time since 1970 as this host has it, to compare hosts; jumps when the clock is set.
+  static Duration WallTime();
+
   // Calls `on_readable` on the loop's thread whenever `fd` polls readable (level-triggered), until
   // Unwatch.  The fd stays the caller's.  REQUIRES: called on the loop's thread; fd is not watched
   // yet.

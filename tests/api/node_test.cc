@@ -117,6 +117,15 @@ TEST(Nodes, AddressesThatAreNotOursAreRefusedNamingTheSetting) {
       << scheduler.status().message();
 }
 
+TEST(WorkerNode, ATimelineThatCannotBeWrittenIsRefusedBeforeItJoins) {
+  Config config = MakeConfig("worker", 9);
+  config.timeline = "/nosuch/t.json";
+  const auto worker = WorkerNode::Start(config, -1);
+  ASSERT_FALSE(worker.ok());
+  EXPECT_TRUE(worker.status().message().starts_with("BYTESCHEDULER_TIMELINE=/nosuch/t.json: "))
+      << worker.status().message();
+}
+
 // The core of each thread of this process whose name begins with `prefix`; -1 for a thread that is
 // not pinned.
 std::vector<int> CoresOfThreads(const std::string& prefix) {

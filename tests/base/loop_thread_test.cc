@@ -82,6 +82,12 @@ TEST(LoopThread, PostNeverRunsInsideTheCall) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
+TEST(LoopThread, KnowsTheWallClock) {
+  // Between 2020 and 2100: a clock of another epoch would not be.
+  EXPECT_GT(LoopThread::WallTime(), hours(24 * 365 * 50));
+  EXPECT_LT(LoopThread::WallTime(), hours(24 * 365 * 130));
+}
+
 TEST(LoopThread, ShowsItsNameAndRunsTheStarterFirst) {
   std::vector<std::string> names;
   LoopThread loop("bs-shard-0.1", [&] {

@@ -1,0 +1,175 @@
+// Opens the file, takes events out of the ring and appends them as text.
+#include "api/timeline.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "api/network.h"
+
+namespace bs::api {
+namespace {
+
+// Four MiB: some seconds of a busy worker.
+constexpr size_t kCapacity = size_t{1} << 16U;
+constexpr size_t kBatchBytes = size_t{256} << 10U;
+constexpr Duration kInterval = std::chrono::milliseconds(500);
+
+std::string Why(int error) { return std::generic_category().message(error); }
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+// Of the file; 0 or what errno says.
+int WriteWhole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+// Two workers of one rank, of two jobs, would spoil each other's file; the lock ends with the
+// descriptor.  Where files cannot be locked, they are not.
+std::string WhyNotOurs(int fd) {
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return "another process writes to it";
+  }
+  return ftruncate(fd, 0) == 0 || errno == EINVAL ? "" : Why(errno);  // a device has no length
+}
+
+}  // namespace
+
+Status CheckTimeline(const Config& config) {
+  if (config.timeline.empty()) return Status::Ok();
+  const auto wrong = [&](const std::string& what) {
+    return Status::InvalidArgument("BYTESCHEDULER_TIMELINE=" + config.timeline + ": " + what);
+  };
+  struct stat info{};
+  const bool exists = stat(config.timeline.c_str(), &info) == 0;
+  if (config.timeline.back() == '/' || (exists && S_ISDIR(info.st_mode))) {
+    return wrong("want a file, such as timeline.json, not a directory");
+  }
+  const size_t slash = config.timeline.rfind('/');
+  const std::string directory =
+      slash == std::string::npos ? "." : config.timeline.substr(0, slash + 1);
+  if (stat(directory.c_str(), &info) != 0) return wrong("its directory: " + Why(errno));
+  if (!S_ISDIR(info.st_mode)) return wrong("its directory: " + Why(ENOTDIR));
+  if (access(directory.c_str(), W_OK | X_OK) != 0) {
+    return wrong("cannot write to its directory: " + Why(errno));
+  }
+  return Status::Ok();
+}
+
+std::string TimelinePath(const std::string& setting, int32_t rank) {
+  const size_t slash = setting.rfind('/');
+  const size_t name = slash == std::string::npos ? 0 : slash + 1;
+  size_t dot = setting.rfind('.');
+  if (dot == std::string::npos || dot <= name) dot = setting.size();
+  return setting.substr(0, dot) + "-r" + std::to_string(rank) + setting.substr(dot);
+}
+
+std::unique_ptr<Timeline> Timeline::Open(const Config& config, int32_t rank, const Logger& log) {
+  if (config.timeline.empty()) return nullptr;
+  const std::string path = TimelinePath(config.timeline, rank);
+  const auto give_up = [&](const std::string& why) {
+    log.Warning("BYTESCHEDULER_TIMELINE: " + path + ": " + why +
+                "; training goes on without a timeline");
+    return nullptr;
+  };
+  // A pipe nobody reads must not hold the job up.
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (fd < 0) return give_up(Why(errno));
+  if (const std::string why = WhyNotOurs(fd); !why.empty()) {
+    close(fd);
+    return give_up(why);
+  }
+  log.Info("writing a timeline to " + path);
+  const core::TraceOwner owner{.rank = rank,
+                               .num_workers = config.num_workers,
+                               .num_servers = config.num_servers,
+                               .host = HostName()};
+  return std::make_unique<Timeline>(fd, path, owner, kCapacity, log);
+}
+
+Timeline::Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity,
+                   const Logger& log)
+    : path_(std::move(path)),
+      log_(log),
+      trace_(capacity, [this] { thread_.Post([this] { WriteAll(); }); }),
+      fd_(fd),
+      owner_(std::move(owner)),
+      thread_("bs-trace") {
+  RunOn(&thread_, [this] { Begin(); });
+}
+
+Timeline::~Timeline() {
+  RunOn(&thread_, [this] { End(); });
+}
+
+void Timeline::Begin() {
+  owner_.start = thread_.Now();
+  owner_.wall_time = LoopThread::WallTime();
+  writer_ = std::make_unique<core::TraceText>(owner_);
+  writer_->Head(&text_);
+  WriteInTurn();
+}
+
+void Timeline::WriteInTurn() {
+  WriteAll();
+  thread_.PostAt(thread_.Now() + kInterval, [this] { WriteInTurn(); });
+}
+
+void Timeline::WriteAll() {
+  core::TraceEvent event;
+  while (trace_.Take(&event)) {
+    writer_->Event(event, &text_);
+    ++text_events_;
+    if (text_.size() >= kBatchBytes) Flush();
+  }
+  Flush();
+  if (trace_.lost() == 0 || std::exchange(told_of_loss_, true) || fd_ < 0) return;
+  log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ +
+               " is not written fast enough: events are missing in it; its end says how many");
+}
+
+void Timeline::Flush() {
+  const std::string text = std::exchange(text_, {});
+  const uint64_t events = std::exchange(text_events_, 0);
+  const int error = fd_ < 0 ? 0 : WriteWhole(fd_, text);
+  if (fd_ >= 0 && error == 0) {
+    file_bytes_ += static_cast<int64_t>(text.size());
+    return;
+  }
+  dropped_ += events;
+  if (fd_ < 0) return;
+  // A line that is half there would be the last; what cannot be cut is read without it.
+  static_cast<void>(!ftruncate(fd_, file_bytes_));
+  close(std::exchange(fd_, -1));
+  log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + Why(error) +
+               "; training goes on, the timeline ends here");
+}
+
+void Timeline::End() {
+  WriteAll();
+  const uint64_t missing = trace_.lost() + dropped_;
+  writer_->Tail(missing, &text_);
+  Flush();
+  if (missing > 0) {
+    log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + " lacks " + std::to_string(missing) +
+                 " events");
+  }
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+}  // namespace bs::api

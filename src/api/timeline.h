@@ -1,0 +1,65 @@
+// Timeline: the file of BYTESCHEDULER_TIMELINE, written on a thread of its own, "bs-trace".
+//
+// Training never waits for the file and never fails by it: when the disk is full or does not keep
+// up, events are dropped and counted, and one warning says so.  The file can be read at any time,
+// also after the process was killed: it lacks its end then, and at most the last half second.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "bytescheduler/config.h"
+#include "bytescheduler/status.h"
+#include "core/trace.h"
+#include "core/trace_text.h"
+
+namespace bs::api {
+
+// kInvalidArgument, naming the setting, if a worker could not make its file there.
+Status CheckTimeline(const Config& config);
+// Where the worker of this rank writes: "out/t.json" is "out/t-r3.json".
+std::string TimelinePath(const std::string& setting, int32_t rank);
+
+class Timeline {
+ public:
+  // Null if none is wanted, or the file cannot be made; then `log` has a warning.
+  static std::unique_ptr<Timeline> Open(const Config& config, int32_t rank, const Logger& log);
+
+  // `fd` is open for writing; it becomes ours.  `capacity` as of core::Trace.
+  // Time and wall time of `owner` are filled in.
+  Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+  // Writes what is left and the end of the file; blocks for it.  REQUIRES: nobody records any more.
+  ~Timeline();
+
+  // One thread at a time may record.
+  core::Trace* trace() { return &trace_; }
+
+ private:
+  // All on bs-trace.
+  void Begin();
+  void WriteInTurn();
+  void WriteAll();
+  void Flush();
+  void End();
+
+  const std::string path_;
+  const Logger log_;
+  core::Trace trace_;
+  // Touched on bs-trace only.
+  int fd_;  // -1: given up
+  core::TraceOwner owner_;
+  std::unique_ptr<core::TraceText> writer_;  // once begun
+  std::string text_;                         // not written yet
+  uint64_t text_events_ = 0;                 // in it
+  uint64_t dropped_ = 0;                     // could not be written
+  int64_t file_bytes_ = 0;                   // of whole batches
+  bool told_of_loss_ = false;
+  LoopThread thread_;  // ends first
+};
+
+}  // namespace bs::api

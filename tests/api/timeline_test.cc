@@ -1,0 +1,186 @@
+// The file: its name, its end, and what becomes of it when the disk is full or another has it.
+#include "api/timeline.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/notification.h"
+
+namespace bs::api {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class TimelineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "/timeline-" + std::to_string(getpid()) + "-" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directory(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Config With(const std::string& timeline) const {
+    Config config;
+    config.timeline = timeline.empty() ? "" : folder_ + "/" + timeline;
+    config.num_workers = 2;
+    config.num_servers = 1;
+    return config;
+  }
+  std::string Read(const std::string& name) const {
+    std::stringstream text;
+    text << std::ifstream(folder_ + "/" + name).rdbuf();
+    return text.str();
+  }
+  // Warnings and worse go to warnings_.
+  Logger Log() {
+    return Logger("worker 1", LogLevel::kWarning, [this](LogLevel, std::string_view line) {
+      const MutexLock lock(&mutex_);
+      warnings_.emplace_back(line);
+      warned_.Notify();
+    });
+  }
+
+  std::string folder_;
+  Mutex mutex_;
+  std::vector<std::string> warnings_;
+  Notification warned_;
+};
+
+core::TraceEvent Push(uint64_t key) { return {.kind = core::TraceEvent::Kind::kPush, .key = key}; }
+
+TEST_F(TimelineTest, TheRankStandsBeforeTheExtension) {
+  EXPECT_EQ(TimelinePath("timeline.json", 0), "timeline-r0.json");
+  EXPECT_EQ(TimelinePath("a.b/c.d.json", 12), "a.b/c.d-r12.json");
+  EXPECT_EQ(TimelinePath("a.b/timeline", 3), "a.b/timeline-r3");
+  EXPECT_EQ(TimelinePath("/tmp/.hidden", 3), "/tmp/.hidden-r3");
+}
+
+TEST_F(TimelineTest, NothingIsWrittenUnlessItIsWanted) {
+  EXPECT_TRUE(CheckTimeline(With("")).ok());
+  EXPECT_EQ(Timeline::Open(With(""), 0, Log()), nullptr);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
+  const Config config = With("t.json");
+  ASSERT_TRUE(CheckTimeline(config).ok());
+  std::unique_ptr<Timeline> timeline = Timeline::Open(config, 1, Log());
+  ASSERT_NE(timeline, nullptr);
+  timeline->trace()->Record(Push(7));
+  timeline.reset();
+  const std::string text = Read("t-r1.json");
+  EXPECT_THAT(text, AllOf(StartsWith("[\n{\"name\":\"bytescheduler\","), HasSubstr("\"rank\":1,"),
+                          HasSubstr("\"num_workers\":2,\"num_servers\":1,"),
+                          HasSubstr("\"name\":\"key 7 part 0\""), EndsWith("\"lost\":0}}\n]\n")));
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(TimelineTest, AnOlderFileIsReplaced) {
+  std::ofstream(folder_ + "/t-r0.json") << std::string(100000, 'x');
+  Timeline::Open(With("t.json"), 0, Log()).reset();
+  EXPECT_THAT(Read("t-r0.json"), AllOf(StartsWith("[\n{"), EndsWith("}\n]\n")));
+}
+
+TEST_F(TimelineTest, MoreThanABatchIsWrittenInOrder) {
+  constexpr uint64_t kEvents = 5000;  // some MiB of text
+  std::unique_ptr<Timeline> timeline = Timeline::Open(With("t.json"), 0, Log());
+  for (uint64_t key = 0; key < kEvents; ++key) timeline->trace()->Record(Push(key));
+  timeline.reset();
+  std::stringstream lines(Read("t-r0.json"));
+  uint64_t next = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"ph\":\"X\"") == std::string::npos) continue;
+    EXPECT_THAT(line, HasSubstr("\"key\":" + std::to_string(next) + ","));
+    ++next;
+  }
+  EXPECT_EQ(next, kEvents);
+}
+
+TEST_F(TimelineTest, PlacesWhereNoFileCanBeAreRefusedNamingTheSetting) {
+  std::ofstream(folder_ + "/file") << "x";
+  const std::string setting = "BYTESCHEDULER_TIMELINE=" + folder_ + "/";
+  EXPECT_EQ(CheckTimeline(With("no/t.json")).message(),
+            setting + "no/t.json: its directory: No such file or directory");
+  EXPECT_EQ(CheckTimeline(With("file/t.json")).message(),
+            setting + "file/t.json: its directory: Not a directory");
+  EXPECT_EQ(CheckTimeline(With("no/")).message(),
+            setting + "no/: want a file, such as timeline.json, not a directory");
+  Config folder = With("");
+  folder.timeline = folder_;
+  EXPECT_EQ(CheckTimeline(folder).code(), StatusCode::kInvalidArgument);
+  folder.timeline = "timeline.json";  // here
+  EXPECT_TRUE(CheckTimeline(folder).ok());
+}
+
+TEST_F(TimelineTest, AFileThatCannotBeOpenedIsAWarning) {
+  std::filesystem::create_directory(folder_ + "/t-r0.json");
+  EXPECT_EQ(Timeline::Open(With("t.json"), 0, Log()), nullptr);
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: Is a directory; training goes on"));
+}
+
+TEST_F(TimelineTest, TwoDoNotWriteToOneFile) {
+  const std::unique_ptr<Timeline> first = Timeline::Open(With("t.json"), 0, Log());
+  EXPECT_EQ(Timeline::Open(With("t.json"), 0, Log()), nullptr);
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: another process writes to it"));
+}
+
+TEST_F(TimelineTest, AFullDiskIsOneWarningAndTheRestIsCounted) {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  auto timeline = std::make_unique<Timeline>(full, "/dev/full", core::TraceOwner{}, 16, Log());
+  ASSERT_TRUE(warned_.WaitFor(std::chrono::seconds(60)));  // its head was not written
+  for (uint64_t key = 0; key < 10; ++key) timeline->trace()->Record(Push(key));
+  timeline.reset();
+  ASSERT_EQ(warnings_.size(), 2U);
+  EXPECT_THAT(warnings_[0], HasSubstr("/dev/full: No space left on device; training goes on"));
+  EXPECT_THAT(warnings_[1], HasSubstr("/dev/full lacks 10 events"));
+}
+
+// A process of its own may write no file larger than 100,000 bytes.
+void WriteUntilTheLimit(const Config& config) {
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  limit.rlim_cur = 100000;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::unique_ptr<Timeline> timeline =
+      Timeline::Open(config, 0, Logger("worker 0", LogLevel::kWarning));
+  for (uint64_t key = 0; key < 10000; ++key) timeline->trace()->Record(Push(key));
+  timeline.reset();
+  _exit(0);
+}
+
+TEST_F(TimelineTest, AFileThatMayNotGrowEndsWithAWholeLine) {
+  EXPECT_EXIT(WriteUntilTheLimit(With("t.json")), testing::ExitedWithCode(0),
+              "t-r0.json: File too large; training goes on");
+  EXPECT_THAT(Read("t-r0.json"), AllOf(StartsWith("[\n{"), EndsWith("},\n")));
+}
+
+TEST_F(TimelineTest, WhatIsRecordedFasterThanWrittenIsCounted) {
+  const int file = open((folder_ + "/t.json").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  auto timeline = std::make_unique<Timeline>(file, "t.json", core::TraceOwner{}, 4, Log());
+  uint64_t key = 0;
+  while (timeline->trace()->lost() < 5) timeline->trace()->Record(Push(++key));
+  const uint64_t lost = timeline->trace()->lost();
+  timeline.reset();
+  EXPECT_THAT(Read("t.json"), EndsWith("\"lost\":" + std::to_string(lost) + "}}\n]\n"));
+  EXPECT_THAT(warnings_.front(), HasSubstr("t.json is not written fast enough"));
+  EXPECT_THAT(warnings_.back(), HasSubstr("t.json lacks " + std::to_string(lost) + " events"));
+}
+
+}  // namespace
+}  // namespace bs::api
