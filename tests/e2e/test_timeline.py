@@ -1,0 +1,36 @@
+"""The timelines of a job of real processes: whole, of all partitions, on one clock."""
+
+import json
+from typing import Callable
+
+from job import Job
+
+from bytescheduler import timeline
+
+MakeJob = Callable[..., Job]
+
+
+def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
+    job = make_job(servers=2, env={"BYTESCHEDULER_TIMELINE": "t.json"})
+    outputs = job.run("cases.py", "native", "sums")
+    files = [job.folder / f"t-r{rank}.json" for rank in range(2)]
+    assert sorted(job.folder.glob("*.json")) == files
+    for file, output in zip(files, sorted(outputs, key=lambda text: "INFO worker 1:" in text)):
+        assert f"writing a timeline to {file.name}" in output
+        assert isinstance(json.loads(file.read_text()), list)
+    # A warning, such as that of a file without an end, is an error here.
+    found = timeline.summary(timeline.merge(files))
+    assert {row["key"] for row in found["tensors"]} >= {3, 4, 5}
+    for rank in range(2):
+        steps = [row for row in found["steps"] if row["rank"] == rank]
+        assert [row["step"] for row in steps] == list(range(1, len(steps) + 1))
+        assert len(steps) >= 4
+        for row in steps:
+            assert row["bytes"] > 0
+            assert 0 < row["wire_s"] <= row["seconds"]
+    # Both take part in each round, so on one clock their spans of a round meet.
+    spans = [event for event in timeline.merge(files) if event.get("cat") == "tensor"]
+    first = {e["pid"]: e for e in spans if e["args"]["key"] == 3 and e["args"]["round"] == 1}
+    assert set(first) == {1, 2}
+    ends = [first[pid]["ts"] + first[pid]["dur"] for pid in first]
+    assert max(span["ts"] for span in first.values()) <= min(ends)

@@ -1,0 +1,261 @@
+"""Timelines of workers, put together and summed up; files that are cut off, foreign or damaged."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any, Dict, List, Union
+
+import pytest
+from click.testing import CliRunner
+
+from bytescheduler import timeline
+
+Event = Dict[str, Any]
+HUGE = 10**400
+
+
+def about(rank: int, start_ns: int = 0, **more: object) -> Event:
+    args = {"version": 1, "role": "worker", "rank": rank, "num_workers": 2, "num_servers": 1}
+    args.update(host="h", start_ns=start_ns, **more)
+    return {"name": "bytescheduler", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
+
+
+def span(rank: int, kind: str, begin: float, end: float, **args: int) -> Event:
+    known = {"key": 7, "part": 0, "round": 1, "bytes": 100, "priority": -7, "server": 0, **args}
+    event = {"name": f"key {known['key']}", "cat": kind, "ph": "X", "pid": rank + 1, "tid": 1}
+    return {**event, "ts": begin, "dur": end - begin, "args": known}
+
+
+def the_end(rank: int, lost: int = 0) -> Event:
+    args = {"lost": lost}
+    return {"name": "bytescheduler_end", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
+
+
+class Folder:
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def put(self, name: str, *events: Union[Event, str], end: str = "\n]\n") -> str:
+        lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
+        file = self.path / name
+        file.write_text("[\n" + ",\n".join(lines) + end)
+        return str(file)
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def spans(events: List[Event]) -> List[Event]:
+    return [event for event in events if event["ph"] == "X"]
+
+
+def test_clocks_are_aligned_by_the_hosts_wall_clocks(folder: Folder) -> None:
+    late = folder.put("a", about(0, 5_000_000), span(0, "push", 1, 3), the_end(0))
+    early = folder.put("b", about(1, 2_000_500), span(1, "push", 1, 3), the_end(1))
+    events = list(timeline.merge([late, early]))
+    assert [event["ts"] for event in spans(events)] == [1 + 2999.5, 1]
+    assert [event["pid"] for event in spans(events)] == [1, 2]
+
+
+def test_what_was_merged_is_a_timeline_that_can_be_read_again(folder: Folder) -> None:
+    first = folder.put("a", about(0, 5000), span(0, "push", 1, 3), the_end(0))
+    second = folder.put("b", about(1, 2000), span(1, "push", 1, 3), the_end(1))
+    events = list(timeline.merge([first, second]))
+    merged = folder.path / "all.json"
+    with merged.open("w") as file:
+        timeline.write(events, file)
+    assert json.loads(merged.read_text()) == events
+    assert list(timeline.merge([merged])) == events
+
+
+def test_a_cut_off_file_loses_its_last_event_only(folder: Folder) -> None:
+    whole = [about(0), span(0, "push", 1, 3), span(0, "push", 4, 5)]
+    text = pathlib.Path(folder.put("a", *whole)).read_text()
+    last = text.index("{", text.index('"ts": 1'))
+    last = text.index('{"name"', last)
+    cut = folder.path / "cut"
+    for length in range(last + 1, len(text.rstrip("\n]"))):
+        cut.write_text(text[:length])
+        with pytest.warns(timeline.TimelineWarning, match="cut is cut off: its last event"):
+            assert list(timeline.merge([cut])) == whole[:2]
+
+
+@pytest.mark.parametrize("end", ["", ",", ",\n"])
+def test_a_file_without_its_end_is_told(folder: Folder, end: str) -> None:
+    file = folder.put("a", about(0), span(0, "push", 1, 3), end=end)
+    with pytest.warns(timeline.TimelineWarning, match="a has no end: its worker did not end in"):
+        assert len(spans(list(timeline.merge([file])))) == 1
+
+
+def test_events_that_could_not_be_written_are_told(folder: Folder) -> None:
+    file = folder.put("a", about(0), the_end(0, lost=12))
+    with pytest.warns(timeline.TimelineWarning, match="a lacks 12 events"):
+        list(timeline.merge([file]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "hello\n",
+        "\x7fELF\x00\x01",
+        '{"traceEvents": [{"ph": "X", "ts": 1, "dur": 2, "name": "a"}]}',
+        '[\n{"ph": "X", "ts": 1, "dur": 2, "name": "a", "pid": 1, "args": {}}\n]\n',
+        "[]",
+        "[\n",
+        '[\n{"name":"bytesch',
+        "[" * 100_000,
+        '[\n{"name":"bytescheduler","ph":"M","pid":1,"args":{"rank":0}}\n]\n',
+    ],
+)
+def test_a_foreign_file_is_refused(tmp_path: pathlib.Path, content: str) -> None:
+    file = tmp_path / "foreign"
+    file.write_text(content)
+    with pytest.raises(timeline.TimelineError, match="foreign is no timeline of bytescheduler"):
+        timeline.merge([file])
+
+
+def test_an_empty_file_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "none").touch()
+    with pytest.raises(timeline.TimelineError, match="none is empty"):
+        timeline.merge([tmp_path / "none"])
+
+
+def test_a_newer_format_is_refused(folder: Folder) -> None:
+    file = folder.put("a", about(0, version=2))
+    with pytest.raises(timeline.TimelineError, match="version 2 of the format"):
+        timeline.merge([file])
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ("{", "a, line 3: not JSON"),
+        ("7", "line 3: not an event"),
+        ({"ph": "B", "pid": 1, "args": {}}, "line 3: not an event of a timeline of ours"),
+        ({"ph": [], "pid": 1, "args": {}}, "line 3: not an event of a timeline of ours"),
+        ({"ph": "C", "pid": 1, "args": {}}, "line 3: 'ts' is not a number"),
+        ({**span(0, "push", 1, 3), "ts": "1"}, "line 3: 'ts' is not a number"),
+        ({**span(0, "push", 1, 3), "ts": HUGE}, "line 3: 'ts' is not a number"),
+        ({**span(0, "push", 1, 3), "dur": float("nan")}, "line 3: 'dur' is not a number"),
+        (span(0, "sleep", 1, 3), "line 3: a span of an unknown kind, 'sleep'"),
+        (span(0, "push", 1, 3, key=-1), "line 3: 'key' is not a number from 0"),
+        (span(5, "push", 1, 3), "line 3: pid 6 told nothing about itself"),
+    ],
+)
+def test_damage_in_the_middle_is_an_error_that_names_the_line(
+    folder: Folder, event: "Event | str", message: str
+) -> None:
+    file = folder.put("a", about(0), event, the_end(0))
+    with pytest.raises(timeline.TimelineError, match=message):
+        list(timeline.merge([file]))
+
+
+def test_files_of_one_worker_or_of_two_jobs_are_refused(folder: Folder) -> None:
+    first, second = folder.put("a", about(0)), folder.put("b", about(0))
+    with pytest.raises(timeline.TimelineError, match="a and .*b are both of worker 0"):
+        timeline.merge([first, second])
+    other = folder.put("c", about(1, num_workers=3))
+    with pytest.raises(timeline.TimelineError, match="not of one job: .*a of 2 workers, .*c of 3"):
+        timeline.merge([first, other])
+
+
+# Two partitions of a tensor, in microseconds:
+#   part 0   queued 0-10   on the wire 10-40    sum at 90
+#   part 1   queued 0-40   on the wire 40-70    sum at 80
+def a_step(rank: int, number: int, at: float = 0, slower: float = 0) -> List[Event]:
+    of = {"round": number}
+    return [
+        span(rank, "queue", at, at + 10, **of),
+        span(rank, "queue", at, at + 40, part=1, **of),
+        span(rank, "push", at + 10, at + 40, **of),
+        span(rank, "push", at + 40, at + 70, part=1, **of),
+        span(rank, "pull", at + 10, at + 90 + slower, **of),
+        span(rank, "pull", at + 40, at + 80, part=1, **of),
+        span(rank, "tensor", at, at + 90 + slower, bytes=200, **of),
+    ]
+
+
+def test_a_step_has_the_times_in_which_something_was_queued_sent_or_awaited() -> None:
+    (step,) = timeline.summary(a_step(0, 1))["steps"]
+    assert (step["rank"], step["step"], step["bytes"]) == (0, 1, 200)
+    assert step["seconds"] == pytest.approx(90e-6)
+    assert step["queued_s"] == pytest.approx(40e-6)  # not 50: both at once count once
+    assert step["wire_s"] == pytest.approx(60e-6)
+    assert step["waiting_s"] == pytest.approx(50e-6)  # 40 to 90
+
+
+def test_the_first_values_of_keys_are_no_step() -> None:
+    assert timeline.summary(a_step(0, 0)) == {"steps": [], "ranks": [], "tensors": []}
+    assert timeline.table(timeline.summary([])) == "no step is in there\n"
+
+
+def test_a_sum_that_is_there_before_the_acknowledgement_waited_for_nobody() -> None:
+    events = [span(0, "push", 0, 10), span(0, "pull", 0, 8)]
+    found = timeline.summary(events)
+    assert found["steps"][0]["waiting_s"] == 0
+    assert found["tensors"][0]["wait_max_s"] == 0
+
+
+def test_ranks_are_medians_of_their_steps() -> None:
+    events = a_step(1, 1) + a_step(0, 1) + a_step(0, 2, 1000) + a_step(0, 3, 2000, slower=500)
+    ranks = timeline.summary(events)["ranks"]
+    assert [(row["rank"], row["steps"]) for row in ranks] == [(0, 3), (1, 1)]
+    assert ranks[0]["seconds"] == pytest.approx(90e-6)
+
+
+def test_the_ten_tensors_that_wait_longest() -> None:
+    events = []
+    for key in range(12):
+        for rank in range(2):
+            wait = key * (rank + 1)
+            events.append(span(rank, "push", 0, 10, key=key))
+            events.append(span(rank, "pull", 0, 10 + wait, key=key))
+            events.append(span(rank, "tensor", 0, 10 + wait, key=key, bytes=1 << 20))
+    rows = timeline.summary(events)["tensors"]
+    assert [row["key"] for row in rows] == list(range(11, 1, -1))
+    assert rows[0]["wait_mean_s"] == pytest.approx(16.5e-6)
+    assert rows[0]["wait_max_s"] == pytest.approx(22e-6)
+    assert (rows[0]["rank_of_max"], rows[0]["step_of_max"], rows[0]["bytes"]) == (1, 1, 1 << 20)
+
+
+def test_the_command_prints_a_table_and_writes_one_file(folder: Folder) -> None:
+    first = folder.put("a", about(0), *a_step(0, 1), the_end(0))
+    second = folder.put("b", about(1), *a_step(1, 1), span(1, "push", 1, 2), end=",\n{")
+    out = str(folder.path / "all.json")
+    done = subprocess.run(
+        [sys.executable, "-m", "bytescheduler.timeline", first, second, "-o", out],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "rank  steps   sent    ms  queued  on the wire  waiting for others\n" in done.stdout
+    assert "   0      1  200 B  0.09    0.04         0.06                0.05\n" in done.stdout
+    assert done.stderr == f"bytescheduler: {second} is cut off: its last event is left out\n"
+    assert len(json.loads(pathlib.Path(out).read_text())) == 18
+
+
+def test_the_command_prints_json(folder: Folder) -> None:
+    file = folder.put("a", about(0), *a_step(0, 1), the_end(0))
+    done = CliRunner().invoke(timeline.timeline, [file, "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.output) == timeline.summary(timeline.merge([file]))
+
+
+def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
+    file = folder.put("a", about(0), the_end(0))
+    for arguments, message in [
+        ([str(folder.path / "nosuch")], "No such file or directory"),
+        ([file, file], "are both of worker 0"),
+        ([file, "-o", file], f"{file} is one of the files to read"),
+        ([file, "-o", str(folder.path / "no" / "all")], "No such file or directory"),
+        ([file, "-o", "/dev/full"], "No space left on device"),
+    ]:
+        done = CliRunner().invoke(timeline.timeline, arguments)
+        assert done.exit_code == 2, arguments
+        assert done.output.startswith("bytescheduler: ")
+        assert message in done.output
+    assert pathlib.Path(file).read_text().startswith("[\n")
+    assert CliRunner().invoke(timeline.timeline, []).exit_code == 2
