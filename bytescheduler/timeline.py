@@ -1,7 +1,8 @@
-"""Timelines that workers wrote (BYTESCHEDULER_TIMELINE): put together, and summed up.
+"""Timelines that workers and servers wrote (BYTESCHEDULER_TIMELINE): put together, and summed up.
 
 ``python -m bytescheduler.timeline t-r0.json t-r1.json`` prints a summary, ``-o all.json`` writes
-one file of all of them with their clocks aligned.  docs/timeline.md says what stands in a file.
+one file of all of them with their clocks aligned; servers' files tell besides who came last.
+docs/timeline.md says what stands in a file.
 """
 
 import json
@@ -10,238 +11,17 @@ import os
 import statistics
 import sys
 import warnings
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    TextIO,
-    Tuple,
-    Union,
-)
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import click
 
-from bytescheduler.errors import ConfigError
+from bytescheduler._timeline_files import Event, TimelineError, TimelineWarning, merge, write
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
 
-Event = Dict[str, Any]
-Path = Union[str, "os.PathLike[str]"]
-
-_VERSION = 1
-_ABOUT = "bytescheduler"
-_END = "bytescheduler_end"
+_FIRST_SERVER_PID = 20001
 _MOST_TENSORS = 10
 _MOST_STEPS = 5
-# What an event of a phase must have, and the arguments of a span.
-_NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "M": ()}
-_COUNTS = {
-    "tensor": ("key", "round", "bytes"),
-    "queue": ("key", "part", "round", "bytes", "server"),
-    "push": ("key", "part", "round", "bytes", "server"),
-    "pull": ("key", "part", "round", "bytes", "server"),
-}
-
-
-class TimelineError(ConfigError):
-    """A file is no timeline of ours, or does not belong to the others."""
-
-
-class TimelineWarning(UserWarning):
-    """Something is missing in a timeline, which is of use all the same."""
-
-
-class _Place(NamedTuple):
-    path: str
-    line: int
-
-    def wrong(self, what: str) -> TimelineError:
-        return TimelineError(f"{self.path}, line {self.line}: {what}")
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, TimelineWarning, stacklevel=3)
-
-
-def _is_number(value: object) -> bool:
-    # No sane time is larger, in microseconds; what is not a number is not smaller either.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _check(event: object, place: _Place) -> Event:
-    if not isinstance(event, dict):
-        raise place.wrong("not an event")
-    phase, args = str(event.get("ph")), event.get("args")
-    if phase not in _NUMBERS or not isinstance(args, dict) or not _is_count(event.get("pid")):
-        raise place.wrong("not an event of a timeline of ours")
-    for name in _NUMBERS[phase]:
-        if not _is_number(event.get(name)):
-            raise place.wrong(f"{name!r} is not a number")
-    if phase == "X":
-        category = str(event.get("cat"))
-        if category not in _COUNTS:
-            raise place.wrong(f"a span of an unknown kind, {category!r}")
-        for name in _COUNTS[category]:
-            if not _is_count(args.get(name)):
-                raise place.wrong(f"{name!r} is not a number from 0")
-    return event
-
-
-def _lines(path: str, warn: Callable[[str], None]) -> Iterator[Tuple[_Place, Event]]:
-    """Yield the events of a file; of one that is cut off, those that are whole."""
-    line = ""
-    number = 0
-    first = True
-    broken: Optional[_Place] = None
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            if broken is not None:
-                raise broken.wrong("not JSON")
-            text = line.strip().rstrip(",")
-            if text in ("", "[", "]"):
-                continue
-            place = _Place(path, number)
-            try:
-                event = json.loads(text)
-            except (ValueError, RecursionError):
-                event, broken = None, place  # fine if it is the last
-            if first and not (isinstance(event, dict) and event.get("name") == _ABOUT):
-                raise _not_ours(path)
-            first = False
-            if broken is not None:
-                continue
-            yield place, _check(event, place)
-    if number == 0:
-        raise TimelineError(f"{path} is empty")
-    if broken is not None:
-        warn(f"{path} is cut off: its last event is left out")
-    elif line.strip() != "]":
-        warn(f"{path} has no end: its worker did not end in good order, or still runs")
-
-
-def _not_ours(path: str) -> TimelineError:
-    return TimelineError(
-        f"{path} is no timeline of bytescheduler (BYTESCHEDULER_TIMELINE writes them)"
-    )
-
-
-def _check_about(event: Event, place: _Place) -> None:
-    args = event["args"]
-    if not _is_count(args.get("version")) or not _is_count(args.get("rank")):
-        raise _not_ours(place.path)
-    if args["version"] > _VERSION:
-        raise TimelineError(
-            f"{place.path} has version {args['version']} of the format, and this is a program for "
-            f"version {_VERSION}: read it with the bytescheduler that wrote it"
-        )
-    if not _is_count(args.get("start_ns")):
-        raise place.wrong("'start_ns' is not a number from 0")
-
-
-class _Worker(NamedTuple):
-    path: str
-    event: Event  # what it says about itself
-
-    @property
-    def start_ns(self) -> int:
-        return int(self.event["args"]["start_ns"])
-
-
-def _workers_of(path: str) -> Dict[int, _Worker]:
-    """Return who wrote the file, by pid; several in one that was put together."""
-    workers: Dict[int, _Worker] = {}
-    for place, event in _lines(path, lambda text: None):  # told when all events are read
-        if event.get("name") != _ABOUT:
-            break
-        _check_about(event, place)
-        workers[event["pid"]] = _Worker(path, event)
-    if not workers:
-        raise _not_ours(path)
-    return workers
-
-
-def _all_workers(paths: Sequence[str]) -> Dict[int, _Worker]:
-    workers: Dict[int, _Worker] = {}
-    for path in paths:
-        for pid, worker in _workers_of(path).items():
-            if pid in workers:
-                raise TimelineError(f"{workers[pid].path} and {path} are both of worker {pid - 1}")
-            workers[pid] = worker
-    sizes = {worker.event["args"].get("num_workers"): worker.path for worker in workers.values()}
-    if len(sizes) > 1:
-        described = ", ".join(f"{path} of {size} workers" for size, path in sizes.items())
-        raise TimelineError(f"these are not of one job: {described}")
-    return workers
-
-
-def merge(paths: Iterable[Path]) -> Iterator[Event]:
-    """Yield the events of several workers of one job, on one clock.
-
-    The clocks are aligned by the wall clocks of the hosts, and are as good as these.  Times count
-    from the start of the worker that started first.  A file is read while its events are taken, so
-    files may be larger than memory.
-
-    Parameters
-    ----------
-    paths : iterable of paths
-        Files that BYTESCHEDULER_TIMELINE or `write` made, each worker in one of them.
-
-    Raises
-    ------
-    TimelineError
-        A file is no timeline, or is damaged otherwise than at its end; two are of the same worker,
-        or not of one job.
-    OSError
-        A file cannot be read.
-
-    Warns
-    -----
-    TimelineWarning
-        A file is cut off, which costs its last event; or its worker could not write all events.
-    """
-    names = [os.fspath(path) for path in paths]
-    workers = _all_workers(names)
-    return _aligned(names, workers)
-
-
-def _aligned(paths: Sequence[str], workers: Dict[int, _Worker]) -> Iterator[Event]:
-    zero_ns = min(worker.start_ns for worker in workers.values())
-    for worker in workers.values():
-        yield {**worker.event, "args": {**worker.event["args"], "start_ns": zero_ns}}
-    for path in paths:
-        for place, event in _lines(path, _warn):
-            if event.get("name") == _ABOUT:
-                continue
-            if event["pid"] not in workers:
-                raise place.wrong(f"pid {event['pid']} told nothing about itself")
-            if event.get("name") == _END and event["args"].get("lost"):
-                _warn(f"{path} lacks {event['args']['lost']} events that could not be written")
-            if "ts" in event:
-                shift_us = (workers[event["pid"]].start_ns - zero_ns) / 1000
-                event["ts"] = round(event["ts"] + shift_us, 3)
-            yield event
-
-
-def write(events: Iterable[Event], file: TextIO) -> None:
-    """Write events as one timeline, an event a line."""
-    separator = "[\n"
-    for event in events:
-        file.write(separator + json.dumps(event, separators=(",", ":")))
-        separator = ",\n"
-    file.write("\n]\n")
-
-
-# -- summary ---------------------------------------------------------------------------------------
 
 Interval = Tuple[float, float]
 
@@ -309,6 +89,33 @@ class _Step:
         }
 
 
+class _Servers:
+    """What the servers say: how long sums took, and who came last."""
+
+    def __init__(self) -> None:
+        self.sums: Dict[int, List[float]] = {}
+        self.late: Dict[int, List[float]] = {}
+
+    def add(self, event: Event) -> None:
+        seconds = event["dur"] / 1e6
+        if event["cat"] == "sum":
+            self.sums.setdefault(event["pid"] - _FIRST_SERVER_PID, []).append(seconds)
+        elif seconds > 0:  # a worker that is alone is not late
+            self.late.setdefault(event["args"]["last"], []).append(seconds)
+
+    def rows(self) -> Dict[str, Any]:
+        return {
+            "servers": [
+                {"rank": rank, "sums": len(times), "sum_s": statistics.fmean(times)}
+                for rank, times in sorted(self.sums.items())
+            ],
+            "late": [
+                {"rank": rank, "sums": len(times), "seconds": math.fsum(times)}
+                for rank, times in sorted(self.late.items())
+            ],
+        }
+
+
 _FIGURES = ("seconds", "queued_s", "wire_s", "waiting_s", "bytes")
 
 
@@ -325,12 +132,19 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
         seconds in which at least one partition was queued, was on the wire (sent and not
         acknowledged), or waited for its sum after that, mostly for other workers; and the bytes
         sent.  ``ranks``: the medians over the steps of each rank.  ``tensors``: the ten with the
-        longest mean wait for other workers.
+        longest mean wait for other workers.  From servers' files: ``servers``, each with the number
+        of sums it made and the mean seconds from the last push of a sum to the sum; and ``late``,
+        each worker that came last with the number of sums and the seconds that the first to come
+        waited for it.
     """
     steps: Dict[Tuple[int, int], _Step] = {}
     sizes: Dict[int, int] = {}
+    servers = _Servers()
     for event in events:
         if event.get("ph") != "X" or event["args"]["round"] == 0:
+            continue
+        if event["cat"] in ("peers", "sum"):
+            servers.add(event)
             continue
         where = (event["pid"] - 1, event["args"]["round"])
         steps.setdefault(where, _Step()).add(event)
@@ -341,6 +155,7 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
         "steps": rows,
         "ranks": [_medians(rank, rows) for rank in sorted({row["rank"] for row in rows})],
         "tensors": _longest_waits(steps, sizes),
+        **servers.rows(),
     }
 
 
@@ -419,7 +234,11 @@ def table(of: Dict[str, Any]) -> str:
         for row in of["tensors"]
     ]
     wait_head = ["key", "size", "mean ms", "longest", "on rank", "in step"]
-    return (
+    late = [[str(row["rank"]), str(row["sums"]), _ms(row["seconds"])] for row in of["late"]]
+    sums = [
+        [str(row["rank"]), str(row["sums"]), f"{row['sum_s'] * 1e6:.1f}"] for row in of["servers"]
+    ]
+    text = (
         "A step, medians in milliseconds:\n"
         + _aligned_columns([["rank", "steps", *head], *ranks])
         + "\nThe longest steps:\n"
@@ -427,6 +246,13 @@ def table(of: Dict[str, Any]) -> str:
         + "\nThe tensors that wait longest for other workers:\n"
         + _aligned_columns([wait_head, *tensors])
     )
+    if late:
+        text += "\nWho came last, and for how long the first waited:\n"
+        text += _aligned_columns([["rank", "sums", "ms in all"], *late])
+    if sums:
+        text += "\nServers, from the last push to the sum:\n"
+        text += _aligned_columns([["rank", "sums", "mean us"], *sums])
+    return text
 
 
 # -- command ---------------------------------------------------------------------------------------
@@ -448,10 +274,10 @@ def _run(paths: Sequence[str], as_json: bool, out: Optional[str]) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option(
-    "-o", "--out", type=click.Path(), help="Write one timeline of all workers, clocks aligned."
+    "-o", "--out", type=click.Path(), help="Write one timeline of all files, clocks aligned."
 )
 def timeline(files: Tuple[str, ...], as_json: bool, out: Optional[str]) -> None:
-    """Sum up the timelines of a job's workers (BYTESCHEDULER_TIMELINE)."""
+    """Sum up the timelines of a job's workers and servers (BYTESCHEDULER_TIMELINE)."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

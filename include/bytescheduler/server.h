@@ -26,6 +26,18 @@ struct ServerShard {
   int numa_node = 0;             // where its buffers live
 };
 
+// When a round of a partition came together.
+struct RoundTimes {
+  Key key = 0;
+  Round round = 0;
+  uint32_t part = 0;
+  uint64_t size_bytes = 0;
+  int32_t last_rank = 0;   // of the worker whose push came last
+  TimePoint first_push{};  // came
+  TimePoint last_push{};   // came
+  TimePoint summed{};      // with all in it
+};
+
 struct ServerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
@@ -45,6 +57,9 @@ struct ServerOptions {
   Duration straggler_timeout = std::chrono::minutes(30);
   // Of asynchronous keys whose optimizer the server has not got itself; may be absent.
   ServerUpdater updater{};
+  // Told of each complete round of synchronous keys, on the executor of the shard of that index;
+  // the one after the last is the front's own.  May be empty.
+  std::function<void(size_t shard, const RoundTimes& times)> on_round{};
   // Takes decision 2 of the design back, for the test that shows why it is one.
   uint32_t test_num_buffers = 2;
   int32_t num_servers = 1;  // stock workers number their keys from a first one of each server

@@ -62,7 +62,7 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
       },
       [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
   const Logger log = MakeLogger(config).Named("worker " + std::to_string(rank));
-  timeline_ = Timeline::Open(config, rank, log);
+  timeline_ = Timeline::OfWorker(config, rank, log);
   WorkerOptions options = MakeOptions(config, rank);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(

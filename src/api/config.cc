@@ -170,7 +170,7 @@ constexpr auto kRows = std::to_array<Row>({
       "the least important lines that go to stderr"},
      &Config::log_level},
     {{"BYTESCHEDULER_TIMELINE", "text", "", "", "process",
-      "worker: file to write a timeline to, its rank put before the extension (docs/timeline.md)"},
+      "file to write a timeline to, -r or -s and the rank before its extension (docs/timeline.md)"},
      &Config::timeline},
     {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
       "who carries the bytes: our servers (native), the wrapped store in pieces that we schedule "

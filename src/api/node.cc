@@ -6,7 +6,7 @@
 //  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
 //  4. the shards end: they only send, and the transport is still there;
 //  5. the transport comes to rest (what waits gets its linger) and bs-io ends;
-//  6. the server goes, when no thread is left that could touch it.
+//  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
 #include "api/node.h"
 
 #include <utility>
@@ -73,6 +73,7 @@ void SchedulerNode::Close(const std::string& why) {
 Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, ServerUpdater updater) {
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   WarnOfUnknownRoot(config);
   return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
 }
@@ -131,10 +132,35 @@ void ServerNode::OnReady(Result<ps::View> view) {
   };
   ps::Transport* const transport = network_->transport();
   std::vector<ServerShard> shards = MakeShards(rank);
+  const Logger log = log_.Named("server " + std::to_string(rank));
+  OpenTimeline(shards.size(), &options, log);
   server_ = std::make_unique<Server>(
       options, network_->io(), std::move(shards),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
-      log_.Named("server " + std::to_string(rank)));
+      log);
+}
+
+void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log) {
+  using core::TraceEvent;
+  timeline_ = Timeline::OfServer(config_, options->rank, static_cast<int32_t>(num_shards), log);
+  if (!timeline_) return;
+  options->on_round = [timeline = timeline_.get()](size_t shard, const RoundTimes& times) {
+    core::Trace* const trace = timeline->trace(shard);
+    TraceEvent event{.kind = TraceEvent::Kind::kPeers,
+                     .part = times.part,
+                     .server = static_cast<uint32_t>(shard),
+                     .last_rank = times.last_rank,
+                     .key = times.key,
+                     .round = times.round,
+                     .bytes = times.size_bytes,
+                     .begin = times.first_push,
+                     .end = times.last_push};
+    trace->Record(event);
+    event.kind = TraceEvent::Kind::kSum;
+    event.begin = times.last_push;
+    event.end = times.summed;
+    trace->Record(event);
+  };
 }
 
 std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
@@ -181,6 +207,7 @@ void ServerNode::Close(const std::string& why) {
   shard_threads_.clear();
   network_.reset();
   server_.reset();
+  timeline_.reset();
 }
 
 }  // namespace bs::api

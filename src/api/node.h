@@ -73,6 +73,7 @@ class ServerNode {
   void OnFailure(const Status& why);
   void OnShutdown();
   std::vector<ServerShard> MakeShards(int32_t rank);
+  void OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log);
 
   const Config config_;
   const Logger log_;
@@ -84,7 +85,8 @@ class ServerNode {
   ServerUpdater updater_;
   std::vector<std::unique_ptr<LoopThread>> shard_threads_;
   std::unique_ptr<LoopThread> updater_thread_;
-  std::unique_ptr<Server> server_;  // on bs-io; null before the job is complete
+  std::unique_ptr<Timeline> timeline_;  // of server_; may be null
+  std::unique_ptr<Server> server_;      // on bs-io; null before the job is complete
   bool closed_ = false;
 };
 

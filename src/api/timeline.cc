@@ -16,8 +16,9 @@
 namespace bs::api {
 namespace {
 
-// Four MiB: some seconds of a busy worker.
-constexpr size_t kCapacity = size_t{1} << 16U;
+// Four MiB: a second of a very busy worker.  A server has one for each shard.
+constexpr size_t kWorkerCapacity = size_t{1} << 16U;
+constexpr size_t kShardCapacity = size_t{1} << 14U;
 constexpr size_t kBatchBytes = size_t{256} << 10U;
 constexpr Duration kInterval = std::chrono::milliseconds(500);
 
@@ -71,17 +72,30 @@ Status CheckTimeline(const Config& config) {
   return Status::Ok();
 }
 
-std::string TimelinePath(const std::string& setting, int32_t rank) {
+std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner) {
   const size_t slash = setting.rfind('/');
   const size_t name = slash == std::string::npos ? 0 : slash + 1;
   size_t dot = setting.rfind('.');
   if (dot == std::string::npos || dot <= name) dot = setting.size();
-  return setting.substr(0, dot) + "-r" + std::to_string(rank) + setting.substr(dot);
+  return setting.substr(0, dot) + (owner.is_server ? "-s" : "-r") + std::to_string(owner.rank) +
+         setting.substr(dot);
 }
 
-std::unique_ptr<Timeline> Timeline::Open(const Config& config, int32_t rank, const Logger& log) {
+std::unique_ptr<Timeline> Timeline::OfWorker(const Config& config, int32_t rank,
+                                             const Logger& log) {
+  return Open(config, {.rank = rank}, kWorkerCapacity, log);
+}
+
+std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, int32_t rank, int32_t num_shards,
+                                             const Logger& log) {
+  return Open(config, {.is_server = true, .rank = rank, .num_shards = num_shards}, kShardCapacity,
+              log);
+}
+
+std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner owner,
+                                         size_t capacity, const Logger& log) {
   if (config.timeline.empty()) return nullptr;
-  const std::string path = TimelinePath(config.timeline, rank);
+  const std::string path = TimelinePath(config.timeline, owner);
   const auto give_up = [&](const std::string& why) {
     log.Warning("BYTESCHEDULER_TIMELINE: " + path + ": " + why +
                 "; training goes on without a timeline");
@@ -95,26 +109,27 @@ std::unique_ptr<Timeline> Timeline::Open(const Config& config, int32_t rank, con
     return give_up(why);
   }
   log.Info("writing a timeline to " + path);
-  const core::TraceOwner owner{.rank = rank,
-                               .num_workers = config.num_workers,
-                               .num_servers = config.num_servers,
-                               .host = HostName()};
-  return std::make_unique<Timeline>(fd, path, owner, kCapacity, log);
+  owner.num_workers = config.num_workers;
+  owner.num_servers = config.num_servers;
+  owner.host = HostName();
+  return std::make_unique<Timeline>(fd, path, std::move(owner), capacity, log);
 }
 
 Timeline::Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity,
                    const Logger& log)
-    : path_(std::move(path)),
-      log_(log),
-      trace_(capacity, [this] { thread_.Post([this] { WriteAll(); }); }),
-      fd_(fd),
-      owner_(std::move(owner)),
-      thread_("bs-trace") {
+    : path_(std::move(path)), log_(log), fd_(fd), owner_(std::move(owner)), thread_("bs-trace") {
+  for (int32_t i = 0; i <= owner_.num_shards; ++i) {
+    traces_.push_back(std::make_unique<core::Trace>(capacity, [this] { Wake(); }));
+  }
   RunOn(&thread_, [this] { Begin(); });
 }
 
 Timeline::~Timeline() {
   RunOn(&thread_, [this] { End(); });
+}
+
+void Timeline::Wake() {
+  thread_.Post([this] { WriteAll(); });
 }
 
 void Timeline::Begin() {
@@ -132,13 +147,15 @@ void Timeline::WriteInTurn() {
 
 void Timeline::WriteAll() {
   core::TraceEvent event;
-  while (trace_.Take(&event)) {
-    writer_->Event(event, &text_);
-    ++text_events_;
-    if (text_.size() >= kBatchBytes) Flush();
+  for (const auto& trace : traces_) {
+    while (trace->Take(&event)) {
+      writer_->Event(event, &text_);
+      ++text_events_;
+      if (text_.size() >= kBatchBytes) Flush();
+    }
   }
   Flush();
-  if (trace_.lost() == 0 || std::exchange(told_of_loss_, true) || fd_ < 0) return;
+  if (Lost() == 0 || std::exchange(told_of_loss_, true) || fd_ < 0) return;
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ +
                " is not written fast enough: events are missing in it; its end says how many");
 }
@@ -162,7 +179,7 @@ void Timeline::Flush() {
 
 void Timeline::End() {
   WriteAll();
-  const uint64_t missing = trace_.lost() + dropped_;
+  const uint64_t missing = Lost() + dropped_;
   writer_->Tail(missing, &text_);
   Flush();
   if (missing > 0) {
@@ -170,6 +187,12 @@ void Timeline::End() {
                  " events");
   }
   if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+uint64_t Timeline::Lost() const {
+  uint64_t lost = 0;
+  for (const auto& trace : traces_) lost += trace->lost();
+  return lost;
 }
 
 }  // namespace bs::api

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/loop_thread.h"
@@ -18,38 +19,49 @@
 
 namespace bs::api {
 
-// kInvalidArgument, naming the setting, if a worker could not make its file there.
+// kInvalidArgument, naming the setting, if no file could be made there.
 Status CheckTimeline(const Config& config);
-// Where the worker of this rank writes: "out/t.json" is "out/t-r3.json".
-std::string TimelinePath(const std::string& setting, int32_t rank);
+// Where the worker or server writes: of "out/t.json" worker 3 "out/t-r3.json", server 0
+// "out/t-s0.json".
+std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner);
 
 class Timeline {
  public:
-  // Null if none is wanted, or the file cannot be made; then `log` has a warning.
-  static std::unique_ptr<Timeline> Open(const Config& config, int32_t rank, const Logger& log);
+  // Null if none is wanted, or the file cannot be made; then `log` has a warning.  Of a worker, or
+  // of a server with so many shards.
+  static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log);
+  static std::unique_ptr<Timeline> OfServer(const Config& config, int32_t rank, int32_t num_shards,
+                                            const Logger& log);
 
-  // `fd` is open for writing; it becomes ours.  `capacity` as of core::Trace.
-  // Time and wall time of `owner` are filled in.
+  // `fd` is open for writing; it becomes ours.  `capacity` as of core::Trace.  A worker has one
+  // trace, a server one for each shard and one for the front.  Time and wall time of `owner` are
+  // filled in.
   Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
   // Writes what is left and the end of the file; blocks for it.  REQUIRES: nobody records any more.
   ~Timeline();
 
-  // One thread at a time may record.
-  core::Trace* trace() { return &trace_; }
+  // For one thread at a time.
+  core::Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
 
  private:
+  static std::unique_ptr<Timeline> Open(const Config& config, core::TraceOwner owner,
+                                        size_t capacity, const Logger& log);
+
+  void Wake();  // on any thread
+
   // All on bs-trace.
   void Begin();
   void WriteInTurn();
   void WriteAll();
   void Flush();
   void End();
+  uint64_t Lost() const;
 
   const std::string path_;
   const Logger log_;
-  core::Trace trace_;
+  std::vector<std::unique_ptr<core::Trace>> traces_;  // constant after construction
   // Touched on bs-trace only.
   int fd_;  // -1: given up
   core::TraceOwner owner_;

@@ -24,11 +24,15 @@ struct TraceEvent {
     kPush,    // started to acknowledged
     kPull,    // requested to answered: the way out, waiting for other workers, the way back
     kCredit,  // now: bytes are in flight to `server`, and `part` partitions wait for it
+    // Of a server, whose shard stands in `server`.
+    kPeers,  // first push of a round to its last, which is of `last_rank`
+    kSum,    // last push to the sum
   };
   Kind kind = Kind::kTensor;
   uint32_t part = 0;
   uint32_t server = 0;
-  Priority priority = 0;
+  Priority priority = 0;  // of spans of a worker
+  int32_t last_rank = 0;  // of kPeers
   Key key = 0;
   Round round = 0;
   uint64_t bytes = 0;

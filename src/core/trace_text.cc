@@ -13,14 +13,19 @@ namespace {
 
 // What docs/timeline.md and bytescheduler/timeline.py call the format.
 constexpr int kVersion = 1;
-// Kinds of spans of one server, and the numbers of rows that a kind and server has for itself.
+// Kinds of spans that a worker has of each server, and a server of each shard; and how many numbers
+// of rows a kind and server has for itself.
 constexpr int64_t kServerKinds = 3;
+constexpr int64_t kShardKinds = 2;
 constexpr int64_t kRowsApart = 1000;
+// There are fewer workers.
+constexpr int32_t kFirstServerPid = 20001;
 
 static_assert(TraceText::kMostRows < kRowsApart);
 
 std::string_view NameOf(TraceEvent::Kind kind) {
-  constexpr std::array<std::string_view, 4> kNames = {"tensor", "queue", "push", "pull"};
+  constexpr std::array<std::string_view, 7> kNames = {"tensor", "queue", "push", "pull",
+                                                      "credit", "peers", "sum"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -69,9 +74,14 @@ void Quoted(std::string_view raw, std::string* text) {
   text->push_back('"');
 }
 
-// The rows of a kind and, but for tensors, of a server are a group.
+bool IsOfServer(TraceEvent::Kind kind) { return kind >= TraceEvent::Kind::kPeers; }
+
+// The rows of a kind and, but for tensors, of a server or shard are a group.
 int64_t GroupOf(const TraceEvent& event) {
   if (event.kind == TraceEvent::Kind::kTensor) return 0;
+  if (IsOfServer(event.kind)) {
+    return kShardKinds * event.server + (event.kind == TraceEvent::Kind::kSum ? 2 : 1);
+  }
   return kServerKinds * event.server + static_cast<int64_t>(event.kind);
 }
 
@@ -84,7 +94,7 @@ void TraceText::Head(std::string* text) const {
   Meta("bytescheduler", 0, text);
   text->append("\"version\":");
   Number(kVersion, text);
-  text->append(",\"role\":\"worker\"");
+  text->append(owner_.is_server ? ",\"role\":\"server\"" : ",\"role\":\"worker\"");
   Field("rank", owner_.rank, text);
   Field("num_workers", owner_.num_workers, text);
   Field("num_servers", owner_.num_servers, text);
@@ -94,9 +104,7 @@ void TraceText::Head(std::string* text) const {
   text->append("}},\n");
   Meta("process_name", 0, text);
   text->append("\"name\":");
-  Quoted(
-      "worker " + std::to_string(owner_.rank) + (owner_.host.empty() ? "" : " on " + owner_.host),
-      text);
+  Quoted(Who() + (owner_.host.empty() ? "" : " on " + owner_.host), text);
   text->append("}},\n");
 }
 
@@ -126,18 +134,34 @@ int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
     rows.emplace_back();
     Meta("thread_name", row, text);
     text->append("\"name\":\"");
-    if (group > 0) text->append("server ").append(std::to_string(event.server)).append(" ");
-    text->append(NameOf(event.kind)).append(" ").append(std::to_string(best + 1));
-    text->append("\"}},\n");
+    RowName(event, text);
+    text->append(" ").append(std::to_string(best + 1)).append("\"}},\n");
   }
   rows[best] = event.end;
   return row;
 }
 
+// "tensor", "server 0 push", "shard 0 sum", "front sum".
+void TraceText::RowName(const TraceEvent& event, std::string* text) const {
+  if (event.kind != TraceEvent::Kind::kTensor) {
+    const bool front = owner_.is_server && event.server == static_cast<uint32_t>(owner_.num_shards);
+    text->append(front ? "front" : owner_.is_server ? "shard " : "server ");
+    if (!front) Number(event.server, text);
+    text->push_back(' ');
+  }
+  text->append(NameOf(event.kind));
+}
+
+int32_t TraceText::Pid() const { return owner_.rank + (owner_.is_server ? kFirstServerPid : 1); }
+
+std::string TraceText::Who() const {
+  return (owner_.is_server ? "server " : "worker ") + std::to_string(owner_.rank);
+}
+
 // {"name":"thread_name","ph":"M","pid":1,"tid":7,"args":{
 void TraceText::Meta(const char* name, int64_t row, std::string* text) const {
   text->append("{\"name\":\"").append(name).append("\",\"ph\":\"M\"");
-  Field("pid", owner_.rank + 1, text);
+  Field("pid", Pid(), text);
   Field("tid", row, text);
   text->append(",\"args\":{");
 }
@@ -151,7 +175,7 @@ void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) co
     Number(event.part, text);
   }
   text->append("\",\"cat\":\"").append(NameOf(event.kind)).append("\",\"ph\":\"X\"");
-  Field("pid", owner_.rank + 1, text);
+  Field("pid", Pid(), text);
   Field("tid", row, text);
   Time(event.begin, text);
   text->append(",\"dur\":");
@@ -161,8 +185,9 @@ void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) co
   if (!whole) Field("part", event.part, text);
   Field("round", event.round, text);
   Field("bytes", event.bytes, text);
-  Field("priority", event.priority, text);
-  if (!whole) Field("server", event.server, text);
+  if (!IsOfServer(event.kind)) Field("priority", event.priority, text);
+  if (!whole && !IsOfServer(event.kind)) Field("server", event.server, text);
+  if (event.kind == TraceEvent::Kind::kPeers) Field("last", event.last_rank, text);
   text->append("}},\n");
 }
 
@@ -170,7 +195,7 @@ void TraceText::Credit(const TraceEvent& event, std::string* text) const {
   text->append("{\"name\":\"server ");
   Number(event.server, text);
   text->append("\",\"ph\":\"C\"");
-  Field("pid", owner_.rank + 1, text);
+  Field("pid", Pid(), text);
   Time(event.end, text);
   text->append(",\"args\":{\"bytes in flight\":");
   Number(event.bytes, text);

@@ -18,12 +18,14 @@ namespace bs::core {
 
 // Whose trace it is.
 struct TraceOwner {
+  bool is_server = false;
   int32_t rank = 0;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  std::string host{};    // as people know it
-  TimePoint start{};     // times in the text count from here
-  Duration wall_time{};  // what the wall clock said then, since 1970
+  int32_t num_shards = 0;  // of a server; the one after the last is its front
+  std::string host{};      // as people know it
+  TimePoint start{};       // times in the text count from here
+  Duration wall_time{};    // what the wall clock said then, since 1970
 };
 
 class TraceText {
@@ -44,6 +46,9 @@ class TraceText {
   int64_t RowFor(const TraceEvent& event, std::string* text);
   void Meta(const char* name, int64_t row, std::string* text) const;
   void Span(const TraceEvent& event, int64_t row, std::string* text) const;
+  void RowName(const TraceEvent& event, std::string* text) const;
+  int32_t Pid() const;
+  std::string Who() const;
   void Credit(const TraceEvent& event, std::string* text) const;
   void Time(TimePoint time, std::string* text) const;
 

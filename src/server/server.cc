@@ -40,6 +40,12 @@ bool IsWorkerId(int32_t id, int32_t num_workers) {
          (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
 }
 
+// Options::on_round as the shard of this index calls it.
+std::function<void(const RoundTimes&)> ToldBy(const ServerOptions& options, size_t shard) {
+  if (!options.on_round) return {};
+  return [tell = options.on_round, shard](const RoundTimes& times) { tell(shard, times); };
+}
+
 }  // namespace
 
 class Server::Impl {
@@ -101,6 +107,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
     server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_)};
     state.num_buffers = options.test_num_buffers;
     state.max_staleness = options.max_staleness;
+    state.on_round = ToldBy(options, lanes_.size());
     lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
 }

@@ -110,12 +110,15 @@ void Slot::Take(ps::KvCall& call) {
   } else if (!has_sum_) {
     PrepareBuffer();
   }
-  if (!rounds_.open()) {
+  const bool opens = !rounds_.open();
+  if (opens) {
     coding_ = {about.codec, about.threshold};
     coding_rank_ = rank;
   }
   const PushVerdict verdict = rounds_.Push(rank, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
+  last_push_ = Now();
+  if (opens) first_push_ = last_push_;
   // The bytes are ours from here on, so the credit can travel back while they are summed.
   shard_->send(std::move(taken));
   if (!hold) Add(rank, std::move(call.payload));
@@ -149,12 +152,21 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
     ready.emplace_back(next_rank_, std::move(early.mapped()));
   }
   Sum(ready);
+  const RoundTimes times{.key = id_.key,
+                         .round = rounds_.current(),
+                         .part = id_.part,
+                         .size_bytes = shape_.size_bytes,
+                         .last_rank = rank,
+                         .first_push = first_push_,
+                         .last_push = last_push_,
+                         .summed = Now()};
   bool complete = false;
   for (const auto& [whose, bytes] : ready) complete = rounds_.Contributed(whose);
   if (!complete) return;
   has_sum_ = false;
   next_rank_ = 0;
   AnswerParked();
+  if (shard_->on_round) shard_->on_round(times);
 }
 
 void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "bytescheduler/server.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
@@ -38,7 +40,8 @@ struct SlotIdHash {
 // What the slots of one shard have in common.
 struct ShardState : ShardBase {
   uint32_t num_buffers = 2;
-  int64_t max_staleness = -1;  // of asynchronous keys; below 0: no bound
+  int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound
+  std::function<void(const RoundTimes&)> on_round{};  // may be empty
 
   std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
   OptimizerInForce optimizer{};               // of asynchronous keys
@@ -82,6 +85,8 @@ class Slot {
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
   void SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void AnswerParked();
+  // Of shard->on_round; not the time if nobody wants to know.
+  TimePoint Now() const { return shard_->on_round ? shard_->executor->Now() : TimePoint(); }
   void Answer(const ps::KvCall& call);
   void Refuse(const ps::KvCall& call, const Status& why);
   std::string Wanted() const;
@@ -97,6 +102,8 @@ class Slot {
   int32_t next_rank_ = 0;                  // all below it are in the open round's sum
   std::map<int32_t, ps::Frame> held_;      // contributions that came early, as received, by rank
   ParkedCalls parked_;                     // pulls of round rounds_.current()
+  TimePoint first_push_;                   // of the open round; of Now()
+  TimePoint last_push_;                    // as above, so far
 };
 
 }  // namespace bs::server

@@ -62,22 +62,26 @@ class TimelineTest : public testing::Test {
 core::TraceEvent Push(uint64_t key) { return {.kind = core::TraceEvent::Kind::kPush, .key = key}; }
 
 TEST_F(TimelineTest, TheRankStandsBeforeTheExtension) {
-  EXPECT_EQ(TimelinePath("timeline.json", 0), "timeline-r0.json");
-  EXPECT_EQ(TimelinePath("a.b/c.d.json", 12), "a.b/c.d-r12.json");
-  EXPECT_EQ(TimelinePath("a.b/timeline", 3), "a.b/timeline-r3");
-  EXPECT_EQ(TimelinePath("/tmp/.hidden", 3), "/tmp/.hidden-r3");
+  const auto path = [](const std::string& setting, int32_t rank) {
+    return TimelinePath(setting, {.rank = rank});
+  };
+  EXPECT_EQ(path("timeline.json", 0), "timeline-r0.json");
+  EXPECT_EQ(path("a.b/c.d.json", 12), "a.b/c.d-r12.json");
+  EXPECT_EQ(path("a.b/timeline", 3), "a.b/timeline-r3");
+  EXPECT_EQ(path("/tmp/.hidden", 3), "/tmp/.hidden-r3");
+  EXPECT_EQ(TimelinePath("t.json", {.is_server = true, .rank = 3}), "t-s3.json");
 }
 
 TEST_F(TimelineTest, NothingIsWrittenUnlessItIsWanted) {
   EXPECT_TRUE(CheckTimeline(With("")).ok());
-  EXPECT_EQ(Timeline::Open(With(""), 0, Log()), nullptr);
+  EXPECT_EQ(Timeline::OfWorker(With(""), 0, Log()), nullptr);
   EXPECT_TRUE(warnings_.empty());
 }
 
 TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
   const Config config = With("t.json");
   ASSERT_TRUE(CheckTimeline(config).ok());
-  std::unique_ptr<Timeline> timeline = Timeline::Open(config, 1, Log());
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(config, 1, Log());
   ASSERT_NE(timeline, nullptr);
   timeline->trace()->Record(Push(7));
   timeline.reset();
@@ -88,15 +92,28 @@ TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
+  std::unique_ptr<Timeline> timeline = Timeline::OfServer(With("t.json"), 1, 2, Log());
+  ASSERT_NE(timeline, nullptr);
+  for (uint32_t shard = 0; shard < 3; ++shard) {
+    timeline->trace(shard)->Record(
+        {.kind = core::TraceEvent::Kind::kSum, .server = shard, .key = shard});
+  }
+  timeline.reset();
+  EXPECT_THAT(Read("t-s1.json"),
+              AllOf(HasSubstr("\"role\":\"server\",\"rank\":1,"), HasSubstr("\"shard 0 sum 1\""),
+                    HasSubstr("\"shard 1 sum 1\""), HasSubstr("\"front sum 1\"")));
+}
+
 TEST_F(TimelineTest, AnOlderFileIsReplaced) {
   std::ofstream(folder_ + "/t-r0.json") << std::string(100000, 'x');
-  Timeline::Open(With("t.json"), 0, Log()).reset();
+  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
   EXPECT_THAT(Read("t-r0.json"), AllOf(StartsWith("[\n{"), EndsWith("}\n]\n")));
 }
 
 TEST_F(TimelineTest, MoreThanABatchIsWrittenInOrder) {
   constexpr uint64_t kEvents = 5000;  // some MiB of text
-  std::unique_ptr<Timeline> timeline = Timeline::Open(With("t.json"), 0, Log());
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), 0, Log());
   for (uint64_t key = 0; key < kEvents; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
   std::stringstream lines(Read("t-r0.json"));
@@ -127,14 +144,14 @@ TEST_F(TimelineTest, PlacesWhereNoFileCanBeAreRefusedNamingTheSetting) {
 
 TEST_F(TimelineTest, AFileThatCannotBeOpenedIsAWarning) {
   std::filesystem::create_directory(folder_ + "/t-r0.json");
-  EXPECT_EQ(Timeline::Open(With("t.json"), 0, Log()), nullptr);
+  EXPECT_EQ(Timeline::OfWorker(With("t.json"), 0, Log()), nullptr);
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: Is a directory; training goes on"));
 }
 
 TEST_F(TimelineTest, TwoDoNotWriteToOneFile) {
-  const std::unique_ptr<Timeline> first = Timeline::Open(With("t.json"), 0, Log());
-  EXPECT_EQ(Timeline::Open(With("t.json"), 0, Log()), nullptr);
+  const std::unique_ptr<Timeline> first = Timeline::OfWorker(With("t.json"), 0, Log());
+  EXPECT_EQ(Timeline::OfWorker(With("t.json"), 0, Log()), nullptr);
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: another process writes to it"));
 }
@@ -158,7 +175,7 @@ void WriteUntilTheLimit(const Config& config) {
   limit.rlim_cur = 100000;
   setrlimit(RLIMIT_FSIZE, &limit);
   std::unique_ptr<Timeline> timeline =
-      Timeline::Open(config, 0, Logger("worker 0", LogLevel::kWarning));
+      Timeline::OfWorker(config, 0, Logger("worker 0", LogLevel::kWarning));
   for (uint64_t key = 0; key < 10000; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
   _exit(0);

@@ -88,6 +88,22 @@ TEST(TraceText, KindsAndServersDoNotShareRows) {
   EXPECT_THAT(Written(&writer, Span(Kind::kTensor, 6, 7, 12)), HasSubstr("\"tensor 1\""));
 }
 
+TEST(TraceText, AServersRowsAreThoseOfItsShards) {
+  TraceText writer({.is_server = true, .rank = 1, .num_shards = 2});
+  std::string head;
+  writer.Head(&head);
+  EXPECT_THAT(head, HasSubstr("\"pid\":20002,"));
+  EXPECT_THAT(head, HasSubstr("\"name\":\"server 1\""));
+  TraceEvent event = Span(Kind::kPeers, 0, 10, 1);
+  event.last_rank = 4;
+  const std::string peers = Written(&writer, event);
+  EXPECT_THAT(peers, HasSubstr("\"shard 1 peers 1\""));
+  EXPECT_THAT(peers, HasSubstr("\"cat\":\"peers\",\"ph\":\"X\",\"pid\":20002,"));
+  EXPECT_THAT(peers, HasSubstr("{\"key\":7,\"part\":3,\"round\":2,\"bytes\":4096,\"last\":4}"));
+  EXPECT_THAT(Written(&writer, Span(Kind::kSum, 0, 10, 1)), HasSubstr("\"shard 1 sum 1\""));
+  EXPECT_THAT(Written(&writer, Span(Kind::kSum, 0, 10, 2)), HasSubstr("\"front sum 1\""));
+}
+
 TEST(TraceText, RowsAreBounded) {
   TraceText writer({});
   for (size_t i = 0; i < TraceText::kMostRows; ++i) Written(&writer, Span(Kind::kQueued, 0, 10));

@@ -14,7 +14,8 @@ def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
     job = make_job(servers=2, env={"BYTESCHEDULER_TIMELINE": "t.json"})
     outputs = job.run("cases.py", "native", "sums")
     files = [job.folder / f"t-r{rank}.json" for rank in range(2)]
-    assert sorted(job.folder.glob("*.json")) == files
+    servers = [job.folder / f"t-s{rank}.json" for rank in range(2)]
+    assert sorted(job.folder.glob("*.json")) == files + servers
     for file, output in zip(files, sorted(outputs, key=lambda text: "INFO worker 1:" in text)):
         assert f"writing a timeline to {file.name}" in output
         assert isinstance(json.loads(file.read_text()), list)
@@ -28,6 +29,13 @@ def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
         for row in steps:
             assert row["bytes"] > 0
             assert 0 < row["wire_s"] <= row["seconds"]
+    # The servers made the sums of the same bytes, and one of the workers came last each time.
+    with_servers = timeline.summary(timeline.merge(files + servers))
+    assert len(with_servers["steps"]) == len(found["steps"])
+    sums = [e for e in timeline.merge(servers) if e.get("cat") == "sum" and e["args"]["round"] > 0]
+    pushed = sum(row["bytes"] for row in found["steps"])
+    assert sum(event["args"]["bytes"] for event in sums) * 2 == pushed
+    assert 0 < sum(row["sums"] for row in with_servers["late"]) <= len(sums)
     # Both take part in each round, so on one clock their spans of a round meet.
     spans = [event for event in timeline.merge(files) if event.get("cat") == "tensor"]
     first = {e["pid"]: e for e in spans if e["args"]["key"] == 3 and e["args"]["round"] == 1}

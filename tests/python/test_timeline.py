@@ -17,7 +17,7 @@ HUGE = 10**400
 
 def about(rank: int, start_ns: int = 0, **more: object) -> Event:
     args = {"version": 1, "role": "worker", "rank": rank, "num_workers": 2, "num_servers": 1}
-    args.update(host="h", start_ns=start_ns, **more)
+    args.update({"host": "h", "start_ns": start_ns, **more})
     return {"name": "bytescheduler", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
 
 
@@ -86,7 +86,7 @@ def test_a_cut_off_file_loses_its_last_event_only(folder: Folder) -> None:
 @pytest.mark.parametrize("end", ["", ",", ",\n"])
 def test_a_file_without_its_end_is_told(folder: Folder, end: str) -> None:
     file = folder.put("a", about(0), span(0, "push", 1, 3), end=end)
-    with pytest.warns(timeline.TimelineWarning, match="a has no end: its worker did not end in"):
+    with pytest.warns(timeline.TimelineWarning, match="a has no end: its process did not end in"):
         assert len(spans(list(timeline.merge([file])))) == 1
 
 
@@ -188,7 +188,7 @@ def test_a_step_has_the_times_in_which_something_was_queued_sent_or_awaited() ->
 
 
 def test_the_first_values_of_keys_are_no_step() -> None:
-    assert timeline.summary(a_step(0, 0)) == {"steps": [], "ranks": [], "tensors": []}
+    assert not any(timeline.summary(a_step(0, 0)).values())
     assert timeline.table(timeline.summary([])) == "no step is in there\n"
 
 
@@ -219,6 +219,43 @@ def test_the_ten_tensors_that_wait_longest() -> None:
     assert rows[0]["wait_mean_s"] == pytest.approx(16.5e-6)
     assert rows[0]["wait_max_s"] == pytest.approx(22e-6)
     assert (rows[0]["rank_of_max"], rows[0]["step_of_max"], rows[0]["bytes"]) == (1, 1, 1 << 20)
+
+
+def of_server(rank: int, kind: str, begin: float, end: float, **args: int) -> Event:
+    return {**span(0, kind, begin, end, **args), "pid": 20001 + rank}
+
+
+def test_servers_tell_who_came_last_and_how_long_sums_took() -> None:
+    events = [
+        of_server(0, "peers", 0, 10, last=1),
+        of_server(0, "sum", 10, 12),
+        of_server(0, "peers", 0, 30, last=1, part=1),
+        of_server(0, "sum", 30, 34, part=1),
+        of_server(1, "peers", 0, 5, last=0),
+        of_server(1, "peers", 5, 5, last=0, part=1),
+        of_server(1, "peers", 0, 9, last=0, round=0),
+    ]
+    found = timeline.summary(a_step(0, 1) + events)
+    assert [row["step"] for row in found["steps"]] == [1]
+    assert found["servers"] == [{"rank": 0, "sums": 2, "sum_s": pytest.approx(3e-6)}]
+    assert found["late"] == [
+        {"rank": 0, "sums": 1, "seconds": pytest.approx(5e-6)},
+        {"rank": 1, "sums": 2, "seconds": pytest.approx(40e-6)},
+    ]
+    assert timeline.table(found).endswith(
+        "Who came last, and for how long the first waited:\n"
+        "rank  sums  ms in all\n   0     1       0.01\n   1     2       0.04\n"
+        "\nServers, from the last push to the sum:\nrank  sums  mean us\n   0     2      3.0\n"
+    )
+
+
+def test_a_server_is_another_node_than_the_worker_of_its_rank(folder: Folder) -> None:
+    worker = folder.put("a", about(0), the_end(0))
+    server = {**about(0, role="server"), "pid": 20001}
+    first, second = (folder.put(name, server) for name in ("b", "c"))
+    assert len(list(timeline.merge([worker, first]))) == 3
+    with pytest.raises(timeline.TimelineError, match="b and .*c are both of server 0"):
+        timeline.merge([first, second])
 
 
 def test_the_command_prints_a_table_and_writes_one_file(folder: Folder) -> None:

@@ -101,6 +101,20 @@ TEST(ServerTest, ARoundGoesFromPushesToPulls) {
   EXPECT_EQ(sum.meta.extension.key, 7u);
 }
 
+TEST(ServerTest, RoundsAreToldWithTheShardTheyAreOn) {
+  ServerOptions options = Workers(1);
+  options.front_bytes = 4;
+  std::map<Key, size_t> shard_of;
+  options.on_round = [&](size_t shard, const RoundTimes& times) { shard_of[times.key] = shard; };
+  Bench bench(options, 2);
+  for (const uint64_t key : {1, 2, 3}) {
+    Ask push = Push(0, 0, key == 3 ? Floats({1}) : Floats({1, 2}));
+    push.key = key;
+    bench.Do(push);
+  }
+  EXPECT_EQ(shard_of, (std::map<Key, size_t>{{1, 0}, {2, 1}, {3, 2}})) << "2 is the front";
+}
+
 ps::Message Optimizer(int32_t rank, uint64_t number, const std::string& text) {
   Ask ask;
   ask.op = ps::Op::kOptimizer;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "server/support.h"
+#include "sim/sim_executor.h"
 
 namespace bs::server {
 namespace {
@@ -412,6 +413,36 @@ TEST(SlotTest, RoundZeroNeedsOnlyRankZero) {
   EXPECT_TRUE(bench.outbox().empty());
   bench.Gone(0);
   EXPECT_EQ(TextOf(bench.outbox().Next()), "worker 0 left");
+}
+
+TEST(SlotTest, TellsWhenEachRoundCameTogether) {
+  using std::chrono::milliseconds;
+  sim::SimClock clock(1);
+  sim::SimExecutor executor(&clock);
+  std::vector<RoundTimes> told;
+  Bench bench(3);
+  bench.state().executor = &executor;
+  bench.state().on_round = [&told](const RoundTimes& times) { told.push_back(times); };
+  bench.DoOk(Push(0, 0, Floats({1, 2})));
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].round, 0u);
+  const TimePoint start = clock.Now();
+  bench.DoOk(Push(2, 1, Floats({1, 2})));
+  clock.RunUntil(start + milliseconds(3));
+  bench.DoOk(Push(0, 1, Floats({1, 2})));
+  bench.DoOk(Push(0, 1, Floats({1, 2})));  // a repeat
+  clock.RunUntil(start + milliseconds(7));
+  EXPECT_EQ(told.size(), 1u);
+  bench.DoOk(Push(1, 1, Floats({1, 2})));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].key, 7u);
+  EXPECT_EQ(told[1].part, 0u);
+  EXPECT_EQ(told[1].round, 1u);
+  EXPECT_EQ(told[1].size_bytes, 8u);
+  EXPECT_EQ(told[1].last_rank, 1);
+  EXPECT_EQ(told[1].first_push, start);
+  EXPECT_EQ(told[1].last_push, start + milliseconds(7));
+  EXPECT_EQ(told[1].summed, told[1].last_push);
 }
 
 TEST(SlotTest, FailingRefusesWhatIsParkedAndGivesBackWhatIsHeld) {

@@ -1,0 +1,238 @@
+"""Timelines as files: read line by line, checked, put on one clock, written."""
+
+import json
+import os
+import warnings
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TextIO,
+    Tuple,
+    Union,
+)
+
+from bytescheduler.errors import ConfigError
+
+__all__ = ["Event", "TimelineError", "TimelineWarning", "merge", "write"]
+
+Event = Dict[str, Any]
+Path = Union[str, "os.PathLike[str]"]
+
+_VERSION = 1
+_ABOUT = "bytescheduler"
+_END = "bytescheduler_end"
+# What an event of a phase must have, and the arguments of a span.
+_NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "M": ()}
+_COUNTS = {
+    "tensor": ("key", "round", "bytes"),
+    "queue": ("key", "part", "round", "bytes", "server"),
+    "push": ("key", "part", "round", "bytes", "server"),
+    "pull": ("key", "part", "round", "bytes", "server"),
+    "peers": ("key", "part", "round", "bytes", "last"),
+    "sum": ("key", "part", "round", "bytes"),
+}
+
+
+class TimelineError(ConfigError):
+    """A file is no timeline of ours, or does not belong to the others."""
+
+
+class TimelineWarning(UserWarning):
+    """Something is missing in a timeline, which is of use all the same."""
+
+
+class _Place(NamedTuple):
+    path: str
+    line: int
+
+    def wrong(self, what: str) -> TimelineError:
+        return TimelineError(f"{self.path}, line {self.line}: {what}")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, TimelineWarning, stacklevel=3)
+
+
+def _is_number(value: object) -> bool:
+    # No sane time is larger, in microseconds; what is not a number is not smaller either.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _check(event: object, place: _Place) -> Event:
+    if not isinstance(event, dict):
+        raise place.wrong("not an event")
+    phase, args = str(event.get("ph")), event.get("args")
+    if phase not in _NUMBERS or not isinstance(args, dict) or not _is_count(event.get("pid")):
+        raise place.wrong("not an event of a timeline of ours")
+    for name in _NUMBERS[phase]:
+        if not _is_number(event.get(name)):
+            raise place.wrong(f"{name!r} is not a number")
+    if phase == "X":
+        category = str(event.get("cat"))
+        if category not in _COUNTS:
+            raise place.wrong(f"a span of an unknown kind, {category!r}")
+        for name in _COUNTS[category]:
+            if not _is_count(args.get(name)):
+                raise place.wrong(f"{name!r} is not a number from 0")
+    return event
+
+
+def _lines(path: str, warn: Callable[[str], None]) -> Iterator[Tuple[_Place, Event]]:
+    """Yield the events of a file; of one that is cut off, those that are whole."""
+    line = ""
+    number = 0
+    first = True
+    broken: Optional[_Place] = None
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if broken is not None:
+                raise broken.wrong("not JSON")
+            text = line.strip().rstrip(",")
+            if text in ("", "[", "]"):
+                continue
+            place = _Place(path, number)
+            try:
+                event = json.loads(text)
+            except (ValueError, RecursionError):
+                event, broken = None, place  # fine if it is the last
+            if first and not (isinstance(event, dict) and event.get("name") == _ABOUT):
+                raise _not_ours(path)
+            first = False
+            if broken is not None:
+                continue
+            yield place, _check(event, place)
+    if number == 0:
+        raise TimelineError(f"{path} is empty")
+    if broken is not None:
+        warn(f"{path} is cut off: its last event is left out")
+    elif line.strip() != "]":
+        warn(f"{path} has no end: its process did not end in good order, or still runs")
+
+
+def _not_ours(path: str) -> TimelineError:
+    return TimelineError(
+        f"{path} is no timeline of bytescheduler (BYTESCHEDULER_TIMELINE writes them)"
+    )
+
+
+def _check_about(event: Event, place: _Place) -> None:
+    args = event["args"]
+    known = args.get("role") in ("worker", "server")
+    if not known or not _is_count(args.get("version")) or not _is_count(args.get("rank")):
+        raise _not_ours(place.path)
+    if args["version"] > _VERSION:
+        raise TimelineError(
+            f"{place.path} has version {args['version']} of the format, and this is a program for "
+            f"version {_VERSION}: read it with the bytescheduler that wrote it"
+        )
+    if not _is_count(args.get("start_ns")):
+        raise place.wrong("'start_ns' is not a number from 0")
+
+
+class _Node(NamedTuple):
+    """A worker or a server, and its file."""
+
+    path: str
+    event: Event  # what it says about itself
+
+    @property
+    def name(self) -> str:
+        return "{role} {rank}".format(**self.event["args"])
+
+    @property
+    def start_ns(self) -> int:
+        return int(self.event["args"]["start_ns"])
+
+
+def _nodes_of(path: str) -> Dict[int, _Node]:
+    """Return who wrote the file, by pid; several in one that was put together."""
+    nodes: Dict[int, _Node] = {}
+    for place, event in _lines(path, lambda text: None):  # told when all events are read
+        if event.get("name") != _ABOUT:
+            break
+        _check_about(event, place)
+        nodes[event["pid"]] = _Node(path, event)
+    if not nodes:
+        raise _not_ours(path)
+    return nodes
+
+
+def _all_nodes(paths: Sequence[str]) -> Dict[int, _Node]:
+    nodes: Dict[int, _Node] = {}
+    for path in paths:
+        for pid, node in _nodes_of(path).items():
+            if pid in nodes:
+                raise TimelineError(f"{nodes[pid].path} and {path} are both of {node.name}")
+            nodes[pid] = node
+    sizes = {node.event["args"].get("num_workers"): node.path for node in nodes.values()}
+    if len(sizes) > 1:
+        described = ", ".join(f"{path} of {size} workers" for size, path in sizes.items())
+        raise TimelineError(f"these are not of one job: {described}")
+    return nodes
+
+
+def merge(paths: Iterable[Path]) -> Iterator[Event]:
+    """Yield the events of several workers and servers of one job, on one clock.
+
+    The clocks are aligned by the wall clocks of the hosts, and are as good as these.  Times count
+    from the start of the one that started first.  A file is read while its events are taken, so
+    files may be larger than memory.
+
+    Parameters
+    ----------
+    paths : iterable of paths
+        Files that BYTESCHEDULER_TIMELINE or `write` made, each node in one of them.
+
+    Raises
+    ------
+    TimelineError
+        A file is no timeline, or is damaged otherwise than at its end; two are of the same node,
+        or not of one job.
+    OSError
+        A file cannot be read.
+
+    Warns
+    -----
+    TimelineWarning
+        A file is cut off, which costs its last event; or its process could not write all events.
+    """
+    names = [os.fspath(path) for path in paths]
+    nodes = _all_nodes(names)
+    return _aligned(names, nodes)
+
+
+def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
+    zero_ns = min(node.start_ns for node in nodes.values())
+    for node in nodes.values():
+        yield {**node.event, "args": {**node.event["args"], "start_ns": zero_ns}}
+    for path in paths:
+        for place, event in _lines(path, _warn):
+            if event.get("name") == _ABOUT:
+                continue
+            if event["pid"] not in nodes:
+                raise place.wrong(f"pid {event['pid']} told nothing about itself")
+            if event.get("name") == _END and event["args"].get("lost"):
+                _warn(f"{path} lacks {event['args']['lost']} events that could not be written")
+            if "ts" in event:
+                shift_us = (nodes[event["pid"]].start_ns - zero_ns) / 1000
+                event["ts"] = round(event["ts"] + shift_us, 3)
+            yield event
+
+
+def write(events: Iterable[Event], file: TextIO) -> None:
+    """Write events as one timeline, an event a line."""
+    separator = "[\n"
+    for event in events:
+        file.write(separator + json.dumps(event, separators=(",", ":")))
+        separator = ",\n"
+    file.write("\n]\n")
