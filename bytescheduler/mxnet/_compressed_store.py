@@ -8,7 +8,7 @@ import numpy as np
 from bytescheduler.mxnet._arguments import group
 from bytescheduler.mxnet._passthrough import PassThrough
 from bytescheduler.mxnet._sparse import is_sparse
-from bytescheduler.mxnet._types import Array, Arrays, Key, Keys, RowIds, Store
+from bytescheduler.mxnet._types import Array, Arrays, Groups, Key, Keys, RowIds, Store
 
 # Higher integer keys may hold what pieces needed before the store was given back.
 _MAX_KEY = 65535
@@ -56,6 +56,10 @@ class CompressedStore(PassThrough):
     Names become numbers in the order of their init, which is what the stock store makes of them
     too.  A pushpull is a push and a pull, as the stock store compresses no pushpull.
 
+    The stock store sends a push without waiting for an earlier pull of its key, which then gives
+    what the push made.  So both go through one array for each key: MXNet's engine keeps their
+    order, and nobody waits.
+
     Parameters
     ----------
     inner : KVStore
@@ -65,10 +69,15 @@ class CompressedStore(PassThrough):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._numbers: Dict[Key, int] = {}
+        self._relays: Dict[Key, Array] = {}  # of the keys that are compressed: dense float32
 
     def _declare(self, keys: Keys, values: Arrays) -> None:
         """Give each key of a first value its number."""
-        self._numbers.update(numbers_of(group(keys, values), self._numbers))
+        groups = group(keys, values)
+        self._numbers.update(numbers_of(groups, self._numbers))
+        for key, (first, *_) in groups.items():
+            if first.dtype == np.float32 and not is_sparse(first):
+                self._relays[key] = mx.nd.empty(first.shape, dtype=first.dtype)
 
     def _numbered(self, keys: Keys) -> Any:  # noqa: ANN401 - nested as the keys are
         if isinstance(keys, (list, tuple)):
@@ -80,19 +89,49 @@ class CompressedStore(PassThrough):
             )
         return self._numbers[keys]
 
+    def _groups(self, keys: Keys, arrays: Arrays) -> Groups:
+        self._numbered(keys)
+        return group(keys, arrays)
+
+    def _pushed(self, key: Key, arrays: List[Array]) -> List[Array]:
+        """Return `arrays`, the first of them through the key's own array."""
+        relay = self._relays.get(key)
+        first, *others = arrays
+        if (
+            relay is None
+            or is_sparse(first)
+            or (first.shape, first.dtype) != (relay.shape, relay.dtype)
+        ):
+            return arrays  # the stock store says what is wrong with them
+        first.copyto(relay)
+        return [relay.as_in_context(first.context), *others]
+
     def init(self, key: Keys, value: Arrays) -> None:
         self._declare(key, value)
         super().init(self._numbered(key), value)
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
-        self._declare(key, value)
-        super().broadcast(self._numbered(key), value, out, priority)
+        self.init(key, value)
+        self.pull(key, out, priority, ignore_sparse=True)
 
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
-        super().push(self._numbered(key), value, priority)
+        groups = self._groups(key, value)
+        arrays = [self._pushed(key, values) for key, values in groups.items()]
+        super().push(self._numbered(list(groups)), arrays, priority)
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
-        super().pull(self._numbered(key), out, priority, ignore_sparse)
+        assert out is not None, "pull needs out"
+        groups = self._groups(key, out)
+        relays = {
+            k: self._relays[k]
+            for k, outs in groups.items()
+            if k in self._relays and not any(map(is_sparse, outs))
+        }
+        arrays = [[relays[k]] if k in relays else outs for k, outs in groups.items()]
+        super().pull(self._numbered(list(groups)), arrays, priority, ignore_sparse)
+        for k, relay in relays.items():
+            for each in groups[k]:
+                relay.copyto(each)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self.push(key, value, priority)

@@ -1,5 +1,7 @@
 """The stock store's own compression, over a store that takes integer keys only."""
 
+from typing import Any, List
+
 import mxnet as mx
 import pytest
 from fakes import full
@@ -39,6 +41,46 @@ def test_a_pushpull_is_a_push_and_a_pull(store: CompressedStore) -> None:
     devices = [full(1), full(2)]
     store.pushpull(2, devices, None, 0)
     assert [value.asnumpy()[0, 0] for value in devices] == [3, 3]
+
+
+class Recorder:
+    """Keeps the arrays of the calls, and pulls 7."""
+
+    def __init__(self) -> None:
+        self.arrays: List[Any] = []
+
+    def init(self, key: object, value: object) -> None: ...
+
+    def push(self, key: object, value: "List[Any]", priority: int) -> None:
+        self.arrays.append(value)
+
+    def pull(self, key: object, out: "List[Any]", priority: int, ignore_sparse: bool) -> None:
+        self.arrays.append(out)
+        out[0][0][:] = 7
+
+
+def test_a_key_has_one_array_in_the_engine_that_orders_its_pushes_and_pulls() -> None:
+    inner = Recorder()
+    store = CompressedStore(inner)
+    out, other, gradient = full(0), full(0), full(3)
+    store.broadcast("a", full(1), out, 0)
+    store.push("a", [gradient, other], 0)
+    ((first,),), ((pushed, second),) = inner.arrays
+    assert pushed is first
+    assert second is other
+    assert (pushed.asnumpy() == 3).all()
+    store.pull("a", [out, other], 0, True)
+    assert inner.arrays[-1][0][0] is first
+    for array in (out, other):
+        assert (array.asnumpy() == 7).all()
+    assert (gradient.asnumpy() == 3).all()  # stock pulls into what a single device pushed
+    # What cannot be compressed goes as it is, for the stock store to refuse.
+    for value in (full(1).astype("float16"), full(1, (6,)), full(1).tostype("row_sparse")):
+        store.push("a", value, 0)
+        assert inner.arrays[-1][0][0] is value
+    rows = full(0).tostype("row_sparse")
+    store.pull("a", rows, 0, False)
+    assert inner.arrays[-1][0][0] is rows
 
 
 def test_what_is_wrong_is_refused_before_the_wrapped_store_sees_it(store: CompressedStore) -> None:
