@@ -9,7 +9,7 @@ from typing import List, Optional
 
 import click
 
-from bytescheduler import __version__, config, doctor, launch
+from bytescheduler import __version__, config, doctor, launch, timeline
 
 __all__ = ["main"]
 
@@ -17,12 +17,13 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="bytescheduler")
 def _cli() -> None:
-    """Start jobs, see what is set, find out what is wrong with a host or a network."""
+    """Start jobs, see what is set, find out what is wrong with a host or where the time goes."""
 
 
 _cli.add_command(launch.cli, "launch")
 _cli.add_command(config.command)
 _cli.add_command(doctor.command)
+_cli.add_command(timeline.timeline)
 
 
 def main(argv: Optional[List[str]] = None) -> None:

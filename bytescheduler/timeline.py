@@ -1,6 +1,6 @@
 """Timelines that workers and servers wrote (BYTESCHEDULER_TIMELINE): put together, and summed up.
 
-``python -m bytescheduler.timeline t-r0.json t-r1.json`` prints a summary, ``-o all.json`` writes
+``bytescheduler timeline t-r0.json t-r1.json`` prints a summary, ``-o all.json`` writes
 one file of all of them with their clocks aligned; servers' files tell besides who came last.
 docs/timeline.md says what stands in a file.
 """
@@ -270,7 +270,7 @@ def _run(paths: Sequence[str], as_json: bool, out: Optional[str]) -> None:
     click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
 
 
-@click.command()
+@click.command("timeline", short_help="Sum up where the time of a job's steps went.")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option(
