@@ -104,16 +104,17 @@ std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
   const std::vector<Step> steps = Cut();
   if (steps.size() < kLeastSteps + 1) return {};
   std::vector<Places> sums(tensors_.size());
-  std::vector<const Event*> last(tensors_.size());
+  for (uint32_t tensor = 0; tensor < sums.size(); ++tensor) sums[tensor].tensor = tensor;
+  std::vector<size_t> counted_in(tensors_.size(), 0);  // the number of a step, from 1
   for (size_t s = 1; s < steps.size(); ++s) {
-    std::fill(last.begin(), last.end(), nullptr);
-    for (size_t i = steps[s].begin; i < steps[s].end; ++i) last[log_[i].tensor] = &log_[i];
-    for (uint32_t tensor = 0; tensor < last.size(); ++tensor) {
-      if (last[tensor] == nullptr) continue;
-      sums[tensor].tensor = tensor;
-      ++sums[tensor].steps;
-      sums[tensor].position += static_cast<uint64_t>(last[tensor] - &log_[steps[s].begin]);
-      sums[tensor].called += last[tensor]->called;
+    for (size_t i = steps[s].end; i-- > steps[s].begin;) {
+      const Event& event = log_[i];
+      if (counted_in[event.tensor] == s) continue;  // not its last time in this step
+      counted_in[event.tensor] = s;
+      Places& places = sums[event.tensor];
+      ++places.steps;
+      places.position += i - steps[s].begin;
+      places.called += event.called;
     }
   }
   std::erase_if(sums, [&](const Places& places) {
@@ -133,8 +134,9 @@ ReadyOrder::Lesson ReadyOrder::Learn() const {
   if (size < kLeastTensors) return {.verdict = Verdict::kUnsteady, .num_learned = size};
   std::vector<uint32_t> called(size);  // in the order of the calls: who became ready at which place
   std::iota(called.begin(), called.end(), 0U);
-  std::stable_sort(called.begin(), called.end(),
-                   [&](uint32_t a, uint32_t b) { return ready[a].called < ready[b].called; });
+  std::sort(called.begin(), called.end(), [&](uint32_t a, uint32_t b) {
+    return std::tuple(ready[a].called, a) < std::tuple(ready[b].called, b);
+  });
   if (CountInversions(called) * kLeastInverted < size * (size - 1) / 2) {
     return {.verdict = Verdict::kAsCalled, .num_learned = size};
   }
@@ -146,8 +148,9 @@ ReadyOrder::Lesson ReadyOrder::Renumber(const std::vector<Places>& ready) const 
   // As the scheduler takes them with the caller's numbers: equal ones as they become ready.
   std::vector<uint32_t> callers(ready.size());
   std::iota(callers.begin(), callers.end(), 0U);
-  std::stable_sort(callers.begin(), callers.end(),
-                   [&](uint32_t a, uint32_t b) { return priority(a) > priority(b); });
+  std::sort(callers.begin(), callers.end(), [&](uint32_t a, uint32_t b) {
+    return std::tuple(priority(b), a) < std::tuple(priority(a), b);
+  });
   Lesson lesson{.verdict = Verdict::kRenumbered, .num_learned = ready.size()};
   std::vector<Priority> available;
   for (size_t i = 0; i < ready.size(); ++i) {

@@ -123,7 +123,7 @@ void MeasuredOrder::Fetch() {
 
 void MeasuredOrder::FetchNumbers() {
   const std::optional<uint64_t> count = DecodeCount(value_);
-  if (count.value_or(0) == 0) return End({});
+  if (!count || *count == 0) return End({});
   value_.assign(*count * kNumberBytes, std::byte{0});
   Move(kOrderKey, [this] { End(DecodeNumbers(value_)); });
 }
