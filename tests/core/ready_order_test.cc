@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <map>
 #include <random>
@@ -48,8 +50,10 @@ class Trainer {
       EXPECT_EQ(numbers.at(number.key), number.callers);
       numbers[number.key] = number.measured;
     }
-    std::stable_sort(keys.begin(), keys.end(),
-                     [&](Key a, Key b) { return numbers.at(a) > numbers.at(b); });
+    std::map<Priority, Keys, std::greater<>> sorted;
+    for (const Key key : keys) sorted[numbers.at(key)].push_back(key);
+    keys.clear();
+    for (const auto& [number, equal] : sorted) keys.insert(keys.end(), equal.begin(), equal.end());
     return keys;
   }
 
@@ -70,12 +74,12 @@ Keys Reversed(Keys keys) {
   return keys;
 }
 
-const Keys kFive = {0, 1, 2, 3, 4};
+Keys Five() { return {0, 1, 2, 3, 4}; }
 
 TEST(ReadyOrder, LastToBeReadyBecomesTheMostUrgentWithTheNumbersOfTheCaller) {
   const Keys forward = {0, 3, 4, 1, 2};  // the names conv0, conv1, conv2, conv10, conv11, sorted
-  Trainer trainer(Negated(kFive));
-  trainer.Steps(5, kFive, Reversed(forward));
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(5, Five(), Reversed(forward));
   ASSERT_TRUE(trainer.order().complete());
   const ReadyOrder::Lesson lesson = trainer.order().Learn();
   EXPECT_EQ(lesson.verdict, Verdict::kRenumbered);
@@ -83,43 +87,43 @@ TEST(ReadyOrder, LastToBeReadyBecomesTheMostUrgentWithTheNumbersOfTheCaller) {
   EXPECT_EQ(lesson.num_moved, 4U);
   EXPECT_THAT(lesson.numbers, UnorderedElementsAre(Renumbered{3, -3, -1}, Renumbered{4, -4, -2},
                                                    Renumbered{1, -1, -3}, Renumbered{2, -2, -4}));
-  EXPECT_EQ(trainer.Urgency(kFive), forward);
+  EXPECT_EQ(trainer.Urgency(Five()), forward);
 }
 
 TEST(ReadyOrder, WantsToBeToldOfFiveSteps) {
-  Trainer trainer(Negated(kFive));
-  trainer.Steps(4, kFive, Reversed(kFive));
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(4, Five(), Reversed(Five()));
   EXPECT_FALSE(trainer.order().complete());
-  trainer.Step(kFive, Reversed(kFive));
+  trainer.Step(Five(), Reversed(Five()));
   EXPECT_TRUE(trainer.order().complete());
 }
 
 TEST(ReadyOrder, FirstStepDoesNotCount) {
   const Keys forward = {2, 0, 4, 1, 3};
-  Trainer trainer(Negated(kFive));
-  trainer.Step(kFive, forward);
-  trainer.Steps(4, kFive, Reversed(forward));
-  EXPECT_EQ(trainer.Urgency(kFive), forward);
+  Trainer trainer(Negated(Five()));
+  trainer.Step(Five(), forward);
+  trainer.Steps(4, Five(), Reversed(forward));
+  EXPECT_EQ(trainer.Urgency(Five()), forward);
 }
 
 TEST(ReadyOrder, RightNumbersAreLeftAlone) {
-  Trainer trainer(Negated(kFive));
-  trainer.Steps(5, kFive, Reversed(kFive));
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(5, Five(), Reversed(Five()));
   EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kCallersIsRight);
   EXPECT_THAT(trainer.order().Learn().numbers, IsEmpty());
 }
 
 // A weight and its bias become ready together, in any order.
 TEST(ReadyOrder, NeighboursThatChangePlacesContradictNobody) {
-  Trainer trainer(Negated(kFive));
-  trainer.Steps(5, kFive, {4, 2, 3, 0, 1});
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(5, Five(), {4, 2, 3, 0, 1});
   EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kCallersIsRight);
 }
 
 // Gradient clipping waits for all gradients; then a loop calls for the first parameter first.
 TEST(ReadyOrder, OrderOfTheCallsTellsNothing) {
-  Trainer trainer(Negated(kFive));
-  trainer.Steps(5, kFive, kFive);
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(5, Five(), Five());
   EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kAsCalled);
   EXPECT_THAT(trainer.order().Learn().numbers, IsEmpty());
 }
@@ -208,7 +212,7 @@ TEST(ReadyOrder, KeysOfSomeStepsKeepTheirNumber) {
   const ReadyOrder::Lesson lesson = trainer.order().Learn();
   EXPECT_EQ(lesson.num_learned, 5U);
   for (const Renumbered& number : lesson.numbers) EXPECT_NE(number.key, 7U);
-  EXPECT_EQ(trainer.Urgency(kFive), Reversed(ready));
+  EXPECT_EQ(trainer.Urgency(Five()), Reversed(ready));
 }
 
 // As BucketingModule and GANs do: one part of the model in one step, another in the next.
@@ -228,10 +232,10 @@ TEST(ReadyOrder, SubModelsThatTakeTurnsAreLearnedTogether) {
 
 TEST(ReadyOrder, KeyWhoseNumberChangesKeepsWhatTheCallerGives) {
   const Keys ready = {0, 2, 4, 1, 3};
-  Trainer trainer(Negated(kFive));
-  trainer.Steps(2, kFive, ready);
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(2, Five(), ready);
   trainer.SetPriority(2, 5);
-  trainer.Steps(3, kFive, ready);
+  trainer.Steps(3, Five(), ready);
   const ReadyOrder::Lesson lesson = trainer.order().Learn();
   EXPECT_EQ(lesson.num_learned, 4U);
   for (const Renumbered& number : lesson.numbers) EXPECT_NE(number.key, 2U);
@@ -239,11 +243,11 @@ TEST(ReadyOrder, KeyWhoseNumberChangesKeepsWhatTheCallerGives) {
 
 TEST(ReadyOrder, NewKeysAreWaitedFor) {
   Trainer trainer(Negated({0, 1, 2, 3, 4, 5}));
-  trainer.Steps(4, kFive, Reversed(kFive));
+  trainer.Steps(4, Five(), Reversed(Five()));
   trainer.Step({5}, {5});  // the 21st note
-  trainer.Steps(10, kFive, Reversed(kFive));
+  trainer.Steps(10, Five(), Reversed(Five()));
   EXPECT_FALSE(trainer.order().complete());
-  trainer.Steps(8, kFive, Reversed(kFive));
+  trainer.Steps(8, Five(), Reversed(Five()));
   EXPECT_TRUE(trainer.order().complete());
 }
 
@@ -252,8 +256,8 @@ TEST(ReadyOrder, SingleSumBeforeTheTrainingEndsNothing) {
   trainer.Steps(30, {99}, {99});
   EXPECT_FALSE(trainer.order().complete());
   const Keys ready = {0, 2, 4, 1, 3};
-  while (!trainer.order().complete()) trainer.Step(kFive, ready);
-  EXPECT_EQ(trainer.Urgency(kFive), Reversed(ready));
+  while (!trainer.order().complete()) trainer.Step(Five(), ready);
+  EXPECT_EQ(trainer.Urgency(Five()), Reversed(ready));
 }
 
 TEST(ReadyOrder, NothingIsLearnedOfKeysThatNeverRecur) {
@@ -273,8 +277,25 @@ TEST(ReadyOrder, NothingIsLearnedOfNothing) {
   EXPECT_EQ(ReadyOrder().Learn().verdict, Verdict::kUnsteady);
 }
 
-// Any forward order, with neighbours that change places in each step by chance: the true order
-// comes out but for neighbours.
+// The order in which `forward` becomes ready, but for neighbours that change places by chance.
+Keys Jittered(const Keys& forward, std::mt19937* random) {
+  Keys ready = Reversed(forward);
+  for (size_t i = (*random)() % 2; i + 1 < ready.size(); i += 2) {
+    if ((*random)() % 2 == 0) std::swap(ready[i], ready[i + 1]);
+  }
+  return ready;
+}
+
+// The largest number of places between a key of the one and of the other.
+std::ptrdiff_t LargestMove(const Keys& from, const Keys& to) {
+  std::ptrdiff_t largest = 0;
+  for (auto at = from.begin(); at != from.end(); ++at) {
+    const std::ptrdiff_t now = std::find(to.begin(), to.end(), *at) - to.begin();
+    largest = std::max(largest, std::abs(now - (at - from.begin())));
+  }
+  return largest;
+}
+
 TEST(ReadyOrder, NoiseAmongNeighboursAveragesOut) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
@@ -283,18 +304,8 @@ TEST(ReadyOrder, NoiseAmongNeighboursAveragesOut) {
     Keys forward = calls;
     std::shuffle(forward.begin(), forward.end(), random);
     Trainer trainer(Negated(calls));
-    while (!trainer.order().complete()) {
-      Keys ready = Reversed(forward);
-      for (size_t i = random() % 2; i + 1 < ready.size(); i += 2) {
-        if (random() % 2 == 0) std::swap(ready[i], ready[i + 1]);
-      }
-      trainer.Step(calls, ready);
-    }
-    const Keys urgency = trainer.Urgency(calls);
-    for (size_t i = 0; i < forward.size(); ++i) {
-      const auto at = std::find(urgency.begin(), urgency.end(), forward[i]) - urgency.begin();
-      EXPECT_NEAR(static_cast<double>(at), static_cast<double>(i), 2) << "seed " << seed;
-    }
+    while (!trainer.order().complete()) trainer.Step(calls, Jittered(forward, &random));
+    EXPECT_LE(LargestMove(forward, trainer.Urgency(calls)), 2) << "seed " << seed;
   }
 }
 

@@ -21,8 +21,8 @@ using ::testing::IsEmpty;
 constexpr int kSteps = 5;                         // as many as are needed
 constexpr std::array<Key, 3> kCalls = {1, 2, 3};  // with the priorities -1, -2, -3
 constexpr std::array<Key, 3> kReady = {2, 1, 3};  // so 3 is needed first
-const std::map<Key, Priority> kCallers = {{1, -1}, {2, -2}, {3, -3}};
-const std::map<Key, Priority> kMeasured = {{3, -1}, {1, -2}, {2, -3}};
+std::map<Key, Priority> Callers() { return {{1, -1}, {2, -2}, {3, -3}}; }
+std::map<Key, Priority> Measured() { return {{3, -1}, {1, -2}, {2, -3}}; }
 
 const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
 
@@ -62,7 +62,7 @@ class Training {
   std::map<Key, Priority> Step() {
     for (const Key key : kReady) {
       bench_.worker()->PushPull(
-          key, {kCallers.at(key), 0, called_ + key}, in_, outs_.at(key - 1),
+          key, {Callers().at(key), 0, called_ + key}, in_, outs_.at(key - 1),
           [this](const Status& status) { CountOk(status); },
           [this](const Status& status) { CountOk(status); });
     }
@@ -83,7 +83,7 @@ class Training {
     return priorities;
   }
   void Learn() {
-    for (int i = 0; i < kSteps - 1; ++i) EXPECT_EQ(Step(), kCallers);
+    for (int i = 0; i < kSteps - 1; ++i) EXPECT_EQ(Step(), Callers());
     Step();  // its last push may have the new number
   }
   // The request that stands beside the steps.
@@ -112,14 +112,14 @@ class Training {
 TEST(MeasuredOrder, NumbersOfASingleWorkerReachTheWire) {
   Training training(Options(0, 1));
   training.Learn();
-  EXPECT_EQ(training.Step(), kMeasured);
+  EXPECT_EQ(training.Step(), Measured());
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
 TEST(MeasuredOrder, CallerStaysWhereHeIsWanted) {
   Training training(Options(0, 1, Urgency::kCaller));
   training.Learn();
-  EXPECT_EQ(training.Step(), kCallers);
+  EXPECT_EQ(training.Step(), Callers());
 }
 
 TEST(MeasuredOrder, NothingIsLearnedOfWorkersThatSendWhatIsReadyFirst) {
@@ -127,14 +127,14 @@ TEST(MeasuredOrder, NothingIsLearnedOfWorkersThatSendWhatIsReadyFirst) {
   options.priority_order = false;
   Training training(options);
   training.Learn();
-  EXPECT_EQ(training.Step(), kCallers);
+  EXPECT_EQ(training.Step(), Callers());
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
 TEST(MeasuredOrder, EachForItselfTellsNobody) {
   Training training(Options(1, 2, Urgency::kMeasuredAlone));
   training.Learn();
-  EXPECT_EQ(training.Step(), kMeasured);
+  EXPECT_EQ(training.Step(), Measured());
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
@@ -146,42 +146,44 @@ TEST(MeasuredOrder, CallsThatDoNotSayTheirPlaceAreNotNoted) {
   for (const Key key : kCalls) bench.Initialise(key, value);
   for (int i = 0; i < 2 * kSteps; ++i) {
     for (const Key key : kReady) {
-      bench.PushPull(key, kCallers.at(key), in, out);
+      bench.PushPull(key, Callers().at(key), in, out);
       ps::Message push = bench.Next();
-      EXPECT_EQ(push.meta.priority, kCallers.at(key));
+      EXPECT_EQ(push.meta.priority, Callers().at(key));
       bench.Answer(std::move(push));
       bench.Answer(bench.Next(), value);
     }
   }
 }
 
+// Plays the servers to rank 0, which publishes a value under `key`; returns the value.
+std::vector<std::byte> TakePublished(Training* training, Key key) {
+  ps::Message declare = training->Next();
+  EXPECT_EQ(About(declare).op, ps::Op::kDeclare);
+  EXPECT_EQ(About(declare).key, key);
+  training->bench()->Answer(std::move(declare));
+  ps::Message push = training->Next();
+  EXPECT_EQ(About(push).op, ps::Op::kPush);
+  EXPECT_EQ(About(push).key, key);
+  EXPECT_EQ(About(push).round, 0U);
+  const std::span<const std::byte> bytes = push.data.at(0).bytes();
+  std::vector<std::byte> value(bytes.begin(), bytes.end());
+  training->bench()->Answer(std::move(push));
+  return value;
+}
+
 TEST(MeasuredOrder, RankZeroPublishesAndTheNumbersCountFromThenOn) {
   Training training(Options(0, 2));
   training.Learn();
-  for (const Key key : {kOrderHeaderKey, kOrderKey}) {
-    EXPECT_EQ(training.Step(), kCallers) << "before everything is published";
-    ps::Message declare = training.Next();
-    EXPECT_EQ(About(declare).op, ps::Op::kDeclare);
-    EXPECT_EQ(About(declare).key, key);
-    training.bench()->Answer(std::move(declare));
-    ps::Message push = training.Next();
-    EXPECT_EQ(About(push).op, ps::Op::kPush);
-    EXPECT_EQ(About(push).key, key);
-    EXPECT_EQ(About(push).round, 0U);
-    const std::span<const std::byte> bytes = push.data.at(0).bytes();
-    if (key == kOrderHeaderKey) {
-      EXPECT_EQ(DecodeCount(bytes), 3U);
-    } else {
-      std::map<Key, Priority> told;
-      for (const core::Renumbered& number : DecodeNumbers(bytes)) {
-        EXPECT_EQ(number.callers, kCallers.at(number.key));
-        told[number.key] = number.measured;
-      }
-      EXPECT_EQ(told, kMeasured);
-    }
-    training.bench()->Answer(std::move(push));
+  EXPECT_EQ(training.Step(), Callers());
+  EXPECT_EQ(DecodeCount(TakePublished(&training, kOrderHeaderKey)), 3U);
+  EXPECT_EQ(training.Step(), Callers()) << "before everything is published";
+  std::map<Key, Priority> told;
+  for (const core::Renumbered& number : DecodeNumbers(TakePublished(&training, kOrderKey))) {
+    EXPECT_EQ(number.callers, Callers().at(number.key));
+    told[number.key] = number.measured;
   }
-  EXPECT_EQ(training.Step(), kMeasured);
+  EXPECT_EQ(told, Measured());
+  EXPECT_EQ(training.Step(), Measured());
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
@@ -214,7 +216,7 @@ TEST(MeasuredOrder, OthersKeepTheCallersNumbersIfRankZeroDoes) {
   Training training(Options(1, 2));
   training.Learn();
   Tell(&training, {});
-  EXPECT_EQ(training.Step(), kCallers);
+  EXPECT_EQ(training.Step(), Callers());
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
@@ -223,7 +225,7 @@ TEST(MeasuredOrder, CountThatCannotBeIsNotBelieved) {
   training.Learn();
   training.AnswerLookup(training.Next());
   training.bench()->Answer(training.Next(), EncodeCount(UINT64_MAX));
-  EXPECT_EQ(training.Step(), kCallers);
+  EXPECT_EQ(training.Step(), Callers());
   EXPECT_THAT(training.beside, IsEmpty());
 }
 
@@ -232,7 +234,7 @@ TEST(MeasuredOrder, RefusalFailsNothing) {
     Training training(Options(rank, 2));
     training.Learn();
     training.bench()->Refuse(training.Next(), Status::DeadlineExceeded("nobody there"));
-    EXPECT_EQ(training.Step(), kCallers);
+    EXPECT_EQ(training.Step(), Callers());
     EXPECT_EQ(training.good(), 2 * 3 * (kSteps + 1));
     EXPECT_THAT(training.bench()->failures, IsEmpty());
   }
@@ -242,7 +244,7 @@ TEST(MeasuredOrder, RefusalFailsNothing) {
 TEST(MeasuredOrder, WorkerClosesWhileRankZeroHasPublishedNothing) {
   Training training(Options(1, 2));
   training.Learn();
-  EXPECT_EQ(training.Step(), kCallers);
+  EXPECT_EQ(training.Step(), Callers());
   EXPECT_EQ(training.beside.size(), 1U);
 }
 
