@@ -46,7 +46,7 @@ class RowsTensor(Tensor):
     def gather(self, arrays: "list[Array]") -> None:
         """Put the sum of `arrays`, one for each device, and their rows into `send`."""
         flags = self._sum([_sparse.row_flags(array) for array in arrays])
-        values = self._sum([_sparse.dense(array) for array in arrays])
+        values = self._sum(arrays)
         self._joined(values, flags.astype(self._wire_dtype)).copyto(self.send)
 
     @staticmethod

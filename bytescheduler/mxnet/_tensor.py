@@ -209,18 +209,20 @@ class Tensor:
         if len(arrays) == 1 and self.fits(arrays[0]):
             self.copier.copy(arrays[0].handle.value, self._fitting)
             return
-        self._sum([_sparse.dense(array) for array in arrays]).copyto(self.send)
+        self._sum(arrays).copyto(self.send)
 
     @staticmethod
     def _sum(arrays: List[Array]) -> Array:
+        """Return the dense sum; stock adds row_sparse arrays one by one."""
         if len(arrays) == 1:
-            return arrays[0]
+            return _sparse.dense(arrays[0])
+        at_once = 1 if any(map(_sparse.is_sparse, arrays)) else _SUM_AT_ONCE
         # Copies first: an operator must neither see another device's array nor `send`.
-        copies = [array.copyto(mx.cpu()) for array in arrays]
+        copies = [_sparse.dense(array).copyto(mx.cpu()) for array in arrays]
         total = copies[0]
-        for start in range(1, len(copies), _SUM_AT_ONCE):
+        for start in range(1, len(copies), at_once):
             part = copies[start]
-            for copy in copies[start + 1 : start + _SUM_AT_ONCE]:
+            for copy in copies[start + 1 : start + at_once]:
                 part = part + copy
             total = total + part
         return total

@@ -541,3 +541,23 @@ def test_rows_are_not_compressed(store: NativeStore, plugin: FakePlugin) -> None
     with pytest.raises(MXNetError, match="key 2: row_sparse arrays cannot be compressed"):
         store.push([1, 2], [full(1), full(1).tostype("row_sparse")], 0)
     assert plugin.calls == []
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 6])
+def test_rows_of_devices_are_summed_and_rounded_as_stock(store: NativeStore, devices: int) -> None:
+    """Stock adds row_sparse arrays in another order than dense ones."""
+    random = np.random.RandomState(devices)
+    values = []
+    for _ in range(devices):
+        rows = np.sort(random.choice(20, random.randint(15, 21), replace=False))
+        data = random.randn(len(rows), 50) * 10.0 ** random.randint(-4, 5)
+        data = data.astype(np.float32)
+        values.append(mx.nd.sparse.row_sparse_array((data, rows), shape=(20, 50)))
+    sums = []
+    for kvs in (mx.kv.create("local"), store):
+        kvs.init(1, mx.nd.zeros((20, 50)).tostype("row_sparse"))
+        kvs.push(1, values, 0)
+        sums.append(mx.nd.zeros((20, 50)).tostype("row_sparse"))
+        kvs.row_sparse_pull(1, out=sums[-1], priority=0, row_ids=mx.nd.arange(20))
+    np.testing.assert_array_equal(sums[1].asnumpy(), sums[0].asnumpy())
+    assert np.abs(sums[1].asnumpy()).max() > 0
