@@ -16,7 +16,8 @@ import numpy as np
 
 import bytescheduler.mxnet  # noqa: F401  # without it MXNet takes the name for a local store's
 
-SHAPES = [(1,), (3, 2), (2, 1, 3), (1500,)]  # the last is more than the smallest piece
+# (1500,) is more than the smallest piece; the last is that of row_sparse keys only.
+SHAPES = [(1,), (3, 2), (2, 1, 3), (1500,), (9, 200)]
 Call = Dict[str, Any]
 
 
@@ -47,7 +48,9 @@ class Runner:
     def _keys(self, indices: "List[int]") -> "List[int | str]":
         return [self._key(index, self._specs[index]["names"]) for index in indices]
 
-    def _values(self, indices: "List[int]", seed: int, devices: int) -> "List[List[mx.nd.NDArray]]":
+    def _values(
+        self, indices: "List[int]", seed: int, devices: int, *, all_rows: bool = False
+    ) -> "List[List[mx.nd.NDArray]]":
         random = np.random.RandomState(seed * 10 + self._kvs.rank)
 
         def numbers(spec: Call) -> "np.ndarray[Any, Any]":
@@ -58,16 +61,19 @@ class Runner:
             # they are numbers whose sums are exact in each of the dtypes.
             return random.randint(-8, 9, shape) / 4.0
 
+        def array(spec: Call, device: int) -> mx.nd.NDArray:
+            options = {"ctx": mx.cpu(device), "dtype": spec["dtype"]}
+            if not spec["rows"]:
+                return mx.nd.array(numbers(spec), **options)
+            shape = SHAPES[spec["shape"]]
+            # A stock server puts a sum that lacks rows in the wrong places.
+            full = all_rows or (self._kvs.rank == 0 and device == 0)
+            count = shape[0] if full else random.randint(1, shape[0] + 1)
+            rows = np.sort(random.choice(shape[0], count, replace=False))
+            return mx.nd.sparse.row_sparse_array((numbers(spec)[rows], rows), shape, **options)
+
         return [
-            [
-                mx.nd.array(
-                    numbers(self._specs[index]),
-                    ctx=mx.cpu(device),
-                    dtype=self._specs[index]["dtype"],
-                )
-                for device in range(devices)
-            ]
-            for index in indices
+            [array(self._specs[index], device) for device in range(devices)] for index in indices
         ]
 
     def _outs(self, indices: "List[int]", count: int) -> "List[List[mx.nd.NDArray]]":
@@ -79,8 +85,8 @@ class Runner:
 
     def do_init(self, key: int, seed: int, how: str, **spec: object) -> "List[mx.nd.NDArray]":
         self._specs[key] = spec
-        value = self._values([key], seed, 1)[0][0]
-        if how == "init":
+        value = self._values([key], seed, 1, all_rows=True)[0][0]
+        if how == "init" or spec["rows"]:
             self._kvs.init(self._keys([key])[0], value)
             return []
         out = mx.nd.zeros(value.shape, dtype=value.dtype)
@@ -95,6 +101,12 @@ class Runner:
         outs = self._outs(keys, count)
         self._kvs.pull(self._keys(keys), out=outs)
         return [out for each in outs for out in each]
+
+    def do_rows(self, key: int, row_ids: "List[int]") -> "List[mx.nd.NDArray]":
+        spec = self._specs[key]
+        out = mx.nd.sparse.zeros("row_sparse", SHAPES[spec["shape"]], dtype=spec["dtype"])
+        self._kvs.row_sparse_pull(self._keys([key])[0], out=out, row_ids=mx.nd.array(row_ids))
+        return [out]
 
     def do_pushpull(
         self, keys: "List[int]", seed: int, devices: int, in_place: bool, priority: int

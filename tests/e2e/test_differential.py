@@ -15,6 +15,7 @@ from job import PATIENCE_S, Job
 
 MakeJob = Callable[..., Job]
 Call = Dict[str, Any]
+ROWS = {1: 3, 4: 9}  # of sequence_worker.py's shapes, those of row_sparse keys and their rows
 DTYPES = ["float32", "float16", "float64"]
 SEEDS = st.integers(0, 10**6)
 PRIORITIES = st.integers(-5, 5)
@@ -58,12 +59,20 @@ def sequences(draw: "st.DrawFn", names: bool, optimizer: bool) -> "List[Call]":
         options = {"rate": draw(factors), "momentum": draw(factors), "wd": draw(factors)}
         calls.append({"call": "optimizer", "with": options})
     count = 0
+    dense: List[int] = []
+    sparse: Dict[int, int] = {}  # how many rows each has
 
     def init() -> None:
         nonlocal count
         # For what stock servers do to other dtypes, see sequence_worker.py.
         dtype = "float32" if optimizer else draw(st.sampled_from(DTYPES))
-        spec = {"shape": draw(st.integers(0, 3)), "dtype": dtype}
+        rows = bool(dense) and draw(st.booleans())
+        shape = draw(st.sampled_from(list(ROWS))) if rows else draw(st.integers(0, 3))
+        spec = {"shape": shape, "dtype": dtype, "rows": rows}
+        if rows:
+            sparse[count] = ROWS[shape]
+        else:
+            dense.append(count)
         how = draw(st.sampled_from(["init", "broadcast"]))
         more = {"key": count, "seed": draw(SEEDS), "how": how, "names": names}
         calls.append({"call": "init", "with": {**spec, **more}})
@@ -71,28 +80,38 @@ def sequences(draw: "st.DrawFn", names: bool, optimizer: bool) -> "List[Call]":
 
     init()
     for _ in range(draw(st.integers(1, 8))):
-        keys = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
-        kind = draw(
-            st.sampled_from(["init", "push", "push", "pull", "pushpull", "barrier", "wrong"])
-        )
+        calls_of_stock = ["init", "push", "push", "pull", "pushpull", "rows", "barrier", "wrong"]
+        kind = draw(st.sampled_from(calls_of_stock))
         if kind == "init":
             if count < 5:
                 init()
+            continue
+        if kind == "rows" and not sparse:
             continue
         options: Dict[str, Any] = {}
         if kind == "wrong":
             options = {"which": draw(st.integers(0, 7))}
         elif kind == "pull":
             options = {"count": draw(st.integers(1, 3))}
+        elif kind == "rows":
+            key = draw(st.sampled_from(list(sparse)))
+            row_ids = st.lists(st.integers(0, sparse[key] - 1), max_size=9)
+            options = {"key": key, "row_ids": draw(row_ids)}
         elif kind in ("push", "pushpull"):
             options = {"seed": draw(SEEDS), "devices": devices, "priority": draw(PRIORITIES)}
         if kind == "pushpull":
             options["in_place"] = draw(st.booleans())
         if kind in ("push", "pull", "pushpull"):
-            options["keys"] = draw(keys)
+            fit = [*dense, *sparse] if kind == "push" else dense  # stock refuses others
+            options["keys"] = draw(
+                st.lists(st.sampled_from(fit), min_size=1, max_size=3, unique=True)
+            )
         calls.append({"call": kind, "with": options})
-    everything = {"keys": list(range(count)), "count": 1}
-    return [*calls, {"call": "pull", "with": everything}]
+    everything = {"keys": dense, "count": 1}
+    calls.append({"call": "pull", "with": everything})
+    for key, rows in sparse.items():
+        calls.append({"call": "rows", "with": {"key": key, "row_ids": list(range(rows))}})
+    return calls
 
 
 BACK_ENDS = ["our servers", "stock servers"]
