@@ -142,6 +142,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
+      {"BYTESCHEDULER_TIMELINE", "t.json", [](const Config& c) { return c.timeline == "t.json"; }},
   };
   std::set<std::string_view> tested;
   for (const Good& row : rows) {
