@@ -24,7 +24,7 @@ ARMS: Dict[str, Dict[str, str]] = {
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
-    "native-caller": {"BYTESCHEDULER_PRIORITY": "caller"},
+    "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
 }
 

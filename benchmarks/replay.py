@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument(
         "--by-name",
         action="store_true",
-        help="number layers as 0, 1, 10, 11, 2, ...; arms native and native-caller tell what the "
+        help="number layers as 0, 1, 10, 11, 2, ...; arms native and native-measured tell what the "
         "measured order gains (the others call for a gradient when it is there)",
     )
     parser.add_argument("--arms", default="stock,p3,ours-fifo,ours")

@@ -88,6 +88,7 @@ typedef struct {
   float threshold;  // 0, or that of two-bit compression: greater than 0, float32 only
   // 0, or a number that grows with the calls of the framework's user, of whom this is one whose
   // tensor became ready: the difference tells the order of the gradients (BYTESCHEDULER_PRIORITY).
+  // Not used by bs_worker_update.
   uint64_t called;
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);

@@ -123,28 +123,34 @@ void CarriedNode::Barrier(Done done) {
   thread_->Post([this, done = Counted(std::move(done))]() mutable {
     if (const auto failed = failure_.Get()) return done(*failed);
     const uint64_t number = next_barrier_++;
-    barriers_.emplace(number, std::move(done));
-    const auto end = [this, number](const Status& status) {
+    const TimerId deadline =
+        thread_->PostAt(thread_->Now() + straggler_timeout_, [this] { FailLateBarrier(); });
+    barriers_.emplace(number, Meeting{std::move(done), deadline});
+    link_->Barrier([this, number](const Status& status) {
       const auto node = barriers_.extract(number);
-      if (node) node.mapped()(status);
-    };
-    link_->Barrier(end);
-    thread_->PostAt(thread_->Now() + straggler_timeout_, [this, number] {
-      if (!barriers_.contains(number)) return;
-      const Status late = Status::DeadlineExceeded(
-          "barrier: after " + ps::TextOf(straggler_timeout_) +
-          " not every worker has come, or a server is gone: look which process of the job has "
-          "ended (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
-      SetFailure(late);
-      worker_->Fail(late);
+      if (!node) return;
+      thread_->Cancel(node.mapped().deadline);
+      node.mapped().done(status);
     });
   });
+}
+
+void CarriedNode::FailLateBarrier() {
+  const Status late = Status::DeadlineExceeded(
+      "barrier: after " + ps::TextOf(straggler_timeout_) +
+      " not every worker has come, or a server is gone: look which process of the job has "
+      "ended (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
+  SetFailure(late);
+  worker_->Fail(late);
 }
 
 void CarriedNode::SetFailure(const Status& status) {
   if (!failure_.Set(status)) return;
   thread_->Post([this, status] {
-    for (const auto& [number, done] : std::exchange(barriers_, {})) done(status);
+    for (const auto& [number, meeting] : std::exchange(barriers_, {})) {
+      thread_->Cancel(meeting.deadline);
+      meeting.done(status);
+    }
   });
 }
 

@@ -54,8 +54,8 @@ class CarriedNode {
   // REQUIRES: no threshold.
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
-  // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_TIMEOUT, which fails the
-  // worker.
+  // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails
+  // the worker.
   void Barrier(Done done);
   // Fails this worker; the others will miss its pushes.
   void Fail(const std::string& why);
@@ -79,6 +79,7 @@ class CarriedNode {
 
   void Begin(const worker::StoreRequest& request, worker::StoreLink::Carried done);
   void SetFailure(const Status& status);
+  void FailLateBarrier();
   Done Counted(Done done);
   bool Drain(Duration timeout);
   void WaitUntilIdle(Duration timeout);
@@ -99,7 +100,11 @@ class CarriedNode {
   // On bs-worker.
   uint64_t next_token_ = 1;
   std::map<uint64_t, Open> open_;
-  std::map<uint64_t, Done> barriers_;  // by number
+  struct Meeting {
+    Done done;
+    TimerId deadline;
+  };
+  std::map<uint64_t, Meeting> barriers_;  // by number
   uint64_t next_barrier_ = 1;
   std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
   std::unique_ptr<LoopThread> thread_;

@@ -104,7 +104,7 @@ constexpr auto kRows = std::to_array<Row>({
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
       "1: the most urgent piece goes first; 0: the first ready goes first"},
      &Config::scheduling},
-    {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "measured", "process",
+    {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "caller", "process",
       "priorities: corrected by the order in which gradients become ready, or the caller's own"},
      &Config::priority},
     {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",

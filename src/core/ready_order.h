@@ -7,8 +7,9 @@
 // What it takes for granted: the first tensor it is told of begins a step; a step contains every
 // regular tensor (one that comes about as often as most) at least once, and ends when one comes
 // again after that.  So pauses, tensors that come several times in a step and tensors that come
-// only in some steps change nothing; only those of every recorded step are renumbered.  The first
-// step is not recorded: initialisation and compilation are in it.
+// only in some steps change nothing; only those of every recorded step are renumbered.  (One that
+// comes twice after all others is taken for the beginning of the next step.)  The first step is not
+// recorded: initialisation and compilation are in it.
 //
 // Tensors that became ready in the order in which the caller called for them tell nothing: it may
 // be a loop over gradients that had all been there.  Then, and when the caller's numbers are right

@@ -123,7 +123,7 @@ void MeasuredOrder::Fetch() {
 
 void MeasuredOrder::FetchNumbers() {
   const std::optional<uint64_t> count = DecodeCount(value_);
-  if (!count || *count == 0) return End({});
+  if (!count || *count == 0) return Finish({});
   value_.assign(*count * kNumberBytes, std::byte{0});
   Move(kOrderKey, [this] { End(DecodeNumbers(value_)); });
 }
@@ -143,7 +143,7 @@ void MeasuredOrder::Move(Key key, UniqueFunction<void()> moved) {
         const auto over = std::move(broadcast_);
         if (outcome.ok()) return moved();
         SayNotShared(outcome.status());
-        End({});
+        Finish({});
       });
   link_.rank == 0 ? broadcast_->Publish() : broadcast_->Fetch();
 }
@@ -163,6 +163,10 @@ void MeasuredOrder::End(Numbers numbers) {
   } else {
     log_.Debug([&] { return std::to_string(numbers.size()) + " priorities are worker 0's"; });
   }
+  Finish(std::move(numbers));
+}
+
+void MeasuredOrder::Finish(Numbers numbers) {
   const Ended ended = std::move(ended_);
   ended(std::move(numbers));
 }

@@ -60,6 +60,7 @@ class MeasuredOrder {
   void Move(Key key, UniqueFunction<void()> moved);
   void SayNotShared(const Status& why) const;
   void End(Numbers numbers);
+  void Finish(Numbers numbers);
 
   Link link_;
   const Options options_;

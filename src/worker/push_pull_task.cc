@@ -95,10 +95,12 @@ void PushPullTask::OnAnswer(Direction* direction, uint32_t index, TimePoint star
   const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
   if (direction != gives_credit) return Settle();
   // The last NotifyFinish settles, in OnFinished; before it nothing of its direction can be over.
-  const Link* const link = link_;  // outlives the task
+  // The task may end with it, and the link too if that is the measured order's.
+  const Spans spans = link_->spans;
+  Core* const core = link_->core;
   const uint32_t server = partitions()[index].server;
   NotifyFinish(index, status);
-  link->spans.Credit(*link->core, server);
+  spans.Credit(*core, server);
 }
 
 void PushPullTask::OnFinished(Status status) {

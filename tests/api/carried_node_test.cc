@@ -56,6 +56,7 @@ class CarriedNodeTest : public testing::Test {
         {"MXNET_KVSTORE_BIGARRAY_BOUND", "33"},
         {"BYTESCHEDULER_LOG_LEVEL", "off"},
         {"BYTESCHEDULER_CREDIT", "384"},
+        {"BYTESCHEDULER_PRIORITY", "measured"},
         {"BYTESCHEDULER_TIMEOUT", timeout},
         {"BYTESCHEDULER_STRAGGLER_TIMEOUT", straggler_timeout}};
     return bs_worker_start_carried(settings.data(), settings.size(), rank, Carry, &store_, &worker_,

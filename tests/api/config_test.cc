@@ -67,7 +67,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.partition_bytes, 128U << 10);
   EXPECT_EQ(config.credit_bytes, 512U << 10);
   EXPECT_TRUE(config.scheduling);
-  EXPECT_EQ(config.priority, "measured");
+  EXPECT_EQ(config.priority, "caller");
   EXPECT_EQ(config.timeout, seconds(60));
   EXPECT_EQ(config.straggler_timeout, minutes(30));
   EXPECT_EQ(config.heartbeat_interval, seconds(1));
@@ -122,7 +122,8 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_SCHEDULING", "0", [](const Config& c) { return !c.scheduling; }},
       {"BYTESCHEDULER_SECRET_FILE", "/etc/secret",
        [](const Config& c) { return c.secret_file == "/etc/secret" && c.secret.empty(); }},
-      {"BYTESCHEDULER_PRIORITY", "caller", [](const Config& c) { return c.priority == "caller"; }},
+      {"BYTESCHEDULER_PRIORITY", "measured",
+       [](const Config& c) { return c.priority == "measured"; }},
       {"BYTESCHEDULER_TRANSPORT", "zmq", [](const Config& c) { return c.transport == "zmq"; }},
       {"BYTESCHEDULER_TIMEOUT", "500ms",
        [](const Config& c) { return c.timeout == milliseconds(500); }},

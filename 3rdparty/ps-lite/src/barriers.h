@@ -67,7 +67,7 @@ class Barriers {
   // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
   std::string WaitsFor(const BarrierRequest& request) const;
   // Of the stock workers that wait for other workers, one that came before `limit`; null if there
-  // is none.  Natives have a deadline of their own, and nodes may wait for everyone's end for ever.
+  // is none.  Natives have a deadline of their own.
   const BarrierRequest* FindStockBefore(bs::TimePoint limit) const;
 
  private:

@@ -1,4 +1,5 @@
 // Coordinator: the scheduler node while the job runs - barriers, heartbeats, goodbyes.
+#include <algorithm>
 #include <utility>
 
 #include "control.h"
@@ -25,7 +26,8 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
              [this](int32_t id, const std::string& why) { OnLost(id, why); }),
       // Whoever lives and was given up registers again.
       temporary_links_(
-          &scope_, options.report_interval, options.reconnect_grace,
+          &scope_, std::max(options.report_interval, options.reconnect_grace),
+          options.reconnect_grace,
           [this](int32_t peer, const std::string& why) { OnTemporaryLost(peer, why); }),
       announcer_(&scope_, options.retry_interval,
                  [this](int32_t peer, const Meta& meta) { Send(peer, meta); }),
@@ -204,14 +206,14 @@ void Coordinator::Impl::CheckSilence() {
   }
 }
 
-void Coordinator::Impl::CheckStragglers() {
-  const bs::TimePoint limit = scope_.Now() - options_.straggler_timeout;
-  const BarrierRequest* const late = barriers_.FindStockBefore(limit);
-  if (phase_ != Phase::kRunning || late == nullptr) return;
-  EndJob(bs::Status::DeadlineExceeded(
-      "barrier of the workers: after " + TextOf(options_.straggler_timeout) + " " +
-      DescribeId(late->id) + " still waits for " + barriers_.WaitsFor(*late) +
-      " (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+void Coordinator::Impl::WarnOfStragglers() {
+  const bs::TimePoint now = scope_.Now();
+  const BarrierRequest* const late = barriers_.FindStockBefore(now - options_.straggler_timeout);
+  if (phase_ != Phase::kRunning || late == nullptr || now < next_straggler_warning_) return;
+  next_straggler_warning_ = now + options_.straggler_timeout;
+  log_.Warning(DescribeId(late->id) + " has waited " + TextOf(now - late->since) +
+               " at a barrier for " + barriers_.WaitsFor(*late) +
+               ": MXNet's own stores wait there for ever, also at their end");
 }
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {

@@ -66,7 +66,7 @@ class Coordinator::Impl {
   void OnPeerOp(int32_t id, const Message& message);
   void OnLeave(int32_t id, const Extension& extension);
   void CheckSilence();
-  void CheckStragglers();
+  void WarnOfStragglers();
   void Send(int32_t peer, Meta meta);
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
@@ -139,6 +139,7 @@ class Coordinator::Impl {
   Barriers barriers_;
   int32_t timestamp_ = 0;  // the protocol's count of control messages
   bool final_timer_ = false;
+  bs::TimePoint next_straggler_warning_{};
 
   // Ending.
   bs::Status verdict_;

@@ -154,7 +154,7 @@ void Coordinator::Impl::CompleteRendezvous() {
   }
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
-    CheckStragglers();
+    WarnOfStragglers();
   });
   for (const auto& [rank, early] : std::exchange(early_, {})) {
     const bs::Status check = CheckAttach(early.node, rank);

@@ -277,6 +277,7 @@ void Member::Impl::Enter(View view) {
   if (server) BecomeReady();
   BarrierCall start;
   start.group = kEveryone;
+  start.start = true;
   start.done = [this, server](const bs::Status& status) {
     if (phase_ != Phase::kStarting && phase_ != Phase::kReady) return;
     if (!status.ok()) {

@@ -39,7 +39,8 @@ class Member::Impl {
   enum class Phase { kRegistering, kStarting, kReady, kOver, kClosed };
   struct BarrierCall {
     int32_t group = 0;
-    bool last = false;  // the final barrier: no deadline, ended by the job's shutdown
+    bool start = false;  // the start barrier: has the deadline of the start
+    bool last = false;   // the final barrier: no deadline, ended by the job's shutdown
     StatusCallback done;
     uint64_t sequence = 0;
     std::string waits_for;  // the scheduler node's word

@@ -60,14 +60,15 @@ void Member::Impl::BeginBarrier() {
   SendBarrier();
   barrier_retry_.Start(options_.retry_interval, [this] { SendBarrier(); });
   if (call.last) return;
-  barrier_timer_ = scope_.After(options_.straggler_timeout, [this] {
+  const bs::Duration limit = call.start ? options_.timeout : options_.straggler_timeout;
+  const char* const setting =
+      call.start ? "BYTESCHEDULER_TIMEOUT" : "BYTESCHEDULER_STRAGGLER_TIMEOUT";
+  barrier_timer_ = scope_.After(limit, [this, limit, setting] {
     barrier_timer_ = 0;
     const BarrierCall& late = barriers_.front();
     EndBarrier(bs::Status::DeadlineExceeded(
-        "barrier of " + DescribeGroup(late.group) + ": not complete in " +
-        TextOf(options_.straggler_timeout) +
-        (late.waits_for.empty() ? "" : ", waiting for " + late.waits_for) +
-        " (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+        "barrier of " + DescribeGroup(late.group) + ": not complete in " + TextOf(limit) +
+        (late.waits_for.empty() ? "" : ", waiting for " + late.waits_for) + " (" + setting + ")"));
   });
 }
 

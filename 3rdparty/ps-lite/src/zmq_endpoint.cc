@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -62,9 +63,11 @@ sockaddr_un UnixAddress(const std::string& path) {
   return address;
 }
 
+// A path, or a name that begins with a zero byte, all of whose bytes count.
 int BindUnix(const TcpSocket& socket, const std::string& path) {
   const sockaddr_un address = UnixAddress(path);
-  return ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  return ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size);
 }
 
 // A name without a file, which the kernel gives up with the process that has it.

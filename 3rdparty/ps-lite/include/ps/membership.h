@@ -109,9 +109,8 @@ class Coordinator {
   struct Handler {
     // Receiving: `port` is the one bound.
     std::function<void(int32_t port)> on_listening;
-    // The job ended: ok when every node finished in good order, else the reason (who was missing,
-    // lost, or for straggler_timeout expected at a barrier by stock workers).  Sent once.  Everyone
-    // who could be told has been told; Close with a linger.
+    // The job ended: ok when every node finished in good order, else the reason (who was missing
+    // or lost).  Sent once.  Everyone who could be told has been told; Close with a linger.
     std::function<void(bs::Status)> on_finished;
   };
 
