@@ -1,9 +1,9 @@
 // Timeline: the file of BYTESCHEDULER_TIMELINE, written on a thread of its own, "bs-trace".
 //
-// Training never waits for the file but when it is opened and when the process ends, and never fails
-// by it: what does not keep up is dropped and counted; a full disk ends the file at a whole line,
-// one warning says so and one at the end how much is missing.  The file can be read at any time,
-// also after the process was killed: it lacks its end then, and at most the last half second.
+// Training never waits for the file but when it is opened and when the process ends, and never
+// fails by it: what does not keep up is dropped and counted; a full disk ends the file at a whole
+// line, one warning says so and one at the end how much is missing.  The file can be read at any
+// time, also after the process was killed: it lacks its end then, and at most the last half second.
 #pragma once
 
 #include <cstdint>
