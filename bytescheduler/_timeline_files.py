@@ -135,8 +135,9 @@ def _check_about(event: Event, place: _Place) -> None:
             f"{place.path} has version {args['version']} of the format, and this is a program for "
             f"version {_VERSION}: read it with the bytescheduler that wrote it"
         )
-    if not _is_count(args.get("start_ns")):
-        raise place.wrong("'start_ns' is not a number from 0")
+    for name in ("start_ns", "num_workers", "num_servers"):
+        if not _is_count(args.get(name)):
+            raise place.wrong(f"{name!r} is not a number from 0")
 
 
 class _Node(NamedTuple):
@@ -152,6 +153,10 @@ class _Node(NamedTuple):
     @property
     def start_ns(self) -> int:
         return int(self.event["args"]["start_ns"])
+
+    @property
+    def job(self) -> str:
+        return "{num_workers} workers and {num_servers} servers".format(**self.event["args"])
 
 
 def _nodes_of(path: str) -> Dict[int, _Node]:
@@ -174,9 +179,9 @@ def _all_nodes(paths: Sequence[str]) -> Dict[int, _Node]:
             if pid in nodes:
                 raise TimelineError(f"{nodes[pid].path} and {path} are both of {node.name}")
             nodes[pid] = node
-    sizes = {node.event["args"].get("num_workers"): node.path for node in nodes.values()}
-    if len(sizes) > 1:
-        described = ", ".join(f"{path} of {size} workers" for size, path in sizes.items())
+    jobs = {node.job: node.path for node in nodes.values()}
+    if len(jobs) > 1:
+        described = ", ".join(f"{path} of {job}" for job, path in jobs.items())
         raise TimelineError(f"these are not of one job: {described}")
     return nodes
 

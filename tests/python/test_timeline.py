@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any, Dict, List, Union
@@ -153,13 +154,34 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(
         list(timeline.merge([file]))
 
 
-def test_files_of_one_worker_or_of_two_jobs_are_refused(folder: Folder) -> None:
+def test_two_files_of_one_worker_are_refused(folder: Folder) -> None:
     first, second = folder.put("a", about(0)), folder.put("b", about(0))
     with pytest.raises(timeline.TimelineError, match="a and .*b are both of worker 0"):
         timeline.merge([first, second])
-    other = folder.put("c", about(1, num_workers=3))
-    with pytest.raises(timeline.TimelineError, match="not of one job: .*a of 2 workers, .*c of 3"):
-        timeline.merge([first, other])
+
+
+@pytest.mark.parametrize(
+    ("other", "job"),
+    [
+        ({"num_workers": 3}, "3 workers and 1 servers"),
+        ({"num_servers": 2}, "2 workers and 2 servers"),
+    ],
+)
+def test_files_of_two_jobs_are_refused(folder: Folder, other: Dict[str, int], job: str) -> None:
+    first, second = folder.put("a", about(0)), folder.put("b", about(1, **other))
+    message = f"these are not of one job: {first} of 2 workers and 1 servers, {second} of {job}"
+    with pytest.raises(timeline.TimelineError, match=f"^{re.escape(message)}$"):
+        timeline.merge([first, second])
+
+
+@pytest.mark.parametrize("name", ["start_ns", "num_workers", "num_servers"])
+@pytest.mark.parametrize("value", [[], -1, "2", None])
+def test_what_a_file_says_about_itself_is_checked(folder: Folder, name: str, value: object) -> None:
+    about_itself = about(0)
+    about_itself["args"][name] = value
+    file = folder.put("a", about_itself)
+    with pytest.raises(timeline.TimelineError, match=f"a, line 2: '{name}' is not a number from 0"):
+        timeline.merge([file])
 
 
 # Two partitions of a tensor, in microseconds:
