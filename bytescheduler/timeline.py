@@ -209,10 +209,7 @@ def _aligned_columns(rows: List[List[str]]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def table(of: Dict[str, Any]) -> str:
-    """Return what `summary` returned, for people."""
-    if not of["steps"]:
-        return "no step is in there\n"
+def _worker_blocks(of: Dict[str, Any]) -> List[str]:
     head = ["sent", "ms", "queued", "on the wire", "waiting for others"]
 
     def cells(row: Dict[str, Any]) -> List[str]:
@@ -234,25 +231,33 @@ def table(of: Dict[str, Any]) -> str:
         for row in of["tensors"]
     ]
     wait_head = ["key", "size", "mean ms", "longest", "on rank", "in step"]
-    late = [[str(row["rank"]), str(row["sums"]), _ms(row["seconds"])] for row in of["late"]]
-    sums = [
-        [str(row["rank"]), str(row["sums"]), f"{row['sum_s'] * 1e6:.1f}"] for row in of["servers"]
+    return [
+        "A step, medians in milliseconds:\n" + _aligned_columns([["rank", "steps", *head], *ranks]),
+        "The longest steps:\n" + _aligned_columns([["rank", "step", *head], *steps]),
+        "The tensors that wait longest for other workers:\n"
+        + _aligned_columns([wait_head, *tensors]),
     ]
-    text = (
-        "A step, medians in milliseconds:\n"
-        + _aligned_columns([["rank", "steps", *head], *ranks])
-        + "\nThe longest steps:\n"
-        + _aligned_columns([["rank", "step", *head], *steps])
-        + "\nThe tensors that wait longest for other workers:\n"
-        + _aligned_columns([wait_head, *tensors])
-    )
-    if late:
-        text += "\nWho came last, and for how long the first waited:\n"
-        text += _aligned_columns([["rank", "sums", "ms in all"], *late])
-    if sums:
-        text += "\nServers, from the last push to the sum:\n"
-        text += _aligned_columns([["rank", "sums", "mean us"], *sums])
-    return text
+
+
+def table(of: Dict[str, Any]) -> str:
+    """Return what `summary` returned, for people."""
+    blocks = _worker_blocks(of) if of["steps"] else []
+    if of["late"]:
+        late = [[str(row["rank"]), str(row["sums"]), _ms(row["seconds"])] for row in of["late"]]
+        blocks.append(
+            "Who came last, and for how long the first waited:\n"
+            + _aligned_columns([["rank", "sums", "ms in all"], *late])
+        )
+    if of["servers"]:
+        sums = [
+            [str(row["rank"]), str(row["sums"]), f"{row['sum_s'] * 1e6:.1f}"]
+            for row in of["servers"]
+        ]
+        blocks.append(
+            "Servers, from the last push to the sum:\n"
+            + _aligned_columns([["rank", "sums", "mean us"], *sums])
+        )
+    return "\n".join(blocks) or "no step is in there\n"
 
 
 # -- command ---------------------------------------------------------------------------------------

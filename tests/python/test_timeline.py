@@ -271,6 +271,17 @@ def test_servers_tell_who_came_last_and_how_long_sums_took() -> None:
     )
 
 
+def test_servers_files_alone_make_a_table() -> None:
+    events = [of_server(0, "peers", 0, 10, last=1), of_server(0, "sum", 10, 12)]
+    late = (
+        "Who came last, and for how long the first waited:\n"
+        "rank  sums  ms in all\n   1     1       0.01\n"
+    )
+    sums = "Servers, from the last push to the sum:\nrank  sums  mean us\n   0     1      2.0\n"
+    assert timeline.table(timeline.summary(events)) == f"{late}\n{sums}"
+    assert timeline.table(timeline.summary(events[1:])) == sums
+
+
 def test_a_server_is_another_node_than_the_worker_of_its_rank(folder: Folder) -> None:
     worker = folder.put("a", about(0), the_end(0))
     server = {**about(0, role="server"), "pid": 20001}
