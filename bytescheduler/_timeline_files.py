@@ -116,7 +116,7 @@ def _lines(path: str, warn: Callable[[str], None]) -> Iterator[Tuple[_Place, Eve
     if broken is not None:
         warn(f"{path} is cut off: its last event is left out")
     elif line.strip() != "]":
-        warn(f"{path} has no end: its process did not end in good order, or still runs")
+        warn(f"{path} has no end: its process was killed or still runs, or its disk was full")
 
 
 def _not_ours(path: str) -> TimelineError:
