@@ -23,7 +23,10 @@ def resolve(host: str, limit_s: float) -> str:
     OSError
         There is none, or no answer in `limit_s`.
     """
-    found = within(limit_s, lambda: socket.getaddrinfo(host, None, family=socket.AF_INET))
+    try:
+        found = within(limit_s, lambda: socket.getaddrinfo(host, None, family=socket.AF_INET))
+    except UnicodeError:  # a label that is empty or too long
+        raise OSError(errno.EINVAL, "this is no host name") from None
     return str(found[0][4][0])
 
 

@@ -359,6 +359,15 @@ def test_a_name_that_nobody_knows_is_a_problem() -> None:
     assert "root_port" not in found
 
 
+@pytest.mark.parametrize("name", ["a..b", ".", "a" * 64 + ".example", os.fsdecode(b"\xff")])
+def test_what_cannot_be_a_name_is_a_problem(name: str) -> None:
+    found = look({"DMLC_PS_ROOT_URI": name}, with_address(name))
+    assert found["root"].text == (
+        f"DMLC_PS_ROOT_URI={name} cannot be resolved: this is no host name"
+    )
+    assert found["own_address"].text == f"DMLC_NODE_HOST={name}: this is no host name"
+
+
 def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(LIMIT_S))
@@ -492,6 +501,16 @@ def test_wrong_settings_are_problems_and_the_rest_is_still_looked_at(
     assert found["DMLC_NUM_WORKER"].text == "DMLC_NUM_WORKER=many: want a whole number"
     assert "nosuch.invalid cannot be resolved" in found["root"].text
     assert found["kernels"].level == "ok"
+
+
+def test_a_root_that_cannot_be_a_name_is_a_problem(
+    modules: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", "a..b")
+    result = invoke("--json")
+    assert result.exit_code == 1
+    found = by_name([Finding(**row) for row in json.loads(result.stdout)["findings"]])
+    assert "a..b cannot be resolved: this is no host name" in found["root"].text
 
 
 def test_a_name_that_is_no_text_is_a_wrong_setting(

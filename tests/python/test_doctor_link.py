@@ -370,6 +370,13 @@ def test_a_peer_whose_name_nobody_knows_is_a_problem() -> None:
     assert "the link to nosuch.invalid:9 was not measured: " in result.stdout
 
 
+@pytest.mark.usefixtures("nothing_else")
+def test_a_peer_that_cannot_be_a_name_is_a_problem() -> None:
+    result = invoke("--peer", "a..b:1")
+    assert result.exit_code == 1
+    assert "the link to a..b:1 was not measured: this is no host name" in result.stdout
+
+
 def test_a_link_that_is_slower_one_way_is_a_warning() -> None:
     rows = doctor._link_findings("b:1", Measurement(150.0, 2.5e9, 1e9, 1))
     assert rows[0].text == "0.15 ms to b:1 and back"
