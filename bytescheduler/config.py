@@ -124,6 +124,9 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
             problems.append(Problem(name, message))
         # A mistake may be in what two settings are together.
         culprits = [name, *re.findall(r"\b[A-Z]+_[A-Z_]+\b", message)]
+        # Where these are hidden, what MXNet calls them stands in for them.
+        twins = ("BYTESCHEDULER_HEARTBEAT_INTERVAL", "BYTESCHEDULER_HEARTBEAT_TIMEOUT")
+        culprits += [one.replace("BYTESCHEDULER_", "PS_") for one in culprits if one in twins]
         culprit = next((one for one in culprits if one not in hidden), None)
         if culprit is None:
             return problems, overrides

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Dict
 
 import pytest
 
@@ -145,6 +146,25 @@ def test_all_that_is_wrong_is_found_and_the_rest_stays_usable(
         "BYTESCHEDULER_SECRET_FILE",
     ]
     assert problems[3].message == "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB"
+    config.check_settings(overrides)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PS_HEARTBEAT_INTERVAL": "60"},
+        {"PS_HEARTBEAT_TIMEOUT": "1"},
+        {"PS_HEARTBEAT_INTERVAL": "60", "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "5"},
+        {"PS_HEARTBEAT_TIMEOUT": "5", "BYTESCHEDULER_HEARTBEAT_INTERVAL": "60"},
+    ],
+)
+def test_a_mistake_under_the_name_that_stands_in_is_hidden_too(
+    monkeypatch: pytest.MonkeyPatch, settings: Dict[str, str]
+) -> None:
+    for name, text in settings.items():
+        monkeypatch.setenv(name, text)
+    problems, overrides = config.examine()
+    assert [problem.name for problem in problems] == ["BYTESCHEDULER_HEARTBEAT_TIMEOUT"]
     config.check_settings(overrides)
 
 
