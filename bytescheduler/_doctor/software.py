@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from typing import Dict, List, NamedTuple, Tuple
 
 from bytescheduler import __version__
@@ -24,7 +23,8 @@ _AREA = "software"
 _MXNET = "1.9.1"
 _FIRST_WRONG_NUMPY = (1, 24)
 _INSTALL = f'python -m pip install "mxnet=={_MXNET}" "numpy==1.23.5"'
-# Tells each import's outcome in a line of its own, in a file of its own: MXNet may print.
+# Tells each import's outcome in a line of its own, in a pipe of its own: MXNet may print.  The
+# lines are read when it has ended, so both must fit.
 _PROBE = """
 import importlib, json, os, sys
 sys.path = [p for p in sys.path if p]
@@ -36,7 +36,7 @@ for name in ("numpy", "mxnet"):
         said = ["missing", ""] if error.name == name else ["broken", str(error)]
     except BaseException as error:
         said = ["broken", type(error).__name__ + ": " + str(error)]
-    out.write(json.dumps([name, *said]) + "\\n")
+    out.write(json.dumps([name, said[0], said[1][-1000:]]) + "\\n")
     out.flush()
 os._exit(0)
 """
@@ -53,16 +53,24 @@ def _clean_environment() -> Dict[str, str]:
 
 
 def _run_probe(program: str, limit_s: float) -> Tuple[str, str]:
-    """Return what the child told, and how it ended if that was not well."""
+    """Return what the child told, and how it ended if that was not well.
+
+    Raises
+    ------
+    OSError
+        It cannot be started.
+    """
     us = os.getpid()
-    with tempfile.TemporaryFile() as told:
+    told, tells = os.pipe()  # a file would want space in /tmp
+    try:
+        os.set_blocking(told, False)
         child = subprocess.Popen(
-            [sys.executable, "-c", program, str(told.fileno())],
+            [sys.executable, "-c", program, str(tells)],
             env=_clean_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=(told.fileno(),),
+            pass_fds=(tells,),
             start_new_session=True,
             preexec_fn=lambda: die_with(us),
         )
@@ -75,18 +83,26 @@ def _run_probe(program: str, limit_s: float) -> Tuple[str, str]:
             if child.returncode is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-        told.seek(0)
-        return told.read(1 << 16).decode("utf-8", "replace"), end if code else ""
+        text = b""
+        with contextlib.suppress(BlockingIOError):  # it told nothing
+            text = os.read(told, 1 << 16)
+        return text.decode("utf-8", "replace"), end if code else ""
+    finally:
+        os.close(told)
+        os.close(tells)
 
 
 def _imports(limit_s: float) -> Dict[str, _Import]:
     """Return the outcome of importing numpy, then MXNet."""
-    text, end = _run_probe(_PROBE, limit_s)
+    try:
+        text, end = _run_probe(_PROBE, limit_s)
+    except OSError as error:
+        text, end = "", f"it could not be started: {error.strerror}"
     found: Dict[str, _Import] = {}
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
             name, outcome, detail = json.loads(line)
-            found[name] = _Import(outcome, detail.strip().splitlines()[-1] if detail else "")
+            found[name] = _Import(outcome, (detail.strip().splitlines() or [""])[-1])
     for name in ("numpy", "mxnet"):
         if name not in found:
             found[name] = _Import("broken", end or "it said nothing")

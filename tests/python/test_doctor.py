@@ -1,5 +1,6 @@
 """`bytescheduler doctor`: every finding, good and bad, with what to do about it."""
 
+import errno
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from typing import Callable, Dict, Iterator, List
 
@@ -99,6 +101,36 @@ def test_an_mxnet_that_hangs_is_given_up(modules: Modules) -> None:
     found = by_name(software.check("", limit_s=8))
     assert found["mxnet"].text == "MXNet cannot be imported: it was not done in 8 s"
     assert found["numpy"].level == "ok"
+
+
+def test_long_words_of_an_mxnet_do_not_hold_it_up(modules: Modules) -> None:
+    modules(mxnet="raise OSError('\u00e4' * 10**6 + ' and no more')")
+    found = by_name(software.check("", limit_s=LIMIT_S))
+    assert found["mxnet"].text.startswith("MXNet cannot be imported: ")
+    assert found["mxnet"].text.endswith("\u00e4 and no more")
+
+
+def test_no_space_for_files_is_no_failure(
+    modules: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("TemporaryFile", "NamedTemporaryFile", "mkstemp", "mkdtemp"):
+        monkeypatch.setattr(tempfile, name, refuse)
+    assert by_name(software.check(""))["mxnet"].text == "MXNet 1.9.1"
+
+
+def test_a_process_that_cannot_be_started_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    finding = by_name(software.check(""))["numpy"]
+    assert finding.level == "problem"
+    assert finding.text == (
+        "numpy cannot be imported: it could not be started: Resource temporarily unavailable"
+    )
 
 
 def test_a_numpy_that_crashes_is_told_without_a_word_on_mxnet(modules: Modules) -> None:
