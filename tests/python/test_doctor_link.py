@@ -330,7 +330,7 @@ def test_two_hosts_measure_their_link() -> None:
         match = re.search(r"doctor --peer THIS-HOST:(\d+)$", first)
         assert match is not None, first
         port = match.group(1)
-        result = invoke("--peer", f"localhost:{port}", "--seconds", "4", "--json")
+        result = invoke("--peer", f"127.0.0.1:{port}", "--seconds", "4", "--json")
         out, err = listening.communicate(timeout=LIMIT_S)
     assert (listening.returncode, err) == (0, "")
     assert json.loads(out) == {"port": int(port), "peer": "127.0.0.1"}
@@ -365,9 +365,9 @@ def test_a_peer_that_speaks_something_else_is_a_problem() -> None:
 
 @pytest.mark.usefixtures("nothing_else")
 def test_a_peer_whose_name_nobody_knows_is_a_problem() -> None:
-    result = invoke("--peer", "nosuch.invalid:9")
+    result = invoke("--peer", "nosuch.invalid.:9")
     assert result.exit_code == 1
-    assert "the link to nosuch.invalid:9 was not measured: " in result.stdout
+    assert "the link to nosuch.invalid.:9 was not measured: " in result.stdout
 
 
 @pytest.mark.usefixtures("nothing_else")

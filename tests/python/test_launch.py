@@ -129,9 +129,9 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         ),
         (
             [],
-            {**JOB, "DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_URI": "nosuch.invalid"},
+            {**JOB, "DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_URI": "nosuch.invalid."},
             2,
-            "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved",
+            "DMLC_PS_ROOT_URI=nosuch.invalid.: the name cannot be resolved",
         ),
         (["-w", "2"], {"DMLC_ROLE": "server"}, 2, "-w goes with --local"),
         (["-q"], {"DMLC_ROLE": "server"}, 2, "-q goes with --local"),
