@@ -1,5 +1,6 @@
 """`bytescheduler doctor`: every finding, good and bad, with what to do about it."""
 
+import contextlib
 import errno
 import json
 import os
@@ -441,15 +442,21 @@ def test_nobody_at_the_root_port_is_a_warning(taken: socket.socket) -> None:
 def test_who_answers_at_the_root_port_is_told(
     taken: socket.socket, said: bytes, level: str
 ) -> None:
-    def answer() -> None:
-        connection, _ = taken.accept()
-        with connection:
-            connection.sendall(said)
+    taken.settimeout(LIMIT_S)
 
-    thread = threading.Thread(target=answer)
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = taken.accept()
+            with connection:
+                connection.settimeout(LIMIT_S)
+                connection.sendall(said)
+
+    thread = threading.Thread(target=answer, daemon=True)
     thread.start()
-    finding = look(root_at(taken, DMLC_ROLE="worker"))["root_port"]
-    thread.join()
+    try:
+        finding = look(root_at(taken, DMLC_ROLE="worker"))["root_port"]
+    finally:
+        thread.join(LIMIT_S)
     assert finding.level == level
 
 

@@ -33,7 +33,7 @@ class Served:
         self.peer: Optional[str] = None
         self._answerer = Answerer(0)
         self.address = ("127.0.0.1", self._answerer.port)
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -64,7 +64,8 @@ class Served:
             return answer
 
     def join(self) -> None:
-        self._thread.join()
+        self._thread.join(2 * LIMIT_S)
+        assert not self._thread.is_alive()
         self._answerer.close()
 
 
@@ -183,18 +184,26 @@ def pretender(answers: Answers) -> Iterator[Tuple[str, int]]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(4)
+        listening.settimeout(LIMIT_S)
 
         def serve() -> None:
             for answer in answers:
-                connection, _ = listening.accept()
                 # The asking side hangs up whenever it has seen enough.
-                with connection, contextlib.suppress(OSError):
-                    answer(connection)
+                with contextlib.suppress(OSError):
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.settimeout(LIMIT_S)
+                        answer(connection)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield listening.getsockname()
-        thread.join()
+        try:
+            yield listening.getsockname()
+        finally:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)  # wakes who waits for a connection
+            thread.join(LIMIT_S)
+        assert not thread.is_alive()
 
 
 def says(data: bytes) -> Callable[[socket.socket], None]:
@@ -265,7 +274,7 @@ def test_a_peer_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_peer_that_never_reports_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(link, "_PATIENCE_S", 0.2)
     with pretender([reports(b"")]) as address, pytest.raises(LinkError, match="no report"):
         link._upload(address, 100, MIB)
 
