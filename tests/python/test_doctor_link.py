@@ -134,7 +134,7 @@ def test_one_who_says_nothing_is_given_up(served: Served, monkeypatch: pytest.Mo
 def test_one_who_uploads_nothing_is_given_up(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(link, "_PATIENCE_S", 2)
     with socket.create_connection(served.address, LIMIT_S) as silent:
         silent.sendall(HELLO + b" upload 100 1048576\n")
         assert silent.recv(3) == b"ok\n"
@@ -151,7 +151,7 @@ def test_echoes_are_bounded_by_what_was_asked_for(served: Served) -> None:
 def test_one_who_downloads_without_reading_is_given_up(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(link, "_PATIENCE_S", 2)
     with socket.create_connection(served.address, LIMIT_S) as lazy:
         lazy.sendall(HELLO + b" download 1 268435456\n")
         # Ends when the other side hangs up, long before all of it has come.
@@ -274,7 +274,7 @@ def test_a_peer_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_peer_that_never_reports_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(link, "_PATIENCE_S", 2)
     with pretender([reports(b"")]) as address, pytest.raises(LinkError, match="no report"):
         link._upload(address, 100, MIB)
 
