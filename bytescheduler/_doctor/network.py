@@ -92,6 +92,8 @@ def _own_port(settings: Mapping[str, str]) -> List[Finding]:
     port = settings["DMLC_PORT"]
     if settings["DMLC_ROLE"] not in ("server", "worker") or port in ("", "0"):
         return []
+    if _is_on(settings["DMLC_LOCAL"]):
+        return []
     return [_port("own_port", "DMLC_PORT", "0.0.0.0", int(port))]
 
 

@@ -379,6 +379,7 @@ def test_a_node_that_is_told_its_port_finds_it_free_or_taken(
 ) -> None:
     settings = {"DMLC_ROLE": role, "DMLC_PORT": str(taken.getsockname()[1])}
     assert look(settings)["own_port"].level == "problem"
+    assert "own_port" not in look({**settings, "DMLC_LOCAL": "1"})  # it takes a file in /tmp
     taken.close()
     assert look(settings)["own_port"].level == "ok"
     assert "own_port" not in look({**settings, "DMLC_ROLE": "scheduler"})
