@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import socket
+import time
 from typing import List, Mapping, Sequence
 
 from bytescheduler._doctor.findings import Finding, good, problem, warning, within
@@ -97,10 +98,13 @@ def _own_port(settings: Mapping[str, str]) -> List[Finding]:
     return [_port("own_port", "DMLC_PORT", "0.0.0.0", int(port))]
 
 
-def _greeting(connection: socket.socket) -> bytes:
+def _greeting(connection: socket.socket, limit_s: float) -> bytes:
+    """Return what came first, and in time: less than a whole greeting if there was no more."""
+    deadline = time.monotonic() + limit_s
     greeting = b""
     with contextlib.suppress(OSError):
         while len(greeting) < _GREETING_BYTES:
+            connection.settimeout(max(deadline - time.monotonic(), 1e-3))
             more = connection.recv(_GREETING_BYTES - len(greeting))
             if not more:
                 break
@@ -113,7 +117,7 @@ def _connect(address: str, port: int, limit_s: float) -> Finding:
     where = f"{address}:{port}"
     try:
         with socket.create_connection((address, port), limit_s) as connection:
-            greeting = _greeting(connection)
+            greeting = _greeting(connection, limit_s)
     except ConnectionRefusedError:
         text = f"{where} can be reached, but nobody listens there"
         advice = "normal before the scheduler node is started; else check DMLC_PS_ROOT_PORT"

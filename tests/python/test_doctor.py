@@ -461,6 +461,26 @@ def test_who_answers_at_the_root_port_is_told(
     assert finding.level == level
 
 
+def test_one_who_greets_byte_by_byte_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    done = threading.Event()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            while not done.wait(0.2):
+                theirs.sendall(b"\xff")
+
+    thread = threading.Thread(target=drip, daemon=True)
+    with ours, theirs:
+        thread.start()
+        try:
+            greeting = network._greeting(ours, 0.5)
+        finally:
+            done.set()
+            thread.join(LIMIT_S)
+    assert len(greeting) < network._GREETING_BYTES
+
+
 def test_a_scheduler_node_is_known_when_it_answers() -> None:
     from bytescheduler._native import Node
 
