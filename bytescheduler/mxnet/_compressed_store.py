@@ -77,7 +77,8 @@ class CompressedStore(PassThrough):
         self._numbers.update(numbers_of(groups, self._numbers))
         for key, (first, *_) in groups.items():
             if first.dtype == np.float32 and not is_sparse(first):
-                self._relays[key] = mx.nd.empty(first.shape, dtype=first.dtype)
+                # The stock store sends from the CPU, whatever context is the current one.
+                self._relays[key] = mx.nd.empty(first.shape, ctx=mx.cpu(), dtype=first.dtype)
 
     def _numbered(self, keys: Keys) -> Any:  # noqa: ANN401 - nested as the keys are
         if isinstance(keys, (list, tuple)):
@@ -104,7 +105,8 @@ class CompressedStore(PassThrough):
         ):
             return arrays  # the stock store says what is wrong with them
         first.copyto(relay)
-        return [relay.as_in_context(first.context), *others]
+        # One array alone is used as it is; several are summed on the devices that they are on.
+        return [relay if not others else relay.as_in_context(first.context), *others]
 
     def init(self, key: Keys, value: Arrays) -> None:
         self._declare(key, value)

@@ -83,6 +83,22 @@ def test_a_key_has_one_array_in_the_engine_that_orders_its_pushes_and_pulls() ->
     assert inner.arrays[-1][0][0] is rows
 
 
+def test_the_array_of_a_key_is_on_the_cpu_and_moves_only_to_be_summed() -> None:
+    inner = Recorder()
+    store = CompressedStore(inner)
+    elsewhere = mx.cpu(1)  # stands for a GPU
+    with elsewhere:
+        gradients = [full(3), full(4)]
+        store.init("a", full(1))
+    store.pull("a", gradients[1], 0, True)
+    relay = inner.arrays[-1][0][0]
+    assert relay.context == mx.cpu()
+    store.push("a", gradients[0], 0)
+    assert inner.arrays[-1][0][0] is relay
+    store.push("a", gradients, 0)
+    assert [array.context for array in inner.arrays[-1][0]] == [elsewhere, elsewhere]
+
+
 def test_what_is_wrong_is_refused_before_the_wrapped_store_sees_it(store: CompressedStore) -> None:
     store.init(1, full(1))
     for call, text in (
