@@ -75,10 +75,10 @@ class CompressedStore(PassThrough):
         """Give each key of a first value its number."""
         groups = group(keys, values)
         self._numbers.update(numbers_of(groups, self._numbers))
-        for key, (first, *_) in groups.items():
-            if first.dtype == np.float32 and not is_sparse(first):
+        for key, arrays in groups.items():
+            if arrays and arrays[0].dtype == np.float32 and not is_sparse(arrays[0]):
                 # The stock store sends from the CPU, whatever context is the current one.
-                self._relays[key] = mx.nd.empty(first.shape, ctx=mx.cpu(), dtype=first.dtype)
+                self._relays[key] = mx.nd.empty(arrays[0].shape, ctx=mx.cpu(), dtype=np.float32)
 
     def _numbered(self, keys: Keys) -> Any:  # noqa: ANN401 - nested as the keys are
         if isinstance(keys, (list, tuple)):
@@ -97,12 +97,10 @@ class CompressedStore(PassThrough):
     def _pushed(self, key: Key, arrays: List[Array]) -> List[Array]:
         """Return `arrays`, the first of them through the key's own array."""
         relay = self._relays.get(key)
+        if relay is None or not arrays:
+            return arrays
         first, *others = arrays
-        if (
-            relay is None
-            or is_sparse(first)
-            or (first.shape, first.dtype) != (relay.shape, relay.dtype)
-        ):
+        if is_sparse(first) or (first.shape, first.dtype) != (relay.shape, relay.dtype):
             return arrays  # the stock store says what is wrong with them
         first.copyto(relay)
         # One array alone is used as it is; several are summed on the devices that they are on.
@@ -127,7 +125,7 @@ class CompressedStore(PassThrough):
         relays = {
             k: self._relays[k]
             for k, outs in groups.items()
-            if k in self._relays and not any(map(is_sparse, outs))
+            if outs and k in self._relays and not any(map(is_sparse, outs))
         }
         arrays = [[relays[k]] if k in relays else outs for k, outs in groups.items()]
         super().pull(self._numbered(list(groups)), arrays, priority, ignore_sparse)

@@ -99,6 +99,18 @@ def test_the_array_of_a_key_is_on_the_cpu_and_moves_only_to_be_summed() -> None:
     assert [array.context for array in inner.arrays[-1][0]] == [elsewhere, elsewhere]
 
 
+def test_no_arrays_are_nothing_to_do_as_without_compression(store: CompressedStore) -> None:
+    out = full(0)
+    for each in (mx.kv.create("local"), store):
+        each.init(3, full(1))
+        each.init(4, [])
+        each.push(3, [], 0)
+        each.pull(3, [], 0, True)
+        each.pushpull(3, [], None, 0)
+        each.pull(3, out, 0, True)
+        assert (out.asnumpy() == 1).all()
+
+
 def test_what_is_wrong_is_refused_before_the_wrapped_store_sees_it(store: CompressedStore) -> None:
     store.init(1, full(1))
     for call, text in (
