@@ -1,6 +1,8 @@
 """`bytescheduler doctor`: looks for what would keep a job from running well on this host."""
 
 import json
+import math
+import re
 import sys
 from typing import Dict, List, Optional, Tuple
 
@@ -131,9 +133,20 @@ class _HostPort(click.ParamType):
     ) -> Tuple[str, int]:
         """Return host and port."""
         host_name, _, port = str(value).rpartition(":")
-        if not host_name or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host_name or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             self.fail(f"{value!r}: want HOST:PORT, such as 10.0.0.2:9095", param, ctx)
         return host_name, int(port)
+
+
+class _Seconds(click.FloatRange):
+    def convert(
+        self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]
+    ) -> float:
+        """Return a number in the range, which nan would pass as being neither below nor above."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a valid float.", param, ctx)
+        return number
 
 
 @click.command("doctor", short_help="Look for what would keep a job from running well here.")
@@ -149,12 +162,12 @@ class _HostPort(click.ParamType):
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 20),
+    type=_Seconds(0.1, 20),
     help="How long to send, with --peer (default 2; never more than 256 MiB).",
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0.1, max=86400),
+    type=_Seconds(0.1, 86400),
     metavar="S",
     help="How long to wait for the other host, with --listen (default 60).",
 )
