@@ -1,10 +1,15 @@
-"""One line on stderr, from a process that must not fail because of it."""
+"""One line for people, from a process that must not fail because of it."""
 
 import contextlib
 import os
 import sys
 
-__all__ = ["say"]
+__all__ = ["plain", "say"]
+
+
+def plain(text: str) -> str:
+    """Return `text` with what a terminal would obey written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def say(line: str) -> None:

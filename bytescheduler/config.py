@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 import click
 
 from bytescheduler._native import Setting, Value, check_settings, settings, values
-from bytescheduler._say import say
+from bytescheduler._say import plain, say
 from bytescheduler.errors import ConfigError
 
 __all__ = [
@@ -134,11 +134,6 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
         overrides[culprit] = _SOME_JOB.get(culprit, "")
 
 
-def _plain(text: str) -> str:
-    """Return `text` with what a terminal would obey written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _in_columns(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
@@ -163,7 +158,7 @@ def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
         rows.append(
             (
                 row.name,
-                _plain(value.value) or "-",
+                plain(value.value) or "-",
                 row.default or "-",
                 row.unit or "-",
                 value.origin + mark,
@@ -202,7 +197,7 @@ def _require_known(names: Sequence[str]) -> None:
         try:
             check_settings({**overrides, name: "?"})
         except ConfigError as error:
-            raise click.BadParameter(str(error), param_hint="'NAME'") from None
+            raise click.BadParameter(plain(str(error)), param_hint="'NAME'") from None
 
 
 @click.command("config", short_help="Print every setting, and where it comes from.")
@@ -227,7 +222,7 @@ def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
     else:
         click.echo(table(names, [problem.name for problem in problems]), nl=False)
     for problem in problems:
-        say(f"bytescheduler: {_plain(problem.message)}")
+        say(f"bytescheduler: {plain(problem.message)}")
     if problems:
         sys.exit(2)
 

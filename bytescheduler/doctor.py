@@ -13,7 +13,7 @@ from bytescheduler._doctor import host, network, software
 from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
-from bytescheduler._say import say
+from bytescheduler._say import plain, say
 from bytescheduler.errors import ConfigError
 
 __all__ = ["command", "examine"]
@@ -111,7 +111,7 @@ def _listen(port: int, wait_s: float, as_json: bool) -> int:
             f"listening on port {port} for {wait_s:g} s; on the other host: "
             f"bytescheduler doctor --peer THIS-HOST:{port}"
         )
-        peer = answerer.serve(wait_s, lambda line: say(f"bytescheduler: refused {line}"))
+        peer = answerer.serve(wait_s, lambda line: say(f"bytescheduler: refused {plain(line)}"))
     except OSError as error:
         say(f"bytescheduler: cannot accept a connection: {error.strerror}")
     finally:
@@ -194,7 +194,7 @@ def command(
     try:
         findings = examine()
     except ConfigError as error:  # a name that is no text cannot be hidden from the engine
-        say(f"bytescheduler: {error}")
+        say(f"bytescheduler: {plain(str(error))}")
         sys.exit(2)
     found: Optional[Measurement] = None
     if peer is not None:

@@ -4,6 +4,8 @@ import concurrent.futures
 import threading
 from typing import Callable, List, NamedTuple, Sequence, TypeVar
 
+from bytescheduler._say import plain
+
 __all__ = ["Finding", "as_text", "good", "problem", "warning", "within"]
 
 _Answer = TypeVar("_Answer")
@@ -42,9 +44,9 @@ def as_text(findings: Sequence[Finding]) -> str:
         if finding.area != area:
             area = finding.area
             lines.append(area)
-        lines.append(f"  {finding.level:8} {finding.text}")
+        lines.append(f"  {finding.level:8} {plain(finding.text)}")
         if finding.advice:
-            lines.append(f"           -> {finding.advice}")
+            lines.append(f"           -> {plain(finding.advice)}")
     return "".join(f"{line}\n" for line in lines)
 
 

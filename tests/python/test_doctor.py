@@ -555,6 +555,24 @@ def test_the_report_as_json_has_the_same_findings(
     }
 
 
+def test_the_report_writes_out_what_a_terminal_would_obey(
+    modules: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", "a\x1b[2J\n..b")
+    result = invoke()
+    assert "DMLC_PS_ROOT_URI=a\\x1b[2J\\n..b cannot be resolved: " in result.stdout
+    assert "\x1b" not in result.stdout
+    report = json.loads(invoke("--json").stdout)
+    assert "DMLC_PS_ROOT_URI=a\x1b[2J\n..b cannot be" in report["findings"][-1]["text"]
+
+
+def test_no_advice_is_obeyed_by_a_terminal() -> None:
+    text = findings.as_text(
+        [Finding("network", "root", "problem", "a\nb", os.fsdecode(b"\x07\xff"))]
+    )
+    assert text == "network\n  problem  a\\nb\n           -> \\x07\\udcff\n"
+
+
 def test_wrong_settings_are_problems_and_the_rest_is_still_looked_at(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
