@@ -105,7 +105,6 @@ def _listen(port: int, wait_s: float, as_json: bool) -> int:
         say(f"bytescheduler: cannot listen on port {port}: {error.strerror}")
         return 1
     port = answerer.port
-    peer = None
     try:
         say(
             f"listening on port {port} for {wait_s:g} s; on the other host: "
@@ -114,6 +113,7 @@ def _listen(port: int, wait_s: float, as_json: bool) -> int:
         peer = answerer.serve(wait_s, lambda line: say(f"bytescheduler: refused {plain(line)}"))
     except OSError as error:
         say(f"bytescheduler: cannot accept a connection: {error.strerror}")
+        return 1
     finally:
         answerer.close()
     if as_json:

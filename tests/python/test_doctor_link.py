@@ -411,7 +411,9 @@ def test_lack_of_descriptors_ends_the_listening(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket.socket, "accept", lack)
     result = invoke("--listen")
     assert result.exit_code == 1
-    assert "cannot accept a connection: Too many open files" in result.stderr
+    assert result.stderr.splitlines()[1:] == [
+        "bytescheduler: cannot accept a connection: Too many open files"
+    ]
 
 
 def test_a_port_that_is_taken_is_a_failure() -> None:
