@@ -240,6 +240,13 @@ def is_mutable_global(line: str) -> bool:
     return any(pattern.search(line.split("//", 1)[0]) for pattern in MUTABLE)
 
 
+def test_python_tests_that_run_together_have_names_of_their_own() -> None:
+    """pytest takes two files of one name, without packages around them, for the same module."""
+    names = [path.name for path in tracked("tests/python/**/*.py", "tests/e2e/*.py")]
+    again = {name for name in names if names.count(name) > 1} - {"conftest.py"}
+    assert not again
+
+
 def test_nothing_global_can_change() -> None:
     wrong = []
     for path in sources():
