@@ -45,7 +45,9 @@ std::vector<Priority> Available(std::vector<Priority> numbers) {
   constexpr int64_t kHighest = std::numeric_limits<Priority>::max();
   const int64_t lowest =
       std::clamp<int64_t>(numbers.front() - size / 2, kLowest, kHighest - (size - 1));
-  std::iota(numbers.rbegin(), numbers.rend(), static_cast<Priority>(lowest));
+  for (int64_t i = 0; i < size; ++i) {
+    numbers[static_cast<size_t>(size - 1 - i)] = static_cast<Priority>(lowest + i);
+  }
   return numbers;
 }
 
