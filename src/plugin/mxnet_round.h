@@ -67,8 +67,8 @@ struct Round {
       : plugin(std::move(owner)),
         key(request.round.key),
         name(request.round.name),
-        priority(request.round.priority),
         size_bytes(request.round.size_bytes),
+        priority(request.round.priority),
         threshold(request.round.threshold),
         called(++plugin->calls),
         asynchronous(updates),
@@ -95,8 +95,8 @@ struct Round {
   const std::shared_ptr<Plugin> plugin;
   const uint64_t key;
   const std::string name;  // of the key, in errors
-  const int priority;
   const uint64_t size_bytes;
+  const int priority;
   const float threshold;
   const uint64_t called;  // its number among all calls
   const bool asynchronous;
