@@ -20,6 +20,23 @@ from .output import add_out_option, give
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
 
 
+def bits_per_s(rate: str) -> float:
+    """Return what a rate in the words of tc means.
+
+    Raises
+    ------
+    SystemExit
+        It is none.
+    """
+    units = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+    number, unit = rate[:-4], rate[-4:]
+    if not number.isdecimal() or unit not in units:
+        raise SystemExit(
+            f"--rate {rate}: want kbit, mbit or gbit in whole numbers, such as 300mbit"
+        )
+    return int(number) * units[unit]
+
+
 def places(count: int, by_name: bool) -> List[int]:
     """Return each layer's place in the caller's order: its own, or that of its number as a text."""
     order = sorted(range(count), key=str) if by_name else list(range(count))
@@ -90,7 +107,7 @@ def main() -> None:
     parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--rate", default="1gbit", help="of each link: 1gbit, 300mbit, 64kbit, ...")
     parser.add_argument(
         "--by-name",
         action="store_true",
@@ -107,7 +124,7 @@ def main() -> None:
     if args.replay:
         replay(args)
         return
-    gbit = {"1gbit": 1.0, "2gbit": 2.0, "500mbit": 0.5, "100mbit": 0.1}[args.rate]
+    rate = bits_per_s(args.rate)
     steps = models.scaled(args.model, args.scale, args.compute)
     times: Dict[str, List[float]] = {arm: [] for arm in args.arms.split(",")}
     with lab_job.lab(args.rate):
@@ -122,7 +139,7 @@ def main() -> None:
         "compute_s": args.compute,
         "rate": args.rate,
         "by_name": args.by_name,
-        "ideal_s": models.ideal_s(steps, GOODPUT * gbit * 1e9 / 8),
+        "ideal_s": models.ideal_s(steps, GOODPUT * rate / 8),
         "step_s": {arm: statistics.median(values) for arm, values in times.items()},
         "all_s": times,
     }

@@ -8,7 +8,7 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import reduce, train  # noqa: E402
+from benchmarks import reduce, replay, train  # noqa: E402
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -59,3 +59,11 @@ def test_train_adds_up_workers_and_shows_all_weights() -> None:
 def test_train_refuses_workers_that_differ() -> None:
     with pytest.raises(SystemExit, match="different weights"):
         train.summary([[reached(1, "a"), reached(1, "b")]])
+
+
+def test_replay_takes_any_rate_of_tc_and_refuses_the_rest() -> None:
+    assert replay.bits_per_s("25gbit") == 25e9
+    assert replay.bits_per_s("300mbit") == 3e8
+    for wrong in ("1.5gbit", "fast", "gbit", "5furlong"):
+        with pytest.raises(SystemExit, match=f"--rate {wrong}: want kbit, mbit or gbit"):
+            replay.bits_per_s(wrong)
