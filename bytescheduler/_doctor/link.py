@@ -22,7 +22,7 @@ import struct
 import time
 from typing import Callable, NamedTuple, Optional, Tuple
 
-__all__ = ["LARGEST_BYTES", "Answerer", "LinkError", "Measurement", "measure"]
+__all__ = ["LARGEST_BYTES", "Answerer", "LinkError", "Measurement", "measure", "read_whole"]
 
 LARGEST_BYTES = 256 << 20  # both ways together
 _LONGEST_MS = 10_000  # one way
@@ -92,9 +92,15 @@ def _read_line(connection: socket.socket) -> str:
     return text
 
 
-def _read_whole(connection: socket.socket, size_bytes: int) -> bytes:
-    """Return exactly so many bytes; fewer if the other side hung up before the first."""
-    deadline = time.monotonic() + _PATIENCE_S
+def read_whole(connection: socket.socket, size_bytes: int, limit_s: float) -> bytes:
+    """Return so many bytes, or fewer if the other side hung up before.
+
+    Raises
+    ------
+    OSError
+        The connection broke, or they have not all come in `limit_s`.
+    """
+    deadline = time.monotonic() + limit_s
     data = b""
     while len(data) < size_bytes:
         connection.settimeout(max(deadline - time.monotonic(), 1e-3))
@@ -147,7 +153,7 @@ def _parse_request(line: str) -> Tuple[str, int, int]:
 def _answer_echo(connection: socket.socket, time_ms: int, size_bytes: int) -> None:
     deadline = time.monotonic() + time_ms / 1e3
     while size_bytes > 0 and time.monotonic() < deadline:
-        data = _read_whole(connection, _ECHO_BYTES)
+        data = read_whole(connection, _ECHO_BYTES, _PATIENCE_S)
         if not data:
             return
         connection.sendall(data)
@@ -309,7 +315,7 @@ def _round_trip_us(address: Tuple[str, int]) -> float:
             token = os.urandom(_ECHO_BYTES)
             begin = time.monotonic_ns()
             connection.sendall(token)
-            if _read_whole(connection, _ECHO_BYTES) != token:
+            if read_whole(connection, _ECHO_BYTES, _PATIENCE_S) != token:
                 raise LinkError("the echo is not what was sent")
             times_ns.append(time.monotonic_ns() - begin)
             if time.monotonic() > deadline:

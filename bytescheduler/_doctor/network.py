@@ -3,10 +3,10 @@
 import contextlib
 import errno
 import socket
-import time
 from typing import List, Mapping, Sequence
 
 from bytescheduler._doctor.findings import Finding, good, problem, warning, within
+from bytescheduler._doctor.link import read_whole
 from bytescheduler._native import HostFact
 
 __all__ = ["check", "resolve"]
@@ -99,17 +99,10 @@ def _own_port(settings: Mapping[str, str]) -> List[Finding]:
 
 
 def _greeting(connection: socket.socket, limit_s: float) -> bytes:
-    """Return what came first, and in time: less than a whole greeting if there was no more."""
-    deadline = time.monotonic() + limit_s
-    greeting = b""
+    """Return what came first; empty if that was no whole greeting in time."""
     with contextlib.suppress(OSError):
-        while len(greeting) < _GREETING_BYTES:
-            connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-            more = connection.recv(_GREETING_BYTES - len(greeting))
-            if not more:
-                break
-            greeting += more
-    return greeting
+        return read_whole(connection, _GREETING_BYTES, limit_s)
+    return b""
 
 
 def _connect(address: str, port: int, limit_s: float) -> Finding:
