@@ -213,7 +213,8 @@ void Coordinator::Impl::WarnOfStragglers() {
   next_straggler_warning_ = now + options_.straggler_timeout;
   log_.Warning(DescribeId(late->id) + " has waited " + TextOf(now - late->since) +
                " at a barrier for " + barriers_.WaitsFor(*late) +
-               ": MXNet's own stores wait there for ever, also at their end");
+               ": MXNet's own stores wait there for ever, also at their end; if " +
+               "that one hangs, end the job");
 }
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {
