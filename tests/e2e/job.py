@@ -199,7 +199,7 @@ class Job:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._env["DMLC_PS_ROOT_PORT"] = str(probe.getsockname()[1])
-        module = [sys.executable, "-c", "import mxnet"]
+        module = [sys.executable, str(HERE / "stock_role.py")]
         self._start("scheduler", module, {"DMLC_ROLE": "scheduler"})
         for index in range(self._num_servers):
             self.servers.append(self._start(f"server {index}", module, {"DMLC_ROLE": "server"}))
