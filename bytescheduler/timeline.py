@@ -11,11 +11,13 @@ import os
 import statistics
 import sys
 import warnings
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import click
 
+from bytescheduler import _timeline_plot, _timeline_steps
 from bytescheduler._timeline_files import Event, TimelineError, TimelineWarning, merge, write
+from bytescheduler._timeline_steps import Interval, Step, Where, union
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
 
@@ -23,70 +25,23 @@ _FIRST_SERVER_PID = 20001
 _MOST_TENSORS = 10
 _MOST_STEPS = 5
 
-Interval = Tuple[float, float]
 
-
-def _covered(intervals: List[Interval]) -> float:
+def _covered(intervals: Iterable[Interval]) -> float:
     """Return how long at least one of the intervals lasts."""
-    total = 0.0
-    reached = -math.inf
-    for begin, end in sorted(intervals):
-        if end > reached:
-            total += end - max(begin, reached)
-            reached = end
-    return total
+    return math.fsum(end - begin for begin, end in union(intervals))
 
 
-class _Step:
-    """What one worker did in one round."""
-
-    def __init__(self) -> None:
-        self.begin = math.inf
-        self.end = -math.inf
-        self.bytes = 0
-        self.queued: List[Interval] = []
-        self.pushed: Dict[Tuple[int, int], Interval] = {}
-        self.pulled: Dict[Tuple[int, int], Interval] = {}
-
-    def add(self, event: Event) -> None:
-        category, args = event["cat"], event["args"]
-        begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-        self.begin = min(self.begin, begin)
-        self.end = max(self.end, end)
-        if category == "queue":
-            self.queued.append((begin, end))
-        elif category == "push":
-            self.bytes += args["bytes"]
-            self.pushed[args["key"], args["part"]] = (begin, end)
-        elif category == "pull":
-            self.pulled[args["key"], args["part"]] = (begin, end)
-
-    def waits(self) -> List[Interval]:
-        """Return when acknowledged partitions waited for their sums."""
-        both = (
-            (self.pushed[part], pull) for part, pull in self.pulled.items() if part in self.pushed
-        )
-        return [(push[1], pull[1]) for push, pull in both if pull[1] > push[1]]
-
-    def wait_by_key(self) -> Dict[int, float]:
-        """Return for how long each tensor, all acknowledged, waited for the last of its sums."""
-        acknowledged: Dict[int, float] = {}
-        summed: Dict[int, float] = {}
-        for ends, spans in ((acknowledged, self.pushed), (summed, self.pulled)):
-            for (key, _), (_, end) in spans.items():
-                ends[key] = max(ends.get(key, end), end)
-        return {key: max(0.0, end - acknowledged.get(key, end)) for key, end in summed.items()}
-
-    def row(self, rank: int, number: int) -> Dict[str, Any]:
-        return {
-            "rank": rank,
-            "step": number,
-            "seconds": self.end - self.begin,
-            "queued_s": _covered(self.queued),
-            "wire_s": _covered(list(self.pushed.values())),
-            "waiting_s": _covered(self.waits()),
-            "bytes": self.bytes,
-        }
+def _row(where: Where, step: Step) -> Dict[str, Any]:
+    tensors = list(step.values())
+    return {
+        "rank": where[0],
+        "step": where[1],
+        "seconds": max(t.end for t in tensors) - min(t.begin for t in tensors),
+        "queued_s": _covered(span for t in tensors for span in t.queued),
+        "wire_s": _covered(span for t in tensors for span in t.sent),
+        "waiting_s": _covered(span for t in tensors for span in t.waited),
+        "bytes": sum(t.bytes for t in tensors),
+    }
 
 
 class _Servers:
@@ -123,7 +78,8 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
     """Return where the time of each step went, as numbers that can be written as JSON.
 
     A step is a round: what a worker sends between two uses of the same key.  The values that keys
-    begin with, round 0, are left out.
+    begin with, round 0, are left out, and so are keys that come more often or more seldom than
+    others.
 
     Returns
     -------
@@ -137,20 +93,20 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
         each worker that came last with the number of sums and the seconds that the first to come
         waited for it.
     """
-    steps: Dict[Tuple[int, int], _Step] = {}
+    rounds: Dict[Where, Step] = {}
     sizes: Dict[int, int] = {}
     servers = _Servers()
     for event in events:
         if event.get("ph") != "X" or event["args"]["round"] == 0:
             continue
-        if event["cat"] in ("peers", "sum"):
+        if event["cat"] not in _timeline_steps.OF_WORKERS:
             servers.add(event)
             continue
-        where = (event["pid"] - 1, event["args"]["round"])
-        steps.setdefault(where, _Step()).add(event)
+        _timeline_steps.add(rounds, event)
         if event["cat"] == "tensor":
             sizes[event["args"]["key"]] = event["args"]["bytes"]
-    rows = [steps[where].row(*where) for where in sorted(steps)]
+    steps = _timeline_steps.in_step(rounds)
+    rows = [_row(where, steps[where]) for where in sorted(steps)]
     return {
         "steps": rows,
         "ranks": [_medians(rank, rows) for rank in sorted({row["rank"] for row in rows})],
@@ -165,13 +121,12 @@ def _medians(rank: int, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
     return {"rank": rank, "steps": len(own), **medians}
 
 
-def _longest_waits(
-    steps: Dict[Tuple[int, int], _Step], sizes: Dict[int, int]
-) -> List[Dict[str, Any]]:
+def _longest_waits(steps: Dict[Where, Step], sizes: Dict[int, int]) -> List[Dict[str, Any]]:
     waits: Dict[int, List[Tuple[float, int, int]]] = {}
     for (rank, number), step in steps.items():
-        for key, wait in step.wait_by_key().items():
-            waits.setdefault(key, []).append((wait, rank, number))
+        for key, tensor in step.items():
+            if not math.isnan(tensor.last_wait):
+                waits.setdefault(key, []).append((tensor.last_wait, rank, number))
     rows: List[Dict[str, Any]] = []
     for key, of_key in waits.items():
         longest, rank, number = max(of_key)
@@ -263,15 +218,67 @@ def table(of: Dict[str, Any]) -> str:
 # -- command ---------------------------------------------------------------------------------------
 
 
-def _run(paths: Sequence[str], as_json: bool, out: Optional[str]) -> None:
+class _Picture(NamedTuple):
+    """What `--plot` asks for."""
+
+    path: str
+    rank: Optional[int]
+    step: Optional[int]
+
+
+def _not_to_read(out: str, paths: Sequence[str]) -> None:
+    if os.path.exists(out) and any(os.path.samefile(out, path) for path in paths):
+        raise TimelineError(f"{out} is one of the files to read")
+
+
+def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
+    """Return the step that was asked for; else of that rank one that took as long as most."""
+    ranks = sorted({row["rank"] for row in rows})
+    if not ranks:
+        raise TimelineError("there is no step to draw: these files are of no worker that trained")
+    rank = ranks[0] if picture.rank is None else picture.rank
+    own = sorted((row for row in rows if row["rank"] == rank), key=lambda row: row["seconds"])
+    if not own:
+        known = ", ".join(str(known) for known in ranks)
+        raise TimelineError(f"there is no step of rank {rank} in these files, only of {known}")
+    if picture.step is None:
+        return rank, own[(len(own) - 1) // 2]["step"]
+    if all(row["step"] != picture.step for row in own):
+        last = max(row["step"] for row in own)
+        raise TimelineError(f"rank {rank} made no step {picture.step}: its last is {last}")
+    return rank, picture.step
+
+
+def _draw(picture: _Picture, found: Dict[str, Any], paths: Sequence[str]) -> None:
+    rank, number = _to_draw(found["steps"], picture)
+    beside = {number - 1, number, number + 1} - {0}  # these tell which tensors are in the step
+    rounds: Dict[Where, Step] = {}
+    for event in merge(paths):
+        if event.get("ph") != "X" or event["cat"] not in _timeline_steps.OF_WORKERS:
+            continue
+        if event["pid"] - 1 == rank and event["args"]["round"] in beside:
+            _timeline_steps.add(rounds, event)
+    step = _timeline_steps.in_step(rounds)[rank, number]
+    seconds = next(
+        row["seconds"] for row in found["steps"] if (row["rank"], row["step"]) == (rank, number)
+    )
+    _timeline_plot.draw(step, f"worker {rank}, step {number}: {_ms(seconds)} ms", picture.path)
+
+
+def _run(
+    paths: Sequence[str], as_json: bool, out: Optional[str], picture: Optional[_Picture]
+) -> None:
     events = merge(paths)  # refuses what is no timeline, before anything is written
+    if picture is not None:
+        _not_to_read(picture.path, paths)
     if out is not None:
-        if os.path.exists(out) and any(os.path.samefile(out, path) for path in paths):
-            raise TimelineError(f"{out} is one of the files to read")
+        _not_to_read(out, paths)
         with open(out, "w", encoding="utf-8") as file:
             write(events, file)
         events = merge(paths)
     found = summary(events)
+    if picture is not None:
+        _draw(picture, found, paths)
     click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
 
 
@@ -281,16 +288,34 @@ def _run(paths: Sequence[str], as_json: bool, out: Optional[str]) -> None:
 @click.option(
     "-o", "--out", type=click.Path(), help="Write one timeline of all files, clocks aligned."
 )
-def timeline(files: Tuple[str, ...], as_json: bool, out: Optional[str]) -> None:
+@click.option(
+    "--plot",
+    type=click.Path(),
+    help="Draw a step, tensor by tensor, as .svg, .png or .pdf; needs bytescheduler[plot].",
+)
+@click.option("--rank", type=click.IntRange(0), help="Whose step to draw.  [the first there is]")
+@click.option("--step", type=click.IntRange(1), help="Which step to draw.  [the median]")
+def timeline(
+    files: Tuple[str, ...],
+    as_json: bool,
+    out: Optional[str],
+    plot: Optional[str],
+    rank: Optional[int],
+    step: Optional[int],
+) -> None:
     """Sum up the timelines of a job's workers and servers (BYTESCHEDULER_TIMELINE)."""
+    if plot is None and (rank is not None or step is not None):
+        raise click.UsageError("--rank and --step say what to draw: --plot FILE is missing")
+    picture = None if plot is None else _Picture(plot, rank, step)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always", TimelineWarning)
         try:
-            _run(files, as_json, out)
+            _run(files, as_json, out, picture)
         except (TimelineError, OSError) as error:
             click.echo(f"bytescheduler: {error}", err=True)
             sys.exit(2)
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
+    ours = (w.message for w in caught if isinstance(w.message, TimelineWarning))
+    for text in dict.fromkeys(map(str, ours)):
         click.echo(f"bytescheduler: {text}", err=True)
 
 

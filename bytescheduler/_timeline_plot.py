@@ -1,0 +1,66 @@
+"""One step of one worker as a picture: for each tensor when it was queued, sent, and waited for."""
+
+import math
+from typing import List, Tuple
+
+from bytescheduler._timeline_files import TimelineError
+from bytescheduler._timeline_steps import Step, Tensor, union
+
+__all__ = ["draw"]
+
+_MOST_LABELS = 40
+_ROW_INCHES = 0.12
+# What stands in the three lanes of a tensor's row, and how it is drawn.
+_LANES = (
+    ("queued", "queued for something more urgent, or for credit", "#b8bec4"),
+    ("sent", "on the wire", "#2a7f62"),
+    ("waited", "waiting for other workers and the way back", "#d98a29"),
+)
+
+
+def draw(step: Step, title: str, path: str) -> None:
+    """Write the picture; the end of `path` says as what: .svg, .png, .pdf.
+
+    TimelineError if matplotlib is not there or knows no such kind of file; OSError if it cannot be
+    written.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise TimelineError(
+            "a plot needs matplotlib: python -m pip install 'bytescheduler[plot]'"
+        ) from None
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same times
+    rows = _most_urgent_first(step)
+    zero = min(tensor.begin for _, tensor in rows)
+    figure = Figure(figsize=(9, min(12.0, max(2.4, 1.2 + _ROW_INCHES * len(rows)))))
+    axes = figure.subplots()
+    for lane, (name, meaning, colour) in enumerate(_LANES):
+        bars = [
+            ((begin - zero) * 1e3, row + lane / 3, (end - begin) * 1e3)
+            for row, (_, tensor) in enumerate(rows)
+            for begin, end in union(getattr(tensor, name))
+        ]
+        left, bottom, width = zip(*bars) if bars else ((), (), ())
+        axes.barh(bottom, width, 1 / 3, left, align="edge", color=colour, label=meaning)
+    shown = range(0, len(rows), math.ceil(len(rows) / _MOST_LABELS))
+    axes.set_yticks([row + 0.5 for row in shown], [str(rows[row][0]) for row in shown])
+    axes.tick_params(axis="y", labelsize=6, length=0)
+    axes.set_ylim(len(rows), 0)
+    axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
+    axes.set_xlabel("ms since the step's first gradient")
+    axes.set_ylabel("key, the most urgent at the top")
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+    figure.set_layout_engine("constrained")
+    try:
+        figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    except ValueError as error:
+        raise TimelineError(f"{path}: {error}") from None
+
+
+def _most_urgent_first(step: Step) -> List[Tuple[int, Tensor]]:
+    return sorted(step.items(), key=lambda item: (-item[1].priority, item[0]))

@@ -1,0 +1,115 @@
+"""The picture of a step: which one is drawn, as what, and what is refused."""
+
+import json
+import pathlib
+import sys
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from click.testing import CliRunner
+
+from bytescheduler import timeline
+
+Event = Dict[str, Any]
+
+
+def about(rank: int) -> Event:
+    args: Dict[str, Any] = {"version": 1, "role": "worker", "rank": rank, "host": "h"}
+    args.update({"num_workers": 2, "num_servers": 1, "start_ns": 0})
+    return {"name": "bytescheduler", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
+
+
+def span(kind: str, when: Tuple[float, float], **about: int) -> Event:
+    where = {"key": 7, "part": 0, "round": 1, "bytes": 100, "priority": -7, "server": 0}
+    args = {**where, **about}
+    begin, end = when
+    return {
+        "cat": kind,
+        "ph": "X",
+        "pid": 1,
+        "ts": begin * 1e6,
+        "dur": (end - begin) * 1e6,
+        "args": args,
+    }
+
+
+def a_step(number: int, seconds: float) -> List[Event]:
+    begin = number * 100.0
+    return [
+        span("push", (begin, begin + 1), round=number),
+        span("pull", (begin, begin + seconds), round=number),
+    ]
+
+
+def timeline_of(path: pathlib.Path, *events: Event) -> str:
+    lines = ",\n".join(json.dumps(event) for event in [about(0), *events])
+    path.write_text(f"[\n{lines}\n]\n")
+    return str(path)
+
+
+def test_the_command_draws_the_median_step_or_the_one_named(tmp_path: pathlib.Path) -> None:
+    file = timeline_of(tmp_path / "t.json", *a_step(1, 90), *a_step(2, 2), *a_step(3, 3))
+    pictures = {}
+    for name, more, title in [
+        ("a.svg", [], "worker 0, step 3: 3000.00 ms"),
+        ("b.svg", ["--step", "2", "--rank", "0"], "worker 0, step 2: 2000.00 ms"),
+    ]:
+        out = tmp_path / name
+        done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(out), *more])
+        assert done.exit_code == 0, done.output
+        assert "A step, medians in milliseconds" in done.output
+        pictures[name] = out.read_text()
+        assert f"<!-- {title} -->" in pictures[name]
+        assert "<!-- waiting for other workers and the way back -->" in pictures[name]
+    assert pictures["a.svg"] != pictures["b.svg"]
+    png = tmp_path / "c.png"
+    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(png)]).exit_code == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None:
+    file = timeline_of(tmp_path / "t.json", *a_step(1, 90))
+    svg = str(tmp_path / "a.svg")
+    for arguments, message in [
+        (["--plot", svg, "--step", "9"], "rank 0 made no step 9: its last is 1"),
+        (["--plot", svg, "--rank", "1"], "there is no step of rank 1 in these files, only of 0"),
+        (["--plot", str(tmp_path / "a.docx")], "a.docx: Format 'docx' is not supported"),
+        (["--plot", str(tmp_path / "no" / "a.svg")], "No such file or directory"),
+        (["--plot", file], "is one of the files to read"),
+        (["--rank", "0"], "--plot FILE is missing"),
+        (["--plot", svg, "--step", "0"], "0 is not in the range"),
+    ]:
+        done = CliRunner().invoke(timeline.timeline, [file, *arguments])
+        assert done.exit_code == 2, arguments
+        assert message in done.output
+    assert not pathlib.Path(svg).exists()
+
+
+def test_files_of_servers_alone_have_nothing_to_draw(tmp_path: pathlib.Path) -> None:
+    file = timeline_of(tmp_path / "t.json")
+    done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(tmp_path / "a.svg")])
+    assert done.exit_code == 2
+    assert "there is no step to draw" in done.output
+
+
+def test_the_most_urgent_tensor_stands_at_the_top(tmp_path: pathlib.Path) -> None:
+    step = [
+        span(kind, when, key=key, priority=priority)
+        for key, priority, when in [(31, -9, (1, 2)), (32, 0, (2, 4)), (33, -5, (1, 3))]
+        for kind in ("queue", "push", "pull")
+    ]
+    out = tmp_path / "a.svg"
+    file = timeline_of(tmp_path / "t.json", *step)
+    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    drawn = out.read_text()
+    assert drawn.index("<!-- 32 -->") < drawn.index("<!-- 33 -->") < drawn.index("<!-- 31 -->")
+
+
+def test_without_matplotlib_it_says_how_to_install_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    file = timeline_of(tmp_path / "t.json", *a_step(1, 1))
+    done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(tmp_path / "a.svg")])
+    assert done.exit_code == 2
+    assert "python -m pip install 'bytescheduler[plot]'" in done.output
