@@ -161,8 +161,11 @@ class NativeStore:
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
-                if tensor.is_usual and not self._threshold:
-                    self._usual[tensor.key] = tensor.rounds
+                self._note_usual(tensor)
+
+    def _note_usual(self, tensor: Tensor) -> None:
+        if tensor.is_usual and not self._threshold:
+            self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
         self._link.broadcast(tensors)
@@ -191,8 +194,11 @@ class NativeStore:
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
-        if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
+        given = (self._copier, self._usual, key, value, out, int(priority), self.updater is None)
+        if self._link.exchange(*given):
             self._agreement.pushed(len(key) if isinstance(key, (list, tuple)) else 1)
+            if self.updater is not None:
+                self._update_usual(key, value if out is None else out)
             return
         groups = self._values(key, value)
         values = self._checked(groups)
@@ -258,6 +264,18 @@ class NativeStore:
             for tensor, its_rows in zip(new, rows):
                 tensor.rows = its_rows
                 self._usual.pop(tensor.key, None)
+
+    def _update_usual(self, key: Keys, out: Arrays) -> None:
+        """Update what `exchange` has sent, behind all of it, and copy it out."""
+        keys, outs = (key, out) if isinstance(key, (list, tuple)) else ([key], [out])
+        pairs = [(self._tensors[each], arrays) for each, arrays in zip(keys, outs)]
+        pairs.sort(key=lambda pair: pair[0].position)
+        with mx.autograd.pause():
+            for tensor, _ in pairs:
+                self._update(tensor)
+            for tensor, arrays in pairs:
+                array = arrays[0] if isinstance(arrays, (list, tuple)) else arrays
+                self._copier.copy(tensor.stored.handle.value, array.handle.value)
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
@@ -352,6 +370,8 @@ class NativeStore:
                 self._widen()
             for tensor in self._tensors.values():
                 tensor.store_apart()
+                if updater is not None:  # else the value is no longer the last sum, nor updated
+                    self._note_usual(tensor)
 
     def _widen(self) -> None:
         """Let half precision travel as float32 from now on; blocks until rank 0 does so too."""
