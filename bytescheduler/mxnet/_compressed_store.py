@@ -21,8 +21,8 @@ def check_movable(values: List[Tuple[Key, Array]]) -> None:
         if value.dtype != np.float32 or is_sparse(value):
             kind = "row_sparse" if is_sparse(value) else np.dtype(value.dtype).name
             raise mx.base.MXNetError(
-                f"key {key!r} is {kind}: on stock servers set gradient compression before its "
-                "init, as only dense float32 moves to the stock store"
+                f"key {key!r} is {kind}, and two bits an element are for dense float32 only: "
+                "cast it, or do without set_gradient_compression"
             )
 
 
