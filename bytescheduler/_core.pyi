@@ -118,6 +118,7 @@ class MXNetPlugin:
         values: object,
         outs: object,
         priority: int,
+        copies_out: bool = True,
     ) -> bool: ...
     def update(
         self,

@@ -72,13 +72,13 @@ cdef bool _before(const _Exchange& a, const _Exchange& b) noexcept nogil:
 
 
 cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* exchange,
-                   bs_error* error) noexcept nogil:
+                   bool copies_out, bs_error* error) noexcept nogil:
     cdef const bs_mxnet_round* round = &exchange.round
     cdef int code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority,
                                          error)
     if code == 0:
         code = bs_mxnet_push_pull(plugin, round, error)
-    if code == 0:
+    if code == 0 and copies_out:
         code = bs_mxnet_copier_copy(copier, round.recv_stage, exchange.out, round.priority, error)
     return code
 
@@ -199,7 +199,8 @@ cdef class MXNetPlugin:
             code = bs_mxnet_push_pull(plugin, &round, &error)
         _check(code, &error)
 
-    def exchange(self, MXNetCopier copier, dict usual, keys, values, outs, int priority):
+    def exchange(self, MXNetCopier copier, dict usual, keys, values, outs, int priority,
+                 bool copies_out=True):
         """Register a push-pull of one fitting array for each key: copy, round, copy.
 
         The usual call, without the price of the whole grammar.  Returns at once.
@@ -212,6 +213,9 @@ cdef class MXNetPlugin:
             The keys that may go this way: their sum is what `outs` get.
         keys, values, outs
             As of KVStore.pushpull; `outs` None stands for `values`.
+        copies_out : bool
+            False leaves the copy to `outs`, which fit, to the caller: they get something else than
+            the sum.
 
         Returns
         -------
@@ -234,7 +238,7 @@ cdef class MXNetPlugin:
         with nogil:
             for exchange in exchanges:
                 exchange.round.priority = priority
-                code = _register(plugin, copier.copier, &exchange, &error)
+                code = _register(plugin, copier.copier, &exchange, copies_out, &error)
                 if code != 0:
                     break
         _check(code, &error)

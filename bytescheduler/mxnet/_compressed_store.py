@@ -21,8 +21,8 @@ def check_movable(values: List[Tuple[Key, Array]]) -> None:
         if value.dtype != np.float32 or is_sparse(value):
             kind = "row_sparse" if is_sparse(value) else np.dtype(value.dtype).name
             raise mx.base.MXNetError(
-                f"key {key!r} is {kind}: on stock servers set gradient compression before its "
-                "init, as only dense float32 moves to the stock store"
+                f"key {key!r} is {kind}, and two bits an element are for dense float32 only: "
+                "cast it, or do without set_gradient_compression"
             )
 
 
@@ -91,8 +91,9 @@ class CompressedStore(PassThrough):
         return self._numbers[keys]
 
     def _groups(self, keys: Keys, arrays: Arrays) -> Groups:
+        groups = group(keys, arrays)  # first what is wrong with the arguments as such
         self._numbered(keys)
-        return group(keys, arrays)
+        return groups
 
     def _pushed(self, key: Key, arrays: List[Array]) -> List[Array]:
         """Return `arrays`, the first of them through the key's own array."""
@@ -138,4 +139,6 @@ class CompressedStore(PassThrough):
         self.pull(key, value if out is None else out, priority, ignore_sparse=True)
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        assert out is not None, "row_sparse_pull needs out"
+        assert row_ids is not None, "row_sparse_pull needs row_ids"
         super().row_sparse_pull(self._numbered(key), out, priority, row_ids)

@@ -2,9 +2,13 @@
 
 import ctypes
 import math
-from typing import Mapping
+from typing import List, Mapping
 
 import mxnet as mx
+
+from bytescheduler.mxnet._sparse import is_sparse
+from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._types import Array
 
 _DEFAULT_THRESHOLD = 0.5
 
@@ -47,3 +51,17 @@ def threshold_of(params: Mapping[str, object]) -> float:
             f"threshold {given!r} of gradient compression: want a finite number greater than 0"
         )
     return threshold
+
+
+def check_compressible(tensor: Tensor, arrays: List[Array]) -> None:
+    """Raise MXNetError unless what is pushed can travel in two bits an element."""
+    if tensor.dtype.name != "float32":
+        raise mx.base.MXNetError(
+            f"key {tensor.key!r}: {tensor.dtype.name} cannot be compressed to two bits, "
+            "only float32"
+        )
+    if tensor.carries_rows or any(map(is_sparse, arrays)):
+        raise mx.base.MXNetError(
+            f"key {tensor.key!r}: row_sparse arrays cannot be compressed to two bits, "
+            "which would touch other rows; push dense ones"
+        )

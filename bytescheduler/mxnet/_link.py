@@ -209,13 +209,17 @@ class Link:
         values: Arrays,
         outs: Arrays,
         priority: int,
+        copies_out: bool = True,
     ) -> bool:
         """Register a push-pull of one fitting array for each of the `usual` keys.
 
+        Without `copies_out` the sums are not copied to `outs`, which fit all the same.
         Returns False, and has registered nothing, for any other arguments, good or bad.
         """
         try:
-            return self._plugin.exchange(copier, usual, keys, values, outs, _clamped(priority))
+            return self._plugin.exchange(
+                copier, usual, keys, values, outs, _clamped(priority), copies_out
+            )
         except Error:
             with as_mxnet_errors(self._names):
                 raise

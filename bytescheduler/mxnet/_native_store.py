@@ -8,7 +8,7 @@ from mxnet.base import KVStoreHandle
 
 from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._arguments import group, rows
-from bytescheduler.mxnet._compression import threshold_of
+from bytescheduler.mxnet._compression import check_compressible, threshold_of
 from bytescheduler.mxnet._engine_keys import EngineKeys
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link, Usual
@@ -60,7 +60,8 @@ class NativeStore:
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
-        self._is_wide = False
+        self._is_wide = False  # half precision travels as float32
+        self._widens = False  # keys that are there do so from the next joint call on
         self._closed = False
         self._keys = EngineKeys(link)
         self._agreement = Agreement(
@@ -148,6 +149,7 @@ class NativeStore:
         self._init(groups, self._declare(groups))
 
     def _init(self, groups: Groups, tensors: List[Tensor]) -> None:
+        self._widen()
         with mx.autograd.pause():
             for tensor in tensors:
                 if self._link.rank == 0:
@@ -161,8 +163,11 @@ class NativeStore:
                 self._tensors[tensor.key] = tensor
                 if self.updater is not None:
                     tensor.store_apart()
-                if tensor.is_usual and not self._threshold:
-                    self._usual[tensor.key] = tensor.rounds
+                self._note_usual(tensor)
+
+    def _note_usual(self, tensor: Tensor) -> None:
+        if tensor.is_usual and not self._threshold and not (self._is_wide and tensor.is_narrow):
+            self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
         self._link.broadcast(tensors)
@@ -180,6 +185,8 @@ class NativeStore:
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
         groups = self._values(key, value)
         values = self._checked(groups)
+        if self._widen():
+            values = self._checked(groups)
         with mx.autograd.pause():
             self._send(values, priority)
 
@@ -191,34 +198,34 @@ class NativeStore:
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
-        if self._link.exchange(self._copier, self._usual, key, value, out, int(priority)):
+        given = (self._copier, self._usual, key, value, out, int(priority), self.updater is None)
+        if self._link.exchange(*given):
             self._agreement.pushed(len(key) if isinstance(key, (list, tuple)) else 1)
+            if self.updater is not None:
+                self._update_usual(key, value if out is None else out)
             return
         groups = self._values(key, value)
-        values = self._checked(groups)
-        outs = values
-        if out is not None:
-            out_groups = self._group(key, out)
-            outs = self._checked_outs(out_groups, ignore_sparse=False)
+        out_groups = None if out is None else self._group(key, out)
+        values, outs = self._checked_both(groups, out_groups)
+        if self._widen():
+            values, outs = self._checked_both(groups, out_groups)
         with mx.autograd.pause():
             self._send(values, priority)
             self._copy_out(outs)
+
+    def _checked_both(self, groups: Groups, out_groups: Optional[Groups]) -> Tuple[Outs, Outs]:
+        values = self._checked(groups)
+        if out_groups is None:
+            return values, values
+        return values, self._checked_outs(out_groups, ignore_sparse=False)
 
     def _checked(self, groups: Groups) -> Outs:
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
         for tensor, arrays in pairs:
             for array in arrays:
                 tensor.check(array)
-            if self._threshold and tensor.dtype.name != "float32":
-                raise mx.base.MXNetError(
-                    f"key {tensor.key!r}: {tensor.dtype.name} cannot be compressed to two bits, "
-                    "only float32"
-                )
-            if self._threshold and (tensor.carries_rows or any(map(is_sparse, arrays))):
-                raise mx.base.MXNetError(
-                    f"key {tensor.key!r}: row_sparse arrays cannot be compressed to two bits, "
-                    "which would touch other rows; push dense ones"
-                )
+            if self._threshold:
+                check_compressible(tensor, arrays)
         # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
         # next begins, so workers that disagree would wait for each other for ever.
         return sorted(pairs, key=lambda pair: pair[0].position)
@@ -258,6 +265,18 @@ class NativeStore:
             for tensor, its_rows in zip(new, rows):
                 tensor.rows = its_rows
                 self._usual.pop(tensor.key, None)
+
+    def _update_usual(self, key: Keys, out: Arrays) -> None:
+        """Update what `exchange` has sent, behind all of it, and copy it out."""
+        keys, outs = (key, out) if isinstance(key, (list, tuple)) else ([key], [out])
+        pairs = [(self._tensors[each], arrays) for each, arrays in zip(keys, outs)]
+        pairs.sort(key=lambda pair: pair[0].position)
+        with mx.autograd.pause():
+            for tensor, _ in pairs:
+                self._update(tensor)
+            for tensor, arrays in pairs:
+                array = arrays[0] if isinstance(arrays, (list, tuple)) else arrays
+                self._copier.copy(tensor.stored.handle.value, array.handle.value)
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
@@ -349,18 +368,30 @@ class NativeStore:
         optimizer = getattr(updater, "optimizer", None)
         with mx.autograd.pause():
             if getattr(optimizer, "multi_precision", False):
-                self._widen()
+                self._is_wide = self._widens = True
             for tensor in self._tensors.values():
                 tensor.store_apart()
+                if updater is not None:  # else the value is no longer the last sum, nor updated
+                    self._note_usual(tensor)
 
-    def _widen(self) -> None:
-        """Let half precision travel as float32 from now on; blocks until rank 0 does so too."""
-        self._is_wide = True
+    def _widen(self) -> bool:
+        """Let half precision travel as float32 from now on, if so decided; return whether.
+
+        Blocks until rank 0 does so too; over a stock store, until all do.  So this belongs into
+        calls that all workers make alike, and rank 0 alone may have set the optimizer.
+        """
+        if not self._widens:
+            return False
+        self._widens = False
         narrow = [tensor for tensor in self._tensors.values() if tensor.is_narrow]
-        wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
-        if wide:
-            self._link.broadcast(wide)
-        self._tensors.update({tensor.key: tensor for tensor in wide})
+        with mx.autograd.pause():
+            wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
+            if wide:
+                self._link.broadcast(wide)
+            for tensor in wide:
+                self._tensors[tensor.key] = tensor
+                tensor.store_apart()
+        return True
 
     def is_capable(self, capability: str) -> bool:
         if capability.lower() == mx.kvstore.KVStoreBase.OPTIMIZER:
@@ -387,6 +418,7 @@ class NativeStore:
         optimizer = self._agreement.meet(self.updater)
         if optimizer is not None:
             self._use(make_updater(optimizer))
+        self._widen()
 
     def send_command_to_servers(self, head: int, body: str) -> None:
         self._check()

@@ -128,8 +128,8 @@ class Tensor:
 
     @property
     def is_usual(self) -> bool:
-        """Whether the stored value is the last sum, and goes to and fro as it is."""
-        return self._fitting != 0 and self.stored is self.recv and self.rows is None
+        """Whether what is pushed and stored goes to and fro as it is."""
+        return self._fitting != 0 and not self.sparse and self.rows is None
 
     @property
     def is_narrow(self) -> bool:

@@ -51,6 +51,10 @@ class Core {
   // REQUIRES: !status.ok().
   void FailAll(const Status& status);
 
+  // Instead of CoreOptions::credit_bytes from now on; what is queued goes by it too.
+  // REQUIRES: credit_bytes > 0.
+  void SetCredit(uint64_t credit_bytes);
+
   // For tests and metrics.
   uint64_t in_flight_bytes(uint32_t server) const;
   size_t queued(uint32_t server) const;

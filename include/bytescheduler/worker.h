@@ -139,6 +139,10 @@ class Worker {
   // the text is "hosted NAME", and those of keys that nobody else can update.
   void SetOptimizer(std::string text, std::string pickle, Done done);
 
+  // Instead of the options' from now on: of keys that are declared later, and of all that is sent.
+  // REQUIRES: as of the options; on the executor.
+  void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes);
+
   // A message from a server.
   void OnMessage(ps::Message message);
   // Where the payload of a message that is coming in belongs: Transport::Handler::place.  Not

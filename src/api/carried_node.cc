@@ -11,9 +11,19 @@ namespace bs::api {
 namespace {
 
 // MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
-uint64_t PartitionBytes(const Config& config) {
-  const uint64_t bound_bytes = (static_cast<uint64_t>(config.bigarray_bound) - 1) * sizeof(float);
-  return std::max(std::min(config.partition_bytes, bound_bytes), worker::kAlignBytes);
+uint64_t BoundBytes(const Config& config) {
+  return (static_cast<uint64_t>(config.bigarray_bound) - 1) * sizeof(float);
+}
+
+uint64_t PartitionBytes(const Config& config, uint32_t scale) {
+  return std::max(std::min(config.partition_bytes * scale, BoundBytes(config)),
+                  worker::kAlignBytes);
+}
+
+// How many bytes one array on one server may have, to measure with; less than one can measure with
+// if the user has said how large pieces are.
+uint64_t SampleBytes(const Config& config) {
+  return config.pieces_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
 }
 
 WorkerOptions MakeOptions(const Config& config, int32_t rank) {
@@ -21,7 +31,7 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   options.rank = rank;
   options.num_workers = config.num_workers;
   options.num_servers = config.num_servers;
-  options.partition_bytes = PartitionBytes(config);
+  options.partition_bytes = PartitionBytes(config, 1);
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
   // Keys of ours would have to be broadcast by all in the same order.
@@ -53,16 +63,20 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
       timeout_(config.timeout),
       straggler_timeout_(config.straggler_timeout),
       carry_(std::move(carry)),
+      log_(MakeLogger(config).Named("worker " + std::to_string(rank))),
       thread_(std::make_unique<LoopThread>("bs-worker")) {
   link_ = std::make_unique<worker::StoreLink>(
-      worker::StoreLink::Options{.rank = rank,
-                                 .num_servers = static_cast<uint32_t>(config.num_servers)},
-      [this](const worker::StoreRequest& request, worker::StoreLink::Carried done) {
+      worker::StoreLink::Options{
+          .rank = rank,
+          .num_servers = static_cast<uint32_t>(config.num_servers),
+          .sample_bytes = SampleBytes(config),
+          .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
+          .now = [this] { return thread_->Now(); }},
+      [this](const worker::StoreRequest& request, worker::Carried done) {
         Begin(request, std::move(done));
       },
       [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
-  const Logger log = MakeLogger(config).Named("worker " + std::to_string(rank));
-  timeline_ = Timeline::OfWorker(config, rank, log);
+  timeline_ = Timeline::OfWorker(config, rank, log_);
   WorkerOptions options = MakeOptions(config, rank);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
@@ -70,7 +84,18 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
       [this](const Status& why) {
         if (!closing_) SetFailure(why);
       },
-      log);
+      log_);
+}
+
+void CarriedNode::Scale(const Config& config, uint32_t scale) {
+  if (scale == 1 || config.pieces_given) return;
+  const uint64_t part_bytes = PartitionBytes(config, scale);
+  const uint64_t credit_bytes = config.credit_bytes * scale;
+  worker_->SetPieces(part_bytes, credit_bytes);
+  log_.Debug([=] {
+    return "the link to the stock servers is fast: pieces of " + std::to_string(part_bytes) +
+           " bytes, a credit of " + std::to_string(credit_bytes);
+  });
 }
 
 void CarriedNode::Join() {
@@ -85,7 +110,7 @@ void CarriedNode::Join() {
 
 CarriedNode::~CarriedNode() { Close(Duration::zero()); }
 
-void CarriedNode::Begin(const worker::StoreRequest& request, worker::StoreLink::Carried done) {
+void CarriedNode::Begin(const worker::StoreRequest& request, worker::Carried done) {
   const uint64_t token = next_token_++;
   open_.emplace(token, Open{request.size_bytes, std::move(done)});
   ++num_carried_;

@@ -74,10 +74,12 @@ class CarriedNode {
   // An operation on the store that has not ended.
   struct Open {
     uint64_t size_bytes;
-    worker::StoreLink::Carried done;
+    worker::Carried done;
   };
 
-  void Begin(const worker::StoreRequest& request, worker::StoreLink::Carried done);
+  void Begin(const worker::StoreRequest& request, worker::Carried done);
+  // Rank 0 has measured how many times larger than usual pieces should be.
+  void Scale(const Config& config, uint32_t scale);
   void SetFailure(const Status& status);
   void FailLateBarrier();
   Done Counted(Done done);
@@ -88,6 +90,7 @@ class CarriedNode {
   const Duration timeout_;
   const Duration straggler_timeout_;
   const Carry carry_;
+  const Logger log_;
   Outcome joined_;
   Outcome failure_;
   std::atomic<bool> closing_ = false;

@@ -92,12 +92,12 @@ constexpr auto kRows = std::to_array<Row>({
      "2",
      "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest piece of a tensor that travels as one message; rank 0's decides"},
+      "the largest piece of a tensor; rank 0's decides; if not set, more on fast stock servers"},
      &Config::partition_bytes,
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
-      "bytes sent to one server and not yet acknowledged; one piece may always be under way"},
+      "bytes to a server without its answer, or one piece; if not set, more on fast stock ones"},
      &Config::credit_bytes,
      "1",
      "64GiB"},
@@ -319,14 +319,12 @@ SettingValue ValueOf(const SettingInfo& info, const std::map<std::string, std::s
   return {name, std::string(info.fallback), "default"};
 }
 
-// The process's environment as it is now.
 std::map<std::string, std::string> ReadEnvironment() {
   std::map<std::string, std::string> values;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    values.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (equals != text.npos) values.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return values;
 }
@@ -359,6 +357,8 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
     if (!status.ok()) return status;
   }
   ApplyPsHeartbeats(lookup, &config);
+  config.pieces_given =
+      Find(lookup, "BYTESCHEDULER_PARTITION") || Find(lookup, "BYTESCHEDULER_CREDIT");
   if (Status status = CheckTogether(config); !status.ok()) return status;
   return config;
 }

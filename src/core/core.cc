@@ -92,6 +92,11 @@ class Core::Impl {
     EndAll(over);
   }
 
+  void SetCredit(uint64_t credit_bytes) {
+    for (const auto& scheduler : schedulers_) scheduler->SetCredit(credit_bytes);
+    RequestRun();
+  }
+
   uint64_t in_flight_bytes(uint32_t server) const {
     BS_CHECK(server < schedulers_.size());
     return schedulers_[server]->in_flight_bytes();
@@ -201,6 +206,8 @@ Core::~Core() = default;
 void Core::Add(CommTask* task) { impl_->Add(task); }
 
 void Core::FailAll(const Status& status) { impl_->FailAll(status); }
+
+void Core::SetCredit(uint64_t credit_bytes) { impl_->SetCredit(credit_bytes); }
 
 uint64_t Core::in_flight_bytes(uint32_t server) const { return impl_->in_flight_bytes(server); }
 

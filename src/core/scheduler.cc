@@ -153,12 +153,16 @@ class Scheduler::Queue {
   size_t size_ = 0;
 };
 
-Scheduler::Scheduler(uint64_t credit_bytes)
-    : credit_bytes_(credit_bytes), queue_(std::make_unique<Queue>()) {
-  BS_CHECK(credit_bytes > 0);
+Scheduler::Scheduler(uint64_t credit_bytes) : queue_(std::make_unique<Queue>()) {
+  SetCredit(credit_bytes);
 }
 
 Scheduler::~Scheduler() = default;
+
+void Scheduler::SetCredit(uint64_t credit_bytes) {
+  BS_CHECK(credit_bytes > 0);
+  credit_bytes_ = credit_bytes;
+}
 
 void Scheduler::Submit(const Item& item) { queue_->Push(item); }
 

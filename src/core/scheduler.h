@@ -42,6 +42,8 @@ class Scheduler {
   // The item that may start now, its bytes then counted as in flight; nothing if the queue is empty
   // or the head does not fit.
   std::optional<Item> Next();
+  // From now on; what is in flight stays so.  REQUIRES: credit_bytes > 0.
+  void SetCredit(uint64_t credit_bytes);
   // `size_bytes` of an earlier Next() were acknowledged.  REQUIRES: as many are in flight.
   void Return(uint64_t size_bytes);
   // Removes every queued item of `token`; O(queue).  Returns how many.
@@ -54,7 +56,7 @@ class Scheduler {
 
  private:
   class Queue;  // FIFO lists by priority, found through bitmaps
-  const uint64_t credit_bytes_;
+  uint64_t credit_bytes_ = 0;
   uint64_t in_flight_bytes_ = 0;
   uint32_t in_flight_items_ = 0;
   const std::unique_ptr<Queue> queue_;

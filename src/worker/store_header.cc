@@ -1,4 +1,4 @@
-// Sixteen floats: a mark, key, size, partition size (four each), dtype, and two that are zero.
+// Sixteen floats: a mark, key, size, partition size (four each), dtype, scale, and one zero.
 #include "worker/store_header.h"
 
 #include <array>
@@ -13,7 +13,7 @@ constexpr float kMark = 31337.0F;
 constexpr unsigned kWordBits = 16;
 constexpr uint64_t kWordMask = 0xffff;
 constexpr size_t kWords = 4;  // of a 64-bit number
-constexpr size_t kKeyAt = 1, kSizeAt = 5, kPartAt = 9, kDTypeAt = 13;
+constexpr size_t kKeyAt = 1, kSizeAt = 5, kPartAt = 9, kDTypeAt = 13, kScaleAt = 14;
 
 using Floats = std::array<float, kStoreHeaderBytes / sizeof(float)>;
 
@@ -23,11 +23,13 @@ void Put(uint64_t number, size_t at, Floats* floats) {
   }
 }
 
+bool Fits(float word) { return word >= 0.0F && word <= static_cast<float>(kWordMask); }
+
 std::optional<uint64_t> Take(const Floats& floats, size_t at) {
   uint64_t number = 0;
   for (size_t i = 0; i < kWords; ++i) {
     const float word = floats.at(at + i);
-    if (!(word >= 0.0F && word <= static_cast<float>(kWordMask))) return std::nullopt;
+    if (!Fits(word)) return std::nullopt;
     number |= static_cast<uint64_t>(word) << (kWordBits * i);
   }
   return number;
@@ -42,6 +44,7 @@ std::vector<std::byte> Encode(const StoreHeader& header) {
   Put(header.size_bytes, kSizeAt, &floats);
   Put(header.part_bytes, kPartAt, &floats);
   floats[kDTypeAt] = static_cast<float>(header.dtype);
+  floats[kScaleAt] = static_cast<float>(header.scale);
   std::vector<std::byte> bytes(kStoreHeaderBytes);
   std::memcpy(bytes.data(), floats.data(), bytes.size());
   return bytes;
@@ -55,9 +58,11 @@ std::optional<StoreHeader> DecodeStoreHeader(std::span<const std::byte> bytes) {
   const auto size_bytes = Take(floats, kSizeAt);
   const auto part_bytes = Take(floats, kPartAt);
   const float dtype = floats[kDTypeAt];
-  const bool dtype_fits = dtype >= 0.0F && dtype <= static_cast<float>(kWordMask);
-  if (floats[0] != kMark || !key || !size_bytes || !part_bytes || !dtype_fits) return std::nullopt;
-  return StoreHeader{*key, *size_bytes, *part_bytes, static_cast<uint32_t>(dtype)};
+  const float scale = floats[kScaleAt];
+  if (floats[0] != kMark || !key || !size_bytes || !part_bytes) return std::nullopt;
+  if (!Fits(dtype) || !Fits(scale)) return std::nullopt;
+  return StoreHeader{*key, *size_bytes, *part_bytes, static_cast<uint32_t>(dtype),
+                     static_cast<uint32_t>(scale)};
 }
 
 }  // namespace bs::worker

@@ -19,6 +19,7 @@ struct StoreHeader {
   uint64_t size_bytes = 0;
   uint64_t part_bytes = 0;
   uint32_t dtype = 0;
+  uint32_t scale = 0;  // how many times larger than set rank 0's pieces are, as measured
 
   bool operator==(const StoreHeader&) const = default;
 };

@@ -41,6 +41,7 @@ StoreLink::StoreLink(const Options& options, Carry carry, std::function<void(ps:
       probes_(options.num_servers) {
   // Far from exhausted: these are the first.
   barrier_key_ = keys_.Take(0).value_or(0);
+  sample_key_ = keys_.Take(0).value_or(0);
   for (uint32_t server = 0; server < options.num_servers; ++server) {
     for (size_t i = 0; i < kProbesOfServer; ++i) {
       if (const auto key = keys_.Take(server)) probes_[server].free.push_back(*key);
@@ -60,7 +61,10 @@ void StoreLink::Prepare(Done done) {
     Status status;
     Done done;
   };
-  const auto waiting = std::make_shared<Waiting>(Waiting{own.size(), {}, std::move(done)});
+  auto measure = [this, done = std::move(done)](const Status& status) mutable {
+    status.ok() ? Measure(std::move(done)) : done(status);
+  };
+  const auto waiting = std::make_shared<Waiting>(Waiting{own.size(), {}, std::move(measure)});
   for (const int32_t key : own) {
     const StoreRequest request{.what = StoreRequest::What::kPush,
                                .store_key = key,
@@ -71,6 +75,26 @@ void StoreLink::Prepare(Done done) {
       if (--waiting->left == 0) waiting->done(waiting->status);
     });
   }
+}
+
+void StoreLink::Measure(Done done) {
+  if (options_.sample_bytes < kLeastSampleBytes) {
+    SetScale(1);
+    return done(Status::Ok());
+  }
+  scaler_ = std::make_unique<StoreScale>(carry_, options_.now);
+  scaler_->Measure(sample_key_, options_.sample_bytes,
+                   [this, done = std::move(done)](const Result<uint32_t>& scale) {
+                     scaler_.reset();
+                     if (scale.ok()) SetScale(scale.value());
+                     done(scale.status());
+                   });
+}
+
+void StoreLink::SetScale(uint32_t scale) {
+  if (scale_ != 0) return;
+  scale_ = scale;
+  if (options_.on_scale) options_.on_scale(scale);
 }
 
 void StoreLink::OnRequest(const ps::Message& message) {
@@ -124,7 +148,7 @@ void StoreLink::OnDeclare(Asked request) {
   if (!header_key) return Answer(request, NoKeysLeft());
   if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
   const std::vector<std::byte> header =
-      Encode({what.key, what.size_bytes, what.part_bytes, what.dtype});
+      Encode({what.key, what.size_bytes, what.part_bytes, what.dtype, scale_});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
                              .store_key = *header_key,
                              .size_bytes = header.size(),
@@ -171,7 +195,8 @@ void StoreLink::LookupNext() {
 Status StoreLink::OnHeader(std::span<const std::byte> value) {
   const Asked& request = lookups_.front();
   const auto header = DecodeStoreHeader(value);
-  if (!header || header->part_bytes < kAlignBytes || header->part_bytes % kAlignBytes != 0) {
+  if (!header || header->part_bytes < kAlignBytes || header->part_bytes % kAlignBytes != 0 ||
+      header->scale == 0 || header->scale > kLargestScale) {
     return Status::Internal("rank 0 published something else than a header");
   }
   Tensor tensor{.key = header->key,
@@ -190,6 +215,7 @@ Status StoreLink::OnHeader(std::span<const std::byte> value) {
                                ": on stock servers all workers must initialise the same tensors in "
                                "the same order");
   }
+  SetScale(header->scale);
   loads_.Place(tensor.partitions);
   Status adopted = Adopt(tensor);
   if (adopted.ok()) AnswerLookup(request, tensor);

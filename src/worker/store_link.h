@@ -40,23 +40,10 @@
 #include "worker/placement.h"
 #include "worker/requests.h"
 #include "worker/store_keys.h"
+#include "worker/store_request.h"
+#include "worker/store_scale.h"
 
 namespace bs::worker {
-
-// One operation on the stock store.
-struct StoreRequest {
-  enum class What : uint8_t {
-    kPush = 0,      // the first of its key: the value
-    kPull = 1,      // the value as it is now
-    kPushPull = 2,  // adds to the round; the sum
-  };
-  What what = What::kPull;
-  int32_t store_key = 0;
-  DType dtype = DType::kFloat32;
-  Priority priority = 0;
-  uint64_t size_bytes = 0;
-  std::span<const std::byte> in{};  // what is pushed; valid during the call only
-};
 
 class StoreLink {
  public:
@@ -64,11 +51,13 @@ class StoreLink {
     int32_t rank = 0;
     int32_t num_workers = 1;
     uint32_t num_servers = 1;
+    // Of rank 0: measure with so many bytes how large pieces shall be (worker/store_scale.h); less
+    // than kLeastSampleBytes: do not.
+    uint64_t sample_bytes = 0;
+    // Told once, before any key is declared here, what rank 0 has measured.  May be empty.
+    std::function<void(uint32_t scale)> on_scale{};
+    std::function<TimePoint()> now{};  // needed with sample_bytes
   };
-  // What was pulled, valid until the next operation on that key; empty for a push or an error.
-  using Carried = UniqueFunction<void(const Status&, std::span<const std::byte>)>;
-  // Begins an operation; `done` runs once, on the executor, never inside the call.
-  using Carry = std::function<void(const StoreRequest&, Carried done)>;
   using Done = UniqueFunction<void(const Status&)>;
 
   // `answer` takes what a server would send; it must not call back inside.
@@ -77,9 +66,9 @@ class StoreLink {
   StoreLink& operator=(const StoreLink&) = delete;
   ~StoreLink() = default;
 
-  // Rank 0 puts the link's own keys into the store; the others do nothing.  `done` may run inside.
-  // REQUIRES: called first, once; between its end on rank 0 and any other use on any worker lies a
-  // barrier of the stock store.
+  // Rank 0 puts the link's own keys into the store and measures; the others do nothing.  `done` may
+  // run inside. REQUIRES: called first, once; between its end on rank 0 and any other use on any
+  // worker lies a barrier of the stock store.
   void Prepare(Done done);
   // A request of the worker to a server.
   void OnRequest(const ps::Message& request);
@@ -122,6 +111,8 @@ class StoreLink {
     std::vector<Sent> uncovered;
   };
 
+  void Measure(Done done);
+  void SetScale(uint32_t scale);
   void OnDeclare(Asked request);
   void OnLookup(Asked request);
   void LookupNext();
@@ -147,6 +138,9 @@ class StoreLink {
   StoreKeys keys_;
   Loads loads_;
   int32_t barrier_key_ = 0;
+  int32_t sample_key_ = 0;
+  uint32_t scale_ = 0;                  // 0: not known
+  std::unique_ptr<StoreScale> scaler_;  // while it measures
   uint64_t num_headers_ = 0;
   std::vector<Probes> probes_;  // by server
   std::map<Key, std::unique_ptr<StoreTensor>> tensors_;

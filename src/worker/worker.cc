@@ -71,6 +71,11 @@ class Worker::Impl {
   std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
     return requests_.Place(peer, meta, size_bytes);
   }
+  void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
+    BS_CHECK(partition_bytes >= worker::kAlignBytes);
+    partition_bytes_ = partition_bytes;
+    core_.SetCredit(credit_bytes);
+  }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
   uint64_t in_flight_bytes(uint32_t server) const { return core_.in_flight_bytes(server); }
@@ -90,13 +95,12 @@ class Worker::Impl {
   void BeginPushPull(Key key, KeyState* state, Operation operation);
   void BeginFetch(Key key, KeyState* state, Operation operation);
   void EndOperation(Key key, KeyState* state);
-  uint64_t PartBytes() const {
-    return options_.partition_bytes - options_.partition_bytes % worker::kAlignBytes;
-  }
+  uint64_t PartBytes() const { return partition_bytes_ - partition_bytes_ % worker::kAlignBytes; }
   Tensor CutAndPlace(Tensor tensor);
   void OperationEnded();
 
   const WorkerOptions options_;
+  uint64_t partition_bytes_ = options_.partition_bytes;
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;
   const Logger log_;
@@ -358,6 +362,10 @@ void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
                            done = std::move(done)]() mutable {
     impl->SetOptimizer(std::move(optimizer), std::move(done));
   });
+}
+
+void Worker::SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
+  impl_->SetPieces(partition_bytes, credit_bytes);
 }
 
 void Worker::OnMessage(ps::Message message) {

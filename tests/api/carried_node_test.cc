@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -46,16 +47,18 @@ constexpr uint64_t kCreditBytes = 384;  // for each of two servers
 
 class CarriedNodeTest : public testing::Test {
  protected:
-  int Start(int rank, const char* timeout, const char* straggler_timeout, bs_error* error) {
+  // An empty credit is none.
+  int Start(int rank, const char* timeout, const char* straggler_timeout, bs_error* error,
+            const char* bound = "33", const char* credit = "384") {
     const std::vector<bs_setting> settings = {
         {"DMLC_ROLE", "worker"},
         {"DMLC_NUM_WORKER", "1"},
         {"DMLC_NUM_SERVER", "2"},
         {"DMLC_PS_ROOT_URI", "127.0.0.1"},
         {"DMLC_PS_ROOT_PORT", "1"},
-        {"MXNET_KVSTORE_BIGARRAY_BOUND", "33"},
+        {"MXNET_KVSTORE_BIGARRAY_BOUND", bound},
         {"BYTESCHEDULER_LOG_LEVEL", "off"},
-        {"BYTESCHEDULER_CREDIT", "384"},
+        {"BYTESCHEDULER_CREDIT", credit},
         {"BYTESCHEDULER_PRIORITY", "measured"},
         {"BYTESCHEDULER_TIMEOUT", timeout},
         {"BYTESCHEDULER_STRAGGLER_TIMEOUT", straggler_timeout}};
@@ -117,6 +120,23 @@ TEST_F(CarriedNodeTest, BroadcastsSumsMeetsAndEnds) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
   // MXNet would share out arrays of 33 elements and more among its servers.
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
+}
+
+TEST_F(CarriedNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePiecesAre) {
+  struct Case {
+    const char* bound;
+    const char* credit;
+    uint64_t largest;
+  };
+  for (const Case& one : {Case{"1000000", "", worker::kSampleBytes}, Case{"20001", "", 80000},
+                          Case{"1000", "", sizeof(float)}, Case{"1000000", "384", sizeof(float)}}) {
+    store_.sizes.clear();
+    bs_error error{};
+    ASSERT_EQ(Start(0, "20s", "20s", &error, one.bound, one.credit), 0) << error.message;
+    ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
+    EXPECT_EQ(std::ranges::max(store_.sizes), one.largest) << one.bound << " " << one.credit;
+    EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
+  }
 }
 
 TEST_F(CarriedNodeTest, StoreIsToldTheMeasuredPriorities) {

@@ -81,6 +81,13 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.backend, "auto");
 }
 
+TEST(Config, KnowsWhetherTheUserHasSaidHowLargePiecesAre) {
+  EXPECT_FALSE(Parse(Required()).value().pieces_given);
+  EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "").value().pieces_given);
+  EXPECT_TRUE(ParseWith("BYTESCHEDULER_CREDIT", "512KiB").value().pieces_given);
+  EXPECT_TRUE(ParseWith("BYTESCHEDULER_PARTITION", "128KiB").value().pieces_given);
+}
+
 struct Good {
   const char* name;
   const char* value;

@@ -83,6 +83,20 @@ TEST(Scheduler, CreditBoundsTheBytesInFlight) {
   EXPECT_EQ(scheduler.in_flight_bytes(), 0U);
 }
 
+TEST(Scheduler, ALargerCreditLetsMoreGoAndASmallerOneWaitsForWhatIsInFlight) {
+  Scheduler scheduler(100);
+  for (uint32_t i = 0; i < 5; ++i) scheduler.Submit(Make(0, i, 100));
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
+  scheduler.SetCredit(300);
+  EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{1, 2}));
+  scheduler.SetCredit(100);
+  scheduler.Return(100);
+  scheduler.Return(100);
+  EXPECT_TRUE(TakeAll(&scheduler).empty());
+  scheduler.Return(100);
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{3});
+}
+
 TEST(Scheduler, CreditMayBeUsedToTheLastByte) {
   Scheduler scheduler(200);
   for (uint32_t i = 0; i < 3; ++i) scheduler.Submit(Make(0, i, 100));

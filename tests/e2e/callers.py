@@ -329,6 +329,20 @@ def fit() -> None:
     compare(train, rtol=1e-5)
 
 
+def feed_forward() -> None:
+    """The API before Module, which MXNet still has."""
+
+    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+        options = {"num_epoch": 2, "optimizer": "sgd", "learning_rate": 0.1}
+        model = mx.model.FeedForward(
+            symbol(), ctx=contexts(who), arg_params=initial(FC), aux_params={}, **options
+        )
+        model.fit(iterator(who), eval_metric="mse", kvstore=store)
+        return {name: array.asnumpy() for name, array in model.arg_params.items()}
+
+    compare(train, rtol=1e-5)
+
+
 def sparse_module() -> None:
     """A row_sparse weight of which each batch pulls only its rows; with lazy updates and decay."""
     words = 20

@@ -79,6 +79,26 @@ def rank_0_alone(kvs: ScheduledKVS) -> None:
     assert kvs._updater.optimizer.learning_rate == 0.0
     before = train(kvs, "early", 1)
     assert (train(kvs, "early", 2) == before).all()
+    half_precision(kvs)
+
+
+def half_precision(kvs: ScheduledKVS) -> None:
+    """Keys that are there are summed and updated in float32 from then on, on every worker."""
+    kvs.init("half", mx.nd.ones(SHAPE, dtype="float16"))
+    if kvs.rank == 0:
+        options = {"learning_rate": 1, "rescale_grad": 1.0, "multi_precision": True}
+        kvs.set_optimizer(mx.optimizer.SGD(**options))
+    out = mx.nd.zeros(SHAPE)
+    kvs.pull("half", out=out)  # of one worker alone it would do as well
+    assert (out.asnumpy() == 1).all()
+    kvs._barrier()
+    kvs.init("late half", mx.nd.ones(SHAPE, dtype="float16"))
+    for key in ("half", "late half"):
+        for _ in range(8):
+            small = mx.nd.full(SHAPE, -(2.0**-13), dtype="float16")  # lost, in float16 beside 1
+            kvs.push(key, small)
+        kvs.pull(key, out=out)
+        assert (out.asnumpy() == 1 + kvs.num_workers * 2.0**-10).all()
 
 
 def said_everywhere(kvs: ScheduledKVS, text: str) -> None:

@@ -109,11 +109,22 @@ class Runner:
         return [out]
 
     def do_pushpull(
-        self, keys: "List[int]", seed: int, devices: int, in_place: bool, priority: int
+        self,
+        keys: "List[int]",
+        seed: int,
+        devices: int,
+        in_place: bool,
+        priority: int,
+        compressed: bool = False,
     ) -> "List[mx.nd.NDArray]":
         values = outs = self._values(keys, seed, devices)
         if not in_place:
             outs = [[mx.nd.zeros_like(a) for a in arrays] for arrays in values]
+        if compressed and type(self._kvs) is mx.kvstore.KVStore:  # which refuses it
+            self._kvs.push(self._keys(keys), values, priority)
+            mx.nd.waitall()
+            self._kvs.pull(self._keys(keys), out=outs)
+            return [array for arrays in outs for array in arrays]
         out = None if in_place else outs
         self._kvs.pushpull(self._keys(keys), values, out=out, priority=priority)
         return [array for arrays in outs for array in arrays]
@@ -122,6 +133,11 @@ class Runner:
         sgd = mx.optimizer.SGD(learning_rate=rate, momentum=momentum, wd=wd, rescale_grad=0.5)
         self._kvs.set_optimizer(sgd)
         self._kvs._barrier()  # stock servers take the optimizer of each worker, as it comes
+        return []
+
+    def do_compress(self, threshold: float) -> List[Any]:
+        self._kvs.set_gradient_compression({"type": "2bit", "threshold": threshold})
+        self._kvs._barrier()  # stock servers hear of it from rank 0 only
         return []
 
     def do_barrier(self) -> List[Any]:

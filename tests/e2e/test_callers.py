@@ -13,7 +13,7 @@ MakeJob = Callable[..., Job]
     [
         ["trainers", "another_seed_on_each_worker", "half_precision", "devices", "accumulation"],
         ["many_stores", "sparse_embedding", "states", "states_of_an_updater_in_gluon"],
-        ["fit", "buckets"],
+        ["fit", "buckets", "feed_forward"],
         ["sparse_module"],
     ],
     ids=lambda cases: cases[0],

@@ -20,7 +20,7 @@ class StockStore {
       : clock_(clock), num_workers_(num_workers), num_servers_(num_servers) {}
 
   // The Carry function of `worker`, which lives on `executor`.
-  StoreLink::Carry For(uint32_t worker, sim::SimExecutor* executor);
+  Carry For(uint32_t worker, sim::SimExecutor* executor);
 
   // Operations of this kind end with it.
   StoreRequest::What fails_what = StoreRequest::What::kPull;
@@ -33,7 +33,7 @@ class StockStore {
   struct Waiting {
     uint32_t worker;
     sim::SimExecutor* executor;
-    StoreLink::Carried done;
+    Carried done;
   };
   struct Value {
     std::vector<float> stored, merged;

@@ -12,8 +12,8 @@ namespace {
 TEST(StoreHeader, ComesBackAsItWas) {
   constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
   for (const StoreHeader& header :
-       {StoreHeader{}, StoreHeader{kAll, kAll, kAll, 12},
-        StoreHeader{0x0123456789abcdefULL, 411041792, uint64_t{512} << 10U, 2}}) {
+       {StoreHeader{}, StoreHeader{kAll, kAll, kAll, 12, 16},
+        StoreHeader{0x0123456789abcdefULL, 411041792, uint64_t{512} << 10U, 2, 1}}) {
     const std::vector<std::byte> bytes = Encode(header);
     EXPECT_EQ(bytes.size(), kStoreHeaderBytes);
     EXPECT_EQ(DecodeStoreHeader(bytes), header);

@@ -34,9 +34,17 @@ WorkerOptions Options(int32_t rank, uint32_t num_servers) {
 
 // One process of the job.
 struct Node {
-  Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options)
+  Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options, uint64_t sample_bytes)
       : executor(clock),
-        link({.rank = options.rank, .num_servers = static_cast<uint32_t>(options.num_servers)},
+        link({.rank = options.rank,
+              .num_servers = static_cast<uint32_t>(options.num_servers),
+              .sample_bytes = sample_bytes,
+              .on_scale =
+                  [this](uint32_t measured) {
+                    scale = measured;
+                    worker.SetPieces(kPart * measured, kPart * measured);
+                  },
+              .now = [this] { return executor.Now(); }},
              store->For(static_cast<uint32_t>(options.rank), &executor),
              [this](ps::Message answer) { worker.OnMessage(std::move(answer)); }),
         worker(
@@ -45,6 +53,7 @@ struct Node {
 
   sim::SimExecutor executor;
   Status failure;
+  uint32_t scale = 0;
   StoreLink link;
   Worker worker;
 };
@@ -58,13 +67,13 @@ struct Sum {
 class StoreLinkTest : public testing::Test {
  protected:
   void Start(uint64_t seed, uint32_t num_workers, uint32_t num_servers,
-             bool credit_until_pulled = false) {
+             bool credit_until_pulled = false, uint64_t sample_bytes = 0) {
     clock_ = std::make_unique<sim::SimClock>(seed);
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
       WorkerOptions options = Options(static_cast<int32_t>(rank), num_servers);
       options.test_credit_until_pulled = credit_until_pulled;
-      nodes_.push_back(std::make_unique<Node>(clock_.get(), store_.get(), options));
+      nodes_.push_back(std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
@@ -202,6 +211,25 @@ TEST_F(StoreLinkTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPiecesGoFirst) {
   // All have left though the other worker pushed nothing; the first call was alone at first.
   ASSERT_EQ(order.size(), 12U);
   EXPECT_EQ(order, (std::vector<Priority>{5, 5, 5, 5, 5, 5, -1, -1, -1, -1, -1, -1}));
+}
+
+TEST_F(StoreLinkTest, PiecesAndCreditOfAllWorkersAreAsRank0HasMeasured) {
+  constexpr size_t kFloats = 8 * kPartFloats;
+  for (const uint64_t sample_bytes : {uint64_t{0}, kLeastSampleBytes}) {
+    // Pulls of the simulated store take next to no time.
+    const uint32_t scale = sample_bytes == 0 ? 1 : kLargestScale;
+    Start(1, 2, 1, /*credit_until_pulled=*/false, sample_bytes);
+    EXPECT_EQ(nodes_[0]->scale, scale);
+    EXPECT_EQ(nodes_[1]->scale, 0U) << "who has told it?";
+    BroadcastAll(7, kFloats);
+    EXPECT_EQ(nodes_[1]->scale, scale);
+    std::vector<Sum*> sums;
+    for (const uint32_t rank : {0U, 1U}) sums.push_back(PushPull(rank, 7, 0, kFloats, 1));
+    RunFor(std::chrono::seconds(1));
+    for (const Sum* sum : sums) EXPECT_EQ(sum->out, std::vector<float>(kFloats, 2));
+    EXPECT_EQ(Begun(What::kPushPull), sample_bytes == 0 ? 16U : 2U);
+    if (sample_bytes == 0) End();
+  }
 }
 
 TEST_F(StoreLinkTest, ASilentWorkerIsAnErrorThatSaysWhatIsWaitedFor) {

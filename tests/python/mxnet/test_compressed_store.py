@@ -118,12 +118,21 @@ def test_what_is_wrong_is_refused_before_the_wrapped_store_sees_it(store: Compre
         (lambda: store.init("a", full(1)), "key 'a': int and str keys cannot be mixed"),
         (lambda: store.init(65536, full(1)), "key 65536: with compression on stock servers want"),
         (lambda: store.push(5, full(1), 0), "key 5 has not been initialised"),
-        (lambda: store.pull([1, "a"], [full(1), full(1)], 0, True), "key 'a' has not been"),
+        (lambda: store.pull("a", full(1), 0, True), "key 'a' has not been"),
     ):
         with pytest.raises(MXNetError, match=text):
             call()
     with pytest.raises(AssertionError, match="unexpected type for keys"):
         store.push(1.5, full(1), 0)
+    # What stock finds in the arguments as such comes first here too, though 5 is no key.
+    with pytest.raises(AssertionError, match="inconsistent types of keys"):
+        store.pull([5, "a"], [full(1), full(1)], 0, True)
+    with pytest.raises(TypeError):
+        store.push(5, 1.0, 0)
+    with pytest.raises(AssertionError, match="needs row_ids"):
+        store.row_sparse_pull(5, full(0).tostype("row_sparse"), 0, None)
+    with pytest.raises(AssertionError, match="needs out"):
+        store.row_sparse_pull(5, None, 0, full(0))
     with pytest.raises(MXNetError, match="key 65536: with compression"):
         store.init([3, 65536], [full(1), full(1)])
     store.init(3, full(1))  # no key of a call that failed is taken

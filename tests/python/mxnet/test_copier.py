@@ -211,6 +211,44 @@ def test_compression_rows_and_updaters_go_the_long_way(
     assert link.short == [False, True, False, False]
 
 
+def test_an_updater_of_dense_keys_goes_the_short_way_in_the_order_of_the_keys(
+    store: NativeStore, link: NotingLink
+) -> None:
+    store.init([9, 4], [full(1), full(10)])
+    keys: List[int] = []
+
+    def add(key: int, received: mx.nd.NDArray, stored: mx.nd.NDArray) -> None:
+        keys.append(key)
+        stored += received
+
+    store.set_updater(add)
+    outs = [full(0), full(0)]
+    store.pushpull([9, 4], [full(2), [full(3)]], [outs[0], [outs[1]]], 0)
+    assert keys == [4, 9]
+    assert [out.asnumpy()[0, 0] for out in outs] == [3, 13]
+    store.init(6, full(5))
+    value = full(7)
+    with mx.autograd.record():
+        store.pushpull(6, value, None, 0)
+    assert value.asnumpy()[0, 0] == 12
+    assert link.short == [True, True]
+    store.push(6, full(1).tostype("row_sparse"), 0)
+    store.pushpull(6, full(1), value, 0)
+    assert value.asnumpy()[0, 0] == 14
+    assert link.short == [True, True, False]
+
+
+def test_what_an_updater_raises_comes_behind_all_pushes(
+    store: NativeStore, link: NotingLink
+) -> None:
+    store.init([1, 2], [full(0)] * 2)
+    store.set_updater(lambda key, received, stored: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        store.pushpull([1, 2], [full(3), full(4)], None, 0)
+    assert link.short == [True]
+    assert [store._tensors[key].recv.asnumpy()[0, 0] for key in (1, 2)] == [3, 4]
+
+
 def test_bad_arguments_send_nothing_though_the_first_are_good(
     store: NativeStore, link: NotingLink
 ) -> None:

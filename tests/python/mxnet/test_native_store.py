@@ -295,8 +295,16 @@ def test_a_stock_store_is_given_back_with_the_values_of_our_keys(
     ("key", "value", "why"),
     [
         (70000, full(2), "key 70000: with compression on stock servers want"),
-        (2, full(2).astype("float16"), "key 2 is float16: on stock servers set gradient"),
-        (2, full(2).tostype("row_sparse"), "key 2 is row_sparse: on stock servers set gradient"),
+        (
+            2,
+            full(2).astype("float16"),
+            "key 2 is float16, and two bits an element are for dense float32 only: cast it",
+        ),
+        (
+            2,
+            full(2).tostype("row_sparse"),
+            "key 2 is row_sparse, and two bits an element are for dense float32 only",
+        ),
     ],
 )
 def test_a_stock_store_is_kept_if_it_cannot_take_a_key(

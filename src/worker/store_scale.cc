@@ -1,0 +1,58 @@
+// Times pulls from a stock server.
+#include "worker/store_scale.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+
+namespace bs::worker {
+namespace {
+
+constexpr int kPulls = 8;
+// A link this slow has the smallest scale anyhow, and should not be kept busy.
+constexpr Duration kSlow = std::chrono::milliseconds(50);
+constexpr double kUsualBytesPerSecond = 125e6;
+
+}  // namespace
+
+uint32_t ScaleFor(uint64_t bytes, Duration took) {
+  const double seconds = std::chrono::duration<double>(took).count();
+  uint32_t scale = 1;
+  while (scale < kLargestScale &&
+         static_cast<double>(bytes) >= 2 * scale * kUsualBytesPerSecond * seconds) {
+    scale *= 2;
+  }
+  return scale;
+}
+
+StoreScale::StoreScale(Carry carry, std::function<TimePoint()> now)
+    : carry_(std::move(carry)), now_(std::move(now)) {}
+
+void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, Done done) {
+  BS_CHECK(!done_ && size_bytes >= kLeastSampleBytes && size_bytes % sizeof(float) == 0);
+  done_ = std::move(done);
+  const std::vector<std::byte> zeros(size_bytes);
+  StoreRequest request{.what = StoreRequest::What::kPush,
+                       .store_key = store_key,
+                       .size_bytes = size_bytes,
+                       .in = zeros};
+  carry_(request, [this, store_key, size_bytes](const Status& status, std::span<const std::byte>) {
+    if (!status.ok()) return std::exchange(done_, {})(status);
+    Pull({.what = StoreRequest::What::kPull, .store_key = store_key, .size_bytes = size_bytes},
+         kPulls);
+  });
+}
+
+void StoreScale::Pull(StoreRequest request, int left) {
+  carry_(request,
+         [this, request, left, began = now_()](const Status& status, std::span<const std::byte>) {
+           if (!status.ok()) return std::exchange(done_, {})(status);
+           quickest_ = std::min(quickest_, now_() - began);
+           if (left > 1 && quickest_ < kSlow) return Pull(request, left - 1);
+           std::exchange(done_, {})(ScaleFor(request.size_bytes, quickest_));
+         });
+}
+
+}  // namespace bs::worker

@@ -1,0 +1,52 @@
+// StoreScale: how many times larger than usual pieces and credit are on a stock store.
+//
+// The usual ones suit a link of 1 Gbit/s, where a piece of 128 KiB takes a millisecond.  Each piece
+// is an operation of the store, so where the link is faster than that small ones keep processors
+// busy and gain nothing: what an urgent piece waits for is the time, not the bytes, before it.
+// So rank 0 measures, before anything is declared, how long the store needs to give back some
+// bytes, and publishes the scale with each tensor.
+//
+// Confined to the worker's executor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/unique_function.h"
+#include "bytescheduler/status.h"
+#include "worker/store_request.h"
+
+namespace bs::worker {
+
+// What is measured with, so long as one array may be as large; less than the least tells nothing
+// about a link.
+inline constexpr uint64_t kSampleBytes = uint64_t{1} << 20U;
+inline constexpr uint64_t kLeastSampleBytes = uint64_t{64} << 10U;
+inline constexpr uint32_t kLargestScale = 16;
+
+// A power of two from 1 to kLargestScale: 1 below 2 Gbit/s, 2 from there on, 4 from 4 on, ...
+uint32_t ScaleFor(uint64_t bytes, Duration took);
+
+class StoreScale {
+ public:
+  using Done = UniqueFunction<void(Result<uint32_t>)>;
+
+  StoreScale(Carry carry, std::function<TimePoint()> now);
+
+  // Pushes the first value of `store_key` and pulls it some times; the quickest counts, as others
+  // may have waited for a processor.  `done` runs once, and may end this object.
+  // REQUIRES: called once; nobody else uses the key; size_bytes >= kLeastSampleBytes, of float32.
+  void Measure(int32_t store_key, uint64_t size_bytes, Done done);
+
+ private:
+  void Pull(StoreRequest request, int left);
+
+  const Carry carry_;
+  const std::function<TimePoint()> now_;
+  Duration quickest_ = Duration::max();
+  Done done_;
+};
+
+}  // namespace bs::worker
