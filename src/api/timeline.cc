@@ -49,6 +49,18 @@ std::string WhyNotOurs(int fd) {
   return ftruncate(fd, 0) == 0 || errno == EINVAL ? "" : Why(errno);  // a device has no length
 }
 
+// A descriptor of the empty file, or why there is none.
+Result<int> OpenOurs(const std::string& path) {
+  // A pipe nobody reads must not hold the timeline's thread, and with it the end of the job.
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (fd < 0) return Status::Unavailable(Why(errno));
+  if (const std::string why = WhyNotOurs(fd); !why.empty()) {
+    close(fd);
+    return Status::Unavailable(why);
+  }
+  return fd;
+}
+
 }  // namespace
 
 Status CheckTimeline(const Config& config) {
@@ -95,33 +107,21 @@ std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, int32_t rank,
 std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner owner,
                                          size_t capacity, const Logger& log) {
   if (config.timeline.empty()) return nullptr;
-  const std::string path = TimelinePath(config.timeline, owner);
-  const auto give_up = [&](const std::string& why) {
-    log.Warning("BYTESCHEDULER_TIMELINE: " + path + ": " + why +
-                "; training goes on without a timeline");
-    return nullptr;
-  };
-  // A pipe nobody reads must not hold the job up.
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (fd < 0) return give_up(Why(errno));
-  if (const std::string why = WhyNotOurs(fd); !why.empty()) {
-    close(fd);
-    return give_up(why);
-  }
-  log.Info("writing a timeline to " + path);
   owner.num_workers = config.num_workers;
   owner.num_servers = config.num_servers;
-  owner.host = HostName();
-  return std::make_unique<Timeline>(fd, path, std::move(owner), capacity, log);
+  return std::make_unique<Timeline>(TimelinePath(config.timeline, owner), owner, capacity, log);
 }
 
-Timeline::Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity,
-                   const Logger& log)
-    : path_(std::move(path)), log_(log), fd_(fd), owner_(std::move(owner)), thread_("bs-trace") {
-  for (int32_t i = 0; i <= owner_.num_shards; ++i) {
+Timeline::Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log)
+    : path_(std::move(path)), log_(log), thread_("bs-trace") {
+  for (int32_t i = 0; i <= owner.num_shards; ++i) {
     traces_.push_back(std::make_unique<core::Trace>(capacity, [this] { Wake(); }));
   }
-  RunOn(&thread_, [this] { Begin(); });
+  owner.host = HostName();
+  owner.start = thread_.Now();
+  owner.wall_time = LoopThread::WallTime();
+  writer_ = std::make_unique<core::TraceText>(std::move(owner));
+  thread_.Post([this] { Begin(); });
 }
 
 Timeline::~Timeline() {
@@ -133,10 +133,16 @@ void Timeline::Wake() {
 }
 
 void Timeline::Begin() {
-  owner_.start = thread_.Now();
-  owner_.wall_time = LoopThread::WallTime();
-  writer_ = std::make_unique<core::TraceText>(owner_);
+  const Result<int> fd = OpenOurs(path_);
+  if (!fd.ok()) {
+    writer_.reset();
+    return log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + fd.status().message() +
+                        "; training goes on without a timeline");
+  }
+  fd_ = fd.value();
+  log_.Info("writing a timeline to " + path_);
   writer_->Head(&text_);
+  Flush();  // alone, so that a file that may not grow by a batch has it
   WriteInTurn();
 }
 
@@ -146,6 +152,7 @@ void Timeline::WriteInTurn() {
 }
 
 void Timeline::WriteAll() {
+  if (!writer_) return;  // the traces fill up, and recording then costs next to nothing
   core::TraceEvent event;
   for (const auto& trace : traces_) {
     while (trace->Take(&event)) {
@@ -178,6 +185,7 @@ void Timeline::Flush() {
 }
 
 void Timeline::End() {
+  if (!writer_) return;
   WriteAll();
   const uint64_t missing = Lost() + dropped_;
   writer_->Tail(missing, &text_);
