@@ -40,13 +40,19 @@ int WriteWhole(int fd, std::string_view text) {
   return 0;
 }
 
-// Two workers of one rank, of two jobs, would spoil each other's file; the lock ends with the
-// descriptor.  Where files cannot be locked, they are not.
+// Two workers of one rank, of two jobs, would spoil each other's file.  Where files cannot be
+// locked, they are not.
 std::string WhyNotOurs(int fd) {
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return "another process writes to it";
+    return "another process writes to it, or a child that one left behind lives";
   }
   return ftruncate(fd, 0) == 0 || errno == EINVAL ? "" : Why(errno);  // a device has no length
+}
+
+// Forked children have the descriptor too, and the lock would last as long as they live.
+void CloseOurs(int fd) {
+  static_cast<void>(flock(fd, LOCK_UN));
+  close(fd);
 }
 
 // A descriptor of the empty file, or why there is none.
@@ -179,7 +185,7 @@ void Timeline::Flush() {
   if (fd_ < 0) return;
   // A line that is half there would be the last; what cannot be cut is read without it.
   static_cast<void>(!ftruncate(fd_, file_bytes_));
-  close(std::exchange(fd_, -1));
+  CloseOurs(std::exchange(fd_, -1));
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + Why(error) +
                "; training goes on, the timeline ends here");
 }
@@ -194,7 +200,7 @@ void Timeline::End() {
     log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + " lacks " + std::to_string(missing) +
                  " events");
   }
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (fd_ >= 0) CloseOurs(std::exchange(fd_, -1));
 }
 
 uint64_t Timeline::Lost() const {

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -181,6 +183,24 @@ TEST_F(TimelineTest, TwoDoNotWriteToOneFile) {
   Timeline::OfWorker(With("t.json"), 0, Log()).reset();
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: another process writes to it"));
+}
+
+TEST_F(TimelineTest, AChildThatLivesOnLeavesTheFileToTheNextWorker) {
+  Notification open;
+  std::unique_ptr<Timeline> first =
+      Timeline::OfWorker(With("t.json"), 0, WhenOpen([&open] { open.Notify(); }));
+  ASSERT_TRUE(open.WaitFor(std::chrono::seconds(60)));
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  first.reset();
+  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
 }
 
 TEST_F(TimelineTest, AFullDiskIsOneWarningAndTheRestIsCounted) {
