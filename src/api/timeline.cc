@@ -119,7 +119,7 @@ std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner 
 }
 
 Timeline::Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log)
-    : path_(std::move(path)), log_(log), thread_("bs-trace") {
+    : path_(std::move(path)), log_(log), turn_(capacity / 4), thread_("bs-trace") {
   for (int32_t i = 0; i <= owner.num_shards; ++i) {
     traces_.push_back(std::make_unique<core::Trace>(capacity, [this] { Wake(); }));
   }
@@ -159,16 +159,28 @@ void Timeline::WriteInTurn() {
 
 void Timeline::WriteAll() {
   if (!writer_) return;  // the traces fill up, and recording then costs next to nothing
+  while (WriteSome()) SayIfLost();
+  Flush();
+  SayIfLost();
+}
+
+bool Timeline::WriteSome() {
+  bool some = false;
   core::TraceEvent event;
   for (const auto& trace : traces_) {
-    while (trace->Take(&event)) {
+    for (size_t i = 0; i < turn_ && trace->Take(&event); ++i) {
       writer_->Event(event, &text_);
       ++text_events_;
       if (text_.size() >= kBatchBytes) Flush();
+      some = true;
     }
   }
-  Flush();
-  if (Lost() == 0 || std::exchange(told_of_loss_, true) || fd_ < 0) return;
+  return some;
+}
+
+void Timeline::SayIfLost() {
+  if (fd_ < 0 || told_of_loss_ || Lost() == 0) return;
+  told_of_loss_ = true;
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ +
                " is not written fast enough: events are missing in it; its end says how many");
 }

@@ -57,12 +57,17 @@ class Timeline {
   void Begin();
   void WriteInTurn();
   void WriteAll();
+  // A turn of each trace, so that a busy one leaves room in the file to the others.  False if there
+  // was nothing.
+  bool WriteSome();
+  void SayIfLost();
   void Flush();
   void End();
   uint64_t Lost() const;
 
   const std::string path_;
   const Logger log_;
+  const size_t turn_;                                 // of a trace, in events
   std::vector<std::unique_ptr<core::Trace>> traces_;  // constant after construction
   // Touched on bs-trace only.
   int fd_ = -1;                              // -1: not open yet, or given up

@@ -128,6 +128,22 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
                     HasSubstr("\"shard 1 sum 1\""), HasSubstr("\"front sum 1\"")));
 }
 
+TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {
+  Notification recorded;
+  const core::TraceOwner owner = {.is_server = true, .rank = 0, .num_shards = 1};
+  auto timeline = std::make_unique<Timeline>(
+      folder_ + "/t.json", owner, 16,
+      WhenOpen([&] { EXPECT_TRUE(recorded.WaitFor(std::chrono::seconds(60))); }));
+  for (uint64_t key = 0; key < 16; ++key) timeline->trace(0)->Record(Push(key));
+  timeline->trace(1)->Record(Push(100));
+  recorded.Notify();
+  timeline.reset();
+  const std::string text = Read("t.json");
+  EXPECT_LT(text.find("key 100 "), text.find("key 4 "));
+  EXPECT_LT(text.find("key 3 "), text.find("key 100 "));
+  EXPECT_NE(text.find("key 15 "), std::string::npos);
+}
+
 TEST_F(TimelineTest, AnOlderFileIsReplaced) {
   std::ofstream(folder_ + "/t-r0.json") << std::string(100000, 'x');
   Timeline::OfWorker(With("t.json"), 0, Log()).reset();
