@@ -22,7 +22,8 @@ ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
-    "ours": {"BYTESCHEDULER_BACKEND": "native"},
+    "ours": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
+    "ours-measured": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "measured"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},

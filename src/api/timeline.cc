@@ -40,13 +40,31 @@ int WriteWhole(int fd, std::string_view text) {
   return 0;
 }
 
-// Two workers of one rank, of two jobs, would spoil each other's file; the lock ends with the
-// descriptor.  Where files cannot be locked, they are not.
+// Two workers of one rank, of two jobs, would spoil each other's file.  Where files cannot be
+// locked, they are not.
 std::string WhyNotOurs(int fd) {
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return "another process writes to it";
+    return "another process writes to it, or a child that one left behind lives";
   }
   return ftruncate(fd, 0) == 0 || errno == EINVAL ? "" : Why(errno);  // a device has no length
+}
+
+// Forked children have the descriptor too, and the lock would last as long as they live.
+void CloseOurs(int fd) {
+  static_cast<void>(flock(fd, LOCK_UN));
+  close(fd);
+}
+
+// A descriptor of the empty file, or why there is none.
+Result<int> OpenOurs(const std::string& path) {
+  // A pipe nobody reads must not hold the timeline's thread, and with it the end of the job.
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (fd < 0) return Status::Unavailable(Why(errno));
+  if (const std::string why = WhyNotOurs(fd); !why.empty()) {
+    close(fd);
+    return Status::Unavailable(why);
+  }
+  return fd;
 }
 
 }  // namespace
@@ -95,33 +113,21 @@ std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, int32_t rank,
 std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner owner,
                                          size_t capacity, const Logger& log) {
   if (config.timeline.empty()) return nullptr;
-  const std::string path = TimelinePath(config.timeline, owner);
-  const auto give_up = [&](const std::string& why) {
-    log.Warning("BYTESCHEDULER_TIMELINE: " + path + ": " + why +
-                "; training goes on without a timeline");
-    return nullptr;
-  };
-  // A pipe nobody reads must not hold the job up.
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (fd < 0) return give_up(Why(errno));
-  if (const std::string why = WhyNotOurs(fd); !why.empty()) {
-    close(fd);
-    return give_up(why);
-  }
-  log.Info("writing a timeline to " + path);
   owner.num_workers = config.num_workers;
   owner.num_servers = config.num_servers;
-  owner.host = HostName();
-  return std::make_unique<Timeline>(fd, path, std::move(owner), capacity, log);
+  return std::make_unique<Timeline>(TimelinePath(config.timeline, owner), owner, capacity, log);
 }
 
-Timeline::Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity,
-                   const Logger& log)
-    : path_(std::move(path)), log_(log), fd_(fd), owner_(std::move(owner)), thread_("bs-trace") {
-  for (int32_t i = 0; i <= owner_.num_shards; ++i) {
+Timeline::Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log)
+    : path_(std::move(path)), log_(log), turn_(capacity / 4), thread_("bs-trace") {
+  for (int32_t i = 0; i <= owner.num_shards; ++i) {
     traces_.push_back(std::make_unique<core::Trace>(capacity, [this] { Wake(); }));
   }
-  RunOn(&thread_, [this] { Begin(); });
+  owner.host = HostName();
+  owner.start = thread_.Now();
+  owner.wall_time = LoopThread::WallTime();
+  writer_ = std::make_unique<core::TraceText>(std::move(owner));
+  thread_.Post([this] { Begin(); });
 }
 
 Timeline::~Timeline() {
@@ -133,10 +139,16 @@ void Timeline::Wake() {
 }
 
 void Timeline::Begin() {
-  owner_.start = thread_.Now();
-  owner_.wall_time = LoopThread::WallTime();
-  writer_ = std::make_unique<core::TraceText>(owner_);
+  const Result<int> fd = OpenOurs(path_);
+  if (!fd.ok()) {
+    writer_.reset();
+    return log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + fd.status().message() +
+                        "; training goes on without a timeline");
+  }
+  fd_ = fd.value();
+  log_.Info("writing a timeline to " + path_);
   writer_->Head(&text_);
+  Flush();  // alone, so that a file that may not grow by a batch has it
   WriteInTurn();
 }
 
@@ -146,16 +158,29 @@ void Timeline::WriteInTurn() {
 }
 
 void Timeline::WriteAll() {
+  if (!writer_) return;  // the traces fill up, and recording then costs next to nothing
+  while (WriteSome()) SayIfLost();
+  Flush();
+  SayIfLost();
+}
+
+bool Timeline::WriteSome() {
+  bool some = false;
   core::TraceEvent event;
   for (const auto& trace : traces_) {
-    while (trace->Take(&event)) {
+    for (size_t i = 0; i < turn_ && trace->Take(&event); ++i) {
       writer_->Event(event, &text_);
       ++text_events_;
       if (text_.size() >= kBatchBytes) Flush();
+      some = true;
     }
   }
-  Flush();
-  if (Lost() == 0 || std::exchange(told_of_loss_, true) || fd_ < 0) return;
+  return some;
+}
+
+void Timeline::SayIfLost() {
+  if (fd_ < 0 || told_of_loss_ || Lost() == 0) return;
+  told_of_loss_ = true;
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ +
                " is not written fast enough: events are missing in it; its end says how many");
 }
@@ -172,12 +197,13 @@ void Timeline::Flush() {
   if (fd_ < 0) return;
   // A line that is half there would be the last; what cannot be cut is read without it.
   static_cast<void>(!ftruncate(fd_, file_bytes_));
-  close(std::exchange(fd_, -1));
+  CloseOurs(std::exchange(fd_, -1));
   log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + ": " + Why(error) +
                "; training goes on, the timeline ends here");
 }
 
 void Timeline::End() {
+  if (!writer_) return;
   WriteAll();
   const uint64_t missing = Lost() + dropped_;
   writer_->Tail(missing, &text_);
@@ -186,7 +212,7 @@ void Timeline::End() {
     log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + " lacks " + std::to_string(missing) +
                  " events");
   }
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (fd_ >= 0) CloseOurs(std::exchange(fd_, -1));
 }
 
 uint64_t Timeline::Lost() const {

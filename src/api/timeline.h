@@ -1,9 +1,10 @@
 // Timeline: the file of BYTESCHEDULER_TIMELINE, written on a thread of its own, "bs-trace".
 //
-// Training never waits for the file but when it is opened and when the process ends, and never
-// fails by it: what does not keep up is dropped and counted; a full disk ends the file at a whole
-// line, one warning says so and one at the end how much is missing.  The file can be read at any
-// time, also after the process was killed: it lacks its end then, and at most the last half second.
+// Training never waits for the file but when the process ends, and never fails by it: a file that
+// cannot be opened is one warning; what does not keep up is dropped and counted; a full disk ends
+// the file at a whole line, one warning says so and one at the end how much is missing.  The file
+// can be read at any time, also after the process was killed: it lacks its end then, and at most
+// the last half second.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@
 
 namespace bs::api {
 
-// kInvalidArgument, naming the setting, if no file could be made there.
+// kInvalidArgument, naming the setting, if no file could be made there.  Blocks while the file
+// system looks.
 Status CheckTimeline(const Config& config);
 // Where the worker or server writes: of "out/t.json" worker 3 "out/t-r3.json", server 0
 // "out/t-s0.json".
@@ -28,16 +30,15 @@ std::string TimelinePath(const std::string& setting, const core::TraceOwner& own
 
 class Timeline {
  public:
-  // Null if none is wanted, or the file cannot be made; then `log` has a warning.  Of a worker, or
-  // of a server with so many shards.
+  // Null if none is wanted.  Of a worker, or of a server with so many shards.
   static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log);
   static std::unique_ptr<Timeline> OfServer(const Config& config, int32_t rank, int32_t num_shards,
                                             const Logger& log);
 
-  // `fd` is open for writing; it becomes ours.  `capacity` as of core::Trace.  A worker has one
-  // trace, a server one for each shard and one for the front.  Time and wall time of `owner` are
-  // filled in.
-  Timeline(int fd, std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
+  // Opens `path` on bs-trace, so never blocks.  `capacity` as of core::Trace.  A worker has one
+  // trace, a server one for each shard and one for the front.  Host, time and wall time of `owner`
+  // are filled in.
+  Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
   // Writes what is left and the end of the file; blocks for it.  REQUIRES: nobody records any more.
@@ -56,17 +57,21 @@ class Timeline {
   void Begin();
   void WriteInTurn();
   void WriteAll();
+  // A turn of each trace, so that a busy one leaves room in the file to the others.  False if there
+  // was nothing.
+  bool WriteSome();
+  void SayIfLost();
   void Flush();
   void End();
   uint64_t Lost() const;
 
   const std::string path_;
   const Logger log_;
+  const size_t turn_;                                 // of a trace, in events
   std::vector<std::unique_ptr<core::Trace>> traces_;  // constant after construction
   // Touched on bs-trace only.
-  int fd_;  // -1: given up
-  core::TraceOwner owner_;
-  std::unique_ptr<core::TraceText> writer_;  // once begun
+  int fd_ = -1;                              // -1: not open yet, or given up
+  std::unique_ptr<core::TraceText> writer_;  // null: the file could not be opened
   std::string text_;                         // not written yet
   uint64_t text_events_ = 0;                 // in it
   uint64_t dropped_ = 0;                     // could not be written

@@ -2,6 +2,7 @@
 #include "core/ready_order.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -20,20 +21,27 @@ constexpr size_t kLeastSteps = 2;
 constexpr size_t kLeastTensors = 3;
 // The least share of pairs, one in so many, that became ready in the other order than they were
 // called.  Gradients that had been there all along are copied by several threads, and overtake each
-// other a little.
-constexpr uint64_t kLeastInverted = 8;
+// other a little; where names have nothing to do with the order it is a half.
+constexpr uint64_t kLeastInverted = 3;
+// Notes that are closer are of one moment: MXNet tells of gradients that it makes in one piece one
+// after another, some microseconds apart.
+constexpr Duration kMoment = std::chrono::microseconds(200);
 
-// How many pairs of `places`, which are 0 to size - 1 in some order, stand in descending order.
-uint64_t CountInversions(const std::vector<uint32_t>& places) {
+// Whether enough pairs of `places`, which are 0 to size - 1 in some order, stand in descending
+// order, whichever single one is left out: that may be a large tensor that is copied slowly.
+bool AreInverted(const std::vector<uint32_t>& places) {
   std::vector<uint32_t> smaller(places.size() + 1, 0);  // a Fenwick tree
   uint64_t inversions = 0;
+  uint64_t most = 0;  // of one
   for (size_t i = 0; i < places.size(); ++i) {
     uint64_t before = 0;
     for (size_t at = places[i]; at > 0; at &= at - 1) before += smaller[at];
     inversions += i - before;
+    most = std::max(most, i - before + (places[i] - before));
     for (size_t at = places[i] + 1; at < smaller.size(); at += at & (~at + 1)) ++smaller[at];
   }
-  return inversions;
+  const uint64_t others = places.size() - 1;
+  return (inversions - most) * kLeastInverted >= others * (others - 1) / 2;
 }
 
 // The caller's numbers, the largest first; distinct ones if all are equal.
@@ -42,9 +50,7 @@ std::vector<Priority> Available(std::vector<Priority> numbers) {
   if (numbers.front() != numbers.back()) return numbers;
   const auto size = static_cast<int64_t>(numbers.size());
   constexpr int64_t kLowest = std::numeric_limits<Priority>::min();
-  constexpr int64_t kHighest = std::numeric_limits<Priority>::max();
-  const int64_t lowest =
-      std::clamp<int64_t>(numbers.front() - size / 2, kLowest, kHighest - (size - 1));
+  const int64_t lowest = std::clamp<int64_t>(numbers.front() - size / 2, kLowest, 1 - size);
   for (int64_t i = 0; i < size; ++i) {
     numbers[static_cast<size_t>(size - 1 - i)] = static_cast<Priority>(lowest + i);
   }
@@ -53,13 +59,13 @@ std::vector<Priority> Available(std::vector<Priority> numbers) {
 
 }  // namespace
 
-void ReadyOrder::Note(Key key, Priority priority, uint64_t called) {
-  const auto [it, fresh] = indices_.try_emplace(key, static_cast<uint32_t>(tensors_.size()));
-  if (fresh) tensors_.push_back({.key = key, .priority = priority});
-  log_.push_back({.tensor = it->second, .called = called});
+void ReadyOrder::Note(const Call& call, TimePoint now) {
+  const auto [it, fresh] = indices_.try_emplace(call.key, static_cast<uint32_t>(tensors_.size()));
+  if (fresh) tensors_.push_back({.key = call.key, .priority = call.priority});
+  log_.push_back({.tensor = it->second, .called = call.called, .ready = now});
   if (fresh) newest_ = log_.size();
   Tensor& tensor = tensors_[it->second];
-  tensor.steady = tensor.steady && tensor.priority == priority;
+  tensor.steady = tensor.steady && tensor.priority == call.priority;
 }
 
 bool ReadyOrder::complete() const {
@@ -67,37 +73,41 @@ bool ReadyOrder::complete() const {
   return tensors_.size() >= kLeastTensors && log_.size() >= kSpans * newest_;
 }
 
-std::vector<bool> ReadyOrder::Regular() const {
+std::vector<uint64_t> ReadyOrder::TimesInAStep() const {
   std::vector<uint64_t> counts(tensors_.size(), 0);
   for (size_t i = newest_; i < log_.size(); ++i) ++counts[log_[i].tensor];
   std::vector<uint64_t> sorted = counts;
   std::erase(sorted, 0U);
-  if (sorted.empty()) return std::vector<bool>(tensors_.size(), false);
+  if (sorted.empty()) return counts;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
-  std::vector<bool> regular;
-  regular.reserve(counts.size());
-  for (const uint64_t count : counts) regular.push_back(4 * count >= 3 * *middle);
-  return regular;
+  for (uint64_t& count : counts) {
+    // To the nearest, and half of one down: the first and the last step may have been cut off.
+    const uint64_t times = (2 * count + *middle - 1) / (2 * *middle);
+    count = 4 * count >= 3 * *middle ? std::max<uint64_t>(1, times) : 0;
+  }
+  return counts;
 }
 
 std::vector<ReadyOrder::Step> ReadyOrder::Cut() const {
-  const std::vector<bool> regular = Regular();
-  const auto all = static_cast<size_t>(std::count(regular.begin(), regular.end(), true));
+  const std::vector<uint64_t> times = TimesInAStep();
+  const auto all = tensors_.size() - static_cast<size_t>(std::count(times.begin(), times.end(), 0));
   std::vector<Step> steps;
-  std::vector<size_t> seen_in(tensors_.size(), 0);  // the number of a step, from 1
+  std::vector<uint64_t> came(tensors_.size(), 0);
+  std::vector<size_t> came_in(tensors_.size(), 0);  // the number of a step, from 1
   size_t begin = 0;
-  size_t num_regular = 0;  // seen in this step
+  size_t whole = 0;  // regular ones that came as often as they do
   for (size_t i = 0; i < log_.size(); ++i) {
     const uint32_t tensor = log_[i].tensor;
-    if (seen_in[tensor] == steps.size() + 1) {
-      if (num_regular < all) continue;
+    const bool again =
+        came_in[tensor] == steps.size() + 1 && came[tensor] >= std::max<uint64_t>(1, times[tensor]);
+    if (again && whole == all) {
       steps.push_back({.begin = begin, .end = i});
       begin = i;
-      num_regular = 0;
+      whole = 0;
     }
-    seen_in[tensor] = steps.size() + 1;
-    if (regular[tensor]) ++num_regular;
+    if (std::exchange(came_in[tensor], steps.size() + 1) != steps.size() + 1) came[tensor] = 0;
+    if (++came[tensor] == times[tensor]) ++whole;
   }
   return steps;
 }
@@ -108,23 +118,32 @@ std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
   std::vector<Places> sums(tensors_.size());
   for (uint32_t tensor = 0; tensor < sums.size(); ++tensor) sums[tensor].tensor = tensor;
   std::vector<size_t> counted_in(tensors_.size(), 0);  // the number of a step, from 1
+  std::vector<size_t> moments(log_.size());            // where the one of each note began
   for (size_t s = 1; s < steps.size(); ++s) {
+    for (size_t i = steps[s].begin; i < steps[s].end; ++i) {
+      const bool begins =
+          i == steps[s].begin || log_[i].ready - log_[moments[i - 1]].ready >= kMoment;
+      moments[i] = begins ? i : moments[i - 1];
+    }
     for (size_t i = steps[s].end; i-- > steps[s].begin;) {
       const Event& event = log_[i];
       if (counted_in[event.tensor] == s) continue;  // not its last time in this step
       counted_in[event.tensor] = s;
       Places& places = sums[event.tensor];
       ++places.steps;
-      places.position += i - steps[s].begin;
+      places.position += moments[i] - steps[s].begin;
       places.called += event.called;
     }
   }
   std::erase_if(sums, [&](const Places& places) {
-    return places.steps + 1 < steps.size() || !tensors_[places.tensor].steady;
+    const Tensor& tensor = tensors_[places.tensor];
+    return places.steps + 1 < steps.size() || !tensor.steady || tensor.priority > 0;
   });
   const auto before = [this](const Places& a, const Places& b) {
-    return std::tuple(a.position, tensors_[a.tensor].key) <
-           std::tuple(b.position, tensors_[b.tensor].key);
+    const Tensor& first = tensors_[a.tensor];
+    const Tensor& second = tensors_[b.tensor];
+    return std::tuple(a.position, first.priority, first.key) <
+           std::tuple(b.position, second.priority, second.key);
   };
   std::sort(sums.begin(), sums.end(), before);
   return sums;
@@ -134,15 +153,17 @@ ReadyOrder::Lesson ReadyOrder::Learn() const {
   const std::vector<Places> ready = Measure();
   const uint64_t size = ready.size();
   if (size < kLeastTensors) return {.verdict = Verdict::kUnsteady, .num_learned = size};
+  std::vector<Places> told = ready;  // those of one moment as they were called
+  std::sort(told.begin(), told.end(), [](const Places& a, const Places& b) {
+    return std::tuple(a.position, a.called) < std::tuple(b.position, b.called);
+  });
   std::vector<uint32_t> called(size);  // in the order of the calls: who became ready at which place
   std::iota(called.begin(), called.end(), 0U);
   std::sort(called.begin(), called.end(), [&](uint32_t a, uint32_t b) {
-    return std::tuple(ready[a].called, a) < std::tuple(ready[b].called, b);
+    return std::tuple(told[a].called, a) < std::tuple(told[b].called, b);
   });
-  if (CountInversions(called) * kLeastInverted < size * (size - 1) / 2) {
-    return {.verdict = Verdict::kAsCalled, .num_learned = size};
-  }
-  return Renumber(ready);
+  return AreInverted(called) ? Renumber(ready)
+                             : Lesson{.verdict = Verdict::kAsCalled, .num_learned = size};
 }
 
 ReadyOrder::Lesson ReadyOrder::Renumber(const std::vector<Places>& ready) const {

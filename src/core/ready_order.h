@@ -5,15 +5,19 @@
 // instance, where conv10 stands before conv2.
 //
 // What it takes for granted: the first tensor it is told of begins a step; a step contains every
-// regular tensor (one that comes about as often as most) at least once, and ends when one comes
-// again after that.  So pauses, tensors that come several times in a step and tensors that come
-// only in some steps change nothing; only those of every recorded step are renumbered.  (One that
-// comes twice after all others is taken for the beginning of the next step.)  The first step is not
-// recorded: initialisation and compilation are in it.
+// regular tensor (one that comes about as often as most, or more often) as often as its share says,
+// and ends when one comes again after that.  So pauses, tensors that come several times in a step
+// and tensors that come only in some steps change nothing; only those of every recorded step are
+// renumbered.  The first step is not recorded: initialisation and compilation are in it.
 //
 // Tensors that became ready in the order in which the caller called for them tell nothing: it may
-// be a loop over gradients that had all been there.  Then, and when the caller's numbers are right
-// but for neighbours (the parameters of one layer), nothing is renumbered.
+// be a loop over gradients that had all been there, of which a large one is copied for longer.
+// Then, and when the caller's numbers are right but for neighbours (the parameters of one layer),
+// nothing is renumbered.  Nor does the order of those say anything that became ready at the same
+// moment, as gradients that are made in one piece: the caller's number decides among them.
+//
+// Numbers above 0 are the caller's marks for what is urgent for other reasons: they stay, and no
+// other becomes so large.
 //
 // Pure: the same notes give the same lesson.  Not thread-safe: the owner confines it.  Bounded by
 // kMostNotes; never fails.
@@ -49,15 +53,19 @@ class ReadyOrder {
   struct Lesson {
     Verdict verdict = Verdict::kUnsteady;
     // The caller's numbers in another order; of kRenumbered, and only what changes.  Where all of
-    // them are equal: distinct ones around that.
+    // them are equal: distinct ones around that, none above 0.
     std::vector<Renumbered> numbers{};
     size_t num_learned = 0;  // tensors of every step
     size_t num_moved = 0;    // by more than one place
   };
 
-  // A tensor became ready.  `called` grows with the calls for which the caller asked, in which it
-  // need not be this one's turn.
-  void Note(Key key, Priority priority, uint64_t called);
+  struct Call {
+    Key key = 0;
+    Priority priority = 0;
+    uint64_t called = 0;  // grows with the calls; which become ready in any order
+  };
+  // A tensor became ready at `now`, which never decreases.
+  void Note(const Call& call, TimePoint now);
   // Whether it was told enough: several times as much as until the newest tensor came.
   bool complete() const;
   Lesson Learn() const;
@@ -71,6 +79,7 @@ class ReadyOrder {
   struct Event {
     uint32_t tensor = 0;  // index
     uint64_t called = 0;
+    TimePoint ready{};
   };
   struct Step {
     size_t begin = 0, end = 0;  // of the log
@@ -79,12 +88,13 @@ class ReadyOrder {
   struct Places {
     uint32_t tensor = 0;
     uint32_t steps = 0;     // in which it came
-    uint64_t position = 0;  // where it came last in a step
+    uint64_t position = 0;  // where its moment began when it came last in a step
     uint64_t called = 0;
   };
 
-  // Those that came about as often as most since the newest came.
-  std::vector<bool> Regular() const;
+  // How many times each comes in a step, judged by what came since the newest did; 0 if it comes in
+  // some steps only.
+  std::vector<uint64_t> TimesInAStep() const;
   std::vector<Step> Cut() const;
   // Of the tensors that came in every step, the first to be ready first.
   std::vector<Places> Measure() const;

@@ -42,7 +42,8 @@ std::string Describe(const ReadyOrder::Lesson& lesson) {
     case ReadyOrder::Verdict::kAsCalled:
       return "priorities stay: " + of + " become ready as they are called for, which tells nothing";
     case ReadyOrder::Verdict::kUnsteady:
-      return "priorities stay: only " + of + " come in every step with the same priority";
+      return "priorities stay: only " + of +
+             " come in every step with the same priority, which is not above 0";
   }
   return "";
 }
@@ -86,9 +87,9 @@ MeasuredOrder::MeasuredOrder(const Link& link, const Options& options, const Log
   link_.fail = [](const Status& status) { return status; };
 }
 
-bool MeasuredOrder::Note(Key key, Priority priority, uint64_t called) {
+bool MeasuredOrder::Note(const ReadyOrder::Call& call, TimePoint now) {
   if (learning_ == nullptr) return false;
-  learning_->Note(key, priority, called);
+  learning_->Note(call, now);
   if (!learning_->complete()) return false;
   lesson_ = learning_->Learn();
   learning_.reset();

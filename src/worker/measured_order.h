@@ -46,8 +46,8 @@ class MeasuredOrder {
   MeasuredOrder& operator=(const MeasuredOrder&) = delete;
   ~MeasuredOrder() = default;
 
-  // A push-pull of `key` is ready.  Returns true, once, when that was enough: then Settle.
-  bool Note(Key key, Priority priority, uint64_t called);
+  // A push-pull is ready.  Returns true, once, when that was enough: then Settle.
+  bool Note(const core::ReadyOrder::Call& call, TimePoint now);
   // `ended` gets the numbers that count from now on, none if the caller's stay.  It runs once, also
   // inside the call, and may destroy this.  REQUIRES: Note has returned true; called once.
   void Settle(Ended ended);

@@ -152,7 +152,9 @@ void Worker::Impl::Enqueue(Key key, Operation operation) {
 }
 
 void Worker::Impl::NoteReady(Key key, const Operation& operation) {
-  if (!failure_.ok() || !order_->Note(key, operation.priority, operation.called)) return;
+  if (!failure_.ok()) return;
+  const core::ReadyOrder::Call call = {key, operation.priority, operation.called};
+  if (!order_->Note(call, executor_->Now())) return;
   ++num_open_;
   order_->Settle([this](const worker::MeasuredOrder::Numbers& numbers) {
     for (const core::Renumbered& number : numbers) {

@@ -145,14 +145,18 @@ TEST_F(CarriedNodeTest, StoreIsToldTheMeasuredPriorities) {
   for (const uint64_t key : {1, 2, 3}) Broadcast(&value, key);
   Floats out(4);
   uint64_t called = 0;
+  bs_waiter* const never = bs_waiter_new(1);
   for (int step = 0; step < 6; ++step) {
     store_.priorities.clear();
     for (const uint64_t key : {2, 1, 3}) {
       const int priority = -static_cast<int>(key);
-      EXPECT_EQ(Await(PushPull(key, priority, called + key, value, &out)).code, 0);
+      const uint64_t turn = key == 3 ? 1 : key + 1;
+      EXPECT_EQ(bs_waiter_wait(never, 1, nullptr), 0);  // not in the same moment as the one before
+      EXPECT_EQ(Await(PushPull(key, priority, called + turn, value, &out)).code, 0);
     }
     called += 3;
   }
+  bs_waiter_free(never);
   // The last to be ready has the largest, the first the smallest.
   EXPECT_EQ(store_.priorities, (std::vector{-3, -2, -1}));
   EXPECT_EQ(bs_worker_close(worker_, 20'000, nullptr), 0);

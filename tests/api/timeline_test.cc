@@ -1,15 +1,19 @@
 // The file: its name, its end, and what becomes of it when the disk is full or another has it.
 #include "api/timeline.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -52,6 +56,13 @@ class TimelineTest : public testing::Test {
       warned_.Notify();
     });
   }
+  // Calls `then` on bs-trace when the file has been opened.
+  static Logger WhenOpen(std::function<void()> then) {
+    return Logger("worker 1", LogLevel::kInfo,
+                  [then = std::move(then)](LogLevel, std::string_view line) {
+                    if (line.find("writing a timeline to") != std::string_view::npos) then();
+                  });
+  }
 
   std::string folder_;
   Mutex mutex_;
@@ -92,6 +103,18 @@ TEST_F(TimelineTest, WhatIsRecordedIsInAWholeFile) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+TEST_F(TimelineTest, WhoBeginsItDoesNotWaitForTheFile) {
+  Notification recorded;
+  bool in_time = false;
+  const Logger log = WhenOpen([&] { in_time = recorded.WaitFor(std::chrono::seconds(60)); });
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), 0, log);
+  timeline->trace()->Record(Push(7));
+  recorded.Notify();
+  timeline.reset();
+  EXPECT_TRUE(in_time);
+  EXPECT_THAT(Read("t-r0.json"), HasSubstr("\"name\":\"key 7 part 0\""));
+}
+
 TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
   std::unique_ptr<Timeline> timeline = Timeline::OfServer(With("t.json"), 1, 2, Log());
   ASSERT_NE(timeline, nullptr);
@@ -103,6 +126,22 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
   EXPECT_THAT(Read("t-s1.json"),
               AllOf(HasSubstr("\"role\":\"server\",\"rank\":1,"), HasSubstr("\"shard 0 sum 1\""),
                     HasSubstr("\"shard 1 sum 1\""), HasSubstr("\"front sum 1\"")));
+}
+
+TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {
+  Notification recorded;
+  const core::TraceOwner owner = {.is_server = true, .rank = 0, .num_shards = 1};
+  auto timeline = std::make_unique<Timeline>(
+      folder_ + "/t.json", owner, 16,
+      WhenOpen([&] { EXPECT_TRUE(recorded.WaitFor(std::chrono::seconds(60))); }));
+  for (uint64_t key = 0; key < 16; ++key) timeline->trace(0)->Record(Push(key));
+  timeline->trace(1)->Record(Push(100));
+  recorded.Notify();
+  timeline.reset();
+  const std::string text = Read("t.json");
+  EXPECT_LT(text.find("key 100 "), text.find("key 4 "));
+  EXPECT_LT(text.find("key 3 "), text.find("key 100 "));
+  EXPECT_NE(text.find("key 15 "), std::string::npos);
 }
 
 TEST_F(TimelineTest, AnOlderFileIsReplaced) {
@@ -144,22 +183,44 @@ TEST_F(TimelineTest, PlacesWhereNoFileCanBeAreRefusedNamingTheSetting) {
 
 TEST_F(TimelineTest, AFileThatCannotBeOpenedIsAWarning) {
   std::filesystem::create_directory(folder_ + "/t-r0.json");
-  EXPECT_EQ(Timeline::OfWorker(With("t.json"), 0, Log()), nullptr);
+  std::unique_ptr<Timeline> timeline = Timeline::OfWorker(With("t.json"), 0, Log());
+  // Nor does it matter how much would be recorded.
+  for (uint64_t key = 0; key < 100000; ++key) timeline->trace()->Record(Push(key));
+  timeline.reset();
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: Is a directory; training goes on"));
 }
 
 TEST_F(TimelineTest, TwoDoNotWriteToOneFile) {
-  const std::unique_ptr<Timeline> first = Timeline::OfWorker(With("t.json"), 0, Log());
-  EXPECT_EQ(Timeline::OfWorker(With("t.json"), 0, Log()), nullptr);
+  Notification open;
+  const std::unique_ptr<Timeline> first =
+      Timeline::OfWorker(With("t.json"), 0, WhenOpen([&open] { open.Notify(); }));
+  ASSERT_TRUE(open.WaitFor(std::chrono::seconds(60)));
+  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_THAT(warnings_[0], HasSubstr("t-r0.json: another process writes to it"));
 }
 
+TEST_F(TimelineTest, AChildThatLivesOnLeavesTheFileToTheNextWorker) {
+  Notification open;
+  std::unique_ptr<Timeline> first =
+      Timeline::OfWorker(With("t.json"), 0, WhenOpen([&open] { open.Notify(); }));
+  ASSERT_TRUE(open.WaitFor(std::chrono::seconds(60)));
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  first.reset();
+  Timeline::OfWorker(With("t.json"), 0, Log()).reset();
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
 TEST_F(TimelineTest, AFullDiskIsOneWarningAndTheRestIsCounted) {
-  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
-  ASSERT_GE(full, 0);
-  auto timeline = std::make_unique<Timeline>(full, "/dev/full", core::TraceOwner{}, 16, Log());
+  auto timeline = std::make_unique<Timeline>("/dev/full", core::TraceOwner{}, 16, Log());
   ASSERT_TRUE(warned_.WaitFor(std::chrono::seconds(60)));  // its head was not written
   for (uint64_t key = 0; key < 10; ++key) timeline->trace()->Record(Push(key));
   timeline.reset();
@@ -188,8 +249,7 @@ TEST_F(TimelineTest, AFileThatMayNotGrowEndsWithAWholeLine) {
 }
 
 TEST_F(TimelineTest, WhatIsRecordedFasterThanWrittenIsCounted) {
-  const int file = open((folder_ + "/t.json").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  auto timeline = std::make_unique<Timeline>(file, "t.json", core::TraceOwner{}, 4, Log());
+  auto timeline = std::make_unique<Timeline>(folder_ + "/t.json", core::TraceOwner{}, 4, Log());
   uint64_t key = 0;
   while (timeline->trace()->lost() < 5) timeline->trace()->Record(Push(++key));
   const uint64_t lost = timeline->trace()->lost();

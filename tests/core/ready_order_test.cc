@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -28,17 +29,33 @@ class Trainer {
   explicit Trainer(std::map<Key, Priority> priorities) : priorities_(std::move(priorities)) {}
 
   // `calls` in their order; each is then ready in its turn of `ready`, a key as often as it is
-  // called.
-  void Step(const Keys& calls, const Keys& ready) {
+  // called, `apart` after the one before.
+  void Step(const Keys& calls, const Keys& ready, Duration apart = std::chrono::milliseconds(1)) {
     std::map<Key, std::vector<uint64_t>> stamps;
     for (const Key key : calls) stamps[key].push_back(++called_);
+    now_ += std::chrono::milliseconds(10);
     for (const Key key : ready) {
-      order_.Note(key, priorities_.at(key), stamps.at(key).front());
+      now_ += apart;
+      order_.Note({key, priorities_.at(key), stamps.at(key).front()}, now_);
       stamps.at(key).erase(stamps.at(key).begin());
     }
   }
-  void Steps(int count, const Keys& calls, const Keys& ready) {
-    for (int i = 0; i < count; ++i) Step(calls, ready);
+  void Steps(int count, const Keys& calls, const Keys& ready,
+             Duration apart = std::chrono::milliseconds(1)) {
+    for (int i = 0; i < count; ++i) Step(calls, ready, apart);
+  }
+  // As Step, of which each group becomes ready in a moment.
+  void StepOfMoments(const Keys& calls, const std::vector<Keys>& moments) {
+    const uint64_t before = called_;
+    called_ += calls.size();
+    for (const Keys& moment : moments) {
+      now_ += std::chrono::milliseconds(1);
+      for (const Key key : moment) {
+        const auto turn = std::find(calls.begin(), calls.end(), key) - calls.begin();
+        now_ += std::chrono::microseconds(30);
+        order_.Note({key, priorities_.at(key), before + 1 + static_cast<uint64_t>(turn)}, now_);
+      }
+    }
   }
   void SetPriority(Key key, Priority priority) { priorities_[key] = priority; }
 
@@ -60,6 +77,7 @@ class Trainer {
  private:
   std::map<Key, Priority> priorities_;
   uint64_t called_ = 0;
+  TimePoint now_{};
   ReadyOrder order_;
 };
 
@@ -138,30 +156,83 @@ TEST(ReadyOrder, FewOvertakersAmongGradientsThatWereThereTellNothing) {
   EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kAsCalled);
 }
 
+// The copy of a large gradient takes longer than those of all others.
+TEST(ReadyOrder, OneThatIsLateAmongGradientsThatWereThereTellsNothing) {
+  for (Key size = 3; size <= 10; ++size) {
+    Keys calls(size);
+    for (Key i = 0; i < size; ++i) calls[i] = i;
+    for (const Key late : {Key{0}, size / 2}) {
+      Keys ready = calls;
+      std::erase(ready, late);
+      ready.push_back(late);
+      Trainer trainer(Negated(calls));
+      trainer.Steps(5, calls, ready);
+      EXPECT_EQ(trainer.order().Learn().verdict, Verdict::kAsCalled) << late << " of " << size;
+    }
+  }
+}
+
+// MXNet makes the gradients of a hybridized block in one piece.
+TEST(ReadyOrder, OrderWithinAMomentTellsNothing) {
+  const Keys calls = {0, 1, 2, 3, 4, 5};
+  Trainer trainer(Negated(calls));
+  trainer.Steps(5, calls, {1, 4, 0, 3, 5, 2}, std::chrono::microseconds(30));
+  EXPECT_THAT(trainer.order().Learn().numbers, IsEmpty());
+}
+
+// Two pieces; the numbers of the caller are wrong between them, and right within.
+TEST(ReadyOrder, MomentsAreOrderedAndTheCallerOrdersWithin) {
+  const Keys calls = {0, 1, 2, 3, 4, 5};
+  Trainer trainer({{0, -3}, {1, -4}, {2, -5}, {3, 0}, {4, -1}, {5, -2}});
+  for (int i = 0; i < 5; ++i) trainer.StepOfMoments(calls, {{4, 3, 5}, {1, 0, 2}});
+  EXPECT_EQ(trainer.Urgency(calls), calls);
+}
+
+// Two branches that become ready in turns have one mean place.
+TEST(ReadyOrder, EqualPlacesLeaveTheOrderOfTheCaller) {
+  const Keys calls = {5, 4, 3, 2, 1, 0};
+  Trainer trainer({{0, 0}, {1, -1}, {2, -2}, {3, -3}, {4, -4}, {5, -5}});
+  for (int i = 0; i < 3; ++i) {
+    trainer.Step(calls, {0, 1, 2, 3, 5, 4});
+    trainer.Step(calls, {0, 2, 1, 3, 4, 5});
+  }
+  EXPECT_EQ(trainer.Urgency(calls), (Keys{4, 5, 3, 1, 2, 0}));
+}
+
+// A sum that a blocking call waits for in the forward is ready first.
+TEST(ReadyOrder, WhatTheCallerMarkedAsUrgentStaysSo) {
+  const Keys calls = {9, 0, 1, 2, 3, 4};
+  Trainer trainer({{9, 1}, {0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}});
+  trainer.Steps(5, calls, {9, 3, 4, 1, 2, 0});
+  EXPECT_EQ(trainer.order().Learn().num_learned, 5U);
+  EXPECT_EQ(trainer.Urgency(calls), (Keys{9, 0, 2, 1, 4, 3}));
+}
+
 TEST(ReadyOrder, EqualNumbersBecomeDistinctOnesAroundThem) {
-  const Keys keys = {0, 1, 2};
-  Trainer trainer({{0, 7}, {1, 7}, {2, 7}});
-  trainer.Steps(5, keys, {2, 0, 1});
+  Trainer trainer({{0, -7}, {1, -7}, {2, -7}, {3, -7}, {4, -7}});
+  trainer.Steps(5, Five(), {4, 2, 3, 0, 1});
   EXPECT_THAT(trainer.order().Learn().numbers,
-              UnorderedElementsAre(Renumbered{1, 7, 8}, Renumbered{2, 7, 6}));
+              UnorderedElementsAre(Renumbered{1, -7, -5}, Renumbered{0, -7, -6},
+                                   Renumbered{2, -7, -8}, Renumbered{4, -7, -9}));
 }
 
 TEST(ReadyOrder, DistinctNumbersStayWithinTheirRange) {
-  for (const Priority at :
-       {std::numeric_limits<Priority>::min(), std::numeric_limits<Priority>::max()}) {
+  for (const Priority at : {std::numeric_limits<Priority>::min(), 0}) {
     const Keys keys = {0, 1, 2, 3};
     Trainer trainer({{0, at}, {1, at}, {2, at}, {3, at}});
     trainer.Steps(5, keys, {3, 2, 1, 0});
     EXPECT_EQ(trainer.Urgency({3, 2, 1, 0}), (Keys{0, 1, 2, 3})) << at;
     EXPECT_EQ(trainer.order().Learn().numbers.size(), 3U) << at;
+    for (const Renumbered& number : trainer.order().Learn().numbers) {
+      EXPECT_LE(number.measured, 0) << at;
+    }
   }
 }
 
 // Some of the caller's numbers are equal: two trainers, each with numbers from 0 on.
 TEST(ReadyOrder, NumbersOfTwoTrainersAreSharedOutAsTheyAre) {
-  const Keys keys = {0, 1, 2, 10, 11, 12};
   Trainer trainer({{0, 0}, {1, -1}, {2, -2}, {10, 0}, {11, -1}, {12, -2}});
-  trainer.Steps(5, keys, {1, 2, 0, 11, 12, 10});
+  trainer.Steps(5, {10, 11, 12, 0, 1, 2}, {1, 2, 0, 11, 12, 10});
   std::multiset<Priority> measured;
   std::multiset<Priority> callers;
   for (const Renumbered& number : trainer.order().Learn().numbers) {
@@ -189,6 +260,14 @@ TEST(ReadyOrder, BranchesThatBecomeReadyInTurnsGetTheirMeanPlace) {
   const auto place = [&](Key key) { return std::find(urgency.begin(), urgency.end(), key); };
   EXPECT_LT(place(4), place(5));  // as within each branch
   EXPECT_LT(place(2), place(1));
+}
+
+TEST(ReadyOrder, KeyThatComesTwiceAfterAllOthersIsOfTheSameStep) {
+  const Keys calls = {0, 1, 2, 3, 4, 4};
+  Trainer trainer(Negated(Five()));
+  trainer.Steps(8, calls, {3, 1, 2, 0, 4, 4});
+  EXPECT_EQ(trainer.order().Learn().num_learned, 5U);
+  EXPECT_EQ(trainer.Urgency(Five()), (Keys{4, 0, 2, 1, 3}));
 }
 
 // Key 9 is pushed twice in each step; its last time counts.
@@ -219,10 +298,10 @@ TEST(ReadyOrder, KeysOfSomeStepsKeepTheirNumber) {
 TEST(ReadyOrder, SubModelsThatTakeTurnsAreLearnedTogether) {
   const Keys first = {0, 1, 2};
   const Keys second = {10, 11, 12};
-  Trainer trainer(Negated({0, 1, 2, 10, 11, 12}));
+  Trainer trainer({{0, -2}, {1, 0}, {2, -1}, {10, -3}, {11, -4}, {12, -5}});
   for (int i = 0; i < 6; ++i) {
-    trainer.Step(first, {1, 2, 0});
-    trainer.Step(second, {10, 11, 12});
+    trainer.Step(Reversed({1, 2, 0}), {1, 2, 0});
+    trainer.Step(Reversed({10, 11, 12}), {10, 11, 12});
   }
   EXPECT_TRUE(trainer.order().complete());
   EXPECT_EQ(trainer.order().Learn().num_learned, 6U);
@@ -231,7 +310,7 @@ TEST(ReadyOrder, SubModelsThatTakeTurnsAreLearnedTogether) {
 }
 
 TEST(ReadyOrder, KeyWhoseNumberChangesKeepsWhatTheCallerGives) {
-  const Keys ready = {0, 2, 4, 1, 3};
+  const Keys ready = {3, 1, 4, 2, 0};
   Trainer trainer(Negated(Five()));
   trainer.Steps(2, Five(), ready);
   trainer.SetPriority(2, 5);
@@ -255,7 +334,7 @@ TEST(ReadyOrder, SingleSumBeforeTheTrainingEndsNothing) {
   Trainer trainer(Negated({0, 1, 2, 3, 4, 99}));
   trainer.Steps(30, {99}, {99});
   EXPECT_FALSE(trainer.order().complete());
-  const Keys ready = {0, 2, 4, 1, 3};
+  const Keys ready = {3, 1, 4, 2, 0};
   while (!trainer.order().complete()) trainer.Step(Five(), ready);
   EXPECT_EQ(trainer.Urgency(Five()), Reversed(ready));
 }

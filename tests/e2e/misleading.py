@@ -18,13 +18,14 @@ def main() -> None:
     for key, out in enumerate(outs):
         kvs.broadcast(key, out, out=out)
     work = mx.nd.ones((1000, 1000))
+    layer = mx.nd.ones((300, 300))
     for step in range(STEPS):
         # So long that all calls below are made before the first gradient is there.
-        grad = mx.nd.dot(work, work)[0, :64] / 1000 * (step + kvs.rank)
+        value = mx.nd.dot(work, work)[:300, :300] / 1000 * (step + kvs.rank)
         grads = []
         for _ in range(KEYS):
-            grad = grad + 1
-            grads.insert(0, grad)
+            value = mx.nd.dot(layer, value) / 300 + 1  # a millisecond or more
+            grads.insert(0, value[0, :64])
         for key in sorted(range(KEYS), key=lambda key: -PRIORITIES[key]):
             kvs.pushpull(key, grads[key], out=outs[key], priority=PRIORITIES[key])
         for key, out in enumerate(outs):

@@ -126,7 +126,9 @@ void Script::Begin(Worker* worker, Executor* executor, std::function<void()> don
 void Script::ScheduleStep() {
   if (std::exchange(step_scheduled_, true)) return;
   const auto longest = static_cast<uint64_t>(options_.longest_pause.count());
-  const auto pause = Duration(static_cast<int64_t>(clock_->Uniform(0, longest)));
+  // Gradients of two layers are not there at the same moment.
+  const Duration least = options_.trains ? std::chrono::microseconds(300) : Duration::zero();
+  const auto pause = least + Duration(static_cast<int64_t>(clock_->Uniform(0, longest)));
   thread_.PostAt(clock_->Now() + pause, [this] {
     step_scheduled_ = false;
     if (!killed_) Step();

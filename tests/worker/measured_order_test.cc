@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kSteps = 5;                         // as many as are needed
-constexpr std::array<Key, 3> kCalls = {1, 2, 3};  // with the priorities -1, -2, -3
+constexpr std::array<Key, 3> kCalls = {3, 1, 2};  // with the priorities -3, -1, -2
 constexpr std::array<Key, 3> kReady = {2, 1, 3};  // so 3 is needed first
 std::map<Key, Priority> Callers() { return {{1, -1}, {2, -2}, {3, -3}}; }
 std::map<Key, Priority> Measured() { return {{3, -1}, {1, -2}, {2, -3}}; }
@@ -61,8 +63,9 @@ class Training {
   // stays in `beside`.
   std::map<Key, Priority> Step() {
     for (const Key key : kReady) {
+      bench_.RunFor(std::chrono::milliseconds(1));
       bench_.worker()->PushPull(
-          key, {Callers().at(key), 0, called_ + key}, in_, outs_.at(key - 1),
+          key, {Callers().at(key), 0, called_ + Turn(key)}, in_, outs_.at(key - 1),
           [this](const Status& status) { CountOk(status); },
           [this](const Status& status) { CountOk(status); });
     }
@@ -99,6 +102,10 @@ class Training {
   std::deque<ps::Message> beside;
 
  private:
+  // Among the calls of a step, from 1.
+  static uint64_t Turn(Key key) {
+    return static_cast<uint64_t>(std::find(kCalls.begin(), kCalls.end(), key) - kCalls.begin()) + 1;
+  }
   void CountOk(const Status& status) { good_ += status.ok() ? 1 : 0; }
 
   std::vector<std::byte> value_ = Bytes(4, 0);
@@ -260,28 +267,35 @@ TEST(MeasuredOrder, ItsOwnKeysAreRefusedToOthers) {
   bench.Initialise(kOrderHeaderKey - 1, value);
 }
 
-// What is said when a lesson of `ready` ends.
-std::vector<std::string> Said(const std::vector<Key>& ready) {
+// What is said when a lesson of `calls`, which become ready as `ready` says, ends.
+std::vector<std::string> Said(const std::vector<Key>& calls, const std::vector<Key>& ready) {
   std::vector<std::string> lines;
   const Logger log("", LogLevel::kInfo,
                    [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   MeasuredOrder order(Link(), {.alone = true}, log);
   uint64_t called = 0;
+  TimePoint now{};
   bool enough = false;
   while (!enough) {
     for (const Key key : ready) {
-      enough = order.Note(key, -static_cast<Priority>(key), called + key) || enough;
+      const auto turn = std::find(calls.begin(), calls.end(), key) - calls.begin();
+      now += std::chrono::milliseconds(1);
+      enough = order.Note({.key = key,
+                           .priority = -static_cast<Priority>(key),
+                           .called = called + static_cast<uint64_t>(turn) + 1},
+                          now) ||
+               enough;
     }
-    called += ready.size();
+    called += calls.size();
   }
   order.Settle([](const MeasuredOrder::Numbers&) {});
   return lines;
 }
 
 TEST(MeasuredOrder, OneLineSaysThatPrioritiesWereWrongAndNoneThatTheyAreRight) {
-  EXPECT_THAT(Said({2, 1, 3}), ::testing::ElementsAre(HasSubstr("1 of 3 tensors move")));
-  EXPECT_THAT(Said({3, 2, 1}), IsEmpty());
-  EXPECT_THAT(Said({1, 2, 3}), IsEmpty());
+  EXPECT_THAT(Said({3, 1, 2}, {2, 1, 3}), ::testing::ElementsAre(HasSubstr("1 of 3 tensors move")));
+  EXPECT_THAT(Said({1, 2, 3}, {3, 2, 1}), IsEmpty());
+  EXPECT_THAT(Said({1, 2, 3}, {1, 2, 3}), IsEmpty());
 }
 
 TEST(MeasuredOrder, NumbersComeOutAsTheyWentIn) {
