@@ -68,10 +68,11 @@ void StockStore::OnData(ps::Message message) {
   if (!IsWorker(message.peer)) {
     return Drop(ps::DescribeId(message.peer) + " is no worker that this job counts");
   }
-  Result<StockCall> call = ParseStockCall(std::move(message), first_key_);
-  if (!call.ok()) return Drop(call.status().message());
-  if (failed_) return send_(ps::MakeStockEnd(call.value().from.worker_id));
+  if (failed_) return send_(ps::MakeStockEnd(message.peer));
   used_ = true;
+  Result<StockCall> call = ParseStockCall(std::move(message), first_key_);
+  // Any answer would say that it was done; without one its sender would wait for ever.
+  if (!call.ok()) return fail_(call.status());
   const Lane<StockShard>* const lane = LaneOf(call.value());
   if (lane == nullptr) return;
   lane->executor->Post([shard = lane->shard, moved = std::move(call.value())]() mutable {

@@ -79,6 +79,10 @@ class Job:
         How many of each.
     stock : bool
         MXNet's own roles instead of ours.
+    stock_scheduler : bool
+        Only the scheduler node is MXNet's own.
+    stock_servers : int
+        So many of the servers are MXNet's own.
     env : dict, optional
         Variables for every process.
     prefix : list of str, optional
@@ -92,12 +96,16 @@ class Job:
         workers: int = 2,
         servers: int = 1,
         stock: bool = False,
+        stock_scheduler: bool = False,
+        stock_servers: int = 0,
         env: Optional[Dict[str, str]] = None,
         prefix: Optional[List[str]] = None,
     ) -> None:
         self.folder = folder
         self._prefix = prefix or []
         self._stock = stock
+        self._stock_scheduler = stock or stock_scheduler
+        self._stock_servers = servers if stock else stock_servers
         self._num_workers = workers
         self._num_servers = servers
         self._env = {
@@ -118,10 +126,7 @@ class Job:
 
     def __enter__(self) -> "Job":
         try:
-            if self._stock:
-                self._start_stock_roles()
-            else:
-                self._start_roles()
+            self._start_roles()
         except BaseException:
             self._end()
             raise
@@ -185,24 +190,23 @@ class Job:
         return process
 
     def _start_roles(self) -> None:
-        module = [sys.executable, "-m", "bytescheduler.server"]
-        env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": "0"}
-        scheduler = self._start("scheduler", module, env)
-        mark = "listening on 127.0.0.1:"
-        scheduler.wait_for_line(mark)
-        self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
+        ours = [sys.executable, "-m", "bytescheduler.server"]
+        stock = [sys.executable, str(HERE / "stock_role.py")]
+        if self._stock_scheduler:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self._env["DMLC_PS_ROOT_PORT"] = str(probe.getsockname()[1])
+            self._start("scheduler", stock, {"DMLC_ROLE": "scheduler"})
+        else:
+            env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": "0"}
+            scheduler = self._start("scheduler", ours, env)
+            mark = "listening on 127.0.0.1:"
+            scheduler.wait_for_line(mark)
+            self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
         for index in range(self._num_servers):
-            command = [*self._prefix, *module]
+            is_stock = index < self._stock_servers
+            command = stock if is_stock else [*self._prefix, *ours]
             self.servers.append(self._start(f"server {index}", command, {"DMLC_ROLE": "server"}))
-
-    def _start_stock_roles(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._env["DMLC_PS_ROOT_PORT"] = str(probe.getsockname()[1])
-        module = [sys.executable, str(HERE / "stock_role.py")]
-        self._start("scheduler", module, {"DMLC_ROLE": "scheduler"})
-        for index in range(self._num_servers):
-            self.servers.append(self._start(f"server {index}", module, {"DMLC_ROLE": "server"}))
 
     def _end(self) -> None:
         for process in self.processes:

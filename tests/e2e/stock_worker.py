@@ -6,6 +6,7 @@ servers can be compared, or a job with what it should get (stock_model.py has th
 
 import sys
 import threading
+import time
 from typing import Callable, Dict, List
 
 import mxnet as mx
@@ -80,6 +81,17 @@ def unawaited(kv: KVStore, results: Results) -> None:
     out = zeros(5)
     kv.pull(600, out=out)
     results["unawaited"] = out.asnumpy()
+
+
+def late(kv: KVStore, results: Results) -> None:
+    """Let one worker's pushes wait for the other's for a while."""
+    kv.init(650, mx.nd.zeros(SHAPES[5]))
+    for step in range(STEPS):
+        time.sleep(0.7 * kv.rank)
+        kv.push(650, array(kv.rank, step, 5))
+        out = zeros(5)
+        kv.pull(650, out=out)
+        results[f"late {step}"] = out.asnumpy()
 
 
 def rows(kv: KVStore, results: Results) -> None:
@@ -188,7 +200,7 @@ def train_for_long(kv: KVStore, _: Results) -> None:
 CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     f.__name__: f
     for f in (
-        *(dense, integers, wide, pushpull, unawaited, rows, commands),
+        *(dense, integers, wide, pushpull, unawaited, late, rows, commands),
         *(updates, rows_updated, each_alone),
         *(another_size, another_optimizer, without_an_optimizer),
         *(never_pushed_by_rank_1, train_for_long),

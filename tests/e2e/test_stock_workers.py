@@ -48,6 +48,17 @@ def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
         assert_same(got, wanted)
 
 
+def test_workers_that_send_again_what_nobody_acknowledges(make_job: MakeJob) -> None:
+    # The tenth time, after 5.5 s, would end them; a push that waits is sent again within 0.7 s.
+    resend = {"PS_RESEND": "1", "PS_RESEND_TIMEOUT": "100"}
+    job = make_job(servers=2, env={**CUT, **resend})
+    wanted = stock_model.sums(stock_model.FLOATS)
+    for step in range(stock_model.STEPS):
+        wanted[f"late {step}"] = sum(stock_model.numbers(r, step, (3, 5)) for r in range(2))
+    for got in results_of(job, "dense", "late"):
+        assert_same(got, wanted)
+
+
 def test_multi_precision_and_the_names_of_the_store(make_job: MakeJob) -> None:
     wanted = stock_model.sums(["float16"], workers=3)
     job = make_job(workers=3, servers=2, env=CUT)

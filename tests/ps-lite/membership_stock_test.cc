@@ -193,20 +193,107 @@ TEST(Attach, BeforeTheRendezvousWaitsForIt) {
 }
 
 TEST(Attach, BesideANativeWorkerOrStockServersIsRefused) {
+  Job of_native_worker(9);
+  of_native_worker.options.num_workers = 2;
+  of_native_worker.AddNative(Role::kWorker, "10.0.0.3");
+  of_native_worker.AddStock(Role::kWorker, "10.0.0.2");
+  of_native_worker.AddNative(Role::kServer);
+  of_native_worker.StartAll();
+  of_native_worker.Run(seconds(1));
+  NativeNode* const beside_native = of_native_worker.AddAttached(0);
+  beside_native->Start();
+  of_native_worker.Run(seconds(3));
+  EXPECT_THAT(beside_native->refused.value().message(), HasSubstr("is a native worker itself"));
+
+  Job of_stock_server(9);
+  of_stock_server.options.num_workers = 1;
+  of_stock_server.AddStock(Role::kWorker);
+  of_stock_server.AddStock(Role::kServer);
+  of_stock_server.StartAll();
+  of_stock_server.Run(seconds(1));
+  NativeNode* const at_stock_server = of_stock_server.AddAttached(0);
+  at_stock_server->Start();
+  of_stock_server.Run(seconds(3));
+  EXPECT_THAT(at_stock_server->refused.value().message(), HasSubstr("is a stock server"));
+}
+
+// -- stock nodes that cannot be taken: they are ended, as the protocol has no word for it ---------
+
+TEST(StockRefused, ANativeWorkerAndAStockServerAreNoJob) {
   Job job(9);
-  job.options.num_workers = 2;
-  job.AddNative(Role::kWorker, "10.0.0.3");
-  job.AddStock(Role::kWorker, "10.0.0.2");
-  job.AddStock(Role::kServer);
+  job.options.num_servers = 2;
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  StockNode* const stock_worker = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const stock_server = job.AddStock(Role::kServer, "10.0.0.8");
+  job.StartAll();
+  job.Run(seconds(5));
+  const std::string why =
+      "server 10.0.0.8:4714 is MXNet's own, and worker 10.0.0.1:4711 is a native worker: start our "
+      "servers (bslaunch), or wrap a dist store in the workers (BYTESCHEDULER_BACKEND=kvstore)";
+  for (NativeNode* const node : {worker, server}) {
+    EXPECT_EQ(node->refused.value().message(), why);
+  }
+  EXPECT_EQ(job.finished.value().message(), why);
+  for (StockNode* const node : {stock_worker, stock_server}) {
+    EXPECT_THAT(node->data, ElementsAre("1: "));
+    EXPECT_TRUE(node->list.empty());
+  }
+}
+
+TEST_F(StockJob, WhoComesTooLateIsEndedAndTheOthersNoticeNothing) {
+  StockNode* const worker = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const server = job.AddStock(Role::kServer, "10.0.0.7");
+  worker->Start();
+  server->Start();
+  job.Run(seconds(5));
+  EXPECT_THAT(worker->data, ElementsAre("1: "));
+  EXPECT_THAT(server->data, ElementsAre("1: "));
+  EXPECT_TRUE(job.Logged("came too late: the job has all its nodes already"));
+  for (StockNode* const node : {w0, w1}) EXPECT_TRUE(node->data.empty());
+  EndStock();
+}
+
+TEST_F(StockJob, WhoRegistersTheAddressOfANodeOfTheJobHarmsNobody) {
+  StockNode* const liar = job.AddStock(Role::kWorker, "10.0.0.66");
+  Meta meta;
+  meta.is_control = true;
+  meta.control.command = Command::kAddNode;
+  for (const Node& node : w0->list) {
+    if (node.id == w0->id) meta.control.nodes = {node};
+  }
+  liar->Start();
+  job.Run(seconds(5));
+  liar->Send(kSchedulerId, meta);
+  job.Run(seconds(5));
+  EXPECT_EQ(job.CountLogged("came too late: the job has all its nodes already"), 2);
+  EXPECT_TRUE(w0->data.empty());
+  EndStock();
+}
+
+TEST(StockRefused, WhoWaitedForSomebodyInVainIsEnded) {
+  Job job(9);
+  StockNode* const worker = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const server = job.AddStock(Role::kServer, "10.0.0.8");
+  job.StartAll();
+  job.Run(job.options.timeout + seconds(5));
+  EXPECT_THAT(job.finished.value().message(), HasSubstr("still missing 1 of 2 workers"));
+  EXPECT_THAT(worker->data, ElementsAre("1: "));
+  EXPECT_THAT(server->data, ElementsAre("1: "));
+}
+
+TEST(StockRefused, AStockServerOfAJobThatFailsIsEnded) {
+  Job job(9);
+  StockNode* const dies = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const worker = job.AddStock(Role::kWorker, "10.0.0.8");
+  StockNode* const server = job.AddStock(Role::kServer);
   job.StartAll();
   job.Run(seconds(1));
-  NativeNode* const beside_native = job.AddAttached(0);
-  NativeNode* const at_stock_server = job.AddAttached(1);
-  beside_native->Start();
-  at_stock_server->Start();
-  job.Run(seconds(3));
-  EXPECT_THAT(beside_native->refused.value().message(), HasSubstr("is a native worker itself"));
-  EXPECT_THAT(at_stock_server->refused.value().message(), HasSubstr("is a stock server"));
+  dies->Kill();
+  job.Run(seconds(5));
+  EXPECT_THAT(job.finished.value().message(), HasSubstr("lost worker 0"));
+  EXPECT_THAT(worker->data, ElementsAre("1: "));
+  EXPECT_THAT(server->data, ElementsAre("1: "));
 }
 
 TEST(StockNodes, AloneWithOurCoordinatorStartAndEnd) {

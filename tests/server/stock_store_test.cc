@@ -110,18 +110,29 @@ TEST_F(StockStoreTest, WhatNobodyOfTheJobSendsIsDroppedWithALine) {
   attached.peer = ps::AttachedId(0);
   ps::Message server = StockRequest(StockPull(0));
   server.peer = ps::ServerId(1);
-  ps::Message garbage = StockRequest(StockPull(0));
-  garbage.data.clear();
   EXPECT_TRUE(Do(std::move(attached)).empty());
   EXPECT_TRUE(Do(std::move(server)).empty());
-  EXPECT_TRUE(Do(std::move(garbage)).empty());
   EXPECT_TRUE(Do(StockPull(2)).empty());
   EXPECT_THAT(lines_, Each(HasSubstr("dropped: ")));
-  EXPECT_EQ(lines_.size(), 4u);
+  EXPECT_EQ(lines_.size(), 3u);
   for (int i = 0; i < 100; ++i) Do(StockPull(2));
   EXPECT_EQ(lines_.size(), 20u);
   EXPECT_THAT(lines_.back(), HasSubstr("no more of these will be told"));
   EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockStoreTest, ARequestOfAWorkerThatMakesNoSenseFailsTheJobAndEndsThoseWhoWait) {
+  ps::Message garbage = StockRequest(StockPull(1));
+  garbage.data.pop_back();
+  EXPECT_TRUE(Do(std::move(garbage)).empty());
+  EXPECT_THAT(failures_, ElementsAre("a request of worker 1 makes no sense: 1 data frames, want "
+                                     "2 or 3"));
+  store_->Fail();
+  EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
+  garbage = StockRequest(StockPull(1));
+  garbage.data.clear();
+  EXPECT_THAT(Do(std::move(garbage)), ElementsAre(EndOf(1)));
+  EXPECT_EQ(failures_.size(), 1u);
 }
 
 TEST_F(StockStoreTest, TheOwnerIsToldOfTheFirstFailureOnly) {

@@ -140,6 +140,7 @@ ServerNode::ServerNode(Job* job, int32_t index, const ServerOptions& options, in
 void ServerNode::OnReady() {
   ServerOptions options = options_;
   options.rank = rank();
+  options.num_servers = job_->membership.num_servers;
   options.updater = {.executor = &updater_,
                      .set_optimizer =
                          [](std::string_view pickle) {
@@ -152,7 +153,10 @@ void ServerNode::OnReady() {
   for (const auto& executor : shards_)
     shards.push_back({.executor = executor.get(), .numa_node = 0});
   Server::Handler handler;
-  handler.on_stop = [this] { job_->journal->Report(Broken::kStatus, name_, "was told to stop"); };
+  handler.on_stop = [this] {
+    if (job_->stock) return JoinFinalBarrier();
+    job_->journal->Report(Broken::kStatus, name_, "was told to stop");
+  };
   handler.on_failure = [this](const Status& why) { Failed(why); };
   server_ = std::make_unique<Server>(
       options, &io_, shards, [this](ps::Message message) { Send(std::move(message)); },

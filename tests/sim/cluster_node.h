@@ -30,6 +30,7 @@ struct Job {
   ps::MembershipOptions membership;
   std::optional<std::string> victim{};  // "lost worker 1", once it was killed
   bool finished = false;                // the scheduler node has, in good order
+  bool stock = false;                   // its workers are MXNet's own, who tell servers to stop
 };
 
 // A Member with its executor and transport.
@@ -64,6 +65,7 @@ class MemberNode {
   virtual void OnShutdown() = 0;
 
   void Send(ps::Message message);
+  void JoinFinalBarrier() { member_->JoinFinalBarrier(); }
   // Says goodbye if the job is well, then closes and is over.
   void LeaveAndClose();
   void CloseMember();

@@ -90,6 +90,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     return;
   }
   peer->last_heard = scope_.Now();
+  if (!peer->native && !TakeStock(message)) return;
   switch (message.meta.control.command) {
     case Command::kBarrier:
       OnBarrier(message.peer, message);
@@ -106,6 +107,12 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     default:
       Drop(message, "unexpected control command");
   }
+}
+
+bool Coordinator::Impl::TakeStock(const Message& message) {
+  Resends::Verdict verdict = resends_.Take(message, kSchedulerId);
+  if (verdict.ack) SendUnnumbered(message.peer, std::move(*verdict.ack));
+  return verdict.fresh;
 }
 
 void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
@@ -218,11 +225,15 @@ void Coordinator::Impl::WarnOfStragglers() {
 }
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {
-  Message message;
-  message.peer = peer;
   meta.timestamp = timestamp_++;
   // The count starts again before it reaches the protocol's "not set".
   if (timestamp_ == kEmpty) timestamp_ = 0;
+  SendUnnumbered(peer, std::move(meta));
+}
+
+void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
+  Message message;
+  message.peer = peer;
   message.meta = std::move(meta);
   transport_->Send(std::move(message));
 }

@@ -98,7 +98,12 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
 void Coordinator::Impl::TellGathered() {
   std::vector<int32_t> natives;
   for (const Roster::Entry& entry : roster_.entries()) {
-    if (entry.native) natives.push_back(TemporaryPeer(entry.node));
+    const int32_t peer = TemporaryPeer(entry.node);
+    if (entry.native) {
+      natives.push_back(peer);
+    } else {
+      EndStockNode(entry.node, peer);
+    }
   }
   for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node));
   Meta news = NativeControl(Command::kNone, Op::kStatus, 0);
@@ -153,18 +158,28 @@ void Coordinator::Impl::MaybeFinish() {
   }
 }
 
-// Those that no native worker stands beside: nobody else tells them.
-void Coordinator::Impl::EndStockWorkers() {
+void Coordinator::Impl::EndStockNodes() {
   for (const auto& [id, peer] : peers_) {
-    const bool stock_worker = peer.node.role == Role::kWorker && !peer.native && !peer.gone();
-    if (stock_worker && !peers_.contains(AttachedId(RankOf(id)))) Send(id, MakeStockEnd(id).meta);
+    if (peer.native || peer.gone() || peers_.contains(AttachedId(RankOf(id)))) continue;
+    EndStockNode(peer.node, id);
   }
+}
+
+void Coordinator::Impl::EndStockNode(const Node& node, int32_t peer) {
+  Message end = MakeStockEnd(peer);
+  if (node.role == Role::kServer) {  // which no answer ends, but a push of a key without values
+    end.meta.request = true;
+    end.meta.pull = false;
+    end.meta.push = true;
+    end.data.emplace_back();
+  }
+  transport_->Send(std::move(end));
 }
 
 void Coordinator::Impl::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
-  if (!verdict_.ok()) EndStockWorkers();
+  if (!verdict_.ok()) EndStockNodes();
   report_.Stop();
   heartbeat_.Stop();
   scope_.Post([this] { handler_.on_finished(verdict_); });

@@ -16,6 +16,7 @@
 #include "limited_log.h"
 #include "link_watch.h"
 #include "ps/membership.h"
+#include "resends.h"
 #include "roster.h"
 #include "task_scope.h"
 
@@ -61,6 +62,8 @@ class Coordinator::Impl {
   // coordinator.cc: messages
   Transport::Handler TransportHandler();
   void OnMessage(const Message& message);
+  // False if there is nothing more to do with it: a repeat, or an acknowledgement.
+  bool TakeStock(const Message& message);
   void OnBarrier(int32_t id, const Message& message);
   void OnHeartbeat(int32_t id, const Message& message);
   void OnPeerOp(int32_t id, const Message& message);
@@ -68,6 +71,7 @@ class Coordinator::Impl {
   void CheckSilence();
   void WarnOfStragglers();
   void Send(int32_t peer, Meta meta);
+  void SendUnnumbered(int32_t peer, Meta meta);
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
   Peer* FindPeer(int32_t id);
@@ -80,6 +84,8 @@ class Coordinator::Impl {
   void OnLateRegister(const Node& node, bool native, uint64_t sequence);
   bool SettingsDiffer(const Node& node, const Extension& extension);
   void Report();
+  // Why the nodes that have come can be no job.
+  bs::Status CheckRing() const;
   void CompleteRendezvous();
   void AddPeer(const Node& node, bool native, uint64_t sequence);
   void OnAttach(const Node& node, const Extension& extension);
@@ -105,7 +111,10 @@ class Coordinator::Impl {
   void TellGathered();
   void TellRunning();
   void MaybeFinish();
-  void EndStockWorkers();
+  // Those that no native worker stands beside: nobody else tells them.
+  void EndStockNodes();
+  // Ends the process of a stock node, which has no other word for it.
+  void EndStockNode(const Node& node, int32_t peer);
   void Finish();
 
   // Constant after Start.
@@ -137,6 +146,7 @@ class Coordinator::Impl {
   // Running.
   std::map<int32_t, Peer> peers_;
   Barriers barriers_;
+  Resends resends_;        // of stock peers
   int32_t timestamp_ = 0;  // the protocol's count of control messages
   bool final_timer_ = false;
   bs::TimePoint next_straggler_warning_{};

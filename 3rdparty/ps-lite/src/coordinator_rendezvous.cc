@@ -49,7 +49,10 @@ void Coordinator::Impl::OnRegister(const Message& message) {
     Drop(message, check.message());
     return;
   }
-  if (meta.control.command == Command::kAddNode) {
+  const Op op = meta.extension.op;
+  const bool repeat = meta.native() && meta.control.command == Command::kAck &&
+                      (op == Op::kRegister || op == Op::kAttach);
+  if (meta.control.command == Command::kAddNode || repeat) {
     Register(node, message);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
@@ -90,7 +93,12 @@ void Coordinator::Impl::Register(const Node& node, const Message& message) {
   }
   if (outcome.verdict != Roster::Verdict::kAdded) return;
   log_.Info(DescribeUnranked(node) + " registered; " + roster_.Waiting());
-  if (roster_.complete()) CompleteRendezvous();
+  if (!roster_.complete()) return;
+  if (const bs::Status check = CheckRing(); check.ok()) {
+    CompleteRendezvous();
+  } else {
+    EndJob(check);
+  }
 }
 
 void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence) {
@@ -132,6 +140,23 @@ void Coordinator::Impl::Report() {
   for (const auto& [rank, early] : early_) {
     SendStatus(TemporaryPeer(early.node), early.sequence, bs::Status::Ok(), text);
   }
+}
+
+bs::Status Coordinator::Impl::CheckRing() const {
+  const auto find = [this](Role role, bool native) {
+    const auto& all = roster_.entries();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Roster::Entry& entry) {
+      return entry.node.role == role && entry.native == native;
+    });
+    return found == all.end() ? nullptr : &found->node;
+  };
+  const Node* const worker = find(Role::kWorker, true);
+  const Node* const server = find(Role::kServer, false);
+  if (worker == nullptr || server == nullptr) return bs::Status::Ok();
+  return bs::Status::FailedPrecondition(
+      DescribeUnranked(*server) + " is MXNet's own, and " + DescribeUnranked(*worker) +
+      " is a native worker: start our servers (bslaunch), or wrap a dist store in the workers "
+      "(BYTESCHEDULER_BACKEND=kvstore)");
 }
 
 void Coordinator::Impl::CompleteRendezvous() {
@@ -321,12 +346,19 @@ void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::St
 void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
                                const bs::Status& why) {
   strangers_.Warning("refused: " + why.message());
-  if (!native || refusals_ >= kMaxRefusals) return;  // the stock protocol has no word for it
+  // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
+  // job.
+  if (!native && roster_.Find(node.hostname, node.port) != nullptr) return;
+  if (refusals_ >= kMaxRefusals) return;
   ++refusals_;
   scope_.After(kRefusalLinger, [this] { --refusals_; });
   const int32_t peer = next_temporary_++;
   transport_->Connect(peer, AddressOf(node), kSchedulerId);
-  SendStatus(peer, sequence, why, why.message());
+  if (native) {
+    SendStatus(peer, sequence, why, why.message());
+  } else {
+    EndStockNode(node, peer);
+  }
   transport_->Disconnect(peer, kRefusalLinger);
 }
 

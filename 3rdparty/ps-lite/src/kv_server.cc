@@ -159,7 +159,8 @@ Message MakeStockEnd(int32_t worker_id) {
   end.meta.head = 0;
   end.meta.pull = true;
   end.meta.app_id = 0;
-  end.meta.timestamp = 0;
+  // None that an answer had before, or a node with PS_RESEND=1 would take it for a repeat.
+  end.meta.timestamp = 1 << 29;
   end.meta.customer_id = 0;  // there is always one of this number
   return end;
 }

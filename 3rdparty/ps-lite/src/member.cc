@@ -67,25 +67,26 @@ void Member::Impl::Close(bs::Duration linger) {
 void Member::Impl::Start(Handler handler) {
   handler_ = std::move(handler);
   transport_->Start(TransportHandler());
-  transport_->Bind({options_.node_host, options_.node_port},
-                   [this](const bs::Result<int32_t>& port) {
-                     if (!port.ok()) {
-                       Fail(port.status());
-                       return;
-                     }
-                     own_.port = port.value();
-                     last_word_ = scope_.Now();
-                     registration_ = NextSequence();
-                     log_.Debug([this] {
-                       return "registering " + DescribeUnranked(own_) +
-                              " with the scheduler node at " + TextOf(options_.root);
-                     });
-                     transport_->Connect(kSchedulerId, options_.root, kEmpty);
-                     SendRegistration();
-                     retry_.Start(options_.retry_interval, [this] { SendRegistration(); });
-                     WatchRegistration();
-                     silence_.Start(options_.report_interval, [this] { ReportSilence(); });
-                   });
+  transport_->Bind(
+      {options_.node_host, options_.node_port}, [this](const bs::Result<int32_t>& port) {
+        if (!port.ok()) {
+          Fail(port.status());
+          return;
+        }
+        own_.port = port.value();
+        last_word_ = scope_.Now();
+        registration_ = NextSequence();
+        log_.Debug([this] {
+          return "registering " + DescribeUnranked(own_) + " with the scheduler node at " +
+                 TextOf(options_.root);
+        });
+        transport_->Connect(kSchedulerId, options_.root, kEmpty);
+        SendRegistration(Command::kAddNode);
+        // One of MXNet's own counts every ADD_NODE, and drops this.
+        retry_.Start(options_.retry_interval, [this] { SendRegistration(Command::kAck); });
+        WatchRegistration();
+        silence_.Start(options_.report_interval, [this] { ReportSilence(); });
+      });
 }
 
 Transport::Handler Member::Impl::TransportHandler() {
@@ -108,9 +109,18 @@ Transport::Handler Member::Impl::TransportHandler() {
 }
 
 void Member::Impl::OnMessage(Message message) {
+  const bool stock = !message.meta.native() && known_.count(message.peer) > 0;
   if (message.meta.is_control) {
-    if (message.peer != kSchedulerId || !message.meta.native()) {
+    if (stock && message.meta.control.command == Command::kAck) {
+      TakeStock(message);
+      return;
+    }
+    if (message.peer != kSchedulerId) {
       Drop(message.peer, "control that is not the scheduler node's");
+      return;
+    }
+    if (!message.meta.native()) {
+      OnStockControl(message);
       return;
     }
     last_word_ = scope_.Now();
@@ -121,7 +131,14 @@ void Member::Impl::OnMessage(Message message) {
     Drop(message.peer, "data of a node that is not in the job");
     return;
   }
+  if (stock && !TakeStock(message)) return;
   handler_.on_message(std::move(message));
+}
+
+bool Member::Impl::TakeStock(const Message& message) {
+  Resends::Verdict verdict = resends_.Take(message, own_.id);
+  if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
+  return verdict.fresh;
 }
 
 void Member::Impl::OnControl(const Meta& meta) {
@@ -159,9 +176,9 @@ void Member::Impl::OnControl(const Meta& meta) {
   }
 }
 
-void Member::Impl::SendRegistration() {
+void Member::Impl::SendRegistration(Command command) {
   const Op op = options_.attach ? Op::kAttach : Op::kRegister;
-  Meta meta = NativeControl(Command::kAddNode, op, registration_);
+  Meta meta = NativeControl(command, op, registration_);
   meta.control.nodes = {own_};
   meta.extension.rank = options_.attach ? options_.wanted_rank : -1;
   meta.extension.settings = options_.settings;

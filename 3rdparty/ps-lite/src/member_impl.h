@@ -2,7 +2,8 @@
 //
 // Phases: registering -> starting (workers wait in the start barrier) -> ready -> over (the job
 // failed or ended; only the goodbye is left).  member.cc holds how the node comes in, member_job.cc
-// what it does there and how it goes.
+// what it does there and how it goes, member_stock.cc what is different where the scheduler node is
+// MXNet's own.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "limited_log.h"
 #include "link_watch.h"
 #include "ps/membership.h"
+#include "resends.h"
 #include "task_scope.h"
 
 namespace ps {
@@ -54,7 +56,7 @@ class Member::Impl {
   Transport::Handler TransportHandler();
   void OnMessage(Message message);
   void OnControl(const Meta& meta);
-  void SendRegistration();
+  void SendRegistration(Command command);
   void WatchRegistration();
   // Lets nobody wait without a word for a scheduler node that says none.
   void ReportSilence();
@@ -67,8 +69,18 @@ class Member::Impl {
   void OnWorkerLeft(const Node& node);
   // True the first time; announcements may be repeated and overtake each other.
   bool IsNews(const Meta& meta);
+  // False if there is nothing more to do with it: a repeat, or an acknowledgement.
+  bool TakeStock(const Message& message);
   void SendControl(Meta meta);
   void Drop(int32_t peer, const std::string& why);
+
+  // member_stock.cc: where the scheduler node is MXNet's own
+  void OnStockControl(const Message& message);
+  void OnStockList(const Meta& meta);
+  void OnStockBarrier();
+  void SendStockBarrier(int32_t group);
+  void SendStockHeartbeat();
+  void SendStock(Meta meta);
 
   // member_job.cc: being there and going
   void SendHeartbeat();
@@ -124,9 +136,12 @@ class Member::Impl {
   View view_;
   std::map<int32_t, Node> known_;     // peers we talk to
   std::map<int32_t, uint64_t> news_;  // latest announcement about a node, by its id
+  Resends resends_;                   // of stock peers
   std::deque<BarrierCall> barriers_;  // the first one is under way
   bs::TimerId barrier_timer_ = 0;
   bool joined_final_ = false;
+  bool stock_scheduler_ = false;
+  int32_t stock_number_ = 1;  // of the next control message to it; the registration had the first
 
   // Going.
   bs::Status failure_;  // why the job failed

@@ -13,6 +13,10 @@ constexpr bs::Duration kFarewell = std::chrono::seconds(2);
 }  // namespace
 
 void Member::Impl::SendHeartbeat() {
+  if (stock_scheduler_) {
+    SendStockHeartbeat();
+    return;
+  }
   Meta meta = NativeControl(Command::kHeartbeat, Op::kState, NextSequence());
   meta.control.nodes = {own_};
   SetStatus(report_, &meta.extension);
@@ -58,7 +62,7 @@ void Member::Impl::BeginBarrier() {
   BarrierCall& call = barriers_.front();
   call.sequence = NextSequence();
   SendBarrier();
-  barrier_retry_.Start(options_.retry_interval, [this] { SendBarrier(); });
+  if (!stock_scheduler_) barrier_retry_.Start(options_.retry_interval, [this] { SendBarrier(); });
   if (call.last) return;
   const bs::Duration limit = call.start ? options_.timeout : options_.straggler_timeout;
   const char* const setting =
@@ -74,6 +78,10 @@ void Member::Impl::BeginBarrier() {
 
 void Member::Impl::SendBarrier() {
   const BarrierCall& call = barriers_.front();
+  if (stock_scheduler_) {
+    SendStockBarrier(call.group);
+    return;
+  }
   Meta meta = NativeControl(Command::kBarrier, call.last ? Op::kLeave : Op::kNone, call.sequence);
   meta.request = true;
   meta.app_id = 0;
@@ -110,7 +118,7 @@ void Member::Impl::Leave(StatusCallback done) {
     return;
   }
   left_ = true;
-  if (scheduler_lost_) {
+  if (scheduler_lost_ || stock_scheduler_) {
     Complete(std::move(done), failure_);
     return;
   }

@@ -21,7 +21,7 @@ namespace {
 constexpr int32_t kMaxPort = 65535;
 constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which C libraries do not name yet
 constexpr int kLongestRetransmitMs = 3000;
-constexpr int kGiveUpMs = 15 * 60 * 1000;
+constexpr int kGiveUpMs = 24 * 24 * 60 * 60 * 1000;  // 24 days, close to the most there can be
 
 const sockaddr* Raw(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
@@ -109,7 +109,9 @@ bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
 void TuneSending(int fd, int unsent_bytes) {
   if (unsent_bytes > 0) SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
   // The kernel gives up after a number of retransmissions, which now pass in seconds.  So it gets a
-  // time instead, as long as those take without us: whom we lose is decided by heartbeats.
+  // time instead: whom we lose is decided by heartbeats.  One that no job reaches, since Linux may
+  // count it from a probe of long ago and end a connection that is well (seen on 6.18, where a
+  // queue was full and the peer stopped for a second).
   if (SetOption(fd, IPPROTO_TCP, kRtoMaxMs, kLongestRetransmitMs)) {
     SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);
   }

@@ -1,0 +1,83 @@
+// Member: a server in a job whose scheduler node is MXNet's own, which knows no extension.
+#include <utility>
+
+#include "control.h"
+#include "member_impl.h"
+
+namespace ps {
+
+void Member::Impl::OnStockControl(const Message& message) {
+  if (phase_ != Phase::kRegistering && !stock_scheduler_) {
+    Drop(kSchedulerId, "control of a stock scheduler node, and ours is none");
+    return;
+  }
+  last_word_ = scope_.Now();
+  if (!TakeStock(message)) return;
+  switch (message.meta.control.command) {
+    case Command::kAddNode:
+      OnStockList(message.meta);
+      return;
+    case Command::kBarrier:
+      OnStockBarrier();
+      return;
+    case Command::kHeartbeat:
+      return;
+    default:
+      Drop(kSchedulerId, "unexpected control command");
+  }
+}
+
+void Member::Impl::OnStockList(const Meta& meta) {
+  if (phase_ != Phase::kRegistering) return;
+  bs::Result<View> view = CheckList(meta);
+  if (!view.ok()) {
+    Drop(kSchedulerId, view.status().message());
+    return;
+  }
+  if (options_.role != Role::kServer) {
+    Fail(bs::Status::FailedPrecondition(
+        "the scheduler node at " + TextOf(options_.root) +
+        " is MXNet's own, which native workers cannot join: start ours (bslaunch), or wrap a dist "
+        "store (BYTESCHEDULER_BACKEND=kvstore)"));
+    return;
+  }
+  stock_scheduler_ = true;
+  log_.Info("the scheduler node at " + TextOf(options_.root) +
+            " is MXNet's own: it tells nobody who is lost");
+  Enter(std::move(view.value()));
+}
+
+void Member::Impl::OnStockBarrier() {
+  if (barriers_.empty()) return;
+  if (barriers_.front().last) {
+    OnShutdown(Extension());
+  } else {
+    EndBarrier(bs::Status::Ok());
+  }
+}
+
+void Member::Impl::SendStockBarrier(int32_t group) {
+  Meta meta;
+  meta.is_control = true;
+  meta.control.command = Command::kBarrier;
+  meta.control.barrier_group = group;
+  meta.request = true;
+  meta.app_id = 0;
+  meta.customer_id = 0;
+  SendStock(std::move(meta));
+}
+
+void Member::Impl::SendStockHeartbeat() {
+  Meta meta;
+  meta.is_control = true;
+  meta.control.command = Command::kHeartbeat;
+  meta.control.nodes = {own_};
+  SendStock(std::move(meta));
+}
+
+void Member::Impl::SendStock(Meta meta) {
+  meta.timestamp = stock_number_++;
+  SendControl(std::move(meta));
+}
+
+}  // namespace ps

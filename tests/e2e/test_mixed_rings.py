@@ -1,0 +1,38 @@
+"""Jobs in which some roles are MXNet's own and some are ours."""
+
+from typing import Callable
+
+import stock_model
+from job import Job
+from test_stock_workers import CUT, SOON_S, assert_same, results_of
+
+MakeJob = Callable[..., Job]
+WANTED = {**stock_model.sums(stock_model.FLOATS), **stock_model.sums_of_pushpull()}
+
+
+def test_a_stock_scheduler_node_with_our_servers(make_job: MakeJob) -> None:
+    job = make_job(servers=2, stock_scheduler=True, env=CUT)
+    for got in results_of(job, "dense", "pushpull"):
+        assert_same(got, WANTED)
+    for server in job.servers:
+        assert "is MXNet's own: it tells nobody who is lost" in server.output()
+
+
+def test_a_stock_server_beside_one_of_ours(make_job: MakeJob) -> None:
+    job = make_job(servers=2, stock_servers=1, env=CUT)
+    for got in results_of(job, "dense", "pushpull"):
+        assert_same(got, WANTED)
+
+
+def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob) -> None:
+    job = make_job(workers=1, servers=2, stock_servers=1)
+    worker = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
+    worker.wait_for_line("training")
+    late = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
+    assert late.wait(SOON_S) != 0
+    assert "came too late: the job has all its nodes already" in job.processes[0].output()
+    assert worker.running(), worker.output()
+    worker.kill()
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+    assert "lost worker 0" in job.processes[0].output()

@@ -1,0 +1,289 @@
+// Simulated jobs of stock MXNet workers on our scheduler node and servers: delays, messages of
+// different peers in any order, nodes that resend, and death; every value checked.
+//
+//   stock_cluster_test --seed=N [--death] [--resends]   replays one job and prints what happened
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/cluster_node.h"
+#include "sim/stock_worker.h"
+
+namespace bs::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint64_t kJobs = (BS_CLUSTER_SEEDS + 3) / 4;
+constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 7) / 8;
+constexpr Duration kStuckAfter = seconds(90);
+
+struct StockCase {
+  StockPlan plan;
+  SimNetworkOptions network;
+  int32_t num_shards = 1;
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  std::optional<ps::Role> victim;
+  uint64_t after_answers = 0;  // to all workers together
+};
+
+StockCase DrawCase(uint64_t seed, bool death, bool resends) {
+  std::mt19937_64 random(seed);
+  const auto draw = [&random](uint64_t low, uint64_t high) {
+    return std::uniform_int_distribution<uint64_t>(low, high)(random);
+  };
+  StockCase drawn;
+  StockPlan& plan = drawn.plan;
+  plan.num_workers = static_cast<int32_t>(draw(1, 4));
+  plan.num_servers = static_cast<int32_t>(draw(1, 3));
+  plan.longest_pause = microseconds(draw(0, 2) * 2000);
+  plan.resends = resends;
+  plan.resend_timeout = milliseconds(resends ? draw(1, 2) * 50 : 1000);
+  uint64_t answers = 0;
+  for (uint64_t i = 0; i < draw(1, 6); ++i) {
+    const auto way = static_cast<StockWay>(draw(0, 2));
+    plan.keys.push_back({3 * i + draw(0, 2), way, draw(1, 60), draw(0, 6)});
+    answers += plan.keys.back().rounds + 1;
+  }
+  drawn.network.delay_min = microseconds(draw(0, 100));
+  drawn.network.delay_max = drawn.network.delay_min + microseconds(draw(0, 2) * 10000 + 10);
+  if (draw(0, 2) == 0) drawn.network.bytes_per_second = 20'000'000;
+  drawn.num_shards = static_cast<int32_t>(draw(1, 3));
+  drawn.deterministic = draw(0, 2) == 0;
+  drawn.hold_bytes = draw(0, 1) * 1'000'000;
+  constexpr ps::Role kRoles[] = {ps::Role::kWorker, ps::Role::kServer, ps::Role::kScheduler};
+  if (death) drawn.victim = kRoles[draw(0, 2)];
+  drawn.after_answers = draw(1, answers * static_cast<uint64_t>(plan.num_workers));
+  return drawn;
+}
+
+class StockCluster {
+ public:
+  StockCluster(const StockCase& drawn, uint64_t seed, const Journal::Trace& trace);
+  StockCluster(const StockCluster&) = delete;
+  StockCluster& operator=(const StockCluster&) = delete;
+  ~StockCluster();
+
+  // The promises that were broken.
+  std::string Run();
+  uint64_t resent() const;
+  bool ended_somebody() const;
+
+ private:
+  bool Over() const;
+  void MaybeKill();
+  void CheckEnd();
+  std::string WhatIsMissing() const;
+
+  const StockCase drawn_;
+  SimClock clock_;
+  Journal journal_;
+  SimNetwork network_;
+  Job job_;
+  SimExecutor executor_;  // the scheduler node's
+  std::unique_ptr<ps::Transport> transport_;
+  std::unique_ptr<ps::Coordinator> coordinator_;
+  std::optional<Status> finished_;
+  std::vector<std::unique_ptr<ServerNode>> servers_;
+  std::vector<std::unique_ptr<StockWorker>> workers_;
+  bool scheduler_killed_ = false;
+};
+
+StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal::Trace& trace)
+    : drawn_(drawn),
+      clock_(seed),
+      journal_(&clock_, trace),
+      network_(&clock_, drawn.network),
+      job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}},
+      executor_(&clock_),
+      transport_(network_.MakeTransport(&executor_)) {
+  job_.stock = true;
+  job_.membership.num_workers = drawn.plan.num_workers;
+  job_.membership.num_servers = drawn.plan.num_servers;
+  job_.membership.root = {"10.0.0.1", 9091};
+  const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
+    journal_.Note("scheduler node", [&] { return std::string(line); });
+  });
+  coordinator_ =
+      std::make_unique<ps::Coordinator>(job_.membership, transport_.get(), &executor_, log);
+  ServerOptions server;
+  server.num_workers = drawn.plan.num_workers;
+  server.deterministic = drawn.deterministic;
+  server.hold_bytes = drawn.hold_bytes;
+  for (int32_t i = 0; i < drawn.plan.num_servers; ++i) {
+    servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, drawn.num_shards));
+  }
+  for (int32_t i = 0; i < drawn.plan.num_workers; ++i) {
+    workers_.push_back(std::make_unique<StockWorker>(&job_, i, drawn.plan));
+  }
+}
+
+StockCluster::~StockCluster() {
+  workers_.clear();
+  clock_.RunUntil(clock_.Now() + seconds(5));
+  coordinator_.reset();
+  transport_.reset();
+  for (const auto& server : servers_) server->DestroyMember();
+  clock_.RunUntil(clock_.Now() + seconds(1));
+}
+
+bool StockCluster::Over() const {
+  const auto over = [](const auto& node) { return node->over(); };
+  return (finished_ || scheduler_killed_) && std::all_of(workers_.begin(), workers_.end(), over) &&
+         std::all_of(servers_.begin(), servers_.end(), over);
+}
+
+void StockCluster::MaybeKill() {
+  if (!drawn_.victim || job_.victim) return;
+  uint64_t answers = 0;
+  for (const auto& worker : workers_) {
+    if (!worker->ready() || worker->done()) return;
+    answers += worker->answers();
+  }
+  if (answers < drawn_.after_answers) return;
+  switch (*drawn_.victim) {
+    case ps::Role::kWorker:
+      job_.victim = "lost " + workers_.back()->name();
+      return workers_.back()->Kill();
+    case ps::Role::kServer:
+      job_.victim = "lost " + servers_.back()->name();
+      return servers_.back()->Kill();
+    case ps::Role::kScheduler:
+      job_.victim = "lost the scheduler node";
+      scheduler_killed_ = true;
+      return network_.Kill(transport_.get());
+  }
+}
+
+void StockCluster::CheckEnd() {
+  for (const auto& server : servers_) {
+    const bool well = job_.victim ? server->killed() || server->failure() : server->left_well();
+    if (!well) journal_.Report(Broken::kStatus, server->name(), "it ended as if nothing was wrong");
+  }
+  for (const auto& worker : workers_) {
+    // The end of a job lets those go who wait in a barrier; the last one may be all they waited
+    // for.
+    const bool well = job_.victim ? worker->over() : worker->done();
+    if (!well) journal_.Report(Broken::kStatus, worker->name(), "it did not end as it should");
+  }
+  if (scheduler_killed_) return;
+  const bool right =
+      job_.victim ? finished_->message().find(*job_.victim) != std::string::npos : finished_->ok();
+  if (!right) journal_.Report(Broken::kStatus, "scheduler node", finished_->ToString());
+}
+
+std::string StockCluster::WhatIsMissing() const {
+  std::string text = finished_ ? "" : "the scheduler node has not finished";
+  for (const auto& server : servers_) {
+    if (!server->over()) text += "; " + server->name() + " is not over";
+  }
+  for (const auto& worker : workers_) {
+    if (!worker->over()) text += "; " + worker->name() + " is not over";
+  }
+  return text;
+}
+
+bool StockCluster::ended_somebody() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker->ended(); });
+}
+
+uint64_t StockCluster::resent() const {
+  uint64_t sum = 0;
+  for (const auto& worker : workers_) sum += worker->resent();
+  return sum;
+}
+
+std::string StockCluster::Run() {
+  ps::Coordinator::Handler handler;
+  handler.on_listening = [](int32_t) {};
+  handler.on_finished = [this](const Status& status) {
+    finished_ = status;
+    job_.finished = status.ok();
+    journal_.Progress();
+    coordinator_->Close(seconds(1));
+  };
+  const auto some = [this] { return milliseconds(clock_.Uniform(0, 50)); };
+  executor_.PostAt(clock_.Now() + some(), [this, handler] { coordinator_->Start(handler); });
+  for (const auto& server : servers_) server->Start(some());
+  for (const auto& worker : workers_) worker->Start(some());
+  bool stuck = false;
+  while (!Over() && !stuck) {
+    stuck = clock_.Now() > journal_.last_progress() + kStuckAfter || !clock_.Step();
+    MaybeKill();
+  }
+  if (stuck) {
+    journal_.Report(Broken::kStuck, "everyone", WhatIsMissing());
+  } else {
+    CheckEnd();
+  }
+  std::string text;
+  for (const Journal::Problem& problem : journal_.problems()) text += problem.text + "\n";
+  return text;
+}
+
+TEST(StockCluster, EveryValueIsRightAndTheJobEnds) {
+  for (uint64_t seed = 0; seed < kJobs; ++seed) {
+    ASSERT_EQ(StockCluster(DrawCase(seed, false, false), seed, {}).Run(), "") << "--seed=" << seed;
+  }
+}
+
+TEST(StockCluster, ADeathIsNamedAndEndsEveryStockWorker) {
+  uint64_t ended = 0;
+  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
+    StockCluster cluster(DrawCase(seed, true, false), seed, {});
+    ASSERT_EQ(cluster.Run(), "") << "--death --seed=" << seed;
+    if (cluster.ended_somebody()) ++ended;
+  }
+  EXPECT_GT(ended, kDeaths / 4);
+}
+
+TEST(StockCluster, WhatNodesSendAgainCountsOnceAndIsAcknowledged) {
+  uint64_t resent = 0;
+  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
+    StockCluster cluster(DrawCase(seed, false, true), seed, {});
+    ASSERT_EQ(cluster.Run(), "") << "--resends --seed=" << seed;
+    resent += cluster.resent();
+  }
+  EXPECT_GT(resent, kDeaths);
+}
+
+TEST(StockCluster, ADeathEndsNodesThatResendToo) {
+  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
+    ASSERT_EQ(StockCluster(DrawCase(seed, true, true), seed, {}).Run(), "")
+        << "--death --resends --seed=" << seed;
+  }
+}
+
+}  // namespace
+}  // namespace bs::sim
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  std::optional<uint64_t> seed;
+  bool death = false;
+  bool resends = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    death = death || argument == "--death";
+    resends = resends || argument == "--resends";
+    if (argument.starts_with("--seed=")) seed = std::strtoull(argv[i] + 7, nullptr, 10);
+  }
+  if (!seed) return RUN_ALL_TESTS();
+  const auto print = [](const std::string& line) { std::cout << line << '\n'; };
+  bs::sim::StockCluster cluster(bs::sim::DrawCase(*seed, death, resends), *seed, print);
+  const std::string problems = cluster.Run();
+  std::cout << problems << (problems.empty() ? "every promise was kept\n" : "");
+  return problems.empty() ? 0 : 1;
+}
