@@ -10,7 +10,8 @@
 namespace bs::worker {
 namespace {
 
-constexpr int kPulls = 8;
+// Enough that one of them finds the processors free, and 0.14 s at 1 Gbit/s.
+constexpr int kPulls = 16;
 // A link this slow has the smallest scale anyhow, and should not be kept busy.
 constexpr Duration kSlow = std::chrono::milliseconds(50);
 constexpr double kUsualBytesPerSecond = 125e6;
