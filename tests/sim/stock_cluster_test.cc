@@ -49,7 +49,7 @@ StockCase DrawCase(uint64_t seed, bool death, bool resends) {
   plan.num_servers = static_cast<int32_t>(draw(1, 3));
   plan.longest_pause = microseconds(draw(0, 2) * 2000);
   plan.resends = resends;
-  plan.resend_timeout = milliseconds(resends ? draw(1, 2) * 50 : 1000);
+  plan.resend_timeout = milliseconds(resends ? draw(1, 5) * 10 : 1000);
   uint64_t answers = 0;
   for (uint64_t i = 0; i < draw(1, 6); ++i) {
     const auto way = static_cast<StockWay>(draw(0, 2));
