@@ -189,6 +189,7 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/zmq_socket.cc": "zmq_transport_test.cc",
     "src/api/c_api_worker.cc": "c_api_test.cc",
     "src/api/network.cc": "node_test.cc",
+    "src/api/settings_table.cc": "config_test.cc",
     "src/api/worker_node.cc": "node_test.cc",
     "src/plugin/mxnet_round.cc": "mxnet_test.cc",
     "src/server/optimizer_text.cc": "optimizer_test.cc",

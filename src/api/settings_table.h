@@ -1,0 +1,34 @@
+// The table of settings: what each is called, what people read about it, and where it goes.
+//
+// Constant; for any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "bytescheduler/config.h"
+
+namespace bs::api {
+
+// The fallback of a setting that must be given.
+inline constexpr std::string_view kRequired = "required";
+
+using SettingField = std::variant<std::string Config::*, int32_t Config::*, bool Config::*,
+                                  uint64_t Config::*, Duration Config::*>;
+
+// A setting: what people read about it, where it goes, and what it may be.
+struct SettingRow {
+  SettingInfo info;
+  SettingField field;
+  // Inclusive, in the words of the setting; empty: no bound.
+  std::string_view smallest = "";
+  std::string_view largest = "";
+};
+
+// In the order in which people read it.
+std::span<const SettingRow> SettingRows();
+
+}  // namespace bs::api
