@@ -17,6 +17,7 @@ from typing import (
     Union,
 )
 
+from bytescheduler import _timeline_clocks
 from bytescheduler.errors import ConfigError
 
 __all__ = ["Event", "TimelineError", "TimelineWarning", "merge", "write"]
@@ -155,6 +156,10 @@ class _Node(NamedTuple):
         return int(self.event["args"]["start_ns"])
 
     @property
+    def clock(self) -> _timeline_clocks.Clock:
+        return _timeline_clocks.Clock(str(self.event["args"].get("host")), self.start_ns)
+
+    @property
     def job(self) -> str:
         return "{num_workers} workers and {num_servers} servers".format(**self.event["args"])
 
@@ -189,7 +194,8 @@ def _all_nodes(paths: Sequence[str]) -> Dict[int, _Node]:
 def merge(paths: Iterable[Path]) -> Iterator[Event]:
     """Yield the events of several workers and servers of one job, on one clock.
 
-    The clocks are aligned by the wall clocks of the hosts, and are as good as these.  Times count
+    The clocks are aligned by the wall clocks of the hosts; with servers' files by what both sides
+    saw besides (_timeline_clocks), which corrects wall clocks that cannot be right.  Times count
     from the start of the one that started first.  A file is read while its events are taken, so
     files may be larger than memory.
 
@@ -216,8 +222,19 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
     return _aligned(names, nodes)
 
 
+def _starts(paths: Sequence[str], nodes: Dict[int, _Node]) -> Dict[int, int]:
+    """Return when each node's time 0 was, by one clock."""
+    clocks = {pid: node.clock for pid, node in nodes.items()}
+    ahead = dict.fromkeys(nodes, 0)
+    if len({clock.host for clock in clocks.values()}) > 1:
+        quiet = (_lines(path, lambda text: None) for path in paths)  # told when all is read
+        ahead = _timeline_clocks.errors(clocks, (event for of in quiet for _, event in of))
+    return {pid: node.start_ns - ahead[pid] for pid, node in nodes.items()}
+
+
 def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
-    zero_ns = min(node.start_ns for node in nodes.values())
+    starts = _starts(paths, nodes)
+    zero_ns = min(starts.values())
     for node in nodes.values():
         yield {**node.event, "args": {**node.event["args"], "start_ns": zero_ns}}
     for path in paths:
@@ -229,7 +246,7 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
             if event.get("name") == _END and event["args"].get("lost"):
                 _warn(f"{path} lacks {event['args']['lost']} events that could not be written")
             if "ts" in event:
-                shift_us = (nodes[event["pid"]].start_ns - zero_ns) / 1000
+                shift_us = (starts[event["pid"]] - zero_ns) / 1000
                 event["ts"] = round(event["ts"] + shift_us, 3)
             yield event
 

@@ -16,12 +16,12 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import click
 
 from bytescheduler import _timeline_plot, _timeline_steps
+from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import Event, TimelineError, TimelineWarning, merge, write
 from bytescheduler._timeline_steps import Interval, Step, Where, union
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
 
-_FIRST_SERVER_PID = 20001
 _MOST_TENSORS = 10
 _MOST_STEPS = 5
 
@@ -54,7 +54,7 @@ class _Servers:
     def add(self, event: Event) -> None:
         seconds = event["dur"] / 1e6
         if event["cat"] == "sum":
-            self.sums.setdefault(event["pid"] - _FIRST_SERVER_PID, []).append(seconds)
+            self.sums.setdefault(event["pid"] - FIRST_SERVER_PID, []).append(seconds)
         elif seconds > 0:  # a worker that is alone is not late
             self.late.setdefault(event["args"]["last"], []).append(seconds)
 

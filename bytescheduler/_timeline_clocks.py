@@ -1,0 +1,109 @@
+"""How far the clocks of hosts are apart, from what workers and servers saw of the same partitions.
+
+A push comes to its server after its worker has sent it and before the worker has the
+acknowledgement.  So each partition bounds the difference of two clocks from both sides, and the
+quickest bound it best, as in NTP (Mills, RFC 5905, section 8).
+"""
+
+import math
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Tuple
+
+__all__ = ["Clock", "FIRST_SERVER_PID", "errors"]
+
+FIRST_SERVER_PID = 20001
+# Of each node: enough to meet a quick one, and little memory.
+_MOST_SPANS = 100_000
+
+_Event = Dict[str, Any]
+_Pair = Tuple[int, int]  # a worker's pid and a server's
+_What = Tuple[int, int, int]  # key, part, round
+
+
+class Clock(NamedTuple):
+    """A node's clock: where it is, and what its wall clock said at the node's time 0."""
+
+    host: str
+    start_ns: int
+
+
+class _Bounds:
+    """Between which the difference of two clocks is, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.low = -math.inf
+        self.high = math.inf
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    @property
+    def difference(self) -> float:
+        # What is no contradiction is left as the wall clocks say.
+        return 0.0 if self.low <= 0 <= self.high else (self.low + self.high) / 2
+
+
+def errors(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[int, int]:
+    """Return by how many nanoseconds each node's wall clock is ahead of that of the first node.
+
+    Clocks of one host are one clock.  Where nothing is known, as of nodes that share no partition
+    with another, or contradicts the wall clocks, these are believed: 0.
+
+    Parameters
+    ----------
+    clocks : dict
+        By pid: worker r has r + 1, server r FIRST_SERVER_PID + r.
+    events : iterable of dict
+        Of their timelines, in any order; times as in the files.
+    """
+    bounds = _bounds(clocks, events)
+    found: Dict[int, float] = {}
+    _find(min(clocks), 0.0, clocks, found)
+    while True:
+        ways = [
+            (both.width, pair)
+            for pair, both in bounds.items()
+            if (pair[0] in found) != (pair[1] in found)
+        ]
+        if not ways:
+            return {pid: round(found.get(pid, 0.0)) for pid in clocks}
+        worker, server = pair = min(ways)[1]
+        if server in found:
+            _find(worker, found[server] + bounds[pair].difference, clocks, found)
+        else:
+            _find(server, found[worker] - bounds[pair].difference, clocks, found)
+
+
+def _find(pid: int, error: float, clocks: Mapping[int, Clock], found: Dict[int, float]) -> None:
+    for other, clock in clocks.items():
+        if clock.host == clocks[pid].host:
+            found[other] = error
+
+
+def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair, _Bounds]:
+    """Return for each worker and server how far the worker's clock may be ahead."""
+    sent: Dict[_Pair, Dict[_What, Tuple[float, float]]] = {}
+    came: Dict[_Pair, Dict[_What, float]] = {}
+    counts: Dict[int, int] = {}
+    for event in events:
+        pid = event["pid"]
+        if event.get("ph") != "X" or event["cat"] not in ("push", "peers") or pid not in clocks:
+            continue
+        counts[pid] = counts.get(pid, 0) + 1
+        if counts[pid] > _MOST_SPANS:
+            continue
+        args = event["args"]
+        what = (args["key"], args["part"], args["round"])
+        begin = clocks[pid].start_ns + event["ts"] * 1e3
+        end = begin + event["dur"] * 1e3
+        if event["cat"] == "push":
+            sent.setdefault((pid, FIRST_SERVER_PID + args["server"]), {})[what] = (begin, end)
+        else:
+            came.setdefault((args["last"] + 1, pid), {})[what] = end
+    bounds: Dict[_Pair, _Bounds] = {}
+    for pair in sent.keys() & came.keys():
+        for what in sent[pair].keys() & came[pair].keys():
+            both = bounds.setdefault(pair, _Bounds())
+            both.low = max(both.low, sent[pair][what][0] - came[pair][what])
+            both.high = min(both.high, sent[pair][what][1] - came[pair][what])
+    return bounds
