@@ -212,7 +212,9 @@ void StockWorker::OnResponse(const ps::Message& message) {
   if (request.pull) {
     std::vector<float>& part = request.parts[message.peer];
     part.resize(message.data[1].size() / sizeof(float));
-    std::memcpy(part.data(), message.data[1].bytes().data(), message.data[1].size());
+    if (!part.empty()) {
+      std::memcpy(part.data(), message.data[1].bytes().data(), message.data[1].size());
+    }
   }
   if (!request.unanswered.empty()) return;
   const Request answered = std::move(request);
