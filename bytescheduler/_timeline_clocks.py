@@ -12,7 +12,7 @@ __all__ = ["Clock", "FIRST_SERVER_PID", "errors"]
 
 FIRST_SERVER_PID = 20001
 # Of each node: enough to meet a quick one, and little memory.
-_MOST_SPANS = 100_000
+_MOST_SPANS = 10_000
 
 _Event = Dict[str, Any]
 _Pair = Tuple[int, int]  # a worker's pid and a server's
@@ -35,19 +35,22 @@ class _Bounds:
 
     @property
     def width(self) -> float:
-        return self.high - self.low
+        # Bounds that exclude each other: a clock was set meanwhile, or one runs faster.
+        return self.high - self.low if self.low <= self.high else math.inf
 
     @property
     def difference(self) -> float:
-        # What is no contradiction is left as the wall clocks say.
-        return 0.0 if self.low <= 0 <= self.high else (self.low + self.high) / 2
+        # What is no contradiction is left as the wall clocks say, as is what contradicts itself.
+        believed = self.low <= 0 <= self.high or self.low > self.high
+        return 0.0 if believed else (self.low + self.high) / 2
 
 
 def errors(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[int, int]:
     """Return by how many nanoseconds each node's wall clock is ahead of that of the first node.
 
     Clocks of one host are one clock.  Where nothing is known, as of nodes that share no partition
-    with another, or contradicts the wall clocks, these are believed: 0.
+    with another, or contradicts the wall clocks, these are believed: 0.  So they are where the
+    partitions contradict each other, as clocks were set meanwhile or run at different speeds.
 
     Parameters
     ----------

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from typing import Dict, Iterable, List, Tuple
+from collections import Counter
+from typing import Callable, Dict, Iterable, List, Tuple
 
 from bytescheduler._timeline_files import Event
 
@@ -27,6 +28,8 @@ def union(intervals: Iterable[Interval]) -> List[Interval]:
 
 class Tensor:
     """A tensor in one round, and its partitions; times in seconds."""
+
+    __slots__ = ("_pulled", "_pushed", "begin", "bytes", "end", "priority", "queued")
 
     def __init__(self) -> None:
         self.begin = math.inf
@@ -92,22 +95,36 @@ def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
     """Return the steps without the tensors whose rounds are not the others' steps.
 
     What is exchanged more seldom or more often than gradients, such as what workers agree on from
-    time to time, has other numbers at the same time.  A tensor is in a step if it began nearer to
-    the middle (median) of what began in that step than to those of the steps before and after.
+    time to time, has other numbers at the same time.  So a tensor is in steps if its worker sent it
+    as often as most (the median, but for one: the job may have ended in between), and in those in
+    which it began after most tensors of the step before and before most of the step after.
     """
+    usual = _sent_as_often_as_most(rounds)
     middles = {
         where: statistics.median(tensor.begin for tensor in step.values())
-        for where, step in rounds.items()
+        for where, step in usual.items()
     }
 
     def is_in(where: Where, tensor: Tensor) -> bool:
         rank, number = where
-        beside = (middles.get((rank, number + by)) for by in (-1, 1))
-        distance = abs(tensor.begin - middles[where])
-        return all(m is None or distance <= abs(tensor.begin - m) for m in beside)
+        before = middles.get((rank, number - 1), -math.inf)
+        return before <= tensor.begin <= middles.get((rank, number + 1), math.inf)
 
+    return _kept(usual, lambda where, key: is_in(where, usual[where][key]))
+
+
+def _sent_as_often_as_most(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
+    counts = Counter((rank, key) for (rank, _), step in rounds.items() for key in step)
+    of_rank: Dict[int, List[int]] = {}
+    for (rank, _), count in counts.items():
+        of_rank.setdefault(rank, []).append(count)
+    most = {rank: statistics.median(each) for rank, each in of_rank.items()}
+    return _kept(rounds, lambda where, key: abs(counts[where[0], key] - most[where[0]]) <= 1)
+
+
+def _kept(rounds: Dict[Where, Step], wanted: Callable[[Where, int], bool]) -> Dict[Where, Step]:
     steps = {
-        where: {key: tensor for key, tensor in step.items() if is_in(where, tensor)}
+        where: {key: tensor for key, tensor in step.items() if wanted(where, key)}
         for where, step in rounds.items()
     }
     return {where: step for where, step in steps.items() if step}

@@ -93,26 +93,36 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
         each worker that came last with the number of sums and the seconds that the first to come
         waited for it.
     """
-    rounds: Dict[Where, Step] = {}
-    sizes: Dict[int, int] = {}
-    servers = _Servers()
-    for event in events:
-        if event.get("ph") != "X" or event["args"]["round"] == 0:
-            continue
-        if event["cat"] not in _timeline_steps.OF_WORKERS:
-            servers.add(event)
-            continue
-        _timeline_steps.add(rounds, event)
-        if event["cat"] == "tensor":
-            sizes[event["args"]["key"]] = event["args"]["bytes"]
-    steps = _timeline_steps.in_step(rounds)
-    rows = [_row(where, steps[where]) for where in sorted(steps)]
-    return {
-        "steps": rows,
-        "ranks": [_medians(rank, rows) for rank in sorted({row["rank"] for row in rows})],
-        "tensors": _longest_waits(steps, sizes),
-        **servers.rows(),
-    }
+    return _Job(events).summary()
+
+
+class _Job:
+    """What the workers and servers of a job did."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        rounds: Dict[Where, Step] = {}
+        self._sizes: Dict[int, int] = {}
+        self._servers = _Servers()
+        for event in events:
+            if event.get("ph") != "X" or event["args"]["round"] == 0:
+                continue
+            if event["cat"] not in _timeline_steps.OF_WORKERS:
+                self._servers.add(event)
+                continue
+            _timeline_steps.add(rounds, event)
+            if event["cat"] == "tensor":
+                self._sizes[event["args"]["key"]] = event["args"]["bytes"]
+        self.steps = _timeline_steps.in_step(rounds)
+        self.rows = [_row(where, self.steps[where]) for where in sorted(self.steps)]
+
+    def summary(self) -> Dict[str, Any]:
+        ranks = sorted({row["rank"] for row in self.rows})
+        return {
+            "steps": self.rows,
+            "ranks": [_medians(rank, self.rows) for rank in ranks],
+            "tensors": _longest_waits(self.steps, self._sizes),
+            **self._servers.rows(),
+        }
 
 
 def _medians(rank: int, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
@@ -249,20 +259,11 @@ def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
     return rank, picture.step
 
 
-def _draw(picture: _Picture, found: Dict[str, Any], paths: Sequence[str]) -> None:
-    rank, number = _to_draw(found["steps"], picture)
-    beside = {number - 1, number, number + 1} - {0}  # these tell which tensors are in the step
-    rounds: Dict[Where, Step] = {}
-    for event in merge(paths):
-        if event.get("ph") != "X" or event["cat"] not in _timeline_steps.OF_WORKERS:
-            continue
-        if event["pid"] - 1 == rank and event["args"]["round"] in beside:
-            _timeline_steps.add(rounds, event)
-    step = _timeline_steps.in_step(rounds)[rank, number]
-    seconds = next(
-        row["seconds"] for row in found["steps"] if (row["rank"], row["step"]) == (rank, number)
-    )
-    _timeline_plot.draw(step, f"worker {rank}, step {number}: {_ms(seconds)} ms", picture.path)
+def _draw(picture: _Picture, job: _Job) -> None:
+    rank, number = _to_draw(job.rows, picture)
+    seconds = _row((rank, number), job.steps[rank, number])["seconds"]
+    title = f"worker {rank}, step {number}: {_ms(seconds)} ms"
+    _timeline_plot.draw(job.steps[rank, number], title, picture.path)
 
 
 def _run(
@@ -271,15 +272,18 @@ def _run(
     events = merge(paths)  # refuses what is no timeline, before anything is written
     if picture is not None:
         _not_to_read(picture.path, paths)
+        if out is not None and os.path.realpath(out) == os.path.realpath(picture.path):
+            raise TimelineError(f"{out}: both the timeline and the picture are to be written there")
     if out is not None:
         _not_to_read(out, paths)
         with open(out, "w", encoding="utf-8") as file:
             write(events, file)
         events = merge(paths)
-    found = summary(events)
-    if picture is not None:
-        _draw(picture, found, paths)
+    job = _Job(events)
+    found = job.summary()
     click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
+    if picture is not None:
+        _draw(picture, job)
 
 
 @click.command("timeline", short_help="Sum up where the time of a job's steps went.")

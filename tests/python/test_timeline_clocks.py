@@ -67,6 +67,14 @@ def test_wall_clocks_that_may_be_right_are_believed() -> None:
     assert clocks.errors(nodes, [push(0, 10, 20, key=1), came(0, 11, key=1)]) == {1: 0, SERVER: 0}
 
 
+def test_clocks_that_run_apart_are_believed() -> None:
+    nodes = {1: clocks.Clock("a", 0), SERVER: clocks.Clock("b", 0)}
+    early = [push(0, 10, 11, key=1), came(0, 10.5, key=1)]
+    late = [push(0, 9010, 9011, key=2), came(0, 9510.5, key=2)]
+    assert clocks.errors(nodes, early + late) == {1: 0, SERVER: 0}
+    assert clocks.errors(nodes, late) == {1: 0, SERVER: 500 * MS}
+
+
 def test_nodes_of_one_host_have_one_clock() -> None:
     nodes = {1: clocks.Clock("a", 0), 2: clocks.Clock("a", 0), SERVER: clocks.Clock("b", 0)}
     nodes[SERVER + 1] = clocks.Clock("b", 0)

@@ -76,6 +76,7 @@ def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None
         (["--plot", str(tmp_path / "a.docx")], "a.docx: Format 'docx' is not supported"),
         (["--plot", str(tmp_path / "no" / "a.svg")], "No such file or directory"),
         (["--plot", file], "is one of the files to read"),
+        (["--plot", svg, "-o", svg], "a.svg: both the timeline and the picture"),
         (["--rank", "0"], "--plot FILE is missing"),
         (["--plot", svg, "--step", "0"], "0 is not in the range"),
     ]:

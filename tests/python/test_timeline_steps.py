@@ -64,9 +64,35 @@ def test_what_comes_at_another_rhythm_is_in_no_step() -> None:
         span("push", (step * 10.0, step * 10.0 + 1), key=99, round=number)
         for number, step in enumerate([1, 2, 4, 8], 1)
     ]
-    told = timeline.summary([*gradients, *agreed])["steps"]
+    twice = [
+        span("push", (number * 5.0 + 1, number * 5.0 + 2), key=98, round=number)
+        for number in range(1, 17)
+    ]
+    told = timeline.summary([*gradients, *agreed, *twice])["steps"]
     assert [row["seconds"] for row in told] == [5.0] * 8
-    assert [row["bytes"] for row in told] == [600, 600] + [500] * 6
+    assert [row["bytes"] for row in told] == [500] * 8
+
+
+def test_what_comes_as_often_by_chance_is_in_no_step_of_another_time() -> None:
+    gradients = [
+        span("push", (number * 10.0 + key, number * 10.0 + key + 1), key=key, round=number)
+        for number in range(1, 5)
+        for key in range(5)
+    ]
+    agreed = [span("push", (10 + n / 9, 11 + n / 9), key=99, round=n) for n in range(1, 5)]
+    told = timeline.summary([*gradients, *agreed])["steps"]
+    assert [row["bytes"] for row in told] == [600] + [500] * 3
+
+
+def test_gradients_that_come_late_in_a_step_are_in_it() -> None:
+    # Half of a small network's bytes are there at once, and the last gradient most of a step later.
+    begins = {5: 0.1, 4: 0.2, 3: 0.3, 2: 5.0, 1: 13.0}
+    events = [
+        span("push", (number * 15 + begin, number * 15 + begin + 1), key=key, round=number)
+        for number in range(1, 21)
+        for key, begin in begins.items()
+    ]
+    assert {row["bytes"] for row in timeline.summary(events)["steps"]} == {500}
 
 
 def test_a_worker_that_trains_one_tensor_has_steps_too() -> None:
