@@ -199,7 +199,7 @@ class NativeStore:
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
         given = (self._copier, self._usual, key, value, out, int(priority), self.updater is None)
-        if self._link.exchange(*given):
+        if not self._widens and self._link.exchange(*given):
             self._agreement.pushed(len(key) if isinstance(key, (list, tuple)) else 1)
             if self.updater is not None:
                 self._update_usual(key, value if out is None else out)

@@ -164,7 +164,8 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     Use it like the store it wraps, or as ``mx.kv.create("bytescheduler")``; a ``with`` block closes
     it.  A store that is dropped without being closed keeps this process's place in the job, for
     stores to come, until the process ends.  All methods must be called on one thread at a time.
-    Only ``init``, ``broadcast``, ``barrier``, `close` and the constructor block; errors of later
+    Only ``init``, ``broadcast``, ``barrier``, `close` and the constructor block, and the first
+    ``push`` or ``pushpull`` after an optimizer with ``multi_precision`` was set; errors of later
     work arrive in MXNet as exceptions on the arrays that were pulled, and at the next call here.
 
     Parameters

@@ -70,12 +70,15 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "2",
      "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest piece of a tensor; rank 0's decides; if not set, more on fast stock servers"},
+      "the largest piece of a tensor; rank 0's decides; if neither this nor BYTESCHEDULER_CREDIT "
+      "is "
+      "set, more on fast stock servers"},
      &Config::partition_bytes,
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
-      "bytes to a server without its answer, or one piece; if not set, more on fast stock ones"},
+      "bytes to a server without its answer, or one piece; if neither this nor "
+      "BYTESCHEDULER_PARTITION is set, more on fast stock servers"},
      &Config::credit_bytes,
      "1",
      "64GiB"},

@@ -144,6 +144,31 @@ TEST_F(CarriedNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLa
   }
 }
 
+// This store answers at once, so what is measured is as fast as can be.
+TEST_F(CarriedNodeTest, PiecesGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHowLargeTheyAre) {
+  struct Case {
+    const char* bound;
+    const char* credit;
+    uint64_t least;
+    uint64_t most;
+  };
+  constexpr uint64_t kPartition = uint64_t{128} << 10U;
+  for (const Case& one :
+       {Case{"1000000", "", kPartition + 1, 3'999'995}, Case{"20001", "", 79'000, 80'000},
+        Case{"1000000", "384", kPartition - 64, kPartition}}) {
+    bs_error error{};
+    ASSERT_EQ(Start(0, "20s", "20s", &error, one.bound, one.credit), 0) << error.message;
+    ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
+    store_.sizes.clear();  // of what it has measured with
+    Floats value(size_t{1} << 20U, 3);
+    Broadcast(&value);
+    const uint64_t largest = std::ranges::max(store_.sizes);
+    EXPECT_GE(largest, one.least) << one.bound << " " << one.credit;
+    EXPECT_LE(largest, one.most) << one.bound << " " << one.credit;
+    EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
+  }
+}
+
 TEST_F(CarriedNodeTest, StoreIsToldTheMeasuredPriorities) {
   StartWell();
   Floats value(4, 3);

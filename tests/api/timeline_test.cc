@@ -208,6 +208,7 @@ TEST_F(TimelineTest, AChildThatLivesOnLeavesTheFileToTheNextWorker) {
   ASSERT_TRUE(open.WaitFor(std::chrono::seconds(60)));
   const pid_t child = fork();
   if (child == 0) {
+    alarm(300);  // should this process not come to end it
     pause();
     _exit(0);
   }

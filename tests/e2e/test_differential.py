@@ -124,8 +124,11 @@ BACK_ENDS = ["our servers", "stock servers"]
 SMALL = {"BYTESCHEDULER_PARTITION": "4096", "BYTESCHEDULER_CREDIT": "1"}
 
 
-def agree(pools: "List[Pool]", calls: "List[Call]") -> None:
-    """Compare what the first pool's stores give with what the others' do, bit for bit."""
+def agree(pools: "List[Pool]", calls: "List[Call]") -> int:
+    """Compare what the first pool's stores give with what the others' do, bit for bit.
+
+    Return how many results there were to compare, of the worker with the fewest.
+    """
     for pool in pools:
         pool.start(calls)
     stock, *ours = [pool.results() for pool in pools]
@@ -135,6 +138,7 @@ def agree(pools: "List[Pool]", calls: "List[Call]") -> None:
             where = f"{back_end}, rank {rank}, result {index}"
             assert want.dtype == have.dtype, where
             np.testing.assert_array_equal(have, want, err_msg=where)
+    return min(map(len, stock))
 
 
 def agree_on_many(
@@ -147,7 +151,7 @@ def agree_on_many(
     def each(calls: "List[Call]") -> None:
         nonlocal count
         count += 1
-        agree(pools, calls)
+        assert agree(pools, calls) > 0
 
     each()
     assert count >= examples

@@ -192,6 +192,18 @@ def test_half_precision_that_is_widened_goes_the_long_way(
     assert link.short == [not widened]
 
 
+def test_the_first_call_that_must_widen_other_keys_goes_the_long_way(
+    store: NativeStore, link: NotingLink
+) -> None:
+    store.init([1, 2], [full(0), full(0).astype("float16")])
+    store.set_optimizer(mx.optimizer.Test(multi_precision=True))
+    assert store._tensors[2].is_narrow
+    for _ in range(2):
+        store.pushpull(1, full(3), full(0), 0)
+    assert not store._tensors[2].is_narrow  # whatever each worker gave, all have widened it now
+    assert link.short == [True]
+
+
 def test_compression_rows_and_updaters_go_the_long_way(
     store: NativeStore, link: NotingLink
 ) -> None:
