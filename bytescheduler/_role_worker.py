@@ -133,6 +133,20 @@ class _Watch:
             return f"{node} ended before this worker was in the job; its output says why"
         return None
 
+    def why_aborted(self) -> Optional[str]:
+        """Return what a SIGABRT means for a worker that has not told that it is in the job.
+
+        MXNet's own stores can be told of nothing, so the scheduler node ends them by that.
+        """
+        with self._lock:
+            seen = self._here is not None
+        if self.over or not seen:
+            return None
+        return (
+            f"this worker was aborted before it was known to be in the job; if the scheduler node "
+            f"at {self._where.host}:{self._where.port} did that, its output says why"
+        )
+
     @property
     def over(self) -> bool:
         """Whether there is nothing to look for any more."""
@@ -143,7 +157,8 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> in
     """Run `command` in our place and return its exit code for the shell; on the main thread only.
 
     It shares our terminal and process group, gets the signals that ask us to end, and ends if we
-    are killed.  128 + n if signal n ended it; 1 if it waited for a scheduler node in vain.
+    are killed.  128 + n if signal n ended it; 1 if it waited for a scheduler node in vain, or was
+    aborted while it did.
     """
     signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it never learns exit codes
@@ -164,7 +179,13 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> in
             _say(f"{why}; ending the worker")
             _end(process)
             return 1
+    if ready.heard():
+        watch.stop()
     code: int = process.returncode
+    why = watch.why_aborted() if code == -signal.SIGABRT else None
+    if why is not None:
+        _say(why)
+        return 1
     return 128 - code if code < 0 else code
 
 

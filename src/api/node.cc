@@ -19,8 +19,9 @@ namespace {
 
 // The scheduler node tells everyone within two seconds; see Coordinator::Handler::on_finished.
 constexpr Duration kAbortWait = std::chrono::seconds(3);
-// By then everyone who is still there has been told; what waits longer is for the dead.
-constexpr Duration kSchedulerLinger = std::chrono::milliseconds(500);
+// Natives have been told by then.  Stock nodes of a job that never came together need a connection
+// that is made only now; what waits longer is for the dead.
+constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
 
 // Sums so small take no longer than a thread takes to wake up.
 constexpr uint64_t kFrontBytes = 16U << 10U;

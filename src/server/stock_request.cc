@@ -61,7 +61,7 @@ Status CheckFrames(const ps::Message& message) {
 }
 
 // Which key it is about, and how many of them it has.
-Status TakeKeys(const ps::Message& message, uint64_t first_key, StockCall* call) {
+Status TakeKeys(const ps::Message& message, const StockRange& range, StockCall* call) {
   const size_t num_keys = call->keys.size() / sizeof(uint64_t);
   const bool coded = call->layout == StockLayout::kTwoBit && call->push;
   const size_t wanted = coded ? 2 : 1;
@@ -70,14 +70,14 @@ Status TakeKeys(const ps::Message& message, uint64_t first_key, StockCall* call)
                  std::to_string(num_keys) + " keys where there is " + std::to_string(wanted));
   }
   const uint64_t key = KeyAt(call->keys, coded ? 1 : 0);
-  if (key < first_key) {
-    return Wrong(message, "key " + std::to_string(key) +
-                              " is another server's, here they begin at " +
-                              std::to_string(first_key));
+  if (key < range.begin || key >= range.end) {
+    return Wrong(message,
+                 "key " + std::to_string(key) + " is another server's, here they are at least " +
+                     std::to_string(range.begin) + " and less than " + std::to_string(range.end));
   }
-  call->key = key - first_key;
+  call->key = key - range.begin;
   if (!coded) return Status::Ok();
-  call->num_coded = KeyAt(call->keys, 0) - first_key;
+  call->num_coded = KeyAt(call->keys, 0) - range.begin;
   constexpr uint64_t kMostCoded = uint64_t{1} << 40U;
   if (call->num_coded > kMostCoded || call->values.size() != reduce::TwoBitBytes(call->num_coded)) {
     return Wrong(message, DescribeStockCall(*call) + ": " + std::to_string(call->values.size()) +
@@ -109,12 +109,14 @@ ps::Message AnswerWith(StockCall* call, ps::Frame values, const std::vector<int3
 
 uint64_t StockCall::row(size_t i) const { return KeyAt(keys, i + 1) - KeyAt(keys, 0); }
 
-uint64_t FirstStockKey(int32_t rank, int32_t num_servers) {
+StockRange StockRangeOf(int32_t rank, int32_t num_servers) {
   constexpr uint64_t kLastKey = std::numeric_limits<uint64_t>::max();
-  return kLastKey / static_cast<uint64_t>(num_servers) * static_cast<uint64_t>(rank);
+  const uint64_t size = kLastKey / static_cast<uint64_t>(num_servers);
+  const uint64_t begin = size * static_cast<uint64_t>(rank);
+  return {begin, begin + size};
 }
 
-Result<StockCall> ParseStockCall(ps::Message message, uint64_t first_key) {
+Result<StockCall> ParseStockCall(ps::Message message, const StockRange& range) {
   if (const Status wrong = CheckFrames(message); !wrong.ok()) return wrong;
   StockCall call;
   if (!SplitHead(message.meta.head, &call.layout, &call.dtype)) {
@@ -126,7 +128,7 @@ Result<StockCall> ParseStockCall(ps::Message message, uint64_t first_key) {
   call.pull = message.meta.pull || !call.push;  // ps-lite before 2019-09 does not say pull
   call.keys = std::move(message.data[0]);
   call.values = std::move(message.data[1]);
-  if (const Status wrong = TakeKeys(message, first_key, &call); !wrong.ok()) return wrong;
+  if (const Status wrong = TakeKeys(message, range, &call); !wrong.ok()) return wrong;
   call.meta = std::move(message.meta);
   return call;
 }

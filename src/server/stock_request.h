@@ -42,12 +42,17 @@ struct StockCall {
   uint64_t row(size_t i) const;
 };
 
-// The first key of server `rank` of `num_servers`: keys of its requests count from there.
-uint64_t FirstStockKey(int32_t rank, int32_t num_servers);
+// The keys on the wire that are one server's; `end` is not.  MXNet's numbers count from `begin`.
+struct StockRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+// Those of server `rank` of `num_servers`.
+StockRange StockRangeOf(int32_t rank, int32_t num_servers);
 
-// Takes a request apart whose lowest key is `first_key`.  kInvalidArgument, naming sender and key,
-// for what no stock worker sends.
-Result<StockCall> ParseStockCall(ps::Message message, uint64_t first_key);
+// Takes a request apart to the server that `range` is of.  kInvalidArgument, naming sender and
+// key, for what no stock worker sends.
+Result<StockCall> ParseStockCall(ps::Message message, const StockRange& range);
 
 // "push key 3 from worker 1", for people.
 std::string DescribeStockCall(const StockCall& call);

@@ -44,7 +44,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
                        const std::vector<ServerShard>& shards, StockWays ways, const Logger& log)
     : options_(options),
       send_(std::move(ways.send)),
-      first_key_(FirstStockKey(options.rank, options.num_servers)),
+      range_(StockRangeOf(options.rank, options.num_servers)),
       fail_(TellOnce(front, std::move(ways.on_failure))),
       log_(log),
       optimizers_(
@@ -70,7 +70,7 @@ void StockStore::OnData(ps::Message message) {
   }
   if (failed_) return send_(ps::MakeStockEnd(message.peer));
   used_ = true;
-  Result<StockCall> call = ParseStockCall(std::move(message), first_key_);
+  Result<StockCall> call = ParseStockCall(std::move(message), range_);
   // Any answer would say that it was done; without one its sender would wait for ever.
   if (!call.ok()) return fail_(call.status());
   const Lane<StockShard>* const lane = LaneOf(call.value());

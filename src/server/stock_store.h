@@ -62,7 +62,7 @@ class StockStore {
 
   const ServerOptions options_;
   const Server::SendFn send_;
-  const uint64_t first_key_;
+  const StockRange range_;
   const std::function<void(const Status&)> fail_;
   const Logger log_;
   std::vector<Lane<StockShard>> lanes_;

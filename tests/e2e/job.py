@@ -1,7 +1,9 @@
 """Whole jobs of real processes on loopback, for tests: our roles, or stock MXNet's."""
 
+import contextlib
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import sys
@@ -66,6 +68,15 @@ class Process:
         """End it at once, as kill -9 does."""
         self._popen.kill()
         self._popen.wait()
+
+
+def _free_port() -> int:
+    """Return a port that the system gives to nobody who connects before it is bound."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port of a hundred is free")
 
 
 class Job:
@@ -193,9 +204,7 @@ class Job:
         ours = [sys.executable, "-m", "bytescheduler.server"]
         stock = [sys.executable, str(HERE / "stock_role.py")]
         if self._stock_scheduler:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self._env["DMLC_PS_ROOT_PORT"] = str(probe.getsockname()[1])
+            self._env["DMLC_PS_ROOT_PORT"] = str(_free_port())
             self._start("scheduler", stock, {"DMLC_ROLE": "scheduler"})
         else:
             env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": "0"}

@@ -87,7 +87,7 @@ def late(kv: KVStore, results: Results) -> None:
     """Let one worker's pushes wait for the other's for a while."""
     kv.init(650, mx.nd.zeros(SHAPES[5]))
     for step in range(STEPS):
-        time.sleep(0.7 * kv.rank)
+        time.sleep(1.6 * kv.rank)
         kv.push(650, array(kv.rank, step, 5))
         out = zeros(5)
         kv.pull(650, out=out)

@@ -68,7 +68,8 @@ def test_without_a_server(start: Start) -> None:
     assert scheduler.wait(LIMIT_S) == 1
     assert "still missing 1 of 1 servers" in scheduler.output()
     assert worker.wait(LIMIT_S) == 1
-    assert "ended before this worker was in the job; its output says why" in worker.output()
+    assert "this worker was aborted before it was known to be in the job" in worker.output()
+    assert "if the scheduler node at 127.0.0.1:" in worker.output()
 
 
 def test_a_job_that_comes_together_gives_the_workers_own_code(start: Start) -> None:

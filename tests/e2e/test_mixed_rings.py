@@ -2,6 +2,7 @@
 
 from typing import Callable
 
+import pytest
 import stock_model
 from job import Job
 from test_stock_workers import CUT, SOON_S, assert_same, results_of
@@ -10,16 +11,18 @@ MakeJob = Callable[..., Job]
 WANTED = {**stock_model.sums(stock_model.FLOATS), **stock_model.sums_of_pushpull()}
 
 
-def test_a_stock_scheduler_node_with_our_servers(make_job: MakeJob) -> None:
-    job = make_job(servers=2, stock_scheduler=True, env=CUT)
+@pytest.mark.parametrize("stock_servers", [0, 1])
+def test_a_stock_scheduler_node_with_servers_of_ours(make_job: MakeJob, stock_servers: int) -> None:
+    job = make_job(servers=2, stock_scheduler=True, stock_servers=stock_servers, env=CUT)
     for got in results_of(job, "dense", "pushpull"):
         assert_same(got, WANTED)
-    for server in job.servers:
+    for server in job.servers[stock_servers:]:
         assert "is MXNet's own: it tells nobody who is lost" in server.output()
 
 
-def test_a_stock_server_beside_one_of_ours(make_job: MakeJob) -> None:
-    job = make_job(servers=2, stock_servers=1, env=CUT)
+@pytest.mark.parametrize("stock_servers", [1, 2])
+def test_our_scheduler_node_with_stock_servers(make_job: MakeJob, stock_servers: int) -> None:
+    job = make_job(servers=2, stock_servers=stock_servers, env=CUT)
     for got in results_of(job, "dense", "pushpull"):
         assert_same(got, WANTED)
 

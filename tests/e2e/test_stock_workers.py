@@ -49,7 +49,8 @@ def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
 
 
 def test_workers_that_send_again_what_nobody_acknowledges(make_job: MakeJob) -> None:
-    # The tenth time, after 5.5 s, would end them; a push that waits is sent again within 0.7 s.
+    # What is not acknowledged ends its sender at the tenth time, after 5.5 s; "late" takes longer,
+    # and its pushes wait for so long that they are sent again.
     resend = {"PS_RESEND": "1", "PS_RESEND_TIMEOUT": "100"}
     job = make_job(servers=2, env={**CUT, **resend})
     wanted = stock_model.sums(stock_model.FLOATS)

@@ -76,7 +76,9 @@ def test_it_gets_our_back_end_unless_told_otherwise(
     assert (result.returncode, result.stdout) == (0, gets + "\n")
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 5", 5), ("kill -9 $$", 137), ("exit 0", 0)])
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 5", 5), ("kill -9 $$", 137), ("kill -6 $$", 134), ("exit 0", 0)]
+)
 def test_its_exit_code_passes_through(tmp_path: pathlib.Path, script: str, code: int) -> None:
     assert bslaunch("sh", "-c", script, cwd=tmp_path, **WORKER).returncode == code
 
@@ -192,6 +194,29 @@ def test_when_the_scheduler_node_goes_before_the_job_began_it_is_ended(
         f"the scheduler node at 127.0.0.1:{port} ended before this worker was in the job; "
         "its output says why" in err
     )
+    holders.await_gone()
+
+
+@pytest.mark.parametrize(("told", "code"), [(False, 1), (True, 134)])
+def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
+    tmp_path: pathlib.Path, holders: HeldFifo, scheduler: socket.socket, told: bool, code: int
+) -> None:
+    then = (
+        "import os; sys.path = [p for p in sys.path if p]; from bytescheduler import _ready\n"
+        f"if {told}: _ready.tell()\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: os.abort()); f.write('y\\n'); f.flush()\n"
+        "while True: signal.pause()"
+    )
+    port = scheduler.getsockname()[1]
+    command = [*PYTHON, HELD.format(then=then), holders.path]
+    with start_impatient(command, tmp_path, port, 60.0) as process:
+        for _ in range(1 if told else 2):  # at the second look the first has been noted
+            scheduler.accept()[0].close()
+        holders.await_started(2)
+        process.send_signal(signal.SIGUSR1)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == code
+    assert (f"if the scheduler node at 127.0.0.1:{port} did that, its output" in err) != told
     holders.await_gone()
 
 

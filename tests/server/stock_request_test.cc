@@ -13,6 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
+const StockRange kAll = StockRangeOf(0, 1);
+
 ps::Meta GoldenMeta(const std::string& name) {
   for (const ps::testing::Golden& golden : ps::testing::GoldenData()) {
     if (golden.name == name) return golden.meta;
@@ -36,7 +38,7 @@ ps::Message Captured(const std::string& name, bool with_values) {
 TEST(StockRequestTest, CapturedRequestsAreUnderstoodAndAnsweredAsCaptured) {
   for (const std::string kind : {"push", "pull", "push_pull"}) {
     const bool pushes = kind != "pull";
-    Result<StockCall> call = ParseStockCall(Captured(kind + " request", pushes), 0);
+    Result<StockCall> call = ParseStockCall(Captured(kind + " request", pushes), kAll);
     ASSERT_TRUE(call.ok()) << call.status().message();
     StockCall& asked = call.value();
     EXPECT_EQ(asked.from, (StockParty{ps::WorkerId(1), 0}));
@@ -61,7 +63,7 @@ TEST(StockRequestTest, CapturedRequestsAreUnderstoodAndAnsweredAsCaptured) {
 TEST(StockRequestTest, AnOldWorkerThatDoesNotSayPullIsAnsweredLikewise) {
   ps::Message old = Captured("pull request", false);
   old.meta.pull = false;
-  Result<StockCall> call = ParseStockCall(std::move(old), 0);
+  Result<StockCall> call = ParseStockCall(std::move(old), kAll);
   ASSERT_TRUE(call.ok());
   EXPECT_TRUE(call.value().pull);
   const ps::Message answer = MakeStockAnswer(&call.value(), ps::Frame::Copy("1234"));
@@ -75,7 +77,7 @@ TEST(StockRequestTest, HeadsArePairsOfLayoutAndDType) {
        {std::tuple{0, 0u, 0u}, {1, 1u, 0u}, {2, 0u, 1u}, {3, 2u, 0u}, {5, 0u, 2u}, {27, 0u, 6u}}) {
     ps::Message pull = Captured("pull request", false);
     pull.meta.head = head;
-    const Result<StockCall> call = ParseStockCall(std::move(pull), 0);
+    const Result<StockCall> call = ParseStockCall(std::move(pull), kAll);
     ASSERT_TRUE(call.ok()) << head;
     EXPECT_EQ(static_cast<uint32_t>(call.value().layout), layout) << head;
     EXPECT_EQ(call.value().dtype, dtype) << head;
@@ -83,18 +85,19 @@ TEST(StockRequestTest, HeadsArePairsOfLayoutAndDType) {
   for (const int32_t head : {-1, 6, ps::kEmpty}) {  // 6 would be a layout 3
     ps::Message pull = Captured("pull request", false);
     pull.meta.head = head;
-    EXPECT_FALSE(ParseStockCall(std::move(pull), 0).ok()) << head;
+    EXPECT_FALSE(ParseStockCall(std::move(pull), kAll).ok()) << head;
   }
 }
 
 TEST(StockRequestTest, TheCapturedCompressedPartsAreUnderstood) {
   // 37 elements over two servers: 32 and 5.
-  const uint64_t begin = FirstStockKey(1, 2);
-  EXPECT_EQ(begin, 0x7fffffffffffffffu);
-  EXPECT_EQ(FirstStockKey(0, 2), 0u);
+  const StockRange range = StockRangeOf(1, 2);
+  EXPECT_EQ(range.begin, 0x7fffffffffffffffu);
+  EXPECT_EQ(range.end, 0xfffffffffffffffeu);
+  EXPECT_EQ(StockRangeOf(0, 2).begin, 0u);
   StockAsk ask = StockTwoBit(0, 5, {std::byte{0}, std::byte{0xc0}, {}, {}});
-  for (uint64_t& key : ask.keys) key += begin;
-  const Result<StockCall> call = ParseStockCall(StockRequest(ask), begin);
+  for (uint64_t& key : ask.keys) key += range.begin;
+  const Result<StockCall> call = ParseStockCall(StockRequest(ask), range);
   ASSERT_TRUE(call.ok()) << call.status().message();
   EXPECT_EQ(call.value().key, 3u);
   EXPECT_EQ(call.value().num_coded, 5u);
@@ -111,8 +114,8 @@ TEST(StockRequestTest, RowsCountFromTheKeysOwn) {
 }
 
 TEST(StockRequestTest, WhatNoStockWorkerSendsIsRefused) {
-  const auto why = [](ps::Message message, uint64_t first_key = 0) {
-    const Result<StockCall> call = ParseStockCall(std::move(message), first_key);
+  const auto why = [](ps::Message message, const StockRange& range = kAll) {
+    const Result<StockCall> call = ParseStockCall(std::move(message), range);
     return call.ok() ? "taken" : call.status().message();
   };
   ps::Message one_frame = Captured("push request", true);
@@ -134,7 +137,12 @@ TEST(StockRequestTest, WhatNoStockWorkerSendsIsRefused) {
   two.data[0] = FrameOf({3, 4});
   two.data.pop_back();
   EXPECT_THAT(why(std::move(two)), HasSubstr("2 keys where there is 1"));
-  EXPECT_THAT(why(Captured("pull request", false), 4), HasSubstr("another server's"));
+  EXPECT_THAT(why(Captured("pull request", false), {4, 9}),
+              HasSubstr("key 3 is another server's, here they are at least 4 and less than 9"));
+  ps::Message of_the_next = Captured("pull request", false);
+  of_the_next.data[0] = FrameOf({StockRangeOf(1, 2).begin});
+  EXPECT_THAT(why(std::move(of_the_next), StockRangeOf(0, 2)),
+              HasSubstr("key 9223372036854775807 is another server's"));
   EXPECT_THAT(why(StockRequest(StockTwoBit(0, 17, {4, std::byte{}}))),
               HasSubstr("push of key 3 from worker 0: 4 bytes of codes for 17 elements"));
   StockAsk endless = StockTwoBit(0, UINT64_MAX, {4, std::byte{}});

@@ -45,7 +45,7 @@ class StockStoreTest : public testing::Test {
 
   // Of `key` as MXNet numbers it.
   std::vector<ps::Message> Do(StockAsk ask, uint64_t key = 3) {
-    ask.keys = {FirstStockKey(1, 2) + key};
+    ask.keys = {StockRangeOf(1, 2).begin + key};
     return Do(StockRequest(ask));
   }
   std::vector<ps::Message> Do(ps::Message message) {

@@ -69,7 +69,7 @@ inline StockAsk StockTwoBit(int32_t rank, uint64_t count, std::vector<std::byte>
 }
 
 inline StockCall MakeStockCall(const StockAsk& ask) {
-  return std::move(ParseStockCall(StockRequest(ask), 0).value());
+  return std::move(ParseStockCall(StockRequest(ask), StockRangeOf(0, 1)).value());
 }
 
 inline std::vector<float> FloatsIn(const ps::Message& answer) {

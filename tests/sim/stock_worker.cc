@@ -186,7 +186,7 @@ void StockWorker::Ask(size_t index, uint64_t round, bool push, bool pull) {
   request.round = round;
   request.pull = meta.pull;
   for (const Part& part : PartsOf(plan)) {
-    const uint64_t first = server::FirstStockKey(part.server, plan_.num_servers);
+    const uint64_t first = server::StockRangeOf(part.server, plan_.num_servers).begin;
     std::vector<uint64_t> keys = {first + plan.key};
     if (coded) keys.insert(keys.begin(), first + part.count);
     request.unanswered.insert(ps::ServerId(part.server));
