@@ -96,8 +96,9 @@ def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
 
     What is exchanged more seldom or more often than gradients, such as what workers agree on from
     time to time, has other numbers at the same time.  So a tensor is in steps if its worker sent it
-    as often as most (the median, but for one: the job may have ended in between), and in those in
-    which it began after most tensors of the step before and before most of the step after.
+    as often as most of what it sent (the median, but for one: the job may have ended in between),
+    and in those in which it began after most tensors of the step before and before most of the step
+    after.
     """
     usual = _sent_as_often_as_most(rounds)
     middles = {
@@ -115,9 +116,9 @@ def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
 
 def _sent_as_often_as_most(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
     counts = Counter((rank, key) for (rank, _), step in rounds.items() for key in step)
-    of_rank: Dict[int, List[int]] = {}
+    of_rank: Dict[int, List[int]] = {}  # each as often as it was sent
     for (rank, _), count in counts.items():
-        of_rank.setdefault(rank, []).append(count)
+        of_rank.setdefault(rank, []).extend([count] * count)
     most = {rank: statistics.median(each) for rank, each in of_rank.items()}
     return _kept(rounds, lambda where, key: abs(counts[where[0], key] - most[where[0]]) <= 1)
 

@@ -78,7 +78,7 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
     """Return where the time of each step went, as numbers that can be written as JSON.
 
     A step is a round: what a worker sends between two uses of the same key.  The values that keys
-    begin with, round 0, are left out, and so are keys that come more often or more seldom than
+    begin with, round 0, are left out, and of steps keys that come more often or more seldom than
     others.
 
     Returns
@@ -100,7 +100,7 @@ class _Job:
     """What the workers and servers of a job did."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        rounds: Dict[Where, Step] = {}
+        self._rounds: Dict[Where, Step] = {}
         self._sizes: Dict[int, int] = {}
         self._servers = _Servers()
         for event in events:
@@ -109,10 +109,10 @@ class _Job:
             if event["cat"] not in _timeline_steps.OF_WORKERS:
                 self._servers.add(event)
                 continue
-            _timeline_steps.add(rounds, event)
+            _timeline_steps.add(self._rounds, event)
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
-        self.steps = _timeline_steps.in_step(rounds)
+        self.steps = _timeline_steps.in_step(self._rounds)
         self.rows = [_row(where, self.steps[where]) for where in sorted(self.steps)]
 
     def summary(self) -> Dict[str, Any]:
@@ -120,7 +120,7 @@ class _Job:
         return {
             "steps": self.rows,
             "ranks": [_medians(rank, self.rows) for rank in ranks],
-            "tensors": _longest_waits(self.steps, self._sizes),
+            "tensors": _longest_waits(self._rounds, self._sizes),
             **self._servers.rows(),
         }
 

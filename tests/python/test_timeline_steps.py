@@ -73,6 +73,19 @@ def test_what_comes_at_another_rhythm_is_in_no_step() -> None:
     assert [row["bytes"] for row in told] == [500] * 8
 
 
+def test_where_nothing_has_a_rhythm_what_is_sent_most_makes_the_steps() -> None:
+    counts = {3: 5, 99: 4, 4: 2, 5: 1}
+    events = [
+        span(kind, (n, n + (0.2 if kind == "push" else 0.5)), key=key, round=n)
+        for key, count in counts.items()
+        for n in range(1, count + 1)
+        for kind in ("push", "pull")
+    ]
+    told = timeline.summary(events)
+    assert [row["bytes"] for row in told["steps"]] == [200] * 4 + [100]
+    assert {row["key"] for row in told["tensors"]} == {3, 4, 5, 99}
+
+
 def test_what_comes_as_often_by_chance_is_in_no_step_of_another_time() -> None:
     gradients = [
         span("push", (number * 10.0 + key, number * 10.0 + key + 1), key=key, round=number)
