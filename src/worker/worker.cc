@@ -113,7 +113,8 @@ class Worker::Impl {
   size_t num_open_ = 0;          // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
-  std::map<Key, KeyState> keys_;                  // last: its tasks refer to the above
+  TimePoint last_ready_{};
+  std::map<Key, KeyState> keys_;  // last: its tasks refer to the above
 };
 
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send,
@@ -154,7 +155,8 @@ void Worker::Impl::Enqueue(Key key, Operation operation) {
 void Worker::Impl::NoteReady(Key key, const Operation& operation) {
   if (!failure_.ok()) return;
   const core::ReadyOrder::Call call = {key, operation.priority, operation.called};
-  if (!order_->Note(call, executor_->Now())) return;
+  last_ready_ = std::max(last_ready_, operation.ready);  // several threads may call
+  if (!order_->Note(call, last_ready_)) return;
   ++num_open_;
   order_->Settle([this](const worker::MeasuredOrder::Numbers& numbers) {
     for (const core::Renumbered& number : numbers) {
@@ -321,6 +323,7 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
   Operation operation{.priority = options.priority,
                       .threshold = options.threshold,
                       .called = options.called,
+                      .ready = impl_->executor()->Now(),
                       .in = in,
                       .out = out,
                       .pushed = std::move(pushed),

@@ -18,13 +18,13 @@ def main() -> None:
     for key, out in enumerate(outs):
         kvs.broadcast(key, out, out=out)
     work = mx.nd.ones((1000, 1000))
-    layer = mx.nd.ones((300, 300))
+    layer = mx.nd.ones((600, 600))
     for step in range(STEPS):
         # So long that all calls below are made before the first gradient is there.
-        value = mx.nd.dot(work, work)[:300, :300] / 1000 * (step + kvs.rank)
+        value = mx.nd.dot(work, work)[:600, :600] / 1000 * (step + kvs.rank)
         grads = []
         for _ in range(KEYS):
-            value = mx.nd.dot(layer, value) / 300 + 1  # a millisecond or more
+            value = mx.nd.dot(layer, value) / 600 + 1  # milliseconds, on a fast core one
             grads.insert(0, value[0, :64])
         for key in sorted(range(KEYS), key=lambda key: -PRIORITIES[key]):
             kvs.pushpull(key, grads[key], out=outs[key], priority=PRIORITIES[key])

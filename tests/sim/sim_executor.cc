@@ -28,7 +28,7 @@ SimExecutor* SimClock::DrawNext() {
 bool SimClock::Step() {
   SimExecutor* const executor = DrawNext();
   if (executor == nullptr) return false;
-  now_ = executor->queue_.begin()->first.first;
+  now_ = std::max(now_, executor->queue_.begin()->first.first);
   const uint64_t number = executor->number_;
   const TimerId id = executor->RunHead();
   for (const uint64_t part : {number, id, static_cast<uint64_t>(now_.time_since_epoch().count())}) {

@@ -28,11 +28,13 @@ class SimClock {
   ~SimClock();
 
   TimePoint Now() const { return now_; }
-  // Runs the next due task and moves the time to it.  False if nothing is left.
+  // Runs the next due task and moves the time to it, never back.  False if nothing is left.
   bool Step();
   // Steps until `deadline` or until nothing is left, then moves the time to `deadline` (unless it
   // is TimePoint::max()); returns the number of tasks run.
   uint64_t RunUntil(TimePoint deadline);
+  // Moves the time on while no thread gets to run: what is due runs late.
+  void Skip(Duration duration) { now_ += duration; }
   // Uniform in [low, high].
   uint64_t Uniform(uint64_t low, uint64_t high);
   bool Chance(double probability);

@@ -80,6 +80,20 @@ TEST(SimExecutor, TimersRunWhenDueAndMoveTheTime) {
   EXPECT_FALSE(clock.Step());
 }
 
+TEST(SimExecutor, SkippedTimeMakesWhatWasDueLateAndNeverGoesBack) {
+  SimClock clock(1);
+  SimExecutor executor(&clock);
+  std::vector<TimePoint> times;
+  const TimePoint start = clock.Now();
+  for (const int due : {1, 9}) {
+    executor.PostAt(start + milliseconds(due), [&] { times.push_back(clock.Now()); });
+  }
+  clock.Skip(milliseconds(5));
+  while (clock.Step()) {
+  }
+  EXPECT_EQ(times, (std::vector{start + milliseconds(5), start + milliseconds(9)}));
+}
+
 TEST(SimExecutor, CancelledTaskIsDestroyedUnrun) {
   SimClock clock(1);
   SimExecutor executor(&clock);

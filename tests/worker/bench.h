@@ -48,6 +48,8 @@ class Bench {
   // Runs what is due now.
   void Run() { clock_.RunUntil(clock_.Now()); }
   void RunFor(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
+  // The worker's thread gets to nothing meanwhile.
+  void Skip(Duration duration) { clock_.Skip(duration); }
   // The oldest message the worker sent, after running; fails the test if there is none.
   ps::Message Next();
   // Runs, and expects that the worker sent nothing.
