@@ -70,9 +70,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "2",
      "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest piece of a tensor; rank 0's decides; if neither this nor BYTESCHEDULER_CREDIT "
-      "is "
-      "set, more on fast stock servers"},
+      "the largest piece of a tensor; rank 0's decides; "
+      "if neither this nor BYTESCHEDULER_CREDIT is set, more on fast stock servers"},
      &Config::partition_bytes,
      "4KiB",
      "1GiB"},

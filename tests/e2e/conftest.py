@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import pathlib
-from typing import Callable, Iterator
+from typing import Callable, Iterator, List
 
 import pytest
 from job import Job
@@ -12,17 +12,18 @@ from trained import Weights, assert_equal, train
 
 @pytest.fixture
 def make_job(tmp_path: pathlib.Path) -> "Iterator[Callable[..., Job]]":
+    jobs: List[Job] = []
     with contextlib.ExitStack() as stack:
-        count = 0
 
         def make(**options: object) -> Job:
-            nonlocal count
-            count += 1
-            folder = tmp_path / str(count)
+            folder = tmp_path / str(len(jobs) + 1)
             folder.mkdir()
-            return stack.enter_context(Job(folder, **options))  # type: ignore[arg-type]
+            jobs.append(stack.enter_context(Job(folder, **options)))  # type: ignore[arg-type]
+            return jobs[-1]
 
         yield make
+    for job in jobs:
+        print(job.all_output())  # shown where the test failed
 
 
 @pytest.fixture(scope="session")

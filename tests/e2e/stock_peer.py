@@ -6,6 +6,7 @@ import zmq
 
 UNSET = 2**31 - 1
 ADD_NODE, BARRIER, ACK = 2, 3, 4
+SYNC_MODE = 3
 WORKER = 1
 Field = Union[int, bytes]
 Fields = Dict[int, List[Field]]
@@ -57,7 +58,7 @@ def decode(data: bytes) -> Fields:
 
 
 class StockPeer:
-    """The only worker of a job with one server."""
+    """The only worker of a job with one server, in its dist_sync store; request 0 is behind it."""
 
     def __init__(self, root_port: int) -> None:
         self._context = zmq.Context()
@@ -76,6 +77,9 @@ class StockPeer:
         self.root = self._connect(root_port, b"ps9")
         self.server = self._connect(int(ports[8]), b"ps9")
         self.barrier()
+        self.receive()
+        command = {1: SYNC_MODE, 4: 1, 5: 0, 6: 1, 7: 0, 8: 0, 10: 0, 12: 0, 13: 0}
+        self.server.send(encode(command))
         self.receive()
 
     def __enter__(self) -> "StockPeer":

@@ -20,10 +20,10 @@ def peer_of(job: Job) -> StockPeer:
 def test_a_request_without_values_ends_its_sender_and_the_job(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=1)
     with peer_of(job) as peer:
-        peer.ask(0, [KEY, VALUES], push=True)
+        peer.ask(1, [KEY, VALUES], push=True)
         _, answer, _ = peer.receive()
-        assert answer[8] == [0]
-        peer.ask(1, [KEY], push=True)
+        assert answer[8] == [1]
+        peer.ask(2, [KEY], push=True)
         sender, end, frames = peer.receive()
         assert (sender, end[4], end[12], frames) == (b"ps8", [0], [1], [])
         for process in job.processes:
@@ -35,18 +35,21 @@ def test_a_request_without_values_ends_its_sender_and_the_job(make_job: MakeJob)
 def test_what_is_sent_again_is_acknowledged_and_counts_once(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=1)
     with peer_of(job) as peer:
-        for number in range(2):  # the first is the initial value
+        for number in (1, 2):  # the first is the initial value
             peer.ask(number, [KEY, VALUES], push=True)
-            peer.receive()
-        peer.ask(1, [KEY, VALUES], push=True)
+            _, answer, _ = peer.receive()
+            assert answer[8] == [number]
+        peer.ask(2, [KEY, VALUES], push=True)
         _, ack, _ = peer.receive()
         control = decode(bytes(ack[3][0]))
-        assert (control[1], control[4]) == ([ACK], [9 << 40 | 8 << 32 | 1 << 1 | 1])
+        assert (control[1], control[4]) == ([ACK], [9 << 40 | 8 << 32 | 2 << 1 | 1])
         peer.barrier()
         sender, ack, _ = peer.receive()
         control = decode(bytes(ack[3][0]))
         assert (sender, control[1]) == (b"ps1", [ACK])
         assert control[4] == [9 << 40 | 1 << 32 | 1 << 1 | 1]
-        peer.ask(2, [KEY, b""], push=False)
-        kinds = [peer.receive()[1].get(3) is not None for _ in range(2)]
-        assert kinds == [True, False]  # an acknowledgement, the value
+        peer.ask(3, [KEY, b""], push=False)
+        _, ack, _ = peer.receive()
+        assert decode(bytes(ack[3][0]))[1] == [ACK]
+        _, answer, frames = peer.receive()
+        assert (answer[8], frames[1]) == ([3], VALUES)

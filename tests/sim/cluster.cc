@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/cluster_node.h"
+#include "sim/scheduler_host.h"
 #include "worker/placement.h"
 #include "worker/requests.h"
 
@@ -103,13 +104,9 @@ class Cluster {
   Journal journal_;
   SimNetwork network_;
   Job job_;
-  SimExecutor executor_;  // the scheduler node's
-  std::unique_ptr<ps::Transport> transport_;
-  std::unique_ptr<ps::Coordinator> coordinator_;
-  std::optional<Status> finished_;
+  std::unique_ptr<SchedulerHost> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
-  bool scheduler_killed_ = false;
   bool was_cut_off_ = false;
 };
 
@@ -118,14 +115,11 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
       clock_(seed),
       journal_(&clock_, trace),
       network_(&clock_, options.network),
-      job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}},
-      executor_(&clock_),
-      transport_(network_.MakeTransport(&executor_)) {
+      job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}} {
   job_.membership.num_workers = options.num_workers;
   job_.membership.num_servers = options.num_servers;
   job_.membership.root = {"10.0.0.1", 9091};
-  coordinator_ = std::make_unique<ps::Coordinator>(job_.membership, transport_.get(), &executor_,
-                                                   Logger("", LogLevel::kOff));
+  scheduler_ = std::make_unique<SchedulerHost>(&job_, Logger("", LogLevel::kOff));
   AddServers();
   AddWorkers();
 }
@@ -179,32 +173,22 @@ Cluster::~Cluster() {
   // Whatever state the job is in: everyone closes, and what still comes finds its nodes.
   for (const auto& worker : workers_) worker->Close();
   clock_.RunUntil(clock_.Now() + seconds(5));
-  coordinator_.reset();
-  transport_.reset();
+  scheduler_->Destroy();
   for (const auto& worker : workers_) worker->DestroyMember();
   for (const auto& server : servers_) server->DestroyMember();
   clock_.RunUntil(clock_.Now() + seconds(1));
 }
 
 void Cluster::Start() {
-  ps::Coordinator::Handler handler;
-  handler.on_listening = [](int32_t) {};
-  handler.on_finished = [this](const Status& status) {
-    finished_ = status;
-    job_.finished = status.ok();
-    journal_.Progress();
-    journal_.Note("scheduler node", [&] { return "finishes: " + status.ToString(); });
-    coordinator_->Close(seconds(1));
-  };
   const auto some = [this] { return milliseconds(clock_.Uniform(0, 50)); };
-  executor_.PostAt(clock_.Now() + some(), [this, handler] { coordinator_->Start(handler); });
+  scheduler_->Start(some());
   for (const auto& server : servers_) server->Start(some());
   for (const auto& worker : workers_) worker->Start(some());
 }
 
 bool Cluster::Over() const {
   const auto over = [](const auto& node) { return node->over(); };
-  return (finished_ || scheduler_killed_) && std::all_of(workers_.begin(), workers_.end(), over) &&
+  return scheduler_->over() && std::all_of(workers_.begin(), workers_.end(), over) &&
          std::all_of(servers_.begin(), servers_.end(), over);
 }
 
@@ -233,8 +217,7 @@ void Cluster::MaybeBefall() {
 }
 
 void Cluster::Kill(const Event& death) {
-  scheduler_killed_ = death.role == ps::Role::kScheduler;
-  MemberNode* const victim = scheduler_killed_ ? nullptr : Find(death);
+  MemberNode* const victim = death.role == ps::Role::kScheduler ? nullptr : Find(death);
   job_.victim = "lost " + (victim == nullptr ? "the scheduler node" : victim->name());
   for (const auto& worker : workers_) {
     worker->script()->AllowFailure(*job_.victim);
@@ -243,7 +226,7 @@ void Cluster::Kill(const Event& death) {
   if (victim != nullptr) {
     victim->Kill();
   } else {
-    network_.Kill(transport_.get());
+    scheduler_->Kill();
   }
 }
 
@@ -273,10 +256,11 @@ void Cluster::CheckEnd() {
       journal_.Report(Broken::kStatus, server->name(), "it never heard of the death");
     }
   }
-  const std::string verdict = finished_ ? finished_->ToString() : "nothing";
-  if (scheduler_killed_) return;
-  const bool right =
-      !job_.victim ? finished_ && finished_->ok() : verdict.find(*job_.victim) != std::string::npos;
+  const std::string verdict =
+      scheduler_->finished() ? scheduler_->finished()->ToString() : "nothing";
+  if (scheduler_->killed()) return;
+  const bool right = !job_.victim ? scheduler_->finished() && scheduler_->finished()->ok()
+                                  : verdict.find(*job_.victim) != std::string::npos;
   if (!right) journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
 }
 
@@ -302,7 +286,7 @@ void Cluster::CheckWeights() {
 }
 
 std::string Cluster::WhatIsMissing() const {
-  std::string text = finished_ ? "" : "the scheduler node has not finished";
+  std::string text = scheduler_->finished() ? "" : "the scheduler node has not finished";
   for (const auto& server : servers_) {
     if (!server->over()) text += "; " + server->name() + " is not over";
   }

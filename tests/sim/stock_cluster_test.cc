@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/cluster_node.h"
+#include "sim/scheduler_host.h"
 #include "sim/stock_worker.h"
 
 namespace bs::sim {
@@ -91,13 +92,9 @@ class StockCluster {
   Journal journal_;
   SimNetwork network_;
   Job job_;
-  SimExecutor executor_;  // the scheduler node's
-  std::unique_ptr<ps::Transport> transport_;
-  std::unique_ptr<ps::Coordinator> coordinator_;
-  std::optional<Status> finished_;
+  std::unique_ptr<SchedulerHost> scheduler_;
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<StockWorker>> workers_;
-  bool scheduler_killed_ = false;
 };
 
 StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal::Trace& trace)
@@ -105,9 +102,7 @@ StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal:
       clock_(seed),
       journal_(&clock_, trace),
       network_(&clock_, drawn.network),
-      job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}},
-      executor_(&clock_),
-      transport_(network_.MakeTransport(&executor_)) {
+      job_{.clock = &clock_, .network = &network_, .journal = &journal_, .membership = {}} {
   job_.stock = true;
   job_.membership.num_workers = drawn.plan.num_workers;
   job_.membership.num_servers = drawn.plan.num_servers;
@@ -115,8 +110,7 @@ StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal:
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
     journal_.Note("scheduler node", [&] { return std::string(line); });
   });
-  coordinator_ =
-      std::make_unique<ps::Coordinator>(job_.membership, transport_.get(), &executor_, log);
+  scheduler_ = std::make_unique<SchedulerHost>(&job_, log);
   ServerOptions server;
   server.num_workers = drawn.plan.num_workers;
   server.deterministic = drawn.deterministic;
@@ -132,15 +126,14 @@ StockCluster::StockCluster(const StockCase& drawn, uint64_t seed, const Journal:
 StockCluster::~StockCluster() {
   workers_.clear();
   clock_.RunUntil(clock_.Now() + seconds(5));
-  coordinator_.reset();
-  transport_.reset();
+  scheduler_->Destroy();
   for (const auto& server : servers_) server->DestroyMember();
   clock_.RunUntil(clock_.Now() + seconds(1));
 }
 
 bool StockCluster::Over() const {
   const auto over = [](const auto& node) { return node->over(); };
-  return (finished_ || scheduler_killed_) && std::all_of(workers_.begin(), workers_.end(), over) &&
+  return scheduler_->over() && std::all_of(workers_.begin(), workers_.end(), over) &&
          std::all_of(servers_.begin(), servers_.end(), over);
 }
 
@@ -161,8 +154,7 @@ void StockCluster::MaybeKill() {
       return servers_.back()->Kill();
     case ps::Role::kScheduler:
       job_.victim = "lost the scheduler node";
-      scheduler_killed_ = true;
-      return network_.Kill(transport_.get());
+      return scheduler_->Kill();
   }
 }
 
@@ -177,14 +169,16 @@ void StockCluster::CheckEnd() {
     const bool well = job_.victim ? worker->over() : worker->done();
     if (!well) journal_.Report(Broken::kStatus, worker->name(), "it did not end as it should");
   }
-  if (scheduler_killed_) return;
-  const bool right =
-      job_.victim ? finished_->message().find(*job_.victim) != std::string::npos : finished_->ok();
-  if (!right) journal_.Report(Broken::kStatus, "scheduler node", finished_->ToString());
+  if (scheduler_->killed()) return;
+  const bool right = job_.victim
+                         ? scheduler_->finished()->message().find(*job_.victim) != std::string::npos
+                         : scheduler_->finished()->ok();
+  if (!right)
+    journal_.Report(Broken::kStatus, "scheduler node", scheduler_->finished()->ToString());
 }
 
 std::string StockCluster::WhatIsMissing() const {
-  std::string text = finished_ ? "" : "the scheduler node has not finished";
+  std::string text = scheduler_->finished() ? "" : "the scheduler node has not finished";
   for (const auto& server : servers_) {
     if (!server->over()) text += "; " + server->name() + " is not over";
   }
@@ -206,16 +200,8 @@ uint64_t StockCluster::resent() const {
 }
 
 std::string StockCluster::Run() {
-  ps::Coordinator::Handler handler;
-  handler.on_listening = [](int32_t) {};
-  handler.on_finished = [this](const Status& status) {
-    finished_ = status;
-    job_.finished = status.ok();
-    journal_.Progress();
-    coordinator_->Close(seconds(1));
-  };
   const auto some = [this] { return milliseconds(clock_.Uniform(0, 50)); };
-  executor_.PostAt(clock_.Now() + some(), [this, handler] { coordinator_->Start(handler); });
+  scheduler_->Start(some());
   for (const auto& server : servers_) server->Start(some());
   for (const auto& worker : workers_) worker->Start(some());
   bool stuck = false;
