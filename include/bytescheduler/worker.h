@@ -39,8 +39,11 @@ struct WorkerOptions {
   int32_t num_servers = 1;
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's counts
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
-  bool priority_order = true;                       // false: first ready, first sent
-  Urgency urgency = Urgency::kCaller;               // of no use without priority_order
+  // A partition up to this size is pushed and pulled by one request, which our servers take; a
+  // stock store does not.
+  uint64_t together_bytes = 0;
+  bool priority_order = true;          // false: first ready, first sent
+  Urgency urgency = Urgency::kCaller;  // of no use without priority_order
   ps::KvWorkerOptions requests;
   // Gets what happens to each partition; outlives the worker, whose executor records.  Null: nobody
   // wants to know.

@@ -22,6 +22,8 @@ namespace {
 
 // A scheduler node that does not answer a goodbye is not worth more.
 constexpr Duration kLeaveWait = std::chrono::seconds(5);
+// Up to here a message costs more than what is in it.
+constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
 
 WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   WorkerOptions options;
@@ -30,6 +32,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.num_servers = view.num_servers;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
+  options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
   options.requests.timeout = config.timeout;

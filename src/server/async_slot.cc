@@ -55,8 +55,7 @@ void AsyncSlot::Push(ps::KvCall& call) {
 void AsyncSlot::Pull(ps::KvCall& call) {
   if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
   if (Ready(call)) return Answer(call);
-  std::string whom = WhomFor(call);
-  parked_.Park(std::move(call), whom, shard_->send);
+  Park(call);
 }
 
 void AsyncSlot::OnWorkerGone(int32_t rank) {
@@ -235,11 +234,12 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
 }
 
 void AsyncSlot::Queue(ps::KvCall& call) {
-  const std::string whom =
-      "the server to finish an earlier update of key " + std::to_string(id_.key);
+  const auto whom = [this](const ps::KvCall&) {
+    return "the server to finish an earlier update of key " + std::to_string(id_.key);
+  };
   // A worker's next push comes after this one was acknowledged.
   if (updating_rank_ == call.worker_rank) {
-    return shard_->send(ps::MakePendingResponse(call, whom));
+    return shard_->send(ps::MakePendingResponse(call, whom(call)));
   }
   queue_.Park(std::move(call), whom, shard_->send);
 }
@@ -262,6 +262,11 @@ bool AsyncSlot::Ready(const ps::KvCall& call) {
   return initialised() && pushes_of(call) >= round && Behind(round).empty();
 }
 
+void AsyncSlot::Park(ps::KvCall& call) {
+  parked_.Park(
+      std::move(call), [this](const ps::KvCall& parked) { return WhomFor(parked); }, shard_->send);
+}
+
 std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
   const std::string key = " key " + std::to_string(id_.key);
   const Round round = call.extension.round;
@@ -281,7 +286,7 @@ void AsyncSlot::AnswerReady() {
     } else if (Ready(call)) {
       Answer(call);
     } else {
-      parked_.Park(std::move(call), "", shard_->send);
+      Park(call);
     }
   }
 }

@@ -82,6 +82,7 @@ class AsyncSlot {
   // Ranks that a pull of `round` must wait for.
   std::vector<int32_t> Behind(Round round) const;
   bool Ready(const ps::KvCall& call);
+  void Park(ps::KvCall& call);
   std::string WhomFor(const ps::KvCall& call);
   void AnswerReady();
   void Answer(const ps::KvCall& call);

@@ -54,6 +54,8 @@ std::string DescribeCall(const ps::KvCall& call) {
       return "push" + key + place + from;
     case ps::Op::kPull:
       return "pull" + key + place + from;
+    case ps::Op::kPushPull:
+      return "push-pull" + key + place + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.round) + from;
     default:

@@ -59,7 +59,9 @@ void Directory::Lookup(ps::KvCall& call) {
   }
   if (entry->declaration) return AnswerLookup(call, *entry->declaration);
   if (rank0_gone_) return Refuse(call, *rank0_gone_);
-  const std::string whom = "worker 0 to initialise key " + std::to_string(call.extension.key);
+  const auto whom = [](const ps::KvCall& lookup) {
+    return "worker 0 to initialise key " + std::to_string(lookup.extension.key);
+  };
   entry->lookups.Park(std::move(call), whom, send_);
 }
 

@@ -18,10 +18,15 @@ constexpr std::string_view kHosted = "hosted ";
 OptimizerCalls::OptimizerCalls(Executor* front, HostedUpdates* hosted, SendFn send, Adopt adopt)
     : front_(front), hosted_(hosted), send_(std::move(send)), adopt_(std::move(adopt)) {}
 
+void OptimizerCalls::Park(ps::KvCall call) {
+  constexpr auto kWhom = [](const ps::KvCall&) {
+    return "the optimizer to be loaded on the server";
+  };
+  waiting_.Park(std::move(call), kWhom, send_);
+}
+
 void OptimizerCalls::Handle(ps::KvCall& call) {
-  if (loading_) {
-    return waiting_.Park(std::move(call), "the optimizer to be loaded on the server", send_);
-  }
+  if (loading_) return Park(std::move(call));
   Result<Wanted> wanted = Read(call);
   if (!wanted.ok()) return Answer(call, wanted.status());
   const bool loads = wanted.value().number > number_ && !wanted.value().optimizer.native;
@@ -83,7 +88,7 @@ void OptimizerCalls::Load(ps::KvCall call, Wanted wanted) {
   }
   const HostedUpdates::Optimizer optimizer = wanted.optimizer.hosted;
   loading_ = {call.worker_id, call.extension.sequence};
-  waiting_.Park(std::move(call), "", send_);
+  Park(std::move(call));
   hosted_->Load(optimizer, front_, [this, wanted = std::move(wanted)](const Status& status) {
     OnLoaded(wanted, status);
   });

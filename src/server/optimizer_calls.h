@@ -47,6 +47,8 @@ class OptimizerCalls {
   void Load(ps::KvCall call, Wanted wanted);
   void OnLoaded(const Wanted& wanted, const Status& status);
   void Answer(const ps::KvCall& call, const Status& status);
+  // Until the optimizer is loaded.
+  void Park(ps::KvCall call);
 
   Executor* const front_;
   HostedUpdates* const hosted_;

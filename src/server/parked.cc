@@ -16,13 +16,13 @@ void RefuseSuperseded(const ps::KvCall& call, const SendFn& send) {
 
 }  // namespace
 
-void ParkedCalls::Park(ps::KvCall call, const std::string& whom, const SendFn& send) {
+void ParkedCalls::Park(ps::KvCall call, const Whom& whom, const SendFn& send) {
   const auto same = std::find_if(calls_.begin(), calls_.end(), [&](const ps::KvCall& parked) {
     return parked.worker_id == call.worker_id;
   });
   if (same != calls_.end()) {
     const uint64_t parked = same->extension.sequence;
-    if (parked == call.extension.sequence) return send(ps::MakePendingResponse(call, whom));
+    if (parked == call.extension.sequence) return send(ps::MakePendingResponse(call, whom(call)));
     if (parked > call.extension.sequence) return RefuseSuperseded(call, send);
     RefuseSuperseded(*same, send);
     calls_.erase(same);
@@ -31,6 +31,10 @@ void ParkedCalls::Park(ps::KvCall call, const std::string& whom, const SendFn& s
       calls_.begin(), calls_.end(), call,
       [](const ps::KvCall& a, const ps::KvCall& b) { return a.priority > b.priority; });
   calls_.insert(behind, std::move(call));
+}
+
+void ParkedCalls::MakeRoom() {
+  if (calls_.size() == calls_.capacity()) calls_.reserve(2 * calls_.size() + 1);
 }
 
 std::vector<ps::KvCall> ParkedCalls::TakeAll() { return std::exchange(calls_, {}); }

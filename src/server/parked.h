@@ -18,10 +18,15 @@ using SendFn = std::function<void(ps::Message)>;  // thread-safe
 
 class ParkedCalls {
  public:
+  // Says for whom a call waits.
+  using Whom = std::function<std::string(const ps::KvCall&)>;
+
   // Parks `call`.  A repeat of the one that is parked (same sequence) is told through `send` that
-  // it is alive and waits for `whom`; of two different ones of a worker the newer stays and the
+  // it is alive and for whom it waits; of two different ones of a worker the newer stays and the
   // older is refused.
-  void Park(ps::KvCall call, const std::string& whom, const SendFn& send);
+  void Park(ps::KvCall call, const Whom& whom, const SendFn& send);
+  // The next Park of a worker that has none parked needs no memory.
+  void MakeRoom();
   // All of them, highest priority first, equal ones in the order in which they came; none is left.
   std::vector<ps::KvCall> TakeAll();
   // Refuses all of them with `why`.

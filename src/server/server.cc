@@ -137,7 +137,8 @@ Status Server::Impl::Check(const ps::KvCall& call) const {
     return Status::InvalidArgument(DescribeCall(call) + ": only workers 0 to " +
                                    std::to_string(options_.num_workers - 1) + " are served");
   }
-  const bool partition = call.extension.op == ps::Op::kPush || call.extension.op == ps::Op::kPull;
+  const ps::Op op = call.extension.op;
+  const bool partition = op == ps::Op::kPush || op == ps::Op::kPull || op == ps::Op::kPushPull;
   const uint64_t largest = std::max<uint64_t>(call.extension.size_bytes, call.payload.size());
   if (partition && largest > options_.max_partition_bytes) {
     return Status::InvalidArgument(
@@ -159,6 +160,7 @@ void Server::Impl::Dispatch(ps::KvCall& call) {
       return directory_.Lookup(call);
     case ps::Op::kPush:
     case ps::Op::kPull:
+    case ps::Op::kPushPull:
       return ToShard(call);
     case ps::Op::kOptimizer:
       return optimizer_.Handle(call);

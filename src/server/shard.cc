@@ -12,7 +12,7 @@ namespace {
 template <typename Slots>
 void HandIn(Slots* slots, ShardState* state, SlotId id, ps::KvCall* call) {
   auto& slot = slots->try_emplace(id, state, id).first->second;
-  call->extension.op == ps::Op::kPush ? slot.Push(*call) : slot.Pull(*call);
+  call->extension.op == ps::Op::kPull ? slot.Pull(*call) : slot.Push(*call);
 }
 
 bool IsAsynchronous(const ps::KvCall& call) {
@@ -56,6 +56,10 @@ void Shard::SetOptimizer(OptimizerInForce optimizer) { state_.optimizer = std::m
 
 Status Shard::CheckMode(const ps::KvCall& call, SlotId id) const {
   const bool asynchronous = IsAsynchronous(call);
+  if (asynchronous && call.extension.op == ps::Op::kPushPull) {
+    return Status::InvalidArgument(DescribeCall(call) +
+                                   ": of an asynchronous key push and pull go apart");
+  }
   const bool other = asynchronous ? slots_.contains(id) : async_slots_.contains(id);
   if (!other) return Status::Ok();
   return Status::InvalidArgument(DescribeCall(call) + ": the key is " +

@@ -9,6 +9,11 @@
 #include "server/describe.h"
 
 namespace bs::server {
+namespace {
+
+bool Pulls(const ps::KvCall& call) { return call.extension.op == ps::Op::kPushPull; }
+
+}  // namespace
 
 size_t SlotIdHash::operator()(const SlotId& id) const {
   // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
@@ -29,7 +34,7 @@ void Slot::Push(ps::KvCall& call) {
                                                      std::to_string(rounds_.current()) + " from " +
                                                      rounds_.Missing()));
     case PushVerdict::kDuplicate:
-      return shard_->send(ps::MakeResponse(call, {}));
+      return Pulls(call) ? Pull(call) : shard_->send(ps::MakeResponse(call, {}));
     case PushVerdict::kTake:
       if (const Status* why = Blocked()) return Refuse(call, *why);
       return Take(call);
@@ -48,7 +53,7 @@ void Slot::Pull(ps::KvCall& call) {
     case PullVerdict::kWait:
       if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
       if (const Status* why = Blocked()) return Refuse(call, *why);
-      return parked_.Park(std::move(call), Wanted(), shard_->send);
+      return Park(call);
   }
 }
 
@@ -101,7 +106,13 @@ void Slot::Take(ps::KvCall& call) {
   const ps::Extension& about = call.extension;
   if (!has_shape()) shape_ = ShapeOf(call);
   // Whatever can fail for want of memory comes before the contribution counts.
-  ps::Message taken = ps::MakeResponse(call, {});
+  const bool pulls = Pulls(call);
+  ps::Message taken;
+  if (pulls) {
+    parked_.MakeRoom();
+  } else {
+    taken = ps::MakeResponse(call, {});
+  }
   const uint64_t payload_bytes = call.payload.size();
   const bool hold = MustHold(rank, payload_bytes);
   if (hold) {
@@ -119,9 +130,14 @@ void Slot::Take(ps::KvCall& call) {
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
   if (opens) first_push_ = last_push_;
-  // The bytes are ours from here on, so the credit can travel back while they are summed.
-  shard_->send(std::move(taken));
-  if (!hold) Add(rank, std::move(call.payload));
+  ps::Frame payload = std::move(call.payload);
+  if (pulls) {
+    Park(call);
+  } else {
+    // The bytes are ours from here on, so the credit can travel back while they are summed.
+    shard_->send(std::move(taken));
+  }
+  if (!hold) Add(rank, std::move(payload));
 }
 
 // Two workers need no order: a + b and b + a have the same bits.
@@ -222,6 +238,10 @@ void Slot::Answer(const ps::KvCall& call) {
 
 void Slot::Refuse(const ps::KvCall& call, const Status& why) {
   shard_->send(ps::MakeErrorResponse(call, why));
+}
+
+void Slot::Park(ps::KvCall& call) {
+  parked_.Park(std::move(call), [this](const ps::KvCall&) { return Wanted(); }, shard_->send);
 }
 
 std::string Slot::Wanted() const {

@@ -55,7 +55,8 @@ class Slot {
   Slot& operator=(const Slot&) = delete;
   ~Slot() = default;
 
-  // The payload is moved out of `call`; the rest stays, for a refusal after an exception.
+  // A push, or a push and pull in one.  The payload is moved out of `call`; the rest stays, for a
+  // refusal after an exception.
   void Push(ps::KvCall& call);
   void Pull(ps::KvCall& call);
   // `rank` is in shard->gone now.
@@ -89,6 +90,7 @@ class Slot {
   TimePoint Now() const { return shard_->on_round ? shard_->executor->Now() : TimePoint(); }
   void Answer(const ps::KvCall& call);
   void Refuse(const ps::KvCall& call, const Status& why);
+  void Park(ps::KvCall& call);
   std::string Wanted() const;
 
   ShardState* const shard_;

@@ -58,6 +58,7 @@ void PushPullTask::Start(const bs::Partition& sent) {
   const TimePoint started = link_->spans.Now();
   link_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
   link_->spans.Credit(*link_->core, sent.server);
+  if (GoesTogether(partition.size_bytes)) return PushPull(piece, started);
   Push(piece, started);
   if (!pulls_) return;
   ++pull_.pending;
@@ -80,21 +81,54 @@ void PushPullTask::Push(const Piece& piece, TimePoint started) {
   PushTwoBit(*link_, *tensor_, piece, bytes, coding, std::move(done));
 }
 
+bool PushPullTask::GoesTogether(uint64_t size_bytes) const {
+  // Of an empty partition nothing leaves.
+  return pulls_ && size_bytes > 0 && size_bytes <= link_->together_bytes &&
+         !link_->credit_until_pulled && coding_.threshold == 0 &&
+         tensor_->mode == Mode::kSynchronous;
+}
+
+void PushPullTask::PushPull(const Piece& piece, TimePoint started) {
+  const bs::Partition& partition = piece.partition;
+  ++push_.pending;
+  ++pull_.pending;
+  BothWays ways{.in = in_.subspan(partition.offset_bytes, partition.size_bytes),
+                .out = out_.subspan(partition.offset_bytes, partition.size_bytes),
+                .left = [this, index = partition.index] { GiveCredit(index, Status::Ok()); }};
+  worker::PushPull(*link_, *tensor_, piece, std::move(ways),
+                   [this, index = partition.index, started](const Status& status) {
+                     OnSum(index, started, status);
+                   });
+}
+
+void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status) {
+  Count(&push_, partitions()[index], started, status);
+  Count(&pull_, partitions()[index], started, status);
+  Settle();
+}
+
 void PushPullTask::OnAnswer(Direction* direction, uint32_t index, TimePoint started,
                             const Status& status) {
+  const bool push = direction == &push_;
+  Count(direction, push ? partitions()[index] : tensor_->partitions[index], started, status);
+  const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
+  if (direction != gives_credit) return Settle();
+  GiveCredit(index, status);
+}
+
+void PushPullTask::Count(Direction* direction, const bs::Partition& partition, TimePoint started,
+                         const Status& status) {
   // While this answer still counts as pending the task outlives whatever fails.
   if (!status.ok()) failure_ = link_->fail(status);
   --direction->pending;
-  if (status.ok()) {
-    ++direction->answered;
-    const bool push = direction == &push_;
-    link_->spans.Partition(push ? Kind::kPush : Kind::kPull, *this,
-                           push ? partitions()[index] : tensor_->partitions[index],
-                           {started, link_->spans.Now()});
-  }
-  const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
-  if (direction != gives_credit) return Settle();
-  // The last NotifyFinish settles, in OnFinished; before it nothing of its direction can be over.
+  if (!status.ok()) return;
+  ++direction->answered;
+  link_->spans.Partition(direction == &push_ ? Kind::kPush : Kind::kPull, *this, partition,
+                         {started, link_->spans.Now()});
+}
+
+// The last of them settles, in OnFinished; before it nothing of its direction can be over.
+void PushPullTask::GiveCredit(uint32_t index, const Status& status) {
   // The task may end with it, and the link too if that is the measured order's.
   const Spans spans = link_->spans;
   Core* const core = link_->core;

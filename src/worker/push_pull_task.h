@@ -2,7 +2,8 @@
 //
 // The round 0 of a broadcast is one that only pushes.  Starting a partition sends the push and,
 // right behind it, the pull; the acknowledgement of the push gives the credit back (design
-// decision 3).
+// decision 3).  A small partition goes as one request, whose answer is the sum; as that may wait
+// for workers whose credit waits for us, its credit is back when the network has taken it.
 //
 // A coded round is for the Core as large as its codes: credit counts what travels.
 //
@@ -53,7 +54,14 @@ class PushPullTask final : public CommTask {
     uint32_t answered = 0;              // with ok
   };
 
+  bool GoesTogether(uint64_t size_bytes) const;
+  void PushPull(const Piece& piece, TimePoint started);
   void Push(const Piece& piece, TimePoint started);
+  void OnSum(uint32_t index, TimePoint started, const Status& status);
+  // The answer of one direction, as far as it counts.
+  void Count(Direction* direction, const bs::Partition& partition, TimePoint started,
+             const Status& status);
+  void GiveCredit(uint32_t index, const Status& status);
   // `started`: when the partition was.
   void OnAnswer(Direction* direction, uint32_t index, TimePoint started, const Status& status);
   // Calls what can be called; the task may be gone when it returns.

@@ -57,6 +57,26 @@ ps::KvRequest MakeRequest(ps::Op op, const Tensor& tensor, const Piece& piece) {
   return request;
 }
 
+// Writes the sum that comes as an answer where it belongs.
+ps::KvWorker::Done IntoPlace(Key key, const Piece& piece, std::span<std::byte> bytes,
+                             Answered done) {
+  return
+      [key, piece, bytes, done = std::move(done)](const Status& status, const ps::Message& answer) {
+        if (!status.ok()) return done(status);
+        const std::span<const std::byte> sum = PayloadOf(answer);
+        if (sum.size() != bytes.size()) {
+          return done(Status::Internal(DescribePull(key, piece) + ": answered " +
+                                       std::to_string(sum.size()) + " bytes, want " +
+                                       std::to_string(bytes.size())));
+        }
+        // It may have been read there.
+        if (!sum.empty() && sum.data() != bytes.data()) {
+          std::memcpy(bytes.data(), sum.data(), sum.size());
+        }
+        done(Status::Ok());
+      };
+}
+
 ps::KvRequest MakePush(const Tensor& tensor, const Piece& piece) {
   ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
   request.extension.learning_rate = piece.rates.learning_rate;
@@ -174,21 +194,16 @@ void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<
           Answered done) {
   ps::KvRequest request = MakeRequest(ps::Op::kPull, tensor, piece);
   request.answer = bytes;
-  link.requests->Send(std::move(request), [key = tensor.key, piece, bytes, done = std::move(done)](
-                                              const Status& status, const ps::Message& answer) {
-    if (!status.ok()) return done(status);
-    const std::span<const std::byte> sum = PayloadOf(answer);
-    if (sum.size() != bytes.size()) {
-      return done(Status::Internal(DescribePull(key, piece) + ": answered " +
-                                   std::to_string(sum.size()) + " bytes, want " +
-                                   std::to_string(bytes.size())));
-    }
-    // It may have been read there.
-    if (!sum.empty() && sum.data() != bytes.data()) {
-      std::memcpy(bytes.data(), sum.data(), sum.size());
-    }
-    done(Status::Ok());
-  });
+  link.requests->Send(std::move(request), IntoPlace(tensor.key, piece, bytes, std::move(done)));
+}
+
+void PushPull(const Link& link, const Tensor& tensor, const Piece& piece, BothWays ways,
+              Answered done) {
+  ps::KvRequest request = MakeRequest(ps::Op::kPushPull, tensor, piece);
+  request.payload = ways.in;
+  request.answer = ways.out;
+  request.left = std::move(ways.left);
+  link.requests->Send(std::move(request), IntoPlace(tensor.key, piece, ways.out, std::move(done)));
 }
 
 }  // namespace bs::worker

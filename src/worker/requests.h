@@ -45,6 +45,7 @@ struct Link {
   int32_t rank = 0;
   uint32_t num_servers = 1;
   bool credit_until_pulled = false;  // WorkerOptions::test_credit_until_pulled
+  uint64_t together_bytes = 0;       // WorkerOptions::together_bytes
   ps::KvWorker* requests = nullptr;  // not owned
   Core* core = nullptr;              // not owned
   Spans spans{};
@@ -89,6 +90,15 @@ struct TwoBit {
 // repeat sends the same ones; `bytes` are not used after the call.
 void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
                 std::span<const std::byte> bytes, const TwoBit& coding, Answered done);
+// Push and Pull of a synchronous key in one request.  `in` must stay as it is until `done`, which
+// comes after `left`.
+struct BothWays {
+  std::span<const std::byte> in;  // the partition's, like `out`
+  std::span<std::byte> out;
+  UniqueFunction<void()> left;  // runs once, when the first copy of `in` is on its way
+};
+void PushPull(const Link& link, const Tensor& tensor, const Piece& piece, BothWays ways,
+              Answered done);
 // Writes the sum into `bytes`, the partition's, before `done` with ok; what is in them after an
 // error is not said.
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,

@@ -132,6 +132,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
       link_({.rank = options.rank,
              .num_servers = static_cast<uint32_t>(options.num_servers),
              .credit_until_pulled = options.test_credit_until_pulled,
+             .together_bytes = options.together_bytes,
              .requests = &requests_,
              .core = &core_,
              .spans = {options.trace, executor},

@@ -11,6 +11,9 @@
 namespace bs::test {
 namespace {
 
+// More than goes in one message with its pull, so that a push ends when it has arrived.
+constexpr size_t kCount = 5000;
+
 struct Ends {
   WaiterPtr pushed{bs_waiter_new(1)};
   WaiterPtr pulled{bs_waiter_new(1)};
@@ -29,11 +32,11 @@ void Push(bs_worker* worker, const Floats& in, Floats* out, Ends* ends) {
 }
 
 void Declare(Job* job) {
-  std::vector<Floats> values(job->workers.size(), Floats(1));
+  std::vector<Floats> values(job->workers.size(), Floats(kCount));
   const WaiterPtr waiter(bs_waiter_new(values.size()));
   for (size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(bs_worker_broadcast(job->workers[i].get(), 7, 0, values[i].data(), sizeof(float),
-                                  bs_waiter_done, waiter.get(), nullptr),
+    ASSERT_EQ(bs_worker_broadcast(job->workers[i].get(), 7, 0, values[i].data(),
+                                  kCount * sizeof(float), bs_waiter_done, waiter.get(), nullptr),
               0);
   }
   ASSERT_EQ(Await(waiter.get()).code, 0);
@@ -46,8 +49,8 @@ float SumOfThree(const Settings& settings) {
   job.StartAll();
   Declare(&job);
   if (testing::Test::HasFatalFailure()) return -1;
-  const std::array<Floats, 3> in = {Floats{1e8F}, Floats{1}, Floats{-1e8F}};
-  std::array<Floats, 3> out = {Floats(1), Floats(1), Floats(1)};
+  const std::array<Floats, 3> in = {Floats(kCount, 1e8F), Floats(kCount, 1), Floats(kCount, -1e8F)};
+  std::array<Floats, 3> out = {Floats(kCount), Floats(kCount), Floats(kCount)};
   std::array<Ends, 3> ends;
   for (const size_t rank : {0, 2, 1}) {
     Push(job.workers[rank].get(), in[rank], &out[rank], &ends[rank]);

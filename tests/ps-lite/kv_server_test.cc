@@ -139,6 +139,8 @@ std::vector<Nonsense> AllNonsense() {
                 m->meta.extension.threshold = 1;
                 m->meta.extension.size_bytes = 68;
               }),
+      case_of("PushPullWithoutPayload", "push: size_bytes=4 but the payload has 0 bytes",
+              Op::kPushPull, "", [](Message* m) { m->meta.extension.size_bytes = 4; }),
       case_of("HugeSize", "too large", Op::kPull, "",
               [=](Message* m) { m->meta.extension.size_bytes = huge; }),
       case_of("HugeOffset", "too large", Op::kPush, "abcd",
@@ -193,6 +195,13 @@ TEST_F(Answers, ResponseCarriesThePayloadInPlace) {
   EXPECT_EQ(answer.meta.extension.size_bytes, 3U);
   ASSERT_EQ(answer.data.size(), 1U);
   EXPECT_EQ(static_cast<const void*>(answer.data.front().bytes().data()), sum.data());
+}
+
+TEST_F(Answers, OfAPushPullGoesBothWays) {
+  call_.extension.op = Op::kPushPull;
+  const Message answer = MakeResponse(call_, Frame());
+  ExpectEcho(answer);
+  EXPECT_TRUE(answer.meta.push);
 }
 
 TEST_F(Answers, EmptyPayloadIsNoFrame) { EXPECT_TRUE(MakeResponse(call_, Frame()).data.empty()); }

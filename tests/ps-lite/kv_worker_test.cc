@@ -51,7 +51,12 @@ class KvWorkerTest : public ::testing::Test {
     request.extension.round = 12;
     request.extension.part = 2;
     request.priority = -3;
-    if (op == Op::kPush) request.payload = std::as_bytes(std::span(bytes_));
+    if (op == Op::kPush || op == Op::kPushPull) request.payload = std::as_bytes(std::span(bytes_));
+    if (op == Op::kPushPull)
+      request.left = [this, out] {
+        EXPECT_FALSE(out->has_value()) << "left after done";
+        ++left_;
+      };
     if (op == Op::kPull) request.answer = std::as_writable_bytes(std::span(bytes_));
     worker_->Send(std::move(request), [out](const bs::Status& status, Message response) {
       EXPECT_FALSE(out->has_value()) << "done ran twice";
@@ -87,6 +92,7 @@ class KvWorkerTest : public ::testing::Test {
   bs::sim::SimExecutor executor_{&clock_};
   std::array<char, 4> bytes_ = {'a', 'b', 'c', 'd'};
   std::vector<Message> sent_;
+  int left_ = 0;  // how often a push-pull did
   std::vector<std::string> log_;
   std::deque<std::optional<Outcome>> outcomes_;
   std::optional<KvWorker> worker_;
@@ -316,15 +322,77 @@ TEST_F(KvWorkerTest, FramesReleasedAfterTheWorkerIsGoneStillEndTheirRequests) {
   Make({});
 }
 
+TEST_F(KvWorkerTest, APushPullHasLeftWhenItsPayloadIsOutOfUse) {
+  const std::optional<Outcome>& out = Send(Op::kPushPull, 7);
+  EXPECT_TRUE(sent_.at(0).meta.push && sent_.at(0).meta.pull);
+  Run(bs::Duration(0));
+  EXPECT_EQ(left_, 0);
+  ReleaseAll();
+  Run(bs::Duration(0));
+  EXPECT_EQ(left_, 1);
+  EXPECT_FALSE(out.has_value());
+  // A repeat leaves unnoticed.
+  Run(std::chrono::seconds(5));
+  EXPECT_EQ(sent_.size(), 2U);
+  ReleaseAll();
+  worker_->OnMessage(AnswerTo(sent_.front(), Op::kPushPull, "sum"));
+  Run(bs::Duration(0));
+  EXPECT_EQ(left_, 1);
+  EXPECT_EQ(out.value().payload, "sum");
+}
+
+TEST_F(KvWorkerTest, APushPullThatIsNeverSentHasLeftBeforeItEnds) {
+  worker_->FailAll(bs::Status::Cancelled("closed"));
+  const std::optional<Outcome>& out = Send(Op::kPushPull, 7);
+  Run(bs::Duration(0));
+  EXPECT_EQ(left_, 1);
+  EXPECT_EQ(out.value().status.message(), "closed");
+}
+
+TEST_F(KvWorkerTest, APushPullThatTheServerHasIsRepeatedAsAPull) {
+  const std::optional<Outcome>& out = Send(Op::kPushPull, 7);
+  ReleaseAll();
+  Run(std::chrono::seconds(5));
+  ASSERT_EQ(sent_.size(), 2U);
+  EXPECT_EQ(sent_[1].meta.extension.op, Op::kPushPull) << "the first may be lost";
+  EXPECT_EQ(sent_[1].data.size(), 1U);
+  ReleaseAll();
+  Answer(sent_[1], Op::kPending, "worker 1");
+  Run(std::chrono::seconds(10));
+  ASSERT_EQ(sent_.size(), 3U);
+  const Meta& meta = sent_[2].meta;
+  EXPECT_EQ(meta.extension.op, Op::kPull);
+  EXPECT_FALSE(meta.push);
+  EXPECT_EQ(meta.extension.sequence, sent_[0].meta.extension.sequence);
+  EXPECT_TRUE(sent_[2].data.empty());
+  worker_->OnMessage(AnswerTo(sent_[2], Op::kPush, "odd"));
+  Run(bs::Duration(0));
+  EXPECT_FALSE(out.has_value());
+  worker_->OnMessage(AnswerTo(sent_[2], Op::kPull, "sum"));
+  Run(bs::Duration(0));
+  EXPECT_EQ(out.value().payload, "sum");
+}
+
+TEST_F(KvWorkerTest, APushPullThatIsNotAnsweredIsNamed) {
+  const std::optional<Outcome>& out = Send(Op::kPushPull, 7);
+  ReleaseAll();
+  for (int i = 0; i < 70; ++i) {
+    Run(std::chrono::seconds(1));
+    ReleaseAll();
+  }
+  EXPECT_THAT(out.value().status.message(),
+              ::testing::HasSubstr("push-pull key=7 round=12 partition=2 to server 1: no answer"));
+}
+
 TEST_F(KvWorkerTest, DoneMaySendTheNextRequest) {
   std::vector<int> order;
   KvRequest request;
   request.extension.op = Op::kPull;
-  worker_->Send(request, [&](const bs::Status&, const Message&) {
+  worker_->Send(std::move(request), [&](const bs::Status&, const Message&) {
     order.push_back(1);
     KvRequest next;
     next.extension.op = Op::kPull;
-    worker_->Send(next, [&](const bs::Status&, const Message&) { order.push_back(2); });
+    worker_->Send(std::move(next), [&](const bs::Status&, const Message&) { order.push_back(2); });
   });
   worker_->OnMessage(AnswerTo(sent_.at(0), Op::kPull));
   Run(bs::Duration(0));

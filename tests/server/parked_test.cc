@@ -7,6 +7,10 @@
 namespace bs::server {
 namespace {
 
+ParkedCalls::Whom Says(const char* whom) {
+  return [whom](const ps::KvCall&) { return whom; };
+}
+
 ps::KvCall Waiting(int32_t rank, uint64_t sequence, int32_t priority = 0) {
   Ask ask = Pull(rank, 1, 4);
   ask.sequence = sequence;
@@ -17,10 +21,10 @@ ps::KvCall Waiting(int32_t rank, uint64_t sequence, int32_t priority = 0) {
 TEST(ParkedTest, TheMostUrgentComesFirstAndEqualsKeepTheirOrder) {
   Outbox outbox;
   ParkedCalls parked;
-  parked.Park(Waiting(0, 1, -5), "x", outbox.sender());
-  parked.Park(Waiting(1, 1, 3), "x", outbox.sender());
-  parked.Park(Waiting(2, 1, -5), "x", outbox.sender());
-  parked.Park(Waiting(3, 1, 9), "x", outbox.sender());
+  parked.Park(Waiting(0, 1, -5), Says("x"), outbox.sender());
+  parked.Park(Waiting(1, 1, 3), Says("x"), outbox.sender());
+  parked.Park(Waiting(2, 1, -5), Says("x"), outbox.sender());
+  parked.Park(Waiting(3, 1, 9), Says("x"), outbox.sender());
   std::vector<int32_t> ranks;
   for (const ps::KvCall& call : parked.TakeAll()) ranks.push_back(call.worker_rank);
   EXPECT_EQ(ranks, (std::vector<int32_t>{3, 1, 0, 2}));
@@ -31,8 +35,8 @@ TEST(ParkedTest, TheMostUrgentComesFirstAndEqualsKeepTheirOrder) {
 TEST(ParkedTest, ARepeatIsToldThatItIsAliveAndForWhomItWaits) {
   Outbox outbox;
   ParkedCalls parked;
-  parked.Park(Waiting(1, 8), "worker 0", outbox.sender());
-  parked.Park(Waiting(1, 8), "worker 0", outbox.sender());
+  parked.Park(Waiting(1, 8), Says("worker 0"), outbox.sender());
+  parked.Park(Waiting(1, 8), Says("worker 0"), outbox.sender());
   const ps::Message pending = outbox.Next();
   EXPECT_EQ(OpOf(pending), ps::Op::kPending);
   EXPECT_EQ(TextOf(pending), "worker 0");
@@ -44,9 +48,9 @@ TEST(ParkedTest, ARepeatIsToldThatItIsAliveAndForWhomItWaits) {
 TEST(ParkedTest, OfTwoRequestsOfAWorkerTheNewerStays) {
   Outbox outbox;
   ParkedCalls parked;
-  parked.Park(Waiting(1, 8, 2), "x", outbox.sender());
-  parked.Park(Waiting(1, 9), "x", outbox.sender());
-  parked.Park(Waiting(1, 7), "x", outbox.sender());
+  parked.Park(Waiting(1, 8, 2), Says("x"), outbox.sender());
+  parked.Park(Waiting(1, 9), Says("x"), outbox.sender());
+  parked.Park(Waiting(1, 7), Says("x"), outbox.sender());
   ps::Message first = outbox.Next();
   ps::Message second = outbox.Next();
   EXPECT_EQ(first.meta.extension.sequence, 8u);
@@ -61,7 +65,8 @@ TEST(ParkedTest, OfTwoRequestsOfAWorkerTheNewerStays) {
 TEST(ParkedTest, RefusingAnswersEveryoneOnceAndForgettingAnswersNobody) {
   Outbox outbox;
   ParkedCalls parked;
-  for (int32_t rank = 0; rank < 3; ++rank) parked.Park(Waiting(rank, 1), "x", outbox.sender());
+  for (int32_t rank = 0; rank < 3; ++rank)
+    parked.Park(Waiting(rank, 1), Says("x"), outbox.sender());
   parked.Forget(1);
   EXPECT_TRUE(outbox.empty());
   parked.RefuseAll(Status::Unavailable("worker 1 left"), outbox.sender());

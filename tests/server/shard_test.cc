@@ -36,6 +36,19 @@ TEST(ShardTest, PartitionsAndKeysHaveRoundsOfTheirOwn) {
   EXPECT_EQ(ToFloats(outbox.Next().data.at(0).bytes()), std::vector<float>{5});
 }
 
+TEST(ShardTest, APushPullOfAnAsynchronousKeyIsRefused) {
+  Outbox outbox;
+  Shard shard(StateFor(1, &outbox));
+  Ask ask = PushPull(0, 0, Floats({1}));
+  ask.mode = Mode::kAsynchronous;
+  shard.Handle(MakeCall(ask));
+  const ps::Message refusal = outbox.Next();
+  EXPECT_EQ(CodeOf(refusal), StatusCode::kInvalidArgument);
+  EXPECT_EQ(TextOf(refusal),
+            "push-pull key=7 round=0 partition=0 from worker 0: of an asynchronous key push and "
+            "pull go apart");
+}
+
 TEST(ShardTest, TheHoldBudgetIsOneForAllPartitions) {
   Outbox outbox;
   Shard shard(StateFor(4, &outbox));

@@ -28,7 +28,7 @@ class Bench {
   // The answers to one request, in order.
   std::vector<ps::Message> Do(const Ask& ask) {
     ps::KvCall call = MakeCall(ask);
-    ask.op == ps::Op::kPush ? slot_->Push(call) : slot_->Pull(call);
+    ask.op == ps::Op::kPull ? slot_->Pull(call) : slot_->Push(call);
     return outbox_.All();
   }
   void DoOk(const Ask& ask) {
@@ -232,6 +232,65 @@ TEST(SlotTest, ParkedPullsAreAnsweredByTheLastPushMostUrgentFirst) {
     EXPECT_EQ(answer.meta.extension.size_bytes, 4u);
     EXPECT_EQ(SumOf(answer).at(0), 7);
   }
+}
+
+TEST(SlotTest, APushPullIsAnsweredOnceByTheSum) {
+  for (const bool deterministic : {true, false}) {
+    Bench bench(3, deterministic);
+    bench.Round(0, {0});
+    EXPECT_TRUE(bench.Do(PushPull(2, 1, Floats({4}))).empty()) << "no acknowledgement";
+    EXPECT_EQ(bench.Do(Push(0, 1, Floats({1}))).size(), 1U);
+    const std::vector<ps::Message> answers = bench.Do(PushPull(1, 1, Floats({2})));
+    ASSERT_EQ(answers.size(), 2U);
+    for (const ps::Message& answer : answers) {
+      EXPECT_EQ(OpOf(answer), ps::Op::kPushPull);
+      EXPECT_TRUE(answer.meta.push && answer.meta.pull);
+      EXPECT_EQ(SumOf(answer).at(0), 7);
+    }
+    EXPECT_NE(RankOf(answers[0]), RankOf(answers[1]));
+    EXPECT_EQ(SumOf(bench.PullNow(0, 1, 4)).at(0), 7);
+  }
+}
+
+TEST(SlotTest, ARepeatedPushPullCountsOnceAndIsToldForWhomItWaits) {
+  Bench bench(2);
+  bench.Round(0, {0});
+  Ask first = PushPull(0, 1, Floats({1}));
+  first.sequence = 31;
+  EXPECT_TRUE(bench.Do(first).empty());
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<ps::Message> told = bench.Do(first);
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_EQ(OpOf(told[0]), ps::Op::kPending);
+    EXPECT_EQ(TextOf(told[0]), "worker 1 to push key 7 (round 1)");
+  }
+  // As a worker repeats it that has heard this.
+  Ask again = Pull(0, 1, 4);
+  again.sequence = 31;
+  EXPECT_EQ(OpOf(bench.Do(again).at(0)), ps::Op::kPending);
+  std::vector<ps::Message> answers = bench.Do(PushPull(1, 1, Floats({2})));
+  ASSERT_EQ(answers.size(), 2U) << "one for each worker";
+  for (const Ask& repeat : {first, again}) {
+    answers.clear();  // they are lost
+    answers = bench.Do(repeat);
+    ASSERT_EQ(answers.size(), 1U);
+    EXPECT_EQ(OpOf(answers[0]), repeat.op);
+    EXPECT_EQ(SumOf(answers[0]).at(0), 3);
+  }
+}
+
+TEST(SlotTest, APushPullIsCheckedAsAPushAndRefusedAsAPull) {
+  Bench bench(3);
+  bench.Round(0, {0});
+  EXPECT_EQ(bench.Refused(PushPull(1, 1, Floats({1, 2}))).first, StatusCode::kInvalidArgument);
+  EXPECT_EQ(bench.Refused(PushPull(1, 2, Floats({1}))).first, StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(bench.Do(PushPull(1, 1, Floats({1}))).empty());
+  bench.Gone(2);
+  const std::vector<ps::Message> answers = bench.outbox().All();
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(RankOf(answers[0]), 1);
+  EXPECT_EQ(TextOf(answers[0]), "worker 2 left");
+  EXPECT_EQ(bench.Refused(PushPull(0, 1, Floats({1}))).second, "worker 2 left");
 }
 
 TEST(SlotTest, AcknowledgementsCarryThePriorityOfTheirRequest) {

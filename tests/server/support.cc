@@ -57,7 +57,8 @@ ps::Extension ExtensionOf(const Ask& ask) {
   extension.key = ask.key;
   extension.round = ask.round;
   extension.part = ask.part;
-  const bool as_it_is = ask.op == ps::Op::kPush && ask.codec == ps::Codec::kNone;
+  const bool pushes = ask.op == ps::Op::kPush || ask.op == ps::Op::kPushPull;
+  const bool as_it_is = pushes && ask.codec == ps::Codec::kNone;
   extension.size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes;
   extension.codec = ask.codec;
   extension.threshold = ask.threshold;
@@ -105,6 +106,12 @@ Ask PushTwoBit(int32_t rank, uint64_t round, float threshold, uint64_t count,
   ask.size_bytes = count * sizeof(float);
   ask.codec = ps::Codec::kTwoBit;
   ask.threshold = threshold;
+  return ask;
+}
+
+Ask PushPull(int32_t rank, uint64_t round, std::vector<std::byte> payload) {
+  Ask ask = Push(rank, round, std::move(payload));
+  ask.op = ps::Op::kPushPull;
   return ask;
 }
 

@@ -46,6 +46,7 @@ Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);
 Ask PushTwoBit(int32_t rank, uint64_t round, float threshold, uint64_t count,
                std::vector<std::byte> words);
 Ask Pull(int32_t rank, uint64_t round, uint64_t size_bytes);
+Ask PushPull(int32_t rank, uint64_t round, std::vector<std::byte> payload);
 
 // As it comes from the network.
 ps::Message MakeRequest(const Ask& ask);

@@ -142,6 +142,7 @@ void Cluster::AddWorkers() {
   worker.num_workers = options_.num_workers;
   worker.num_servers = options_.num_servers;
   worker.credit_bytes = options_.credit_bytes;
+  worker.together_bytes = options_.together_bytes;
   worker.priority_order = options_.priority_order;
   worker.urgency = options_.urgency;
   worker.requests.retry_interval = options_.retry_interval;
@@ -354,6 +355,7 @@ ClusterOptions DrawCluster(uint64_t seed) {
   if (draw.Chance(0.2)) {
     options.outage = DrawEvent(&draw, options, draw.OneOf({ps::Role::kWorker, ps::Role::kServer}));
   }
+  options.together_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
   for (KeyPlan& plan : options.keys) {
     if (plan.dtype != DType::kFloat32 || draw.Chance(0.6)) continue;
     plan.threshold = draw.OneOf({1, 300, 700, 5000});
@@ -406,8 +408,9 @@ std::string Describe(const ClusterOptions& options) {
        << options.num_shards << " shards and a front of up to " << options.front_bytes
        << " bytes, partitions of " << options.partition_bytes
        << (options.mixed_partitions ? " (mixed)" : "") << " bytes, credit " << options.credit_bytes
-       << " bytes, loss " << options.network.loss << ", repeat " << options.network.repeat
-       << ", delay up to " << options.network.delay_max.count() / 1000 << " us, retry after "
+       << " bytes, together up to " << options.together_bytes << " bytes, loss "
+       << options.network.loss << ", repeat " << options.network.repeat << ", delay up to "
+       << options.network.delay_max.count() / 1000 << " us, retry after "
        << options.retry_interval.count() / 1000 << " us, staleness " << options.max_staleness
        << "; keys";
   for (const KeyPlan& plan : options.keys) {

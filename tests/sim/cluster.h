@@ -36,6 +36,7 @@ struct ClusterOptions {
   uint64_t partition_bytes = 64;
   bool mixed_partitions = false;  // each worker is set to another size; rank 0's counts
   uint64_t credit_bytes = 64;
+  uint64_t together_bytes = 0;
   bool priority_order = true;
   Urgency urgency = Urgency::kCaller;
   bool trains = false;                 // the scripts, with the keys' priorities

@@ -217,10 +217,11 @@ void WorkerNode::OnMessage(ps::Message message) {
 void WorkerNode::Transmit(ps::Message message) {
   const ps::Extension& about = message.meta.extension;
   const auto server = static_cast<size_t>(ps::RankOf(message.peer));
+  const bool together = about.op == ps::Op::kPushPull;
+  if (together || about.op == ps::Op::kPush) priorities_[about.key] = message.meta.priority;
   // Sequences grow: what is not larger is a repeat and counts for nothing new.
   if (about.op == ps::Op::kPush && about.sequence > last_push_) {
     last_push_ = about.sequence;
-    priorities_[about.key] = message.meta.priority;
     const uint64_t bytes = message.data.empty() ? 0 : message.data[0].size();
     unacknowledged_[server].emplace(about.sequence, bytes);
     unacknowledged_bytes_[server] += bytes;

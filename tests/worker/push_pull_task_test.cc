@@ -66,6 +66,79 @@ TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   EXPECT_EQ(bench.Next().meta.extension.part, 1U);
 }
 
+WorkerOptions Together(uint64_t bytes) {
+  WorkerOptions options = TwoServers();
+  options.num_servers = 1;
+  options.together_bytes = bytes;
+  return options;
+}
+
+TEST(PushPullTask, ASmallPartitionIsOneRequestWhoseCreditReturnsWhenItHasLeft) {
+  std::vector<std::byte> value = Bytes(128, 3);
+  std::vector<std::byte> out = Bytes(128, 0);
+  Bench bench(Together(64));
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, -4, value, out);
+  ps::Message first = bench.Next();
+  EXPECT_EQ(first.meta.extension.op, ps::Op::kPushPull);
+  EXPECT_EQ(first.meta.priority, -4);
+  EXPECT_EQ(first.data.at(0).size(), 64U);
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 64U);
+  first.data.clear();
+  ps::Message second = bench.Next();
+  EXPECT_EQ(second.meta.extension.part, 1U);
+  second.data.clear();
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(bench.worker()->in_flight_bytes(0), 0U);
+  bench.Answer(std::move(second), Bytes(64, 8));
+  EXPECT_EQ(sum.pushed->calls + sum.pulled->calls, 0);
+  bench.Answer(std::move(first), Bytes(64, 7));
+  EXPECT_TRUE(sum.pushed->ok());
+  EXPECT_TRUE(sum.pulled->ok());
+  EXPECT_EQ(std::to_integer<int>(out[63]), 7);
+  EXPECT_EQ(std::to_integer<int>(out[64]), 8);
+}
+
+TEST(PushPullTask, WhatIsLargerCodedOrEmptyGoesApart) {
+  for (const auto& [size, threshold] : {std::pair{68, 0.0F}, {64, 0.5F}, {0, 0.0F}}) {
+    std::vector<std::byte> value = Bytes(static_cast<size_t>(size), 0);
+    std::vector<std::byte> out = value;
+    WorkerOptions options = Together(64);
+    options.partition_bytes = 128;
+    Bench bench(options);
+    bench.Initialise(7, value);
+    bench.PushPull(7, 0, value, out, threshold);
+    EXPECT_EQ(bench.Next().meta.extension.op, ps::Op::kPush) << size << " " << threshold;
+    EXPECT_EQ(bench.Next().meta.extension.op, ps::Op::kPull);
+  }
+}
+
+TEST(PushPullTask, AFailedPushPullEndsBothDirections) {
+  std::vector<std::byte> value = Bytes(128, 3);
+  std::vector<std::byte> out = Bytes(128, 0);
+  Bench bench(Together(64));
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  bench.Refuse(bench.Next(), Status::Unavailable("lost worker 1"));
+  bench.sent.clear();
+  EXPECT_TRUE(bench.Quiet());
+  EXPECT_EQ(sum.pushed->text(), "lost worker 1");
+  EXPECT_EQ(sum.pulled->text(), "lost worker 1");
+  EXPECT_EQ(bench.failures.size(), 1U);
+}
+
+TEST(PushPullTask, APushPullIsNotAnsweredByAnotherSize) {
+  std::vector<std::byte> value = Bytes(64, 3);
+  std::vector<std::byte> out = Bytes(64, 0);
+  Bench bench(Together(64));
+  bench.Initialise(7, value);
+  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  bench.Answer(bench.Next(), Bytes(60, 1));
+  EXPECT_EQ(sum.pulled->text(),
+            "pull key=7 round=1 partition=0 to server 0: answered 60 bytes, want 64");
+}
+
 TEST(PushPullTask, NothingNewIsStartedAfterAFailure) {
   std::vector<std::byte> value = Bytes(256, 0);
   std::vector<std::byte> out = Bytes(256, 0);

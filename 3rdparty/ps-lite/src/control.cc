@@ -84,6 +84,11 @@ void SetStatus(const bs::Status& status, Extension* extension) {
   if (!status.ok()) extension->text = status.message();
 }
 
+void SetDirections(Op op, Meta* meta) {
+  meta->push = op == Op::kPush || op == Op::kDeclare || op == Op::kPushPull;
+  meta->pull = !meta->push || op == Op::kPushPull;
+}
+
 bs::Status CheckNode(const Node& node) {
   const auto odd = [](char c) { return c <= ' ' || c > '~'; };
   if (node.hostname.empty() || node.hostname.size() > kMaxHostBytes ||

@@ -34,6 +34,9 @@ bs::Status LostStatus(const Node& node, const std::string& why);
 bs::Status StatusOf(const Extension& extension);
 void SetStatus(const bs::Status& status, Extension* extension);
 
+// Which way values travel, in the words of stock nodes.
+void SetDirections(Op op, Meta* meta);
+
 // Ok if a stranger's node entry can be connected to.
 bs::Status CheckNode(const Node& node);
 // Ok if `id` is one that `role` can have.

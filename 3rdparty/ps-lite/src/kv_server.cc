@@ -75,6 +75,7 @@ bs::Status CheckPayload(const Message& message) {
     case Op::kDeclare:
       return CheckDeclare(message, payload_bytes);
     case Op::kPush:
+    case Op::kPushPull:
       return CheckPush(message, payload_bytes);
     case Op::kOptimizer:
       return bs::Status::Ok();
@@ -110,8 +111,7 @@ Message MakeResponse(const KvCall& call, Frame payload) {
   response.peer = call.worker_id;
   Meta& meta = response.meta;
   meta.head = 0;
-  meta.push = call.extension.op == Op::kPush || call.extension.op == Op::kDeclare;
-  meta.pull = !meta.push;
+  SetDirections(call.extension.op, &meta);
   meta.app_id = 0;
   meta.customer_id = call.customer_id;
   meta.timestamp = call.timestamp;

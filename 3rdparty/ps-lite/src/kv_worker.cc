@@ -26,6 +26,8 @@ std::string_view NameOf(Op op) {
       return "pull";
     case Op::kOptimizer:
       return "optimizer";
+    case Op::kPushPull:
+      return "push-pull";
     default:
       return "request";
   }
@@ -49,11 +51,16 @@ struct Pending {
   Message response;
 };
 
+// A push-pull that was repeated as a pull may be answered as one.
+bool Answers(Op answer, Op request) {
+  return answer == request || (request == Op::kPushPull && answer == Op::kPull);
+}
+
 // "push key=7 round=12 partition=2 to server 1".
 std::string Describe(const KvRequest& request) {
   const Extension& what = request.extension;
   std::string text = std::string(NameOf(what.op)) + " key=" + std::to_string(what.key);
-  if (what.op == Op::kPush || what.op == Op::kPull) {
+  if (what.op == Op::kPush || what.op == Op::kPull || what.op == Op::kPushPull) {
     text += " round=" + std::to_string(what.round) + " partition=" + std::to_string(what.part);
   }
   return text + " to server " + std::to_string(request.server);
@@ -144,14 +151,16 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   Meta& meta = message.meta;
   meta.head = 0;
   meta.request = true;
-  meta.push = request.extension.op == Op::kPush || request.extension.op == Op::kDeclare;
-  meta.pull = !meta.push;
   meta.app_id = 0;
   meta.customer_id = 0;
   meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffffU);
   meta.priority = request.priority;
   meta.extension = request.extension;
-  if (!request.payload.empty()) message.data.push_back(Lend(pending));
+  // What the server waits with, it has.
+  const bool has_taken = !pending->waits_for.empty() && request.extension.op == Op::kPushPull;
+  if (has_taken) meta.extension.op = Op::kPull;
+  SetDirections(meta.extension.op, &meta);
+  if (!request.payload.empty() && !has_taken) message.data.push_back(Lend(pending));
   pending->last_sent = executor_->Now();
   ++pending->tries;
   send_(std::move(message));
@@ -165,6 +174,7 @@ Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
       [executor = executor_, pending = PendingPtr(pending), open = open_]() mutable {
         executor->Post([pending = std::move(pending), open = std::move(open)] {
           --pending->frames_out;
+          if (pending->request.left) std::exchange(pending->request.left, {})();
           FinishIfReleased(pending.get(), open.get());
         });
       });
@@ -178,7 +188,7 @@ std::shared_ptr<Landing> KvWorker::Impl::Place(int32_t peer, const Meta& meta,
   if (it == pending_.end()) return nullptr;
   Pending& pending = *it->second;
   const bool belongs = peer == ServerId(pending.request.server) &&
-                       extension.op == pending.request.extension.op &&
+                       Answers(extension.op, pending.request.extension.op) &&
                        size_bytes == pending.request.answer.size() && !pending.landing;
   if (!belongs) return nullptr;
   pending.landing = std::make_shared<Landing>(Landing{.bytes = pending.request.answer});
@@ -208,7 +218,7 @@ void KvWorker::Impl::OnMessage(Message message) {
     pending->waits_for = extension.text;
     return;
   }
-  if (extension.op != pending->request.extension.op) {
+  if (!Answers(extension.op, pending->request.extension.op)) {
     strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
                        ": it answers another operation");
     return;
@@ -238,6 +248,7 @@ void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, M
 
 void KvWorker::Impl::FinishIfReleased(Pending* pending, size_t* open) {
   if (!pending->ended || pending->frames_out > 0 || !pending->done) return;
+  if (pending->request.left) std::exchange(pending->request.left, {})();
   const Done done = std::move(pending->done);
   --*open;
   done(pending->outcome, std::move(pending->response));

@@ -34,6 +34,9 @@ struct KvRequest {
   // Where the payload of an answer of that size may be written while `done` has not run; empty:
   // nowhere.
   std::span<std::byte> answer{};
+  // Runs once, before `done`: when the first copy of the payload is out of use (the network has it)
+  // or, if none was sent, with `done`.  May be empty.
+  bs::UniqueFunction<void()> left{};
 };
 
 class KvWorker {

@@ -87,6 +87,7 @@ enum class Op : uint32_t {
   kPending = 5,    // not final: the request is alive, `text` says for whom it waits
   kOptimizer = 6,  // a worker tells every server in `text`, and perhaps a pickle, how to update
                    // asynchronous keys
+  kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker
