@@ -9,7 +9,8 @@ from bytescheduler.mxnet._link import Numbers
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Array, Store
 
-# Higher keys may hold what pieces needed before the store compressed.
+# Higher keys may hold what pieces needed before the store compressed.  Taken from the end, as the
+# small ones may have been in use before the store was wrapped.
 _MAX_KEYS = 65536
 _BITS_OF_NUMBER = 64
 # Of the threshold; what the store has left of each bit, so that no rounding turns one round.
@@ -77,7 +78,7 @@ class CompressedKeys:
     Parameters
     ----------
     inner : KVStore
-        A synchronous dist store of MXNet with no keys below 65536.
+        A synchronous dist store of MXNet; those of its keys below 65536 that are in use are small.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -100,12 +101,12 @@ class CompressedKeys:
             There are too many.
         """
         filled = [tensor for tensor in tensors if tensor.size_bytes]
-        first = len(self._numbers) + len(self._bits)
-        if first + len(filled) > _MAX_KEYS:
+        taken = len(self._numbers) + len(self._bits)
+        if taken + len(filled) > _MAX_KEYS:
             raise mx.base.MXNetError(
                 f"with compression on stock servers a store has at most {_MAX_KEYS} keys"
             )
-        numbers = list(range(first, first + len(filled)))
+        numbers = [_MAX_KEYS - 1 - taken - i for i in range(len(filled))]
         relays = [self._relay(tensor, number) for tensor, number in zip(filled, numbers)]
         if not filled:
             return

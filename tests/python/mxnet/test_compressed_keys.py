@@ -31,13 +31,13 @@ def test_each_tensor_is_one_key_whose_sums_are_two_bits() -> None:
     one, other = tensor(70, full(1)), tensor(80, full(2, (3,)))
     keys.declare([one])
     keys.declare([other])
-    assert sorted(inner.values) == [0, 1]
+    assert sorted(inner.values) == [65534, 65535]
     assert (one.recv.asnumpy() == 1).all()
     for want in (0, 0.5):
         other.send[:] = 0.25
         keys.push_pull(other, -3)
         assert (other.recv.asnumpy() == want).all()
-    assert inner.calls == ["compress", "init", "init", "push 1 -3", "push 1 -3"]
+    assert inner.calls == ["compress", "init", "init", "push 65534 -3", "push 65534 -3"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
@@ -134,7 +134,7 @@ def test_values_and_states_stay_where_they_are(store: NativeStore, inner: TwoBit
     store.push(1, full(9, (2,)), -7)
     # Momentum from before: 0.5 * 4, and 0.5 of the nine.
     assert value_of(store, 1) == [-5.5, -5.5]
-    assert inner.calls[2:] == ["push 0 -7"]
+    assert inner.calls[2:] == ["push 65535 -7"]
     store.push(3, full(9, (2, 1)), 0)
     out = full(0, (2, 1)).tostype("row_sparse")
     store.row_sparse_pull(3, out, 0, mx.nd.array([0, 1]))
@@ -155,7 +155,7 @@ def test_another_threshold_and_later_keys(store: NativeStore, inner: TwoBitStore
     store.pushpull(1, full(9, (2,)), None, 0)
     assert value_of(store, 1) == [2, 2]
     store.barrier()
-    assert inner.calls == ["compress", "init", "compress", "barrier", "push 0 0", "barrier"]
+    assert inner.calls == ["compress", "init", "compress", "barrier", "push 65535 0", "barrier"]
 
 
 def test_what_workers_say_of_their_optimizers_goes_on(
