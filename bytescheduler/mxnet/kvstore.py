@@ -1,5 +1,6 @@
 """ScheduledKVS: a KVStore of MXNet that schedules communication, over one of several back ends."""
 
+import inspect
 from types import TracebackType
 from typing import Dict, Mapping, Optional, Tuple, Type
 
@@ -130,6 +131,15 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
     return inner, NativeStore(link, inner)
 
 
+def _class_over(mine: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
+    """Return `mine`, or one like it that can be asked without a store what `wrapped` can do."""
+    capable = inspect.getattr_static(wrapped, "is_capable", None)
+    if not isinstance(capable, staticmethod):
+        return mine
+    same = {name: getattr(mine, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return type(mine.__name__, (mine,), {**same, "is_capable": capable})
+
+
 @KVStoreBase.register
 class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     """A KVStore whose urgent tensors go first.
@@ -171,6 +181,8 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
                 self._backend = _open_native(kvs, settings)
             else:
                 self._inner, self._backend = _open_wrapped(kvs, settings)
+            if isinstance(self._backend, PassThrough):
+                self.__class__ = _class_over(type(self), self._inner)
         finally:
             _ready.tell()  # from here on this process speaks for itself
 
