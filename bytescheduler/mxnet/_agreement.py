@@ -23,6 +23,12 @@ class _State(NamedTuple):
     text_bytes: int  # of the optimizer as text
 
 
+class _Numbers(Tensor):
+    """See `Tensor`."""
+
+    one_sender = True  # or nobody
+
+
 class Agreement:
     """Says at each barrier, and after 1, 2, 4, ... rounds, how often the updater was changed here.
 
@@ -58,14 +64,17 @@ class Agreement:
     def undeclared(self) -> List[Tensor]:
         """Return what must be broadcast before anything else is called."""
         n = self._link.num_workers
-        if self.is_declared or n == 1:
-            return []
+        return [] if self.is_declared or n == 1 else self.tensors()
+
+    def tensors(self) -> List[Tensor]:
+        """Return what is broadcast once, or once more if what carries it is another."""
+        n = self._link.num_workers
         sizes = {"notes": n, "barriers": n * len(_State._fields)}
         return [self._tensor(self._key(name), size) for name, size in sizes.items()]
 
     def _tensor(self, key: int, elements: int) -> Tensor:
         nothing = mx.nd.zeros((elements,), dtype="float64")
-        tensor = Tensor("optimizers", key, nothing, self._copier)
+        tensor = _Numbers("optimizers", key, nothing, self._copier)
         tensor.take(nothing)
         return tensor
 

@@ -13,9 +13,11 @@ from typing import (
     Dict,
     Iterable,
     List,
+    Mapping,
     NamedTuple,
     NoReturn,
     Optional,
+    Protocol,
     Set,
     Tuple,
 )
@@ -24,7 +26,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB
 
-from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Pending, Worker, fail_exit
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
 from bytescheduler._say import say
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
@@ -39,10 +41,20 @@ _LAST_WORDS_S = 0.5
 Numbers = Any  # np.ndarray
 
 
+class Waits(Protocol):
+    """A sum under way."""
+
+    def over(self) -> bool:
+        """Return whether it is surely over; never blocks."""
+
+    def wait(self) -> None:
+        """Return when it is over, or raise `Error`."""
+
+
 class _Watched(NamedTuple):
     """A sum under way, and what tells from it why the job must fail, if so."""
 
-    pending: Pending
+    pending: Waits
     total: Numbers
     judge: Callable[[Numbers], Optional[str]]
 
@@ -90,7 +102,8 @@ class Link:
         Where the scheduler node listens; empty if this is no job that one can leave.
     """
 
-    can_compress = True  # whether pushes can travel in two bits an element
+    compresses = True  # whether pushes can travel in two bits an element, as they are
+    counts_rows = True  # whether beside those others can travel
     # A process has one place in the job, whatever number of stores it has.
     _of_process: "ClassVar[Optional[weakref.ref[Link]]]" = None
     # Addresses of the jobs that this process has left.
@@ -224,14 +237,17 @@ class Link:
             with as_mxnet_errors(self._names):
                 raise
 
-    def _start(self, key: int, numbers: Numbers) -> Tuple[Pending, Numbers]:
+    def _start(self, key: int, numbers: Numbers) -> Tuple[Waits, Numbers]:
         total = np.zeros_like(numbers)
         addresses = (numbers.ctypes.data, total.ctypes.data, total.nbytes)
         pending = self._worker.start_push_pull(key, *addresses, owner=(numbers, total))
         return pending, total
 
     def sum(self, key: int, numbers: Numbers) -> Numbers:
-        """Return the sum of every worker's `numbers`, float64, of a key of this size.  Blocks."""
+        """Return the sum of every worker's `numbers`, float64, of a key of this size.  Blocks.
+
+        In each place all but one worker's are 0.
+        """
         with as_mxnet_errors(self._names):
             pending, total = self._start(key, numbers)
             pending.wait()
@@ -282,6 +298,11 @@ class Link:
             self._worker.set_optimizer(text, pickle)
         except Error as error:  # also what the servers do not accept: no setting is wrong
             raise mx.base.MXNetError(str(error)) from error
+
+    def compress(
+        self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
+    ) -> None:
+        """Prepare for pushes with `threshold`, which `params` say, of `tensors` and later ones."""
 
     def barrier(self) -> None:
         """Wait until every worker called it."""

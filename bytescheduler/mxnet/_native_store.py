@@ -154,7 +154,8 @@ class NativeStore:
             for tensor in tensors:
                 if self._link.rank == 0:
                     tensor.take(groups[tensor.key][0])
-            rows = {t.key: self._rows_of(t) for t in tensors if t.sparse}
+            counted = [t for t in tensors if t.sparse and self._link.counts_rows]
+            rows = {t.key: self._rows_of(t) for t in counted}
             notes = self._agreement.undeclared() if self.updates_here else []
             self._broadcast([*tensors, *rows.values(), *notes])
             self._agreement.is_declared = self.updates_here
@@ -318,41 +319,22 @@ class NativeStore:
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
         threshold = threshold_of(params)
-        assert self._link.can_compress, "the wrapped store compresses, see give_back"
+        self._link.compress(params, threshold, self._compressible())
         self._threshold = threshold
         self._usual.clear()
+        if not self._link.counts_rows:
+            for tensor in self._tensors.values():
+                tensor.rows = None  # only dense arrays can be pushed from now on: all rows
+
+    def _compressible(self) -> List[Tensor]:
+        tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
+        known = self._agreement.tensors() if self._agreement.is_declared else []
+        return [*(t for t in tensors if t.dtype.name == "float32"), *known]
 
     @property
-    def can_compress(self) -> bool:
-        """Whether what this back end sends can be compressed."""
-        return self._link.can_compress
-
-    def values(self) -> List[Tuple[Key, Array]]:
-        """Return every key's value, in the order of init.
-
-        Blocks until all that was pushed is in them.
-
-        Raises
-        ------
-        MXNetError
-            The optimizer has updated: its states cannot move to the servers.
-        """
-        self._check()
-        if getattr(self.updater, "states", None):
-            raise mx.base.MXNetError(
-                "on stock servers set gradient compression before the first update, as the states "
-                "of the optimizer cannot move to them, or start the job with bslaunch"
-            )
-        tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
-        values = [(tensor.key, tensor.copy_of_value()) for tensor in tensors]
-        mx.nd.waitall()
-        return values
-
-    def give_back(self) -> Store:
-        """Return the stock store, which nothing of ours uses any more.  Blocks."""
-        self._check()
-        self.close(None)
-        return self._inner
+    def compresses(self) -> bool:
+        """Whether what this back end sends can be compressed in pieces, or is compressed."""
+        return self._link.compresses
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(make_updater(optimizer))

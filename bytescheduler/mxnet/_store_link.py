@@ -5,15 +5,17 @@ import queue
 import threading
 import time
 import weakref
-from typing import Callable, ClassVar, Iterable, Optional
+from typing import Callable, ClassVar, Iterable, List, Mapping, Optional, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import _LIB, check_call
 
-from bytescheduler._native import MXNetStore, Worker
+from bytescheduler._native import MXNetPlugin, MXNetStore, Worker
 from bytescheduler.errors import Timeout
+from bytescheduler.mxnet._compressed_keys import CompressedKeys
 from bytescheduler.mxnet._functions import open_carrier, open_plugin
-from bytescheduler.mxnet._link import Link, _forget
+from bytescheduler.mxnet._link import Link, Numbers, Waits, _forget
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store
 
@@ -98,11 +100,26 @@ class StoreLink(Link):
     The store is used on the engine's thread; nobody else may push to it or pull from it.  A peer
     that is lost is seen only by its silence, and the stock store's own operations then never end:
     after a failure MXNet's engine is not waited for, and the process ends without its destructors.
+
+    From `compress` on the store carries whole tensors, unscheduled, called where this is called.
     """
 
-    can_compress = False
     # MXNet's servers know one store of each process.
     _on_stock_servers: "ClassVar[Optional[weakref.ref[StoreLink]]]" = None
+
+    def __init__(self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None) -> None:
+        super().__init__(worker, plugin, inner)
+        self._compressed: Optional[CompressedKeys] = None
+
+    @property
+    def compresses(self) -> bool:  # type: ignore[override]
+        """Whether pushes travel in two bits an element."""
+        return self._compressed is not None
+
+    @property
+    def counts_rows(self) -> bool:  # type: ignore[override]
+        """Whether others can travel too: a stock store compresses all or none."""
+        return self._compressed is None
 
     @classmethod
     def require_none(cls) -> None:
@@ -123,11 +140,57 @@ class StoreLink(Link):
                     f"key {tensor.key!r}: stock servers cannot sum {tensor.dtype.name}, only "
                     f"{', '.join(_SUMMED)}: cast it, or start the job with bslaunch"
                 )
+        if self._compressed is not None:
+            self._compressed.declare(tensors)
+            return
         if self.rank != 0:
             self.barrier()
         super().broadcast(tensors, asynchronous=asynchronous)
         if self.rank == 0:
             self.barrier()
+
+    def compress(
+        self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
+    ) -> None:
+        """See `Link`.  Blocks until all workers do so, if there are `tensors`."""
+        self._plugin.drain()
+        self.check()
+        mx.nd.waitall()  # what is under way must neither share the store nor be compressed
+        if self._compressed is not None:
+            self._compressed.compress(params, threshold)
+            if tensors:
+                self.barrier()
+            return
+        compressed = CompressedKeys(self._inner)
+        compressed.compress(params, threshold)
+        self._compressed = compressed
+        compressed.declare(tensors)
+
+    def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
+        """See `Link`."""
+        if self._compressed is None:
+            super().push_pull(tensor, priority, threshold)
+        else:
+            self._compressed.push_pull(tensor, priority)
+
+    def _start(self, key: int, numbers: Numbers) -> Tuple[Waits, Numbers]:
+        if self._compressed is None:
+            return super()._start(key, numbers)
+        self._look(wait=True)  # soon over: so many rounds lie between
+        total = np.zeros_like(numbers)
+        return self._compressed.start_sum(key, numbers, total), total
+
+    def barrier(self) -> None:
+        """See `Link`."""
+        if self._compressed is None:
+            super().barrier()
+        else:
+            self._compressed.barrier()
+
+    def _drain(self, drain_s: Optional[float]) -> None:
+        if self._compressed is not None and drain_s is None:
+            mx.nd.waitall()
+        super()._drain(drain_s)
 
     def drop(self) -> None:
         """Leave: nobody else can use the wrapped store's place.  Blocks."""

@@ -82,6 +82,7 @@ class Tensor:
     """
 
     carries_rows = False  # whether what travels is more than numbers to be added up
+    one_sender = False  # whether each number is 0 on all workers but one
 
     def __init__(
         self, key: Key, engine_key: int, like: Array, copier: MXNetCopier, wide: bool = False
@@ -199,8 +200,13 @@ class Tensor:
 
     @property
     def received(self) -> Array:
-        """What an updater gets: the sum; row_sparse, with every row that somebody sent, if any."""
-        return self.recv if self.rows is None else _sparse.with_rows(self.recv, self.rows.recv)
+        """What an updater gets: the sum; row_sparse, with every row that somebody sent, if any.
+
+        If nobody counts rows, everyone sends all of them.
+        """
+        if self.rows is None:
+            return _sparse.with_all_rows(self.recv) if self.sparse else self.recv
+        return _sparse.with_rows(self.recv, self.rows.recv)
 
     def gather(self, arrays: List[Array]) -> None:
         """Sum `arrays`, one for each device, into `send`; in the order given, rounded as stock."""
@@ -236,13 +242,6 @@ class Tensor:
         values = {sparse: self._value(sparse) for sparse in set(kinds)}
         for out, sparse in zip(outs, kinds):
             values[sparse].copyto(out)
-
-    def copy_of_value(self) -> Array:
-        """Return the stored value in an array as the caller has them."""
-        kind = "row_sparse" if self.sparse else "default"
-        value = mx.nd.zeros(self.shape, dtype=self.dtype.name, stype=kind)
-        self.copy_out([value])
-        return value
 
     def _value(self, sparse: bool) -> Array:
         if not sparse:

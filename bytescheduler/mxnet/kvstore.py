@@ -1,5 +1,6 @@
 """ScheduledKVS: a KVStore of MXNet that schedules communication, over one of several back ends."""
 
+import inspect
 from types import TracebackType
 from typing import Dict, Mapping, Optional, Tuple, Type
 
@@ -12,8 +13,6 @@ from bytescheduler._say import say
 from bytescheduler.config import seconds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
-from bytescheduler.mxnet._compressed_store import CompressedStore, check_movable
-from bytescheduler.mxnet._compression import threshold_of
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._link import Link, let_go
 from bytescheduler.mxnet._native_store import NativeStore
@@ -132,29 +131,13 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
     return inner, NativeStore(link, inner)
 
 
-def _give_back(backend: NativeStore, compression_params: Mapping[str, object]) -> Backend:
-    """Let the wrapped store work by itself from now on, with what was set, and compress.
-
-    Blocks until all workers do so, if there are keys.  What cannot be is found before anything is
-    given up.
-    """
-    updater, values = backend.updater, backend.values()
-    check_movable(values)
-    inner = backend.give_back()
-    _say(
-        _settings(),
-        f"MXNet's {inner.type} store carries the bytes from here on, unscheduled: stock servers "
-        "take compressed tensors in one piece only",
-    )
-    compressed = CompressedStore(inner)
-    if hasattr(updater, "optimizer"):
-        compressed.set_optimizer(updater.optimizer)
-    elif updater is not None:
-        compressed.set_updater(updater)
-    compressed.set_gradient_compression(compression_params)
-    for key, value in values:
-        compressed.init(key, value)
-    return compressed
+def _class_over(mine: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
+    """Return `mine`, or one like it that can be asked without a store what `wrapped` can do."""
+    capable = inspect.getattr_static(wrapped, "is_capable", None)
+    if not isinstance(capable, staticmethod):
+        return mine
+    same = {name: getattr(mine, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return type(mine.__name__, (mine,), {**same, "is_capable": capable})
 
 
 @KVStoreBase.register
@@ -198,6 +181,8 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
                 self._backend = _open_native(kvs, settings)
             else:
                 self._inner, self._backend = _open_wrapped(kvs, settings)
+            if isinstance(self._backend, PassThrough):
+                self.__class__ = _class_over(type(self), self._inner)
         finally:
             _ready.tell()  # from here on this process speaks for itself
 
@@ -299,13 +284,19 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         self._backend.row_sparse_pull(key, out, priority, row_ids)
 
     def set_gradient_compression(self, compression_params: Mapping[str, object]) -> None:
-        """Compress what is pushed; on stock servers the wrapped store then works unscheduled."""
+        """Compress what is pushed; on stock servers the wrapped store then works unscheduled.
+
+        There it blocks until all workers call it, if there are keys.
+        """
         backend = self._backend
-        if isinstance(backend, NativeStore) and not backend.can_compress:
-            threshold_of(compression_params)
-            self._backend = _give_back(backend, compression_params)
-        else:
-            backend.set_gradient_compression(compression_params)
+        scheduled = isinstance(backend, NativeStore) and not backend.compresses
+        backend.set_gradient_compression(compression_params)
+        if scheduled:
+            _say(
+                _settings(),
+                f"MXNet's {self.type} store carries the bytes from here on, unscheduled: stock "
+                "servers take compressed tensors in one piece only",
+            )
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """Update weights with `optimizer` from now on; a second call starts its state afresh."""

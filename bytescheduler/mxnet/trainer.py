@@ -5,7 +5,6 @@ from typing import Mapping, Optional, Union
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._types import Optimizer
 from bytescheduler.mxnet.kvstore import ScheduledKVS
 
@@ -70,18 +69,13 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
             update_on_kvstore=update_on_kvstore,
         )
         self.kvstore = store
-        # On stock servers compression hands the optimizer to them.
-        backend = store._backend
-        stays = not compression_params or (
-            isinstance(backend, NativeStore) and backend.can_compress
-        )
         known = not any(param._deferred_init for param in self._params)
-        if backend.updates_here and stays and known:
+        if store._backend.updates_here and known:
             self._init_kvstore()
             self._init_params()
 
     def _check_and_rescale_grad(self, scale: float) -> None:
-        if self.kvstore._backend.updates_here:  # another one, once compression is set
+        if self.kvstore._backend.updates_here:
             self._optimizer.rescale_grad = scale
         else:
             super()._check_and_rescale_grad(scale)

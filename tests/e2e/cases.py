@@ -162,6 +162,23 @@ def floats(kvs: ScheduledKVS) -> None:
         raise AssertionError("int32 was taken")
 
 
+def profiled(kvs: ScheduledKVS) -> None:
+    """What MXNet's profiler asks of the servers reaches them, and harms nobody else's work."""
+    mx.profiler.set_kvstore_handle(kvs.handle)
+    where = {"profile_process": "server"}
+    mx.profiler.set_config(filename="servers.json", profile_all=True, **where)
+    mx.profiler.set_state("run", **where)
+    kvs.init(90, full(1))
+    for step in range(3):
+        mx.profiler.pause(**where)
+        kvs.push(90, full(step))
+        mx.profiler.resume(**where)
+        assert read(kvs, 90) == step * kvs.num_workers
+    mx.profiler.set_state("stop", **where)
+    mx.profiler.dump(finished=True, **where)
+    kvs._barrier()
+
+
 def opposite_orders(kvs: ScheduledKVS) -> None:
     """Each worker spends its credit on another key; both must go on."""
     n, shape = kvs.num_workers, (50000,)

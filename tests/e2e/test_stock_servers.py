@@ -28,8 +28,11 @@ def test_sums_and_order_of_two_workers(make_job: MakeJob, env: "Dict[str, str]")
 
 def test_dist_device_sync_is_scheduled_too(make_job: MakeJob) -> None:
     job = make_job(servers=2, stock=True, env=SMALL)
-    for output in job.run("cases.py", "dist_device_sync", "sums", "order", "floats", "closed"):
+    cases = ["sums", "order", "floats", "profiled", "closed"]
+    for output in job.run("cases.py", "dist_device_sync", *cases):
         assert "MXNet's dist_device_sync store carries the bytes, scheduled (" in output
+    # The servers' own profiler wrote it, for rank 0.
+    assert "traceEvents" in pathlib.Path(job.folder, "rank0_servers.json").read_text()
 
 
 def test_dist_async_is_passed_on(make_job: MakeJob) -> None:

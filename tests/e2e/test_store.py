@@ -18,6 +18,13 @@ def test_sums_and_order_of_two_workers(make_job: MakeJob, store: str) -> None:
         assert output.count("native back end carries the bytes (2 workers, 2 servers;") == 1
 
 
+def test_the_profiler_of_servers_is_mxnets_own(make_job: MakeJob) -> None:
+    """Ours take its commands and write no file of it; theirs is BYTESCHEDULER_TIMELINE."""
+    job = make_job()
+    job.run("cases.py", "dist_sync", "profiled", "closed")
+    assert not list(job.folder.glob("*servers.json"))
+
+
 def test_naive_engine(make_job: MakeJob) -> None:
     env = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
     make_job(env=env).run("cases.py", "native", "sums", "order", "closed")

@@ -14,7 +14,7 @@ StockWeights = Callable[[str, str], Weights]
 
 @pytest.mark.parametrize(
     ("api", "optimizer"),
-    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],
+    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam"), ("svrg", "sgd")],
 )
 def test_two_workers_train_as_stock_bit_for_bit(
     make_job: MakeJob,

@@ -80,3 +80,13 @@ def test_on_stock_servers_the_wrapped_store_compresses(
     arguments = ("module-compressed", "sgd")
     for weights in train(make_job(stock=True), tmp_path, "scheduled", *arguments, workers=2):
         assert_equal(stock_weights(*arguments), weights)
+
+
+def test_on_stock_servers_it_may_be_set_once_an_optimizer_has_updated(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    """Momentum of before goes on; keys that stock servers would die of can still be read."""
+    stock = sums(make_job(stock=True), tmp_path, "stock-updated")
+    ours = sums(make_job(stock=True), tmp_path, "updated")
+    for one in (*stock[1:], *ours):
+        assert_equal(stock[0], one)

@@ -9,6 +9,7 @@ from typing import Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
+from mxnet.contrib.svrg_optimization.svrg_module import SVRGModule
 
 STEPS, BATCH, FEATURES, CLASSES = 50, 8, 20, 7
 OPTIMIZERS = {
@@ -95,6 +96,30 @@ def train_module(kvs: mx.kvstore.KVStore, optimizer: str, compression: Compressi
     return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
 
 
+def train_svrg(kvs: mx.kvstore.KVStore, optimizer: str) -> Weights:
+    """Train by its module of MXNet, which sums the gradients of whole epochs over the store too."""
+    batches = data_of(kvs.rank)[:5]
+    images, labels = (mx.nd.concat(*arrays, dim=0) for arrays in zip(*batches))
+    x = mx.sym.FullyConnected(mx.sym.Flatten(mx.sym.Variable("data")), num_hidden=1, name="fc")
+    module = SVRGModule(
+        mx.sym.LinearRegressionOutput(x, mx.sym.Variable("label"), name="out"),
+        label_names=["label"],
+        update_freq=2,
+    )
+    shapes = {"fc_weight": (1, FEATURES * FEATURES), "fc_bias": (1,)}
+    module.fit(
+        mx.io.NDArrayIter(images, labels, BATCH, label_name="label"),
+        eval_metric="mse",
+        arg_params={name: initial(name, shape) for name, shape in shapes.items()},
+        kvstore=kvs,
+        optimizer=optimizer,
+        optimizer_params={**OPTIMIZERS[optimizer], "learning_rate": 0.001},
+        batch_end_callback=lambda _: mx.nd.waitall(),
+        num_epoch=3,
+    )
+    return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+
+
 def push_then_pull(kvs: mx.kvstore.KVStore) -> None:
     """Let a stock store, which refuses to compress in pushpull, do it in two calls."""
 
@@ -115,7 +140,9 @@ def main() -> None:
         from bytescheduler.mxnet import ScheduledKVS
 
         kvs = ScheduledKVS(kvs)  # the only added line
-    if api.startswith("module"):
+    if api == "svrg":
+        weights = train_svrg(kvs, optimizer)
+    elif api.startswith("module"):
         weights = train_module(kvs, optimizer, compression)
     else:
         update_on_kvstore = not api.startswith("gluon-local-update")

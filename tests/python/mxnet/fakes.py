@@ -1,7 +1,7 @@
 """Fakes of the engine's two objects, under MXNet's real one, and a training for several tests."""
 
 import ctypes
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -106,3 +106,50 @@ class FakePlugin:
 
     def close(self) -> None:
         self.closed = True
+
+
+class TwoBitStore:
+    """A stock store of one worker: rank 0's, or another's, whose first values are `theirs`."""
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        self.type = "dist_sync"
+        self.handle = None
+        self.theirs: Dict[int, np.ndarray] = {}
+        self.values: Dict[int, np.ndarray] = {}
+        self.residuals: Dict[int, np.ndarray] = {}
+        self.arrays: Dict[int, Any] = {}
+        self.calls: List[str] = []
+        self.params: Dict[str, Any] = {}
+        self.updater: object = None
+
+    def set_gradient_compression(self, params: "Dict[str, Any]") -> None:
+        self.calls.append("compress")
+        self.params = params
+
+    def init(self, keys: "List[int]", values: "List[Any]") -> None:
+        self.calls.append("init")
+        assert all(value.dtype == np.float32 for value in values)
+        for key, value in zip(keys, values):
+            assert key not in self.values
+            mine = value.asnumpy()
+            self.values[key] = mine if self.rank == 0 else self.theirs.get(key, mine)
+            self.residuals[key] = np.zeros_like(mine)
+
+    def push(self, key: int, value: Any, priority: int) -> None:  # noqa: ANN401 - MXNet has no types
+        self.calls.append(f"push {key} {priority}")
+        self.arrays[key] = value
+        threshold = np.float32(self.params["threshold"])
+        residual = self.residuals[key] + value.asnumpy()
+        sent = threshold * (residual >= threshold) - threshold * (residual <= -threshold)
+        self.residuals[key] = residual - sent
+        self.values[key] = sent.astype(np.float32)
+
+    def pull(self, keys: Any, out: Any, priority: int = 0) -> None:  # noqa: ANN401
+        keys, outs = (keys, out) if isinstance(keys, list) else ([keys], [out])
+        for key, each in zip(keys, outs):
+            assert self.arrays.get(key, each) is each  # one array orders pushes and pulls
+            each[:] = mx.nd.array(self.values[key])
+
+    def _barrier(self) -> None:
+        self.calls.append("barrier")

@@ -10,10 +10,9 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _engine_keys, _sparse, kvstore
+from bytescheduler.mxnet import _engine_keys, _sparse
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._store_link import StoreLink
 
 
 def value_of(store: NativeStore, key: "int | str") -> float:
@@ -266,68 +265,6 @@ def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: Fake
     store.set_gradient_compression({"type": "2bit"})
     store.pushpull(1, full(2), None, 0)
     assert plugin.thresholds == [0, 0.25, 0.25, 0.5]
-
-
-def test_a_stock_store_is_given_back_with_the_values_of_our_keys(
-    link: Link, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not StoreLink.can_compress
-    inner = mx.kv.create("local")
-    store = NativeStore(link, inner)
-    assert store.can_compress
-    rows = mx.nd.sparse.row_sparse_array((np.ones((1, 3), np.float32), [1]), shape=(4, 3))
-    store.init(["b", "a", "rows"], [full(1), mx.nd.ones((2, 3), dtype="float16"), rows])
-    store.pushpull("b", full(5), None, 0)
-    values = store.values()
-    assert not worker.closed
-    assert store.give_back() is inner
-    assert [key for key, _ in values] == ["b", "a", "rows"]
-    assert [value.dtype for _, value in values] == [np.float32, np.float16, np.float32]
-    assert [value.stype for _, value in values] == ["default", "default", "row_sparse"]
-    for (_, value), want in zip(values, (full(5), full(1), rows)):
-        np.testing.assert_array_equal(value.asnumpy(), want.asnumpy())
-    assert worker.closed
-    with pytest.raises(MXNetError, match="the store was closed"):
-        store.give_back()
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "why"),
-    [
-        (70000, full(2), "key 70000: with compression on stock servers want"),
-        (
-            2,
-            full(2).astype("float16"),
-            "key 2 is float16, and two bits an element are for dense float32 only: cast it",
-        ),
-        (
-            2,
-            full(2).tostype("row_sparse"),
-            "key 2 is row_sparse, and two bits an element are for dense float32 only",
-        ),
-    ],
-)
-def test_a_stock_store_is_kept_if_it_cannot_take_a_key(
-    link: Link, worker: FakeWorker, key: int, value: mx.nd.NDArray, why: str
-) -> None:
-    store = NativeStore(link, mx.kv.create("local"))
-    store.init([1, key], [full(1), value])
-    with pytest.raises(MXNetError, match=why):
-        kvstore._give_back(store, {"type": "2bit"})
-    assert not worker.closed
-    assert value_of(store, 1) == 1
-
-
-def test_a_stock_store_is_kept_once_the_optimizer_has_states(
-    store: NativeStore, worker: FakeWorker
-) -> None:
-    store.set_optimizer(mx.optimizer.SGD(momentum=0.9))
-    store.init(1, full(1))
-    store.push(1, full(1), 0)
-    with pytest.raises(MXNetError, match="set gradient compression before the first update"):
-        store.values()
-    assert not worker.closed
-    assert value_of(store, 1) != 1
 
 
 def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:

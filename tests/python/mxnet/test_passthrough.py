@@ -56,6 +56,10 @@ def test_what_callers_read_is_there_though_the_plug_in_lacks_it() -> None:
     assert kvs._updater is None
     assert kvs._is_p3 is False
     assert kvs.is_capable("optimizer") is False
+    assert type(kvs).is_capable("optimizer") is False
+    assert isinstance(kvs, ScheduledKVS)
+    assert str(type(kvs)) == str(ScheduledKVS)
+    assert type(ScheduledKVS(mx.kv.create("local"))) is ScheduledKVS  # it cannot be asked so
     kvs.barrier()
     kvs._send_command_to_servers(0, "x")
     with pytest.raises(AttributeError, match="row_sparse_pull"):

@@ -1,17 +1,17 @@
 """ScheduledTrainer in one process: which store it takes, when it starts, what it changes."""
 
-from typing import Callable, List, Mapping, Optional
+from typing import Callable, Optional
 
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import full
+from fakes import FakePlugin, FakeWorker, TwoBitStore, full
 from mxnet.gluon.parameter import DeferredInitializationError
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer, kvstore
+from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
 from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._passthrough import PassThrough
+from bytescheduler.mxnet._store_link import StoreLink
 
 
 @KVStoreBase.register
@@ -139,33 +139,15 @@ def test_another_batch_size_takes_effect() -> None:
     assert (net.weight.data().asnumpy() == 1 - 1 - 0.5).all()
 
 
-def test_compression_on_stock_servers_waits_for_the_batch_size(
-    store: NativeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Stock(EchoStore):
-        type = "dist_sync"
-        scales: List[float] = []
-
-        @staticmethod
-        def is_capable(capability: str) -> bool:
-            return True
-
-        def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
-            Stock.scales.append(optimizer.rescale_grad)
-
-        def set_gradient_compression(self, params: "Mapping[str, object]") -> None:
-            pass  # a stock store's own
-
-    monkeypatch.setattr(NativeStore, "can_compress", property(lambda self: False))
-    monkeypatch.setattr(kvstore, "_give_back", lambda *_: PassThrough(Stock()))
+def test_on_stock_servers_too_a_compressed_step_knows_its_batch_size() -> None:
+    link = StoreLink(FakeWorker(), FakePlugin(), TwoBitStore())  # type: ignore[arg-type]
     kvs = ScheduledKVS.__new__(ScheduledKVS)
-    kvs._inner, kvs._backend = None, store
+    kvs._inner, kvs._backend = None, NativeStore(link)
     net = dense_net()
-    trainer = ScheduledTrainer(
-        net.collect_params(), "sgd", kvstore=kvs, compression_params={"type": "2bit"}
-    )
-    assert Stock.scales == []
+    options = {"kvstore": kvs, "compression_params": {"type": "2bit", "threshold": 1}}
+    rate = {"learning_rate": 1}
+    trainer = ScheduledTrainer(net.collect_params(), "sgd", rate, update_on_kvstore=True, **options)
+    step(net, trainer, batch_size=2)
     step(net, trainer, batch_size=4)
-    assert Stock.scales == [0.25]
-    with pytest.raises(UserWarning, match="batch_size"):  # MXNet raises it
-        step(net, trainer, batch_size=8)
+    assert (net.weight.data().asnumpy() == 1 - 0.5 - 0.25).all()
+    kvs.close()

@@ -1,0 +1,176 @@
+"""Whole tensors over a stock store that compresses: what it gets, and what it cannot spoil."""
+
+from typing import Iterator, List
+
+import mxnet as mx
+import numpy as np
+import pytest
+from fakes import FakePlugin, FakeWorker, TwoBitStore, full
+from mxnet.base import MXNetError
+
+from bytescheduler.mxnet import _compressed_keys, _store_link
+from bytescheduler.mxnet._compressed_keys import CompressedKeys
+from bytescheduler.mxnet._functions import open_copier
+from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._tensor import Tensor
+
+PARAMS = {"type": "2bit", "threshold": 0.5}
+
+
+def tensor(key: int, like: mx.nd.NDArray) -> Tensor:
+    made = Tensor(key, key, like, open_copier())
+    made.take(like)
+    return made
+
+
+def test_each_tensor_is_one_key_whose_sums_are_two_bits() -> None:
+    inner = TwoBitStore()
+    keys = CompressedKeys(inner)
+    keys.compress(PARAMS, 0.5)
+    one, other = tensor(70, full(1)), tensor(80, full(2, (3,)))
+    keys.declare([one])
+    keys.declare([other])
+    assert sorted(inner.values) == [65534, 65535]
+    assert (one.recv.asnumpy() == 1).all()
+    for want in (0, 0.5):
+        other.send[:] = 0.25
+        keys.push_pull(other, -3)
+        assert (other.recv.asnumpy() == want).all()
+    assert inner.calls == ["compress", "init", "init", "push 65534 -3", "push 65534 -3"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_first_values_of_any_dtype_are_those_of_rank_0(dtype: str) -> None:
+    value = mx.nd.array([1, 1 / 3, -2], dtype=dtype)
+    first = TwoBitStore()
+    CompressedKeys(first).declare([tensor(5, value)])
+    second = TwoBitStore(rank=1)
+    second.theirs = first.values
+    mine = tensor(5, mx.nd.zeros((3,), dtype=dtype))
+    CompressedKeys(second).declare([mine])
+    np.testing.assert_array_equal(mine.recv.asnumpy(), value.asnumpy())
+
+
+class Numbers(Tensor):
+    one_sender = True
+
+
+def test_numbers_travel_bit_by_bit_round_after_round_and_under_any_threshold() -> None:
+    inner = TwoBitStore()
+    keys = CompressedKeys(inner)
+    keys.compress(PARAMS, 0.5)
+    keys.declare([Numbers("optimizers", 9, mx.nd.zeros((2, 2), dtype="float64"), open_copier())])
+    random = np.random.RandomState(3)
+    for step in range(40):
+        if step in (10, 20):
+            threshold = 0.3 if step == 10 else 7.0
+            keys.compress({"type": "2bit", "threshold": threshold}, threshold)
+        numbers = random.normal(0, 1e6, (2, 2)) * (step % 3 != 0)
+        total = np.full((2, 2), np.nan)
+        pending = keys.start_sum(9, numbers, total)
+        assert not pending.over()
+        pending.wait()
+        np.testing.assert_array_equal(total, numbers)
+
+
+def test_nothing_travels_of_tensors_without_elements() -> None:
+    inner = TwoBitStore()
+    keys = CompressedKeys(inner)
+    keys.compress(PARAMS, 0.5)
+    empty = tensor(1, full(0))
+    empty.size_bytes = 0
+    keys.declare([empty])
+    keys.push_pull(empty, 0)
+    keys.barrier()
+    assert inner.calls == ["compress", "barrier"]
+
+
+def test_a_store_without_keys_left_says_so_before_it_takes_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_compressed_keys, "_MAX_KEYS", 2)
+    inner = TwoBitStore()
+    keys = CompressedKeys(inner)
+    with pytest.raises(MXNetError, match="a store has at most 2 keys"):
+        keys.declare([tensor(key, full(0)) for key in range(3)])
+    assert inner.calls == []
+
+
+# -- and the native back end above it ---------------------------------------------------------
+
+
+@pytest.fixture
+def inner() -> TwoBitStore:
+    return TwoBitStore()
+
+
+@pytest.fixture
+def store(inner: TwoBitStore) -> Iterator[NativeStore]:
+    link = StoreLink(FakeWorker(), FakePlugin(), inner)  # type: ignore[arg-type]
+    yield NativeStore(link, inner)
+    link.close()
+
+
+def value_of(store: NativeStore, key: int) -> "List[float]":
+    out = full(-1, (2,))
+    store.pull(key, out, 0, True)
+    return [float(number) for number in out.asnumpy()]
+
+
+def test_values_and_states_stay_where_they_are(store: NativeStore, inner: TwoBitStore) -> None:
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5))
+    halves = mx.nd.ones((2,), dtype="float16")
+    rows = full(3, (2, 1)).tostype("row_sparse")
+    store.init([1, 2, 3], [full(1, (2,)), halves, rows])
+    store.pushpull(1, full(4, (2,)), None, 0)
+    store.push(3, full(1, (2, 1)).tostype("row_sparse"), 0)
+    assert value_of(store, 1) == [-3, -3]
+    assert not store.compresses
+    store.set_gradient_compression(PARAMS)
+    assert store.compresses
+    assert inner.calls == ["compress", "init"]
+    assert (value_of(store, 1), value_of(store, 2)) == ([-3, -3], [1, 1])
+    store.push(1, full(9, (2,)), -7)
+    # Momentum from before: 0.5 * 4, and 0.5 of the nine.
+    assert value_of(store, 1) == [-5.5, -5.5]
+    assert inner.calls[2:] == ["push 65535 -7"]
+    store.push(3, full(9, (2, 1)), 0)
+    out = full(0, (2, 1)).tostype("row_sparse")
+    store.row_sparse_pull(3, out, 0, mx.nd.array([0, 1]))
+    assert out.asnumpy().tolist() == [[1], [1]]  # 3 - 1 - (0.5 + 0.5)
+    for key, value in ((2, halves), (3, rows)):
+        with pytest.raises(MXNetError, match=f"key {key}: .* cannot be compressed to two bits"):
+            store.push(key, value, 0)
+
+
+def test_another_threshold_and_later_keys(store: NativeStore, inner: TwoBitStore) -> None:
+    store.set_gradient_compression(PARAMS)
+    assert inner.calls == ["compress"]
+    store.init([1, 3], [full(1, (2,)), full(3, (2, 1)).tostype("row_sparse")])
+    out = full(0, (2, 1)).tostype("row_sparse")
+    store.pull(3, out, 0, ignore_sparse=False)
+    assert out.asnumpy().tolist() == [[3], [3]]
+    store.set_gradient_compression({"type": "2bit", "threshold": 2})
+    store.pushpull(1, full(9, (2,)), None, 0)
+    assert value_of(store, 1) == [2, 2]
+    store.barrier()
+    assert inner.calls == ["compress", "init", "compress", "barrier", "push 65535 0", "barrier"]
+
+
+def test_what_workers_say_of_their_optimizers_goes_on(
+    inner: TwoBitStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = FakeWorker()
+    worker.num_workers = 2
+    store = NativeStore(StoreLink(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
+    store.set_gradient_compression(PARAMS)
+    store.init([1], [full(1, (2,))])
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    # The second round looks at what the first said, which is that the other worker has set none.
+    for _ in range(2):
+        store.push(1, full(9, (2,)), 0)
+    with pytest.raises(MXNetError, match="worker 0 has set an optimizer that worker 1 does not"):
+        store.push(1, full(9, (2,)), 0)
+    monkeypatch.setattr(_store_link, "abandon", lambda _: None)
+    store.close(None)
