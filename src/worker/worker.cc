@@ -78,6 +78,13 @@ void Worker::SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
   impl_->SetPieces(partition_bytes, credit_bytes);
 }
 
+void Worker::Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done) {
+  impl_->executor()->Post(
+      [impl = impl_.get(), partition_bytes, credit_bytes, done = std::move(done)] {
+        done(impl->Retune(partition_bytes, credit_bytes));
+      });
+}
+
 void Worker::OnMessage(ps::Message message) {
   impl_->executor()->Post([impl = impl_.get(), message = std::move(message)]() mutable {
     impl->OnMessage(std::move(message));

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "worker/next_cut.h"
+
 namespace bs {
 
 using worker::KeyState;
@@ -149,14 +151,92 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
                                   .in = operation.in,
                                   .out = operation.out,
                                   .coding = {operation.threshold, state->residual},
+                                  .next = Announce(state),
                                   .pushed = std::move(operation.pushed),
                                   .pulled = std::move(operation.pulled)};
   state->task = std::make_unique<worker::PushPullTask>(&link_, state->tensor.get(), std::move(call),
                                                        [this, key, state] {
-                                                         state->task.reset();
-                                                         EndOperation(key, state);
+                                                         const auto over = std::move(state->task);
+                                                         EndPushPull(key, state, over->next());
                                                        });
   state->task->Begin();
+}
+
+Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
+  if (!failure_.ok()) return failure_;
+  if (options_.rank != 0) {
+    return Status::FailedPrecondition("worker " + std::to_string(options_.rank) +
+                                      ": worker 0 decides about partitions and credit");
+  }
+  if (partition_bytes < worker::kAlignBytes || credit_bytes == 0) {
+    return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
+                                   " bytes and a credit of " + std::to_string(credit_bytes) +
+                                   ": want at least " + std::to_string(worker::kAlignBytes) +
+                                   " and 1");
+  }
+  if (partition_bytes == partition_bytes_ && credit_bytes == credit_bytes_) return Status::Ok();
+  partition_bytes_ = partition_bytes;
+  credit_bytes_ = credit_bytes;
+  ++decision_;
+  log_.Debug([&] {
+    return "partitions of " + std::to_string(partition_bytes) + " bytes and a credit of " +
+           std::to_string(credit_bytes) + " from the next rounds on";
+  });
+  return Status::Ok();
+}
+
+std::string Worker::Impl::Announce(KeyState* state) {
+  const Tensor& tensor = *state->tensor;
+  if (state->decision == decision_ || tensor.mode != Mode::kSynchronous) return {};
+  state->decision = decision_;
+  worker::NextCut next{.decision = decision_, .credit_bytes = credit_bytes_};
+  if (worker::WouldChange(tensor, PartBytes())) {
+    next.part_bytes = PartBytes();
+    next.partitions = worker::Cut(tensor.size_bytes, next.part_bytes, worker::kAlignBytes);
+    loads_.Remove(tensor.partitions);
+    loads_.Place(next.partitions);
+  } else if (credit_told_ == decision_) {
+    return {};
+  }
+  credit_told_ = decision_;
+  return worker::Encode(next);
+}
+
+void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next) {
+  // Its sum needed everyone's push, for which each had all sums of the rounds before.
+  if (state->retired && failure_.ok()) ReleaseRetired(state);
+  if (!next.empty() && failure_.ok()) ChangeOver(state, next);
+  EndOperation(key, state);
+}
+
+void Worker::Impl::ChangeOver(KeyState* state, const std::string& next) {
+  Result<worker::NextCut> read = worker::DecodeNextCut(next, *state->tensor, link_.num_servers);
+  if (!read.ok()) {
+    static_cast<void>(FailForGood(read.status()));
+    return;
+  }
+  worker::NextCut& said = read.value();
+  // The sum of a large tensor may come behind one that tells a later decision.
+  if (said.decision > credit_heard_) {
+    credit_heard_ = said.decision;
+    core_.SetCredit(said.credit_bytes);
+  }
+  if (said.part_bytes == 0) return;
+  Tensor tensor = *state->tensor;
+  ++tensor.cut;
+  tensor.part_bytes = said.part_bytes;
+  tensor.partitions = std::move(said.partitions);
+  if (options_.rank == 0) state->retired = std::move(state->tensor);
+  Adopt(state, std::move(tensor));
+}
+
+void Worker::Impl::ReleaseRetired(KeyState* state) {
+  const auto retired = std::move(state->retired);
+  ++num_open_;
+  worker::Release(link_, *retired, [this](const Status& status) {
+    if (!status.ok()) static_cast<void>(FailForGood(status));
+    OperationEnded();
+  });
 }
 
 void Worker::Impl::BeginFetch(Key key, KeyState* state, Operation operation) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
@@ -28,7 +29,9 @@ namespace worker {
 struct KeyState {
   std::unique_ptr<const Tensor> tensor;  // once declared
   Round next_round = 1;
-  std::vector<float> residual;  // of the tensor; empty before its first coded round
+  uint64_t decision = 0;                  // of rank 0: the latest that was told to it
+  std::unique_ptr<const Tensor> retired;  // rank 0's: how it was cut before, until released
+  std::vector<float> residual;            // of the tensor; empty before its first coded round
   std::deque<Operation> waiting;
   std::unique_ptr<Broadcast> broadcast;
   std::unique_ptr<PushPullTask> task;
@@ -46,7 +49,11 @@ struct KeyState {
 // Invariants:
 //  1. Of a key one operation at a time is under way: a round begins when this worker has the sum of
 //     the round before, which the server's two buffers rely on (design decision 2).
-//  2. After a failure nothing begins; what is under way ends when its memory is out of use, and
+//  2. How a key is cut changes between two of its rounds, and every worker does it between the
+//  same.
+//     What was cut before is in use until each has pushed the round behind: when rank 0 has that
+//     round's sum, it tells the servers.
+//  3. After a failure nothing begins; what is under way ends when its memory is out of use, and
 //     what waits ends behind it, in order.
 class Worker::Impl {
  public:
@@ -73,6 +80,7 @@ class Worker::Impl {
     partition_bytes_ = partition_bytes;
     core_.SetCredit(credit_bytes);
   }
+  Status Retune(uint64_t partition_bytes, uint64_t credit_bytes);
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
   uint64_t in_flight_bytes(uint32_t server) const { return core_.in_flight_bytes(server); }
@@ -90,6 +98,12 @@ class Worker::Impl {
   // The key was declared, and is cut as `tensor` says.
   void Adopt(worker::KeyState* state, worker::Tensor tensor) const;
   void BeginPushPull(Key key, worker::KeyState* state, worker::Operation operation);
+  // What rank 0's next push of the key says about how it is cut; empty: nothing.
+  std::string Announce(worker::KeyState* state);
+  // A push-pull is over, with whose sum `next` came.
+  void EndPushPull(Key key, worker::KeyState* state, const std::string& next);
+  void ChangeOver(worker::KeyState* state, const std::string& next);
+  void ReleaseRetired(worker::KeyState* state);
   void BeginFetch(Key key, worker::KeyState* state, worker::Operation operation);
   void EndOperation(Key key, worker::KeyState* state);
   uint64_t PartBytes() const { return partition_bytes_ - partition_bytes_ % worker::kAlignBytes; }
@@ -107,7 +121,11 @@ class Worker::Impl {
   worker::Loads loads_;  // rank 0's
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
-  size_t num_open_ = 0;          // operations whose callbacks have not all run
+  uint64_t credit_bytes_ = options_.credit_bytes;
+  uint64_t decision_ = 0;      // of rank 0: how many Retune has taken
+  uint64_t credit_told_ = 0;   // the latest whose credit some key has told
+  uint64_t credit_heard_ = 0;  // the latest whose credit is in force here
+  size_t num_open_ = 0;        // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
   TimePoint last_ready_{};

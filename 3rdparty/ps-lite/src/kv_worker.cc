@@ -26,6 +26,8 @@ std::string_view NameOf(Op op) {
       return "pull";
     case Op::kOptimizer:
       return "optimizer";
+    case Op::kRelease:
+      return "release";
     default:
       return "request";
   }
