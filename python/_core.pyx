@@ -426,6 +426,38 @@ cdef class Worker:
         self._wait(waiter)
         _check(code, &error)
 
+    def retune(self, uint64_t partition_bytes, uint64_t credit_bytes):
+        """Change partitions and credit of all workers while they train; on rank 0; blocks shortly.
+
+        Each tensor changes over behind its next push-pull, in the same round on every worker.
+
+        Parameters
+        ----------
+        partition_bytes : int
+            4 KiB to 1 GiB; of synchronous keys.
+        credit_bytes : int
+            1 B to 64 GiB in flight to a server.
+
+        Raises
+        ------
+        ConfigError
+            A number is out of range.
+        UsageError
+            This is not rank 0, or a stock store carries the bytes.
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef _Waiter waiter = _Waiter(1, None)
+        cdef bs_error error
+        cdef int code
+        with nogil:
+            code = bs_worker_retune(worker, partition_bytes, credit_bytes, bs_waiter_done,
+                                    waiter.waiter, &error)
+        if code == 0:
+            waiter.unstarted = 0
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, &error)
+
     def barrier(self):
         """Wait until every worker called it."""
         cdef bs_worker* worker = self.handle()

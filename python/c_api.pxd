@@ -60,6 +60,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
                                 void* context, bs_error* error)
+    int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
+                         bs_done done, void* context, bs_error* error)
     ctypedef struct bs_whole_key:
         uint64_t key
         int dtype

@@ -54,6 +54,12 @@ class AsyncStore(NativeStore):
         self._optimizer: Optimizer = None
         self._is_native = False  # the optimizer: the servers need no whole keys
 
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        raise mx.base.MXNetError(
+            "partitions and credit cannot change while a dist_async store is in use: its servers "
+            "keep weights in them"
+        )
+
     def _declare(self, groups: Groups) -> List[Tensor]:
         tensors = super()._declare(groups)
         for tensor in tensors:

@@ -304,6 +304,11 @@ class Link:
     ) -> None:
         """Prepare for pushes with `threshold`, which `params` say, of `tensors` and later ones."""
 
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        """Change partitions and credit of all workers while they train; on rank 0."""
+        with as_mxnet_errors(self._names):
+            self._worker.retune(partition_bytes, credit_bytes)
+
     def barrier(self) -> None:
         """Wait until every worker called it."""
         with as_mxnet_errors(self._names):

@@ -93,6 +93,10 @@ class NativeStore:
         self._check()
         return self._link.num_workers
 
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        self._check()
+        self._link.retune(partition_bytes, credit_bytes)
+
     # -- keys ----------------------------------------------------------------------------------
 
     def _values(self, key: Keys, value: Arrays) -> Groups:

@@ -225,6 +225,35 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         """
         self._backend.close(drain)
 
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        """Change partitions and credit of all workers while they train; rank 0 calls it.
+
+        Each key changes over behind its next push, in the same round on every worker; values do not
+        depend on it.  Keys that are initialised later are cut so at once.
+
+        Parameters
+        ----------
+        partition_bytes : int
+            As BYTESCHEDULER_PARTITION: 4 KiB to 1 GiB.
+        credit_bytes : int
+            As BYTESCHEDULER_CREDIT: 1 B to 64 GiB.
+
+        Raises
+        ------
+        ConfigError
+            A number is out of range.
+        MXNetError
+            This is not rank 0, or the store has no partitions that could change: it is asynchronous
+            or on stock servers.
+        """
+        backend = self._backend
+        if not isinstance(backend, NativeStore):
+            raise mx.base.MXNetError(
+                f"nothing of a {backend.type} store travels in partitions that could change; "
+                "start the job with bslaunch"
+            )
+        backend.retune(partition_bytes, credit_bytes)
+
     # -- MXNet's surface; see mxnet.kvstore.KVStore for each --------------------------------------
 
     @property

@@ -124,6 +124,10 @@ typedef struct {
 } bs_optimizer;
 int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
                             void* context, bs_error* error);
+// bs::Worker::Retune: rank 0 changes partitions (4 KiB to 1 GiB) and credit (1 B to 64 GiB) of all
+// workers while the job runs.
+int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
+                     bs_done done, void* context, bs_error* error);
 // Waits for all workers; blocks.
 int bs_worker_barrier(bs_worker* worker, bs_error* error);
 // As above, without blocking: `done` runs when all are there.

@@ -146,6 +146,15 @@ class Worker {
   // REQUIRES: as of the options; on the executor.
   void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes);
 
+  // Rank 0 decides for everyone, while the job runs: partitions of synchronous keys have at most
+  // `partition_bytes` (rounded down to a multiple of 64) and each worker has `credit_bytes` in
+  // flight to a server.  A key changes over behind its next push-pull here, which says so, in the
+  // same round on every worker (worker/next_cut.h); the credit changes behind the first of all.
+  // Asynchronous keys stay as they are.  `done` runs when the decision is taken here:
+  // kFailedPrecondition on other ranks, kInvalidArgument for fewer than 64 bytes or no credit,
+  // which concern only this call.  The servers must be ours, not a stock store's.
+  void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
+
   // A message from a server.
   void OnMessage(ps::Message message);
   // Where the payload of a message that is coming in belongs: Transport::Handler::place.  Not

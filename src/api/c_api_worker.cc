@@ -37,6 +37,10 @@ using bs::api::Guarded;
 using bs::api::Overrides;
 using bs::api::Return;
 
+// As of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
+constexpr uint64_t kLeastPartition = uint64_t{4} << 10U;
+constexpr uint64_t kLargestPartition = uint64_t{1} << 30U;
+constexpr uint64_t kLargestCredit = uint64_t{64} << 30U;
 constexpr int kForLong = 1'000'000;  // milliseconds
 
 Status CheckProcess(const bs_worker* worker) {
@@ -249,6 +253,26 @@ int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs
                   return Status::Ok();
                 }),
                 error);
+}
+
+// NOLINTNEXTLINE(readability-function-size): as above.
+int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
+                     bs_done done, void* context, bs_error* error) {
+  return Return(
+      Guarded([&] {
+        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+        Result<bs::api::WorkerNode*> node = Native(worker, "another partition size");
+        if (!node.ok()) return node.status();
+        if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
+            credit_bytes == 0 || credit_bytes > kLargestCredit) {
+          return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
+                                         " bytes and a credit of " + std::to_string(credit_bytes) +
+                                         ": want 4 KiB to 1 GiB, and 1 byte to 64 GiB");
+        }
+        node.value()->Retune(partition_bytes, credit_bytes, Calling(done, context));
+        return Status::Ok();
+      }),
+      error);
 }
 
 int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,

@@ -119,6 +119,8 @@ class WorkerNode {
   void Update(Key key, Worker::UpdateCall call);
   void BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value, Done done);
   void SetOptimizer(std::string text, std::string pickle, Done done);
+  // See Worker::Retune.
+  void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
   // `done` runs on bs-io.
   void Barrier(Done done);
   // Fails the whole job: everyone is told `why`.

@@ -147,6 +147,10 @@ void WorkerNode::SetOptimizer(std::string text, std::string pickle, Done done) {
   worker_->SetOptimizer(std::move(text), std::move(pickle), Counted(std::move(done)));
 }
 
+void WorkerNode::Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done) {
+  worker_->Retune(partition_bytes, credit_bytes, Counted(std::move(done)));
+}
+
 void WorkerNode::Barrier(Done done) {
   network_->io()->Post([this, done = std::move(done)]() mutable {
     if (const std::optional<Status> failure = failure_.Get()) return done(*failure);

@@ -42,8 +42,9 @@ std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
 std::string DescribeCall(const ps::KvCall& call) {
   const ps::Extension& about = call.extension;
   const std::string key = " key=" + std::to_string(about.key);
+  const std::string cut = about.cut == 0 ? "" : " of cut " + std::to_string(about.cut);
   const std::string place =
-      " round=" + std::to_string(about.round) + " partition=" + std::to_string(about.part);
+      " round=" + std::to_string(about.round) + " partition=" + std::to_string(about.part) + cut;
   const std::string from = " from " + ps::DescribeId(call.worker_id);
   switch (about.op) {
     case ps::Op::kDeclare:
@@ -56,6 +57,9 @@ std::string DescribeCall(const ps::KvCall& call) {
       return "pull" + key + place + from;
     case ps::Op::kPushPull:
       return "push-pull" + key + place + from;
+    case ps::Op::kRelease:
+      return "release key=" + std::to_string(about.key) + " before cut " +
+             std::to_string(about.cut) + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.round) + from;
     default:

@@ -8,8 +8,8 @@
 
 namespace bs::server {
 
-RoundState::RoundState(int32_t num_workers, uint32_t num_buffers)
-    : num_workers_(num_workers), num_buffers_(num_buffers) {
+RoundState::RoundState(int32_t num_workers, uint32_t num_buffers, Round first)
+    : num_workers_(num_workers), num_buffers_(num_buffers), first_(first) {
   BS_CHECK(num_workers > 0);
   BS_CHECK(num_buffers == 1 || num_buffers == 2);
   taken_.resize(static_cast<size_t>(num_workers), false);
@@ -17,7 +17,7 @@ RoundState::RoundState(int32_t num_workers, uint32_t num_buffers)
 
 PushVerdict RoundState::Judge(int32_t rank, Round round) const {
   if (rank < 0 || rank >= num_workers_) return PushVerdict::kRefuse;
-  if (round == 0 && rank != 0) return PushVerdict::kRefuse;
+  if (round < first_ || (round == 0 && rank != 0)) return PushVerdict::kRefuse;
   // Rounds complete only with everyone in them, so whatever is older was taken.
   if (round < current_) return PushVerdict::kDuplicate;
   // A worker has the sum of round r before it pushes r+1, so nothing correct is ever ahead.
@@ -35,7 +35,7 @@ PushVerdict RoundState::Push(int32_t rank, Round round) {
 }
 
 PullVerdict RoundState::Pull(Round round) const {
-  if (round > current_) return PullVerdict::kRefuse;
+  if (round < first_ || round > current_) return PullVerdict::kRefuse;
   if (round == current_) return PullVerdict::kWait;
   // The fault that a test wants to see: one buffer, which answers whatever it holds.
   if (num_buffers_ == 1) return PullVerdict::kReady;

@@ -5,6 +5,8 @@
 // buffers round % 2 (design decision 2): a worker pushes round r+1 only after it has round r's sum,
 // so when round r+2 begins everyone has r's.
 //
+// A partition of a tensor that is cut anew begins with the round in which it first travels.
+//
 // Not thread-safe: confined to its shard.  Never fails; what a worker must not do is a verdict.
 #pragma once
 
@@ -31,8 +33,8 @@ class RoundState {
  public:
   // `num_buffers` is 2; a test passes 1 to show that it must be: with one buffer every finished
   // round is "ready", whatever the buffer holds by now.  REQUIRES: num_workers > 0; num_buffers is
-  // 1 or 2.
-  explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2);
+  // 1 or 2.  `first`: rounds before it are another partition's.
+  explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2, Round first = 0);
 
   // What Push would say, without counting anything: for callers that must first get memory.
   PushVerdict Judge(int32_t rank, Round round) const;
@@ -43,7 +45,8 @@ class RoundState {
   // round.  REQUIRES: Push said kTake for it in this round; called once for each.
   bool Contributed(int32_t rank);
 
-  bool open() const { return open_; }         // a round has begun and is not complete
+  bool open() const { return open_; }  // a round has begun and is not complete
+  bool begun() const { return open_ || current_ > first_; }
   Round current() const { return current_; }  // the open round, or the next to open
   uint32_t buffer_of(Round round) const { return static_cast<uint32_t>(round % num_buffers_); }
   // Ranks the open (or next) round still needs, for people: "worker 1" or "workers 1, 3".
@@ -57,7 +60,8 @@ class RoundState {
 
   const int32_t num_workers_;
   const uint32_t num_buffers_;
-  Round current_ = 0;
+  const Round first_;
+  Round current_ = first_;
   bool open_ = false;
   std::vector<bool> taken_;  // by rank, for the current round
   int32_t num_contributed_ = 0;

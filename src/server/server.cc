@@ -69,6 +69,7 @@ class Server::Impl {
   Status Check(const ps::KvCall& call) const;
   void Dispatch(ps::KvCall& call);
   void ToShard(ps::KvCall& call);
+  void Release(const ps::KvCall& call);
   void Adopt(const server::OptimizerInForce& optimizer);
   Status CheckNewSlot(const ps::KvCall& call) const;
   void Refuse(const ps::KvCall& call, const Status& why);
@@ -82,8 +83,13 @@ class Server::Impl {
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
   std::vector<Lane> lanes_;  // of the shards, then the front's own
-  // Which lane a partition went to when it was first seen.
-  std::unordered_map<server::SlotId, size_t, server::SlotIdHash> lane_of_;
+  // Which lane a partition went to when it was first seen, and with how many bytes.
+  struct Place {
+    size_t lane;
+    uint64_t size_bytes;
+  };
+  std::unordered_map<server::SlotId, Place, server::SlotIdHash> lane_of_;
+  std::unordered_map<Key, uint32_t> first_cut_;  // of keys whose earlier cuts were released
   std::optional<Status> failure_;
 };
 
@@ -145,6 +151,9 @@ Status Server::Impl::Check(const ps::KvCall& call) const {
         DescribeCall(call) + ": " + std::to_string(largest) + " bytes are more than the " +
         std::to_string(options_.max_partition_bytes) + " that a partition may have");
   }
+  if (call.extension.cut > 0 && call.extension.mode != 0) {
+    return Status::InvalidArgument(DescribeCall(call) + ": asynchronous keys stay as they are cut");
+  }
   if (call.extension.mode > static_cast<uint32_t>(Mode::kAsynchronous)) {
     return Status::InvalidArgument(DescribeCall(call) + ": mode " +
                                    std::to_string(call.extension.mode) + " is unknown");
@@ -162,6 +171,8 @@ void Server::Impl::Dispatch(ps::KvCall& call) {
     case ps::Op::kPull:
     case ps::Op::kPushPull:
       return ToShard(call);
+    case ps::Op::kRelease:
+      return Release(call);
     case ps::Op::kOptimizer:
       return optimizer_.Handle(call);
     default:
@@ -171,18 +182,41 @@ void Server::Impl::Dispatch(ps::KvCall& call) {
 }
 
 void Server::Impl::ToShard(ps::KvCall& call) {
-  const server::SlotId id{call.extension.key, call.extension.part};
+  const server::SlotId id{call.extension.key, call.extension.part, call.extension.cut};
   auto known = lane_of_.find(id);
   if (known == lane_of_.end()) {
     if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
-    const size_t lane = LaneFor(call.extension.size_bytes);
-    known = lane_of_.emplace(id, lane).first;
-    lanes_[lane].load_bytes += call.extension.size_bytes;
+    const uint64_t size_bytes = call.extension.size_bytes;
+    known = lane_of_.emplace(id, Place{LaneFor(size_bytes), size_bytes}).first;
+    lanes_[known->second.lane].load_bytes += size_bytes;
   }
-  const Lane& lane = lanes_[known->second];
+  const Lane& lane = lanes_[known->second.lane];
   RunOn(lane, [shard = lane.shard, moved = std::move(call)]() mutable {
     shard->Handle(std::move(moved));
   });
+}
+
+// A repeat that comes late finds nothing left to forget.
+void Server::Impl::Release(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  if (call.worker_rank != 0) {
+    return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
+  }
+  if (about.cut == 0 || about.part > kMaxPartitions) {
+    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no such cut of " +
+                                                std::to_string(about.part) + " partitions"));
+  }
+  for (uint32_t part = 0; part < about.part; ++part) {
+    const server::SlotId id{about.key, part, about.cut - 1};
+    const auto place = lane_of_.extract(id);
+    if (place.empty()) continue;
+    uint32_t& first = first_cut_[about.key];
+    first = std::max(first, about.cut);
+    Lane& lane = lanes_[place.mapped().lane];
+    lane.load_bytes -= place.mapped().size_bytes;
+    RunOn(lane, [shard = lane.shard, id] { shard->Forget(id); });
+  }
+  send_(ps::MakeResponse(call, {}));
 }
 
 template <typename F>
@@ -202,10 +236,19 @@ void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
   }
 }
 
-// A partition's life begins with round 0 at whichever worker; anything else would only fill tables.
+// A partition's life begins with round 0 at whichever worker, or with a later round when its key is
+// cut anew; anything else would only fill tables.
 Status Server::Impl::CheckNewSlot(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  const auto first = first_cut_.find(about.key);
+  if (first != first_cut_.end() && about.cut < first->second) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": worker 0 has released this cut");
+  }
+  if (about.cut > 0 && about.round == 0) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": initial values have cut 0");
+  }
   const bool initialises = call.extension.op == ps::Op::kPull || call.worker_rank == 0;
-  if (call.extension.round != 0 || !initialises) {
+  if (about.cut == 0 && (about.round != 0 || !initialises)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }

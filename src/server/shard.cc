@@ -9,9 +9,8 @@
 namespace bs::server {
 namespace {
 
-template <typename Slots>
-void HandIn(Slots* slots, ShardState* state, SlotId id, ps::KvCall* call) {
-  auto& slot = slots->try_emplace(id, state, id).first->second;
+template <typename S>
+void HandIn(S& slot, ps::KvCall* call) {
   call->extension.op == ps::Op::kPull ? slot.Pull(*call) : slot.Push(*call);
 }
 
@@ -24,17 +23,29 @@ bool IsAsynchronous(const ps::KvCall& call) {
 void Shard::Handle(ps::KvCall call) {
   if (failure_) return state_.send(ps::MakeErrorResponse(call, *failure_));
   try {
-    const SlotId id{call.extension.key, call.extension.part};
+    const SlotId id{call.extension.key, call.extension.part, call.extension.cut};
     if (const Status wrong = CheckMode(call, id); !wrong.ok()) {
       return state_.send(ps::MakeErrorResponse(call, wrong));
     }
-    IsAsynchronous(call) ? HandIn(&async_slots_, &state_, id, &call)
-                         : HandIn(&slots_, &state_, id, &call);
+    if (IsAsynchronous(call)) {
+      HandIn(async_slots_.try_emplace(id, &state_, id).first->second, &call);
+    } else {
+      const Round first = id.cut == 0 ? 0 : call.extension.round;
+      HandIn(slots_.try_emplace(id, &state_, id, first).first->second, &call);
+    }
   } catch (const std::bad_alloc&) {
     state_.send(ps::MakeErrorResponse(
         call, Status::ResourceExhausted(DescribeCall(call) + ": no memory for " +
                                         std::to_string(call.extension.size_bytes) + " bytes")));
   }
+}
+
+void Shard::Forget(SlotId id) {
+  const auto slot = slots_.find(id);
+  if (slot == slots_.end()) return;
+  slot->second.Fail(Status::FailedPrecondition("worker 0 has released this cut of key " +
+                                               std::to_string(id.key)));
+  slots_.erase(slot);
 }
 
 void Shard::OnWorkerGone(int32_t rank, const Status& why) {

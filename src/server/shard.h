@@ -26,6 +26,8 @@ class Shard {
 
   // A push or pull of a worker whose rank is in range.
   void Handle(ps::KvCall call);
+  // Nobody asks for this partition of a synchronous key any more.
+  void Forget(SlotId id);
   // What can not complete without `rank`, parked or still to come, is refused with `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
   // Everything, parked or still to come, is refused with `why`.

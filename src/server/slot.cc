@@ -17,14 +17,14 @@ bool Pulls(const ps::KvCall& call) { return call.extension.op == ps::Op::kPushPu
 
 size_t SlotIdHash::operator()(const SlotId& id) const {
   // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
-  uint64_t x = id.key * 0x9e3779b97f4a7c15ULL + id.part;
+  uint64_t x = id.key * 0x9e3779b97f4a7c15ULL + id.part + (uint64_t{id.cut} << 32U);
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
   return static_cast<size_t>(x ^ (x >> 31U));
 }
 
-Slot::Slot(ShardState* shard, SlotId id)
-    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers) {}
+Slot::Slot(ShardState* shard, SlotId id, Round first)
+    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {}
 
 void Slot::Push(ps::KvCall& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
@@ -72,6 +72,7 @@ Status Slot::CheckPush(const ps::KvCall& call) const {
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
   return has_shape() ? CheckShape(call, shape_) : Status::Ok();
 }
 
@@ -87,6 +88,14 @@ Status Slot::CheckCoding(const ps::KvCall& call) const {
                                  ", that of worker " + std::to_string(coding_rank_) + " is " +
                                  DescribeCoding(coding_.codec, coding_.threshold) +
                                  "; set gradient compression alike on all workers");
+}
+
+Status Slot::CheckNext(const ps::KvCall& call) const {
+  const bool may = call.worker_rank == 0 && id_.part == 0 && call.extension.round > 0;
+  if (may || call.extension.next.empty()) return Status::Ok();
+  return Status::InvalidArgument(DescribeCall(call) +
+                                 ": only worker 0 says how a key is cut from the next round on, "
+                                 "with partition 0 and not with the initial value");
 }
 
 Status Slot::CheckPull(const ps::KvCall& call) const {
@@ -126,6 +135,7 @@ void Slot::Take(ps::KvCall& call) {
     coding_ = {about.codec, about.threshold};
     coding_rank_ = rank;
   }
+  if (rank == 0) next_[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
   const PushVerdict verdict = rounds_.Push(rank, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
@@ -233,7 +243,9 @@ void Slot::Answer(const ps::KvCall& call) {
   if (sum.InFlightTo(call.worker_rank)) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
-  shard_->send(MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank)));
+  ps::Message answer = MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank));
+  answer.meta.extension.next = next_[rounds_.buffer_of(call.extension.round)];
+  shard_->send(std::move(answer));
 }
 
 void Slot::Refuse(const ps::KvCall& call, const Status& why) {

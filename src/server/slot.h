@@ -31,6 +31,7 @@ namespace bs::server {
 struct SlotId {
   Key key = 0;
   uint32_t part = 0;
+  uint32_t cut = 0;  // how often the key had been cut anew
   bool operator==(const SlotId&) const = default;
 };
 struct SlotIdHash {
@@ -49,8 +50,8 @@ struct ShardState : ShardBase {
 
 class Slot {
  public:
-  // `shard` must outlive the slot.
-  Slot(ShardState* shard, SlotId id);
+  // `shard` must outlive the slot.  `first`: the round in which the key is first cut so.
+  Slot(ShardState* shard, SlotId id, Round first = 0);
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() = default;
@@ -74,10 +75,11 @@ class Slot {
 
   Status CheckPush(const ps::KvCall& call) const;
   Status CheckCoding(const ps::KvCall& call) const;
+  Status CheckNext(const ps::KvCall& call) const;
   Status CheckPull(const ps::KvCall& call) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
-  bool has_shape() const { return rounds_.open() || rounds_.current() > 0; }
+  bool has_shape() const { return rounds_.begun(); }
   void Take(ps::KvCall& call);
   bool MustHold(int32_t rank, uint64_t payload_bytes) const;
   void PrepareBuffer();
@@ -98,6 +100,7 @@ class Slot {
   RoundState rounds_;
   PartShape shape_;                        // fixed when has_shape()
   std::shared_ptr<SumBuffer> buffers_[2];  // owners: this slot and the answers in flight
+  std::string next_[2];                    // as rank 0's pushes to those rounds said
   Coding coding_;                          // of the open round
   int32_t coding_rank_ = 0;                // who said so first
   bool has_sum_ = false;                   // the open round's buffer holds a contribution

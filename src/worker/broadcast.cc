@@ -1,6 +1,7 @@
 // Declares or looks up a key, then moves its first value.
 #include "worker/broadcast.h"
 
+#include <string>
 #include <utility>
 
 namespace bs::worker {
@@ -37,7 +38,7 @@ void Broadcast::PullAll() {
   for (const Partition& partition : tensor_.partitions) {
     const Piece piece{.round = 0, .partition = partition, .priority = 0, .rates = {}};
     Pull(*link_, tensor_, piece, value_.subspan(partition.offset_bytes, partition.size_bytes),
-         [this](const Status& status) { OnPulled(status); });
+         [this](const Status& status, const std::string&) { OnPulled(status); });
   }
 }
 

@@ -1,6 +1,7 @@
 // Pulls every partition of a tensor and counts the answers.
 #include "worker/fetch.h"
 
+#include <string>
 #include <utility>
 
 namespace bs::worker {
@@ -14,7 +15,7 @@ void Fetch::Begin(Round round, Priority priority) {
   for (const Partition& partition : tensor_->partitions) {
     const Piece piece{.round = round, .partition = partition, .priority = priority, .rates = {}};
     Pull(*link_, *tensor_, piece, out_.subspan(partition.offset_bytes, partition.size_bytes),
-         [this](const Status& status) { OnPulled(status); });
+         [this](const Status& status, const std::string&) { OnPulled(status); });
   }
 }
 

@@ -38,6 +38,10 @@ void Loads::Place(std::span<Partition> partitions) {
   }
 }
 
+void Loads::Remove(std::span<const Partition> partitions) {
+  for (const Partition& partition : partitions) bytes_[partition.server] -= partition.size_bytes;
+}
+
 uint32_t HomeServer(Key key, uint32_t num_servers) {
   BS_CHECK(num_servers > 0);
   // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.

@@ -27,6 +27,8 @@ class Loads {
   // Gives each partition, in order, to the least loaded server (the lowest rank of several), so
   // that the fullest and the emptiest differ by at most the largest partition placed.
   void Place(std::span<Partition> partitions);
+  // REQUIRES: they were placed here.
+  void Remove(std::span<const Partition> partitions);
   std::span<const uint64_t> bytes() const { return bytes_; }
 
  private:

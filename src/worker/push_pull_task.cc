@@ -28,6 +28,7 @@ PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
       out_(call.out),
       coding_(call.coding),
       pulls_(static_cast<bool>(call.pulled)),
+      next_(std::move(call.next)),
       push_{.done = std::move(call.pushed)},
       pull_{.done = std::move(call.pulled)},
       ended_(std::move(ended)) {
@@ -52,8 +53,8 @@ std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/)
 
 void PushPullTask::Start(const bs::Partition& sent) {
   const bs::Partition& partition = tensor_->partitions[sent.index];
-  const Piece piece{
-      .round = round(), .partition = partition, .priority = priority(), .rates = rates_};
+  Piece piece{.round = round(), .partition = partition, .priority = priority(), .rates = rates_};
+  if (sent.index == 0) piece.next = std::exchange(next_, {});
   const uint32_t index = partition.index;
   const TimePoint started = link_->spans.Now();
   link_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
@@ -63,7 +64,10 @@ void PushPullTask::Start(const bs::Partition& sent) {
   if (!pulls_) return;
   ++pull_.pending;
   Pull(*link_, *tensor_, piece, out_.subspan(partition.offset_bytes, partition.size_bytes),
-       [this, index, started](const Status& status) { OnAnswer(&pull_, index, started, status); });
+       [this, index, started](const Status& status, const std::string& next) {
+         if (index == 0) next_ = next;
+         OnAnswer(&pull_, index, started, status);
+       });
 }
 
 void PushPullTask::Push(const Piece& piece, TimePoint started) {
@@ -95,10 +99,12 @@ void PushPullTask::PushPull(const Piece& piece, TimePoint started) {
   BothWays ways{.in = in_.subspan(partition.offset_bytes, partition.size_bytes),
                 .out = out_.subspan(partition.offset_bytes, partition.size_bytes),
                 .left = [this, index = partition.index] { GiveCredit(index, Status::Ok()); }};
-  worker::PushPull(*link_, *tensor_, piece, std::move(ways),
-                   [this, index = partition.index, started](const Status& status) {
-                     OnSum(index, started, status);
-                   });
+  worker::PushPull(
+      *link_, *tensor_, piece, std::move(ways),
+      [this, index = partition.index, started](const Status& status, const std::string& next) {
+        if (index == 0) next_ = next;
+        OnSum(index, started, status);
+      });
 }
 
 void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bytescheduler/comm_task.h"
@@ -30,6 +31,7 @@ class PushPullTask final : public CommTask {
     std::span<const std::byte> in;
     std::span<std::byte> out;  // not used if `pulled` is empty
     TwoBit coding{};           // its residual is the whole tensor's
+    std::string next{};        // see Piece; travels with partition 0
     UniqueFunction<void(Status)> pushed;
     UniqueFunction<void(Status)> pulled;  // may be empty: nothing is pulled then
   };
@@ -38,6 +40,9 @@ class PushPullTask final : public CommTask {
   // request is left and the Core has let go of the task; it may destroy the task.
   // REQUIRES: the sizes of the call's memory are the tensor's.
   PushPullTask(const Link* link, const Tensor* tensor, Call call, UniqueFunction<void()> ended);
+
+  // How the key is cut from the next round on, as it came with partition 0 of the sum.
+  const std::string& next() const { return next_; }
 
   // Registers with the Core and is ready.  REQUIRES: called once; the worker has not failed.
   void Begin();
@@ -75,6 +80,7 @@ class PushPullTask final : public CommTask {
   const std::span<std::byte> out_;
   const TwoBit coding_;
   const bool pulls_;
+  std::string next_;   // what goes with the push, then what came with the sum
   TimePoint ready_{};  // for spans
   Direction push_;
   Direction pull_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -54,26 +55,27 @@ ps::KvRequest MakeRequest(ps::Op op, const Tensor& tensor, const Piece& piece) {
   request.extension.size_bytes = piece.partition.size_bytes;
   request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
   request.extension.mode = static_cast<uint32_t>(tensor.mode);
+  request.extension.cut = tensor.cut;
   return request;
 }
 
 // Writes the sum that comes as an answer where it belongs.
-ps::KvWorker::Done IntoPlace(Key key, const Piece& piece, std::span<std::byte> bytes,
-                             Answered done) {
+ps::KvWorker::Done IntoPlace(Key key, const Piece& piece, std::span<std::byte> bytes, Pulled done) {
   return
       [key, piece, bytes, done = std::move(done)](const Status& status, const ps::Message& answer) {
-        if (!status.ok()) return done(status);
+        if (!status.ok()) return done(status, {});
         const std::span<const std::byte> sum = PayloadOf(answer);
         if (sum.size() != bytes.size()) {
           return done(Status::Internal(DescribePull(key, piece) + ": answered " +
                                        std::to_string(sum.size()) + " bytes, want " +
-                                       std::to_string(bytes.size())));
+                                       std::to_string(bytes.size())),
+                      {});
         }
         // It may have been read there.
         if (!sum.empty() && sum.data() != bytes.data()) {
           std::memcpy(bytes.data(), sum.data(), sum.size());
         }
-        done(Status::Ok());
+        done(Status::Ok(), answer.meta.extension.next);
       };
 }
 
@@ -82,6 +84,7 @@ ps::KvRequest MakePush(const Tensor& tensor, const Piece& piece) {
   request.extension.learning_rate = piece.rates.learning_rate;
   request.extension.weight_decay = piece.rates.weight_decay;
   request.extension.rescale_grad = piece.rates.rescale_grad;
+  request.extension.next = piece.next;
   return request;
 }
 
@@ -191,19 +194,45 @@ void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
 }
 
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
-          Answered done) {
+          Pulled done) {
   ps::KvRequest request = MakeRequest(ps::Op::kPull, tensor, piece);
   request.answer = bytes;
   link.requests->Send(std::move(request), IntoPlace(tensor.key, piece, bytes, std::move(done)));
 }
 
 void PushPull(const Link& link, const Tensor& tensor, const Piece& piece, BothWays ways,
-              Answered done) {
+              Pulled done) {
   ps::KvRequest request = MakeRequest(ps::Op::kPushPull, tensor, piece);
+  request.extension.next = piece.next;
   request.payload = ways.in;
   request.answer = ways.out;
   request.left = std::move(ways.left);
   link.requests->Send(std::move(request), IntoPlace(tensor.key, piece, ways.out, std::move(done)));
+}
+
+void Release(const Link& link, const Tensor& retired, Answered done) {
+  std::set<uint32_t> servers;
+  for (const Partition& partition : retired.partitions) servers.insert(partition.server);
+  struct Round {
+    size_t missing;
+    Status refused;
+    Answered done;
+  };
+  // Owned by the callbacks of all requests.
+  const auto round = std::make_shared<Round>(
+      Round{.missing = servers.size(), .refused = {}, .done = std::move(done)});
+  for (const uint32_t server : servers) {
+    ps::KvRequest request;
+    request.server = static_cast<int32_t>(server);
+    request.extension.op = ps::Op::kRelease;
+    request.extension.key = retired.key;
+    request.extension.cut = retired.cut + 1;
+    request.extension.part = static_cast<uint32_t>(retired.partitions.size());
+    link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
+      if (!status.ok() && round->refused.ok()) round->refused = status;
+      if (--round->missing == 0) round->done(round->refused);
+    });
+  }
 }
 
 }  // namespace bs::worker

@@ -33,6 +33,7 @@ struct Tensor {
   uint64_t size_bytes = 0;
   uint64_t part_bytes = 0;  // a multiple of kAlignBytes
   std::vector<Partition> partitions;
+  uint32_t cut = 0;     // how often it had been cut anew before
   std::string about{};  // of a key in one piece; known to rank 0 only
   bool hosted = false;  // as above
 };
@@ -62,6 +63,8 @@ struct Piece {
   Partition partition;
   Priority priority = 0;
   PushRates rates{};  // of a push to an asynchronous key
+  // Of a push: how the key is cut from the next round on (next_cut.h).  Empty: nothing is said.
+  std::string next{};
 };
 
 // Tells the home server of `tensor` about it.  `tensor` is not used after the call.
@@ -90,6 +93,8 @@ struct TwoBit {
 // repeat sends the same ones; `bytes` are not used after the call.
 void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
                 std::span<const std::byte> bytes, const TwoBit& coding, Answered done);
+// `next`: what the push of rank 0 said, of this partition and round; empty after an error.
+using Pulled = UniqueFunction<void(const Status&, const std::string& next)>;
 // Push and Pull of a synchronous key in one request.  `in` must stay as it is until `done`, which
 // comes after `left`.
 struct BothWays {
@@ -98,10 +103,13 @@ struct BothWays {
   UniqueFunction<void()> left;  // runs once, when the first copy of `in` is on its way
 };
 void PushPull(const Link& link, const Tensor& tensor, const Piece& piece, BothWays ways,
-              Answered done);
+              Pulled done);
 // Writes the sum into `bytes`, the partition's, before `done` with ok; what is in them after an
 // error is not said.
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
-          Answered done);
+          Pulled done);
+// Tells the servers that had partitions of `retired` that nobody asks for them any more.  `done`
+// gets the first refusal.  `retired` is not used after the call.
+void Release(const Link& link, const Tensor& retired, Answered done);
 
 }  // namespace bs::worker

@@ -147,6 +147,7 @@ std::vector<Nonsense> AllNonsense() {
               [=](Message* m) { m->meta.extension.offset_bytes = huge - 2; }),
       case_of("PullWithPayload", "where none belongs", Op::kPull, "a", [](Message*) {}),
       case_of("LookupWithPayload", "where none belongs", Op::kLookup, "a", [](Message*) {}),
+      case_of("ReleaseWithPayload", "where none belongs", Op::kRelease, "a", [](Message*) {}),
       case_of("TwoFrames", "2 data frames", Op::kPush, "a",
               [](Message* m) { m->data.push_back(Frame::Copy("b")); }),
       case_of("UncutDeclaration", "part_bytes=0", Op::kDeclare, "00", [](Message*) {}),

@@ -221,6 +221,20 @@ TEST(Wire, ABoolIsTrueWhateverItsLength) {
   EXPECT_FALSE(Parse(FromHex("a00601e007")).ok());
 }
 
+TEST(Wire, TheNextCutHasFieldsOfItsOwn) {
+  Meta meta = AppMeta(0, 0, true);
+  meta.extension.version = 1;
+  const std::string plain = EncodeMeta(meta);
+  meta.extension.cut = 3;
+  meta.extension.next = std::string("a\0b", 3);
+  const std::string bytes = EncodeMeta(meta);
+  EXPECT_EQ(bytes, plain + FromHex("e00803"
+                                   "ea0803610062"));
+  const auto parsed = Parse(bytes);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed.value(), meta);
+}
+
 struct BadInput {
   std::string name;
   std::string bytes;

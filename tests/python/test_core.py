@@ -4,6 +4,7 @@ import collections
 import ctypes
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -346,6 +347,51 @@ def test_the_server_command_names_what_is_missing() -> None:
     )
     assert done.returncode == 2
     assert "DMLC_NUM_WORKER is not set (how many workers the job has)" in done.stderr
+
+
+def test_partitions_change_while_a_job_runs(capfd: "pytest.CaptureFixture[str]") -> None:
+    exact = {"BYTESCHEDULER_DETERMINISTIC": "1"}
+    scheduler = Node.start(role("scheduler", 0, 3, 2, **exact))
+    port = scheduler.port
+    servers = [Node.start(role("server", port, 3, 2, **exact)) for _ in range(2)]
+    workers: List[Worker] = []
+    wanted = role("worker", port, 3, 2, **exact, BYTESCHEDULER_LOG_LEVEL="debug")
+    assert not in_threads([lambda: workers.append(Worker.open(wanted))] * 3)
+    workers.sort(key=lambda worker: worker.rank)
+    count = 40_000
+    numbers = random.Random(1)
+    sent = [buffer([numbers.uniform(-1, 1) for _ in range(count)]) for _ in workers]
+    assert not in_threads(
+        [lambda w=w: w.broadcast([item(7, sent[0])], owner=sent) for w in workers]
+    )
+    # What every round gives is what three numbers give that are added in the order of the ranks.
+    sums: Set[bytes] = set()
+    for step in range(9):
+        if step in (2, 5):
+            workers[0].retune(*((4096, 10_000) if step == 2 else (2**20, 2**20)))
+        received = [buffer([0] * count) for _ in workers]
+        rounds = [
+            worker.start_push_pull(
+                7, ctypes.addressof(a), ctypes.addressof(b), 4 * count, owner=(sent, received)
+            )
+            for worker, a, b in zip(workers, sent, received)
+        ]
+        for pending in rounds:
+            pending.wait()
+        sums.update(bytes(array) for array in received)
+    assert len(sums) == 1
+    with pytest.raises(UsageError, match="worker 0 decides about partitions and credit"):
+        workers[1].retune(4096, 10_000)
+    for partition_bytes, credit_bytes in [(4095, 1), (2**30 + 1, 1), (4096, 0), (4096, 2**36 + 1)]:
+        with pytest.raises(ConfigError, match="want 4 KiB to 1 GiB, and 1 byte to 64 GiB"):
+            workers[0].retune(partition_bytes, credit_bytes)
+    assert not in_threads([worker.close for worker in workers])
+    for server in servers:
+        server.close()
+    scheduler.close()
+    said = capfd.readouterr().err
+    for partitions in (2, 40, 1):
+        assert said.count(f"in {partitions} partitions") == len(workers), said
 
 
 class Updater:

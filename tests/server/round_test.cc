@@ -29,6 +29,26 @@ TEST(RoundTest, RoundZeroIsCompleteWithRankZeroAlone) {
   EXPECT_EQ(rounds.current(), 1u);
 }
 
+TEST(RoundTest, RoundsBeforeTheFirstAreAnothersAndTheFirstNeedsEveryone) {
+  RoundState rounds(2, 2, 5);
+  EXPECT_EQ(rounds.current(), 5u);
+  EXPECT_FALSE(rounds.begun());
+  for (const Round round : {0, 3, 4, 6}) {
+    EXPECT_EQ(rounds.Push(0, round), PushVerdict::kRefuse);
+    EXPECT_EQ(rounds.Pull(round), PullVerdict::kRefuse);
+  }
+  EXPECT_EQ(rounds.Pull(5), PullVerdict::kWait);
+  EXPECT_EQ(rounds.Push(1, 5), PushVerdict::kTake);
+  EXPECT_TRUE(rounds.begun());
+  EXPECT_FALSE(rounds.Contributed(1));
+  EXPECT_EQ(rounds.Push(0, 5), PushVerdict::kTake);
+  EXPECT_TRUE(rounds.Contributed(0));
+  EXPECT_TRUE(rounds.begun());
+  EXPECT_EQ(rounds.Pull(5), PullVerdict::kReady);
+  EXPECT_EQ(rounds.Push(0, 4), PushVerdict::kRefuse) << "not a repeat";
+  EXPECT_EQ(rounds.Pull(4), PullVerdict::kRefuse) << "nothing is there";
+}
+
 TEST(RoundTest, OthersMayNotPushRoundZero) {
   RoundState rounds(2);
   EXPECT_EQ(rounds.Push(1, 0), PushVerdict::kRefuse);

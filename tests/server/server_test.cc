@@ -229,6 +229,62 @@ TEST(ServerTest, APartitionBeginsWithRoundZero) {
   EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).first, StatusCode::kFailedPrecondition);
 }
 
+// A request of a key that was cut anew once.
+Ask Recut(Ask ask) {
+  ask.cut = 1;
+  return ask;
+}
+
+Ask ReleaseBefore(uint32_t cut, uint32_t parts, int32_t rank = 0) {
+  return {.op = ps::Op::kRelease, .rank = rank, .part = parts, .cut = cut};
+}
+
+TEST(ServerTest, AKeyThatIsCutAnewGoesOnAndItsOldCutIsForgotten) {
+  Bench bench(Workers(2));
+  bench.Do(Push(0, 0, Floats({0, 0})));
+  for (const int32_t rank : {0, 1}) bench.Do(Push(rank, 1, Floats({1, 2})));
+  // Whoever is ahead begins; the other still asks for the last sum of the old cut.
+  bench.Do(Recut(Push(1, 2, Floats({5}))));
+  EXPECT_EQ(CodeOf(bench.Do(Pull(0, 1, 8)).at(0)), StatusCode::kOk);
+  bench.Do(Recut(Push(0, 2, Floats({6}))));
+  EXPECT_EQ(SumOf(bench.Do(Recut(Pull(0, 2, 4))).at(0)), 11);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    EXPECT_EQ(CodeOf(bench.Do(ReleaseBefore(1, 1)).at(0)), StatusCode::kOk);
+  }
+  const std::vector<ps::Message> stale = bench.Do(Push(1, 1, Floats({1, 2})));
+  EXPECT_EQ(CodeOf(stale.at(0)), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(TextOf(stale.at(0)), testing::HasSubstr("has released this cut"));
+  EXPECT_EQ(CodeOf(bench.Do(Pull(1, 0, 8)).at(0)), StatusCode::kFailedPrecondition)
+      << "a late repeat makes nothing new";
+  EXPECT_EQ(SumOf(bench.Do(Recut(Pull(1, 2, 4))).at(0)), 11);
+}
+
+TEST(ServerTest, ReleasesThatMakeNoSenseAreRefused) {
+  Bench bench(Workers(2));
+  const auto code = [&](const Ask& ask) { return CodeOf(bench.Do(ask).at(0)); };
+  EXPECT_EQ(code(ReleaseBefore(1, 1, 1)), StatusCode::kPermissionDenied);
+  EXPECT_EQ(code(ReleaseBefore(0, 1)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(ReleaseBefore(1, UINT32_MAX)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Recut(Push(0, 0, Floats({1})))), StatusCode::kFailedPrecondition);
+  Ask asynchronous = Recut(Push(0, 1, Floats({1})));
+  asynchronous.mode = Mode::kAsynchronous;
+  EXPECT_EQ(code(asynchronous), StatusCode::kInvalidArgument);
+}
+
+TEST(ServerTest, AReleasedCutGivesItsShardRoom) {
+  Bench bench(Workers(1), 2);
+  // 16 bytes on shard 0, then 4 on shard 1: what comes next goes to shard 1 unless 0 is empty.
+  bench.Do(Push(0, 0, Floats({1, 2, 3, 4})));
+  bench.Do(Push(0, 1, Floats({1, 2, 3, 4})));
+  bench.Do(Recut(Push(0, 2, Floats({1}))));
+  bench.Do(ReleaseBefore(1, 1));
+  const int before = bench.answers_by_shard()[0];
+  Ask push = Push(0, 0, Floats({1}));
+  push.key = 8;
+  bench.Do(push);
+  EXPECT_EQ(bench.answers_by_shard()[0], before + 1);
+}
+
 TEST(ServerTest, StrangersAreRefused) {
   Bench bench(Workers(2));
   ps::Message message = MakeRequest(Push(2, 0, Floats({1})));

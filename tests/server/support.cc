@@ -62,6 +62,8 @@ ps::Extension ExtensionOf(const Ask& ask) {
   extension.size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes;
   extension.codec = ask.codec;
   extension.threshold = ask.threshold;
+  extension.cut = ask.cut;
+  extension.next = ask.next;
   extension.dtype = static_cast<uint32_t>(ask.dtype);
   extension.mode = static_cast<uint32_t>(ask.mode);
   return extension;

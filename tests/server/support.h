@@ -40,6 +40,8 @@ struct Ask {
   std::vector<std::byte> payload = {};
   ps::Codec codec = ps::Codec::kNone;
   float threshold = 0;
+  uint32_t cut = 0;
+  std::string next = {};
 };
 Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);
 // `words` are the codes of `count` elements.

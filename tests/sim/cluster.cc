@@ -91,6 +91,8 @@ class Cluster {
   void CheckCredit();
   bool AllReady() const;
   bool Due(const std::optional<Event>& event) const;
+  bool Due(uint64_t callbacks) const;
+  void MaybeDecide();
   void MaybeBefall();
   void Kill(const Event& death);
   MemberNode* Find(const Event& event);
@@ -108,6 +110,7 @@ class Cluster {
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   bool was_cut_off_ = false;
+  size_t num_decided_ = 0;
 };
 
 Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Trace& trace)
@@ -162,6 +165,9 @@ void Cluster::AddWorkers() {
   for (const KeyPlan& plan : options_.keys) {
     if (plan.hosted) largest = std::max(largest, plan.count * sizeof(float));  // in one piece
   }
+  for (const Change& change : options_.changes) {
+    largest = std::max({largest, change.partition_bytes, change.credit_bytes});
+  }
   for (uint64_t i = 0; i <= others; ++i) {
     worker.partition_bytes = options_.partition_bytes + i * step;
     if (!options_.traces.empty()) worker.trace = options_.traces.at(i);
@@ -204,10 +210,24 @@ bool Cluster::AllReady() const {
 }
 
 bool Cluster::Due(const std::optional<Event>& event) const {
-  if (!event || !AllReady()) return false;
-  uint64_t callbacks = 0;
-  for (const auto& worker : workers_) callbacks += worker->script()->callbacks();
-  return callbacks >= event->after_callbacks;
+  return event && Due(event->after_callbacks);
+}
+
+bool Cluster::Due(uint64_t callbacks) const {
+  if (!AllReady()) return false;
+  uint64_t so_far = 0;
+  for (const auto& worker : workers_) so_far += worker->script()->callbacks();
+  return so_far >= callbacks;
+}
+
+void Cluster::MaybeDecide() {
+  if (num_decided_ == options_.changes.size()) return;
+  const Change& change = options_.changes[num_decided_];
+  if (!Due(change.after_callbacks)) return;
+  ++num_decided_;
+  const auto decides = [](const auto& worker) { return worker->rank() == 0; };
+  (*std::find_if(workers_.begin(), workers_.end(), decides))
+      ->Retune(change.partition_bytes, change.credit_bytes);
 }
 
 void Cluster::MaybeBefall() {
@@ -308,12 +328,16 @@ Report Cluster::Run() {
     ++report.steps;
     CheckCredit();
     MaybeBefall();
+    MaybeDecide();
   }
   if (stuck) journal_.Report(Broken::kStuck, "everyone", WhatIsMissing());
   if (!stuck) CheckEnd();
   if (!stuck && !job_.victim && journal_.problems().empty()) CheckWeights();
   report.trace_hash = clock_.trace_hash();
   report.problems = journal_.problems();
+  std::map<Key, uint32_t> cuts;
+  for (const auto& [where, cut] : job_.cuts) cuts[where.first] = std::max(cuts[where.first], cut);
+  for (const auto& [key, cut] : cuts) report.cuts += cut;
   report.priorities.resize(workers_.size());
   for (const auto& worker : workers_) {
     if (worker->ready())
@@ -402,6 +426,29 @@ ClusterOptions DrawTraining(uint64_t seed) {
 
 ClusterOptions DrawTrainingDeath(uint64_t seed) { return WithDeath(DrawTraining(seed), seed); }
 
+ClusterOptions DrawTuning(uint64_t seed) {
+  ClusterOptions options = DrawCluster(seed);
+  Draw draw(seed ^ 0x70e);
+  const uint64_t element = 4;
+  for (KeyPlan& plan : options.keys) {
+    plan.rounds = draw.Uniform<Round>(0, 12);
+    plan.count = draw.Uniform<uint64_t>(0, 12) * draw.Uniform<uint64_t>(1, 64 / element * 4);
+  }
+  const uint64_t callbacks =
+      Script::CallbacksOf(options.keys) * static_cast<uint64_t>(options.num_workers);
+  options.changes.resize(draw.Uniform<size_t>(1, 6));
+  for (Change& change : options.changes) {
+    change.after_callbacks = draw.Uniform<uint64_t>(0, callbacks - 1);
+    change.partition_bytes = draw.OneOf<uint64_t>({64, 100, 128, 256, 1000, 4096});
+    change.credit_bytes = draw.OneOf<uint64_t>({1, 64, 300, 5000});
+  }
+  std::sort(options.changes.begin(), options.changes.end(),
+            [](const Change& a, const Change& b) { return a.after_callbacks < b.after_callbacks; });
+  return options;
+}
+
+ClusterOptions DrawTuningDeath(uint64_t seed) { return WithDeath(DrawTuning(seed), seed); }
+
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
   text << options.num_workers << " workers, " << options.num_servers << " servers of "
@@ -426,6 +473,10 @@ std::string Describe(const ClusterOptions& options) {
   };
   tell(options.death, "dies");
   tell(options.outage, "is cut off");
+  for (const Change& change : options.changes) {
+    text << "; partitions of " << change.partition_bytes << " and a credit of "
+         << change.credit_bytes << " after " << change.after_callbacks << " callbacks";
+  }
   return text.str();
 }
 

@@ -28,6 +28,13 @@ struct Event {
   uint64_t after_callbacks = 0;  // of all workers together
 };
 
+// Rank 0 decides anew about partitions and credit.
+struct Change {
+  uint64_t after_callbacks = 0;  // of all workers together
+  uint64_t partition_bytes = 64;
+  uint64_t credit_bytes = 64;
+};
+
 struct ClusterOptions {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
@@ -51,6 +58,7 @@ struct ClusterOptions {
   std::vector<KeyPlan> keys;
   std::optional<Event> death;   // it vanishes
   std::optional<Event> outage;  // its connections break and come back in time; no scheduler node
+  std::vector<Change> changes;  // in the order in which they are due
   uint32_t test_num_buffers = 2;
   bool test_credit_until_pulled = false;
   std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
@@ -69,6 +77,10 @@ ClusterOptions DrawAsyncDeath(uint64_t seed);
 ClusterOptions DrawTraining(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawTrainingDeath(uint64_t seed);
+// One whose rank 0 decides anew, at any moment, how tensors are cut.
+ClusterOptions DrawTuning(uint64_t seed);
+// The same with a node that dies.
+ClusterOptions DrawTuningDeath(uint64_t seed);
 // One line that says what was drawn.
 std::string Describe(const ClusterOptions& options);
 
@@ -77,6 +89,7 @@ struct Report {
   uint64_t trace_hash = 0;
   uint64_t steps = 0;
   std::vector<std::map<Key, Priority>> priorities;  // by rank; of each key's latest push
+  uint64_t cuts = 0;                                // how often keys were cut anew, of all keys
 
   bool Has(Broken kind) const;
   std::string ToString() const;

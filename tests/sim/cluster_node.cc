@@ -179,11 +179,11 @@ void ServerNode::OnFailure(const Status& why) {
 }
 
 WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
-                       const ScriptOptions& script, uint64_t largest_partition)
+                       const ScriptOptions& script, uint64_t most_in_flight)
     : MemberNode(job, ps::Role::kWorker, index),
       options_(options),
       script_options_(script),
-      most_in_flight_(std::max(options.credit_bytes, largest_partition)),
+      most_in_flight_(std::max(options.credit_bytes, most_in_flight)),
       thread_(job->clock),
       unacknowledged_(static_cast<size_t>(options.num_servers)),
       unacknowledged_bytes_(static_cast<size_t>(options.num_servers)) {}
@@ -217,8 +217,10 @@ void WorkerNode::OnMessage(ps::Message message) {
 void WorkerNode::Transmit(ps::Message message) {
   const ps::Extension& about = message.meta.extension;
   const auto server = static_cast<size_t>(ps::RankOf(message.peer));
-  const bool together = about.op == ps::Op::kPushPull;
-  if (together || about.op == ps::Op::kPush) priorities_[about.key] = message.meta.priority;
+  if (about.op == ps::Op::kPush || about.op == ps::Op::kPushPull) {
+    priorities_[about.key] = message.meta.priority;
+    CheckCut(about);
+  }
   // Sequences grow: what is not larger is a repeat and counts for nothing new.
   if (about.op == ps::Op::kPush && about.sequence > last_push_) {
     last_push_ = about.sequence;
@@ -227,6 +229,27 @@ void WorkerNode::Transmit(ps::Message message) {
     unacknowledged_bytes_[server] += bytes;
   }
   Send(std::move(message));
+}
+
+void WorkerNode::CheckCut(const ps::Extension& push) {
+  const auto [known, first] = job_->cuts.try_emplace({push.key, push.round}, push.cut);
+  if (known->second == push.cut) return;
+  job_->journal->Report(Broken::kSum, name_,
+                        "pushes key=" + std::to_string(push.key) + " round=" +
+                            std::to_string(push.round) + " in cut " + std::to_string(push.cut) +
+                            ", another worker in cut " + std::to_string(known->second));
+}
+
+void WorkerNode::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
+  if (!worker_ || killed() || closing_) return;
+  job_->journal->Note(name_, [&] {
+    return "decides: partitions of " + std::to_string(partition_bytes) + " bytes, a credit of " +
+           std::to_string(credit_bytes);
+  });
+  worker_->Retune(partition_bytes, credit_bytes, [this](const Status& status) {
+    if (status.ok() || job_->victim || closing_) return;
+    job_->journal->Report(Broken::kStatus, name_, "its decision: " + status.ToString());
+  });
 }
 
 void WorkerNode::CheckCredit() {

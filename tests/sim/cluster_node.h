@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bytescheduler/server.h"
@@ -30,7 +31,9 @@ struct Job {
   ps::MembershipOptions membership;
   std::optional<std::string> victim{};  // "lost worker 1", once it was killed
   bool finished = false;                // the scheduler node has, in good order
-  bool stock = false;                   // its workers are MXNet's own, who tell servers to stop
+  // Of each round of each key: how often the key had been cut anew, as its first push says.
+  std::map<std::pair<Key, Round>, uint32_t> cuts{};
+  bool stock = false;  // its workers are MXNet's own, who tell servers to stop
 };
 
 // A Member with its executor and transport.
@@ -108,15 +111,17 @@ class WorkerNode final : public MemberNode {
  public:
   // Of the options only ranks are filled in.
   WorkerNode(Job* job, int32_t index, const WorkerOptions& options, const ScriptOptions& script,
-             uint64_t largest_partition);
+             uint64_t most_in_flight);
 
   const Script* script() const { return script_ ? &*script_ : nullptr; }
   Script* script() { return script_ ? &*script_ : nullptr; }
-  // At most the credit, or one partition, is in flight to each server: by the Core's count and on
-  // the wire.
+  // At most the largest credit, or one partition, is in flight to each server: by the Core's count
+  // and on the wire.
   void CheckCredit();
   // With which priority each key was pushed last.
   const std::map<Key, Priority>& priorities() const { return priorities_; }
+  // Decides, as rank 0.
+  void Retune(uint64_t partition_bytes, uint64_t credit_bytes);
   // Ends what is left, for a cluster that is taken down early.
   void Close();
 
@@ -127,6 +132,7 @@ class WorkerNode final : public MemberNode {
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
   void Transmit(ps::Message message);
+  void CheckCut(const ps::Extension& push);
   void Finish();
 
   WorkerOptions options_;

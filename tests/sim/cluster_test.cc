@@ -5,6 +5,7 @@
 //   cluster_test --death --seed=N the same for a job in which a node dies
 //   cluster_test --async --seed=N the same for a job with asynchronous keys
 //   cluster_test --async-death --seed=N  the same for both
+//   cluster_test --tuning --seed=N, --tuning-death  of jobs that cut their tensors anew
 //   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
 
@@ -30,6 +31,7 @@ constexpr uint64_t kParts = 8;
 constexpr uint64_t kSeedsOfPart = (BS_CLUSTER_SEEDS + kParts - 1) / kParts;
 constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 4) / 5;
 constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
+constexpr uint64_t kTuning = (BS_CLUSTER_SEEDS + 9) / 10;
 constexpr uint64_t kTraining = (BS_CLUSTER_SEEDS + 19) / 20;
 
 class ClusterSweep : public ::testing::TestWithParam<uint64_t> {};
@@ -127,6 +129,28 @@ TEST(Cluster, WorkerThatLearnsNothingHoldsUpNobody) {
   for (uint64_t seed = 0; seed < kTraining; seed += 4) {
     for (const int32_t silent : {0, 1}) ExpectRunsWithASilentOne(silent, seed);
   }
+}
+
+TEST(Cluster, TensorsAreCutAnewInTheSameRoundEverywhereAndEverySumIsRight) {
+  uint64_t cuts = 0;
+  for (uint64_t seed = 0; seed < kTuning; ++seed) {
+    const Report report = RunCluster(DrawTuning(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --tuning --seed=" << seed;
+    cuts += report.cuts;
+  }
+  EXPECT_GT(cuts, 2 * kTuning);
+}
+
+TEST(Cluster, DeathWhileTensorsAreCutAnewIsNamed) {
+  uint64_t cuts = 0;
+  for (uint64_t seed = 0; seed < kTuning; ++seed) {
+    const Report report = RunCluster(DrawTuningDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --tuning-death --seed=" << seed;
+    cuts += report.cuts;
+  }
+  EXPECT_GT(cuts, kTuning / 2);
 }
 
 TEST(Cluster, SameSeedIsTheSameTrace) {
@@ -290,6 +314,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
     if (std::strcmp(argv[i], "--async-death") == 0) draw = bs::sim::DrawAsyncDeath;
+    if (std::strcmp(argv[i], "--tuning") == 0) draw = bs::sim::DrawTuning;
+    if (std::strcmp(argv[i], "--tuning-death") == 0) draw = bs::sim::DrawTuningDeath;
     if (std::strcmp(argv[i], "--training") == 0) draw = bs::sim::DrawTraining;
     if (std::strcmp(argv[i], "--training-death") == 0) draw = bs::sim::DrawTrainingDeath;
     if (std::strncmp(argv[i], kSeed, std::strlen(kSeed)) == 0) seed = argv[i] + std::strlen(kSeed);

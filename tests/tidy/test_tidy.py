@@ -197,6 +197,7 @@ TESTED_THROUGH = {
     "src/server/stock_value.cc": "stock_slot_update_test.cc",
     "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
+    "src/worker/worker_impl.cc": "worker_test.cc",
     # Variants for one processor or another, each run against the scalar specification.
     "src/reduce/available_portable.cc": "reduce_test.cc",
     "src/reduce/available_x86.cc": "reduce_test.cc",

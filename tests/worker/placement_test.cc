@@ -63,6 +63,19 @@ TEST(Placement, ServersDifferByAtMostTheLargestPartition) {
   }
 }
 
+TEST(Placement, WhatIsRemovedMakesRoom) {
+  Loads loads(2);
+  std::vector<Partition> large = Cut(100, 128, 64);
+  std::vector<Partition> small = Cut(10, 64, 64);
+  loads.Place(large);
+  loads.Place(small);
+  loads.Remove(large);
+  loads.Place(large);
+  EXPECT_EQ(large[0].server, 0U);
+  EXPECT_EQ(loads.bytes()[0], 100U);
+  EXPECT_EQ(loads.bytes()[1], 10U);
+}
+
 TEST(Placement, LowestRankOfSeveralEquallyLoadedIsTaken) {
   Loads loads(3);
   std::vector<Partition> partitions = Cut(256, 64, 64);

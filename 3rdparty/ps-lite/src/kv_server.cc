@@ -81,6 +81,7 @@ bs::Status CheckPayload(const Message& message) {
       return bs::Status::Ok();
     case Op::kLookup:
     case Op::kPull:
+    case Op::kRelease:
       if (payload_bytes == 0) return bs::Status::Ok();
       return Wrong(message,
                    "a payload of " + std::to_string(payload_bytes) + " bytes where none belongs");

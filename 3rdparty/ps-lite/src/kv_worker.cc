@@ -28,6 +28,8 @@ std::string_view NameOf(Op op) {
       return "optimizer";
     case Op::kPushPull:
       return "push-pull";
+    case Op::kRelease:
+      return "release";
     default:
       return "request";
   }
@@ -158,7 +160,10 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   meta.extension = request.extension;
   // What the server waits with, it has.
   const bool has_taken = !pending->waits_for.empty() && request.extension.op == Op::kPushPull;
-  if (has_taken) meta.extension.op = Op::kPull;
+  if (has_taken) {
+    meta.extension.op = Op::kPull;
+    meta.extension.next.clear();
+  }
   SetDirections(meta.extension.op, &meta);
   if (!request.payload.empty() && !has_taken) message.data.push_back(Lend(pending));
   pending->last_sent = executor_->Now();

@@ -50,6 +50,8 @@ enum MetaField : protozero::pbf_tag_type {
   kSettings = 113,
   kCodec = 130,
   kThreshold = 131,
+  kCut = 140,
+  kNext = 141,
 };
 
 // Of PBControl.
@@ -120,6 +122,8 @@ void EncodeExtension(const Extension& extension, pbf_writer* out) {
   add(kCodec, static_cast<uint32_t>(extension.codec));
   if (extension.threshold != 0) out->add_float(kThreshold, extension.threshold);
   EncodeAsyncFields(extension, out);
+  add(kCut, extension.cut);
+  if (!extension.next.empty()) out->add_bytes(kNext, extension.next);
 }
 
 std::string GetHostname(pbf_reader* in) {
@@ -196,13 +200,20 @@ void AddDataType(int32_t type, Meta* meta) {
   meta->data_types.push_back(type);
 }
 
-bool ParseCoding(pbf_reader* in, Extension* extension) {  // how the payload is coded
+// How the payload is coded, and how its tensor is cut.
+bool ParseCoding(pbf_reader* in, Extension* extension) {
   switch (in->tag_and_type()) {
     case Varint(kCodec):
       extension->codec = static_cast<Codec>(in->get_uint32());
       return true;
     case Fixed32(kThreshold):
       extension->threshold = in->get_float();
+      return true;
+    case Varint(kCut):
+      extension->cut = in->get_uint32();
+      return true;
+    case Bytes(kNext):
+      extension->next = in->get_bytes();
       return true;
     default:
       return false;

@@ -9,7 +9,7 @@ from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._native import MXNetRounds
-from bytescheduler.errors import Error, PeerLost
+from bytescheduler.errors import Error, PeerLost, UsageError
 
 
 def full(value: float, shape: "Tuple[int, ...]" = (2, 3)) -> mx.nd.NDArray:
@@ -42,6 +42,12 @@ class FakeWorker:
         self.failure: Optional[Error] = None
         self.closed = False
         self.barriers = 0
+        self.retuned: List[Tuple[int, int]] = []
+
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        if self.rank != 0:
+            raise UsageError("worker 0 decides about partitions and credit", 8)
+        self.retuned.append((partition_bytes, credit_bytes))
 
     def broadcast(
         self,

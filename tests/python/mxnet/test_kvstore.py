@@ -233,8 +233,27 @@ def test_an_asynchronous_store_is_updated_by_the_servers(
     with native(FakeDist("dist_async")) as kvs:
         assert kvs.type == "dist_async"
         assert isinstance(kvs._backend, AsyncStore)
+        with pytest.raises(mx.base.MXNetError, match="servers keep weights in them"):
+            kvs.retune(4096, 10_000)
     with native(FakeDist("dist_sync")) as kvs:
         assert not isinstance(kvs._backend, AsyncStore)
+
+
+def test_partitions_change_only_where_there_are_some(
+    local: ScheduledKVS, native: "Callable[..., ScheduledKVS]"
+) -> None:
+    kvs = native()
+    worker = kvs._backend._link._worker
+    kvs.retune(4096, 10_000)
+    assert worker.retuned == [(4096, 10_000)]
+    worker.rank = 1
+    with pytest.raises(mx.base.MXNetError, match="worker 0 decides"):
+        kvs.retune(4096, 10_000)
+    with pytest.raises(mx.base.MXNetError, match="nothing of a local store travels in partitions"):
+        local.retune(4096, 10_000)
+    kvs.close()
+    with pytest.raises(mx.base.MXNetError, match="the store was closed"):
+        kvs.retune(4096, 10_000)
 
 
 def test_a_local_store_in_a_job_of_several_workers_is_refused(

@@ -88,6 +88,7 @@ enum class Op : uint32_t {
   kOptimizer = 6,  // a worker tells every server in `text`, and perhaps a pickle, how to update
                    // asynchronous keys
   kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
+  kRelease = 8,    // rank 0 tells a server that nobody needs earlier cuts of a key any more
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker
@@ -127,6 +128,11 @@ struct Extension {
   std::string settings{};  // cluster settings that everyone must share, "name=value\n" lines
   Codec codec = Codec::kNone;
   float threshold = 0;  // of kTwoBit: an element is sent as +threshold, -threshold or 0
+  // How often the key had been cut anew when its tensor was cut as in this request.
+  uint32_t cut = 0;
+  // How the key is cut from the next round on: rank 0 says it with a push, the server repeats it
+  // with that round's sum.  Bytes for the workers; empty: nothing changes.
+  std::string next{};
   // Asynchronous keys.
   uint32_t mode = 0;  // a bs::Mode; of the key
   // Of a push, and absent if the optimizer's own are to be used.

@@ -1,0 +1,284 @@
+// The order of the operations of each key, and what ends them.
+#include "worker/worker_impl.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "worker/next_cut.h"
+
+namespace bs {
+
+using worker::KeyState;
+using worker::Operation;
+using worker::Tensor;
+
+Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send,
+                   std::function<void(Status)> on_failure, const Logger& log)
+    : options_(options),
+      executor_(executor),
+      on_failure_(std::move(on_failure)),
+      log_(log),
+      requests_(options.requests, executor, std::move(send), log),
+      core_({.num_servers = static_cast<uint32_t>(options.num_servers),
+             .partition_bytes = options.partition_bytes,
+             .credit_bytes = options.credit_bytes,
+             .priority_order = options.priority_order},
+            [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
+      link_({.rank = options.rank,
+             .num_servers = static_cast<uint32_t>(options.num_servers),
+             .credit_until_pulled = options.test_credit_until_pulled,
+             .together_bytes = options.together_bytes,
+             .requests = &requests_,
+             .core = &core_,
+             .spans = {options.trace, executor},
+             .fail = [this](const Status& status) { return FailForGood(status); }}),
+      loads_(static_cast<uint32_t>(options.num_servers)) {
+  BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
+  if (options.urgency == Urgency::kCaller || !options.priority_order) return;
+  const bool alone = options.urgency == Urgency::kMeasuredAlone || options.num_workers == 1;
+  order_ = std::make_unique<worker::MeasuredOrder>(
+      link_, worker::MeasuredOrder::Options{.alone = alone, .part_bytes = PartBytes()}, log_);
+}
+
+void Worker::Impl::Enqueue(Key key, Operation operation) {
+  ++num_open_;
+  KeyState& state = keys_[key];
+  if (order_ && operation.called > 0) NoteReady(key, operation);
+  state.waiting.push_back(std::move(operation));
+  Advance(key, &state);
+}
+
+void Worker::Impl::NoteReady(Key key, const Operation& operation) {
+  if (!failure_.ok()) return;
+  const core::ReadyOrder::Call call = {key, operation.priority, operation.called};
+  last_ready_ = std::max(last_ready_, operation.ready);  // several threads may call
+  if (!order_->Note(call, last_ready_)) return;
+  ++num_open_;
+  order_->Settle([this](const worker::MeasuredOrder::Numbers& numbers) {
+    for (const core::Renumbered& number : numbers) {
+      const auto it = keys_.find(number.key);
+      if (it == keys_.end()) continue;
+      it->second.callers = number.callers;
+      it->second.measured = number.measured;
+    }
+    order_.reset();
+    OperationEnded();
+  });
+}
+
+void Worker::Impl::Fail(const Status& status) {
+  BS_CHECK(!status.ok());
+  if (!failure_.ok()) return;
+  failure_ = status;
+  core_.FailAll(status);
+  requests_.FailAll(status);
+}
+
+Status Worker::Impl::FailForGood(const Status& status) {
+  if (!failure_.ok()) return failure_;
+  Fail(status);
+  on_failure_(status);
+  return status;
+}
+
+void Worker::Impl::Close(UniqueFunction<void()> closed) {
+  Fail(Status::Cancelled("the worker was closed"));
+  if (num_open_ == 0) return closed();
+  on_closed_.push_back(std::move(closed));
+}
+
+void Worker::Impl::Advance(Key key, KeyState* state) {
+  while (!state->busy() && !state->waiting.empty()) {
+    Operation next = std::move(state->waiting.front());
+    state->waiting.pop_front();
+    if (const Status wrong = Check(key, *state, next); !wrong.ok()) {
+      Refuse(next, wrong);
+    } else if (next.is_broadcast) {
+      BeginBroadcast(key, state, std::move(next));
+    } else if (!next.pushed) {
+      BeginFetch(key, state, std::move(next));
+    } else {
+      BeginPushPull(key, state, std::move(next));
+    }
+  }
+}
+
+Status Worker::Impl::Check(Key key, const KeyState& state, const Operation& operation) const {
+  if (!failure_.ok()) return failure_;
+  return worker::CheckOperation(key, state.tensor.get(), operation);
+}
+
+void Worker::Impl::Refuse(const Operation& operation, const Status& why) {
+  if (operation.pushed) operation.pushed(why);
+  if (operation.pulled) operation.pulled(why);
+  OperationEnded();
+}
+
+void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation) {
+  Tensor tensor{.key = key,
+                .dtype = operation.dtype,
+                .mode = operation.mode,
+                .size_bytes = operation.out.size(),
+                .part_bytes = 0,
+                .partitions = {},
+                .about = std::move(operation.about),
+                .hosted = operation.hosted};
+  const bool publishes = options_.rank == 0;
+  if (publishes) tensor = CutAndPlace(std::move(tensor));
+  state->broadcast = std::make_unique<worker::Broadcast>(
+      &link_, tensor, operation.out,
+      [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
+        const Status status = outcome.status();
+        if (status.ok()) Adopt(state, std::move(outcome.value()));
+        done(status);
+        state->broadcast.reset();
+        Advance(key, state);
+        OperationEnded();
+      });
+  publishes ? state->broadcast->Publish() : state->broadcast->Fetch();
+}
+
+void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
+  state->tensor = std::make_unique<Tensor>(std::move(tensor));
+  log_.Debug([state] { return worker::DescribePlacement(*state->tensor); });
+}
+
+void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
+  if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
+  worker::PushPullTask::Call call{.round = state->next_round++,
+                                  .priority = state->Counting(operation.priority),
+                                  .rates = operation.rates,
+                                  .in = operation.in,
+                                  .out = operation.out,
+                                  .coding = {operation.threshold, state->residual},
+                                  .next = Announce(state),
+                                  .pushed = std::move(operation.pushed),
+                                  .pulled = std::move(operation.pulled)};
+  state->task = std::make_unique<worker::PushPullTask>(&link_, state->tensor.get(), std::move(call),
+                                                       [this, key, state] {
+                                                         const auto over = std::move(state->task);
+                                                         EndPushPull(key, state, over->next());
+                                                       });
+  state->task->Begin();
+}
+
+Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
+  if (!failure_.ok()) return failure_;
+  if (options_.rank != 0) {
+    return Status::FailedPrecondition("worker " + std::to_string(options_.rank) +
+                                      ": worker 0 decides about partitions and credit");
+  }
+  if (partition_bytes < worker::kAlignBytes || credit_bytes == 0) {
+    return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
+                                   " bytes and a credit of " + std::to_string(credit_bytes) +
+                                   ": want at least " + std::to_string(worker::kAlignBytes) +
+                                   " and 1");
+  }
+  if (partition_bytes == partition_bytes_ && credit_bytes == credit_bytes_) return Status::Ok();
+  partition_bytes_ = partition_bytes;
+  credit_bytes_ = credit_bytes;
+  ++decision_;
+  log_.Debug([&] {
+    return "partitions of " + std::to_string(partition_bytes) + " bytes and a credit of " +
+           std::to_string(credit_bytes) + " from the next rounds on";
+  });
+  return Status::Ok();
+}
+
+std::string Worker::Impl::Announce(KeyState* state) {
+  const Tensor& tensor = *state->tensor;
+  if (state->decision == decision_ || tensor.mode != Mode::kSynchronous) return {};
+  state->decision = decision_;
+  worker::NextCut next{.decision = decision_, .credit_bytes = credit_bytes_};
+  if (worker::WouldChange(tensor, PartBytes())) {
+    next.part_bytes = PartBytes();
+    next.partitions = worker::Cut(tensor.size_bytes, next.part_bytes, worker::kAlignBytes);
+    loads_.Remove(tensor.partitions);
+    loads_.Place(next.partitions);
+  } else if (credit_told_ == decision_) {
+    return {};
+  }
+  credit_told_ = decision_;
+  return worker::Encode(next);
+}
+
+void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next) {
+  // Its sum needed everyone's push, for which each had all sums of the rounds before.
+  if (state->retired && failure_.ok()) ReleaseRetired(state);
+  if (!next.empty() && failure_.ok()) ChangeOver(state, next);
+  EndOperation(key, state);
+}
+
+void Worker::Impl::ChangeOver(KeyState* state, const std::string& next) {
+  Result<worker::NextCut> read = worker::DecodeNextCut(next, *state->tensor, link_.num_servers);
+  if (!read.ok()) {
+    static_cast<void>(FailForGood(read.status()));
+    return;
+  }
+  worker::NextCut& said = read.value();
+  // The sum of a large tensor may come behind one that tells a later decision.
+  if (said.decision > credit_heard_) {
+    credit_heard_ = said.decision;
+    core_.SetCredit(said.credit_bytes);
+  }
+  if (said.part_bytes == 0) return;
+  Tensor tensor = *state->tensor;
+  ++tensor.cut;
+  tensor.part_bytes = said.part_bytes;
+  tensor.partitions = std::move(said.partitions);
+  if (options_.rank == 0) state->retired = std::move(state->tensor);
+  Adopt(state, std::move(tensor));
+}
+
+void Worker::Impl::ReleaseRetired(KeyState* state) {
+  const auto retired = std::move(state->retired);
+  ++num_open_;
+  worker::Release(link_, *retired, [this](const Status& status) {
+    if (!status.ok()) static_cast<void>(FailForGood(status));
+    OperationEnded();
+  });
+}
+
+void Worker::Impl::BeginFetch(Key key, KeyState* state, Operation operation) {
+  state->fetch = std::make_unique<worker::Fetch>(
+      &link_, state->tensor.get(), operation.out,
+      [this, key, state, done = std::move(operation.pulled)](Status status) {
+        done(std::move(status));
+        state->fetch.reset();
+        EndOperation(key, state);
+      });
+  // What this worker has pushed is in what it gets.
+  state->fetch->Begin(state->next_round - 1, operation.priority);
+}
+
+void Worker::Impl::EndOperation(Key key, KeyState* state) {
+  Advance(key, state);
+  OperationEnded();
+}
+
+void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
+  if (!failure_.ok()) return done(failure_);
+  ++num_open_;
+  worker::SetOptimizer(link_, std::move(optimizer), ++num_optimizers_,
+                       [this, done = std::move(done)](const Status& status) {
+                         const bool ours = status.code() == StatusCode::kInvalidArgument;
+                         done(status.ok() || ours ? status : FailForGood(status));
+                         OperationEnded();
+                       });
+}
+
+Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
+  const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
+  tensor.part_bytes = tensor.about.empty() ? PartBytes() : whole - whole % worker::kAlignBytes;
+  tensor.partitions = worker::Cut(tensor.size_bytes, tensor.part_bytes, worker::kAlignBytes);
+  loads_.Place(tensor.partitions);
+  return tensor;
+}
+
+void Worker::Impl::OperationEnded() {
+  if (--num_open_ > 0) return;
+  for (const UniqueFunction<void()>& closed : std::exchange(on_closed_, {})) closed();
+}
+
+}  // namespace bs

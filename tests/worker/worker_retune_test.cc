@@ -1,0 +1,188 @@
+// Tensors that are cut anew while the worker runs, and the credit that changes with them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+
+#include "bench.h"
+#include "worker/next_cut.h"
+
+namespace bs::worker {
+namespace {
+
+const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
+
+WorkerOptions Options(int32_t rank = 0) {
+  WorkerOptions options;
+  options.rank = rank;
+  options.num_workers = 2;
+  options.num_servers = 2;
+  options.partition_bytes = 64;
+  options.credit_bytes = 1000;
+  return options;
+}
+
+class Retuned : public testing::Test {
+ protected:
+  explicit Retuned(const WorkerOptions& options = Options()) : bench_(options) {}
+
+  Status Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
+    std::optional<Status> outcome;
+    bench_.worker()->Retune(partition_bytes, credit_bytes,
+                            [&](Status status) { outcome = std::move(status); });
+    EXPECT_FALSE(outcome) << "inside the call";
+    bench_.Run();
+    return outcome.value_or(Status::Internal("never called"));
+  }
+  // A round of the key, answered as servers do; returns its pushes.
+  std::vector<ps::Extension> Round(Key key, std::span<std::byte> value) {
+    std::vector<std::byte> out(value.size());
+    std::vector<ps::Extension> pushes;
+    std::map<uint32_t, std::string> next;
+    const Bench::Sum sum = bench_.PushPull(key, 0, value, out);
+    bench_.Run();
+    while (!bench_.sent.empty()) {
+      ps::Message request = bench_.Next();
+      const ps::Extension about = About(request);
+      if (about.op == ps::Op::kRelease) {
+        released_.push_back(about);
+        bench_.Answer(std::move(request));
+        continue;
+      }
+      if (about.op == ps::Op::kPush) {
+        pushes.push_back(about);
+        next[about.part] = about.next;
+        bench_.Answer(std::move(request));
+        continue;
+      }
+      ps::Message answer = Bench::ResponseTo(request);
+      answer.meta.extension.next = next[about.part];
+      if (about.size_bytes > 0) answer.data.push_back(ps::Frame::Copy(Bytes(about.size_bytes, 3)));
+      request = {};
+      bench_.Tell(std::move(answer));
+    }
+    EXPECT_TRUE(sum.pushed->ok() && sum.pulled->ok()) << sum.pulled->text();
+    EXPECT_EQ(out, Bytes(value.size(), 3));
+    return pushes;
+  }
+
+  Bench bench_;
+  std::vector<ps::Extension> released_;
+};
+
+TEST_F(Retuned, ATensorIsCutAnewBehindTheRoundThatSaysSo) {
+  std::vector<std::byte> value = Bytes(200, 1);
+  bench_.Initialise(7, value);
+  EXPECT_EQ(Round(7, value).size(), 4U);
+  EXPECT_TRUE(Retune(100, 500).ok()) << "rounded down to 64: nothing but the credit changes";
+  EXPECT_FALSE(Round(7, value)[0].next.empty());
+  EXPECT_EQ(Round(7, value).size(), 4U);
+  EXPECT_TRUE(Retune(128, 500).ok());
+  const std::vector<ps::Extension> says = Round(7, value);
+  EXPECT_EQ(says.size(), 4U);
+  EXPECT_FALSE(says[0].next.empty());
+  for (size_t i = 1; i < says.size(); ++i) EXPECT_TRUE(says[i].next.empty());
+  EXPECT_TRUE(released_.empty());
+  const std::vector<ps::Extension> cut = Round(7, value);
+  ASSERT_EQ(cut.size(), 2U);
+  EXPECT_EQ(cut[0].size_bytes, 128U);
+  EXPECT_EQ(cut[1].size_bytes, 72U);
+  EXPECT_EQ(cut[1].offset_bytes, 128U);
+  for (const ps::Extension& push : cut) {
+    EXPECT_EQ(push.cut, 1U);
+    EXPECT_EQ(push.round, 5U);
+    EXPECT_TRUE(push.next.empty());
+  }
+  ASSERT_EQ(released_.size(), 2U) << "each server that had some of it";
+  for (const ps::Extension& release : released_) {
+    EXPECT_EQ(release.key, 7U);
+    EXPECT_EQ(release.cut, 1U);
+    EXPECT_EQ(release.part, 4U);
+  }
+  EXPECT_EQ(Round(7, value).size(), 2U);
+  EXPECT_EQ(released_.size(), 2U);
+}
+
+TEST_F(Retuned, TheSameDecisionAgainSaysNothing) {
+  std::vector<std::byte> value = Bytes(200, 1);
+  bench_.Initialise(7, value);
+  EXPECT_TRUE(Retune(64, 1000).ok());
+  EXPECT_TRUE(Round(7, value)[0].next.empty());
+}
+
+TEST_F(Retuned, WhatIsDeclaredLaterIsCutSoAtOnce) {
+  std::vector<std::byte> value = Bytes(200, 1);
+  EXPECT_TRUE(Retune(128, 1000).ok());
+  bench_.Initialise(7, value);
+  EXPECT_EQ(Round(7, value).size(), 2U);
+}
+
+TEST_F(Retuned, TheCreditChangesBehindTheFirstRound) {
+  std::vector<std::byte> value = Bytes(64, 1);
+  std::vector<std::byte> large = Bytes(640, 1);
+  bench_.Initialise(7, value);
+  bench_.Initialise(8, large);
+  EXPECT_TRUE(Retune(64, 64).ok());
+  std::vector<std::byte> out = Bytes(640, 0);
+  const Bench::Sum before = bench_.PushPull(8, 0, large, out);
+  bench_.Run();
+  EXPECT_EQ(bench_.worker()->in_flight_bytes(0) + bench_.worker()->in_flight_bytes(1), 640U);
+  while (!bench_.sent.empty()) {
+    ps::Message request = bench_.Next();
+    const std::string next =
+        About(request).part == 0 ? Encode({.decision = 1, .credit_bytes = 64}) : std::string();
+    ps::Message answer = Bench::ResponseTo(request);
+    if (About(request).op == ps::Op::kPull) {
+      answer.meta.extension.next = next;
+      answer.data.push_back(ps::Frame::Copy(Bytes(64, 0)));
+    } else {
+      EXPECT_EQ(About(request).next, next);
+    }
+    request = {};
+    bench_.Tell(std::move(answer));
+  }
+  EXPECT_TRUE(before.pulled->ok());
+  bench_.PushPull(8, 0, large, out);
+  bench_.Run();
+  EXPECT_EQ(bench_.worker()->in_flight_bytes(0), 64U);
+  EXPECT_EQ(bench_.worker()->in_flight_bytes(1), 64U);
+}
+
+TEST_F(Retuned, NonsenseConcernsOnlyTheCall) {
+  EXPECT_EQ(Retune(63, 1000).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Retune(64, 0).code(), StatusCode::kInvalidArgument);
+  std::vector<std::byte> value = Bytes(200, 1);
+  bench_.Initialise(7, value);
+  EXPECT_TRUE(Round(7, value)[0].next.empty());
+}
+
+TEST_F(Retuned, ANextCutThatMakesNoSenseFailsTheWorker) {
+  std::vector<std::byte> value = Bytes(64, 1);
+  std::vector<std::byte> out = Bytes(64, 0);
+  bench_.Initialise(7, value);
+  bench_.PushPull(7, 0, value, out);
+  bench_.Answer(bench_.Next());
+  ps::Message pull = bench_.Next();
+  ps::Message answer = Bench::ResponseTo(pull);
+  answer.meta.extension.next = "nonsense";
+  answer.data.push_back(ps::Frame::Copy(Bytes(64, 0)));
+  pull = {};
+  bench_.Tell(std::move(answer));
+  ASSERT_EQ(bench_.failures.size(), 1U);
+  EXPECT_EQ(bench_.failures[0].code(), StatusCode::kInternal);
+  EXPECT_NE(bench_.failures[0].message().find("key=7"), std::string::npos);
+}
+
+class RetunedSecond : public Retuned {
+ protected:
+  RetunedSecond() : Retuned(Options(1)) {}
+};
+
+TEST_F(RetunedSecond, OnlyRankZeroDecides) {
+  const Status status = Retune(128, 1000);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("worker 0 decides"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bs::worker
