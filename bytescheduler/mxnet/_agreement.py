@@ -87,6 +87,15 @@ class Agreement:
         for _ in range(self._rounds.bit_length() - before.bit_length()):
             self._note()
 
+    def require(self) -> None:
+        """Fail the job if somebody's updater was changed less often.
+
+        Blocks until all workers call it; one that does not is found at its next note.
+        """
+        if self._link.num_workers > 1:
+            self._note()
+            self._link.judge()
+
     def _note(self) -> None:
         if self._link.num_workers > 1:
             mine = np.zeros(self._link.num_workers)

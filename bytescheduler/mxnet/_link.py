@@ -268,6 +268,11 @@ class Link:
                 if why is not None:
                     self._worker.fail(why)
 
+    def judge(self) -> None:
+        """Judge all that is watched, and raise if the job failed by it.  Blocks."""
+        self._look(wait=True)
+        self.check()
+
     def update(
         self,
         tensor: Tensor,

@@ -360,20 +360,24 @@ class NativeStore:
                 if updater is not None:  # else the value is no longer the last sum, nor updated
                     self._note_usual(tensor)
 
-    def _widen(self) -> bool:
+    def _widen(self, *, met: bool = False) -> bool:
         """Let half precision travel as float32 from now on, if so decided; return whether.
 
-        Blocks until rank 0 does so too; over a stock store, until all do.  So this belongs into
-        calls that all workers make alike, and rank 0 alone may have set the optimizer.
+        Blocks until all workers do so.  So this belongs into calls that all make alike.  Unless
+        they have `met` at a barrier, rank 0 alone may have set the optimizer, which is then said
+        as soon as the others push.
         """
         if not self._widens:
             return False
         self._widens = False
         narrow = [tensor for tensor in self._tensors.values() if tensor.is_narrow]
+        if not narrow:
+            return True
+        if not met:
+            self._agreement.require()
         with mx.autograd.pause():
             wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
-            if wide:
-                self._link.broadcast(wide)
+            self._link.broadcast(wide)
             for tensor in wide:
                 self._tensors[tensor.key] = tensor
                 tensor.store_apart()
@@ -404,7 +408,7 @@ class NativeStore:
         optimizer = self._agreement.meet(self.updater)
         if optimizer is not None:
             self._use(make_updater(optimizer))
-        self._widen()
+        self._widen(met=True)
 
     def send_command_to_servers(self, head: int, body: str) -> None:
         self._check()

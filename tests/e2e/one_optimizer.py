@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import mxnet as mx
 import numpy as np
@@ -115,6 +116,18 @@ def without_a_barrier(kvs: ScheduledKVS) -> None:
     if kvs.rank == 0:
         kvs.set_optimizer(optimizers()[0])
     said_everywhere(kvs, "worker 0 has set an optimizer that worker 1 does not have: call")
+
+
+def half_without_a_barrier(kvs: ScheduledKVS) -> None:
+    """Rank 0 alone changes what the keys travel in, and would wait for the other for ever."""
+    kvs.init("early", mx.nd.ones(SHAPE, dtype="float16"))
+    if kvs.rank == 0:
+        kvs.set_optimizer(mx.optimizer.SGD(multi_precision=True))
+    with fails_with("worker 0 has set an optimizer that worker 1 does not have: call"):
+        kvs.push("early", mx.nd.ones(SHAPE, dtype="float16"))
+        for _ in range(6000):
+            time.sleep(0.01)
+            kvs.rank  # noqa: B018 - as any call, raises what is known by now
 
 
 def without_a_barrier_in_one_step(kvs: ScheduledKVS) -> None:

@@ -35,3 +35,14 @@ def test_where_it_cannot_be_shared_every_worker_says_so(
     assert [worker.wait() for worker in job.workers] == [1, 1], job.all_output()
     for worker in job.workers:
         assert text in worker.output(), job.all_output()
+
+
+def test_on_stock_servers_half_precision_of_rank_0_alone_is_no_endless_wait(
+    make_job: MakeJob,
+) -> None:
+    job = make_job(stock=True)
+    for _ in range(2):
+        job.start_worker("one_optimizer.py", "dist_sync", "half_without_a_barrier")
+    assert [worker.wait() for worker in job.workers] == [1, 1], job.all_output()
+    for worker in job.workers:
+        assert "has set an optimizer that worker 1 does not have" in worker.output()

@@ -24,6 +24,7 @@ class TwoWorkers:
         self.others: Dict[int, Numbers] = {}
         self.said: Dict[int, Numbers] = {}
         self.watched: List[Numbers] = []
+        self.judged = 0
 
     def broadcast(self, tensors: "List[object]") -> None:
         assert all(tensor.dtype.name == "float64" for tensor in tensors)  # type: ignore[attr-defined]
@@ -35,6 +36,9 @@ class TwoWorkers:
 
     def watch(self, key: int, numbers: Numbers, judge: "Callable[[Numbers], str]") -> None:
         self.watched.append(numbers)
+
+    def judge(self) -> None:
+        self.judged += 1
 
 
 KEYS = {"notes": 1, "barriers": 2, "copy 1": 3}
@@ -101,6 +105,18 @@ def test_a_function_cannot_be_handed_on() -> None:
     mine.changed()
     with pytest.raises(MXNetError, match="worker 0: its updater is no optimizer: call set_optim"):
         mine.meet(lambda *_: None)
+
+
+def test_who_must_know_now_sends_a_note_and_waits_for_the_others() -> None:
+    link = TwoWorkers()
+    mine = agreement(link)
+    mine.changed()
+    mine.require()
+    assert [list(note) for note in link.watched] == [[1, 0]]
+    assert link.judged == 1
+    link.num_workers = 1
+    mine.require()
+    assert (len(link.watched), link.judged) == (1, 1)
 
 
 def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
