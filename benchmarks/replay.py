@@ -43,37 +43,54 @@ def places(count: int, by_name: bool) -> List[int]:
     return [order.index(layer) for layer in range(count)]
 
 
+class Replayed:
+    """A model whose steps are replayed: keys, arrays and a store."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        import mxnet as mx
+
+        self._layers = models.scaled(args.model, args.scale, args.compute)
+        self.store = mx.kv.create("dist_sync")
+        if lab_job.is_ours(args.arm):
+            from bytescheduler.mxnet import ScheduledKVS
+
+            self.store = ScheduledKVS(self.store)
+        self._weights = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
+        self._grads = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
+        for index, weight in enumerate(self._weights):
+            self.store.broadcast(index, weight, out=weight)
+        mx.nd.waitall()
+        self._priorities = [-place for place in places(len(self._layers), args.by_name)]
+
+    def step(self, iteration: int) -> float:
+        """Do one; return its seconds."""
+        begin = time.perf_counter()
+        for weight, layer in zip(self._weights, self._layers):
+            weight.wait_to_read()
+            time.sleep(layer.forward_s)
+        for index in reversed(range(len(self._layers))):
+            time.sleep(self._layers[index].backward_s)
+            grad = self._grads[index]
+            grad[:] = iteration + self.store.rank
+            self.store.pushpull(
+                index, grad, out=self._weights[index], priority=self._priorities[index]
+            )
+        return time.perf_counter() - begin
+
+    def check(self, iteration: int) -> None:
+        """Compare the sums of the latest step, of that number."""
+        expected = self.store.num_workers * iteration + sum(range(self.store.num_workers))
+        for weight in self._weights:
+            assert (weight.asnumpy() == expected).all(), "a sum is wrong"
+
+
 def replay(args: argparse.Namespace) -> None:
     """Run one worker and print its step times as JSON."""
-    import mxnet as mx
-
-    steps = models.scaled(args.model, args.scale, args.compute)
-    store = mx.kv.create("dist_sync")
-    if lab_job.is_ours(args.arm):
-        from bytescheduler.mxnet import ScheduledKVS
-
-        store = ScheduledKVS(store)
-    weights = [mx.nd.zeros((step.size_bytes // 4,)) for step in steps]
-    grads = [mx.nd.zeros((step.size_bytes // 4,)) for step in steps]
-    for index, weight in enumerate(weights):
-        store.broadcast(index, weight, out=weight)
-    mx.nd.waitall()
-    priorities = [-place for place in places(len(steps), args.by_name)]
+    replayed = Replayed(args)
     seconds = []
     for iteration in range(args.iterations):
-        begin = time.perf_counter()
-        for index, step in enumerate(steps):
-            weights[index].wait_to_read()
-            time.sleep(step.forward_s)
-        for index in reversed(range(len(steps))):
-            time.sleep(steps[index].backward_s)
-            grads[index][:] = iteration + store.rank
-            store.pushpull(index, grads[index], out=weights[index], priority=priorities[index])
-        seconds.append(time.perf_counter() - begin)
-        if iteration == args.iterations - 1:
-            expected = store.num_workers * iteration + sum(range(store.num_workers))
-            for weight in weights:
-                assert (weight.asnumpy() == expected).all(), "a sum is wrong"
+        seconds.append(replayed.step(iteration))
+    replayed.check(args.iterations - 1)
     lab_job.report(seconds[2:])
 
 

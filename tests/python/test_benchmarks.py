@@ -8,7 +8,7 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import reduce, replay, train  # noqa: E402
+from benchmarks import reduce, replay, sweep, train  # noqa: E402
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -67,3 +67,25 @@ def test_replay_takes_any_rate_of_tc_and_refuses_the_rest() -> None:
     for wrong in ("1.5gbit", "fast", "gbit", "5furlong"):
         with pytest.raises(SystemExit, match=f"--rate {wrong}: want kbit, mbit or gbit"):
             replay.bits_per_s(wrong)
+
+
+def test_a_sweep_takes_every_point_as_often_and_partitions_that_fit_the_credit() -> None:
+    points = sweep.grid([64, 512], [64, 256])
+    assert points == [(64, 64), (64, 256)]
+    order = sweep.order_of(points, 10)
+    assert sorted(order) == sorted(points * 10)
+    assert order == sweep.order_of(points, 10)
+    assert len({tuple(order[i : i + 2]) for i in range(0, 20, 2)}) == 2
+
+
+def test_a_sweep_tells_the_steps_of_a_change_from_the_others() -> None:
+    slow, fast = sweep.Point(64, 64), sweep.Point(128, 256)
+    workers = [
+        [[[9.0, 3.0], [2.0, 2.5]], [[4.0, 1.0], [1.0, 1.0]]],
+        [[[3.0, 3.0], [2.0, 99.0]], [[5.0, 1.0], [1.0, 1.5]]],
+    ]
+    first, second = sweep.summarize([slow, fast], workers)
+    assert (first["partition_kib"], first["credit_kib"], first["step_s"]) == (128, 256, 1.0)
+    assert second["step_s"] == 2.25
+    assert (first["worst_changing_step_s"], second["worst_changing_step_s"]) == (5.0, 9.0)
+    assert (first["steps"], second["steps"]) == (4, 4)
