@@ -429,10 +429,10 @@ ClusterOptions DrawTrainingDeath(uint64_t seed) { return WithDeath(DrawTraining(
 ClusterOptions DrawTuning(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);
   Draw draw(seed ^ 0x70e);
-  const uint64_t element = 4;
+  options.front_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
   for (KeyPlan& plan : options.keys) {
     plan.rounds = draw.Uniform<Round>(0, 12);
-    plan.count = draw.Uniform<uint64_t>(0, 12) * draw.Uniform<uint64_t>(1, 64 / element * 4);
+    plan.count = draw.Uniform<uint64_t>(0, 12) * draw.Uniform<uint64_t>(1, 64);
   }
   const uint64_t callbacks =
       Script::CallbacksOf(options.keys) * static_cast<uint64_t>(options.num_workers);
