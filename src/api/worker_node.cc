@@ -151,6 +151,18 @@ void WorkerNode::Barrier(Done done) {
   });
 }
 
+Result<Figures> WorkerNode::Measure(Duration timeout) const {
+  return AwaitFigures(timeout, [this](GiveFigures give) {
+    network_->io()->Post([this, give = std::move(give)] {
+      if (!worker_) return;
+      Figures figures;
+      worker_->Measure(&figures);
+      figures.Add("failed", failure_.Get() ? 1 : 0);
+      give(figures);
+    });
+  });
+}
+
 void WorkerNode::Fail(const std::string& why) {
   const Status status =
       Status::Unavailable("worker " + std::to_string(view_.rank) + " gave up: " + why);

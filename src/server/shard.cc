@@ -54,6 +54,11 @@ void Shard::Fail(const Status& why) {
 
 void Shard::SetOptimizer(OptimizerInForce optimizer) { state_.optimizer = std::move(optimizer); }
 
+void Shard::Measure(Figures* figures) const {
+  state_.meters.Measure(figures);
+  figures->Add("held_bytes", static_cast<double>(state_.held_bytes));
+}
+
 Status Shard::CheckMode(const ps::KvCall& call, SlotId id) const {
   const bool asynchronous = IsAsynchronous(call);
   const bool other = asynchronous ? slots_.contains(id) : async_slots_.contains(id);

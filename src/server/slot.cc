@@ -19,7 +19,9 @@ size_t SlotIdHash::operator()(const SlotId& id) const {
 }
 
 Slot::Slot(ShardState* shard, SlotId id)
-    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers) {}
+    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers) {
+  shard->meters.Expect(shard->num_workers);
+}
 
 void Slot::Push(ps::KvCall& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
@@ -119,6 +121,8 @@ void Slot::Take(ps::KvCall& call) {
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
   if (opens) first_push_ = last_push_;
+  shard_->meters.Pushed(rank, payload_bytes);
+  if (about.round > 0) shard_->meters.Contributed(rank, opens);
   // The bytes are ours from here on, so the credit can travel back while they are summed.
   shard_->send(std::move(taken));
   if (!hold) Add(rank, std::move(call.payload));
@@ -136,7 +140,9 @@ bool Slot::MustHold(int32_t rank, uint64_t payload_bytes) const {
 void Slot::PrepareBuffer() {
   std::shared_ptr<SumBuffer>& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
   if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
+    const bool more = !buffer;
     buffer = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+    if (more) shard_->meters.Kept(shape_.size_bytes);
   }
 }
 
@@ -166,6 +172,7 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   has_sum_ = false;
   next_rank_ = 0;
   AnswerParked();
+  if (times.round > 0) shard_->meters.Summed(times);
   if (shard_->on_round) shard_->on_round(times);
 }
 
@@ -217,10 +224,12 @@ void Slot::Answer(const ps::KvCall& call) {
   if (sum.InFlightTo(call.worker_rank)) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
+  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
   shard_->send(MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank)));
 }
 
 void Slot::Refuse(const ps::KvCall& call, const Status& why) {
+  shard_->meters.Refused();
   shard_->send(ps::MakeErrorResponse(call, why));
 }
 

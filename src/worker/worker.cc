@@ -78,7 +78,7 @@ class Worker::Impl {
   }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
-  uint64_t in_flight_bytes(uint32_t server) const { return core_.in_flight_bytes(server); }
+  const worker::Link& link() const { return link_; }
 
  private:
   // An operation failed for good.  Returns the worker's failure.
@@ -106,6 +106,7 @@ class Worker::Impl {
   const Logger log_;
   ps::KvWorker requests_;
   Core core_;
+  worker::Steps steps_;
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's
   Status failure_;
@@ -134,7 +135,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .credit_until_pulled = options.test_credit_until_pulled,
              .requests = &requests_,
              .core = &core_,
-             .spans = {options.trace, executor},
+             .spans = {options.trace, executor, &steps_},
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
@@ -394,6 +395,6 @@ void Worker::Close(UniqueFunction<void()> closed) {
   });
 }
 
-uint64_t Worker::in_flight_bytes(uint32_t server) const { return impl_->in_flight_bytes(server); }
+const worker::Link& Worker::link() const { return impl_->link(); }
 
 }  // namespace bs

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "control.h"
@@ -78,6 +79,7 @@ class KvWorker::Impl {
   void OnMessage(Message message);
   void FailAll(const bs::Status& status);
   size_t pending() const { return *open_; }
+  const std::vector<KvTraffic>& traffic() const { return traffic_; }
 
  private:
   // Shared with the frames lent out; see the struct.
@@ -86,6 +88,8 @@ class KvWorker::Impl {
   void Transmit(const PendingPtr& pending);
   Frame Lend(const PendingPtr& pending);
   void End(const PendingPtr& pending, const bs::Status& outcome, Message response);
+  KvTraffic& TrafficOf(const KvRequest& request);
+  void CountAnswered(const Pending& pending);
   // Calls `done` if nothing of the payload is in use any more.
   static void FinishIfReleased(Pending* pending, size_t* open);
   void CheckDue();
@@ -108,6 +112,7 @@ class KvWorker::Impl {
   bs::TimerId timer_ = 0;
   bs::TimePoint timer_due_{};
   bs::Status failure_;
+  std::vector<KvTraffic> traffic_;
   // Requests whose `done` has not run; shared with the frames lent out and posted completions.
   const std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);
 };
@@ -153,7 +158,7 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   meta.extension = request.extension;
   if (!request.payload.empty()) message.data.push_back(Lend(pending));
   pending->last_sent = executor_->Now();
-  ++pending->tries;
+  if (++pending->tries > 1) ++TrafficOf(request).repeats;
   send_(std::move(message));
 }
 
@@ -214,7 +219,25 @@ void KvWorker::Impl::OnMessage(Message message) {
     return;
   }
   const bs::Status outcome = StatusOf(extension);
+  if (outcome.ok()) CountAnswered(*pending);
   End(pending, outcome, std::move(message));
+}
+
+KvTraffic& KvWorker::Impl::TrafficOf(const KvRequest& request) {
+  const auto server = static_cast<size_t>(request.server);
+  if (traffic_.size() <= server) traffic_.resize(server + 1);
+  return traffic_[server];
+}
+
+void KvWorker::Impl::CountAnswered(const Pending& pending) {
+  const KvRequest& request = pending.request;
+  const bool push = request.extension.op == Op::kPush;
+  if (!push && request.extension.op != Op::kPull) return;
+  KvTraffic& traffic = TrafficOf(request);
+  KvTraffic::Direction& direction = push ? traffic.pushed : traffic.pulled;
+  ++direction.count;
+  direction.bytes += push ? request.payload.size() : request.answer.size();
+  direction.time += pending.last_life - pending.first_sent;
 }
 
 void KvWorker::Impl::FailAll(const bs::Status& status) {
@@ -333,5 +356,6 @@ std::shared_ptr<Landing> KvWorker::Place(int32_t peer, const Meta& meta, uint64_
 void KvWorker::OnMessage(Message message) { impl_->OnMessage(std::move(message)); }
 void KvWorker::FailAll(const bs::Status& status) { impl_->FailAll(status); }
 size_t KvWorker::pending() const { return impl_->pending(); }
+const std::vector<KvTraffic>& KvWorker::traffic() const { return impl_->traffic(); }
 
 }  // namespace ps
