@@ -55,7 +55,9 @@ def _seconds(number: float) -> str:
 def _state(row: Dict[str, Any]) -> str:
     if row["failed"]:
         return "failed"
-    return "" if row["answers"] else "busy"
+    if not row["answers"]:
+        return "busy"
+    return "joining" if row["rank"] is None else ""
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:

@@ -40,10 +40,11 @@ def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[
         return None
     try:
         exporter = Exporter(measure, role, rank, *parse_address(address))
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter: no thread can be started
+        why = getattr(error, "strerror", None) or error
         say(
-            f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: "
-            f"{error.strerror or error}; the job goes on, {who} shows no metrics"
+            f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: {why}; "
+            f"the job goes on, {who} shows no metrics"
         )
         return None
     if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:

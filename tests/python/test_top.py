@@ -108,6 +108,18 @@ def test_the_text_is_a_table_for_each_kind() -> None:
     assert lines[7].split() == ["worker", "0", "100%", "250", "ms", "2"]
 
 
+@pytest.mark.parametrize(
+    ("rank", "answers", "failed", "state"),
+    [(0, True, 1, "failed"), (0, False, 0, "busy"), (None, True, 0, "joining"), (0, True, 0, "")],
+)
+def test_what_is_wrong_with_a_process_stands_behind_it(
+    rank: Optional[int], answers: bool, failed: int, state: str
+) -> None:
+    one = reader.Node("server", rank, answers, 0.0, {("failed", None): float(failed)})
+    shown = top.text(reader.report({PLACE: one}, {PLACE: one})).splitlines()[1]
+    assert shown.endswith(state or "0 B")
+
+
 # -- the command -------------------------------------------------------------------------------
 
 
