@@ -65,6 +65,7 @@ struct Config {
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   std::string log_level;
+  bool debug = false;     // all lines to a file too
   std::string timeline;   // empty: none
   std::string metrics;    // empty: none; served by the Python side
   std::string transport;  // "tcp", "zmq"

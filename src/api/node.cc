@@ -40,7 +40,7 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
 
 SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
-  const Logger network_log = MakeNetworkLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, log_);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   coordinator_ = std::make_unique<ps::Coordinator>(options, network_->transport(), io, network_log);
@@ -97,7 +97,7 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
     updater_thread_ = std::make_unique<LoopThread>("bs-updater");
     updater_.executor = updater_thread_.get();
   }
-  const Logger network_log = MakeNetworkLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, log_);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);

@@ -149,6 +149,11 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},
+    {{"BYTESCHEDULER_DEBUG", "flag", "", "0", "process",
+      "1: all lines of the log, also those of level debug, are appended to bytescheduler.log in "
+      "the "
+      "working directory besides"},
+     &Config::debug},
     {{"BYTESCHEDULER_TIMELINE", "text", "", "", "process",
       "file to write a timeline to, -r or -s and the rank before its extension (docs/timeline.md)"},
      &Config::timeline},

@@ -55,7 +55,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
-  const Logger network_log = MakeNetworkLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, log_);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
