@@ -18,7 +18,7 @@ FUZZ_RUNS ?= 300000
 
 BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
-             bytescheduler src include 3rdparty python)
+             _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
 .PHONY: demo test setup cpp sanitize fuzz check python bench clean
 

@@ -5,6 +5,7 @@ import sysconfig
 
 try:
     from bytescheduler._core import (
+        Figure,
         HostFact,
         MXNetCopier,
         MXNetPlugin,
@@ -46,6 +47,7 @@ except ImportError as error:
     raise ImportError(f"bytescheduler's native extension cannot be used: {_why}") from error
 
 __all__ = [
+    "Figure",
     "HostFact",
     "MXNetCopier",
     "MXNetPlugin",

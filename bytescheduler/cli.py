@@ -9,7 +9,7 @@ from typing import List, Optional
 
 import click
 
-from bytescheduler import __version__, config, doctor, launch, timeline
+from bytescheduler import __version__, config, doctor, launch, timeline, top
 
 __all__ = ["main"]
 
@@ -24,6 +24,7 @@ _cli.add_command(launch.cli, "launch")
 _cli.add_command(config.command)
 _cli.add_command(doctor.command)
 _cli.add_command(timeline.timeline)
+_cli.add_command(top.command)
 
 
 def main(argv: Optional[List[str]] = None) -> None:

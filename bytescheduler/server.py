@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Callable, Iterator, Optional
 
 from bytescheduler._hosting import Host
+from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, values
 from bytescheduler._say import say
 from bytescheduler.errors import ConfigError, Error
@@ -83,9 +84,21 @@ def _close(node: Node, why: str = "it was closed") -> None:
         impatient.cancel()
 
 
-def _run_to_the_end(node: Node) -> int:
+@contextlib.contextmanager
+def _metrics(node: Node, role: str) -> Iterator[None]:
+    """Show metrics meanwhile, if a setting asks for them."""
+    exporter = serve(node.measure, role)
     try:
-        node.wait()
+        yield
+    finally:
+        if exporter is not None:
+            exporter.close()
+
+
+def _run_to_the_end(node: Node, role: str) -> int:
+    try:
+        with _metrics(node, role):
+            node.wait()
     except _Ended as ended:
         _close(node, str(ended))
         _say(f"ended: {ended}")
@@ -123,7 +136,7 @@ def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], No
             node = Node.start({} if role is None else {"DMLC_ROLE": role}, updater=_make_host())
             if on_listening is not None and node.port > 0:
                 on_listening(node.port)
-            return _run_to_the_end(node)
+            return _run_to_the_end(node, role or _setting("DMLC_ROLE"))
     except ConfigError as error:
         _say(str(error))
         return _WRONG_USE

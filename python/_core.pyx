@@ -24,6 +24,7 @@ cdef enum:
 Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
 Value = namedtuple("Value", ["name", "value", "origin"])
 HostFact = namedtuple("HostFact", ["what", "name", "value"])
+Figure = namedtuple("Figure", ["name", "of", "value"])
 
 
 cdef int _next_slice(int64_t* left_ms) noexcept:
@@ -87,6 +88,10 @@ cdef void _add_host_fact(void* rows, const char* what, const char* name,
                          const char* value) noexcept:
     (<list>rows).append(HostFact(what.decode(), name.decode("utf-8", "replace"),
                                  value.decode("utf-8", "replace")))
+
+
+cdef void _add_figure(void* rows, const char* name, int of, double value) noexcept with gil:
+    (<list>rows).append(Figure(name.decode(), None if of < 0 else of, value))
 
 
 def version():
@@ -540,6 +545,26 @@ cdef class Worker:
         if bs_worker_status(self.handle(), &error) == 0:
             return None
         return _from_code(error.code, error.message.decode("utf-8", "replace"))
+
+    def measure(self, *, int timeout_ms=1000):
+        """Return as `Figure` rows what the worker has done and is doing (docs/metrics.md).
+
+        Blocks up to `timeout_ms`.
+
+        Raises
+        ------
+        Timeout
+            The engine is busy for longer.
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef bs_error error
+        cdef int code
+        rows = []
+        cdef void* context = <void*>rows
+        with nogil:
+            code = bs_worker_measure(worker, timeout_ms, _add_figure, context, &error)
+        _check(code, &error)
+        return rows
 
     def close(self, *, int drain_ms=10000):
         """Finish pending operations for up to `drain_ms`, fail what is left, leave the job.

@@ -75,6 +75,10 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
     int bs_worker_status(const bs_worker* worker, bs_error* error)
+    ctypedef void (*bs_figure_row)(void* context, const char* name, int of,
+                                   double value) noexcept nogil
+    int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row,
+                          void* context, bs_error* error)
     int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error)
 
     ctypedef struct bs_waiter:
@@ -109,6 +113,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                                const bs_server_updater* updater, bs_node** node, bs_error* error)
     int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error)
     int bs_node_port(const bs_node* node)
+    int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void* context,
+                        bs_error* error)
     int bs_node_close(bs_node* node, const char* why)
 
     int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)

@@ -132,6 +132,26 @@ cdef class Node:
             if left_ms == 0:
                 return False
 
+    def measure(self, *, int timeout_ms=1000):
+        """Return as `Figure` rows what the node has done and is doing (docs/metrics.md).
+
+        Blocks up to `timeout_ms`.  No other call may close the node meanwhile.
+
+        Raises
+        ------
+        Timeout
+            The engine is busy for longer.
+        """
+        cdef bs_node* node = self.handle()
+        cdef bs_error error
+        cdef int code
+        rows = []
+        cdef void* context = <void*>rows
+        with nogil:
+            code = bs_node_measure(node, timeout_ms, _add_figure, context, &error)
+        _check(code, &error)
+        return rows
+
     def close(self, str why="it was closed"):
         """End the node; unless the job is over, everyone else is told `why`.  Blocks shortly."""
         cdef bs_node* node = self.node

@@ -18,5 +18,5 @@ if python -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
 fi
 ruff format --check .
 ruff check .
-mypy bytescheduler
+mypy
 pytest -q tests/tidy

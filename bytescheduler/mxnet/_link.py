@@ -7,6 +7,7 @@ import os
 import sys
 import weakref
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     ClassVar,
@@ -26,12 +27,16 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB
 
-from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
+from bytescheduler._metrics.serving import serve
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Pending, Worker, fail_exit
 from bytescheduler._say import say
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
+
+if TYPE_CHECKING:
+    from bytescheduler._metrics.exporter import Exporter
 
 Usual = Dict[Key, MXNetRounds]
 # How long the others may wait to hear of an exception that nobody caught.
@@ -123,6 +128,7 @@ class Link:
         self._reported = False
         self._users = 1
         self._num_stores = 0
+        self._exporter: Optional[Exporter] = None
         atexit.register(self._at_exit)
         _mark_at_fork(weakref.ref(self))
 
@@ -147,6 +153,10 @@ class Link:
     def offer(self) -> None:
         """Let later stores of this process share this link."""
         Link._of_process = weakref.ref(self)
+
+    def show_metrics(self) -> None:
+        """Show metrics from now on, if a setting asks for them; call it once."""
+        self._exporter = serve(self._worker.measure, "worker", self._worker.rank)
 
     @property
     def rank(self) -> int:
@@ -375,6 +385,8 @@ class Link:
         if failure is not None:
             self._let_go()
         self._plugin.close()
+        if self._exporter is not None:
+            self._exporter.close()
         self._worker.close()
         return failure
 
@@ -404,6 +416,8 @@ class Link:
 
     def _forget_all(self) -> None:
         self._forked = True
+        if self._exporter is not None:
+            self._exporter.forget()
         atexit.unregister(self._at_exit)
         if self._inner is not None:
             _forget(self._inner)

@@ -65,6 +65,7 @@ def _open_link(stock: Optional[Store], job: str) -> Link:
     except BaseException:
         worker.close(drain_ms=0)
         raise
+    link.show_metrics()
     link.offer()
     return link
 

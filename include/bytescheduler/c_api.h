@@ -136,6 +136,12 @@ int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_e
 int bs_worker_fail(bs_worker* worker, const char* why);
 // 0, or the code and message of what failed the worker.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
+// Calls `row`, inside this call, for each figure of the worker: its name, the rank of the server it
+// is of, or -1, and the number (docs/metrics.md).  Blocks up to `timeout_ms`; kDeadlineExceeded if
+// the engine's thread is busy for longer.
+typedef void (*bs_figure_row)(void* context, const char* name, int of, double value);
+int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
+                      bs_error* error);
 // Waits up to `drain_ms` for pending operations, fails what is left, leaves the job, frees the
 // handle.  Blocks.  In a forked child: frees nothing, does nothing.
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error);
@@ -188,6 +194,10 @@ int bs_node_start_updating(const bs_setting* settings, size_t num_settings,
 int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error);
 // The port this node listens on; 0 while it does not yet.
 int bs_node_port(const bs_node* node);
+// As bs_worker_measure; of a server by the rank of the worker, of a scheduler node by that of the
+// node.
+int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void* context,
+                    bs_error* error);
 // Ends the node: told to everyone else as `why` unless the job is over.  Blocks shortly; frees.
 int bs_node_close(bs_node* node, const char* why);
 

@@ -21,8 +21,9 @@ using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
 
 // One row of the table of settings.
 struct SettingInfo {
-  std::string_view name;      // "BYTESCHEDULER_CREDIT"
-  std::string_view kind;      // "bytes", "seconds", "count", "flag", "text", "choice a|b"
+  std::string_view name;  // "BYTESCHEDULER_CREDIT"
+  // "bytes", "seconds", "count", "flag", "text", "address", "choice a|b"
+  std::string_view kind;
   std::string_view unit;      // "" if none
   std::string_view fallback;  // default, as one would write it; "required" if there is none
   std::string_view scope;     // "process", "job" (must be equal on all nodes)
@@ -64,7 +65,9 @@ struct Config {
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   std::string log_level;
+  bool debug = false;     // all lines to a file too
   std::string timeline;   // empty: none
+  std::string metrics;    // empty: none; served by the Python side
   std::string transport;  // "tcp", "zmq"
   std::string secret_file;
   std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none

@@ -58,6 +58,8 @@ class Core {
   // For tests and metrics.
   uint64_t in_flight_bytes(uint32_t server) const;
   size_t queued(uint32_t server) const;
+  uint64_t queued_bytes(uint32_t server) const;
+  uint64_t credit_bytes() const;
   size_t num_tasks() const;
 
  private:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/figures.h"
 #include "base/log.h"
 #include "bytescheduler/server_updater.h"
 #include "bytescheduler/status.h"
@@ -60,6 +61,8 @@ struct ServerOptions {
   // Told of each complete round of synchronous keys, on the executor of the shard of that index;
   // the one after the last is the front's own.  May be empty.
   std::function<void(size_t shard, const RoundTimes& times)> on_round{};
+  // Whether Measure() tells how long rounds took, without on_round too.
+  bool timed = false;
   // Takes decision 2 of the design back, for the test that shows why it is one.
   uint32_t test_num_buffers = 2;
   int32_t num_servers = 1;  // stock workers number their keys from a first one of each server
@@ -89,7 +92,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // The three below: on the front's executor.
+  // All below: on the front's executor.
 
   // A data or command message of a worker.  Whatever is in it: answered, or refused with a response
   // that says why; never fatal.
@@ -98,6 +101,10 @@ class Server {
   void OnWorkerGone(int32_t rank, const Status& why);
   // Answers every parked request with `why`, now and later.
   void Fail(const Status& why);
+  // Asks front and shards what they have done and are doing with native keys (docs/metrics.md says
+  // what each number is).  `done` runs once, on the front's executor; never if front or shards end
+  // before.
+  void Measure(UniqueFunction<void(const Figures&)> done);
 
  private:
   class Impl;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/executor.h"
+#include "base/figures.h"
 #include "base/log.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
@@ -22,6 +23,9 @@ namespace bs {
 
 namespace core {
 class Trace;
+}
+namespace worker {
+struct Link;
 }
 
 // Whose numbers say which push-pull is more urgent.
@@ -165,10 +169,15 @@ class Worker {
   // As Fail with kCancelled; `closed` runs when nothing of the caller's memory is in use any more.
   void Close(UniqueFunction<void()> closed);
 
-  // Bytes pushed and not acknowledged, for tests and metrics.  REQUIRES: on the executor.
+  // The two below REQUIRE: on the executor.
+  // Bytes pushed and not acknowledged.
   uint64_t in_flight_bytes(uint32_t server) const;
+  // What it has done and what it is doing; docs/metrics.md says what each number is.
+  void Measure(Figures* figures) const;
 
  private:
+  const worker::Link& link() const;
+
   class Impl;
   const std::unique_ptr<Impl> impl_;
 };

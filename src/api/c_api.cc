@@ -46,6 +46,7 @@ using bs::Result;
 using bs::api::Guarded;
 using bs::api::Overrides;
 using bs::api::Return;
+using bs::api::Tell;
 
 std::string TextOf(const bs_error& error) {
   return {error.message, strnlen(error.message, sizeof(error.message))};
@@ -164,6 +165,16 @@ int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error) {
 
 int bs_node_port(const bs_node* node) {
   return node->Visit([](const auto& n) { return n.port(); });
+}
+
+int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void* context,
+                    bs_error* error) {
+  const std::chrono::milliseconds timeout(timeout_ms);
+  return Return(Guarded([&] {
+                  return Tell(node->Visit([&](const auto& n) { return n.Measure(timeout); }), row,
+                              context);
+                }),
+                error);
 }
 
 int bs_node_close(bs_node* node, const char* why) {

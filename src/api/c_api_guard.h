@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "base/figures.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/status.h"
 
@@ -33,6 +34,14 @@ Status Guarded(F body) {
   } catch (const std::exception& e) {
     return Status::ResourceExhausted(e.what());
   }
+}
+
+inline Status Tell(const Result<Figures>& figures, bs_figure_row row, void* context) {
+  if (!figures.ok()) return figures.status();
+  for (const auto& [id, value] : figures.value().numbers()) {
+    row(context, id.first.c_str(), id.second, value);
+  }
+  return Status::Ok();
 }
 
 inline std::map<std::string, std::string> Overrides(const bs_setting* settings,

@@ -36,6 +36,7 @@ using bs::Result;
 using bs::api::Guarded;
 using bs::api::Overrides;
 using bs::api::Return;
+using bs::api::Tell;
 
 // As of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
 constexpr uint64_t kLeastPartition = uint64_t{4} << 10U;
@@ -350,6 +351,17 @@ int bs_worker_status(const bs_worker* worker, bs_error* error) {
   if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
   return Return(
       worker->Visit([](const auto& n) { return n.failure().Get(); }).value_or(Status::Ok()), error);
+}
+
+int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
+                      bs_error* error) {
+  const std::chrono::milliseconds timeout(timeout_ms);
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  return Tell(worker->Visit([&](const auto& n) { return n.Measure(timeout); }), row,
+                              context);
+                }),
+                error);
 }
 
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "api/measure.h"
 #include "api/outcome.h"
 #include "api/timeline.h"
 #include "base/log.h"
@@ -57,6 +58,8 @@ class CarriedNode {
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails
   // the worker.
   void Barrier(Done done);
+  // As of WorkerNode.
+  Result<Figures> Measure(Duration timeout) const;
   // Fails this worker; the others will miss its pushes.
   void Fail(const std::string& why);
 

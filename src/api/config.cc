@@ -56,6 +56,9 @@ Status Assign(const Row& row, const std::string& text, std::string* out) {
       return Malformed(row, text, "want one of " + std::string(words));
     }
   }
+  if (row.info.kind == "address" && !text.empty() && !api::IsAddress(text)) {
+    return Malformed(row, text, "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600");
+  }
   *out = text;
   return Status::Ok();
 }

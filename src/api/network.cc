@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "api/debug_log.h"
 #include "api/host.h"
 #include "base/notification.h"
 #include "tcp_transport.h"
@@ -44,9 +45,16 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
 
 }  // namespace
 
-Logger MakeLogger(const Config& config) { return {config.role, LevelOf(config.log_level)}; }
+Logger MakeLogger(const Config& config) {
+  const LogLevel level = LevelOf(config.log_level);
+  std::shared_ptr<DebugLog> debug = DebugLog::Open(config);
+  if (!debug) return {config.role, level};
+  // It has one threshold for the network and the rest.
+  return LoggerInto(std::move(debug), config.role, config.verbose > 0 ? LogLevel::kDebug : level);
+}
 
-Logger MakeNetworkLogger(const Config& config) {
+Logger MakeNetworkLogger(const Config& config, const Logger& log) {
+  if (config.debug) return log;
   return {config.role, config.verbose > 0 ? LogLevel::kDebug : LevelOf(config.log_level)};
 }
 
@@ -97,9 +105,10 @@ void WarnOfUnknownRoot(const Config& config) {
   if (config.local_ipc) return;
   const std::string why = WhyUnresolved(config.root_uri);
   if (why.empty()) return;
-  MakeNetworkLogger(config).Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
-                                    ": the name of the scheduler node's host cannot be resolved (" +
-                                    why + "); trying again until BYTESCHEDULER_TIMEOUT is over");
+  MakeNetworkLogger(config, MakeLogger(config))
+      .Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
+               ": the name of the scheduler node's host cannot be resolved (" + why +
+               "); trying again until BYTESCHEDULER_TIMEOUT is over");
 }
 
 Network::Network(const Config& config, const Logger& log)

@@ -19,7 +19,8 @@ inline constexpr Duration kLingerUnjoined = std::chrono::milliseconds(200);
 
 // "scheduler", "worker 1" and so on in the log; the network and the membership may say more.
 Logger MakeLogger(const Config& config);
-Logger MakeNetworkLogger(const Config& config);
+// `log`: the node's own.
+Logger MakeNetworkLogger(const Config& config, const Logger& log);
 
 // Runs `task` on `executor` and blocks until it has run.  REQUIRES: not called on `executor`, which
 // is not ended meanwhile.

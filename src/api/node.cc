@@ -40,7 +40,7 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
 
 SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
-  const Logger network_log = MakeNetworkLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, log_);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   coordinator_ = std::make_unique<ps::Coordinator>(options, network_->transport(), io, network_log);
@@ -57,6 +57,17 @@ SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& 
 }
 
 SchedulerNode::~SchedulerNode() { Close("it was closed"); }
+
+Result<Figures> SchedulerNode::Measure(Duration timeout) const {
+  return AwaitFigures(timeout, [this](GiveFigures give) {
+    network_->io()->Post([this, give = std::move(give)] {
+      if (!coordinator_) return;
+      Figures figures;
+      coordinator_->Measure(&figures);
+      give(figures);
+    });
+  });
+}
 
 void SchedulerNode::Close(const std::string& why) {
   if (std::exchange(closed_, true)) return;
@@ -86,7 +97,7 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
     updater_thread_ = std::make_unique<LoopThread>("bs-updater");
     updater_.executor = updater_thread_.get();
   }
-  const Logger network_log = MakeNetworkLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, log_);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
@@ -122,6 +133,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.max_staleness = config_.max_staleness;
   options.straggler_timeout = config_.straggler_timeout;
   options.updater = updater_;
+  options.timed = !config_.metrics.empty();
   options.front_bytes = kFrontBytes;
   Server::Handler handler;
   handler.on_stop = [this] {
@@ -139,6 +151,26 @@ void ServerNode::OnReady(Result<ps::View> view) {
       options, network_->io(), std::move(shards),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
       log);
+}
+
+Result<Figures> ServerNode::Measure(Duration timeout) const {
+  return AwaitFigures(timeout, [this](GiveFigures give) {
+    network_->io()->Post(
+        [this, give = std::move(give)]() mutable { TellFigures(std::move(give)); });
+  });
+}
+
+void ServerNode::TellFigures(GiveFigures give) const {
+  Figures own;
+  own.Add("ready", server_ ? 1 : 0);
+  own.Add("rank", rank_);
+  own.Add("failed", outcome_.Get().value_or(Status::Ok()).ok() ? 0 : 1);
+  if (!server_) return give(own);
+  server_->Measure([own = std::move(own), give = std::move(give)](const Figures& figures) {
+    Figures all = own;
+    all.Add(figures);
+    give(all);
+  });
 }
 
 void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "api/measure.h"
 #include "api/network.h"
 #include "api/outcome.h"
 #include "api/timeline.h"
@@ -36,6 +37,8 @@ class SchedulerNode {
   int32_t port() const { return port_; }
   // Ok when every node has finished in good order.
   const Outcome& outcome() const { return outcome_; }
+  // docs/metrics.md says what each number is; errors as of AwaitFigures.
+  Result<Figures> Measure(Duration timeout) const;
   // Unless the job is over: ends it for everyone, as `why`.
   void Close(const std::string& why);
 
@@ -64,6 +67,8 @@ class ServerNode {
   int32_t port() const { return port_; }
   // Ok when the job ended in good order.
   const Outcome& outcome() const { return outcome_; }
+  // As of SchedulerNode; before the job is complete only "ready", which is 0 then.
+  Result<Figures> Measure(Duration timeout) const;
   // Unless the job is over: fails it for everyone, as `why`.
   void Close(const std::string& why);
 
@@ -72,6 +77,7 @@ class ServerNode {
   void OnReady(Result<ps::View> view);
   void OnFailure(const Status& why);
   void OnShutdown();
+  void TellFigures(GiveFigures give) const;
   std::vector<ServerShard> MakeShards(int32_t rank);
   void OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log);
 
@@ -123,6 +129,8 @@ class WorkerNode {
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
   // `done` runs on bs-io.
   void Barrier(Done done);
+  // As of SchedulerNode.
+  Result<Figures> Measure(Duration timeout) const;
   // Fails the whole job: everyone is told `why`.
   void Fail(const std::string& why);
 

@@ -89,6 +89,20 @@ bool IsOneOf(std::string_view text, std::string_view words) {
   return false;
 }
 
+bool IsAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon != std::string_view::npos) {
+    const std::string_view host = text.substr(0, colon);
+    const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
+    if (host.empty() || (!bracketed && host.find_first_of(":[] /") != std::string_view::npos)) {
+      return false;
+    }
+    text.remove_prefix(colon + 1);
+  }
+  const Result<int64_t> port = ParseCount(text);
+  return port.ok() && port.value() >= 0 && port.value() < 65536;
+}
+
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known) {
   // More than a third of a name's own part changed is another name, not a slip.
   size_t best = std::max<size_t>(3, name.size() / 6) + 1;

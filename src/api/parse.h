@@ -20,6 +20,8 @@ std::optional<bool> ParseFlag(std::string_view text);
 Result<int64_t> ParseCount(std::string_view text);
 // Whether `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
+// Whether `text` is PORT or HOST:PORT, with the host of an IPv6 address in brackets.
+bool IsAddress(std::string_view text);
 // The name that needs the fewest changes, if it needs few; empty if none does.
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);
 

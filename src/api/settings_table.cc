@@ -149,9 +149,18 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},
+    {{"BYTESCHEDULER_DEBUG", "flag", "", "0", "process",
+      "1: all lines of the log, also those of level debug, are appended to bytescheduler.log in "
+      "the "
+      "working directory besides"},
+     &Config::debug},
     {{"BYTESCHEDULER_TIMELINE", "text", "", "", "process",
       "file to write a timeline to, -r or -s and the rank before its extension (docs/timeline.md)"},
      &Config::timeline},
+    {{"BYTESCHEDULER_METRICS", "address", "", "", "process",
+      "PORT or HOST:PORT at which this process shows metrics, the next free port if it is taken, 0 "
+      "for any; without a host on this machine only (docs/metrics.md)"},
+     &Config::metrics},
     {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
       "who carries the bytes: our servers (native), the wrapped store in pieces that we schedule "
       "(kvstore), the wrapped store as it is (passthrough); auto is kvstore unless bslaunch says "

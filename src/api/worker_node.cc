@@ -58,7 +58,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
-  const Logger network_log = MakeNetworkLogger(config);
+  const Logger network_log = MakeNetworkLogger(config, log_);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
@@ -155,6 +155,18 @@ void WorkerNode::Barrier(Done done) {
   network_->io()->Post([this, done = std::move(done)]() mutable {
     if (const std::optional<Status> failure = failure_.Get()) return done(*failure);
     member_->Barrier(ps::kWorkerGroup, std::move(done));
+  });
+}
+
+Result<Figures> WorkerNode::Measure(Duration timeout) const {
+  return AwaitFigures(timeout, [this](GiveFigures give) {
+    network_->io()->Post([this, give = std::move(give)] {
+      if (!worker_) return;
+      Figures figures;
+      worker_->Measure(&figures);
+      figures.Add("failed", failure_.Get() ? 1 : 0);
+      give(figures);
+    });
   });
 }
 

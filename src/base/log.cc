@@ -30,14 +30,14 @@ std::string WallClock() {
   return text.data();
 }
 
+}  // namespace
+
 // One write a line, so that lines of several threads and processes do not mix.
-void WriteToStderr(std::string line) {
+void Logger::WriteToStderr(std::string line) {
   line.push_back('\n');
   while (::write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
   }
 }
-
-}  // namespace
 
 Logger::Logger() : Logger("", LogLevel::kWarning) {}
 

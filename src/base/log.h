@@ -24,6 +24,9 @@ class Logger {
   // the logging thread.
   Logger(std::string who, LogLevel threshold, Sink sink);
 
+  // What loggers without a sink do with a line.
+  static void WriteToStderr(std::string line);
+
   // The same threshold and sink under another name.
   Logger Named(std::string who) const;
 

@@ -105,6 +105,11 @@ class Core::Impl {
     BS_CHECK(server < schedulers_.size());
     return schedulers_[server]->queued();
   }
+  uint64_t queued_bytes(uint32_t server) const {
+    BS_CHECK(server < schedulers_.size());
+    return schedulers_[server]->queued_bytes();
+  }
+  uint64_t credit_bytes() const { return schedulers_.front()->credit_bytes(); }
   size_t num_tasks() const { return tasks_.size(); }
 
  private:
@@ -212,6 +217,10 @@ void Core::SetCredit(uint64_t credit_bytes) { impl_->SetCredit(credit_bytes); }
 uint64_t Core::in_flight_bytes(uint32_t server) const { return impl_->in_flight_bytes(server); }
 
 size_t Core::queued(uint32_t server) const { return impl_->queued(server); }
+
+uint64_t Core::queued_bytes(uint32_t server) const { return impl_->queued_bytes(server); }
+
+uint64_t Core::credit_bytes() const { return impl_->credit_bytes(); }
 
 size_t Core::num_tasks() const { return impl_->num_tasks(); }
 

@@ -164,7 +164,10 @@ void Scheduler::SetCredit(uint64_t credit_bytes) {
   credit_bytes_ = credit_bytes;
 }
 
-void Scheduler::Submit(const Item& item) { queue_->Push(item); }
+void Scheduler::Submit(const Item& item) {
+  queue_->Push(item);
+  queued_bytes_ += item.size_bytes;
+}
 
 std::optional<Item> Scheduler::Next() {
   if (queue_->size() == 0) return std::nullopt;
@@ -174,6 +177,7 @@ std::optional<Item> Scheduler::Next() {
   // Never skip the head for a smaller partition behind it: that would invert the priorities
   // exactly when the link is busiest.
   if (!fits && in_flight_items_ > 0) return std::nullopt;
+  queued_bytes_ -= size_bytes;
   in_flight_bytes_ += size_bytes;
   ++in_flight_items_;
   return queue_->Pop();
@@ -191,7 +195,11 @@ size_t Scheduler::Remove(const void* token) {
   const size_t before = queue_->size();
   while (queue_->size() > 0) {
     const Item item = queue_->Pop();
-    if (item.token != token) kept.push_back(item);
+    if (item.token != token) {
+      kept.push_back(item);
+    } else {
+      queued_bytes_ -= item.size_bytes;
+    }
   }
   for (const Item& item : kept) queue_->Push(item);
   return before - kept.size();
@@ -200,6 +208,7 @@ size_t Scheduler::Remove(const void* token) {
 size_t Scheduler::Clear() {
   const size_t before = queue_->size();
   while (queue_->size() > 0) queue_->Pop();
+  queued_bytes_ = 0;
   return before;
 }
 

@@ -52,11 +52,14 @@ class Scheduler {
   size_t Clear();
 
   size_t queued() const;
+  uint64_t queued_bytes() const { return queued_bytes_; }
   uint64_t in_flight_bytes() const { return in_flight_bytes_; }
+  uint64_t credit_bytes() const { return credit_bytes_; }
 
  private:
   class Queue;  // FIFO lists by priority, found through bitmaps
   uint64_t credit_bytes_ = 0;
+  uint64_t queued_bytes_ = 0;
   uint64_t in_flight_bytes_ = 0;
   uint32_t in_flight_items_ = 0;
   const std::unique_ptr<Queue> queue_;

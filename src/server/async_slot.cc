@@ -26,13 +26,20 @@ ps::Frame Decode(const ps::KvCall& call) {
   return ps::Frame::Borrow(bytes, [kept = std::move(values)] {});
 }
 
+// Of a push, as it came.
+uint64_t SentBytes(const ps::KvCall& call) {
+  return ps::PayloadBytes(call.extension.codec, call.extension.size_bytes);
+}
+
 }  // namespace
 
 AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
     : shard_(shard),
       id_(id),
       pushes_(static_cast<size_t>(shard->num_workers), 0),
-      answered_(static_cast<size_t>(shard->num_workers), 0) {}
+      answered_(static_cast<size_t>(shard->num_workers), 0) {
+  shard->meters.Expect(shard->num_workers);
+}
 
 void AsyncSlot::Push(ps::KvCall& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
@@ -118,6 +125,8 @@ void AsyncSlot::Initialise(const ps::KvCall& call) {
   about_ = about.text;
   needs_host_ = about.hosted;
   weights_ = std::move(weights);
+  shard_->meters.Pushed(call.worker_rank, SentBytes(call));
+  shard_->meters.Kept(about.size_bytes);
 }
 
 Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
@@ -176,10 +185,12 @@ void AsyncSlot::Update(const ps::KvCall& call) {
   }
   state_->Apply(RatesOf(call), call.payload.bytes(), weights);
   ++pushes_of(call);
+  shard_->meters.Pushed(call.worker_rank, SentBytes(call));
 }
 
 void AsyncSlot::PrepareSpare() {
   if (spare_ && !spare_->InFlight()) return;
+  if (!spare_) shard_->meters.Kept(shape_.size_bytes);
   spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
 }
 
@@ -217,6 +228,7 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
   if (status.ok()) {
     spare_ = std::exchange(weights_, job.after);
     ++pushes_of(job.call);
+    shard_->meters.Pushed(job.call.worker_rank, SentBytes(job.call));
     shard_->send(ps::MakeResponse(job.call, {}));
     AnswerReady();
   } else {
@@ -302,10 +314,12 @@ void AsyncSlot::Answer(const ps::KvCall& call) {
   }
   ps::Message response = MakeValuesResponse(call, shape_, weights_->MakeFrame(call.worker_rank));
   answered = call.extension.sequence;
+  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
   shard_->send(std::move(response));
 }
 
 void AsyncSlot::Refuse(const ps::KvCall& call, const Status& why) {
+  shard_->meters.Refused();
   shard_->send(ps::MakeErrorResponse(call, why));
 }
 

@@ -40,6 +40,25 @@ bool IsWorkerId(int32_t id, int32_t num_workers) {
          (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
 }
 
+// What shards tell of themselves, until all have.
+struct Answers {
+  Figures sum;
+  size_t missing;
+  UniqueFunction<void(const Figures&)> done;
+
+  void Add(const Figures& figures) {
+    sum.Add(figures);
+    if (--missing == 0) done(sum);
+  }
+};
+
+// On the shard's executor.
+void Ask(const server::Shard& shard, Executor* front, const std::shared_ptr<Answers>& answers) {
+  Figures figures;
+  shard.Measure(&figures);
+  front->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
+}
+
 // Options::on_round as the shard of this index calls it.
 std::function<void(const RoundTimes&)> ToldBy(const ServerOptions& options, size_t shard) {
   if (!options.on_round) return {};
@@ -56,6 +75,7 @@ class Server::Impl {
   void OnMessage(ps::Message message);
   void OnWorkerGone(int32_t rank, const Status& why);
   void Fail(const Status& why);
+  void Measure(UniqueFunction<void(const Figures&)> done);
 
  private:
   using Lane = server::Lane<server::Shard>;
@@ -90,6 +110,7 @@ class Server::Impl {
   };
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> lane_of_;
   std::unordered_map<Key, uint32_t> first_cut_;  // of keys whose earlier cuts were released
+  uint64_t refused_ = 0;                         // by the front itself
   std::optional<Status> failure_;
 };
 
@@ -114,6 +135,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
     state.num_buffers = options.test_num_buffers;
     state.max_staleness = options.max_staleness;
     state.on_round = ToldBy(options, lanes_.size());
+    state.timed = options.timed;
     lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
 }
@@ -280,7 +302,19 @@ void Server::Impl::Fail(const Status& why) {
   }
 }
 
+void Server::Impl::Measure(UniqueFunction<void(const Figures&)> done) {
+  // Owners: the tasks; touched on the front only.
+  const auto answers = std::make_shared<Answers>(
+      Answers{.sum = {}, .missing = lanes_.size(), .done = std::move(done)});
+  answers->sum.Add("partitions", static_cast<double>(lane_of_.size()));
+  answers->sum.Add("refused_total", static_cast<double>(refused_));
+  for (const Lane& lane : lanes_) {
+    RunOn(lane, [shard = lane.shard, front = front_, answers] { Ask(*shard, front, answers); });
+  }
+}
+
 void Server::Impl::Refuse(const ps::KvCall& call, const Status& why) {
+  ++refused_;
   send_(ps::MakeErrorResponse(call, why));
 }
 
@@ -297,5 +331,7 @@ void Server::OnMessage(ps::Message message) { impl_->OnMessage(std::move(message
 void Server::OnWorkerGone(int32_t rank, const Status& why) { impl_->OnWorkerGone(rank, why); }
 
 void Server::Fail(const Status& why) { impl_->Fail(why); }
+
+void Server::Measure(UniqueFunction<void(const Figures&)> done) { impl_->Measure(std::move(done)); }
 
 }  // namespace bs

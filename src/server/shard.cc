@@ -45,6 +45,7 @@ void Shard::Forget(SlotId id) {
   if (slot == slots_.end()) return;
   slot->second.Fail(Status::FailedPrecondition("worker 0 has released this cut of key " +
                                                std::to_string(id.key)));
+  state_.meters.Freed(slot->second.kept_bytes());
   slots_.erase(slot);
 }
 
@@ -64,6 +65,11 @@ void Shard::Fail(const Status& why) {
 }
 
 void Shard::SetOptimizer(OptimizerInForce optimizer) { state_.optimizer = std::move(optimizer); }
+
+void Shard::Measure(Figures* figures) const {
+  state_.meters.Measure(figures);
+  figures->Add("held_bytes", static_cast<double>(state_.held_bytes));
+}
 
 Status Shard::CheckMode(const ps::KvCall& call, SlotId id) const {
   const bool asynchronous = IsAsynchronous(call);

@@ -19,7 +19,9 @@ namespace bs::server {
 
 class Shard {
  public:
-  explicit Shard(ShardState state) : state_(std::move(state)) {}
+  explicit Shard(ShardState state) : state_(std::move(state)) {
+    state_.meters.Expect(state_.num_workers);
+  }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
   ~Shard() = default;
@@ -34,6 +36,7 @@ class Shard {
   void Fail(const Status& why);
   // Asynchronous keys are updated with it from now on; their states start afresh.
   void SetOptimizer(OptimizerInForce optimizer);
+  void Measure(Figures* figures) const;
 
  private:
   Status CheckMode(const ps::KvCall& call, SlotId id) const;

@@ -24,7 +24,9 @@ size_t SlotIdHash::operator()(const SlotId& id) const {
 }
 
 Slot::Slot(ShardState* shard, SlotId id, Round first)
-    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {}
+    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {
+  shard->meters.Expect(shard->num_workers);
+}
 
 void Slot::Push(ps::KvCall& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
@@ -55,6 +57,12 @@ void Slot::Pull(ps::KvCall& call) {
       if (const Status* why = Blocked()) return Refuse(call, *why);
       return Park(call);
   }
+}
+
+uint64_t Slot::kept_bytes() const {
+  const auto kept = std::count_if(std::begin(buffers_), std::end(buffers_),
+                                  [](const auto& buffer) { return buffer != nullptr; });
+  return static_cast<uint64_t>(kept) * shape_.size_bytes;
 }
 
 void Slot::OnWorkerGone(int32_t rank) {
@@ -140,6 +148,8 @@ void Slot::Take(ps::KvCall& call) {
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
   if (opens) first_push_ = last_push_;
+  shard_->meters.Pushed(rank, payload_bytes);
+  if (about.round > 0) shard_->meters.Contributed(rank, opens);
   ps::Frame payload = std::move(call.payload);
   if (pulls) {
     Park(call);
@@ -162,7 +172,9 @@ bool Slot::MustHold(int32_t rank, uint64_t payload_bytes) const {
 void Slot::PrepareBuffer() {
   std::shared_ptr<SumBuffer>& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
   if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
+    const bool more = !buffer;
     buffer = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+    if (more) shard_->meters.Kept(shape_.size_bytes);
   }
 }
 
@@ -192,6 +204,7 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   has_sum_ = false;
   next_rank_ = 0;
   AnswerParked();
+  if (times.round > 0) shard_->meters.Summed(times);
   if (shard_->on_round) shard_->on_round(times);
 }
 
@@ -243,12 +256,14 @@ void Slot::Answer(const ps::KvCall& call) {
   if (sum.InFlightTo(call.worker_rank)) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
+  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
   ps::Message answer = MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank));
   answer.meta.extension.next = next_[rounds_.buffer_of(call.extension.round)];
   shard_->send(std::move(answer));
 }
 
 void Slot::Refuse(const ps::KvCall& call, const Status& why) {
+  shard_->meters.Refused();
   shard_->send(ps::MakeErrorResponse(call, why));
 }
 

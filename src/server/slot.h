@@ -22,6 +22,7 @@
 #include "server/describe.h"
 #include "server/hosted_updates.h"
 #include "server/lane.h"
+#include "server/meters.h"
 #include "server/parked.h"
 #include "server/round.h"
 #include "server/sum_buffer.h"
@@ -46,6 +47,8 @@ struct ShardState : ShardBase {
 
   std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
   OptimizerInForce optimizer{};               // of asynchronous keys
+  bool timed = false;                         // whether rounds are, also without on_round
+  Meters meters{};
 };
 
 class Slot {
@@ -64,6 +67,8 @@ class Slot {
   void OnWorkerGone(int32_t rank);
   // Refuses what is parked and gives back what is held.
   void Fail(const Status& why);
+  // Of memory for values.
+  uint64_t kept_bytes() const;
 
  private:
   // How the contributions of a round are coded: all alike.
@@ -88,8 +93,10 @@ class Slot {
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
   void SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void AnswerParked();
-  // Of shard->on_round; not the time if nobody wants to know.
-  TimePoint Now() const { return shard_->on_round ? shard_->executor->Now() : TimePoint(); }
+  // Not the time if nobody wants to know.
+  TimePoint Now() const {
+    return shard_->on_round || shard_->timed ? shard_->executor->Now() : TimePoint();
+  }
   void Answer(const ps::KvCall& call);
   void Refuse(const ps::KvCall& call, const Status& why);
   void Park(ps::KvCall& call);

@@ -20,6 +20,9 @@ void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Par
 }
 
 void Spans::Tensor(const CommTask& task, Times times) const {
+  if (steps_ != nullptr && task.round() > 0) {
+    steps_->Summed(task.key(), task.size_bytes(), executor_->Now());
+  }
   if (trace_ == nullptr) return;
   trace_->Record({.kind = TraceEvent::Kind::kTensor,
                   .priority = task.priority(),

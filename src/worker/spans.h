@@ -1,4 +1,4 @@
-// Spans: tells a trace what befalls the partitions of a worker; does nothing if there is no trace.
+// Spans: tells a trace what befalls the partitions of a worker, if there is one, and counts steps.
 //
 // Confined to the worker's executor, whose clock it reads.
 #pragma once
@@ -7,15 +7,19 @@
 #include "bytescheduler/comm_task.h"
 #include "bytescheduler/core.h"
 #include "core/trace.h"
+#include "worker/steps.h"
 
 namespace bs::worker {
 
 class Spans {
  public:
   Spans() = default;  // tells nobody
-  // Neither is owned; `trace` may be null.
-  Spans(core::Trace* trace, const Executor* executor) : trace_(trace), executor_(executor) {}
+  // None is owned; `trace` may be null.
+  Spans(core::Trace* trace, const Executor* executor, Steps* steps)
+      : trace_(trace), executor_(executor), steps_(steps) {}
 
+  // REQUIRES: made with some.
+  const Steps& steps() const { return *steps_; }
   // For the begin and the end of a span; not the time if there is no trace.
   TimePoint Now() const { return trace_ == nullptr ? TimePoint() : executor_->Now(); }
   struct Times {
@@ -30,6 +34,7 @@ class Spans {
  private:
   core::Trace* trace_ = nullptr;
   const Executor* executor_ = nullptr;
+  Steps* steps_ = nullptr;
 };
 
 }  // namespace bs::worker

@@ -106,6 +106,6 @@ void Worker::Close(UniqueFunction<void()> closed) {
   });
 }
 
-uint64_t Worker::in_flight_bytes(uint32_t server) const { return impl_->in_flight_bytes(server); }
+const worker::Link& Worker::link() const { return impl_->link(); }
 
 }  // namespace bs

@@ -31,7 +31,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .together_bytes = options.together_bytes,
              .requests = &requests_,
              .core = &core_,
-             .spans = {options.trace, executor},
+             .spans = {options.trace, executor, &steps_},
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);

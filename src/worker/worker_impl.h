@@ -83,7 +83,7 @@ class Worker::Impl {
   Status Retune(uint64_t partition_bytes, uint64_t credit_bytes);
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
-  uint64_t in_flight_bytes(uint32_t server) const { return core_.in_flight_bytes(server); }
+  const worker::Link& link() const { return link_; }
 
  private:
   // An operation failed for good.  Returns the worker's failure.
@@ -117,6 +117,7 @@ class Worker::Impl {
   const Logger log_;
   ps::KvWorker requests_;
   Core core_;
+  worker::Steps steps_;
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's
   Status failure_;

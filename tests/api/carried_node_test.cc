@@ -127,6 +127,25 @@ TEST_F(CarriedNodeTest, BroadcastsSumsMeetsAndEnds) {
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
 }
 
+TEST_F(CarriedNodeTest, TellsFiguresAsOtherWorkersDo) {
+  StartWell();
+  Floats value(1000, 3);
+  Broadcast(&value);
+  Floats out(1000);
+  ASSERT_EQ(Await(PushPull(Floats(1000, 4), &out)).code, 0);
+  std::map<std::pair<std::string, int>, double> told;
+  const auto add = [](void* context, const char* name, int of, double number) {
+    (*static_cast<decltype(told)*>(context))[{name, of}] = number;
+  };
+  bs_error error{};
+  ASSERT_EQ(bs_worker_measure(worker_, 20'000, add, &told, &error), 0) << error.message;
+  EXPECT_EQ(told.at({"steps_total", -1}), 1);
+  EXPECT_EQ(told.at({"failed", -1}), 0);
+  const double pulled = told.at({"pulled_bytes_total", 0}) + told.at({"pulled_bytes_total", 1});
+  EXPECT_EQ(pulled, 4000);
+  EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
+}
+
 TEST_F(CarriedNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePiecesAre) {
   struct Case {
     const char* bound;

@@ -150,6 +150,9 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",
        [](const Config& c) { return c.trusted_modules == "a,b"; }},
       {"BYTESCHEDULER_BACKEND", "native", [](const Config& c) { return c.backend == "native"; }},
+      {"BYTESCHEDULER_DEBUG", "1", [](const Config& c) { return c.debug; }},
+      {"BYTESCHEDULER_METRICS", "0.0.0.0:0",
+       [](const Config& c) { return c.metrics == "0.0.0.0:0"; }},
       {"BYTESCHEDULER_TIMELINE", "t.json", [](const Config& c) { return c.timeline == "t.json"; }},
   };
   std::set<std::string_view> tested;
@@ -209,6 +212,9 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
       {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
       {"BYTESCHEDULER_PICKLES", "maybe", "want one of allow-list|refuse"},
+      {"BYTESCHEDULER_DEBUG", "file.log", "want 0 or 1"},
+      {"BYTESCHEDULER_METRICS", "yes", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
+      {"BYTESCHEDULER_METRICS", "65536", "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600"},
       {"BYTESCHEDULER_BACKEND", "mpi", "want one of auto|native|kvstore|passthrough"},
   };
   std::set<std::string_view> tested;

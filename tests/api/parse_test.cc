@@ -14,6 +14,20 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
+TEST(IsAddress, TakesPortsAndHostsWithPorts) {
+  for (const char* const text :
+       {"0", "18600", "65535", "localhost:18600", "10.0.0.2:0", "[::1]:18600", "a-b.example:1"}) {
+    EXPECT_TRUE(api::IsAddress(text)) << text;
+  }
+}
+
+TEST(IsAddress, RefusesTheRest) {
+  for (const char* const text : {"", "yes", "-1", "65536", ":18600", "localhost:", "localhost",
+                                 "::1:18600", "[]:1", "http://a:1", "a b:1", "a:1 ", "1e3"}) {
+    EXPECT_FALSE(api::IsAddress(text)) << text;
+  }
+}
+
 TEST(ParseBytes, TakesPowersOf1024) {
   for (const auto& [text, want] :
        std::to_array<std::pair<const char*, uint64_t>>({{"0", 0},

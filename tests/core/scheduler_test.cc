@@ -206,6 +206,11 @@ class Model {
     return queue_.remove_if([token](const Item& item) { return item.token == token; });
   }
   size_t queued() const { return queue_.size(); }
+  uint64_t queued_bytes() const {
+    uint64_t sum = 0;
+    for (const Item& item : queue_) sum += item.size_bytes;
+    return sum;
+  }
   size_t num_in_flight() const { return flight_.size(); }
   uint64_t in_flight_bytes() const {
     uint64_t sum = 0;
@@ -282,6 +287,7 @@ TEST_P(SchedulerAndModel, Agree) {
     Step();
     ASSERT_FALSE(HasFatalFailure()) << "seed " << GetParam() << " step " << i;
     ASSERT_EQ(scheduler_.queued(), model_.queued());
+    ASSERT_EQ(scheduler_.queued_bytes(), model_.queued_bytes());
     ASSERT_EQ(scheduler_.in_flight_bytes(), model_.in_flight_bytes());
   }
 }

@@ -41,7 +41,8 @@ def test_every_setting_says_what_it_does() -> None:
     for row in config.settings():
         assert row.sentence, row.name
         assert row.scope in ("process", "job"), row.name
-        assert row.kind.split(" ")[0] in ("bytes", "seconds", "count", "flag", "text", "choice")
+        kinds = ("bytes", "seconds", "count", "flag", "text", "address", "choice")
+        assert row.kind.split(" ")[0] in kinds
 
 
 def test_good_settings_pass() -> None:

@@ -429,3 +429,16 @@ def test_an_updater_is_called_on_a_thread_of_the_server() -> None:
     assert updater.pickles == [b"bad", b"worse", b"good\0pickle"]
     assert updater.threads == {"bs-updater"}
     assert sys.getrefcount(updater) == references
+
+
+def test_all_lines_of_the_log_go_to_a_file_if_asked_for(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: "pytest.CaptureFixture[str]",
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        Node.start(role("scheduler", 0, BYTESCHEDULER_DEBUG="1")).close()
+    lines = (tmp_path / "bytescheduler.log").read_text().splitlines()
+    assert sum("listening on 127.0.0.1:" in line for line in lines) == 2
+    assert capfd.readouterr().err == ""  # level off

@@ -1,11 +1,13 @@
 """The package: what it shows, what importing it does not do, what it says when it is not built."""
 
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tarfile
+from typing import Tuple
 
 import pytest
 
@@ -118,6 +120,54 @@ def test_an_extension_that_does_not_load_is_named(tmp_path: pathlib.Path) -> Non
     assert "does not load or is older than the Python files" in import_error(tmp_path)
 
 
+def run_command(directory: pathlib.Path, name: str, *arguments: str) -> "Tuple[int, str, str]":
+    shutil.copy(ROOT / "_bytescheduler_command.py", directory)
+    program = f"import _bytescheduler_command as c; c.{name}()"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program, *arguments],
+        cwd=directory,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["bytescheduler", "bslaunch"])
+def test_commands_without_the_extension_end_with_one_line(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    copy_package(tmp_path)
+    code, stdout, stderr = run_command(tmp_path, name, "config")
+    assert (code, stdout) == (1, "")
+    assert stderr.startswith(f"{name}: bytescheduler's native extension cannot be used: the inst")
+    assert stderr.count("\n") == 1
+
+
+def test_doctor_finds_that_the_extension_is_missing(tmp_path: pathlib.Path) -> None:
+    copy_package(tmp_path)
+    code, stdout, stderr = run_command(tmp_path, "bytescheduler", "doctor", "--json")
+    assert (code, stderr) == (1, "")
+    report = json.loads(stdout)
+    assert report["worst"] == "problem"
+    assert report["link"] is None
+    (finding,) = report["findings"]
+    assert set(finding) == {"area", "name", "level", "text", "advice"}
+    assert "the installation is incomplete" in finding["text"]
+    code, stdout, _ = run_command(tmp_path, "bytescheduler", "doctor")
+    assert code == 1
+    assert "  problem  bytescheduler's native extension cannot be used: " in stdout
+
+
+def test_what_else_cannot_be_imported_is_not_explained_away(tmp_path: pathlib.Path) -> None:
+    copy_package(tmp_path)
+    (tmp_path / "bytescheduler" / "__init__.py").write_text("import nosuchmodule\n")
+    code, _, stderr = run_command(tmp_path, "bytescheduler", "config")
+    assert code == 1
+    assert stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'nosuchmodule'"
+
+
 def test_the_source_distribution_is_whole(tmp_path: pathlib.Path) -> None:
     """Pip builds from it: whatever CMake, Cython or Python reads has to be in it."""
     made = run_python(
@@ -138,6 +188,7 @@ def test_the_source_distribution_is_whole(tmp_path: pathlib.Path) -> None:
     ).stdout.split()
     needed = {name for name in tracked if (ROOT / name).exists()}
     assert len(needed) > 200
+    needed.add("_bytescheduler_command.py")
     assert needed | {"CMakeLists.txt", "LICENSE", "pyproject.toml", "setup.py"} <= names
 
 

@@ -13,6 +13,7 @@ Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
 Coordinator::~Coordinator() = default;
 void Coordinator::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Coordinator::Abort(const bs::Status& why) { impl_->Abort(why); }
+void Coordinator::Measure(bs::Figures* figures) const { impl_->Measure(figures); }
 void Coordinator::Close(bs::Duration linger) { impl_->Close(linger); }
 
 Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
@@ -264,6 +265,20 @@ void Coordinator::Impl::Drop(const Message& message, const std::string& why) {
 Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {
   const auto it = peers_.find(id);
   return it == peers_.end() ? nullptr : &it->second;
+}
+
+void Coordinator::Impl::Measure(bs::Figures* figures) const {
+  figures->Add("workers", 0);
+  figures->Add("servers", 0);
+  for (const auto& [id, peer] : peers_) {
+    if (peer.gone()) continue;
+    const std::string role = peer.node.role == Role::kServer ? "server" : "worker";
+    if (!IsAttachedId(id)) figures->Add(role + "s", 1);
+    // Stock nodes need not send heartbeats.
+    if (!peer.native) continue;
+    const std::chrono::duration<double> silent = scope_.Now() - peer.last_heard;
+    figures->Add(role + "_silent_seconds", RankOf(id), silent.count());
+  }
 }
 
 std::vector<int32_t> Coordinator::Impl::NativeServers() const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "control.h"
@@ -41,6 +42,7 @@ struct Pending {
   KvWorker::Done done;
   bs::TimePoint first_sent{};
   bs::TimePoint last_sent{};
+  bs::TimePoint left_at{};    // when the first copy was out of use
   bs::TimePoint last_life{};  // the server's latest word about this request
   bs::TimePoint next_check{};
   uint32_t tries = 0;
@@ -87,6 +89,7 @@ class KvWorker::Impl {
   void OnMessage(Message message);
   void FailAll(const bs::Status& status);
   size_t pending() const { return *open_; }
+  const std::vector<KvTraffic>& traffic() const { return traffic_; }
 
  private:
   // Shared with the frames lent out; see the struct.
@@ -95,6 +98,8 @@ class KvWorker::Impl {
   void Transmit(const PendingPtr& pending);
   Frame Lend(const PendingPtr& pending);
   void End(const PendingPtr& pending, const bs::Status& outcome, Message response);
+  KvTraffic& TrafficOf(const KvRequest& request);
+  void CountAnswered(const Pending& pending);
   // Calls `done` if nothing of the payload is in use any more.
   static void FinishIfReleased(Pending* pending, size_t* open);
   void CheckDue();
@@ -117,6 +122,7 @@ class KvWorker::Impl {
   bs::TimerId timer_ = 0;
   bs::TimePoint timer_due_{};
   bs::Status failure_;
+  std::vector<KvTraffic> traffic_;
   // Requests whose `done` has not run; shared with the frames lent out and posted completions.
   const std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);
 };
@@ -167,7 +173,7 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   SetDirections(meta.extension.op, &meta);
   if (!request.payload.empty() && !has_taken) message.data.push_back(Lend(pending));
   pending->last_sent = executor_->Now();
-  ++pending->tries;
+  if (++pending->tries > 1) ++TrafficOf(request).repeats;
   send_(std::move(message));
 }
 
@@ -179,7 +185,10 @@ Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
       [executor = executor_, pending = PendingPtr(pending), open = open_]() mutable {
         executor->Post([pending = std::move(pending), open = std::move(open)] {
           --pending->frames_out;
-          if (pending->request.left) std::exchange(pending->request.left, {})();
+          if (pending->request.left) {
+            pending->left_at = executor->Now();
+            std::exchange(pending->request.left, {})();
+          }
           FinishIfReleased(pending.get(), open.get());
         });
       });
@@ -229,7 +238,34 @@ void KvWorker::Impl::OnMessage(Message message) {
     return;
   }
   const bs::Status outcome = StatusOf(extension);
+  if (outcome.ok()) CountAnswered(*pending);
   End(pending, outcome, std::move(message));
+}
+
+KvTraffic& KvWorker::Impl::TrafficOf(const KvRequest& request) {
+  const auto server = static_cast<size_t>(request.server);
+  if (traffic_.size() <= server) traffic_.resize(server + 1);
+  return traffic_[server];
+}
+
+void KvWorker::Impl::CountAnswered(const Pending& pending) {
+  const KvRequest& request = pending.request;
+  const Op op = request.extension.op;
+  const auto count = [&](KvTraffic::Direction* direction, uint64_t bytes, bs::TimePoint end) {
+    ++direction->count;
+    direction->bytes += bytes;
+    direction->time += end - pending.first_sent;
+  };
+  KvTraffic& traffic = TrafficOf(request);
+  if (op == Op::kPush) count(&traffic.pushed, request.payload.size(), pending.last_life);
+  // The answer may come before we are told that the payload has left.
+  const bool left = !pending.request.left;
+  if (op == Op::kPushPull) {
+    count(&traffic.pushed, request.payload.size(), left ? pending.left_at : pending.last_life);
+  }
+  if (op == Op::kPull || op == Op::kPushPull) {
+    count(&traffic.pulled, request.answer.size(), pending.last_life);
+  }
 }
 
 void KvWorker::Impl::FailAll(const bs::Status& status) {
@@ -349,5 +385,6 @@ std::shared_ptr<Landing> KvWorker::Place(int32_t peer, const Meta& meta, uint64_
 void KvWorker::OnMessage(Message message) { impl_->OnMessage(std::move(message)); }
 void KvWorker::FailAll(const bs::Status& status) { impl_->FailAll(status); }
 size_t KvWorker::pending() const { return impl_->pending(); }
+const std::vector<KvTraffic>& KvWorker::traffic() const { return impl_->traffic(); }
 
 }  // namespace ps

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/executor.h"
 #include "base/log.h"
@@ -39,6 +40,19 @@ struct KvRequest {
   bs::UniqueFunction<void()> left{};
 };
 
+// Requests to one server that were answered with ok, bytes of their payloads, and how long the
+// answers took, all together.
+struct KvTraffic {
+  struct Direction {
+    uint64_t count = 0;
+    uint64_t bytes = 0;
+    bs::Duration time{};
+  };
+  Direction pushed;
+  Direction pulled;
+  uint64_t repeats = 0;  // of any request
+};
+
 class KvWorker {
  public:
   using SendFn = std::function<void(Message)>;
@@ -65,6 +79,8 @@ class KvWorker {
   void FailAll(const bs::Status& status);
 
   size_t pending() const;
+  // By the server's rank; servers to which nothing was sent yet may be missing at the end.
+  const std::vector<KvTraffic>& traffic() const;
 
  private:
   class Impl;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/figures.h"
 #include "base/log.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
@@ -123,6 +124,8 @@ class Coordinator {
   void Start(Handler handler);
   // Ends the job with an error for everyone (Ctrl-C at the scheduler node).
   void Abort(const bs::Status& why);
+  // Who is there, and since when each was not heard (docs/metrics.md).
+  void Measure(bs::Figures* figures) const;
   void Close(bs::Duration linger);
 
  private:

@@ -1,0 +1,65 @@
+"""What the commands `bytescheduler` and `bslaunch` run: the package, or why it cannot be used.
+
+The package needs its native extension to be imported at all, so this stands beside it.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from typing import List
+
+__all__ = ["bslaunch", "bytescheduler"]
+
+_BROKEN = "bytescheduler's native extension cannot be used"
+_ADVICE = "mend the installation; docs/troubleshooting.md has more"
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody is there to read it
+        os.write(2, f"{line}\n".encode(errors="replace"))
+
+
+def _doctor(why: str, arguments: List[str]) -> None:
+    """Print what `bytescheduler doctor` can still say."""
+    if "--json" in arguments:
+        finding = {
+            "area": "software",
+            "name": "bytescheduler",
+            "level": "problem",
+            "text": why,
+            "advice": _ADVICE,
+        }
+        print(json.dumps({"worst": "problem", "findings": [finding], "link": None}, indent=2))
+    else:
+        print(f"software\n  problem  {why}\n           -> {_ADVICE}\n1 problem")
+
+
+def _explain(error: ImportError, program: str, arguments: List[str]) -> int:
+    """Say in one line why the package cannot be used; return the exit code."""
+    why = " ".join(str(error).split())
+    if not why.startswith(_BROKEN):
+        raise error
+    if program == "bytescheduler" and arguments[:1] == ["doctor"]:
+        _doctor(why, arguments)
+    else:
+        _say(f"{program}: {why}")
+    return 1
+
+
+def bytescheduler() -> None:
+    """Run `bytescheduler`."""
+    try:
+        from bytescheduler.cli import main
+    except ImportError as error:
+        sys.exit(_explain(error, "bytescheduler", sys.argv[1:]))
+    main()
+
+
+def bslaunch() -> None:
+    """Run `bslaunch`."""
+    try:
+        from bytescheduler.launch import main
+    except ImportError as error:
+        sys.exit(_explain(error, "bslaunch", sys.argv[1:]))
+    main()

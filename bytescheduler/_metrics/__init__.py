@@ -1,0 +1,1 @@
+"""Metrics of workers, servers and the scheduler node, in the format of Prometheus."""

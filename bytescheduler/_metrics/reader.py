@@ -1,0 +1,196 @@
+"""Reads the metrics of the processes of a job, and makes rates of two readings."""
+
+import concurrent.futures
+import http.client
+import time
+import urllib.error
+import urllib.request
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from bytescheduler._metrics import table
+from bytescheduler._metrics.serving import MOST_PORTS
+
+__all__ = ["Node", "Place", "read", "report", "scan"]
+
+Place = Tuple[str, int]  # host, port
+# A figure by its name, without what all of a role begin with, and by the rank of the peer.
+Values = Dict[Tuple[str, Optional[int]], float]
+
+_PATIENCE_S = 2.0  # for one answer
+_MOST_BYTES = 16 << 20
+_AT_ONCE = 32
+
+
+class Node(NamedTuple):
+    """What one process showed, and when."""
+
+    role: str
+    rank: Optional[int]
+    answers: bool  # whether its engine did
+    when: float  # seconds that only grow
+    values: Values
+
+    def get(self, name: str, of: Optional[int] = None) -> float:
+        """Return a figure; 0 where there is none."""
+        return self.values.get((name, of), 0.0)
+
+    def total(self, name: str) -> float:
+        """Return a figure added up over peers."""
+        return sum(value for (known, _), value in self.values.items() if known == name)
+
+    def peers(self, name: str) -> List[int]:
+        """Return the ranks of which there is such a figure."""
+        return sorted(of for known, of in self.values if known == name and of is not None)
+
+
+def _rank(text: str) -> Optional[int]:
+    return int(text) if text.isdecimal() else None
+
+
+def parse(text: str, when: float) -> Optional[Node]:
+    """Return what a process showed; None if it is none of ours.
+
+    Raises
+    ------
+    ValueError
+        It is not the format of Prometheus.
+    """
+    from prometheus_client.parser import text_string_to_metric_families  # takes a while
+
+    info: Dict[str, str] = {}
+    answers = False
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    for sample in samples:
+        if sample.name == table.INFO:
+            info = sample.labels
+        elif sample.name == table.ANSWERS:
+            answers = sample.value > 0
+    role = info.get("role", "")
+    if not role:
+        return None
+    values: Values = {}
+    for row in table.ROWS:
+        if row.role != role:
+            continue
+        for sample in samples:
+            if sample.name == row.name:
+                peer = None if row.of is None else _rank(sample.labels.get(row.of, ""))
+                values[row.figure, peer] = sample.value
+    return Node(role, _rank(info.get("rank", "")), answers, when, values)
+
+
+def read(place: Place) -> Optional[Node]:
+    """Return what the process at `place` shows; None if none of ours answers.  Blocks shortly."""
+    host, port = place
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_PATIENCE_S) as response:
+            text = response.read(_MOST_BYTES).decode(errors="replace")
+        return parse(text, time.monotonic())
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+
+
+def ports(place: Place) -> List[Place]:
+    """Return where processes may be that share a place to begin at."""
+    host, first = place
+    return [(host, port) for port in range(first, min(first + MOST_PORTS, 65536))]
+
+
+def scan(places: Iterable[Place]) -> Dict[Place, Node]:
+    """Return what the processes at `places` show.  Blocks shortly."""
+    places = list(dict.fromkeys(places))
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = zip(places, pool.map(read, places))
+        return {place: node for place, node in found if node is not None}
+
+
+class _Pair(NamedTuple):
+    """Two readings of one process."""
+
+    before: Node
+    now: Node
+
+    def rate(self, name: str) -> float:
+        """Return how much a counter grew in a second, over all peers."""
+        return self.growth(name) / max(self.now.when - self.before.when, 1e-9)
+
+    def growth(self, name: str, of: Optional[int] = None) -> float:
+        if of is None:
+            return max(0.0, self.now.total(name) - self.before.total(name))
+        return max(0.0, self.now.get(name, of) - self.before.get(name, of))
+
+
+def _worker(pair: _Pair) -> Dict[str, object]:
+    now = pair.now
+    return {
+        "rank": now.rank,
+        "answers": now.answers,
+        "failed": now.get("failed") > 0,
+        "steps_per_s": pair.rate("steps_total"),
+        "step_s": now.get("step_seconds"),
+        "pushed_bytes_per_s": pair.rate("pushed_bytes_total"),
+        "pulled_bytes_per_s": pair.rate("pulled_bytes_total"),
+        "queued_partitions": int(now.total("queued_partitions")),
+        "queued_bytes": int(now.total("queued_bytes")),
+        "in_flight_bytes": int(now.total("in_flight_bytes")),
+        "credit_bytes": int(now.get("credit_bytes")),
+        "repeats_per_s": pair.rate("repeats_total"),
+    }
+
+
+def _server(pair: _Pair) -> Dict[str, object]:
+    now = pair.now
+    return {
+        "rank": now.rank,
+        "answers": now.answers,
+        "failed": now.get("failed") > 0,
+        "pushed_bytes_per_s": pair.rate("pushed_bytes_total"),
+        "pulled_bytes_per_s": pair.rate("pulled_bytes_total"),
+        "rounds_per_s": pair.rate("rounds_total"),
+        "open_rounds": int(now.get("open_rounds")),
+        "partitions": int(now.get("partitions")),
+        "value_bytes": int(now.get("value_bytes")),
+        "held_bytes": int(now.get("held_bytes")),
+        "refused_per_s": pair.rate("refused_total"),
+    }
+
+
+def _stragglers(servers: List[_Pair]) -> List[Dict[str, object]]:
+    """Return for whom servers wait, the worst first."""
+    waited: Dict[int, float] = {}
+    last: Dict[int, float] = {}
+    awaited: Dict[int, int] = {}
+    for pair in servers:
+        for rank in pair.now.peers("waited_seconds_total"):
+            waited[rank] = waited.get(rank, 0.0) + pair.growth("waited_seconds_total", rank)
+            last[rank] = last.get(rank, 0.0) + pair.growth("came_last_total", rank)
+            awaited[rank] = awaited.get(rank, 0) + int(pair.now.get("awaited_rounds", rank))
+    all_waited = sum(waited.values())
+    rows: List[Dict[str, object]] = [
+        {
+            "worker": rank,
+            "waited_share": waited[rank] / all_waited if all_waited > 0 else 0.0,
+            "wait_s": waited[rank] / last[rank] if last[rank] > 0 else 0.0,
+            "awaited_rounds": awaited[rank],
+        }
+        for rank in sorted(waited, key=lambda rank: (-waited[rank], -awaited[rank], rank))
+    ]
+    return rows
+
+
+def report(before: Dict[Place, Node], now: Dict[Place, Node]) -> Dict[str, List[Dict[str, object]]]:
+    """Return what the job does, of the processes that are in both readings.
+
+    `workers` and `servers` are ordered by rank; `stragglers` says for whom servers wait.
+    """
+    both = [_Pair(before[place], now[place]) for place in now if place in before]
+    by_role: Dict[str, List[_Pair]] = {"worker": [], "server": []}
+    for pair in sorted(both, key=lambda pair: -1 if pair.now.rank is None else pair.now.rank):
+        by_role.get(pair.now.role, []).append(pair)
+    return {
+        "workers": [_worker(pair) for pair in by_role["worker"]],
+        "servers": [_server(pair) for pair in by_role["server"]],
+        "stragglers": _stragglers(by_role["server"]),
+    }

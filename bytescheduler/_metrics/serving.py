@@ -1,0 +1,52 @@
+"""Shows metrics where a setting says; what fails is said in a line, and the job goes on."""
+
+from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+
+from bytescheduler._native import Figure, values
+from bytescheduler._say import say
+
+if TYPE_CHECKING:
+    from bytescheduler._metrics.exporter import Exporter
+
+__all__ = ["MOST_PORTS", "Measure", "parse_address", "serve"]
+
+# Processes of one host that may share a port to begin at.
+MOST_PORTS = 64
+_TALKATIVE = ("info", "debug")  # log levels
+
+Measure = Callable[[], List[Figure]]
+
+
+def parse_address(text: str) -> Tuple[str, int]:
+    """Return host and port of `PORT` or `HOST:PORT`, which the engine has checked."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[Exporter]":
+    """Show metrics where BYTESCHEDULER_METRICS says, if anywhere; what fails is a warning."""
+    settings = {row.name: row.value for row in values()}
+    address = settings["BYTESCHEDULER_METRICS"]
+    if not address:
+        return None
+    who = f"{role} {rank}" if rank is not None else {"server": "a server"}.get(role, f"the {role}")
+    try:
+        from bytescheduler._metrics.exporter import Exporter  # takes a tenth of a second
+    except ImportError as error:
+        say(
+            f"bytescheduler: BYTESCHEDULER_METRICS={address}: {error}; the job goes on, "
+            f"{who} shows no metrics: pip install prometheus-client"
+        )
+        return None
+    try:
+        exporter = Exporter(measure, role, rank, *parse_address(address))
+    except (OSError, RuntimeError) as error:  # the latter: no thread can be started
+        why = getattr(error, "strerror", None) or error
+        say(
+            f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: {why}; "
+            f"the job goes on, {who} shows no metrics"
+        )
+        return None
+    if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
+        say(f"bytescheduler: {who} shows metrics at {exporter.url}")
+    return exporter

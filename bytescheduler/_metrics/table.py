@@ -1,0 +1,127 @@
+"""Every metric there is: its name, its kind, and what it means.
+
+``python -m bytescheduler._metrics.table`` prints the table of docs/metrics.md.
+"""
+
+from typing import Dict, NamedTuple, Optional, Tuple
+
+__all__ = ["ANSWERS", "INFO", "ROWS", "Row", "find", "markdown"]
+
+INFO = "bytescheduler_info"
+ANSWERS = "bytescheduler_engine_answers"
+
+
+class Row(NamedTuple):
+    """A metric of one role; the engine's figure of that name fills it.
+
+    `of` is the label that says which of several peers it is of, or None.
+    """
+
+    role: str
+    figure: str
+    of: Optional[str]
+    sentence: str
+
+    @property
+    def name(self) -> str:
+        """As Prometheus sees it."""
+        return f"bytescheduler_{self.role}_{self.figure}"
+
+    @property
+    def kind(self) -> str:
+        """`counter` or `gauge`."""
+        return "counter" if self.figure.endswith("_total") else "gauge"
+
+    @property
+    def labels(self) -> Tuple[str, ...]:
+        """Names of its labels; the scheduler node has no rank."""
+        own = () if self.role == "scheduler" else ("rank",)
+        return own if self.of is None else (*own, self.of)
+
+
+_WORKER = (
+    ("steps_total", None, "steps: rounds of the largest tensor, which a model uses once in each"),
+    ("step_seconds", None, "length of the latest step, 0 before the second"),
+    ("tensors_total", None, "tensors whose sum has come"),
+    ("pushed_bytes_total", "server", "bytes that the server has acknowledged, as they travel"),
+    ("pushed_partitions_total", "server", "partitions that the server has acknowledged"),
+    (
+        "push_seconds_total",
+        "server",
+        "from sending a partition to its acknowledgement, over all of them: by "
+        "pushed_partitions_total it is the mean",
+    ),
+    ("pulled_bytes_total", "server", "bytes of sums and weights that came from the server"),
+    ("pulled_partitions_total", "server", "partitions that came from the server"),
+    (
+        "pull_seconds_total",
+        "server",
+        "from asking for a partition, which is when it is pushed, to its arrival, over all of "
+        "them: the push, the wait for other workers, the way back",
+    ),
+    ("repeats_total", "server", "requests that were sent again because no answer came"),
+    ("queued_partitions", "server", "partitions that wait for credit, or for more urgent ones"),
+    ("queued_bytes", "server", "bytes of these"),
+    ("in_flight_bytes", "server", "bytes sent and not acknowledged"),
+    ("credit_bytes", None, "bytes that may be in flight to each server"),
+    ("pending_requests", None, "requests to servers that are not over"),
+    ("failed", None, "1 once the worker has failed for good"),
+)
+_SERVER = (
+    ("rounds_total", None, "partitions summed over all workers"),
+    ("open_rounds", None, "partitions that some workers have pushed and others not"),
+    ("awaited_rounds", "worker", "of these, those that this worker has not pushed"),
+    ("came_last_total", "worker", "partitions that this worker was the last to push"),
+    (
+        "waited_seconds_total",
+        "worker",
+        "from the first push of a partition to the last, which was this worker's, over all of them",
+    ),
+    ("sum_seconds_total", None, "from the last push of a partition to its sum, over all of them"),
+    ("pushes_total", "worker", "pushes of this worker that count"),
+    ("pushed_bytes_total", "worker", "bytes of these, as they travel"),
+    ("pulls_total", "worker", "answers to this worker with sums or weights"),
+    ("pulled_bytes_total", "worker", "bytes of these"),
+    ("refused_total", None, "requests that were refused"),
+    ("partitions", None, "partitions kept"),
+    ("value_bytes", None, "memory for sums and weights, without states of optimizers"),
+    ("held_bytes", None, "contributions that wait for those of lower ranks (BYTESCHEDULER_HOLD)"),
+    ("failed", None, "1 once the job has failed"),
+)
+_SCHEDULER = (
+    ("workers", None, "workers that have joined and have not left"),
+    ("servers", None, "the same of servers"),
+    ("worker_silent_seconds", "worker", "since this worker was heard last; native workers only"),
+    ("server_silent_seconds", "server", "the same of a server"),
+)
+ROWS = tuple(
+    Row(role, *row)
+    for role, rows in (("worker", _WORKER), ("server", _SERVER), ("scheduler", _SCHEDULER))
+    for row in rows
+)
+_BY_FIGURE: Dict[Tuple[str, str], Row] = {(row.role, row.figure): row for row in ROWS}
+
+
+def find(role: str, figure: str) -> Optional[Row]:
+    """Return the metric of a figure, or None if it is none."""
+    return _BY_FIGURE.get((role, figure))
+
+
+def markdown() -> str:
+    """Return the table of docs/metrics.md."""
+    head = "| metric | kind | labels | meaning |\n|---|---|---|---|\n"
+    common = (
+        f"| `{INFO}` | gauge | role, rank, version | always 1; rank is empty before the job is "
+        "complete, and of the scheduler node |\n"
+        f"| `{ANSWERS}` | gauge | role, rank | 1 if the engine told its figures, 0 if its thread "
+        "was busy for a second: then those below are missing |\n"
+    )
+    rows = (
+        f"| `{row.name}` | {row.kind} | {', '.join(row.labels) or '–'} | {row.sentence} |\n"
+        for row in ROWS
+    )
+    return head + common + "".join(rows)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

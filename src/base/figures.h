@@ -1,0 +1,30 @@
+// Figures: what a node says of itself in numbers, for metrics.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace bs {
+
+// Each number has a name and, where there are several, what it is of: a rank.  Not thread-safe.
+class Figures {
+ public:
+  static constexpr int32_t kWhole = -1;
+  using Id = std::pair<std::string, int32_t>;
+
+  // Adds to what is there by that name.
+  void Add(const std::string& name, int32_t of, double value) { numbers_[{name, of}] += value; }
+  void Add(const std::string& name, double value) { Add(name, kWhole, value); }
+  void Add(const Figures& others) {
+    for (const auto& [id, value] : others.numbers_) numbers_[id] += value;
+  }
+
+  const std::map<Id, double>& numbers() const { return numbers_; }
+
+ private:
+  std::map<Id, double> numbers_;
+};
+
+}  // namespace bs

@@ -1,0 +1,45 @@
+// What a worker says of itself in numbers.
+#include "bytescheduler/worker.h"
+#include "worker/requests.h"
+
+namespace bs {
+namespace {
+
+double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+void Add(Figures* figures, int32_t server, const ps::KvTraffic& traffic) {
+  const auto direction = [&](const std::string& name, const ps::KvTraffic::Direction& counted) {
+    figures->Add(name + "ed_partitions_total", server, static_cast<double>(counted.count));
+    figures->Add(name + "ed_bytes_total", server, static_cast<double>(counted.bytes));
+    figures->Add(name + "_seconds_total", server, Seconds(counted.time));
+  };
+  direction("push", traffic.pushed);
+  direction("pull", traffic.pulled);
+  figures->Add("repeats_total", server, static_cast<double>(traffic.repeats));
+}
+
+}  // namespace
+
+uint64_t Worker::in_flight_bytes(uint32_t server) const {
+  return link().core->in_flight_bytes(server);
+}
+
+void Worker::Measure(Figures* figures) const {
+  const worker::Link& all = link();
+  for (uint32_t i = 0; i < all.num_servers; ++i) {
+    const auto server = static_cast<int32_t>(i);
+    const auto& traffic = all.requests->traffic();
+    Add(figures, server, i < traffic.size() ? traffic[i] : ps::KvTraffic());
+    figures->Add("queued_partitions", server, static_cast<double>(all.core->queued(i)));
+    figures->Add("queued_bytes", server, static_cast<double>(all.core->queued_bytes(i)));
+    figures->Add("in_flight_bytes", server, static_cast<double>(all.core->in_flight_bytes(i)));
+  }
+  figures->Add("credit_bytes", static_cast<double>(all.core->credit_bytes()));
+  figures->Add("pending_requests", static_cast<double>(all.requests->pending()));
+  const worker::Steps& steps = all.spans.steps();
+  figures->Add("tensors_total", static_cast<double>(steps.tensors()));
+  figures->Add("steps_total", static_cast<double>(steps.count()));
+  figures->Add("step_seconds", Seconds(steps.latest()));
+}
+
+}  // namespace bs

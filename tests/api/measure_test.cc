@@ -1,0 +1,103 @@
+// Figures of nodes, also of those that do not answer in time.
+#include "api/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "api/job.h"
+
+namespace bs::test {
+namespace {
+
+using std::chrono::milliseconds;
+using Told = std::map<std::pair<std::string, int>, double>;
+
+void Add(void* context, const char* name, int of, double value) {
+  (*static_cast<Told*>(context))[{name, of}] = value;
+}
+
+Told Measure(const bs_worker* worker) {
+  Told told;
+  bs_error error{};
+  EXPECT_EQ(bs_worker_measure(worker, kPatienceMs, Add, &told, &error), 0) << error.message;
+  return told;
+}
+
+Told Measure(const bs_node* node) {
+  Told told;
+  bs_error error{};
+  EXPECT_EQ(bs_node_measure(node, kPatienceMs, Add, &told, &error), 0) << error.message;
+  return told;
+}
+
+TEST(AwaitFigures, WhatComesTooLateHarmsNobody) {
+  api::GiveFigures late;
+  const Result<Figures> none =
+      api::AwaitFigures(milliseconds(1), [&](api::GiveFigures give) { late = std::move(give); });
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
+  late(Figures());
+}
+
+TEST(AwaitFigures, WhatIsNeverGivenEndsAtTheDeadline) {
+  const Result<Figures> none = api::AwaitFigures(milliseconds(1), [](const api::GiveFigures&) {});
+  EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(Measure, AServerThatWaitsForTheOthersSaysSo) {
+  Job job(1, 1);
+  job.StartScheduler();
+  const NodePtr server = job.StartNode("server");
+  const Told told = Measure(server.get());
+  EXPECT_EQ(told.at({"ready", -1}), 0);
+  EXPECT_EQ(told.count({"partitions", -1}), 0U);
+  EXPECT_EQ(Measure(job.scheduler.get()).at({"workers", -1}), 0);
+}
+
+TEST(Measure, AWorkerThatHasNotJoinedIsRefused) {
+  Job job(1, 1);
+  job.StartScheduler();
+  const WorkerPtr worker = job.StartWorker();
+  Told told;
+  bs_error error{};
+  EXPECT_EQ(bs_worker_measure(worker.get(), 1, Add, &told, &error),
+            static_cast<int>(StatusCode::kFailedPrecondition));
+  EXPECT_TRUE(told.empty());
+}
+
+TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
+  Job job(2, 2);
+  job.StartAll();
+  for (const WorkerPtr& worker : job.workers) {
+    Floats value(1000, 1);
+    const WaiterPtr waiter(bs_waiter_new(1));
+    ASSERT_EQ(bs_worker_broadcast(worker.get(), 7, 0, value.data(), 4000, bs_waiter_done,
+                                  waiter.get(), nullptr),
+              0);
+    ASSERT_EQ(Await(waiter.get()).code, 0);
+  }
+  double pushed = 0;
+  const Told first = Measure(job.workers[0].get());
+  for (int server = 0; server < 2; ++server) pushed += first.at({"pushed_bytes_total", server});
+  EXPECT_EQ(pushed, 4000);
+  EXPECT_EQ(first.at({"failed", -1}), 0);
+  double kept = 0;
+  for (const NodePtr& server : job.servers) {
+    const Told told = Measure(server.get());
+    EXPECT_EQ(told.at({"ready", -1}), 1);
+    kept += told.at({"value_bytes", -1});
+  }
+  EXPECT_EQ(kept, 4000);
+  const Told all = Measure(job.scheduler.get());
+  EXPECT_EQ(all.at({"workers", -1}), 2);
+  EXPECT_EQ(all.at({"servers", -1}), 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_GE(all.at({"worker_silent_seconds", rank}), 0);
+    EXPECT_GE(all.at({"server_silent_seconds", rank}), 0);
+  }
+}
+
+}  // namespace
+}  // namespace bs::test

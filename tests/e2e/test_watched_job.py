@@ -1,0 +1,39 @@
+"""A job of real processes, looked at while it runs."""
+
+import json
+from typing import Callable
+
+from click.testing import CliRunner
+from job import Job, _free_port
+
+from bytescheduler import cli
+
+MakeJob = Callable[..., Job]
+
+
+def test_top_shows_what_the_processes_do_and_who_is_late(make_job: MakeJob) -> None:
+    port = _free_port()
+    job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
+    for _ in range(2):
+        job.start_worker("looked_at_worker.py")
+    for worker in job.workers:
+        worker.wait_for_line("shows metrics at http://127.0.0.1:")
+    # One step at least is made of the first looks on.
+    look = ["top", "--once", "--json", "--interval", "2", str(port)]
+    result = CliRunner(mix_stderr=False).invoke(cli._cli, look)
+    (job.folder / "stop").touch()
+    for process in [*job.workers, *job.processes]:
+        assert process.wait() == 0, job.all_output()
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [row["rank"] for row in found["workers"]] == [0, 1]
+    for row in found["workers"]:
+        assert row["steps_per_s"] > 0
+        assert row["pushed_bytes_per_s"] > 0
+        assert not row["failed"]
+    assert [row["rank"] for row in found["servers"]] == [0]
+    assert found["servers"][0]["rounds_per_s"] > 0
+    late = found["stragglers"][0]
+    assert late["worker"] == 1
+    assert late["waited_share"] > 0.5
+    assert late["wait_s"] > 0.01

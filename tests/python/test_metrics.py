@@ -1,0 +1,322 @@
+"""Metrics over HTTP: what they are called, where they are, and that they disturb nobody."""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import socket
+import sys
+import threading
+import urllib.request
+from typing import Dict, Iterator, List, Optional, Tuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bytescheduler import Timeout
+from bytescheduler._metrics import exporter, serving, table
+from bytescheduler._native import Figure, Node, Worker
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 30.0
+Samples = Dict[Tuple[str, Tuple[Tuple[str, str], ...]], float]
+
+
+def look(url: str) -> Samples:
+    with urllib.request.urlopen(url, timeout=LIMIT_S) as response:
+        text = response.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def names(samples: Samples) -> "set[str]":
+    return {name for name, _ in samples if name.startswith("bytescheduler_")}
+
+
+def figures() -> List[Figure]:
+    return [Figure("steps_total", None, 3.0), Figure("queued_bytes", 1, 4096.0)]
+
+
+@pytest.fixture
+def worker_metrics() -> Iterator[exporter.Exporter]:
+    """Show three steps of worker 2 on any free port."""
+    showing = exporter.Exporter(figures, "worker", 2, "127.0.0.1", 0)
+    yield showing
+    showing.close()
+
+
+def test_figures_get_names_and_labels(worker_metrics: exporter.Exporter) -> None:
+    samples = look(worker_metrics.url)
+    assert samples["bytescheduler_worker_steps_total", (("rank", "2"),)] == 3
+    labels = (("rank", "2"), ("server", "1"))
+    assert samples["bytescheduler_worker_queued_bytes", labels] == 4096
+    answers = ("bytescheduler_engine_answers", (("rank", "2"), ("role", "worker")))
+    assert samples[answers] == 1
+    (info,) = (dict(labels) for name, labels in samples if name == table.INFO)
+    assert info["role"] == "worker"
+    assert ("process_resident_memory_bytes", ()) in samples
+
+
+def test_counters_and_gauges_say_what_they_are(worker_metrics: exporter.Exporter) -> None:
+    with urllib.request.urlopen(worker_metrics.url, timeout=LIMIT_S) as response:
+        text = response.read().decode()
+    assert "# TYPE bytescheduler_worker_steps_total counter" in text
+    assert "# TYPE bytescheduler_worker_queued_bytes gauge" in text
+    assert "# HELP bytescheduler_worker_queued_bytes bytes of these" in text
+
+
+def test_an_engine_that_is_busy_leaves_its_metrics_out() -> None:
+    def busy() -> List[Figure]:
+        raise Timeout("busy", 2)
+
+    showing = exporter.Exporter(busy, "worker", 0, "127.0.0.1", 0)
+    try:
+        samples = look(showing.url)
+    finally:
+        showing.close()
+    assert samples["bytescheduler_engine_answers", (("rank", "0"), ("role", "worker"))] == 0
+    assert names(samples) == {table.INFO, table.ANSWERS}
+
+
+def test_a_server_says_its_rank_once_it_has_one() -> None:
+    told = [Figure("ready", None, 0.0), Figure("rank", None, -1.0)]
+    showing = exporter.Exporter(lambda: told, "server", None, "127.0.0.1", 0)
+    try:
+        answers = "bytescheduler_engine_answers"
+        assert (answers, (("rank", ""), ("role", "server"))) in look(showing.url)
+        told[:] = [Figure("ready", None, 1.0), Figure("rank", None, 1.0)]
+        assert (answers, (("rank", "1"), ("role", "server"))) in look(showing.url)
+    finally:
+        showing.close()
+
+
+def test_processes_of_a_host_take_the_next_free_port() -> None:
+    first = exporter.Exporter(figures, "worker", 0, "127.0.0.1", 0)
+    port = int(first.url.split(":")[2].split("/")[0])
+    second = exporter.Exporter(figures, "worker", 1, "127.0.0.1", port)
+    try:
+        assert first.url != second.url
+        taken = int(second.url.split(":")[2].split("/")[0])
+        assert port < taken < port + serving.MOST_PORTS
+        assert ("bytescheduler_worker_steps_total", (("rank", "1"),)) in look(second.url)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_after_close_nobody_asks_the_engine_and_the_port_is_free() -> None:
+    asked = threading.Event()
+
+    def measure() -> List[Figure]:
+        asked.set()
+        return []
+
+    showing = exporter.Exporter(measure, "worker", 0, "127.0.0.1", 0)
+    host, port = showing._server.server_address[:2]
+    showing.close()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+    assert list(showing._collector.collect())[1].samples[0].value == 0
+    assert not asked.is_set()
+
+
+def test_who_connects_and_goes_away_harms_nobody(
+    worker_metrics: exporter.Exporter, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    address = worker_metrics._server.server_address[:2]
+    for said in (b"", b"GARBAGE\r\n\r\n", b"GET /metrics HTTP/1.0\r\n\r\n"):
+        with socket.create_connection(address, timeout=LIMIT_S) as client:
+            client.sendall(said)
+            linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # ends with a reset
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    assert look(worker_metrics.url)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("18600", ("127.0.0.1", 18600)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("[::1]:18600", ("::1", 18600)),
+        ("node7:18600", ("node7", 18600)),
+    ],
+)
+def test_addresses_are_of_this_machine_unless_they_say_otherwise(
+    text: str, address: "Tuple[str, int]"
+) -> None:
+    assert serving.parse_address(text) == address
+
+
+# -- the setting -------------------------------------------------------------------------------
+
+
+def test_without_the_setting_there_is_nothing() -> None:
+    assert serving.serve(figures, "worker", 0) is None
+
+
+def test_the_place_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", "0")
+    showing = serving.serve(figures, "worker", 7)
+    assert showing is not None
+    showing.close()
+    said = capfd.readouterr().err
+    assert said == f"bytescheduler: worker 7 shows metrics at {showing.url}\n"
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7:18600", "nosuch.invalid:18600"])
+def test_a_place_that_cannot_be_had_is_one_warning(
+    address: str, monkeypatch: pytest.MonkeyPatch, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", address)
+    assert serving.serve(figures, "server") is None
+    said = capfd.readouterr().err
+    assert said.startswith(f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: ")
+    assert said.endswith("; the job goes on, a server shows no metrics\n")
+    assert said.count("\n") == 1
+
+
+def test_no_port_of_all_being_free_is_said() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 65535))
+        taken.listen()
+        with pytest.raises(OSError, match="ports 65535 to 65535 are all taken"):
+            exporter.Exporter(figures, "worker", 0, "127.0.0.1", 65535)
+
+
+def test_a_missing_library_is_one_warning(
+    monkeypatch: pytest.MonkeyPatch, capfd: "pytest.CaptureFixture[str]"
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", "0")
+    monkeypatch.setitem(sys.modules, "bytescheduler._metrics.exporter", None)
+    assert serving.serve(figures, "worker", 3) is None
+    said = capfd.readouterr().err
+    assert "; the job goes on, worker 3 shows no metrics: pip install prometheus-client" in said
+    assert said.count("\n") == 1
+
+
+# -- a real engine -----------------------------------------------------------------------------
+
+
+def role(name: str, port: int) -> Dict[str, str]:
+    return {
+        "DMLC_ROLE": name,
+        "DMLC_NUM_WORKER": "1",
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(port),
+        "BYTESCHEDULER_LOG_LEVEL": "off",
+        "BYTESCHEDULER_METRICS": "0",
+    }
+
+
+def of_role(name: str) -> "set[str]":
+    return {row.name for row in table.ROWS if row.role == name}
+
+
+def test_every_metric_of_the_table_is_shown_and_no_other() -> None:
+    scheduler = Node.start(role("scheduler", 0))
+    server = Node.start(role("server", scheduler.port))
+    worker = Worker.open(role("worker", scheduler.port))
+    shown: List[exporter.Exporter] = []
+    try:
+        nodes = (
+            (worker.measure, "worker", 0),
+            (server.measure, "server", None),
+            (scheduler.measure, "scheduler", None),
+        )
+        for measure, name, rank in nodes:
+            told = {figure.name for figure in measure()} - {"ready", "rank"}
+            assert told == {row.figure for row in table.ROWS if row.role == name}
+            shown.append(exporter.Exporter(measure, name, rank, "127.0.0.1", 0))
+        array = (ctypes.c_float * 4)()
+        item = (1, 0, ctypes.addressof(array), 16)
+        worker.broadcast([item], owner=array)
+        received = (ctypes.c_float * 4)()
+        addresses = (item[2], ctypes.addressof(received))
+        worker.start_push_pull(1, *addresses, 16, owner=(array, received)).wait()
+        for showing, name in zip(shown, ("worker", "server", "scheduler")):
+            samples = look(showing.url)
+            assert names(samples) == of_role(name) | {table.INFO, table.ANSWERS}
+        pushed = ("bytescheduler_worker_pushed_bytes_total", (("rank", "0"), ("server", "0")))
+        assert look(shown[0].url)[pushed] == 32
+        rounds = ("bytescheduler_server_rounds_total", (("rank", "0"),))
+        assert look(shown[1].url)[rounds] == 1
+        assert look(shown[2].url)["bytescheduler_scheduler_workers", ()] == 1
+    finally:
+        for showing in shown:
+            showing.close()
+        worker.close(drain_ms=0)
+        server.close()
+        scheduler.close()
+
+
+def test_a_forked_child_leaves_the_port_to_its_parent(worker_metrics: exporter.Exporter) -> None:
+    child = os.fork()
+    if child == 0:
+        worker_metrics.forget()
+        os._exit(0 if worker_metrics._server.socket.fileno() == -1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert look(worker_metrics.url)
+
+
+# -- the documents -----------------------------------------------------------------------------
+
+
+def test_the_page_has_the_table() -> None:
+    assert table.markdown() in (ROOT / "docs" / "metrics.md").read_text()
+
+
+def test_names_follow_the_conventions() -> None:
+    for row in table.ROWS:
+        assert re.fullmatch(r"bytescheduler_[a-z_]+", row.name), row.name
+        if row.kind == "counter":
+            assert row.name.endswith("_total")
+        for wrong in ("_ms", "_mb", "_kb", "_us"):
+            assert wrong not in row.name
+
+
+def dashboard_expressions() -> List[str]:
+    dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def unknown_metric(expression: str) -> Optional[str]:
+    """Return a name in `expression` that no process shows, or a label that it has not."""
+    known = {row.name: row for row in table.ROWS}
+    for name in re.findall(r"bytescheduler_\w+", expression):
+        if name not in known:
+            return name
+        for labels in re.findall(r"by \(([\w, ]+)\)", expression):
+            for label in labels.split(","):
+                if label.strip() not in known[name].labels:
+                    return label
+    return None
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    expressions = dashboard_expressions()
+    assert len(expressions) > 10
+    for expression in expressions:
+        assert "bytescheduler_" in expression
+        assert unknown_metric(expression) is None, expression
+
+
+def test_the_rule_on_the_dashboard_can_fail() -> None:
+    assert unknown_metric("rate(bytescheduler_worker_stepz_total[1m])")
+    assert unknown_metric("sum by (shard) (bytescheduler_worker_queued_bytes)") == "shard"
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
