@@ -13,6 +13,8 @@ __all__ = ["Clock", "FIRST_SERVER_PID", "errors"]
 FIRST_SERVER_PID = 20001
 # Of each node: enough to meet a quick one, and little memory.
 _MOST_SPANS = 10_000
+# Up to here the end of a push does not say that it has arrived; that of the pull does.
+_TOGETHER_BYTES = 16 << 10
 
 _Event = Dict[str, Any]
 _Pair = Tuple[int, int]  # a worker's pid and a server's
@@ -86,27 +88,35 @@ def _find(pid: int, error: float, clocks: Mapping[int, Clock], found: Dict[int, 
 def _bounds(clocks: Mapping[int, Clock], events: Iterable[_Event]) -> Dict[_Pair, _Bounds]:
     """Return for each worker and server how far the worker's clock may be ahead."""
     sent: Dict[_Pair, Dict[_What, Tuple[float, float]]] = {}
+    summed: Dict[_Pair, Dict[_What, float]] = {}
     came: Dict[_Pair, Dict[_What, float]] = {}
-    counts: Dict[int, int] = {}
+    counts: Dict[Tuple[int, str], int] = {}
     for event in events:
         pid = event["pid"]
-        if event.get("ph") != "X" or event["cat"] not in ("push", "peers") or pid not in clocks:
+        category = event.get("cat", "")
+        if event.get("ph") != "X" or category not in ("push", "pull", "peers"):
             continue
-        counts[pid] = counts.get(pid, 0) + 1
-        if counts[pid] > _MOST_SPANS:
+        counts[pid, category] = counts.get((pid, category), 0) + 1
+        if pid not in clocks or counts[pid, category] > _MOST_SPANS:
             continue
         args = event["args"]
         what = (args["key"], args["part"], args["round"])
         begin = clocks[pid].start_ns + event["ts"] * 1e3
         end = begin + event["dur"] * 1e3
-        if event["cat"] == "push":
-            sent.setdefault((pid, FIRST_SERVER_PID + args["server"]), {})[what] = (begin, end)
-        else:
+        if category == "peers":
             came.setdefault((args["last"] + 1, pid), {})[what] = end
+            continue
+        pair = (pid, FIRST_SERVER_PID + args["server"])
+        if category == "push":
+            by = math.inf if args["bytes"] <= _TOGETHER_BYTES else end
+            sent.setdefault(pair, {})[what] = (begin, by)
+        else:
+            summed.setdefault(pair, {})[what] = end
     bounds: Dict[_Pair, _Bounds] = {}
     for pair in sent.keys() & came.keys():
         for what in sent[pair].keys() & came[pair].keys():
             both = bounds.setdefault(pair, _Bounds())
             both.low = max(both.low, sent[pair][what][0] - came[pair][what])
-            both.high = min(both.high, sent[pair][what][1] - came[pair][what])
+            by = min(sent[pair][what][1], summed.get(pair, {}).get(what, math.inf))
+            both.high = min(both.high, by - came[pair][what])
     return bounds

@@ -28,7 +28,7 @@ import numpy as np
 from mxnet.base import _LIB
 
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Pending, Worker, fail_exit
+from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
 from bytescheduler._say import say
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
@@ -156,7 +156,7 @@ class Link:
 
     def show_metrics(self) -> None:
         """Show metrics from now on, if a setting asks for them; call it once."""
-        self._exporter = serve(self._worker.measure, "worker", self._worker.rank)
+        self._exporter = serve(lambda: self._worker.measure(), "worker", self._worker.rank)
 
     @property
     def rank(self) -> int:

@@ -48,8 +48,9 @@ class CommTask {
   // partition, never inside NotifyReady() or NotifyFinish().
   virtual void Start(const bs::Partition& partition) = 0;
 
-  // The receiver has acknowledged `partition`: its credit returns and the next may start.  With an
-  // error the whole task fails.  REQUIRES: started; called once for each started partition.
+  // The receiver has acknowledged `partition`, or it is out of our hands if its answer is the sum:
+  // its credit returns and the next may start.  With an error the whole task fails.  REQUIRES:
+  // started; called once for each started partition.
   void NotifyFinish(uint32_t partition_index, const Status& status);
 
   // All partitions are finished (status ok), or the task failed and no started partition is

@@ -21,7 +21,7 @@ namespace bs {
 struct CoreOptions {
   uint32_t num_servers = 1;
   uint64_t partition_bytes = uint64_t{128} << 10U;
-  // Bytes in flight to one server: started and not acknowledged.  A partition larger than this
+  // Bytes in flight to one server: started and not finished.  A partition larger than this
   // may still go when nothing else is in flight to that server.
   uint64_t credit_bytes = uint64_t{512} << 10U;
   // False sends partitions in the order in which they became ready, whatever their priority

@@ -170,7 +170,7 @@ class Worker {
   void Close(UniqueFunction<void()> closed);
 
   // The two below REQUIRE: on the executor.
-  // Bytes pushed and not acknowledged.
+  // Bytes started and not finished.
   uint64_t in_flight_bytes(uint32_t server) const;
   // What it has done and what it is doing; docs/metrics.md says what each number is.
   void Measure(Figures* figures) const;

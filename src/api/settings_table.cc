@@ -76,8 +76,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
-      "bytes to a server without its answer, or one piece; if neither this nor "
-      "BYTESCHEDULER_PARTITION is set, more on fast stock servers"},
+      "bytes to a server without its answer, or one piece; pieces up to 16 KiB count until the "
+      "network has them; if neither this nor BYTESCHEDULER_PARTITION is set, more on fast stock "
+      "servers"},
      &Config::credit_bytes,
      "1",
      "64GiB"},

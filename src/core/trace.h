@@ -21,7 +21,7 @@ struct TraceEvent {
   enum class Kind : uint8_t {
     kTensor,  // ready to pulled; bytes of the whole tensor, part and server mean nothing
     kQueued,  // ready to started
-    kPush,    // started to acknowledged
+    kPush,    // started to acknowledged, or to out of our hands if the sum is the answer
     kPull,    // requested to answered: the way out, waiting for other workers, the way back
     kCredit,  // now: bytes are in flight to `server`, and `part` partitions wait for it
     // Of a server, whose shard stands in `server`.

@@ -79,6 +79,12 @@ class Server::Impl {
 
  private:
   using Lane = server::Lane<server::Shard>;
+  // Which lane a partition went to when it was first seen, and with how many bytes.
+  struct Place {
+    size_t lane;
+    uint64_t size_bytes;
+    bool asynchronous;
+  };
 
   // Runs `task` where the lane's shard lives: now, or soon.
   template <typename F>
@@ -90,6 +96,8 @@ class Server::Impl {
   void Dispatch(ps::KvCall& call);
   void ToShard(ps::KvCall& call);
   void Release(const ps::KvCall& call);
+  // False if it stays.
+  bool Retire(const std::pair<const server::SlotId, Place>& entry);
   void Adopt(const server::OptimizerInForce& optimizer);
   Status CheckNewSlot(const ps::KvCall& call) const;
   void Refuse(const ps::KvCall& call, const Status& why);
@@ -103,11 +111,7 @@ class Server::Impl {
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
   std::vector<Lane> lanes_;  // of the shards, then the front's own
-  // Which lane a partition went to when it was first seen, and with how many bytes.
-  struct Place {
-    size_t lane;
-    uint64_t size_bytes;
-  };
+  // By partition that was seen and not released.
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> lane_of_;
   std::unordered_map<Key, uint32_t> first_cut_;  // of keys whose earlier cuts were released
   uint64_t refused_ = 0;                         // by the front itself
@@ -209,7 +213,8 @@ void Server::Impl::ToShard(ps::KvCall& call) {
   if (known == lane_of_.end()) {
     if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
     const uint64_t size_bytes = call.extension.size_bytes;
-    known = lane_of_.emplace(id, Place{LaneFor(size_bytes), size_bytes}).first;
+    const bool asynchronous = call.extension.mode == static_cast<uint32_t>(Mode::kAsynchronous);
+    known = lane_of_.emplace(id, Place{LaneFor(size_bytes), size_bytes, asynchronous}).first;
     lanes_[known->second.lane].load_bytes += size_bytes;
   }
   const Lane& lane = lanes_[known->second.lane];
@@ -224,21 +229,36 @@ void Server::Impl::Release(const ps::KvCall& call) {
   if (call.worker_rank != 0) {
     return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
   }
-  if (about.cut == 0 || about.part > kMaxPartitions) {
-    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no such cut of " +
-                                                std::to_string(about.part) + " partitions"));
+  if (about.cut == 0) {
+    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no earlier one"));
   }
-  for (uint32_t part = 0; part < about.part; ++part) {
-    const server::SlotId id{about.key, part, about.cut - 1};
-    const auto place = lane_of_.extract(id);
-    if (place.empty()) continue;
-    uint32_t& first = first_cut_[about.key];
-    first = std::max(first, about.cut);
-    Lane& lane = lanes_[place.mapped().lane];
-    lane.load_bytes -= place.mapped().size_bytes;
-    RunOn(lane, [shard = lane.shard, id] { shard->Forget(id); });
+  if (first_cut_.size() >= kMaxPartitions && !first_cut_.contains(about.key)) {
+    return Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": too many keys are cut"));
+  }
+  if (about.part <= lane_of_.size()) {
+    for (uint32_t part = 0; part < about.part; ++part) {
+      const auto known = lane_of_.find({about.key, part, about.cut - 1});
+      if (known != lane_of_.end() && Retire(*known)) lane_of_.erase(known);
+    }
+  } else {  // more than there are
+    std::erase_if(lane_of_, [&](const auto& entry) {
+      const server::SlotId& id = entry.first;
+      return id.key == about.key && id.cut == about.cut - 1 && id.part < about.part &&
+             Retire(entry);
+    });
   }
   send_(ps::MakeResponse(call, {}));
+}
+
+bool Server::Impl::Retire(const std::pair<const server::SlotId, Place>& entry) {
+  const auto& [id, place] = entry;
+  if (place.asynchronous) return false;  // stays as it is cut
+  uint32_t& first = first_cut_[id.key];
+  first = std::max(first, id.cut + 1);
+  Lane& lane = lanes_[place.lane];
+  lane.load_bytes -= place.size_bytes;
+  RunOn(lane, [shard = lane.shard, id = id] { shard->Forget(id); });
+  return true;
 }
 
 template <typename F>

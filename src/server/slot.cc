@@ -81,6 +81,9 @@ Status Slot::CheckPush(const ps::KvCall& call) const {
   if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
+  if (Pulls(call) && call.extension.round == 0) {
+    return Status::InvalidArgument(DescribeCall(call) + ": initial values are only pushed");
+  }
   return has_shape() ? CheckShape(call, shape_) : Status::Ok();
 }
 

@@ -12,6 +12,8 @@ namespace {
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 constexpr size_t kHeaderBytes = 3 * kNumberBytes;
 constexpr unsigned kBitsPerByte = 8;
+// What fits a message, and a server beside the cut before.
+constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 
 void Append(uint64_t value, std::string* bytes) {
   for (size_t i = 0; i < kNumberBytes; ++i) {
@@ -71,6 +73,7 @@ Result<NextCut> DecodeNextCut(std::string_view bytes, const Tensor& tensor, uint
 
 bool WouldChange(const Tensor& tensor, uint64_t part_bytes) {
   if (part_bytes == tensor.part_bytes) return false;
+  if (NumPartitions(tensor.size_bytes, part_bytes) > kMostPartitions) return false;
   return tensor.partitions.size() > 1 || NumPartitions(tensor.size_bytes, part_bytes) > 1;
 }
 

@@ -30,7 +30,7 @@ std::string Encode(const NextCut& next);
 Result<NextCut> DecodeNextCut(std::string_view bytes, const Tensor& tensor, uint32_t num_servers);
 
 // Whether a tensor that is cut as `tensor` would be cut in another way by `part_bytes`, a multiple
-// of kAlignBytes.
+// of kAlignBytes.  One of more than 2^20 partitions is not made: the tensor stays as it is.
 bool WouldChange(const Tensor& tensor, uint64_t part_bytes);
 
 }  // namespace bs::worker

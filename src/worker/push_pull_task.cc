@@ -98,7 +98,7 @@ void PushPullTask::PushPull(const Piece& piece, TimePoint started) {
   ++pull_.pending;
   BothWays ways{.in = in_.subspan(partition.offset_bytes, partition.size_bytes),
                 .out = out_.subspan(partition.offset_bytes, partition.size_bytes),
-                .left = [this, index = partition.index] { GiveCredit(index, Status::Ok()); }};
+                .left = [this, index = partition.index, started] { OnLeft(index, started); }};
   worker::PushPull(
       *link_, *tensor_, piece, std::move(ways),
       [this, index = partition.index, started](const Status& status, const std::string& next) {
@@ -107,30 +107,39 @@ void PushPullTask::PushPull(const Piece& piece, TimePoint started) {
       });
 }
 
+void PushPullTask::OnLeft(uint32_t index, TimePoint started) {
+  link_->spans.Partition(Kind::kPush, *this, partitions()[index], {started, link_->spans.Now()});
+  GiveCredit(index, Status::Ok());
+}
+
 void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status) {
-  Count(&push_, partitions()[index], started, status);
-  Count(&pull_, partitions()[index], started, status);
+  Count(&push_, status);
+  Count(&pull_, status);
+  if (status.ok()) {
+    link_->spans.Partition(Kind::kPull, *this, partitions()[index], {started, link_->spans.Now()});
+  }
   Settle();
 }
 
 void PushPullTask::OnAnswer(Direction* direction, uint32_t index, TimePoint started,
                             const Status& status) {
-  const bool push = direction == &push_;
-  Count(direction, push ? partitions()[index] : tensor_->partitions[index], started, status);
+  Count(direction, status);
+  if (status.ok()) {
+    const bool push = direction == &push_;
+    link_->spans.Partition(push ? Kind::kPush : Kind::kPull, *this,
+                           push ? partitions()[index] : tensor_->partitions[index],
+                           {started, link_->spans.Now()});
+  }
   const Direction* const gives_credit = link_->credit_until_pulled && pulls_ ? &pull_ : &push_;
   if (direction != gives_credit) return Settle();
   GiveCredit(index, status);
 }
 
-void PushPullTask::Count(Direction* direction, const bs::Partition& partition, TimePoint started,
-                         const Status& status) {
+void PushPullTask::Count(Direction* direction, const Status& status) {
   // While this answer still counts as pending the task outlives whatever fails.
   if (!status.ok()) failure_ = link_->fail(status);
   --direction->pending;
-  if (!status.ok()) return;
-  ++direction->answered;
-  link_->spans.Partition(direction == &push_ ? Kind::kPush : Kind::kPull, *this, partition,
-                         {started, link_->spans.Now()});
+  if (status.ok()) ++direction->answered;
 }
 
 // The last of them settles, in OnFinished; before it nothing of its direction can be over.

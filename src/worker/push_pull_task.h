@@ -62,10 +62,10 @@ class PushPullTask final : public CommTask {
   bool GoesTogether(uint64_t size_bytes) const;
   void PushPull(const Piece& piece, TimePoint started);
   void Push(const Piece& piece, TimePoint started);
+  void OnLeft(uint32_t index, TimePoint started);
   void OnSum(uint32_t index, TimePoint started, const Status& status);
   // The answer of one direction, as far as it counts.
-  void Count(Direction* direction, const bs::Partition& partition, TimePoint started,
-             const Status& status);
+  void Count(Direction* direction, const Status& status);
   void GiveCredit(uint32_t index, const Status& status);
   // `started`: when the partition was.
   void OnAnswer(Direction* direction, uint32_t index, TimePoint started, const Status& status);

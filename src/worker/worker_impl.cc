@@ -175,7 +175,9 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
                                    ": want at least " + std::to_string(worker::kAlignBytes) +
                                    " and 1");
   }
-  if (partition_bytes == partition_bytes_ && credit_bytes == credit_bytes_) return Status::Ok();
+  // The first decision is told even if it is what rank 0 has: others may be set to another credit.
+  const bool same = partition_bytes == partition_bytes_ && credit_bytes == credit_bytes_;
+  if (same && decision_ > 0) return Status::Ok();
   partition_bytes_ = partition_bytes;
   credit_bytes_ = credit_bytes;
   ++decision_;

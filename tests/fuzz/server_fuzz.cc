@@ -63,6 +63,14 @@ void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
     extension->hosted = input->ConsumeBool();
     if (input->ConsumeBool()) extension->learning_rate = input->ConsumeFloatingPoint<double>();
   }
+  if (input->ConsumeIntegralInRange<int>(0, 2) == 0) {
+    extension->cut = input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    if (input->ConsumeBool()) extension->next = input->ConsumeRandomLengthString(8);
+    if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
+      extension->part = input->ConsumeIntegral<uint32_t>();
+      extension->round = input->ConsumeIntegral<uint64_t>();
+    }
+  }
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
     extension->codec = static_cast<ps::Codec>(input->ConsumeIntegralInRange<uint32_t>(0, 2));
     extension->threshold = input->ConsumeFloatingPoint<float>();

@@ -13,7 +13,7 @@ SERVER = clocks.FIRST_SERVER_PID
 
 
 def push(worker: int, sent_ms: float, acknowledged_ms: float, key: int, server: int = 0) -> Event:
-    args = {"key": key, "part": 0, "round": 1, "bytes": 10, "server": server}
+    args = {"key": key, "part": 0, "round": 1, "bytes": 1 << 20, "server": server}
     times = {"ts": sent_ms * 1e3, "dur": (acknowledged_ms - sent_ms) * 1e3}
     return {
         "name": "p",
@@ -38,6 +38,24 @@ def came(last: int, at_ms: float, key: int, server: int = 0) -> Event:
         **times,
         "args": args,
     }
+
+
+def together(sent_ms: float, left_ms: float, summed_ms: float, key: int) -> List[Event]:
+    """What worker 0 saw of a small partition, which has left before it is at the server."""
+    pushed, pulled = push(0, sent_ms, left_ms, key), push(0, sent_ms, summed_ms, key)
+    pulled["cat"] = "pull"
+    for event in (pushed, pulled):
+        event["args"] = {**event["args"], "bytes": 1024}
+    return [pushed, pulled]
+
+
+def test_small_partitions_are_there_when_their_sum_is() -> None:
+    nodes = {1: clocks.Clock("a", 0), SERVER: clocks.Clock("c", 0)}
+    # The server's clock is 40 ms behind; what has left at 100.1 came at 101.
+    events = [*together(100, 100.1, 102, key=1), came(0, 101 - 40, key=1)]
+    for order in (events, events[::-1]):
+        found = clocks.errors(nodes, order)
+        assert abs(found[1] - found[SERVER] - 40 * MS) <= MS
 
 
 def test_the_quickest_partitions_tell_how_far_clocks_are_apart() -> None:

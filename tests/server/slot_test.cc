@@ -283,6 +283,7 @@ TEST(SlotTest, APushPullIsCheckedAsAPushAndRefusedAsAPull) {
   Bench bench(3);
   bench.Round(0, {0});
   EXPECT_EQ(bench.Refused(PushPull(1, 1, Floats({1, 2}))).first, StatusCode::kInvalidArgument);
+  EXPECT_EQ(bench.Refused(PushPull(0, 0, Floats({1}))).first, StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.Refused(PushPull(1, 2, Floats({1}))).first, StatusCode::kFailedPrecondition);
   EXPECT_TRUE(bench.Do(PushPull(1, 1, Floats({1}))).empty());
   bench.Gone(2);

@@ -64,6 +64,8 @@ TEST(NextCut, ATensorInOnePartitionStaysInOne) {
   EXPECT_TRUE(WouldChange(TensorOf(300, 128), 192)) << "both in more than one";
   EXPECT_TRUE(WouldChange(TensorOf(300, 64), 512));
   EXPECT_FALSE(WouldChange(TensorOf(300, 64), 64));
+  EXPECT_TRUE(WouldChange(TensorOf(uint64_t{64} << 20U, 1 << 20), 64));
+  EXPECT_FALSE(WouldChange(TensorOf((uint64_t{64} << 20U) + 1, 1 << 20), 64)) << "too many";
 }
 
 }  // namespace

@@ -143,5 +143,30 @@ TEST(Spans, WhatFailsLeavesNoSpan) {
   EXPECT_TRUE(Only(Kind::kTensor, events).empty());
 }
 
+TEST(Spans, ASmallPartitionIsPushedWhenItHasLeftAndPulledWhenItsSumIsThere) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  WorkerOptions options = Traced(&trace);
+  options.together_bytes = 64;
+  Bench bench(options);
+  bench.Initialise(7, value);
+  TakeAll(&trace);
+  bench.PushPull(7, -3, value, out);
+  ps::Message request = bench.Next();
+  bench.RunFor(milliseconds(2));
+  request.data.clear();
+  bench.RunFor(milliseconds(3));
+  bench.Answer(std::move(request), value);
+  const std::vector<TraceEvent> events = TakeAll(&trace);
+  const std::vector<TraceEvent> pushed = Only(Kind::kPush, events);
+  const std::vector<TraceEvent> pulled = Only(Kind::kPull, events);
+  ASSERT_EQ(pushed.size(), 1U);
+  ASSERT_EQ(pulled.size(), 1U);
+  EXPECT_EQ(pushed[0].begin, pulled[0].begin);
+  EXPECT_EQ(Length(pushed[0]), milliseconds(2));
+  EXPECT_EQ(Length(pulled[0]), milliseconds(5));
+}
+
 }  // namespace
 }  // namespace bs::worker

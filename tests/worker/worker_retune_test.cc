@@ -107,6 +107,8 @@ TEST_F(Retuned, TheSameDecisionAgainSaysNothing) {
   std::vector<std::byte> value = Bytes(200, 1);
   bench_.Initialise(7, value);
   EXPECT_TRUE(Retune(64, 1000).ok());
+  EXPECT_FALSE(Round(7, value)[0].next.empty()) << "others may have another credit";
+  EXPECT_TRUE(Retune(64, 1000).ok());
   EXPECT_TRUE(Round(7, value)[0].next.empty());
 }
 

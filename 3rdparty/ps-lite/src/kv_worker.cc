@@ -183,7 +183,7 @@ Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
   return Frame::Borrow(
       pending->request.payload,
       [executor = executor_, pending = PendingPtr(pending), open = open_]() mutable {
-        executor->Post([pending = std::move(pending), open = std::move(open)] {
+        executor->Post([executor, pending = std::move(pending), open = std::move(open)] {
           --pending->frames_out;
           if (pending->request.left) {
             pending->left_at = executor->Now();
