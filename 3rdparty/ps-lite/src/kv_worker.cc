@@ -60,6 +60,14 @@ bool Answers(Op answer, Op request) {
   return answer == request || (request == Op::kPushPull && answer == Op::kPull);
 }
 
+// A copy is out of use.
+void TakeBack(Pending* pending, bs::TimePoint now) {
+  --pending->frames_out;
+  if (!pending->request.left) return;
+  pending->left_at = now;
+  std::exchange(pending->request.left, {})();
+}
+
 // "push key=7 round=12 partition=2 to server 1".
 std::string Describe(const KvRequest& request) {
   const Extension& what = request.extension;
@@ -184,11 +192,7 @@ Frame KvWorker::Impl::Lend(const PendingPtr& pending) {
       pending->request.payload,
       [executor = executor_, pending = PendingPtr(pending), open = open_]() mutable {
         executor->Post([executor, pending = std::move(pending), open = std::move(open)] {
-          --pending->frames_out;
-          if (pending->request.left) {
-            pending->left_at = executor->Now();
-            std::exchange(pending->request.left, {})();
-          }
+          TakeBack(pending.get(), executor->Now());
           FinishIfReleased(pending.get(), open.get());
         });
       });
