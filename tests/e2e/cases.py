@@ -180,7 +180,9 @@ def profiled(kvs: ScheduledKVS) -> None:
 
 
 def opposite_orders(kvs: ScheduledKVS) -> None:
-    """Each worker spends its credit on another key; both must go on."""
+    """Each worker spends its credit on another key; both must go on.  On stock servers."""
+    refused = "stock servers know nothing of it"
+    expect(mx.base.MXNetError, refused, lambda: kvs.retune(4096, 10_000))
     n, shape = kvs.num_workers, (50000,)
     kvs.init([10, 11], [full(0, shape), full(0, shape)])
     for step in range(5):
