@@ -216,6 +216,17 @@ def silent_in_rank_1(kvs: ScheduledKVS) -> None:
     out.wait_to_read()
 
 
+def compresses_in_rank_0_only(kvs: ScheduledKVS) -> None:
+    """Rank 1 is alive and goes another way, until the other has given up."""
+    kvs.init("weight", full(0))
+    if kvs.rank == 1:
+        done = pathlib.Path("done")
+        while not done.exists():
+            threading.Event().wait(0.02)
+        os._exit(0)
+    kvs.set_gradient_compression({"type": "2bit"})
+
+
 def shapes(kvs: ScheduledKVS) -> None:
     for key, shape in enumerate([(1,), (7, 3, 2), (1500001,), (64, 1, 3, 3)], 100):
         value = mx.nd.random.uniform(shape=shape)
