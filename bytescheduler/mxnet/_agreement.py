@@ -81,7 +81,10 @@ class Agreement:
     # -- between barriers ----------------------------------------------------------------------
 
     def pushed(self, rounds: int) -> None:
-        """Count rounds; never blocks."""
+        """Count rounds; never blocks, but with compression on stock servers.
+
+        There a note first waits for the one before it, and so for the slowest worker.
+        """
         before, self._rounds = self._rounds, self._rounds + rounds
         # How many powers of 2 were reached.
         for _ in range(self._rounds.bit_length() - before.bit_length()):

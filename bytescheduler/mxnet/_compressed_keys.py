@@ -87,6 +87,23 @@ class CompressedKeys:
         self._numbers: Dict[int, int] = {}
         self._bits: Dict[int, _Bits] = {}
 
+    @staticmethod
+    def check_threshold(threshold: float) -> None:
+        """Raise MXNetError if stock servers, which are told six decimals, would get 0."""
+        if float(f"{threshold:f}") == 0:
+            raise mx.base.MXNetError(
+                f"threshold {threshold:g} of gradient compression: stock servers are told six "
+                "decimals of it, which are 0; want more than 5e-7, or start the job with bslaunch"
+            )
+
+    def check_room(self, tensors: Iterable[Tensor]) -> None:
+        """Raise MXNetError if `tensors` would be too many beside those that are declared."""
+        taken = len(self._numbers) + len(self._bits)
+        if taken + sum(1 for tensor in tensors if tensor.size_bytes) > _MAX_KEYS:
+            raise mx.base.MXNetError(
+                f"with compression on stock servers a store has at most {_MAX_KEYS} keys"
+            )
+
     def compress(self, params: Mapping[str, object], threshold: float) -> None:
         """Compress from now on, as `params` say; `threshold` is theirs."""
         self._inner.set_gradient_compression(params)
@@ -101,11 +118,8 @@ class CompressedKeys:
             There are too many.
         """
         filled = [tensor for tensor in tensors if tensor.size_bytes]
+        self.check_room(filled)
         taken = len(self._numbers) + len(self._bits)
-        if taken + len(filled) > _MAX_KEYS:
-            raise mx.base.MXNetError(
-                f"with compression on stock servers a store has at most {_MAX_KEYS} keys"
-            )
         numbers = [_MAX_KEYS - 1 - taken - i for i in range(len(filled))]
         relays = [self._relay(tensor, number) for tensor, number in zip(filled, numbers)]
         if not filled:

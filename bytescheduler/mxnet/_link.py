@@ -30,7 +30,7 @@ from mxnet.base import _LIB
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
 from bytescheduler._say import say
-from bytescheduler.errors import Error
+from bytescheduler.errors import ConfigError, Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
@@ -321,6 +321,11 @@ class Link:
 
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         """Change partitions and credit of all workers while they train; on rank 0."""
+        for name, number in (("partition_bytes", partition_bytes), ("credit_bytes", credit_bytes)):
+            if not 0 < number < 2**64:  # what the engine can be told
+                raise ConfigError(
+                    f"{name} {number}: want 4 KiB to 1 GiB, and 1 byte to 64 GiB of credit", 1
+                )
         with as_mxnet_errors(self._names):
             self._worker.retune(partition_bytes, credit_bytes)
 

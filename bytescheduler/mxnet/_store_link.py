@@ -154,18 +154,25 @@ class StoreLink(Link):
         self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
     ) -> None:
         """See `Link`.  Blocks until all workers do so, if there are `tensors`."""
+        compressed = self._compressed or CompressedKeys(self._inner)
+        compressed.check_threshold(threshold)
+        first = self._compressed is None
+        if first:
+            compressed.check_room(tensors)
+        # What is under way must neither share the store nor be compressed: pushes and notes here,
+        # and, as it does not wait for others, what MXNet's engine has to do.
         self._plugin.drain()
+        self._look(wait=True)
         self.check()
-        mx.nd.waitall()  # what is under way must neither share the store nor be compressed
-        if self._compressed is not None:
-            self._compressed.compress(params, threshold)
-            if tensors:
-                self.barrier()
-            return
-        compressed = CompressedKeys(self._inner)
+        if first and tensors:
+            super().barrier()  # whose deadline says who did not come
+        mx.nd.waitall()
         compressed.compress(params, threshold)
-        self._compressed = compressed
-        compressed.declare(tensors)
+        if first:
+            self._compressed = compressed
+            compressed.declare(tensors)
+        elif tensors:
+            self.barrier()
 
     def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
         """See `Link`."""

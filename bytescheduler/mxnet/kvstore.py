@@ -135,7 +135,8 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
 def _class_over(mine: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
     """Return `mine`, or one like it that can be asked without a store what `wrapped` can do."""
     capable = inspect.getattr_static(wrapped, "is_capable", None)
-    if not isinstance(capable, staticmethod):
+    own = mine.is_capable is not ScheduledKVS.is_capable  # of a class derived by others
+    if own or not isinstance(capable, staticmethod):
         return mine
     same = {name: getattr(mine, name) for name in ("__doc__", "__module__", "__qualname__")}
     return type(mine.__name__, (mine,), {**same, "is_capable": capable})
@@ -149,8 +150,10 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     it.  A store that is dropped without being closed keeps this process's place in the job, for
     stores to come, until the process ends.  All methods must be called on one thread at a time.
     Only ``init``, ``broadcast``, ``barrier``, `close` and the constructor block, and the first
-    ``push`` or ``pushpull`` after an optimizer with ``multi_precision`` was set; errors of later
-    work arrive in MXNet as exceptions on the arrays that were pulled, and at the next call here.
+    ``push`` or ``pushpull`` after an optimizer with ``multi_precision`` was set.  With compression
+    on stock servers the 2nd, 4th, 8th, ... push may wait for the slowest worker, too.  Errors of
+    later work arrive in MXNet as exceptions on the arrays that were pulled, and at the next call
+    here.
 
     Parameters
     ----------

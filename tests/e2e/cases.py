@@ -180,7 +180,9 @@ def profiled(kvs: ScheduledKVS) -> None:
 
 
 def opposite_orders(kvs: ScheduledKVS) -> None:
-    """Each worker spends its credit on another key; both must go on."""
+    """Each worker spends its credit on another key; both must go on.  On stock servers."""
+    refused = "stock servers know nothing of it"
+    expect(mx.base.MXNetError, refused, lambda: kvs.retune(4096, 10_000))
     n, shape = kvs.num_workers, (50000,)
     kvs.init([10, 11], [full(0, shape), full(0, shape)])
     for step in range(5):
@@ -212,6 +214,17 @@ def silent_in_rank_1(kvs: ScheduledKVS) -> None:
     out = full(0)
     kvs.pushpull("weight", full(1), out=out)
     out.wait_to_read()
+
+
+def compresses_in_rank_0_only(kvs: ScheduledKVS) -> None:
+    """Rank 1 is alive and goes another way, until the other has given up."""
+    kvs.init("weight", full(0))
+    if kvs.rank == 1:
+        done = pathlib.Path("done")
+        while not done.exists():
+            threading.Event().wait(0.02)
+        os._exit(0)
+    kvs.set_gradient_compression({"type": "2bit"})
 
 
 def shapes(kvs: ScheduledKVS) -> None:

@@ -139,6 +139,18 @@ def test_another_order_of_init_is_an_error(make_job: MakeJob) -> None:
     assert "said: barrier: after 5 s not every worker has come, or a server" in job.all_output()
 
 
+def test_compression_that_one_worker_alone_sets_is_an_error_after_the_deadline(
+    make_job: MakeJob,
+) -> None:
+    job = make_job(stock=True, env=BRIEF)
+    for _ in range(2):
+        job.start_worker("cases.py", "dist_sync", "compresses_in_rank_0_only")
+    first = job.wait_for_one(job.workers, SOON_S)
+    pathlib.Path(job.folder, "done").touch()
+    assert first.wait() == 1, job.all_output()
+    assert "barrier: after 4 s not every worker has come" in first.output()
+
+
 def start_training(job: Job) -> None:
     for _ in range(2):
         job.start_worker("cases.py", "dist_sync", "train_for_long")

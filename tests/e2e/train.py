@@ -96,12 +96,20 @@ def train_module(kvs: mx.kvstore.KVStore, optimizer: str, compression: Compressi
     return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
 
 
+class WaitingSVRGModule(SVRGModule):  # type: ignore[misc]  # MXNet has no types
+    """Waits for what it pulled: a stock store may answer with what is pushed behind that."""
+
+    def update_full_grads(self, train_data: mx.io.DataIter) -> None:
+        mx.nd.waitall()
+        super().update_full_grads(train_data)
+
+
 def train_svrg(kvs: mx.kvstore.KVStore, optimizer: str) -> Weights:
     """Train by its module of MXNet, which sums the gradients of whole epochs over the store too."""
     batches = data_of(kvs.rank)[:5]
     images, labels = (mx.nd.concat(*arrays, dim=0) for arrays in zip(*batches))
     x = mx.sym.FullyConnected(mx.sym.Flatten(mx.sym.Variable("data")), num_hidden=1, name="fc")
-    module = SVRGModule(
+    module = WaitingSVRGModule(
         mx.sym.LinearRegressionOutput(x, mx.sym.Variable("label"), name="out"),
         label_names=["label"],
         update_freq=2,

@@ -67,6 +67,9 @@ class FakeWorker:
     def fail(self, why: str) -> None:
         self.failure = PeerLost(f"worker 0 gave up: {why}", 4)
 
+    def measure(self, *, timeout_ms: int = 1000) -> "List[object]":
+        return []
+
     def status(self) -> Optional[Error]:
         return self.failure
 

@@ -97,6 +97,14 @@ def test_a_store_without_keys_left_says_so_before_it_takes_any(
     assert inner.calls == []
 
 
+def test_thresholds_that_stock_servers_would_get_as_0_are_refused() -> None:
+    for threshold in (6e-7, 1.0):
+        CompressedKeys.check_threshold(threshold)
+    for threshold in (float(np.float32(5e-7)), 1e-9):
+        with pytest.raises(MXNetError, match=f"threshold {threshold:g} .* told six decimals"):
+            CompressedKeys.check_threshold(threshold)
+
+
 # -- and the native back end above it ---------------------------------------------------------
 
 
@@ -156,6 +164,80 @@ def test_another_threshold_and_later_keys(store: NativeStore, inner: TwoBitStore
     assert value_of(store, 1) == [2, 2]
     store.barrier()
     assert inner.calls == ["compress", "init", "compress", "barrier", "push 65535 0", "barrier"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["first", "another"])
+def test_a_threshold_that_is_refused_changes_nothing(
+    store: NativeStore, inner: TwoBitStore, *, late: bool
+) -> None:
+    store.init([1], [full(1, (2,))])
+    if late:
+        store.set_gradient_compression(PARAMS)
+    before = list(inner.calls)
+    with pytest.raises(MXNetError, match="threshold 1e-07 .* told six decimals"):
+        store.set_gradient_compression({"type": "2bit", "threshold": 1e-7})
+    assert inner.calls == before
+    assert store.compresses is late
+    store.pushpull(1, full(0.75, (2,)), None, 0)
+    assert value_of(store, 1) == ([0.5, 0.5] if late else [0.75, 0.75])
+
+
+def test_too_many_keys_are_refused_before_anything_is_compressed(
+    store: NativeStore, inner: TwoBitStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_compressed_keys, "_MAX_KEYS", 2)
+    store.init([1, 2, 3], [full(1, (2,))] * 3)
+    with pytest.raises(MXNetError, match="a store has at most 2 keys"):
+        store.set_gradient_compression(PARAMS)
+    assert inner.calls == []
+    assert not store.compresses
+    store.pushpull(1, full(0.75, (2,)), None, 0)
+    assert value_of(store, 1) == [0.75, 0.75]
+
+
+class Note:
+    """A sum that the other workers have still to add to; notes when it is waited for."""
+
+    def __init__(self, events: "List[str]") -> None:
+        self.events = events
+
+    def over(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        self.events.append("note")
+
+
+class EventfulWorker(FakeWorker):
+    """A worker of two, which notes the order of what is waited for."""
+
+    def __init__(self, events: "List[str]") -> None:
+        super().__init__()
+        self.num_workers = 2
+        self.events = events
+
+    def start_push_pull(self, *_: object, owner: object) -> Note:
+        return Note(self.events)
+
+    def barrier(self) -> None:
+        super().barrier()
+        self.events.append("barrier")
+
+
+def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_others() -> None:
+    inner = TwoBitStore()
+    worker = EventfulWorker(inner.calls)
+    store = NativeStore(StoreLink(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
+    store.init([1], [full(1, (2,))])
+    store.push(1, full(1, (2,)), 0)
+    inner.calls.clear()  # the barrier of init
+    store.set_gradient_compression(PARAMS)
+    assert inner.calls == ["note", "barrier", "compress", "init"]
+    inner.calls.clear()
+    store.set_gradient_compression(PARAMS)
+    assert inner.calls == ["compress", "barrier"]
+    assert worker.barriers == 2
+    store.close(None)
 
 
 def test_what_workers_say_of_their_optimizers_goes_on(

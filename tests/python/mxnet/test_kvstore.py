@@ -246,6 +246,12 @@ def test_partitions_change_only_where_there_are_some(
     worker = kvs._backend._link._worker
     kvs.retune(4096, 10_000)
     assert worker.retuned == [(4096, 10_000)]
+    for wrong, name in (((-8, 1), "partition_bytes -8"), ((4096, -9), "credit_bytes -9")):
+        with pytest.raises(ConfigError, match=f"{name}: want 4 KiB to 1 GiB"):
+            kvs.retune(*wrong)
+    with pytest.raises(ConfigError, match=f"credit_bytes {2**64}: want 4 KiB to 1 GiB"):
+        kvs.retune(4096, 2**64)
+    assert worker.retuned == [(4096, 10_000)]
     worker.rank = 1
     with pytest.raises(mx.base.MXNetError, match="worker 0 decides"):
         kvs.retune(4096, 10_000)

@@ -67,6 +67,23 @@ def test_what_callers_read_is_there_though_the_plug_in_lacks_it() -> None:
     del kvs
 
 
+def test_a_derived_class_keeps_what_it_says_itself() -> None:
+    class Derived(ScheduledKVS):
+        def is_capable(self, capability: str) -> bool:
+            return True
+
+    kvs = Derived(Bare())
+    assert type(kvs) is Derived
+    assert kvs.is_capable("optimizer") is True
+
+    class Plain(ScheduledKVS):
+        pass
+
+    plain = Plain(Bare())
+    assert isinstance(plain, Plain)
+    assert type(plain).is_capable("optimizer") is False
+
+
 def test_workers_that_cannot_be_waited_for_are_an_error() -> None:
     with pytest.raises(MXNetError, match="MXNet's bare store has no barrier"):
         ScheduledKVS(Bare(workers=2)).barrier()
