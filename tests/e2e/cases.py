@@ -203,14 +203,19 @@ def another_order_of_init(kvs: ScheduledKVS) -> None:
         raise
 
 
+def until_the_test_is_done() -> None:
+    """Be alive and do nothing until the test writes ``done``; then end at once."""
+    done = pathlib.Path("done")
+    while not done.exists():
+        threading.Event().wait(0.02)
+    os._exit(0)
+
+
 def silent_in_rank_1(kvs: ScheduledKVS) -> None:
     """Rank 1 is alive and pushes nothing."""
     kvs.init("weight", full(0))
     if kvs.rank == 1:
-        done = pathlib.Path("done")
-        while not done.exists():
-            threading.Event().wait(0.02)
-        os._exit(0)
+        until_the_test_is_done()
     out = full(0)
     kvs.pushpull("weight", full(1), out=out)
     out.wait_to_read()
@@ -220,10 +225,7 @@ def compresses_in_rank_0_only(kvs: ScheduledKVS) -> None:
     """Rank 1 is alive and goes another way, until the other has given up."""
     kvs.init("weight", full(0))
     if kvs.rank == 1:
-        done = pathlib.Path("done")
-        while not done.exists():
-            threading.Event().wait(0.02)
-        os._exit(0)
+        until_the_test_is_done()
     kvs.set_gradient_compression({"type": "2bit"})
 
 
@@ -590,10 +592,7 @@ def wraps_in_rank_1_only() -> None:
     kvs = mx.kv.create("dist_sync")
     if kvs.rank == 1:
         ScheduledKVS(kvs)
-    done = pathlib.Path("done")
-    while not done.exists():
-        threading.Event().wait(0.02)
-    os._exit(0)
+    until_the_test_is_done()
 
 
 if __name__ == "__main__":
