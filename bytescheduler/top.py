@@ -229,6 +229,11 @@ def command(
     behind it, on each host named.  Ends with 0 when the job has ended, with 1 if there is none (or,
     with --once, if a node of it has failed).
     """
+    try:
+        import prometheus_client.parser  # noqa: F401
+    except ImportError as error:
+        say(f"bytescheduler: {error}: pip install prometheus-client")
+        sys.exit(1)
     places = _places(addresses)
     job = _Job(places)
     job.look()

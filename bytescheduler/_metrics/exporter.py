@@ -29,15 +29,17 @@ class _Collector(Collector):
         self._role = role
         self._rank = "" if rank is None else str(rank)
         self._lock = threading.Lock()
+        self._stopped = False
 
     def stop(self) -> None:
         """Wait for what is being asked; nothing is asked afterwards."""
+        self._stopped = True  # whoever waits for his turn sees it
         with self._lock:
             self._measure = None
 
     def _ask(self) -> Optional[List[Figure]]:
         with self._lock:
-            if self._measure is None:
+            if self._stopped or self._measure is None:
                 return None
             try:
                 return self._measure()

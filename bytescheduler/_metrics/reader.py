@@ -59,7 +59,10 @@ def parse(text: str, when: float) -> Optional[Node]:
 
     info: Dict[str, str] = {}
     answers = False
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    try:
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    except (IndexError, KeyError) as error:  # what the parser does not expect
+        raise ValueError(f"not the format of Prometheus: {error}") from error
     for sample in samples:
         if sample.name == table.INFO:
             info = sample.labels

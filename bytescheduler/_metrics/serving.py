@@ -32,7 +32,7 @@ def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[
     who = f"{role} {rank}" if rank is not None else {"server": "a server"}.get(role, f"the {role}")
     try:
         from bytescheduler._metrics.exporter import Exporter  # takes a tenth of a second
-    except ImportError as error:
+    except Exception as error:  # whatever is wrong with the library
         say(
             f"bytescheduler: BYTESCHEDULER_METRICS={address}: {error}; the job goes on, "
             f"{who} shows no metrics: pip install prometheus-client"
@@ -40,7 +40,7 @@ def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[
         return None
     try:
         exporter = Exporter(measure, role, rank, *parse_address(address))
-    except (OSError, RuntimeError) as error:  # the latter: no thread can be started
+    except Exception as error:  # nothing here is worth the job; bind has a TypeError for bad names
         why = getattr(error, "strerror", None) or error
         say(
             f"bytescheduler: BYTESCHEDULER_METRICS={address}: cannot listen: {why}; "

@@ -43,13 +43,17 @@ _WORKER = (
     ("steps_total", None, "steps: rounds of the largest tensor, which a model uses once in each"),
     ("step_seconds", None, "length of the latest step, 0 before the second"),
     ("tensors_total", None, "tensors whose sum has come"),
-    ("pushed_bytes_total", "server", "bytes that the server has acknowledged, as they travel"),
+    (
+        "pushed_bytes_total",
+        "server",
+        "bytes that the server has acknowledged, as they travel; up to 16 KiB by the sum",
+    ),
     ("pushed_partitions_total", "server", "partitions that the server has acknowledged"),
     (
         "push_seconds_total",
         "server",
-        "from sending a partition to its acknowledgement, over all of them: by "
-        "pushed_partitions_total it is the mean",
+        "from sending a partition to its acknowledgement (up to 16 KiB: until the network has "
+        "it), over all of them: by pushed_partitions_total it is the mean",
     ),
     ("pulled_bytes_total", "server", "bytes of sums and weights that came from the server"),
     ("pulled_partitions_total", "server", "partitions that came from the server"),
@@ -62,7 +66,12 @@ _WORKER = (
     ("repeats_total", "server", "requests that were sent again because no answer came"),
     ("queued_partitions", "server", "partitions that wait for credit, or for more urgent ones"),
     ("queued_bytes", "server", "bytes of these"),
-    ("in_flight_bytes", "server", "bytes sent and not acknowledged"),
+    (
+        "in_flight_bytes",
+        "server",
+        "bytes sent and not acknowledged; of partitions up to 16 KiB what the network has not "
+        "taken",
+    ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
     ("failed", None, "1 once the worker has failed for good"),
@@ -89,7 +98,7 @@ _SERVER = (
     ("failed", None, "1 once the job has failed"),
 )
 _SCHEDULER = (
-    ("workers", None, "workers that have joined and have not left"),
+    ("workers", None, "workers of the complete job that have not left; 0 before it is complete"),
     ("servers", None, "the same of servers"),
     ("worker_silent_seconds", "worker", "since this worker was heard last; native workers only"),
     ("server_silent_seconds", "server", "the same of a server"),

@@ -390,9 +390,11 @@ class Link:
         if failure is not None:
             self._let_go()
         self._plugin.close()
-        if self._exporter is not None:
-            self._exporter.close()
-        self._worker.close()
+        try:
+            if self._exporter is not None:
+                self._exporter.close()
+        finally:
+            self._worker.close()
         return failure
 
     def _let_go(self) -> None:

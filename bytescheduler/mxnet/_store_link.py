@@ -47,12 +47,12 @@ def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) 
         # Rank 0's first values are in the store; from here on the others may ask for them.
         _meet(inner, timeout_s, say)
         link = StoreLink(worker, open_plugin(worker), inner)
-        link.show_metrics()
-        StoreLink._on_stock_servers = weakref.ref(link)
-        return link
     except BaseException:
         worker.close(drain_ms=0)
         raise
+    link.show_metrics()
+    StoreLink._on_stock_servers = weakref.ref(link)
+    return link
 
 
 def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:

@@ -151,9 +151,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "the least important lines that go to stderr"},
      &Config::log_level},
     {{"BYTESCHEDULER_DEBUG", "flag", "", "0", "process",
-      "1: all lines of the log, also those of level debug, are appended to bytescheduler.log in "
-      "the "
-      "working directory besides"},
+      "1: all lines of the engine's log, also those of level debug, are appended to "
+      "bytescheduler.log in the working directory besides"},
      &Config::debug},
     {{"BYTESCHEDULER_TIMELINE", "text", "", "", "process",
       "file to write a timeline to, -r or -s and the rank before its extension (docs/timeline.md)"},

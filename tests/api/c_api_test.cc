@@ -312,7 +312,7 @@ TEST(CApi, CloseWithoutTimeCancelsWhatIsPending) {
 }
 
 TEST(CApi, AMissingWorkerIsNamedWhenTheTimeIsOver) {
-  Job job(2, 1, {{"BYTESCHEDULER_TIMEOUT", "1s"}});
+  Job job(2, 1, {{"BYTESCHEDULER_TIMEOUT", "3s"}});
   job.StartScheduler();
   const NodePtr server = job.StartNode("server");
   const WorkerPtr worker = job.StartWorker();

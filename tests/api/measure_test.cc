@@ -54,6 +54,7 @@ TEST(Measure, AServerThatWaitsForTheOthersSaysSo) {
   EXPECT_EQ(told.at({"ready", -1}), 0);
   EXPECT_EQ(told.count({"partitions", -1}), 0U);
   EXPECT_EQ(Measure(job.scheduler.get()).at({"workers", -1}), 0);
+  EXPECT_EQ(Measure(job.scheduler.get()).at({"servers", -1}), 0) << "the job is not complete";
 }
 
 TEST(Measure, AWorkerThatHasNotJoinedIsRefused) {

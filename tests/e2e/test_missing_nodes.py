@@ -4,12 +4,11 @@ import contextlib
 import os
 import pathlib
 import signal
-import socket
 import sys
 from typing import Callable, Dict, Iterator
 
 import pytest
-from job import Process
+from job import Process, _free_port
 
 SCRIPT = """
 import mxnet as mx
@@ -27,14 +26,11 @@ Start = Callable[..., Process]
 @pytest.fixture
 def start(tmp_path: pathlib.Path) -> Iterator[Start]:
     """Start a role through `bslaunch`; whatever still runs is killed at the end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     own = ("DMLC_", "BYTESCHEDULER_")
     env: Dict[str, str] = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     env.update(
         DMLC_PS_ROOT_URI="127.0.0.1",
-        DMLC_PS_ROOT_PORT=port,
+        DMLC_PS_ROOT_PORT=str(_free_port()),
         DMLC_NUM_WORKER="1",
         DMLC_NUM_SERVER="1",
         OMP_NUM_THREADS="1",
@@ -61,7 +57,7 @@ def test_without_a_scheduler_node(start: Start) -> None:
 
 
 def test_without_a_server(start: Start) -> None:
-    scheduler = start("scheduler", BYTESCHEDULER_TIMEOUT="8s")
+    scheduler = start("scheduler", BYTESCHEDULER_TIMEOUT="25s")
     scheduler.wait_for_line("listening on")
     worker = start("worker", BYTESCHEDULER_TIMEOUT="60s")
     worker.wait_for_line("creating")

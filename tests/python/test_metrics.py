@@ -1,6 +1,8 @@
 """Metrics over HTTP: what they are called, where they are, and that they disturb nobody."""
 
+import contextlib
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -20,11 +22,12 @@ from bytescheduler._native import Figure, Node, Worker
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 30.0
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 Samples = Dict[Tuple[str, Tuple[Tuple[str, str], ...]], float]
 
 
 def look(url: str) -> Samples:
-    with urllib.request.urlopen(url, timeout=LIMIT_S) as response:
+    with DIRECT.open(url, timeout=LIMIT_S) as response:
         text = response.read().decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -62,7 +65,7 @@ def test_figures_get_names_and_labels(worker_metrics: exporter.Exporter) -> None
 
 
 def test_counters_and_gauges_say_what_they_are(worker_metrics: exporter.Exporter) -> None:
-    with urllib.request.urlopen(worker_metrics.url, timeout=LIMIT_S) as response:
+    with DIRECT.open(worker_metrics.url, timeout=LIMIT_S) as response:
         text = response.read().decode()
     assert "# TYPE bytescheduler_worker_steps_total counter" in text
     assert "# TYPE bytescheduler_worker_queued_bytes gauge" in text
@@ -171,7 +174,7 @@ def test_the_place_is_said(
     assert said == f"bytescheduler: worker 7 shows metrics at {showing.url}\n"
 
 
-@pytest.mark.parametrize("address", ["192.0.2.7:18600", "nosuch.invalid:18600"])
+@pytest.mark.parametrize("address", ["192.0.2.7:18600", "nosuch.invalid:18600", "ü..x:18600"])
 def test_a_place_that_cannot_be_had_is_one_warning(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: "pytest.CaptureFixture[str]"
 ) -> None:
@@ -185,8 +188,9 @@ def test_a_place_that_cannot_be_had_is_one_warning(
 
 def test_no_port_of_all_being_free_is_said() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 65535))
-        taken.listen()
+        with contextlib.suppress(OSError):  # then somebody else has it
+            taken.bind(("127.0.0.1", 65535))
+            taken.listen()
         with pytest.raises(OSError, match="ports 65535 to 65535 are all taken"):
             exporter.Exporter(figures, "worker", 0, "127.0.0.1", 65535)
 
@@ -227,21 +231,22 @@ def test_every_metric_of_the_table_is_shown_and_no_other() -> None:
     worker = Worker.open(role("worker", scheduler.port))
     shown: List[exporter.Exporter] = []
     try:
-        nodes = (
-            (worker.measure, "worker", 0),
-            (server.measure, "server", None),
-            (scheduler.measure, "scheduler", None),
-        )
-        for measure, name, rank in nodes:
-            told = {figure.name for figure in measure()} - {"ready", "rank"}
-            assert told == {row.figure for row in table.ROWS if row.role == name}
-            shown.append(exporter.Exporter(measure, name, rank, "127.0.0.1", 0))
         array = (ctypes.c_float * 4)()
         item = (1, 0, ctypes.addressof(array), 16)
         worker.broadcast([item], owner=array)
         received = (ctypes.c_float * 4)()
         addresses = (item[2], ctypes.addressof(received))
         worker.start_push_pull(1, *addresses, 16, owner=(array, received)).wait()
+        nodes = (
+            (worker.measure, "worker", 0),
+            (server.measure, "server", None),
+            (scheduler.measure, "scheduler", None),
+        )
+        for measure, name, rank in nodes:
+            patient = functools.partial(measure, timeout_ms=int(LIMIT_S * 1000))
+            told = {figure.name for figure in patient()} - {"ready", "rank"}
+            assert told == {row.figure for row in table.ROWS if row.role == name}
+            shown.append(exporter.Exporter(patient, name, rank, "127.0.0.1", 0))
         for showing, name in zip(shown, ("worker", "server", "scheduler")):
             samples = look(showing.url)
             assert names(samples) == of_role(name) | {table.INFO, table.ANSWERS}

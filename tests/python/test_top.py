@@ -80,8 +80,9 @@ def test_stragglers_are_added_up_over_servers_worst_first() -> None:
 
 def test_what_others_show_is_none_of_ours() -> None:
     assert reader.parse("process_cpu_seconds_total 3\n", 0.0) is None
-    with pytest.raises(ValueError, match=r".+"):
-        reader.parse("<html>hello</html>\n", 0.0)
+    for text in ("<html>hello</html>\n", "# TYPE x\n"):
+        with pytest.raises(ValueError, match=r".+"):
+            reader.parse(text, 0.0)
 
 
 # -- what is shown -----------------------------------------------------------------------------
