@@ -122,7 +122,9 @@ class _Run:
             on_lost=lambda why: self._say(f"lines of the output are lost: {why}"),
         )
         self._children: List[Child] = []
-        self._failed: List[Child] = []  # in the order of their ends
+        # In the order of their ends, as far as we have heard of them.
+        self._ended: List[Child] = []
+        self._failed: List[Child] = []
         self._readers: List[threading.Thread] = []
         self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
 
@@ -268,8 +270,10 @@ class _Run:
             event = self._events.get(timeout=left)
         except queue.Empty:
             return None
-        if isinstance(event, _Exited) and event.child.code:
-            self._failed.append(event.child)
+        if isinstance(event, _Exited):
+            self._ended.append(event.child)
+            if event.child.code:
+                self._failed.append(event.child)
         return event
 
     def _stopped_by(self, number: int) -> int:
@@ -313,7 +317,7 @@ class _Run:
         Only the first `last` children count, if given.
         """
         deadline = time.monotonic() + seconds
-        while any(child.code is None for child in self._children[:last]):
+        while any(child not in self._ended for child in self._children[:last]):
             event = self._get_event(deadline)
             if event is None:
                 return None
