@@ -425,11 +425,7 @@ cdef class Worker:
         with nogil:
             code = bs_worker_set_optimizer(worker, &optimizer, bs_waiter_done,
                                            waiter.waiter, &error)
-        if code == 0:
-            waiter.unstarted = 0
-        waiter.skip()
-        self._wait(waiter)
-        _check(code, &error)
+        self._wait_for_one(waiter, code, &error)
 
     def retune(self, uint64_t partition_bytes, uint64_t credit_bytes):
         """Change partitions and credit of all workers while they train; on rank 0; blocks shortly.
@@ -457,11 +453,7 @@ cdef class Worker:
         with nogil:
             code = bs_worker_retune(worker, partition_bytes, credit_bytes, bs_waiter_done,
                                     waiter.waiter, &error)
-        if code == 0:
-            waiter.unstarted = 0
-        waiter.skip()
-        self._wait(waiter)
-        _check(code, &error)
+        self._wait_for_one(waiter, code, &error)
 
     def barrier(self):
         """Wait until every worker called it."""
@@ -471,11 +463,7 @@ cdef class Worker:
         cdef int code
         with nogil:
             code = bs_worker_barrier_start(worker, bs_waiter_done, waiter.waiter, &error)
-        if code == 0:
-            waiter.unstarted = 0
-        waiter.skip()
-        self._wait(waiter)
-        _check(code, &error)
+        self._wait_for_one(waiter, code, &error)
 
     def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
                         owner):
@@ -519,6 +507,15 @@ cdef class Worker:
         pending.waiter.skip()
         _check(code, &error)
         return pending
+
+    cdef int _wait_for_one(self, _Waiter waiter, int code, bs_error* error) except -1:
+        """Wait for the one thing that was begun, or raise what kept it from beginning."""
+        if code == 0:
+            waiter.unstarted = 0
+        waiter.skip()
+        self._wait(waiter)
+        _check(code, error)
+        return 0
 
     cdef int _wait(self, _Waiter waiter) except -1:
         # After Ctrl-C the engine still uses what the waiter holds, until the worker is closed.

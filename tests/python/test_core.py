@@ -10,28 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Iterator, List, Optional, Set, Tuple
 
 import pytest
+from roles import role
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
 from bytescheduler._core import MXNetPlugin, Node, Pending, Worker
 
 FLOAT32 = 0
-QUIET = {"BYTESCHEDULER_LOG_LEVEL": "off"}
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
-
-
-def role(name: str, port: int, workers: int = 2, servers: int = 1, **more: str) -> Dict[str, str]:
-    return {
-        "DMLC_ROLE": name,
-        "DMLC_NUM_WORKER": str(workers),
-        "DMLC_NUM_SERVER": str(servers),
-        "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(port),
-        **QUIET,
-        **more,
-    }
 
 
 def in_threads(calls: "List[object]") -> "List[BaseException]":

@@ -15,6 +15,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from roles import role
 
 from bytescheduler import Timeout
 from bytescheduler._metrics import exporter, serving, table
@@ -209,26 +210,14 @@ def test_a_missing_library_is_one_warning(
 # -- a real engine -----------------------------------------------------------------------------
 
 
-def role(name: str, port: int) -> Dict[str, str]:
-    return {
-        "DMLC_ROLE": name,
-        "DMLC_NUM_WORKER": "1",
-        "DMLC_NUM_SERVER": "1",
-        "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(port),
-        "BYTESCHEDULER_LOG_LEVEL": "off",
-        "BYTESCHEDULER_METRICS": "0",
-    }
-
-
 def of_role(name: str) -> "set[str]":
     return {row.name for row in table.ROWS if row.role == name}
 
 
 def test_every_metric_of_the_table_is_shown_and_no_other() -> None:
-    scheduler = Node.start(role("scheduler", 0))
-    server = Node.start(role("server", scheduler.port))
-    worker = Worker.open(role("worker", scheduler.port))
+    scheduler = Node.start(role("scheduler", 0, workers=1, BYTESCHEDULER_METRICS="0"))
+    server = Node.start(role("server", scheduler.port, workers=1, BYTESCHEDULER_METRICS="0"))
+    worker = Worker.open(role("worker", scheduler.port, workers=1, BYTESCHEDULER_METRICS="0"))
     shown: List[exporter.Exporter] = []
     try:
         array = (ctypes.c_float * 4)()

@@ -73,12 +73,22 @@ WorkerOptions Together(uint64_t bytes) {
   return options;
 }
 
+// A push-pull of `size_bytes` under way, in partitions of 64 bytes.
+struct UnderWay {
+  explicit UnderWay(size_t size_bytes) : value(Bytes(size_bytes, 3)), out(Bytes(size_bytes, 0)) {
+    bench.Initialise(7, value);
+    sum = bench.PushPull(7, -4, value, out);
+  }
+  std::vector<std::byte> value, out;
+  Bench bench{Together(64)};
+  Bench::Sum sum{};
+};
+
 TEST(PushPullTask, ASmallPartitionIsOneRequestWhoseCreditReturnsWhenItHasLeft) {
-  std::vector<std::byte> value = Bytes(128, 3);
-  std::vector<std::byte> out = Bytes(128, 0);
-  Bench bench(Together(64));
-  bench.Initialise(7, value);
-  const Bench::Sum sum = bench.PushPull(7, -4, value, out);
+  UnderWay under_way(128);
+  Bench& bench = under_way.bench;
+  const Bench::Sum& sum = under_way.sum;
+  const std::vector<std::byte>& out = under_way.out;
   ps::Message first = bench.Next();
   EXPECT_EQ(first.meta.extension.op, ps::Op::kPushPull);
   EXPECT_EQ(first.meta.priority, -4);
@@ -115,11 +125,9 @@ TEST(PushPullTask, WhatIsLargerCodedOrEmptyGoesApart) {
 }
 
 TEST(PushPullTask, AFailedPushPullEndsBothDirections) {
-  std::vector<std::byte> value = Bytes(128, 3);
-  std::vector<std::byte> out = Bytes(128, 0);
-  Bench bench(Together(64));
-  bench.Initialise(7, value);
-  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
+  UnderWay under_way(128);
+  Bench& bench = under_way.bench;
+  const Bench::Sum& sum = under_way.sum;
   bench.Refuse(bench.Next(), Status::Unavailable("lost worker 1"));
   bench.sent.clear();
   EXPECT_TRUE(bench.Quiet());
@@ -129,13 +137,9 @@ TEST(PushPullTask, AFailedPushPullEndsBothDirections) {
 }
 
 TEST(PushPullTask, APushPullIsNotAnsweredByAnotherSize) {
-  std::vector<std::byte> value = Bytes(64, 3);
-  std::vector<std::byte> out = Bytes(64, 0);
-  Bench bench(Together(64));
-  bench.Initialise(7, value);
-  const Bench::Sum sum = bench.PushPull(7, 0, value, out);
-  bench.Answer(bench.Next(), Bytes(60, 1));
-  EXPECT_EQ(sum.pulled->text(),
+  UnderWay under_way(64);
+  under_way.bench.Answer(under_way.bench.Next(), Bytes(60, 1));
+  EXPECT_EQ(under_way.sum.pulled->text(),
             "pull key=7 round=1 partition=0 to server 0: answered 60 bytes, want 64");
 }
 

@@ -1,11 +1,12 @@
 """Copies by MXNet's engine, and the short way of the usual push-pull, in a real job of one."""
 
-from typing import Dict, Iterator, List, Tuple
+from typing import Iterator, List, Tuple
 
 import mxnet as mx
 import numpy as np
 import pytest
 from fakes import full
+from roles import role
 
 from bytescheduler._core import Node, Worker
 from bytescheduler.errors import UsageError
@@ -16,17 +17,6 @@ from bytescheduler.mxnet._native_store import NativeStore
 
 def handle(array: mx.nd.NDArray) -> int:
     return int(array.handle.value)
-
-
-def role(name: str, port: int) -> Dict[str, str]:
-    return {
-        "DMLC_ROLE": name,
-        "DMLC_NUM_WORKER": "1",
-        "DMLC_NUM_SERVER": "1",
-        "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(port),
-        "BYTESCHEDULER_LOG_LEVEL": "off",
-    }
 
 
 class NotingLink(Link):
@@ -43,9 +33,9 @@ class NotingLink(Link):
 
 @pytest.fixture
 def link() -> "Iterator[NotingLink]":
-    scheduler = Node.start(role("scheduler", 0))
-    server = Node.start(role("server", scheduler.port))
-    link = NotingLink(Worker.open(role("worker", scheduler.port)))
+    scheduler = Node.start(role("scheduler", 0, workers=1))
+    server = Node.start(role("server", scheduler.port, workers=1))
+    link = NotingLink(Worker.open(role("worker", scheduler.port, workers=1)))
     yield link
     link.close()
     server.close()

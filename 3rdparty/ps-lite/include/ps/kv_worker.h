@@ -41,7 +41,8 @@ struct KvRequest {
 };
 
 // Requests to one server that were answered with ok, bytes of their payloads, and how long the
-// answers took, all together.
+// answers took, all together.  A kPushPull counts in both directions; as a push it took until the
+// payload had left.
 struct KvTraffic {
   struct Direction {
     uint64_t count = 0;
