@@ -180,15 +180,7 @@ void CarriedNode::SetFailure(const Status& status) {
 }
 
 Result<Figures> CarriedNode::Measure(Duration timeout) const {
-  return AwaitFigures(timeout, [this](GiveFigures give) {
-    thread_->Post([this, give = std::move(give)] {
-      if (!worker_) return;
-      Figures figures;
-      worker_->Measure(&figures);
-      figures.Add("failed", failure_.Get() ? 1 : 0);
-      give(figures);
-    });
-  });
+  return MeasureWorker(thread_.get(), worker_, failure_, timeout);
 }
 
 void CarriedNode::Fail(const std::string& why) {

@@ -2,6 +2,7 @@
 #include "api/measure.h"
 
 #include <memory>
+#include <utility>
 
 #include "base/notification.h"
 
@@ -20,6 +21,19 @@ Result<Figures> AwaitFigures(Duration timeout, const std::function<void(GiveFigu
   });
   if (answer->given.WaitFor(timeout)) return answer->figures;
   return Status::DeadlineExceeded("the engine has not told its figures in time: it is busy");
+}
+
+Result<Figures> MeasureWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
+                              const Outcome& failure, Duration timeout) {
+  return AwaitFigures(timeout, [&](GiveFigures give) {
+    executor->Post([&worker, &failure, give = std::move(give)] {
+      if (!worker) return;
+      Figures figures;
+      worker->Measure(&figures);
+      figures.Add("failed", failure.Get() ? 1 : 0);
+      give(figures);
+    });
+  });
 }
 
 }  // namespace bs::api

@@ -101,14 +101,13 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   return options;
 }
 
-void WarnOfUnknownRoot(const Config& config) {
+void WarnOfUnknownRoot(const Config& config, const Logger& log) {
   if (config.local_ipc) return;
   const std::string why = WhyUnresolved(config.root_uri);
   if (why.empty()) return;
-  MakeNetworkLogger(config, MakeLogger(config))
-      .Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
-               ": the name of the scheduler node's host cannot be resolved (" + why +
-               "); trying again until BYTESCHEDULER_TIMEOUT is over");
+  log.Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
+              ": the name of the scheduler node's host cannot be resolved (" + why +
+              "); trying again until BYTESCHEDULER_TIMEOUT is over");
 }
 
 Network::Network(const Config& config, const Logger& log)

@@ -31,7 +31,7 @@ void RunOn(Executor* executor, Task task);
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);
 
 // Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
-void WarnOfUnknownRoot(const Config& config);
+void WarnOfUnknownRoot(const Config& config, const Logger& log);
 
 // Owns the thread and the transport; ends them in its destructor, which blocks until every frame is
 // released.  REQUIRES, before the destructor: the member or coordinator on it was closed and is

@@ -86,7 +86,6 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, Serv
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
-  WarnOfUnknownRoot(config);
   return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
 }
 
@@ -98,6 +97,7 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
     updater_.executor = updater_thread_.get();
   }
   const Logger network_log = MakeNetworkLogger(config, log_);
+  WarnOfUnknownRoot(config, network_log);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);

@@ -48,7 +48,6 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
   if (!options.ok()) return options.status();
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
-  WarnOfUnknownRoot(config);
   options.value().attach = wanted_rank >= 0;
   options.value().wanted_rank = wanted_rank;
   // The stock worker beside us has that port.
@@ -59,6 +58,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
 WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config, log_);
+  WarnOfUnknownRoot(config, network_log);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
@@ -159,15 +159,7 @@ void WorkerNode::Barrier(Done done) {
 }
 
 Result<Figures> WorkerNode::Measure(Duration timeout) const {
-  return AwaitFigures(timeout, [this](GiveFigures give) {
-    network_->io()->Post([this, give = std::move(give)] {
-      if (!worker_) return;
-      Figures figures;
-      worker_->Measure(&figures);
-      figures.Add("failed", failure_.Get() ? 1 : 0);
-      give(figures);
-    });
-  });
+  return MeasureWorker(network_->io(), worker_, failure_, timeout);
 }
 
 void WorkerNode::Fail(const std::string& why) {
