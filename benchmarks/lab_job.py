@@ -54,6 +54,12 @@ def lab(rate: str) -> "Iterator[None]":
         _netlab("down", LAB, "-k")
 
 
+def change_rate(rate: str) -> None:
+    """Give each direction of each link of the lab that is there another rate."""
+    for host in range(1, 1 + NUM_WORKERS + NUM_SERVERS):
+        _netlab("rate", LAB, str(host), rate, rate)
+
+
 def run(
     arm: str,
     worker: List[str],

@@ -91,9 +91,21 @@ def summarize(
     return sorted(rows, key=lambda row: row["step_s"])
 
 
-def main() -> None:
-    """Sweep the grid in one job and print its points as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def swept(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Sweep the grid in one job in the lab that is there; return what `summarize` does."""
+    points = order_of(grid(args.partitions, args.credits), args.repeats)
+    if not points:
+        raise SystemExit("--partitions, --credits: no partition is as small as a credit")
+    worker = [sys.executable, "-m", "benchmarks.sweep", "--work"]
+    for name in ("model", "scale", "compute", "steps", "repeats"):
+        worker += [f"--{name}", str(getattr(args, name))]
+    for name in ("partitions", "credits"):
+        worker += [f"--{name}", ",".join(map(str, getattr(args, name)))]
+    return summarize(points, lab_job.run("ours", worker, {}, args.timeout))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Let the caller say what is swept."""
     parser.add_argument("--model", choices=sorted(models.MODELS), default="vgg16")
     parser.add_argument("--scale", type=int, default=8, help="divide the parameters by this")
     parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
@@ -104,22 +116,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="how often each point is set")
     parser.add_argument("--timeout", type=float, default=1200)
     add_out_option(parser)
+
+
+def main() -> None:
+    """Sweep the grid in one job and print its points as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_options(parser)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.arm, args.by_name = "ours", False
-    points = order_of(grid(args.partitions, args.credits), args.repeats)
-    if not points:
-        raise SystemExit("--partitions, --credits: no partition is as small as a credit")
     if args.work:
         work(args)
         return
-    worker = [sys.executable, "-m", "benchmarks.sweep", "--work"]
-    for name in ("model", "scale", "compute", "steps", "repeats"):
-        worker += [f"--{name}", str(getattr(args, name))]
-    for name in ("partitions", "credits"):
-        worker += [f"--{name}", ",".join(map(str, getattr(args, name)))]
     with lab_job.lab(args.rate):
-        rows = summarize(points, lab_job.run(args.arm, worker, {}, args.timeout))
+        rows = swept(args)
     result = {
         "model": args.model,
         "scale": args.scale,

@@ -25,6 +25,7 @@ __all__ = [
     "markdown",
     "seconds",
     "settings",
+    "size",
     "table",
     "values",
 ]
@@ -69,6 +70,12 @@ def seconds(value: str) -> float:
     """Return a time as a setting that was checked has it, such as ``500ms``, in seconds."""
     number, unit = re.fullmatch(r"([\d.]+)(\D*)", value).groups()  # type: ignore[union-attr]
     return float(number) * _UNITS_S[unit]
+
+
+def size(value: str) -> int:
+    """Return a size as settings have it, such as ``128KiB``, in bytes."""
+    number, unit = re.fullmatch(r"(\d+)(\D*)", value).groups()  # type: ignore[union-attr]
+    return int(number) << 10 * " KMG".index((unit or " ")[0].upper())
 
 
 def _escape(text: str) -> str:

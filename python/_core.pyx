@@ -94,6 +94,10 @@ cdef void _add_figure(void* rows, const char* name, int of, double value) noexce
     (<list>rows).append(Figure(name.decode(), None if of < 0 else of, value))
 
 
+cdef void _add_step(void* rows, uint64_t number, double seconds) noexcept with gil:
+    (<list>rows).append((number, seconds))
+
+
 def version():
     """Return the version of the engine."""
     return bs_version().decode()
@@ -560,6 +564,26 @@ cdef class Worker:
         cdef void* context = <void*>rows
         with nogil:
             code = bs_worker_measure(worker, timeout_ms, _add_figure, context, &error)
+        _check(code, &error)
+        return rows
+
+    def steps(self, *, int timeout_ms=1000):
+        """Return the latest training steps, at most 64, as (number from 1, seconds), oldest first.
+
+        A step is a round of the largest tensor.  Blocks up to `timeout_ms`.
+
+        Raises
+        ------
+        Timeout
+            The engine is busy for longer.
+        """
+        cdef bs_worker* worker = self.handle()
+        cdef bs_error error
+        cdef int code
+        rows = []
+        cdef void* context = <void*>rows
+        with nogil:
+            code = bs_worker_steps(worker, timeout_ms, _add_step, context, &error)
         _check(code, &error)
         return rows
 

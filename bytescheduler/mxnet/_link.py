@@ -30,6 +30,7 @@ from mxnet.base import _LIB
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
 from bytescheduler._say import say
+from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 from bytescheduler.mxnet._tensor import Tensor
@@ -37,6 +38,7 @@ from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
+    from bytescheduler._tuning.tuner import Tuner
 
 Usual = Dict[Key, MXNetRounds]
 # How long the others may wait to hear of an exception that nobody caught.
@@ -129,6 +131,9 @@ class Link:
         self._users = 1
         self._num_stores = 0
         self._exporter: Optional[Exporter] = None
+        self._tuner: Optional[Tuner] = None
+        self._num_tensors = 0
+        self._num_bytes = 0
         atexit.register(self._at_exit)
         _mark_at_fork(weakref.ref(self))
 
@@ -153,6 +158,14 @@ class Link:
     def offer(self) -> None:
         """Let later stores of this process share this link."""
         Link._of_process = weakref.ref(self)
+
+    def tune(self) -> None:
+        """Find better partitions and credit from now on, if a setting says so; rank 0 does it.
+
+        A second call does nothing.
+        """
+        if self.rank == 0 and self._tuner is None:
+            self._tuner = start_tuner(self._worker, lambda: (self._num_tensors, self._num_bytes))
 
     def show_metrics(self) -> None:
         """Show metrics from now on, if a setting asks for them; call it once."""
@@ -215,6 +228,8 @@ class Link:
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
         with as_mxnet_errors(self._names):
             self._worker.broadcast(items, owner=tensors, asynchronous=asynchronous)
+        self._num_tensors += len(tensors)
+        self._num_bytes += sum(tensor.size_bytes for tensor in tensors)
 
     def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
         """Register the next round of `tensor`: from its `send` to its `recv`.
@@ -320,7 +335,13 @@ class Link:
         """Prepare for pushes with `threshold`, which `params` say, of `tensors` and later ones."""
 
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
-        """Change partitions and credit of all workers while they train; on rank 0."""
+        """Change partitions and credit of all workers while they train; on rank 0.
+
+        Nothing else does from then on.
+        """
+        if self._tuner is not None and self._tuner.running:
+            self._tuner.close()
+            say("bytescheduler: tuning ends: retune was called")
         for name, number in (("partition_bytes", partition_bytes), ("credit_bytes", credit_bytes)):
             if not 0 < number < 2**64:  # what the engine can be told
                 raise ConfigError(
@@ -386,6 +407,8 @@ class Link:
     def _end(self) -> Optional[Error]:
         """Take everything apart; return why the worker failed, if it did."""
         self._plugin.drain()  # soon over: nothing is pending, or the worker has failed
+        if self._tuner is not None:
+            self._tuner.close()
         failure = self._worker.status()
         if failure is not None:
             self._let_go()

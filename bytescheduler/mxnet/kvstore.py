@@ -91,7 +91,17 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
         f"native back end carries the bytes ({_many(link.num_workers, 'worker')}, "
         f"{_many(link.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
     )
-    return AsyncStore(link, inner) if "async" in name else NativeStore(link, inner)
+    if "async" in name:
+        _say_untuned(settings, "tensors of an asynchronous store are not cut anew")
+        return AsyncStore(link, inner)
+    link.tune()
+    return NativeStore(link, inner)
+
+
+def _say_untuned(settings: Dict[str, str], why: str) -> None:
+    wanted = settings["BYTESCHEDULER_TUNING"]
+    if wanted != "off":
+        _say(settings, f"BYTESCHEDULER_TUNING={wanted} changes nothing: {why}")
 
 
 def _why_unscheduled(inner: Store, settings: Dict[str, str]) -> Optional[str]:
@@ -117,6 +127,7 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
     why = _why_unscheduled(inner, settings)
     if why is not None:
         _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
+        _say_untuned(settings, "nothing travels in pieces")
         return inner, PassThrough(inner)
     check_settings()
     StoreLink.require_none()
@@ -129,6 +140,7 @@ def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Sto
         f"{_many(link.num_workers, 'worker')}, {_many(link.num_servers, 'stock server')}; bslaunch "
         "gets the native back end)",
     )
+    _say_untuned(settings, "stock servers hold tensors as they were cut first")
     return inner, NativeStore(link, inner)
 
 

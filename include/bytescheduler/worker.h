@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/executor.h"
 #include "base/figures.h"
@@ -72,6 +73,12 @@ struct PushPullOptions {
   // Grows with the calls for which the framework's user asked, while PushPull is called when `in`
   // is ready; 0: there is no other order than that of PushPull.
   uint64_t called;
+};
+
+// A training step: from one sum of the largest tensor to the next.
+struct StepTime {
+  uint64_t number = 0;  // from 1
+  Duration length{};
 };
 
 class Worker {
@@ -169,11 +176,13 @@ class Worker {
   // As Fail with kCancelled; `closed` runs when nothing of the caller's memory is in use any more.
   void Close(UniqueFunction<void()> closed);
 
-  // The two below REQUIRE: on the executor.
+  // The three below REQUIRE: on the executor.
   // Bytes started and not finished.
   uint64_t in_flight_bytes(uint32_t server) const;
   // What it has done and what it is doing; docs/metrics.md says what each number is.
   void Measure(Figures* figures) const;
+  // The latest steps, at most 64, the oldest first.
+  std::vector<StepTime> Steps() const;
 
  private:
   const worker::Link& link() const;

@@ -183,6 +183,10 @@ Result<Figures> CarriedNode::Measure(Duration timeout) const {
   return MeasureWorker(thread_.get(), worker_, failure_, timeout);
 }
 
+Result<std::vector<StepTime>> CarriedNode::Steps(Duration timeout) const {
+  return StepsOfWorker(thread_.get(), worker_, timeout);
+}
+
 void CarriedNode::Fail(const std::string& why) {
   const Status status = Status::Unavailable("worker " + std::to_string(rank_) + " gave up: " + why);
   SetFailure(status);

@@ -60,6 +60,7 @@ class CarriedNode {
   void Barrier(Done done);
   // As of WorkerNode.
   Result<Figures> Measure(Duration timeout) const;
+  Result<std::vector<StepTime>> Steps(Duration timeout) const;
   // Fails this worker; the others will miss its pushes.
   void Fail(const std::string& why);
 

@@ -59,7 +59,7 @@ SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& 
 SchedulerNode::~SchedulerNode() { Close("it was closed"); }
 
 Result<Figures> SchedulerNode::Measure(Duration timeout) const {
-  return AwaitFigures(timeout, [this](GiveFigures give) {
+  return Await<Figures>(timeout, [this](GiveFigures give) {
     network_->io()->Post([this, give = std::move(give)] {
       if (!coordinator_) return;
       Figures figures;
@@ -154,7 +154,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
 }
 
 Result<Figures> ServerNode::Measure(Duration timeout) const {
-  return AwaitFigures(timeout, [this](GiveFigures give) {
+  return Await<Figures>(timeout, [this](GiveFigures give) {
     network_->io()->Post(
         [this, give = std::move(give)]() mutable { TellFigures(std::move(give)); });
   });

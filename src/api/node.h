@@ -131,6 +131,8 @@ class WorkerNode {
   void Barrier(Done done);
   // As of SchedulerNode.
   Result<Figures> Measure(Duration timeout) const;
+  // The latest steps (Worker::Steps), as Measure.
+  Result<std::vector<StepTime>> Steps(Duration timeout) const;
   // Fails the whole job: everyone is told `why`.
   void Fail(const std::string& why);
 

@@ -82,6 +82,14 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::credit_bytes,
      "1",
      "64GiB"},
+    {{"BYTESCHEDULER_TUNING", "choice on|off|once", "", "off", "process",
+      "on: rank 0 looks for faster partitions and credit while the job trains, and again when steps "
+      "take another time; once: only at the start; with our servers (docs/tuning.md)"},
+     &Config::tuning},
+    {{"BYTESCHEDULER_TUNING_CACHE", "text", "", "", "process",
+      "file in which rank 0 remembers what it found, for each model and cluster; without it "
+      "bytescheduler/tuning.json in XDG_CACHE_HOME or ~/.cache"},
+     &Config::tuning_cache},
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
       "1: the most urgent piece goes first; 0: the first ready goes first"},
      &Config::scheduling},

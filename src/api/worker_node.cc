@@ -162,6 +162,10 @@ Result<Figures> WorkerNode::Measure(Duration timeout) const {
   return MeasureWorker(network_->io(), worker_, failure_, timeout);
 }
 
+Result<std::vector<StepTime>> WorkerNode::Steps(Duration timeout) const {
+  return StepsOfWorker(network_->io(), worker_, timeout);
+}
+
 void WorkerNode::Fail(const std::string& why) {
   const Status status =
       Status::Unavailable("worker " + std::to_string(view_.rank) + " gave up: " + why);

@@ -1,17 +1,25 @@
-// Steps: how often a worker has gone through its tensors, for metrics.
+// Steps: how often a worker has gone through its tensors, and how long the latest steps took.
 //
-// A step is a round of its largest tensor, which a model uses once in each.  Confined to the
-// worker's executor.
+// A step is a round of its largest tensor, which a model uses once in each; of the largest that is
+// still in use, if that one has not come for long.  Confined to the worker's executor.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "bytescheduler/types.h"
+#include "bytescheduler/worker.h"
 
 namespace bs::worker {
 
 class Steps {
  public:
+  // Of so many steps the lengths are kept.
+  static constexpr uint64_t kKept = 64;
+  // Rounds of another tensor without one of the largest, until that one counts as out of use.
+  static constexpr int kFrozen = 16;
+
   // The sum of a tensor is there.
   void Summed(Key key, uint64_t size_bytes, TimePoint now);
 
@@ -19,14 +27,21 @@ class Steps {
   uint64_t count() const { return count_; }
   // Of the latest step; 0 before the second.
   Duration latest() const { return latest_; }
+  // Those that are kept and have a length, the oldest first.
+  std::vector<StepTime> kept() const;
 
  private:
+  bool OutOfUse(Key key);
+
   Key largest_ = 0;
   uint64_t largest_bytes_ = 0;
+  Key witness_ = 0;   // the first that came since the largest did
+  int witnessed_ = 0;  // how often it has; 0: nothing has come
   uint64_t tensors_ = 0;
   uint64_t count_ = 0;  // 0: there is no largest yet
   TimePoint end_{};     // of the latest
   Duration latest_{};
+  std::array<Duration, kKept> lengths_{};  // of step n at n % kKept; 0: it has none
 };
 
 }  // namespace bs::worker

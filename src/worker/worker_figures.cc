@@ -42,4 +42,6 @@ void Worker::Measure(Figures* figures) const {
   figures->Add("step_seconds", Seconds(steps.latest()));
 }
 
+std::vector<StepTime> Worker::Steps() const { return link().spans.steps().kept(); }
+
 }  // namespace bs

@@ -5,6 +5,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/job.h"
 
@@ -35,14 +37,14 @@ Told Measure(const bs_node* node) {
 TEST(AwaitFigures, WhatComesTooLateHarmsNobody) {
   api::GiveFigures late;
   const Result<Figures> none =
-      api::AwaitFigures(milliseconds(1), [&](api::GiveFigures give) { late = std::move(give); });
+      api::Await<Figures>(milliseconds(1), [&](api::GiveFigures give) { late = std::move(give); });
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
   late(Figures());
 }
 
 TEST(AwaitFigures, WhatIsNeverGivenEndsAtTheDeadline) {
-  const Result<Figures> none = api::AwaitFigures(milliseconds(1), [](const api::GiveFigures&) {});
+  const Result<Figures> none = api::Await<Figures>(milliseconds(1), [](const api::GiveFigures&) {});
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
 }
 
@@ -98,6 +100,55 @@ TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
     EXPECT_GE(all.at({"worker_silent_seconds", rank}), 0);
     EXPECT_GE(all.at({"server_silent_seconds", rank}), 0);
   }
+}
+
+void AddStep(void* context, uint64_t number, double seconds) {
+  static_cast<std::vector<std::pair<uint64_t, double>>*>(context)->emplace_back(number, seconds);
+}
+
+TEST(Steps, AreToldWithTheirNumbers) {
+  Job job(1, 1);
+  job.StartAll();
+  const WorkerPtr worker = std::move(job.workers[0]);
+  Floats value(1000, 1);
+  Floats sum(1000);
+  const WaiterPtr declared(bs_waiter_new(1));
+  ASSERT_EQ(bs_worker_broadcast(worker.get(), 7, 0, value.data(), 4000, bs_waiter_done,
+                                declared.get(), nullptr),
+            0);
+  ASSERT_EQ(Await(declared.get()).code, 0);
+  for (int step = 0; step < 3; ++step) {
+    const WaiterPtr waiter(bs_waiter_new(2));
+    const bs_push_pull request = {.key = 7,
+                                  .priority = 0,
+                                  .in = value.data(),
+                                  .out = sum.data(),
+                                  .size_bytes = 4000,
+                                  .pushed = bs_waiter_done,
+                                  .pulled = bs_waiter_done,
+                                  .context = waiter.get(),
+                                  .threshold = 0,
+                                  .called = 0};
+    ASSERT_EQ(bs_worker_push_pull(worker.get(), &request, nullptr), 0);
+    ASSERT_EQ(Await(waiter.get()).code, 0);
+  }
+  std::vector<std::pair<uint64_t, double>> steps;
+  bs_error error{};
+  ASSERT_EQ(bs_worker_steps(worker.get(), kPatienceMs, AddStep, &steps, &error), 0)
+      << error.message;
+  ASSERT_EQ(steps.size(), 2U);  // the first has no length
+  EXPECT_EQ(steps[0].first, 2U);
+  EXPECT_EQ(steps[1].first, 3U);
+  for (const auto& [number, seconds] : steps) EXPECT_GT(seconds, 0) << number;
+}
+
+TEST(Steps, OfAWorkerThatHasNotJoinedAreRefused) {
+  Job job(1, 1);
+  job.StartScheduler();
+  const WorkerPtr worker = job.StartWorker();
+  bs_error error{};
+  EXPECT_EQ(bs_worker_steps(worker.get(), 1, AddStep, nullptr, &error),
+            static_cast<int>(StatusCode::kFailedPrecondition));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import reduce, replay, sweep, train  # noqa: E402
+from benchmarks import reduce, replay, sweep, train, tuning  # noqa: E402
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -89,3 +89,15 @@ def test_a_sweep_tells_the_steps_of_a_change_from_the_others() -> None:
     assert second["step_s"] == 2.25
     assert (first["worst_changing_step_s"], second["worst_changing_step_s"]) == (5.0, 9.0)
     assert (first["steps"], second["steps"]) == (4, 4)
+
+
+def test_tuning_compares_the_last_steps_with_the_grid() -> None:
+    points = [
+        {"partition_kib": 256, "credit_kib": 512, "step_s": 0.5},
+        {"partition_kib": 128, "credit_kib": 512, "step_s": 0.8},
+    ]
+    told = tuning.summarize([1.0] * 30 + [0.55] * tuning.LAST, points)
+    assert told["step_s"] == 0.55
+    assert told["of_best"] == pytest.approx(1.1)
+    assert told["default_s"] == 0.8
+    assert told["slowest_step_of_default"] == pytest.approx(1.25)

@@ -43,5 +43,49 @@ TEST(Steps, ALargerTensorThatComesLaterTakesOver) {
   EXPECT_EQ(steps.latest(), milliseconds(20));
 }
 
+TEST(Steps, CountOnWhenTheLargestIsOutOfUse) {
+  Steps steps;
+  int ms = 0;
+  const auto go = [&](int times, bool with_largest) {
+    for (int i = 0; i < times; ++i) {
+      ms += 10;
+      steps.Summed(1, 8, At(ms));
+      steps.Summed(2, 32, At(ms + 1));
+      if (with_largest) steps.Summed(3, 64, At(ms + 2));
+    }
+  };
+  go(3, true);
+  EXPECT_EQ(steps.count(), 3U);
+  go(Steps::kFrozen, false);  // some models use their largest tensor now and then
+  EXPECT_EQ(steps.count(), 3U);
+  go(5, false);
+  EXPECT_EQ(steps.count(), 3U + 5);
+  EXPECT_EQ(steps.latest(), milliseconds(10));
+  go(4, true);  // and in use again: it takes over
+  EXPECT_EQ(steps.count(), 3U + 5 + 4);
+  EXPECT_EQ(steps.latest(), milliseconds(10));
+}
+
+TEST(Steps, KeepsTheLengthsOfTheLatest) {
+  Steps steps;
+  EXPECT_TRUE(steps.kept().empty());
+  for (int step = 1; step <= 100; ++step) steps.Summed(1, 8, At(step * step));
+  const std::vector<StepTime> kept = steps.kept();
+  ASSERT_EQ(kept.size(), Steps::kKept);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(kept[i].number, 100 - Steps::kKept + 1 + i);
+    EXPECT_EQ(kept[i].length, milliseconds(2 * kept[i].number - 1));
+  }
+}
+
+TEST(Steps, KeepsNoLengthOfTheFirst) {
+  Steps steps;
+  steps.Summed(1, 8, At(0));
+  EXPECT_TRUE(steps.kept().empty());
+  steps.Summed(1, 8, At(7));
+  ASSERT_EQ(steps.kept().size(), 1U);
+  EXPECT_EQ(steps.kept()[0].number, 2U);
+}
+
 }  // namespace
 }  // namespace bs::worker

@@ -196,6 +196,18 @@ def test_some_dist_stores_cut_nothing(
     assert capfd.readouterr().err == line
 
 
+@pytest.mark.parametrize("setting", ["on", "once"])
+def test_who_asks_in_vain_for_tuning_is_told(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_TUNING", setting)
+    ScheduledKVS(mx.kv.create("local"))
+    line = (
+        f"bytescheduler: BYTESCHEDULER_TUNING={setting} changes nothing: nothing travels in pieces"
+    )
+    assert capfd.readouterr().err.splitlines()[-1] == line
+
+
 def test_the_line_heeds_the_level(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from typing import List
+from typing import Callable, List, Tuple
 
 import pytest
 from fakes import FakePlugin, FakeWorker, full
@@ -176,3 +176,62 @@ def test_errors_that_nobody_waited_for_do_not_abort_the_exit_of_a_failed_job() -
     )
     assert done.returncode == 1
     assert "terminate" not in done.stderr
+
+
+class FakeTuner:
+    """Runs until it is closed."""
+
+    def __init__(self) -> None:
+        self.running = True
+
+    def close(self) -> None:
+        self.running = False
+
+
+@pytest.fixture
+def tuner(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    fake = FakeTuner()
+
+    def start(worker: object, declared: Callable[[], Tuple[int, int]]) -> FakeTuner:
+        fake.declared = declared
+        return fake
+
+    monkeypatch.setattr("bytescheduler.mxnet._link.start_tuner", start)
+    return fake
+
+
+def test_the_tuner_ends_before_the_worker_does(
+    link: Link, worker: FakeWorker, tuner: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link.tune()
+    monkeypatch.setattr(worker, "close", lambda: setattr(worker, "closed", not tuner.running))
+    link.close()
+    assert worker.closed
+
+
+def test_retune_by_hand_ends_the_tuner(
+    link: Link, worker: FakeWorker, tuner: FakeTuner, capfd: pytest.CaptureFixture[str]
+) -> None:
+    link.tune()
+    for _ in range(2):
+        link.retune(65536, 131072)
+    assert not tuner.running
+    assert worker.retuned == [(65536, 131072)] * 2
+    assert capfd.readouterr().err == "bytescheduler: tuning ends: retune was called\n"
+
+
+def test_only_rank_0_tunes(link: Link, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("bytescheduler.mxnet._link.start_tuner", start)
+    worker.rank = 1
+    link.tune()
+
+
+def test_the_tuner_hears_what_is_declared(link: Link, tuner: FakeTuner) -> None:
+    link.tune()
+    assert tuner.declared() == (0, 0)
+    store = NativeStore(link)
+    store.init([0, 1], [full(1.0), full(1.0)])
+    assert tuner.declared() == (2, 2 * full(1.0).size * 4)

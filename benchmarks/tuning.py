@@ -1,0 +1,121 @@
+"""Let a job tune itself over rate-limited hosts, change the links in the middle, and compare.
+
+A model's layer profile is replayed as by `benchmarks.replay`, by a job with BYTESCHEDULER_TUNING=on
+and nothing remembered. After `--tuned-steps` steps every link gets the rate `--then`, and the job
+goes on for as many. A grid of fixed points is swept before, and once more at the second rate, by
+jobs of their own. The sums of the last step are checked. Needs root (network namespaces), iproute2,
+mxnet and bayesian-optimization.
+
+    python -m benchmarks.tuning --rate 1gbit --then 500mbit --out tuning.json
+"""
+
+import argparse
+import pathlib
+import statistics
+import sys
+import tempfile
+import threading
+from typing import Any, Dict, List
+
+from . import lab_job, sweep
+from .output import give
+from .replay import Replayed
+
+# Of these the median is what a job has come to.
+LAST = 20
+DEFAULT = sweep.Point(128, 512)
+_CHANGE = "the-links-change"
+
+
+def work(args: argparse.Namespace) -> None:
+    """Run one worker; print the seconds of all its steps."""
+    replayed = Replayed(args)
+    seconds = []
+    for step in range(2 * args.tuned_steps):
+        if step == args.tuned_steps and replayed.store.rank == 0:
+            (pathlib.Path(args.folder) / _CHANGE).touch()
+        seconds.append(replayed.step(step))
+    replayed.check(2 * args.tuned_steps - 1)
+    lab_job.report(seconds)
+
+
+def tuned(args: argparse.Namespace) -> List[List[float]]:
+    """Run the job, change its links in the middle, and return the steps of each worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {
+            "BYTESCHEDULER_TUNING": "on",
+            "BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json",
+            "BYTESCHEDULER_LOG_LEVEL": "info",
+        }
+        over = threading.Event()
+
+        def change() -> None:
+            while not over.wait(0.05):
+                if (pathlib.Path(folder) / _CHANGE).exists():
+                    lab_job.change_rate(args.then)
+                    return
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        worker = [sys.executable, "-m", "benchmarks.tuning", "--work", "--folder", folder]
+        for name in ("model", "scale", "compute", "tuned_steps"):
+            worker += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+        try:
+            return lab_job.run("ours", worker, env, args.timeout)
+        finally:
+            over.set()
+            changing.join()
+
+
+def summarize(steps: List[float], points: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """Compare what a job came to with the fastest point of a grid and with the default."""
+    default = next(
+        row["step_s"] for row in points if (row["partition_kib"], row["credit_kib"]) == DEFAULT
+    )
+    came_to = statistics.median(steps[-LAST:])
+    return {
+        "step_s": came_to,
+        "best_of_grid_s": points[0]["step_s"],
+        "default_s": default,
+        "of_best": came_to / points[0]["step_s"],
+        "slowest_step_of_default": max(steps) / default,
+        "points": points,
+    }
+
+
+def main() -> None:
+    """Sweep, tune, change the links, and print all as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    sweep.add_options(parser)
+    parser.add_argument("--then", default="500mbit", help="the links' second rate")
+    parser.add_argument("--tuned-steps", type=int, default=120, help="at each of both rates")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.arm, args.by_name = "ours", False
+    if args.work:
+        work(args)
+        return
+    if DEFAULT not in sweep.grid(args.partitions, args.credits):
+        raise SystemExit(
+            f"--partitions, --credits: want {DEFAULT.partition} and {DEFAULT.credit} too"
+        )
+    with lab_job.lab(args.rate):
+        before = sweep.swept(args)
+        steps = [statistics.mean(both) for both in zip(*tuned(args))]
+        after = sweep.swept(args)
+    result = {
+        "model": args.model,
+        "scale": args.scale,
+        "compute_s": args.compute,
+        "rates": {
+            args.rate: summarize(steps[3 : args.tuned_steps], before),
+            args.then: summarize(steps[args.tuned_steps + 1 :], after),
+        },
+        "steps_s": steps,
+    }
+    give(result, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Finds partition and credit while a job trains."""

@@ -1,0 +1,50 @@
+"""Starts the tuner where a setting says so."""
+
+from typing import TYPE_CHECKING, Callable, Optional, Tuple
+
+from bytescheduler._native import Worker, values
+from bytescheduler._say import say
+
+if TYPE_CHECKING:
+    from bytescheduler._tuning.tuner import Tuner
+
+__all__ = ["start_tuner"]
+
+_TALKATIVE = ("info", "debug")  # log levels
+
+
+def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Optional[Tuner]":
+    """Tune the job of `worker`, rank 0, if BYTESCHEDULER_TUNING says so.
+
+    `declared` says how many tensors there are, and their bytes; any thread calls it.
+    """
+    settings = {row.name: row.value for row in values()}
+    wanted = settings["BYTESCHEDULER_TUNING"]
+    if wanted == "off":
+        return None
+    from bytescheduler._tuning.points import Point
+    from bytescheduler._tuning.tuner import Tuned, Tuner
+    from bytescheduler.config import size
+
+    def tell(text: str) -> None:
+        if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
+            say(f"bytescheduler: {text}")
+
+    def warn(text: str) -> None:
+        if settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
+            say(f"bytescheduler: {text}")
+
+    return Tuner(
+        worker,
+        Tuned(
+            start=Point(
+                size(settings["BYTESCHEDULER_PARTITION"]), size(settings["BYTESCHEDULER_CREDIT"])
+            ),
+            again=wanted == "on",
+            root=settings["DMLC_PS_ROOT_URI"],
+            cache=settings["BYTESCHEDULER_TUNING_CACHE"],
+            declared=declared,
+            say=tell,
+            warn=warn,
+        ),
+    )

@@ -1,0 +1,249 @@
+"""The thread that tunes a running job, on rank 0."""
+
+import itertools
+import math
+import pathlib
+import threading
+from typing import Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple
+
+from bytescheduler._tuning.advisor import Advisor, AdvisorError
+from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
+from bytescheduler._tuning.drift import Drift
+from bytescheduler._tuning.points import Point
+from bytescheduler._tuning.search import (
+    FIRST_SEARCH,
+    LATER_SEARCH,
+    Found,
+    Limits,
+    Unsteady,
+    look,
+    settle,
+)
+from bytescheduler.errors import Error, Timeout
+
+__all__ = ["Steps", "Tuned", "Tuner"]
+
+# The first steps of a job make buffers and load code.
+_WARM_UP = 3
+# The step in which a change is decided, and the next, in which the last tensors change over.
+_CHANGING = 2
+# Of short steps more are taken, so that a point is looked at for so long.
+_LEAST_S = 0.25
+_MOST_SAMPLES = 60
+_LOOK_S = (0.01, 0.5)  # how long from one look at the steps to the next
+# Steps until a search begins after one that found nothing, and after one that could not begin.
+_FRUITLESS_REST = 100
+_UNSTEADY_REST = 50
+
+
+class Steps(Protocol):
+    """What is used of a `Worker`."""
+
+    @property
+    def num_workers(self) -> int: ...
+    @property
+    def num_servers(self) -> int: ...
+    def steps(self) -> List[Tuple[int, float]]: ...
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None: ...
+
+
+class Tuned(NamedTuple):
+    """What is tuned, and how."""
+
+    start: Point
+    again: bool  # whenever steps take another time
+    root: str
+    cache: str  # a file; empty: the usual one
+    # How many tensors there are, and their bytes.
+    declared: Callable[[], Tuple[int, int]]
+    say: Callable[[str], None]  # of what is done
+    warn: Callable[[str], None]  # of what does not work
+
+
+class _Stopped(Exception):
+    """Nobody wants to know any more."""
+
+
+class _Running:
+    """The job, as the search sees it."""
+
+    def __init__(self, worker: Steps, tuned: Tuned, stop: threading.Event) -> None:
+        self._worker = worker
+        self._tuned = tuned
+        self._stop = stop
+        self._known = 0  # the latest step that was looked at
+        self._point = tuned.start
+        self.num_workers = worker.num_workers
+        self.num_servers = worker.num_servers
+
+    def model_bytes(self) -> float:
+        return float(self._tuned.declared()[1])
+
+    def _new(self) -> List[Tuple[int, float]]:
+        try:
+            steps = self._worker.steps()
+        except Timeout:  # the engine is busy; the steps will be there later
+            return []
+        new = [(number, seconds) for number, seconds in steps if number > self._known]
+        if new:
+            self._known = new[-1][0]
+        return new
+
+    def all(self) -> Iterator[Tuple[int, float]]:
+        """Return all steps from the next on, and their numbers, as they end."""
+        self._new()
+        pause = _LOOK_S[0]
+        while True:
+            for number, seconds in self._new():
+                pause = min(max(seconds / 4, _LOOK_S[0]), _LOOK_S[1])
+                yield number, seconds
+            if self._stop.wait(pause):
+                raise _Stopped
+
+    def skip(self, count: int) -> None:
+        """Wait until so many steps are over, besides the one under way."""
+        for _ in itertools.islice(self.all(), count + 1):
+            pass
+
+    def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
+        if point != self._point:
+            self._worker.retune(point.partition, point.credit)
+            self._point = point
+            self.skip(_CHANGING - 1)
+        seconds: List[float] = []
+        slow = 0
+        for _, second in self.all():
+            seconds.append(second)
+            slow += bound_s is not None and second > bound_s
+            if slow == 2:
+                break
+            enough = max(samples, math.ceil(_LEAST_S / max(second, 1e-6)))
+            if len(seconds) >= min(enough, _MOST_SAMPLES):
+                break
+        return seconds
+
+
+class Tuner:
+    """Tunes until `close`; a thread of its own.
+
+    Nothing that goes wrong here disturbs the job: it is a warning, and the job goes on as it was.
+    """
+
+    def __init__(self, worker: Steps, tuned: Tuned) -> None:
+        self._worker = worker
+        self._tuned = tuned
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bs-tuner", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it may still change something."""
+        return self._thread.is_alive() and not self._stop.is_set()
+
+    def close(self) -> None:
+        """End the thread; blocks while it asks the engine, a second or so."""
+        self._stop.set()
+        self._thread.join()
+
+    # -- all below on the thread ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._tune()
+        except _Stopped:
+            return
+        except (AdvisorError, Error) as why:
+            # A worker that failed or was closed says so itself.
+            if not self._stop.is_set() and isinstance(why, AdvisorError):
+                self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
+
+    def _tune(self) -> None:
+        job = _Running(self._worker, self._tuned, self._stop)
+        job.skip(_WARM_UP)
+        found = self._from_cache(job) or self._search(job, self._tuned.start, FIRST_SEARCH)
+        fruitless = 0
+        while self._tuned.again:
+            now = self._drifted(job, Drift(found.seconds, self._rest(fruitless)))
+            self._tuned.say(
+                f"tuning: a step takes {now:.3g} s instead of {found.seconds:.3g} s: "
+                "searching again"
+            )
+            again = self._search(job, found.point, LATER_SEARCH)
+            fruitless = fruitless + 1 if again.point == found.point else 0
+            found = again
+
+    @staticmethod
+    def _rest(fruitless: int) -> int:
+        return 0 if fruitless == 0 else _FRUITLESS_REST << min(fruitless - 1, 10)
+
+    @staticmethod
+    def _drifted(job: _Running, drift: Drift) -> float:
+        for _, seconds in job.all():
+            now = drift.note(seconds)
+            if now is not None:
+                return now
+        raise AssertionError  # steps never end
+
+    def _place(self) -> Place:
+        tensors, size = self._tuned.declared()
+        return Place(
+            tensors, size, self._worker.num_workers, self._worker.num_servers, self._tuned.root
+        )
+
+    def _cache(self) -> Cache:
+        given = self._tuned.cache
+        return Cache(pathlib.Path(given) if given else default_path())
+
+    def _from_cache(self, job: _Running) -> Optional[Found]:
+        """Return what was found before, if it still is better than where the job is."""
+        try:
+            cache = self._cache()
+            point = cache.find(self._place())
+        except CacheError as why:
+            self._tuned.warn(f"tuning: {why}")
+            return None
+        if point is None or point == self._tuned.start:
+            return None
+        found = settle(job, self._tuned.start, point, FIRST_SEARCH)
+        if found.point != point:
+            self._tuned.say(f"tuning: {point}, which {cache} has, is not faster any more")
+            return None
+        self._tell(found, f"as {cache} has it")
+        return found
+
+    def _search(self, job: _Running, start: Point, limits: Limits) -> Found:
+        told = False
+        while True:
+            advisor = Advisor(self._stop.is_set)
+            try:
+                found = look(job, start, advisor, limits)
+                break
+            except Unsteady as why:
+                if not told:
+                    self._tuned.say(
+                        f"tuning: {why}, which is too different to tell what is faster; waiting"
+                    )
+                told = True
+            except AdvisorError:
+                self._worker.retune(start.partition, start.credit)
+                raise
+            finally:
+                advisor.close()
+            job.skip(_UNSTEADY_REST)
+        self._tell(found, f"{found.points} points tried")
+        try:
+            self._cache().keep(self._place(), found.point, found.seconds)
+        except CacheError as why:
+            self._tuned.warn(f"tuning: {why}")
+        return found
+
+    def _tell(self, found: Found, how: str) -> None:
+        if found.seconds < found.before:
+            less = 100 * (1 - found.seconds / found.before)
+            self._tuned.say(
+                f"tuning: {found.point}: a step takes {found.seconds:.3g} s instead of "
+                f"{found.before:.3g} s, {less:.2g} % less ({how})"
+            )
+        else:
+            self._tuned.say(f"tuning: nothing is surely faster than {found.point} ({how})")

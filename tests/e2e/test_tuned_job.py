@@ -1,0 +1,29 @@
+"""A job of real processes that tunes itself while it trains."""
+
+import json
+import pathlib
+import re
+from typing import Callable
+
+from job import Job
+
+MakeJob = Callable[..., Job]
+
+
+def test_a_job_tunes_itself_and_its_sums_stay_right(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    results = tmp_path / "tuning.json"
+    env = {
+        "BYTESCHEDULER_TUNING": "once",
+        "BYTESCHEDULER_TUNING_CACHE": str(results),
+        "BYTESCHEDULER_LOG_LEVEL": "debug",
+    }
+    outputs = make_job().run("tuned_worker.py", env=env)
+    (row,) = json.loads(results.read_text())["results"].values()
+    assert row["partition"] <= row["credit"]
+    assert row["step_s"] > 0.05
+    (tuned,) = [output for output in outputs if "tuning: " in output]  # rank 0's
+    changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
+    assert len(changes) > 4
+    assert changes[-1] == (str(row["partition"]), str(row["credit"]))

@@ -1,0 +1,287 @@
+"""The thread that tunes, on a job whose steps are made up."""
+
+import json
+import pathlib
+import threading
+import time
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
+
+import pytest
+
+from bytescheduler import PeerLost, Timeout
+from bytescheduler._tuning import tuner as module
+from bytescheduler._tuning.advisor import Advice, AdvisorError, Seen
+from bytescheduler._tuning.points import Point
+from bytescheduler._tuning.starting import start_tuner
+from bytescheduler._tuning.tuner import Tuned, Tuner
+
+KIB = 1024
+START = Point(128 * KIB, 512 * KIB)
+BEST = Point(256 * KIB, 1024 * KIB)
+LIMIT_S = 60.0
+
+
+class FakeWorker:
+    """Ends one more step at each look; how long it took depends on the point."""
+
+    num_workers = num_servers = 2
+
+    def __init__(self, seconds: Callable[[Point], float]) -> None:
+        self.seconds = seconds
+        self.point = START
+        self.tuned: List[Point] = []
+        self.failure: Optional[BaseException] = None
+        self.slow_ones = 0  # looks that the engine is too busy for
+        self._steps: List[Tuple[int, float]] = []
+
+    def steps(self) -> List[Tuple[int, float]]:
+        if self.failure is not None:
+            raise self.failure
+        if self.slow_ones > 0:
+            self.slow_ones -= 1
+            raise Timeout("the engine is busy", 4)
+        self._steps.append((len(self._steps) + 1, self.seconds(self.point)))
+        return self._steps[-64:]
+
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        self.point = Point(partition_bytes, credit_bytes)
+        self.tuned.append(self.point)
+
+
+class FakeAdvisor:
+    """Knows where it is best."""
+
+    opened = 0
+
+    def __init__(self, stopped: Callable[[], bool]) -> None:
+        FakeAdvisor.opened += 1
+
+    def ask(self, seen: Sequence[Seen]) -> Advice:
+        best = min(range(len(seen)), key=lambda i: seen[i].seconds)
+        return Advice((6, 10), 0.0, best)
+
+    def close(self) -> None:
+        FakeAdvisor.opened -= 1
+
+
+def seconds(point: Point) -> float:
+    """Return the length of a step; one is enough to know it."""
+    return 0.5 if point == BEST else 0.6
+
+
+class Said:
+    """What the tuner said, and warned of."""
+
+    def __init__(self, cache: pathlib.Path) -> None:
+        self.cache = cache
+        self.lines: List[str] = []
+        self.warnings: List[str] = []
+
+    def tuned(self, again: bool) -> Tuned:
+        return Tuned(
+            start=START,
+            again=again,
+            root="10.0.0.1",
+            cache=str(self.cache),
+            declared=lambda: (10, 69_000_000),
+            say=self.lines.append,
+            warn=self.warnings.append,
+        )
+
+    def wait(self, text: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not any(text in line for line in self.lines + self.warnings):
+            assert time.monotonic() < deadline, (self.lines, self.warnings)
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def said(tmp_path: pathlib.Path) -> Said:
+    return Said(tmp_path / "tuning.json")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "Advisor", FakeAdvisor)
+    monkeypatch.setattr(module, "_LOOK_S", (0.0005, 0.0005))
+    yield
+    assert FakeAdvisor.opened == 0
+
+
+def ended(tuner: Tuner) -> None:
+    tuner._thread.join(LIMIT_S)
+    assert not tuner.running
+    tuner.close()
+
+
+def test_finds_a_faster_point_says_so_and_remembers(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    assert said.lines == [
+        "tuning: 256KiB in 1MiB: a step takes 0.5 s instead of 0.6 s, 17 % less (5 points tried)"
+    ]
+    assert said.warnings == []
+    (row,) = json.loads(said.cache.read_text())["results"].values()
+    assert row == {"partition": BEST.partition, "credit": BEST.credit, "step_s": 0.5}
+
+
+def test_begins_with_what_it_remembers(said: Said) -> None:
+    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    assert set(worker.tuned) == {START, BEST}  # nothing else was tried
+    assert said.lines[1].endswith(f"17 % less (as {said.cache} has it)")
+
+
+def test_does_not_believe_what_does_not_hold_any_more(said: Said) -> None:
+    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
+    worker = FakeWorker(lambda point: 0.6)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == START
+    assert "which" in said.lines[1]
+    assert "is not faster any more" in said.lines[1]
+    assert "nothing is surely faster than 128KiB in 512KiB" in said.lines[2]
+
+
+def test_searches_again_when_steps_take_another_time(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    tuner = Tuner(worker, said.tuned(again=True))
+    said.wait("17 % less")
+    worker.seconds = lambda point: 1.2 if point == BEST else 1.0
+    said.wait("a step takes 1.2 s instead of 0.5 s: searching again")
+    said.wait("a step takes 1 s instead of 1.2 s, 17 % less")
+    assert worker.point != BEST
+    tuner.close()
+    assert said.warnings == []
+
+
+def test_steps_that_differ_too_much_are_waited_for(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    worker = FakeWorker(lambda point: lengths[len(worker._steps) % len(lengths)])
+    tuner = Tuner(worker, said.tuned(again=False))
+    said.wait("which is too different to tell what is faster; waiting")
+    assert worker.tuned == []
+    worker.seconds = seconds
+    ended(tuner)
+    assert worker.point == BEST
+    assert len(said.lines) == 2  # it did not say so again and again
+
+
+def test_an_advisor_that_fails_ends_it_where_it_began(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(FakeAdvisor):
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            raise AdvisorError("no library: pip install it")
+
+    monkeypatch.setattr(module, "Advisor", Broken)
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=True)))
+    assert worker.point == START
+    assert worker.tuned[0] != START
+    assert said.warnings == ["tuning ends: no library: pip install it; the job goes on as it is"]
+    assert not said.cache.exists()
+
+
+def test_a_job_that_fails_says_so_itself(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    worker.failure = PeerLost("server 1 was lost", 4)
+    ended(Tuner(worker, said.tuned(again=True)))
+    assert said.lines + said.warnings == []
+
+
+def test_an_engine_that_is_busy_is_asked_again(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    worker.slow_ones = 5
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+
+
+def test_a_file_that_is_none_is_a_warning_and_stays(said: Said) -> None:
+    said.cache.write_text("my thesis")
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    assert [line.split(";")[0] for line in said.warnings] == [
+        f"tuning: {said.cache} is not a file of tuning results"
+    ] * 2
+    assert said.cache.read_text() == "my thesis"
+
+
+def test_closing_ends_it_wherever_it_is(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    worker.steps = lambda: []  # type: ignore[method-assign]  # nobody trains
+    tuner = Tuner(worker, said.tuned(again=True))
+    assert tuner.running
+    tuner.close()
+    assert not tuner.running
+    assert "bs-tuner" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_short_steps_are_looked_at_for_long_enough(said: Said) -> None:
+    """Of steps of a millisecond three say nothing."""
+    worker = FakeWorker(lambda point: 0.001)
+    job = module._Running(worker, said.tuned(again=False), threading.Event())
+    assert len(job.measure(START, 3, None)) == 60
+    worker.seconds = lambda point: 0.1
+    assert len(job.measure(START, 2, None)) == 3
+    worker.seconds = lambda point: 5.0
+    assert len(job.measure(START, 2, None)) == 2
+
+
+def test_steps_of_a_change_do_not_count(said: Said) -> None:
+    worker = FakeWorker(lambda point: len(worker._steps) + 1.0)  # its own number
+    job = module._Running(worker, said.tuned(again=False), threading.Event())
+    first = job.measure(START, 2, None)
+    assert first[1] == first[0] + 1
+    again = job.measure(BEST, 1, None)
+    assert again[0] >= first[1] + 3  # one under way, one in which tensors change over
+    assert worker.point == BEST
+
+
+def test_two_slow_steps_are_enough_and_one_is_not(said: Said) -> None:
+    slow = iter([9.0, 1.0, 1.0, 9.0, 1.0, 9.0, 1.0, 1.0, 1.0])
+    worker = FakeWorker(lambda point: next(slow))
+    job = module._Running(worker, said.tuned(again=False), threading.Event())
+    worker.steps()  # what ended before
+    assert job.measure(START, 5, 2.0)[-1] == 9.0
+
+
+def test_nobody_tunes_who_was_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
+    worker = FakeWorker(seconds)
+    assert start_tuner(worker, lambda: (0, 0)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("level", "said_so"), [("info", True), ("warning", False)])
+def test_settings_say_where_it_begins_and_what_it_tells(
+    said: Said,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    level: str,
+    said_so: bool,
+) -> None:
+    for name, value in (
+        ("TUNING", "once"),
+        ("TUNING_CACHE", str(said.cache)),
+        ("PARTITION", "48K"),
+        ("CREDIT", "1536KiB"),
+        ("LOG_LEVEL", level),
+    ):
+        monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
+    worker = FakeWorker(lambda point: 0.6)
+    tuner = start_tuner(worker, lambda: (3, 12_000_000))  # type: ignore[arg-type]
+    assert tuner is not None
+    ended(tuner)
+    assert worker.point == Point(48 * KIB, 1536 * KIB)
+    err = capfd.readouterr().err
+    nothing = (
+        "bytescheduler: tuning: nothing is surely faster than 48KiB in 1.5MiB (5 points tried)"
+    )
+    assert (nothing in err) is said_so
+    (place,) = json.loads(said.cache.read_text())["results"]
+    assert place.startswith("3 tensors, 12000000 bytes; 2 workers, 2 servers, ")

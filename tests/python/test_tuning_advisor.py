@@ -1,0 +1,114 @@
+"""The process that looks for a better point: its answers, and every way in which it can fail."""
+
+import os
+import pathlib
+import signal
+import time
+from typing import Iterator
+
+import pytest
+
+from bytescheduler._tuning.advisor import REACH, Advisor, AdvisorError, Seen
+from bytescheduler._tuning.points import CREDITS, PARTITIONS
+
+SEEN = [Seen((4, 8), 0.62, 0.003), Seen((4, 10), 0.60, 0.003), Seen((5, 10), 0.59, 0.003)]
+
+
+@pytest.fixture
+def advisor() -> Iterator[Advisor]:
+    made = Advisor(lambda: False)
+    yield made
+    made.close()
+
+
+def test_says_a_point_within_reach_and_the_same_each_time(advisor: Advisor) -> None:
+    advice = advisor.ask(SEEN)
+    assert advice == advisor.ask(SEEN)
+    x, y = advice.next
+    assert 0 <= x <= y < len(CREDITS)
+    assert x < len(PARTITIONS)
+    assert min(max(abs(x - at[0]), abs(y - at[1])) for at, _, _ in SEEN) <= REACH
+    assert advice.best == 2
+    assert 0 < advice.gain < 1
+
+
+def test_does_not_go_near_what_was_slow(advisor: Advisor) -> None:
+    slow = [Seen((4, 8), 0.6, 0.001), Seen((6, 10), 0.9, 0.001), Seen((3, 8), 0.61, 0.001)]
+    x, y = advisor.ask(slow).next
+    assert max(abs(x - 4), abs(y - 8)) <= REACH or max(abs(x - 3), abs(y - 8)) <= REACH
+
+
+def test_numbers_that_make_no_sense_are_an_error_and_it_goes_on(advisor: Advisor) -> None:
+    with pytest.raises(AdvisorError, match="nan|NaN|finite"):
+        advisor.ask([*SEEN, Seen((1, 1), float("nan"), 0.1)])
+    assert advisor.ask(SEEN).gain > 0
+
+
+def test_says_what_to_install(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bayes_opt.py").write_text('raise ImportError("no such library")')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    advisor = Advisor(lambda: False)
+    with pytest.raises(AdvisorError, match="no such library: pip install bayesian-optimization=="):
+        advisor.ask(SEEN)
+    advisor.close()
+
+
+def test_one_that_was_killed_is_an_error(advisor: Advisor) -> None:
+    os.kill(advisor._pid, signal.SIGKILL)
+    with pytest.raises(AdvisorError, match="has ended"):
+        advisor.ask(SEEN)
+    advisor.close()
+    advisor.close()
+
+
+def test_nobody_waits_for_one_that_thinks_for_too_long(
+    advisor: Advisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(advisor._pid, signal.SIGSTOP)
+    monkeypatch.setattr("bytescheduler._tuning.advisor._PATIENCE_S", 0.2)
+    with pytest.raises(AdvisorError, match=r"no advice in 0\.2 s"):
+        advisor.ask(SEEN)
+
+
+def test_nobody_waits_who_is_told_to_stop() -> None:
+    advisor = Advisor(lambda: True)
+    with pytest.raises(AdvisorError, match="stopped"):
+        advisor.ask(SEEN)
+    advisor.close()
+
+
+def test_leaves_no_process_and_no_descriptor_behind() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    advisor = Advisor(lambda: False)
+    pid = advisor._pid
+    advisor.close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nosuch/python")
+    with pytest.raises(AdvisorError, match="/nosuch/python: No such file"):
+        Advisor(lambda: False)
+
+
+def test_ends_with_the_training_process() -> None:
+    """A killed parent leaves nobody behind."""
+    report, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, str(Advisor(lambda: False)._pid).encode())
+        os.close(write)
+        signal.pause()
+    os.close(write)
+    pid = int(os.read(report, 32))
+    os.close(report)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    deadline = time.monotonic() + 60
+    while pathlib.Path(f"/proc/{pid}").exists():
+        if "State:\tZ" in pathlib.Path(f"/proc/{pid}/status").read_text():
+            break  # nobody here takes what an orphan left
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,220 @@
+"""A search among points of which we know how fast they are, with noise and pauses on top."""
+
+import math
+import random
+import statistics
+import warnings
+from typing import Callable, List, Optional, Sequence
+
+import pytest
+
+from bytescheduler._tuning import search
+from bytescheduler._tuning.advisor import Advice, AdvisorError, Seen, advise
+from bytescheduler._tuning.points import (
+    CREDITS,
+    PARTITIONS,
+    Point,
+    by_formula,
+    nearest,
+    on_rungs,
+    size_text,
+)
+
+KIB = 1024
+DEFAULT = Point(128 * KIB, 512 * KIB)
+Landscape = Callable[[Point], float]
+
+
+def bowl(partition: float, credit: float) -> Landscape:
+    """Return step times that are least near a point, and less the nearer one is by ratio."""
+
+    def seconds(point: Point) -> float:
+        apart = math.log2(point.partition / partition), math.log2(point.credit / credit)
+        return 0.6 * (1 + 0.012 * apart[0] ** 2 + 0.01 * apart[1] ** 2)
+
+    return seconds
+
+
+def least(seconds: Landscape) -> float:
+    return min(seconds(Point(p, c)) for p in PARTITIONS for c in CREDITS if p <= c)
+
+
+class FakeJob:
+    """Steps take what a landscape says, more or less; a change costs two steps, as a real one."""
+
+    num_workers = num_servers = 2
+
+    def __init__(self, seconds: Landscape, noise: float = 0.01, pauses: float = 0.0) -> None:
+        self.seconds = seconds
+        self.point = DEFAULT
+        self.steps = 0
+        self.tried: List[Point] = []
+        self._chance = random.Random(1)
+        self._noise = noise
+        self._pauses = pauses
+
+    def model_bytes(self) -> float:
+        return 69e6
+
+    def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
+        if point != self.point:
+            self.steps += 2
+        self.point = point
+        self.tried.append(point)
+        taken: List[float] = []
+        slow = 0
+        while len(taken) < samples:
+            self.steps += 1
+            second = self.seconds(point) * (1 + abs(self._chance.gauss(0, self._noise)))
+            if self._chance.random() < self._pauses:
+                second += 5.0
+            taken.append(second)
+            slow += bound_s is not None and second > bound_s
+            if slow == 2:
+                break
+        return taken
+
+
+class Library:
+    """The library in this process, which says what it thinks of our numbers in warnings."""
+
+    def ask(self, seen: Sequence[Seen]) -> Advice:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return advise(seen)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import bayes_opt  # noqa: F401
+    return Library()
+
+
+@pytest.mark.parametrize(("partition", "credit"), [(48, 200), (300, 3000), (1000, 9000)])
+def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
+    library: Library, partition: int, credit: int
+) -> None:
+    seconds = bowl(partition * KIB, credit * KIB)
+    job = FakeJob(seconds)
+    found = search.look(job, DEFAULT, library)
+    assert job.point == found.point
+    assert seconds(found.point) <= 1.03 * least(seconds)
+    assert job.steps <= 100
+    assert max(map(seconds, job.tried)) <= 1.3 * seconds(DEFAULT)
+
+
+def test_pauses_are_no_part_of_a_step(library: Library) -> None:
+    seconds = bowl(512 * KIB, 4096 * KIB)
+    job = FakeJob(seconds, pauses=0.05)
+    found = search.look(job, DEFAULT, library)
+    assert seconds(found.point) <= 1.03 * least(seconds)
+
+
+def test_stays_where_it_is_when_nothing_matters(library: Library) -> None:
+    job = FakeJob(lambda point: 0.6)
+    found = search.look(job, DEFAULT, library)
+    assert found.point == job.point == DEFAULT
+
+
+class Hopeless:
+    """An advisor that sees nothing to gain."""
+
+    def ask(self, seen: Sequence[Seen]) -> Advice:
+        return Advice((5, 9), 0.0, 0)
+
+
+def test_believes_the_advisor_that_nothing_is_to_be_had() -> None:
+    job = FakeJob(lambda point: 0.6)
+    assert search.look(job, DEFAULT, Hopeless()).points == 5  # three, and two that confirm it
+    assert job.point == DEFAULT
+
+
+def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
+    class Wrong:
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            return Advice((7, 12), 0.0, len(seen) - 1)
+
+    job = FakeJob(bowl(128 * KIB, 512 * KIB))
+    assert search.look(job, DEFAULT, Wrong()).point == DEFAULT
+    assert job.point == DEFAULT
+
+
+def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
+    class Bold:
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            return Advice((0, 0), 0.5, 0)
+
+    class Counting(FakeJob):
+        def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
+            taken = super().measure(point, samples, bound_s)
+            assert len(taken) == (2 if point == on_rungs((0, 0)) else samples)
+            return taken
+
+    job = Counting(lambda point: 1.0 if point.partition < 64 * KIB else 0.6)
+    assert search.look(job, DEFAULT, Bold()).point == DEFAULT
+
+
+def test_steps_that_differ_too_much_are_told() -> None:
+    class Nobody:
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            raise AssertionError
+
+    job = FakeJob(lambda point: 0.6, noise=3.0)
+    with pytest.raises(search.Unsteady, match=r"steps take 0\.\d+ to \d"):
+        search.look(job, DEFAULT, Nobody())
+    assert job.point == DEFAULT
+
+
+def test_more_noise_takes_more_steps() -> None:
+    jobs = [FakeJob(lambda point: 0.6, noise) for noise in (0.005, 0.1)]
+    quiet, loud = (search.look(job, DEFAULT, Hopeless()) and job for job in jobs)
+    assert len(loud.tried) == len(quiet.tried)
+    assert loud.steps > quiet.steps
+
+
+def test_an_advisor_that_fails_is_no_result() -> None:
+    class Broken:
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            raise AdvisorError("it is broken")
+
+    with pytest.raises(AdvisorError, match="it is broken"):
+        search.look(FakeJob(lambda point: 0.6), DEFAULT, Broken())
+
+
+def test_where_it_begins_may_be_anywhere() -> None:
+    start = Point(5000, 70_000)  # below the ladder
+    job = FakeJob(bowl(512 * KIB, 2048 * KIB))
+    job.point = start
+    search.look(job, start, Hopeless())
+    assert job.tried[0] == start  # itself, not the rung next to it
+    assert job.point == start
+
+
+def test_standard_error_of_a_median() -> None:
+    chance = random.Random(1)
+    medians = [statistics.median(chance.gauss(1, 0.1) for _ in range(25)) for _ in range(400)]
+    guessed = search.noise_of([chance.gauss(1, 0.1) for _ in range(25)])
+    assert guessed == pytest.approx(statistics.stdev(medians), rel=0.5)
+
+
+def test_the_formula_grows_with_the_rate() -> None:
+    slow = by_formula(69e6, 6.0, 2, 2)
+    fast = by_formula(69e6, 0.06, 2, 2)
+    assert slow.partition == 64 * KIB  # sqrt(69e6 * 25e-6 * 11.5e6 / 4) = 70 KB
+    assert fast.partition == 768 * KIB  # ten times that
+    assert slow.credit == 4 * slow.partition
+    assert by_formula(4, 100.0, 2, 2) == Point(PARTITIONS[0], 4 * PARTITIONS[0])
+
+
+def test_rungs_there_and_back() -> None:
+    for x in range(len(PARTITIONS)):
+        for y in range(len(CREDITS)):
+            assert nearest(on_rungs((x, y))) == (x, y)
+    assert nearest(Point(130 * KIB, 1 << 40)) == (4, len(CREDITS) - 1)
+
+
+def test_sizes_are_written_as_settings_are() -> None:
+    assert str(Point(128 * KIB, 1536 * KIB)) == "128KiB in 1.5MiB"
+    assert size_text(100) == "100"
