@@ -37,7 +37,7 @@ def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
 def test_help_names_every_command_with_a_whole_sentence() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    assert sorted(cli._cli.commands) == ["config", "doctor", "launch", "timeline", "top"]
+    assert sorted(cli._cli.commands) == ["bench", "config", "doctor", "launch", "timeline", "top"]
     for name, command in cli._cli.commands.items():
         assert f"  {name:8}  {command.short_help}\n" in result.stdout
 
@@ -46,7 +46,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert invoke("--version").stdout == f"bytescheduler, version {__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["config", "doctor", "launch", "timeline", "top"])
+@pytest.mark.parametrize("name", ["bench", "config", "doctor", "launch", "timeline", "top"])
 def test_every_command_explains_itself(name: str) -> None:
     result = invoke(name, "--help")
     assert result.exit_code == 0

@@ -1,0 +1,104 @@
+"""`bytescheduler bench`, in a job of its own and as the worker of one."""
+
+import ctypes
+import json
+import threading
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from click.testing import CliRunner, Result
+from roles import role
+
+from bytescheduler import bench, cli
+from bytescheduler._native import Node
+
+NUMBERS = ("blocking_us", "blocking_p99_us", "burst_us_per_key", "large_bytes_per_s")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(mix_stderr=False).invoke(cli._cli, ["bench", *arguments])
+
+
+def looks_right(found: Dict[str, Any]) -> None:
+    assert all(found[name] > 0 for name in NUMBERS), found
+    assert found["blocking_p99_us"] >= found["blocking_us"]
+
+
+def test_starts_a_job_of_its_own() -> None:
+    result = invoke("--json", "--size", "256KiB", "--rounds", "2", "-s", "2")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    looks_right(found)
+    assert (found["workers"], found["servers"], found["rounds"]) == (2, 2, 2)
+    assert found["large_bytes"] == 256 << 10
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dict[str, str]]:
+    """Start a job that lacks one of two workers; this process's settings are those of the other."""
+    scheduler = Node.start(role("scheduler", 0))
+    server = Node.start(role("server", scheduler.port))
+    settings = role("worker", scheduler.port)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    yield settings
+    server.close()
+    scheduler.close()
+
+
+def test_measures_the_job_it_is_a_worker_of(job: Dict[str, str]) -> None:
+    other: List[Any] = []
+    thread = threading.Thread(target=lambda: other.append(bench._work(4096, 1)))
+    thread.start()
+    result = invoke("--size", "4096", "--rounds", "1")
+    thread.join(60)
+    assert result.exit_code == 0, result.stderr
+    (printed,) = [text for text in (result.stdout, other[0]) if text]  # worker 0 alone
+    if printed.startswith("{"):
+        looks_right(json.loads(printed))
+    else:
+        head, *rows = printed.splitlines()
+        assert head == "sums, 2 workers, 1 server, medians"
+        assert [row.split("  ")[1] for row in rows] == [
+            "1 KiB, one after another",
+            "1 KiB, 1000 at once",
+            "0.00390625 MiB",
+        ]
+
+
+def test_a_job_that_does_not_come_together_is_one_line(
+    job: Dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_TIMEOUT", "1s")
+    result = invoke()
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "scheduler node at 127.0.0.1:" in result.stderr
+
+
+def test_a_wrong_setting_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DMLC_ROLE", "worker")
+    result = invoke()
+    assert result.exit_code == 2
+    assert "DMLC_NUM_WORKER is not set" in result.stderr
+
+
+@pytest.mark.parametrize("size", ["3", "6", "0", "8GiB", "big", "-4", ""])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    result = invoke("--size", size)
+    assert result.exit_code == 2
+    assert f"{size}: want 4 bytes to 4GiB, whole floats, such as 64MiB" in result.stderr
+
+
+def test_a_wrong_sum_is_told() -> None:
+    class Wrong:
+        rank, num_workers = 1, 2
+
+        def broadcast(self, items: List[Tuple[int, int, int, int]], *, owner: object) -> None:
+            for _, _, address, size in items:
+                ctypes.memset(address, 0, size)
+
+    worker: Any = Wrong()
+    sums = bench._Sums(worker)
+    with pytest.raises(SystemExit, match="the sum of key 0 is wrong"):
+        sums.check(sums.declare(1, 4))
