@@ -53,10 +53,10 @@ struct Config {
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
   bool pieces_given = false;  // whether one of both is set, so that nothing is to be measured
+  bool scheduling = true;
+  std::string priority;      // "measured", "caller"
   std::string tuning;        // "on", "off", "once"; read by the Python side, as the next one
   std::string tuning_cache;  // a file; empty: the usual one
-  bool scheduling = true;
-  std::string priority;  // "measured", "caller"
   Duration timeout{};
   Duration straggler_timeout{};
   Duration heartbeat_interval{};

@@ -367,17 +367,16 @@ int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row
 int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
                     bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
-  return Return(
-      Guarded([&] {
-        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-        const auto steps = worker->Visit([&](const auto& n) { return n.Steps(timeout); });
-        if (!steps.ok()) return steps.status();
-        for (const bs::StepTime& step : steps.value()) {
-          row(context, step.number, std::chrono::duration<double>(step.length).count());
-        }
-        return Status::Ok();
-      }),
-      error);
+  return Return(Guarded([&] {
+                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+                  const auto steps = worker->Visit([&](const auto& n) { return n.Steps(timeout); });
+                  if (!steps.ok()) return steps.status();
+                  for (const bs::StepTime& step : steps.value()) {
+                    row(context, step.number, std::chrono::duration<double>(step.length).count());
+                  }
+                  return Status::Ok();
+                }),
+                error);
 }
 
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {

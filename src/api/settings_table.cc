@@ -83,7 +83,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1",
      "64GiB"},
     {{"BYTESCHEDULER_TUNING", "choice on|off|once", "", "off", "process",
-      "on: rank 0 looks for faster partitions and credit while the job trains, and again when steps "
+      "on: rank 0 looks for faster partitions and credit while the job trains, and again when "
+      "steps "
       "take another time; once: only at the start; with our servers (docs/tuning.md)"},
      &Config::tuning},
     {{"BYTESCHEDULER_TUNING_CACHE", "text", "", "", "process",

@@ -35,7 +35,7 @@ class Steps {
 
   Key largest_ = 0;
   uint64_t largest_bytes_ = 0;
-  Key witness_ = 0;   // the first that came since the largest did
+  Key witness_ = 0;    // the first that came since the largest did
   int witnessed_ = 0;  // how often it has; 0: nothing has come
   uint64_t tensors_ = 0;
   uint64_t count_ = 0;  // 0: there is no largest yet

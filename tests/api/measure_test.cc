@@ -20,6 +20,10 @@ void Add(void* context, const char* name, int of, double value) {
   (*static_cast<Told*>(context))[{name, of}] = value;
 }
 
+void AddStep(void* context, uint64_t number, double seconds) {
+  static_cast<std::vector<std::pair<uint64_t, double>>*>(context)->emplace_back(number, seconds);
+}
+
 Told Measure(const bs_worker* worker) {
   Told told;
   bs_error error{};
@@ -68,6 +72,8 @@ TEST(Measure, AWorkerThatHasNotJoinedIsRefused) {
   EXPECT_EQ(bs_worker_measure(worker.get(), 1, Add, &told, &error),
             static_cast<int>(StatusCode::kFailedPrecondition));
   EXPECT_TRUE(told.empty());
+  EXPECT_EQ(bs_worker_steps(worker.get(), 1, AddStep, nullptr, &error),
+            static_cast<int>(StatusCode::kFailedPrecondition));
 }
 
 TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
@@ -100,10 +106,6 @@ TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
     EXPECT_GE(all.at({"worker_silent_seconds", rank}), 0);
     EXPECT_GE(all.at({"server_silent_seconds", rank}), 0);
   }
-}
-
-void AddStep(void* context, uint64_t number, double seconds) {
-  static_cast<std::vector<std::pair<uint64_t, double>>*>(context)->emplace_back(number, seconds);
 }
 
 TEST(Steps, AreToldWithTheirNumbers) {
@@ -140,15 +142,6 @@ TEST(Steps, AreToldWithTheirNumbers) {
   EXPECT_EQ(steps[0].first, 2U);
   EXPECT_EQ(steps[1].first, 3U);
   for (const auto& [number, seconds] : steps) EXPECT_GT(seconds, 0) << number;
-}
-
-TEST(Steps, OfAWorkerThatHasNotJoinedAreRefused) {
-  Job job(1, 1);
-  job.StartScheduler();
-  const WorkerPtr worker = job.StartWorker();
-  bs_error error{};
-  EXPECT_EQ(bs_worker_steps(worker.get(), 1, AddStep, nullptr, &error),
-            static_cast<int>(StatusCode::kFailedPrecondition));
 }
 
 }  // namespace
