@@ -29,7 +29,7 @@ _VERSION = 1
 _ABOUT = "bytescheduler"
 _END = "bytescheduler_end"
 # What an event of a phase must have, and the arguments of a span.
-_NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "M": ()}
+_NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
 _COUNTS = {
     "tensor": ("key", "round", "bytes"),
     "queue": ("key", "part", "round", "bytes", "server"),

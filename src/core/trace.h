@@ -24,6 +24,8 @@ struct TraceEvent {
     kPush,    // started to acknowledged, or to out of our hands if the sum is the answer
     kPull,    // requested to answered: the way out, waiting for other workers, the way back
     kCredit,  // now: bytes are in flight to `server`, and `part` partitions wait for it
+    // At `end` rank 0 has decided, as `round`: partitions of `part` bytes, a credit of `bytes`.
+    kDecision,
     // Of a server, whose shard stands in `server`.
     kPeers,  // first push of a round to its last, which is of `last_rank`
     kSum,    // last push to the sum

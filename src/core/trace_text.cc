@@ -24,8 +24,8 @@ constexpr int32_t kFirstServerPid = 20001;
 static_assert(TraceText::kMostRows < kRowsApart);
 
 std::string_view NameOf(TraceEvent::Kind kind) {
-  constexpr std::array<std::string_view, 7> kNames = {"tensor", "queue", "push", "pull",
-                                                      "credit", "peers", "sum"};
+  constexpr std::array<std::string_view, 8> kNames = {"tensor", "queue",    "push",  "pull",
+                                                      "credit", "decision", "peers", "sum"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -110,6 +110,7 @@ void TraceText::Head(std::string* text) const {
 
 void TraceText::Event(const TraceEvent& event, std::string* text) {
   if (event.kind == TraceEvent::Kind::kCredit) return Credit(event, text);
+  if (event.kind == TraceEvent::Kind::kDecision) return Decision(event, text);
   Span(event, RowFor(event, text), text);
 }
 
@@ -200,6 +201,21 @@ void TraceText::Credit(const TraceEvent& event, std::string* text) const {
   text->append(",\"args\":{\"bytes in flight\":");
   Number(event.bytes, text);
   Field("partitions queued", event.part, text);
+  text->append("}},\n");
+}
+
+void TraceText::Decision(const TraceEvent& event, std::string* text) const {
+  text->append("{\"name\":\"partitions of ");
+  Number(event.part, text);
+  text->append(", credit of ");
+  Number(event.bytes, text);
+  text->append("\",\"cat\":\"decision\",\"ph\":\"i\",\"s\":\"p\"");
+  Field("pid", Pid(), text);
+  Time(event.end, text);
+  text->append(",\"args\":{\"decision\":");
+  Number(event.round, text);
+  Field("partition", event.part, text);
+  Field("credit", event.bytes, text);
   text->append("}},\n");
 }
 

@@ -50,6 +50,7 @@ class TraceText {
   int32_t Pid() const;
   std::string Who() const;
   void Credit(const TraceEvent& event, std::string* text) const;
+  void Decision(const TraceEvent& event, std::string* text) const;
   void Time(TimePoint time, std::string* text) const;
 
   const TraceOwner owner_;

@@ -33,6 +33,15 @@ void Spans::Tensor(const CommTask& task, Times times) const {
                   .end = times.end});
 }
 
+void Spans::Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const {
+  if (trace_ == nullptr) return;
+  trace_->Record({.kind = TraceEvent::Kind::kDecision,
+                  .part = static_cast<uint32_t>(partition_bytes),
+                  .round = number,
+                  .bytes = credit_bytes,
+                  .end = executor_->Now()});
+}
+
 void Spans::Credit(const Core& core, uint32_t server) const {
   if (trace_ == nullptr) return;
   trace_->Record({.kind = TraceEvent::Kind::kCredit,

@@ -28,6 +28,8 @@ class Spans {
   void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
                  Times times) const;
   void Tensor(const CommTask& task, Times times) const;
+  // Rank 0's, of that number, just taken.
+  void Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const;
   // As they are now.
   void Credit(const Core& core, uint32_t server) const;
 

@@ -181,6 +181,7 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
   partition_bytes_ = partition_bytes;
   credit_bytes_ = credit_bytes;
   ++decision_;
+  link_.spans.Decision(decision_, partition_bytes, credit_bytes);
   log_.Debug([&] {
     return "partitions of " + std::to_string(partition_bytes) + " bytes and a credit of " +
            std::to_string(credit_bytes) + " from the next rounds on";

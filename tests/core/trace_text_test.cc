@@ -62,6 +62,15 @@ TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
 )");
 }
 
+TEST(TraceText, ADecisionIsAMoment) {
+  TraceText writer({});
+  EXPECT_EQ(
+      Written(&writer, Span(Kind::kDecision, 0, 9)),
+      R"({"name":"partitions of 3, credit of 4096","cat":"decision","ph":"i","s":"p","pid":1,)"
+      R"("ts":9.000,"args":{"decision":2,"partition":3,"credit":4096}},)"
+      "\n");
+}
+
 TEST(TraceText, SpansThatOverlapGetRowsOfTheirOwn) {
   TraceText writer({});
   EXPECT_THAT(Written(&writer, Span(Kind::kPull, 0, 10)), HasSubstr("server 0 pull 1"));

@@ -7,6 +7,8 @@ from typing import Callable
 
 from job import Job
 
+from bytescheduler import timeline
+
 MakeJob = Callable[..., Job]
 
 
@@ -17,6 +19,7 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     env = {
         "BYTESCHEDULER_TUNING": "once",
         "BYTESCHEDULER_TUNING_CACHE": str(results),
+        "BYTESCHEDULER_TIMELINE": str(tmp_path / "t.json"),
         "BYTESCHEDULER_LOG_LEVEL": "debug",
     }
     outputs = make_job().run("tuned_worker.py", env=env)
@@ -26,4 +29,7 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     (tuned,) = [output for output in outputs if "tuning: " in output]  # rank 0's
     changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
     assert len(changes) > 4
+    merged = timeline.merge([tmp_path / "t-r0.json", tmp_path / "t-r1.json"])
+    decisions = [event["args"] for event in merged if event["ph"] == "i"]  # all of rank 0
+    assert [(str(d["partition"]), str(d["credit"])) for d in decisions] == changes
     assert changes[-1] == (str(row["partition"]), str(row["credit"]))

@@ -61,6 +61,23 @@ def test_clocks_are_aligned_by_the_hosts_wall_clocks(folder: Folder) -> None:
     assert [event["pid"] for event in spans(events)] == [1, 2]
 
 
+def test_decisions_are_moments_on_the_same_clock(folder: Folder) -> None:
+    decision = {
+        "name": "d",
+        "cat": "decision",
+        "ph": "i",
+        "s": "p",
+        "pid": 1,
+        "ts": 2.0,
+        "args": {},
+    }
+    late = folder.put("a", about(0, 5_000_000), span(0, "push", 1, 3), decision, the_end(0))
+    early = folder.put("b", about(1, 2_000_500), span(1, "push", 1, 3), the_end(1))
+    events = list(timeline.merge([late, early]))
+    assert [event["ts"] for event in events if event["ph"] == "i"] == [2 + 2999.5]
+    assert timeline.summary(events)  # which has no use for them
+
+
 def test_what_was_merged_is_a_timeline_that_can_be_read_again(folder: Folder) -> None:
     first = folder.put("a", about(0, 5000), span(0, "push", 1, 3), the_end(0))
     second = folder.put("b", about(1, 2000), span(1, "push", 1, 3), the_end(1))

@@ -97,6 +97,20 @@ TEST(Spans, ATensorLastsUntilItsSumIsThere) {
   EXPECT_EQ(tensors[0].end, Only(Kind::kPull, events)[1].end);
 }
 
+TEST(Spans, WhatRankZeroDecidesIsTold) {
+  Trace trace(64);
+  Bench bench(Traced(&trace));
+  bench.RunFor(milliseconds(1));
+  bench.worker()->Retune(128, 256, [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  bench.RunFor(milliseconds(1));
+  const std::vector<TraceEvent> told = Only(Kind::kDecision, TakeAll(&trace));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].round, 1U);
+  EXPECT_EQ(told[0].part, 128U);
+  EXPECT_EQ(told[0].bytes, 256U);
+  EXPECT_EQ(told[0].end, TimePoint() + milliseconds(1));
+}
+
 TEST(Spans, CreditIsToldWhenItIsTakenAndWhenItReturns) {
   const std::vector<TraceEvent> credit = Only(Kind::kCredit, OneRound());
   ASSERT_EQ(credit.size(), 4U);
