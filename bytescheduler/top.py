@@ -132,12 +132,24 @@ def _stragglers(rows: List[Dict[str, Any]]) -> str:
     return _columns([head, *cells])
 
 
+def _schedulers(rows: List[Dict[str, Any]]) -> str:
+    head = ("scheduler", "workers", "servers", "longest silent", "")
+    cells = []
+    for row in rows:
+        longest = row["silent"][0] if row["silent"] else None
+        silent = f"{longest['node']}, {_seconds(longest['silent_s'])}" if longest else "-"
+        state = "busy" if not row["answers"] else "" if row["workers"] else "joining"
+        cells.append(("", str(row["workers"]), str(row["servers"]), silent, state))
+    return _columns([head, *cells])
+
+
 def text(found: Report) -> str:
     """Return a report for people."""
     tables = [
         _workers(found["workers"]) if found["workers"] else "",
         _servers(found["servers"]) if found["servers"] else "",
         _stragglers(found["stragglers"]),
+        _schedulers(found["schedulers"]) if found["schedulers"] else "",
     ]
     return "\n".join(table for table in tables if table)
 

@@ -183,17 +183,34 @@ def _stragglers(servers: List[_Pair]) -> List[Dict[str, object]]:
     return rows
 
 
+def _scheduler(pair: _Pair) -> Dict[str, object]:
+    now = pair.now
+    silent = sorted(
+        (-now.get(f"{role}_silent_seconds", rank), f"{role} {rank}")
+        for role in ("worker", "server")
+        for rank in now.peers(f"{role}_silent_seconds")
+    )
+    return {
+        "answers": now.answers,
+        "workers": int(now.get("workers")),
+        "servers": int(now.get("servers")),
+        "silent": [{"node": name, "silent_s": -seconds} for seconds, name in silent],
+    }
+
+
 def report(before: Dict[Place, Node], now: Dict[Place, Node]) -> Dict[str, List[Dict[str, object]]]:
     """Return what the job does, of the processes that are in both readings.
 
-    `workers` and `servers` are ordered by rank; `stragglers` says for whom servers wait.
+    `workers` and `servers` are ordered by rank; `stragglers` says for whom servers wait, and
+    `schedulers` whom the scheduler node has not heard for how long, the longest first.
     """
     both = [_Pair(before[place], now[place]) for place in now if place in before]
-    by_role: Dict[str, List[_Pair]] = {"worker": [], "server": []}
+    by_role: Dict[str, List[_Pair]] = {"worker": [], "server": [], "scheduler": []}
     for pair in sorted(both, key=lambda pair: -1 if pair.now.rank is None else pair.now.rank):
         by_role.get(pair.now.role, []).append(pair)
     return {
         "workers": [_worker(pair) for pair in by_role["worker"]],
         "servers": [_server(pair) for pair in by_role["server"]],
         "stragglers": _stragglers(by_role["server"]),
+        "schedulers": [_scheduler(pair) for pair in by_role["scheduler"]],
     }

@@ -78,6 +78,24 @@ def test_stragglers_are_added_up_over_servers_worst_first() -> None:
     assert rows[0]["awaited_rounds"] == 2
 
 
+def scheduler(when: float, **silent: float) -> reader.Node:
+    values: reader.Values = {("workers", None): 2.0, ("servers", None): 1.0}
+    for name, seconds in silent.items():
+        values[f"{name[:-1]}_silent_seconds", int(name[-1])] = seconds
+    return node("scheduler", None, when, values)
+
+
+def test_the_scheduler_node_says_who_is_silent_the_longest_first() -> None:
+    now = scheduler(2.0, worker0=0.5, worker1=3.0, server0=1.0)
+    (row,) = reader.report({PLACE: scheduler(1.0)}, {PLACE: now})["schedulers"]
+    assert (row["workers"], row["servers"]) == (2, 1)
+    assert row["silent"] == [
+        {"node": "worker 1", "silent_s": 3.0},
+        {"node": "server 0", "silent_s": 1.0},
+        {"node": "worker 0", "silent_s": 0.5},
+    ]
+
+
 def test_what_others_show_is_none_of_ours() -> None:
     assert reader.parse("process_cpu_seconds_total 3\n", 0.0) is None
     for text in ("<html>hello</html>\n", "# TYPE x\n"):
@@ -107,6 +125,20 @@ def test_the_text_is_a_table_for_each_kind() -> None:
     assert " ".join(lines[1].split()) == "0 2 - 0 B/s 0 B/s 0 B 0 B 524 KB"
     assert lines[4].split()[-2:] == ["3", "MB"]
     assert lines[7].split() == ["worker", "0", "100%", "250", "ms", "2"]
+
+
+@pytest.mark.parametrize(
+    ("now", "shown"),
+    [
+        (scheduler(1.0, worker1=3.0), "2 1 worker 1, 3 s"),
+        (scheduler(1.0)._replace(values={}), "0 0 - joining"),
+        (scheduler(1.0)._replace(answers=False), "2 1 - busy"),
+    ],
+)
+def test_the_scheduler_node_has_a_line(now: reader.Node, shown: str) -> None:
+    head, line = top.text(reader.report({PLACE: now}, {PLACE: now})).splitlines()
+    assert head.split() == ["scheduler", "workers", "servers", "longest", "silent"]
+    assert " ".join(line.split()) == shown
 
 
 @pytest.mark.parametrize(
