@@ -433,10 +433,21 @@ def bad_input(kvs: ScheduledKVS) -> None:
     assert (read(kvs, 3), read(kvs, 8)) == (kvs.num_workers, kvs.num_workers)
 
 
-def thresholds_differ(kvs: ScheduledKVS) -> None:
+def thresholds_differ_late(kvs: ScheduledKVS) -> None:
     """The workers disagree; the job fails with an error that says so."""
     kvs.init("weight", full(0))
     kvs.set_gradient_compression({"type": "2bit", "threshold": (kvs.rank + 1) / 4})
+    push_weight(kvs)
+
+
+def thresholds_differ_early(kvs: ScheduledKVS) -> None:
+    """The same, without a key of which somebody could tell."""
+    kvs.set_gradient_compression({"type": "2bit", "threshold": (kvs.rank + 1) / 4})
+    kvs.init("weight", full(0))
+    push_weight(kvs)
+
+
+def push_weight(kvs: ScheduledKVS) -> None:
     out = mx.nd.zeros(SHAPE)
     kvs.pushpull("weight", full(1), out=out)
     out.wait_to_read()
