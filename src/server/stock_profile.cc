@@ -110,11 +110,12 @@ void StockProfile::Record(const ps::Message& message) {
   try {
     if (events_.size() < kMaxEvents) {
       events_.push_back({what, ps::RankOf(message.peer), KeyOf(message), bytes, front_->Now()});
-      return;
+    } else {
+      ++lost_;
     }
-  } catch (const std::bad_alloc&) {  // the server goes on
+  } catch (const std::bad_alloc&) {
+    ++lost_;  // the server goes on
   }
-  ++lost_;
 }
 
 std::string StockProfile::Path() const { return "rank" + std::to_string(rank_) + "_" + filename_; }
