@@ -114,6 +114,24 @@ class Agreement:
             f"not have: {_CURE}"
         )
 
+    def same_threshold(self, threshold: float) -> None:
+        """Raise MXNetError on every worker unless all compress with `threshold`.
+
+        Blocks until all workers call it.
+        """
+        n = self._link.num_workers
+        if n == 1:
+            return
+        mine = np.zeros(n)
+        mine[self._link.rank] = threshold
+        given = self._link.sum(self._key("notes"), mine)
+        least, most = given.argmin(), given.argmax()
+        if given[least] != given[most]:
+            raise mx.base.MXNetError(
+                f"worker {least} compresses with threshold {given[least]:g}, worker {most} with "
+                f"threshold {given[most]:g}: set gradient compression alike on all workers"
+            )
+
     # -- at a barrier --------------------------------------------------------------------------
 
     def meet(self, updater: Updater) -> Optional[Optimizer]:

@@ -111,6 +111,7 @@ class Link:
 
     compresses = True  # whether pushes can travel in two bits an element, as they are
     counts_rows = True  # whether beside those others can travel
+    compares_thresholds = True  # whether servers find workers that compress with others
     # A process has one place in the job, whatever number of stores it has.
     _of_process: "ClassVar[Optional[weakref.ref[Link]]]" = None
     # Addresses of the jobs that this process has left.

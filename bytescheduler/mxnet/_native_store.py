@@ -60,6 +60,7 @@ class NativeStore:
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
         self._threshold = 0.0  # of two-bit compression; 0: none
+        self._compares = False  # it with other workers', as soon as all can
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # keys that are there do so from the next joint call on
         self._closed = False
@@ -163,6 +164,7 @@ class NativeStore:
             notes = self._agreement.undeclared() if self.updates_here else []
             self._broadcast([*tensors, *rows.values(), *notes])
             self._agreement.is_declared = self.updates_here
+            self._compare_thresholds()
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
@@ -325,10 +327,18 @@ class NativeStore:
         threshold = threshold_of(params)
         self._link.compress(params, threshold, self._compressible())
         self._threshold = threshold
+        self._compares = not self._link.compares_thresholds
+        self._compare_thresholds()
         self._usual.clear()
         if not self._link.counts_rows:
             for tensor in self._tensors.values():
                 tensor.rows = None  # only dense arrays can be pushed from now on: all rows
+
+    def _compare_thresholds(self) -> None:
+        """Raise if workers compress otherwise than others; before the first key they cannot say."""
+        if self._compares and self._agreement.is_declared:
+            self._compares = False
+            self._agreement.same_threshold(self._threshold)
 
     def _compressible(self) -> List[Tensor]:
         tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)

@@ -105,6 +105,7 @@ class StoreLink(Link):
     From `compress` on the store carries whole tensors, unscheduled, called where this is called.
     """
 
+    compares_thresholds = False  # rank 0's is everyone's
     # MXNet's servers know one store of each process.
     _on_stock_servers: "ClassVar[Optional[weakref.ref[StoreLink]]]" = None
 

@@ -9,13 +9,14 @@
 namespace bs::server {
 namespace {
 
-// Heads of commands; the others (5 is the profiler's) need no more than an empty answer.
+// Heads of commands; the others need no more than an empty answer.
 enum class StockCommand : int32_t {
   kController = 0,  // an optimizer
   kSetMultiPrecision = 1,
   kStopServer = 2,
   kSyncMode = 3,
   kSetGradientCompression = 4,
+  kProfiler = 5,
 };
 
 }  // namespace
@@ -26,7 +27,8 @@ MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* front,
     : front_(front),
       send_(ways.send),
       on_stop_(std::move(on_stop)),
-      store_(options, front, shards, std::move(ways), log) {}
+      store_(options, front, shards, std::move(ways), log),
+      profile_(options.rank, front, log) {}
 
 void MxnetProtocol::OnMessage(ps::Message message) {
   // An anonymous sender can not be answered, and no stock worker that has joined is one.
@@ -55,6 +57,8 @@ void MxnetProtocol::Obey(const ps::Message& request) {
       return store_.SetSynchronous();
     case StockCommand::kSetGradientCompression:
       return store_.SetCompression(request.meta.body, request.peer);
+    case StockCommand::kProfiler:
+      return profile_.Obey(request.meta.body);
     default:
       return;
   }

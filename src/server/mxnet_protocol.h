@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "bytescheduler/server.h"
 #include "ps/message.h"
+#include "server/stock_profile.h"
 #include "server/stock_store.h"
 
 namespace bs::server {
@@ -24,6 +25,8 @@ class MxnetProtocol {
                 const std::vector<ServerShard>& shards, StockWays ways,
                 std::function<void()> on_stop, const Logger& log);
 
+  // Any message has come, native or not: MXNet's profiler may want it.
+  void Note(const ps::Message& message) { profile_.Note(message); }
   // A message that is not native.  Control messages and responses are ignored.
   void OnMessage(ps::Message message);
   // The job has failed: who waits for values is ended.
@@ -38,6 +41,7 @@ class MxnetProtocol {
   const Server::SendFn send_;
   const std::function<void()> on_stop_;
   StockStore store_;
+  StockProfile profile_;
   bool stopped_ = false;
 };
 

@@ -145,6 +145,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
 }
 
 void Server::Impl::OnMessage(ps::Message message) {
+  stock_.Note(message);
   if (!message.meta.native()) return stock_.OnMessage(std::move(message));
   // Responses are not answered, or two confused nodes would talk for ever.
   if (message.meta.is_control || !message.meta.request || message.peer == ps::kEmpty) return;

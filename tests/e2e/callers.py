@@ -1,8 +1,9 @@
 """MXNet's callers over our store, against one process whose devices play the workers.
 
-``callers.py native CASE...`` runs cases in a worker; ``callers.py stock CASE`` one case, as stock
-servers take one store of a process.  Each trains with two workers, and then alone over a stock
-local store with a device for each worker of the job: the sums are the same.
+``callers.py native CASE...`` runs cases in a worker; ``callers.py stock CASE=PORT...`` each in a
+child and in a job of its own, as stock servers take one store of a process.  Each trains with two
+workers, and then alone over a stock local store with a device for each worker of the job: the sums
+are the same.
 """
 
 import os
@@ -105,6 +106,10 @@ def trainers() -> None:
         compare(gluon(update_on_kvstore))
 
 
+def trainer_of_its_own_mind() -> None:
+    compare(gluon(None))
+
+
 def another_seed_on_each_worker() -> None:
     """Rank 0's parameters are everyone's, from the first pass on."""
     compare(gluon(None, trainer_kind=ScheduledTrainer))
@@ -173,7 +178,15 @@ def half_precision() -> None:
 
 
 def devices() -> None:
+    for each in (devices_updated_by_the_store, devices_updated_by_gluon):
+        each()
+
+
+def devices_updated_by_the_store() -> None:
     compare(gluon(True), devices=2, rtol=1e-5)
+
+
+def devices_updated_by_gluon() -> None:
     compare(gluon(False), devices=2, rtol=1e-5)
 
 
@@ -285,48 +298,63 @@ def iterator(who: "List[int]") -> mx.io.NDArrayIter:
     return mx.io.NDArrayIter(data, data[:, :3] * 2, BATCH * len(who), label_name="label")
 
 
+def fitted(
+    module: mx.mod.Module, store: mx.kvstore.KVStore, who: "List[int]", **options: object
+) -> Weights:
+    module.fit(
+        iterator(who),
+        kvstore=store,
+        optimizer="adam",
+        optimizer_params={"learning_rate": 0.05},
+        eval_metric="mse",
+        batch_end_callback=mx.callback.Speedometer(BATCH, frequent=3),
+        num_epoch=2,
+        **options,
+    )
+    return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+
+
+def checkpoint(store: mx.kvstore.KVStore, who: "List[int]") -> "tuple[str, Dict[str, object]]":
+    """Return where a worker's checkpoints are, of any process of it, and a module's options."""
+    prefix = f"fit-{store.type}-{who[0]}"
+    return prefix, {"label_names": ["label"], "context": contexts(who)}
+
+
+def fit_whole(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
+    """Fit, with checkpoints.  Each worker has parameters of its own; rank 0's are everyone's."""
+    prefix, options = checkpoint(store, who)
+    module = mx.mod.Module(symbol(), **options)
+    save = mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)
+    start = initial(FC, who[0])
+    whole = fitted(module, store, who, arg_params=start, epoch_end_callback=save)
+    assert pathlib.Path(f"{prefix}-0001.states").stat().st_size > 0
+    assert all((values != initial(FC)[name].asnumpy()).any() for name, values in whole.items())
+    return whole
+
+
+def fit_resumed(
+    store: mx.kvstore.KVStore, who: "List[int]", *, load_states: bool = True
+) -> Weights:
+    """Fit again from the checkpoint of the first epoch."""
+    prefix, options = checkpoint(store, who)
+    module = mx.mod.Module.load(prefix, 1, load_states, **options)
+    return fitted(module, store, who, begin_epoch=1)
+
+
 def fit() -> None:
-    """Module.fit, and again from the checkpoint of its first epoch with the optimizer's states.
+    """Module.fit."""
+    compare(fit_whole, rtol=1e-5)
 
-    Each worker has parameters of its own; rank 0's are everyone's.
-    """
 
-    def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
-        prefix = f"fit-{store.type}-{os.getpid()}"
-        batch_end = mx.callback.Speedometer(BATCH, frequent=3)
-
-        def run(module: mx.mod.Module, kvs: mx.kvstore.KVStore, **options: object) -> Weights:
-            module.fit(
-                iterator(who),
-                kvstore=kvs,
-                optimizer="adam",
-                optimizer_params={"learning_rate": 0.05},
-                eval_metric="mse",
-                batch_end_callback=batch_end,
-                **options,
-            )
-            return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
-
-        module = mx.mod.Module(symbol(), label_names=["label"], context=contexts(who))
-        save = mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)
-        start = initial(FC, who[0])
-        whole = run(module, store, num_epoch=2, arg_params=start, epoch_end_callback=save)
-        assert pathlib.Path(f"{prefix}-0001.states").stat().st_size > 0
-
-        def resume(states: bool) -> Weights:
-            options = {"label_names": ["label"], "context": contexts(who)}
-            again = mx.mod.Module.load(prefix, 1, states, **options)
-            other = mx.kv.create("local" if store.type == "local" else "bytescheduler")
-            return run(again, other, num_epoch=2, begin_epoch=1)
-
-        resumed, forgetful = resume(True), resume(False)
-        for name, values in whole.items():
-            assert (values != initial(FC)[name].asnumpy()).any()
-            # Adam's states are what it resumes with: without them it goes elsewhere.
-            assert np.abs(resumed[name] - forgetful[name]).max() > 1e-3, name
-        return {**whole, **{f"resumed_{name}": v for name, v in resumed.items()}}
-
-    compare(train, rtol=1e-5)
+def resume() -> None:
+    """Module.fit in another store, and perhaps process, than what wrote the checkpoint."""
+    compare(fit_resumed, rtol=1e-5)
+    alone = mx.kv.create("local")
+    resumed = fit_resumed(alone, [0, 1])
+    forgetful = fit_resumed(mx.kv.create("local"), [0, 1], load_states=False)
+    for name, values in resumed.items():
+        # Adam's states are what it resumes with: without them it goes elsewhere.
+        assert np.abs(values - forgetful[name]).max() > 1e-3, name
 
 
 def feed_forward() -> None:
@@ -429,9 +457,23 @@ def buckets() -> None:
     compare(train, rtol=1e-6)
 
 
+def in_a_child(case: str, port: str) -> None:
+    """Run `case` in the job at `port`; a child has what took this process seconds to import."""
+    pid = os.fork()
+    if pid == 0:
+        os.environ["DMLC_PS_ROOT_PORT"] = port
+        globals()[case]()
+        print("well done")
+        sys.exit()
+    assert os.waitpid(pid, 0)[1] == 0, case
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "native":
         keeper = mx.kv.create("bytescheduler")  # who closes the last store leaves the job
-    for case in sys.argv[2:]:
-        globals()[case]()
-    print("well done")
+        for case in sys.argv[2:]:
+            globals()[case]()
+        print("well done")
+    else:
+        for argument in sys.argv[2:]:
+            in_a_child(*argument.split("="))

@@ -167,16 +167,25 @@ def profiled(kvs: ScheduledKVS) -> None:
     mx.profiler.set_kvstore_handle(kvs.handle)
     where = {"profile_process": "server"}
     mx.profiler.set_config(filename="servers.json", profile_all=True, **where)
-    mx.profiler.set_state("run", **where)
     kvs.init(90, full(1))
-    for step in range(3):
-        mx.profiler.pause(**where)
-        kvs.push(90, full(step))
-        mx.profiler.resume(**where)
-        assert read(kvs, 90) == step * kvs.num_workers
-    mx.profiler.set_state("stop", **where)
-    mx.profiler.dump(finished=True, **where)
-    kvs._barrier()
+
+    def push_and_read() -> None:
+        for step in range(3):
+            kvs.push(90, full(step))
+            assert read(kvs, 90) == step * kvs.num_workers
+        kvs._barrier()
+
+    def everywhere(command: "Callable[..., object]", *arguments: str) -> None:
+        command(*arguments, **where)  # by rank 0; MXNet's others send none
+        kvs._barrier()
+
+    everywhere(mx.profiler.set_state, "run")
+    push_and_read()
+    everywhere(mx.profiler.pause)
+    push_and_read()
+    everywhere(mx.profiler.resume)
+    everywhere(mx.profiler.set_state, "stop")
+    everywhere(lambda **there: mx.profiler.dump(finished=True, **there))
 
 
 def opposite_orders(kvs: ScheduledKVS) -> None:
@@ -424,10 +433,21 @@ def bad_input(kvs: ScheduledKVS) -> None:
     assert (read(kvs, 3), read(kvs, 8)) == (kvs.num_workers, kvs.num_workers)
 
 
-def thresholds_differ(kvs: ScheduledKVS) -> None:
+def thresholds_differ_late(kvs: ScheduledKVS) -> None:
     """The workers disagree; the job fails with an error that says so."""
     kvs.init("weight", full(0))
     kvs.set_gradient_compression({"type": "2bit", "threshold": (kvs.rank + 1) / 4})
+    push_weight(kvs)
+
+
+def thresholds_differ_early(kvs: ScheduledKVS) -> None:
+    """The same, without a key of which somebody could tell."""
+    kvs.set_gradient_compression({"type": "2bit", "threshold": (kvs.rank + 1) / 4})
+    kvs.init("weight", full(0))
+    push_weight(kvs)
+
+
+def push_weight(kvs: ScheduledKVS) -> None:
     out = mx.nd.zeros(SHAPE)
     kvs.pushpull("weight", full(1), out=out)
     out.wait_to_read()

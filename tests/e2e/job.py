@@ -151,6 +151,11 @@ class Job:
     ) -> None:
         self._end()
 
+    @property
+    def port(self) -> str:
+        """Where its scheduler node is."""
+        return self._env["DMLC_PS_ROOT_PORT"]
+
     def start_worker(
         self, script: str, *arguments: str, env: Optional[Dict[str, str]] = None
     ) -> Process:

@@ -1,7 +1,8 @@
 """A worker that runs sequences of store calls from files: ``sequence_worker.py KIND``.
 
-Sequence n lies in ``sequence-n.json``; the results go to ``result-n-RANK.npz``.  An empty sequence
-ends the worker.  KIND is "stock" or "ours".
+Sequence n lies in ``KIND-n.json``; the results go to ``KIND-n-RANK.npz``.  An empty sequence ends
+the worker.  KIND is "stock" or "ours", of a ``dist_sync`` store, "stock-async", "ours-async", or
+"local", a stock store of one process.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any, Dict, List
 import mxnet as mx
 import numpy as np
 
-import bytescheduler.mxnet  # noqa: F401  # without it MXNet takes the name for a local store's
+from bytescheduler.mxnet import ScheduledKVS  # else MXNet takes its name for a local store's
 
 # (1500,) is more than the smallest piece; the last is that of row_sparse keys only.
 SHAPES = [(1,), (3, 2), (2, 1, 3), (1500,), (9, 200)]
@@ -33,13 +34,20 @@ class Runner:
         results = []
         for call in calls:
             try:
-                arrays = getattr(self, "do_" + call["call"])(**call.get("with", {}))
+                arrays = self._do(call)
             except (AssertionError, TypeError, ValueError) as error:
                 arrays = [np.array(type(error).__name__)]
             # A stock store mixes up requests of one key that nobody waits for.
             mx.nd.waitall()
             results += [a.asnumpy() if isinstance(a, mx.nd.NDArray) else a for a in arrays]
         return results
+
+    def _do(self, call: Call) -> List[Any]:
+        return list(getattr(self, "do_" + call["call"])(**call.get("with", {})))
+
+    def do_together(self, calls: "List[Call]") -> List[Any]:
+        """Wait for none of them; the values are looked at when all are over."""
+        return [array for call in calls for array in self._do(call)]
 
     def _key(self, index: int, names: bool) -> "int | str":
         key = 10 * self._number + index
@@ -129,11 +137,20 @@ class Runner:
         self._kvs.pushpull(self._keys(keys), values, out=out, priority=priority)
         return [array for arrays in outs for array in arrays]
 
-    def do_optimizer(self, rate: float, momentum: float, wd: float) -> List[Any]:
-        sgd = mx.optimizer.SGD(learning_rate=rate, momentum=momentum, wd=wd, rescale_grad=0.5)
-        self._kvs.set_optimizer(sgd)
+    def do_optimizer(self, name: str, **options: float) -> List[Any]:
+        self._kvs.set_optimizer(getattr(mx.optimizer, name)(**options))
         self._kvs._barrier()  # stock servers take the optimizer of each worker, as it comes
         return []
+
+    def do_states(self, dump: bool, key: int, seed: int) -> "List[mx.nd.NDArray]":
+        """Update, go back to the states of before, and update again from there."""
+        file = f"{os.getpid()}.states"
+        self._kvs.save_optimizer_states(file, dump_optimizer=dump)
+        self.do_push([key], seed, 1, 0)
+        before = self.do_pull([key], 1)
+        self._kvs.load_optimizer_states(file)
+        self.do_push([key], seed + 1, 1, 0)
+        return before + self.do_pull([key], 1)
 
     def do_compress(self, threshold: float) -> List[Any]:
         self._kvs.set_gradient_compression({"type": "2bit", "threshold": threshold})
@@ -160,18 +177,26 @@ class Runner:
         return [np.array("nothing was raised")]
 
 
+def open_store(kind: str) -> mx.kvstore.KVStore:
+    if kind == "ours-async":
+        return ScheduledKVS(mx.kv.create("dist_async"))
+    names = {"ours": "bytescheduler", "stock": "dist_sync", "stock-async": "dist_async"}
+    return mx.kv.create(names.get(kind, kind))
+
+
 def main() -> None:
-    kvs = mx.kv.create("bytescheduler" if sys.argv[1] == "ours" else "dist_sync")
+    kind = sys.argv[1]
+    kvs = open_store(kind)
     number = 0
     while True:
-        file = pathlib.Path(f"sequence-{number}.json")
+        file = pathlib.Path(f"{kind}-{number}.json")
         while not file.exists():
             time.sleep(0.005)  # a file tells nobody that it is there
         calls = json.loads(file.read_text())
         if not calls:
             break
         results = Runner(kvs, number).run(calls)
-        target = f"result-{number}-{kvs.rank}.npz"
+        target = f"{kind}-{number}-{kvs.rank}.npz"
         with open("part-" + target, "wb") as part:
             np.savez(part, *results)
         os.replace("part-" + target, target)

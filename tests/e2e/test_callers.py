@@ -13,7 +13,7 @@ MakeJob = Callable[..., Job]
     [
         ["trainers", "another_seed_on_each_worker", "half_precision", "devices", "accumulation"],
         ["many_stores", "sparse_embedding", "states", "states_of_an_updater_in_gluon"],
-        ["fit", "buckets", "feed_forward"],
+        ["fit", "resume", "buckets", "feed_forward"],
         ["sparse_module"],
     ],
     ids=lambda cases: cases[0],
@@ -24,17 +24,22 @@ def test_two_workers_train_as_one_process_alone(make_job: MakeJob, cases: "list[
 
 
 @pytest.mark.parametrize(
-    "case",
+    "cases",
     [
-        "another_seed_on_each_worker",
-        "half_precision",
-        "sparse_embedding",
-        "states",
-        "buckets",
-        "sparse_module",
+        ["trainer_of_its_own_mind", "another_seed_on_each_worker", "half_precision", "states"],
+        ["devices_updated_by_the_store", "devices_updated_by_gluon", "accumulation"],
+        ["sparse_embedding", "sparse_module", "buckets", "feed_forward"],
+        ["fit", "resume"],
     ],
+    ids=lambda cases: cases[0],
 )
-def test_on_stock_servers_too(make_job: MakeJob, case: str) -> None:
-    for output in make_job(stock=True).run("callers.py", "stock", case):
-        assert "store carries the bytes, scheduled (2 workers, 1 stock server;" in output
-        assert "well done" in output
+def test_on_stock_servers_too(make_job: MakeJob, cases: "list[str]") -> None:
+    jobs = [make_job(stock=True) for _ in cases]
+    where = [f"{case}={job.port}" for case, job in zip(cases, jobs)]
+    for output in jobs[0].run("callers.py", "stock", *where):
+        line = "store carries the bytes, scheduled (2 workers, 1 stock server;"
+        assert output.count(line) == len(cases)
+        assert output.count("well done") == len(cases)
+    for job in jobs:
+        for role in job.processes:
+            assert role.wait() == 0, role.name

@@ -1,11 +1,13 @@
 """A store of real workers over real servers: values, order, errors, forks, ends."""
 
+import json
 from typing import Callable
 
 import pytest
 from job import Job
 
 MakeJob = Callable[..., Job]
+PROFILED_BYTES = 60  # of cases.py's key
 STORES = ["native", "dist_sync"]
 
 
@@ -18,11 +20,20 @@ def test_sums_and_order_of_two_workers(make_job: MakeJob, store: str) -> None:
         assert output.count("native back end carries the bytes (2 workers, 2 servers;") == 1
 
 
-def test_the_profiler_of_servers_is_mxnets_own(make_job: MakeJob) -> None:
-    """Ours take its commands and write no file of it; theirs is BYTESCHEDULER_TIMELINE."""
-    job = make_job()
+def test_the_profiler_of_servers_writes_their_requests_while_it_runs(make_job: MakeJob) -> None:
+    job = make_job(servers=2)
     job.run("cases.py", "dist_sync", "profiled", "closed")
-    assert not list(job.folder.glob("*servers.json"))
+    seen = []
+    for rank in range(2):
+        trace = json.loads((job.folder / f"rank{rank}_servers.json").read_text())
+        assert trace["otherData"] == {"lost": "0"}
+        seen += [e for e in trace["traceEvents"] if e["ph"] == "i"]
+    # Three rounds of the only key; not its first value, nor three more while it paused.
+    requests = [event for event in seen if event["args"]["bytes"] == PROFILED_BYTES]
+    for rank in range(2):
+        assert 3 <= sum(event["tid"] == rank for event in requests) < 6
+    assert {event["name"] for event in requests} == {"pushpull"}
+    assert len({event["args"]["key"] for event in requests}) == 1
 
 
 def test_naive_engine(make_job: MakeJob) -> None:

@@ -58,9 +58,16 @@ def test_two_workers_train_as_stock_bit_for_bit(
         assert_equal(stock_weights(*arguments), weights)
 
 
-def test_workers_that_disagree_are_told_both_thresholds(make_job: MakeJob) -> None:
-    job = make_job()
-    workers = [job.start_worker("cases.py", "native", "thresholds_differ") for _ in range(2)]
+@pytest.mark.parametrize(
+    ("store", "when"),
+    [("native", "late"), ("dist_sync", "late"), ("dist_sync", "early")],
+    ids=["our servers", "stock servers", "stock servers, no key yet"],
+)
+def test_workers_that_disagree_are_told_both_thresholds(
+    make_job: MakeJob, store: str, when: str
+) -> None:
+    job = make_job(stock=store == "dist_sync")
+    workers = [job.start_worker("cases.py", store, f"thresholds_differ_{when}") for _ in range(2)]
     for worker in workers:
         assert worker.wait() != 0
         output = worker.output()

@@ -1,10 +1,14 @@
 """Every kind of store that MXNet has works under ours, in a process alone and under bslaunch."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import warnings
 from typing import Callable
 
 import pytest
-from job import Job
+from job import HERE, PATIENCE_S, Job
 
 MakeJob = Callable[..., Job]
 
@@ -18,6 +22,30 @@ def test_stores_of_one_process_train_as_without_us(make_job: MakeJob, backend: s
         assert job.workers[0].wait() == 0, job.all_output()
         said = job.workers[0].output()
         assert ("native back end carries the bytes" in said) is (backend == "native")
+
+
+@pytest.mark.parametrize(
+    ("kind", "van"), [("dist_device_sync", "zmq"), ("dist_sync", "p3")], ids=["device", "p3"]
+)
+def test_dist_stores_of_two_workers_get_the_native_back_end(
+    tmp_path: pathlib.Path, kind: str, van: str
+) -> None:
+    """As users start them: the stock store that the line makes is served beside ours."""
+    command = [sys.executable, "-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "2"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))}
+    done = subprocess.run(
+        [*command, "--", sys.executable, str(HERE / "wrapped_stores.py"), "native", kind],
+        cwd=tmp_path,
+        env={**env, "DMLC_PS_VAN_TYPE": van, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("native back end carries the bytes (2 workers, 2 servers;") == 2
+    assert done.stdout.count("well done") == 2
 
 
 def runs_well(job: Job) -> bool:

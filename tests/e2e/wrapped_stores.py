@@ -1,5 +1,9 @@
-"""Stores of one process, and P3's, under our store: ``wrapped_stores.py KIND``."""
+"""Stores under our store: ``wrapped_stores.py KIND``, or ``native KIND`` for a ``dist`` one.
 
+KIND is one of one process, or "p3" on stock servers.
+"""
+
+import os
 import sys
 
 import mxnet as mx
@@ -55,6 +59,40 @@ def p3() -> None:
     kvs.barrier()
 
 
+def native(kind: str) -> None:
+    """Sums over two devices of each worker, and updates, which P3's own servers cannot do."""
+    inner = mx.kv.create(kind)
+    assert inner._is_p3 is (os.environ["DMLC_PS_VAN_TYPE"] == "p3")
+    kvs = ScheduledKVS(inner)
+    assert (kvs.type, kvs.rank, kvs._is_p3) == (kind, inner.rank, False)
+    assert kvs.is_capable("optimizer")
+    n, shape = kvs.num_workers, (50, 30)
+    kvs.init(["a", "b"], [mx.nd.full(shape, 7 + kvs.rank)] * 2)
+    outs = [[mx.nd.zeros(shape, ctx=mx.cpu(device)) for device in (0, 1)] for _ in "ab"]
+    kvs.pull(["a", "b"], out=outs)
+    assert all((out.asnumpy() == 7).all() for pair in outs for out in pair)
+    for step in range(3):
+        values = [
+            [mx.nd.full(shape, step + kvs.rank + index, ctx=mx.cpu(device)) for device in (0, 1)]
+            for index in (0, 1)
+        ]
+        kvs.pushpull(["a", "b"], values, out=outs, priority=-step)
+        for index, pair in enumerate(outs):
+            want = 2 * (n * (step + index) + n * (n - 1) / 2)
+            assert all((out.asnumpy() == want).all() for out in pair)
+    kvs.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+    before = outs[0][0].asnumpy()
+    kvs.push("a", [mx.nd.ones(shape, ctx=mx.cpu(device)) for device in (0, 1)])
+    kvs.pull("a", out=outs[0])
+    assert (outs[0][1].asnumpy() == before - 0.5 * 2 * n).all()
+    kvs.barrier()
+
+
 if __name__ == "__main__":
-    p3() if sys.argv[1] == "p3" else trains_alike(sys.argv[1])
+    if sys.argv[1] == "native":
+        native(sys.argv[2])
+    elif sys.argv[1] == "p3":
+        p3()
+    else:
+        trains_alike(sys.argv[1])
     print("well done")

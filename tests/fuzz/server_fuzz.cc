@@ -77,10 +77,15 @@ void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
   }
 }
 
+constexpr int32_t kProfiler = 5;  // head of its commands
+
 void DrawCommand(FuzzedDataProvider* input, ps::Meta* meta) {
   meta->simple_app = true;
   meta->head = input->ConsumeIntegralInRange<int32_t>(-1, 6);
   meta->body = input->ConsumeBool() ? "1,0.5" : input->ConsumeRandomLengthString(40);
+  if (meta->head == kProfiler) {  // which is configured and begins, but writes no files here
+    meta->body = input->ConsumeBool() ? "11" : meta->body + "0";
+  }
 }
 
 // The key's own and those of rows or of the number of codes, mostly as many as there should be.

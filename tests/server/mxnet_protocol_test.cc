@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "server/stock_support.h"
 #include "sim/sim_executor.h"
 
@@ -109,6 +111,24 @@ TEST_F(MxnetProtocolTest, CommandsHoldForTheRequestsBehindThem) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(FloatsIn(answers[1]), std::vector<float>{1.5F});
   EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(MxnetProtocolTest, TheProfilersFileIsThereBeforeTheAnswer) {
+  bool written = false;
+  MxnetProtocol protocol{
+      Options(),
+      &front_,
+      {{&shard_, 0}},
+      {[&](const ps::Message&) { written = std::filesystem::exists("rank0_answered.json"); },
+       [](const Status&) {}, hosted_},
+      {},
+      log_};
+  for (const char* command : {"filename:answered.json,0", "11", "01"}) {
+    EXPECT_FALSE(written);
+    protocol.OnMessage(Command(5, command));
+  }
+  EXPECT_TRUE(std::filesystem::remove("rank0_answered.json"));
+  EXPECT_TRUE(written);
 }
 
 TEST_F(MxnetProtocolTest, AnUnknownCompressionFailsTheJob) {

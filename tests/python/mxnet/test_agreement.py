@@ -220,3 +220,13 @@ def test_closing_waits_for_a_sum_and_judges_it(
         link.close()
     assert sums[0].waits == 1
     assert worker.closed
+
+
+def test_workers_that_compress_with_other_thresholds_are_told_both() -> None:
+    link = TwoWorkers(1)
+    link.others[1] = np.array([0.25, 0])
+    agreement(link).same_threshold(0.25)
+    with pytest.raises(
+        MXNetError, match="worker 0 compresses with threshold 0.25, worker 1 with threshold 0.5: "
+    ):
+        agreement(link).same_threshold(0.5)

@@ -9,6 +9,7 @@ from fakes import FakePlugin, FakeWorker, TwoBitStore, full
 from mxnet.base import MXNetError
 
 from bytescheduler.mxnet import _compressed_keys, _store_link
+from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._compressed_keys import CompressedKeys
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._native_store import NativeStore
@@ -224,7 +225,29 @@ class EventfulWorker(FakeWorker):
         self.events.append("barrier")
 
 
-def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_others() -> None:
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> "List[float]":
+    """Thresholds that this worker compared with those of others, who have the same."""
+    thresholds: List[float] = []
+    monkeypatch.setattr(Agreement, "same_threshold", lambda _, mine: thresholds.append(mine))
+    return thresholds
+
+
+def test_thresholds_are_compared_as_soon_as_workers_can_talk(
+    store: NativeStore, compared: "List[float]"
+) -> None:
+    store.set_gradient_compression(PARAMS)
+    assert compared == []
+    store.init([1], [full(1, (2,))])
+    store.init([2], [full(1, (2,))])
+    assert compared == [0.5]
+    store.set_gradient_compression({"type": "2bit", "threshold": 2})
+    assert compared == [0.5, 2]
+
+
+def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_others(
+    compared: "List[float]",
+) -> None:
     inner = TwoBitStore()
     worker = EventfulWorker(inner.calls)
     store = NativeStore(StoreLink(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
@@ -236,12 +259,13 @@ def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_other
     inner.calls.clear()
     store.set_gradient_compression(PARAMS)
     assert inner.calls == ["compress", "barrier"]
+    assert compared == [0.5, 0.5]
     assert worker.barriers == 2
     store.close(None)
 
 
 def test_what_workers_say_of_their_optimizers_goes_on(
-    inner: TwoBitStore, monkeypatch: pytest.MonkeyPatch
+    inner: TwoBitStore, compared: "List[float]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = FakeWorker()
     worker.num_workers = 2
