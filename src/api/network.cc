@@ -81,6 +81,7 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
+  options.rejoin_timeout = config.rejoin_timeout;
   if (role == ps::Role::kScheduler) {
     // A pod cannot bind the address of the service in front of it.
     if (config.use_kubernetes) options.bind_host = "0.0.0.0";
