@@ -2,10 +2,12 @@
 //
 // Phases: gathering (nodes register) -> running -> ending (everyone is told) -> finished.
 // coordinator.cc holds what runs the job, coordinator_rendezvous.cc how nodes come in,
-// coordinator_rejoin.cc how the place of a lost worker is taken, coordinator_end.cc how it ends.
+// coordinator_refusal.cc what those hear that get no place, coordinator_rejoin.cc how the place of
+// a lost worker is taken, coordinator_end.cc how it ends.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -65,6 +67,11 @@ class Coordinator::Impl {
     bool native = false;
     int32_t attach_rank = -1;  // of an attached worker
   };
+  // What a node without a place is told, once; a stock one is ended.
+  struct Word {
+    Node node;
+    std::optional<Meta> meta;
+  };
   // A native node that waits for the others: who it is, and the transport's peer.
   struct Temporary {
     Node node;
@@ -111,11 +118,11 @@ class Coordinator::Impl {
   void CloseTemporaryPeers();
   void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
                   const std::string& text);
+
+  // coordinator_refusal.cc: nodes without a place
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
-  // Sends one message to an address that we have no other connection to, if there is room.
-  void SendOnce(const Node& node, Meta meta);
-  // The peer to send one message to and to disconnect; kEmpty if there is no room.
-  int32_t ConnectOnce(const Node& node);
+  void TellOnce(Word word);
+  void TellWaiting();
 
   // coordinator_rejoin.cc: the place of a worker that was lost
   bool MayReplace(int32_t id, const Peer& peer) const;
@@ -176,7 +183,9 @@ class Coordinator::Impl {
   int32_t next_temporary_;
   std::vector<Late> held_;                  // while running
   std::map<std::string, uint64_t> former_;  // registrations of lost natives, by "host:port"
-  int32_t refusals_ = 0;                    // connections that linger with a refusal
+  std::deque<Word> words_;                  // to be told
+  int32_t words_under_way_ = 0;             // each on a connection of its own
+  uint64_t words_dropped_ = 0;              // since that was logged
 
   // Running.
   std::map<int32_t, Peer> peers_;

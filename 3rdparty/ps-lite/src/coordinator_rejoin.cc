@@ -163,7 +163,7 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
                                     (peer.vacant ? "is free for another"
                                                  : "is that of " + TextOf(AddressOf(peer.node)))),
             &news.extension);
-  SendOnce(nodes[0], std::move(news));
+  TellOnce({nodes[0], std::move(news)});
 }
 
 void Coordinator::Impl::OnUnreachable(int32_t server, const Meta& meta) {

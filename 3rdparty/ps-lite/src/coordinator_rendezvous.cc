@@ -6,15 +6,6 @@
 #include "coordinator_impl.h"
 
 namespace ps {
-namespace {
-
-// How long a refusal may take to reach a node that we have no other connection to, and how many of
-// them may be under way (strangers must not make us open connections without bound).
-constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
-constexpr int32_t kMaxRefusals = 32;
-
-}  // namespace
-
 void Coordinator::Impl::Start(Handler handler) {
   handler_ = std::move(handler);
   transport_->Start(TransportHandler());
@@ -352,38 +343,6 @@ void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::St
   meta.extension.text = text;
   SetStatus(status, &meta.extension);
   Send(peer, std::move(meta));
-}
-
-void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
-                               const bs::Status& why) {
-  strangers_.Warning("refused: " + why.message());
-  // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
-  // job.
-  if (!native && roster_.Find(node.hostname, node.port) != nullptr) return;
-  if (native) {
-    Meta meta = NativeControl(Command::kNone, Op::kStatus, sequence);
-    SetStatus(why, &meta.extension);
-    SendOnce(node, std::move(meta));
-  } else if (const int32_t peer = ConnectOnce(node); peer != kEmpty) {
-    EndStockNode(node, peer);
-    transport_->Disconnect(peer, kRefusalLinger);
-  }
-}
-
-int32_t Coordinator::Impl::ConnectOnce(const Node& node) {
-  if (refusals_ >= kMaxRefusals) return kEmpty;
-  ++refusals_;
-  scope_.After(kRefusalLinger, [this] { --refusals_; });
-  const int32_t peer = next_temporary_++;
-  transport_->Connect(peer, AddressOf(node), kSchedulerId);
-  return peer;
-}
-
-void Coordinator::Impl::SendOnce(const Node& node, Meta meta) {
-  const int32_t peer = ConnectOnce(node);
-  if (peer == kEmpty) return;
-  Send(peer, std::move(meta));
-  transport_->Disconnect(peer, kRefusalLinger);
 }
 
 }  // namespace ps
