@@ -40,6 +40,8 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   ps::TcpOptions options;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.ahead_messages = config.water_mark;
+  // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
+  options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
   return ps::MakeTcpTransport(io, options, log);
 }
 
