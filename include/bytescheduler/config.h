@@ -61,6 +61,7 @@ struct Config {
   Duration straggler_timeout{};
   Duration heartbeat_interval{};
   Duration heartbeat_timeout{};
+  Duration rejoin_timeout{};
   int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
   bool deterministic = false;
   uint64_t hold_bytes = 0;

@@ -99,6 +99,10 @@ class Server {
   void OnMessage(ps::Message message);
   // Rank left or was lost: rounds that need it, now or later, are refused with `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
+  // The worker of this id was lost, and another may take its place, which begins from the start:
+  // what the lost one had sent counts if it was complete, and waits for nobody.  `native`: or
+  // MXNet's own.  kFailedPrecondition: the job cannot go on without it; the owner calls Fail().
+  [[nodiscard]] Status OnWorkerVacant(int32_t id, bool native);
   // Answers every parked request with `why`, now and later.
   void Fail(const Status& why);
   // Asks front and shards what they have done and are doing with native keys (docs/metrics.md says

@@ -40,6 +40,8 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   ps::TcpOptions options;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.ahead_messages = config.water_mark;
+  // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
+  options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
   return ps::MakeTcpTransport(io, options, log);
 }
 
@@ -81,6 +83,7 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
   options.heartbeat_interval = config.heartbeat_interval;
   options.heartbeat_timeout = config.heartbeat_timeout;
+  options.rejoin_timeout = config.rejoin_timeout;
   if (role == ps::Role::kScheduler) {
     // A pod cannot bind the address of the service in front of it.
     if (config.use_kubernetes) options.bind_host = "0.0.0.0";

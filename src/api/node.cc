@@ -110,6 +110,12 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
     const Status why = Status::Unavailable("worker " + std::to_string(rank) + " left the job");
     if (server_) server_->OnWorkerGone(rank, why);
   };
+  handler.on_worker_vacant = [this](int32_t id, bool native) {
+    const Status status = server_ ? server_->OnWorkerVacant(id, native) : Status::Ok();
+    if (status.ok()) return;
+    member_->ReportFailure(status);
+    OnFailure(status);
+  };
   handler.on_failure = [this](const Status& why) { OnFailure(why); };
   handler.on_shutdown = [this] { OnShutdown(); };
   RunOn(io, [&] { member_->Start(std::move(handler)); });

@@ -125,6 +125,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::heartbeat_timeout,
      "2ms",
      "24h"},
+    {{"BYTESCHEDULER_REJOIN_TIMEOUT", "seconds", "s", "0", "job",
+      "how long the others go on without a worker that was lost, until another has taken its place "
+      "(docs/reliability.md); 0: the job ends at once"},
+     &Config::rejoin_timeout,
+     "0",
+     "24h"},
     {{"BYTESCHEDULER_SERVER_THREADS", "count", "", "0", "process",
       "summing threads of a server; 0: one for each core, less one core of each NUMA node"},
      &Config::server_threads,

@@ -35,6 +35,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
+  options.requests.life = view.life;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
   // Several tries before the deadline, however short it is.

@@ -34,17 +34,14 @@ uint64_t SentBytes(const ps::KvCall& call) {
 }  // namespace
 
 AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
-    : shard_(shard),
-      id_(id),
-      pushes_(static_cast<size_t>(shard->num_workers), 0),
-      answered_(static_cast<size_t>(shard->num_workers), 0) {
+    : shard_(shard), id_(id), parties_(static_cast<size_t>(shard->num_workers)) {
   shard->meters.Expect(shard->num_workers);
 }
 
 void AsyncSlot::Push(ps::KvCall& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
   const Round round = call.extension.round;
-  const bool duplicate = round == 0 ? initialised() : round <= pushes_of(call);
+  const bool duplicate = round == 0 ? initialised() : round <= party_of(call).pushes;
   if (duplicate) return shard_->send(ps::MakeResponse(call, {}));
   if (round == 0) {
     Initialise(call);
@@ -68,6 +65,14 @@ void AsyncSlot::Pull(ps::KvCall& call) {
 void AsyncSlot::OnWorkerGone(int32_t rank) {
   parked_.Forget(rank);
   // AnswerReady refuses what waits for the initial value of a worker 0 that is gone.
+  AnswerReady();
+}
+
+void AsyncSlot::OnWorkerVacant(int32_t rank) {
+  parked_.Forget(rank);
+  queue_.Forget(rank);
+  Party& party = parties_[static_cast<size_t>(rank)];
+  party = {.life = party.life + 1};
   AnswerReady();
 }
 
@@ -98,13 +103,13 @@ Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
 
 Status AsyncSlot::CheckPull(const ps::KvCall& call) {
   const ps::Extension& about = call.extension;
-  const Round pushed = pushes_of(call);
+  const Round pushed = party_of(call).pushes;
   if (about.round > pushed + (initialised() ? 1 : 0)) {
     return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
                                       std::to_string(pushed) + " times");
   }
   // A worker has one request for a partition under way: what is older was answered.
-  if (about.round < pushed || about.sequence < answered_[static_cast<size_t>(call.worker_rank)]) {
+  if (about.round < pushed || about.sequence < party_of(call).answered) {
     return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
   }
   if (!initialised()) {
@@ -131,7 +136,7 @@ void AsyncSlot::Initialise(const ps::KvCall& call) {
 
 Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
   const ps::Extension& about = call.extension;
-  const Round pushed = pushes_[static_cast<size_t>(call.worker_rank)];
+  const Round pushed = parties_[static_cast<size_t>(call.worker_rank)].pushes;
   if (about.round > pushed + 1) {
     return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
                                       std::to_string(pushed + 1) + " of this worker");
@@ -184,8 +189,28 @@ void AsyncSlot::Update(const ps::KvCall& call) {
     state_.emplace(shard_->optimizer.native, static_cast<DType>(shape_.dtype), weights);
   }
   state_->Apply(RatesOf(call), call.payload.bytes(), weights);
-  ++pushes_of(call);
+  Count(call);
+}
+
+void AsyncSlot::Count(const ps::KvCall& call) {
+  Party& party = party_of(call);
+  if (party.life > 0 && party.pushes == 0) {
+    std::optional<Round> least;
+    for (size_t rank = 0; rank < parties_.size(); ++rank) {
+      const Party& other = parties_[rank];
+      if (!IsAwaited(rank)) continue;
+      least = std::min(other.ahead + other.pushes, least.value_or(other.ahead + other.pushes));
+    }
+    party.ahead = least.value_or(0);
+  }
+  ++party.pushes;
   shard_->meters.Pushed(call.worker_rank, SentBytes(call));
+}
+
+bool AsyncSlot::IsAwaited(size_t rank) const {
+  const bool gone = rank < shard_->gone.size() && shard_->gone[rank];
+  const Party& party = parties_[rank];
+  return !gone && (party.life == 0 || party.pushes > 0);
 }
 
 void AsyncSlot::PrepareSpare() {
@@ -207,7 +232,7 @@ void AsyncSlot::BeginHosted(ps::KvCall& call) {
   PrepareSpare();
   state_.reset();  // a native optimizer that comes later starts afresh
   // All that the update uses: the slot may take other memory meanwhile.
-  auto job = std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_});
+  auto job = std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_, party_of(call).life});
   const int32_t rank = call.worker_rank;
   job->call = std::move(call);
   const ps::Extension& said = job->call.extension;
@@ -227,9 +252,10 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
   updating_rank_.reset();
   if (status.ok()) {
     spare_ = std::exchange(weights_, job.after);
-    ++pushes_of(job.call);
-    shard_->meters.Pushed(job.call.worker_rank, SentBytes(job.call));
-    shard_->send(ps::MakeResponse(job.call, {}));
+    if (party_of(job.call).life == job.life) {  // else of a worker that was lost meanwhile
+      Count(job.call);
+      shard_->send(ps::MakeResponse(job.call, {}));
+    }
     AnswerReady();
   } else {
     Refuse(job.call,
@@ -260,9 +286,9 @@ std::vector<int32_t> AsyncSlot::Behind(Round round) const {
   std::vector<int32_t> ranks;
   const int64_t bound = shard_->max_staleness;
   if (bound < 0) return ranks;
-  for (size_t rank = 0; rank < pushes_.size(); ++rank) {
-    const bool gone = rank < shard_->gone.size() && shard_->gone[rank];
-    if (!gone && pushes_[rank] + static_cast<Round>(bound) < round) {
+  for (size_t rank = 0; rank < parties_.size(); ++rank) {
+    const Party& party = parties_[rank];
+    if (IsAwaited(rank) && party.ahead + party.pushes + static_cast<Round>(bound) < round) {
       ranks.push_back(static_cast<int32_t>(rank));
     }
   }
@@ -271,7 +297,7 @@ std::vector<int32_t> AsyncSlot::Behind(Round round) const {
 
 bool AsyncSlot::Ready(const ps::KvCall& call) {
   const Round round = call.extension.round;
-  return initialised() && pushes_of(call) >= round && Behind(round).empty();
+  return initialised() && party_of(call).pushes >= round && Behind(round).empty();
 }
 
 void AsyncSlot::Park(ps::KvCall& call) {
@@ -283,7 +309,7 @@ std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
   const std::string key = " key " + std::to_string(id_.key);
   const Round round = call.extension.round;
   if (!initialised()) return "worker 0 to initialise" + key;
-  if (pushes_of(call) < round) return "its own push " + std::to_string(round) + " of" + key;
+  if (party_of(call).pushes < round) return "its own push " + std::to_string(round) + " of" + key;
   return DescribeWorkers(Behind(round)) + " to push" + key + " " +
          std::to_string(round - static_cast<Round>(shard_->max_staleness)) +
          " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
@@ -304,7 +330,7 @@ void AsyncSlot::AnswerReady() {
 }
 
 void AsyncSlot::Answer(const ps::KvCall& call) {
-  uint64_t& answered = answered_[static_cast<size_t>(call.worker_rank)];
+  uint64_t& answered = party_of(call).answered;
   const bool leaving =
       weights_->InFlightTo(call.worker_rank) || (spare_ && spare_->InFlightTo(call.worker_rank));
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the

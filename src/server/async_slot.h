@@ -47,6 +47,9 @@ class AsyncSlot {
   void Pull(ps::KvCall& call);
   // `rank` is in shard->gone now; nobody waits for its pushes any more.
   void OnWorkerGone(int32_t rank);
+  // `rank` was lost, and another takes its place: that one counts its pushes from 1, and nobody
+  // waits for it before it has pushed.
+  void OnWorkerVacant(int32_t rank);
   // Refuses what is parked.
   void Fail(const Status& why);
 
@@ -57,12 +60,24 @@ class AsyncSlot {
     std::string about;
     std::shared_ptr<SumBuffer> before;
     std::shared_ptr<SumBuffer> after;
+    uint64_t life = 0;  // of its worker's place
+  };
+  // What the slot knows of a worker.
+  struct Party {
+    Round pushes = 0;       // of this life, that are in the weights
+    uint64_t answered = 0;  // the sequence of its latest answered pull
+    uint64_t life = 0;      // how often its place has become free
+    Round ahead = 0;        // at its first push in a later life, the others had made so many
   };
 
   bool initialised() const { return weights_ != nullptr; }
-  Round& pushes_of(const ps::KvCall& call) {
-    return pushes_[static_cast<size_t>(call.worker_rank)];
+  Party& party_of(const ps::KvCall& call) {
+    return parties_[static_cast<size_t>(call.worker_rank)];
   }
+  // A push of that worker is in the weights.
+  void Count(const ps::KvCall& call);
+  // Whether others wait for pushes of the worker, where staleness is bounded.
+  bool IsAwaited(size_t rank) const;
   Status CheckPush(const ps::KvCall& call) const;
   Status CheckPull(const ps::KvCall& call);
   void Initialise(const ps::KvCall& call);
@@ -98,8 +113,7 @@ class AsyncSlot {
   bool needs_host_ = false;               // whatever the optimizer
   std::optional<int32_t> updating_rank_;  // whose gradient is with the hosting process
   ParkedCalls queue_;                     // pushes behind it
-  std::vector<Round> pushes_;             // by rank: how many are in the weights
-  std::vector<uint64_t> answered_;        // by rank: the sequence of its latest answered pull
+  std::vector<Party> parties_;            // by rank
   ParkedCalls parked_;
 };
 

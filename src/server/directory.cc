@@ -73,6 +73,20 @@ void Directory::OnWorkerGone(int32_t rank, const Status& why) {
   }
 }
 
+void Directory::OnWorkerVacant(int32_t rank) {
+  for (auto& [key, entry] : entries_) entry.lookups.Forget(rank);
+}
+
+std::optional<Key> Directory::FindSynchronous() const {
+  std::optional<Key> found;
+  for (const auto& [key, entry] : entries_) {
+    const bool synchronous =
+        entry.declaration && entry.declaration->mode == static_cast<uint32_t>(Mode::kSynchronous);
+    if (synchronous) found = std::min(key, found.value_or(key));
+  }
+  return found;
+}
+
 void Directory::Fail(const Status& why) {
   for (auto& [key, entry] : entries_) entry.lookups.RefuseAll(why, send_);
 }

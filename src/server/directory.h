@@ -32,6 +32,10 @@ class Directory {
   void Lookup(ps::KvCall& call);
   // Without rank 0 nothing more is declared: lookups of undeclared keys are refused with `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
+  // Rank was lost, and another takes its place.
+  void OnWorkerVacant(int32_t rank);
+  // A key that was declared synchronous, if there is one.
+  std::optional<Key> FindSynchronous() const;
   // Refuses every parked lookup.  Later requests are the front's to refuse.
   void Fail(const Status& why);
 

@@ -29,6 +29,8 @@ class MxnetProtocol {
   void Note(const ps::Message& message) { profile_.Note(message); }
   // A message that is not native.  Control messages and responses are ignored.
   void OnMessage(ps::Message message);
+  // The worker of this id was lost, and another takes its place.
+  void OnWorkerVacant(int32_t id) { store_.OnWorkerVacant(id); }
   // The job has failed: who waits for values is ended.
   void Fail();
 

@@ -74,6 +74,7 @@ class Server::Impl {
 
   void OnMessage(ps::Message message);
   void OnWorkerGone(int32_t rank, const Status& why);
+  Status OnWorkerVacant(int32_t id, bool native);
   void Fail(const Status& why);
   void Measure(UniqueFunction<void(const Figures&)> done);
 
@@ -312,6 +313,32 @@ void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
   }
 }
 
+Status Server::Impl::OnWorkerVacant(int32_t id, bool native) {
+  if (!IsWorkerId(id, options_.num_workers)) return Status::Ok();
+  if (!native) {
+    stock_.OnWorkerVacant(id);
+    return Status::Ok();
+  }
+  std::optional<Key> synchronous = directory_.FindSynchronous();
+  for (const auto& [slot, place] : lane_of_) {
+    if (!place.asynchronous) synchronous = std::min(slot.key, synchronous.value_or(slot.key));
+  }
+  if (synchronous) {
+    return Status::FailedPrecondition(
+        "lost " + ps::DescribeId(id) + ", and nobody can take its place: key " +
+        std::to_string(*synchronous) +
+        " is synchronous, so its value is on the workers and not on the servers; start the job "
+        "again from your last checkpoint");
+  }
+  const int32_t rank = ps::RankOf(id);
+  directory_.OnWorkerVacant(rank);
+  optimizer_.OnWorkerGone(rank);
+  for (const Lane& lane : lanes_) {
+    RunOn(lane, [shard = lane.shard, rank] { shard->OnWorkerVacant(rank); });
+  }
+  return Status::Ok();
+}
+
 void Server::Impl::Fail(const Status& why) {
   if (failure_) return;
   failure_ = why;
@@ -350,6 +377,8 @@ Server::~Server() = default;
 void Server::OnMessage(ps::Message message) { impl_->OnMessage(std::move(message)); }
 
 void Server::OnWorkerGone(int32_t rank, const Status& why) { impl_->OnWorkerGone(rank, why); }
+
+Status Server::OnWorkerVacant(int32_t id, bool native) { return impl_->OnWorkerVacant(id, native); }
 
 void Server::Fail(const Status& why) { impl_->Fail(why); }
 

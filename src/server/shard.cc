@@ -57,6 +57,10 @@ void Shard::OnWorkerGone(int32_t rank, const Status& why) {
   for (auto& [id, slot] : async_slots_) slot.OnWorkerGone(rank);
 }
 
+void Shard::OnWorkerVacant(int32_t rank) {
+  for (auto& [id, slot] : async_slots_) slot.OnWorkerVacant(rank);
+}
+
 void Shard::Fail(const Status& why) {
   if (failure_) return;
   failure_ = why;

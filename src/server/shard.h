@@ -32,6 +32,9 @@ class Shard {
   void Forget(SlotId id);
   // What can not complete without `rank`, parked or still to come, is refused with `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
+  // `rank` was lost, and another takes its place, which counts its pushes of asynchronous keys from
+  // the beginning.  REQUIRES: there are no synchronous keys.
+  void OnWorkerVacant(int32_t rank);
   // Everything, parked or still to come, is refused with `why`.
   void Fail(const Status& why);
   // Asynchronous keys are updated with it from now on; their states start afresh.

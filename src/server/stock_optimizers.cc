@@ -43,6 +43,11 @@ void StockOptimizers::Handle(const ps::Message& request) {
   }
 }
 
+void StockOptimizers::Forget(int32_t worker_id) {
+  std::erase_if(calls_, [&](const auto& entry) { return entry.first.worker_id == worker_id; });
+  std::erase_if(waiting_, [&](const ps::Message& answer) { return answer.peer == worker_id; });
+}
+
 void StockOptimizers::Load(const ps::Message& request) {
   const int32_t worker_id = request.peer;
   if (!hosted_->present()) {

@@ -21,6 +21,10 @@ void StockShard::Handle(StockCall call) {
   }
 }
 
+void StockShard::OnWorkerVacant(int32_t worker_id) {
+  for (auto& [key, slot] : slots_) slot.OnWorkerVacant(worker_id);
+}
+
 void StockShard::LookAt(TimePoint when) {
   looking_ = true;
   state_.executor->PostAt(when, [weak = weak_from_this()] {

@@ -25,6 +25,8 @@ class StockShard : public std::enable_shared_from_this<StockShard> {
 
   // REQUIRES: owned by a shared_ptr.
   void Handle(StockCall call);
+  // The worker was lost, and another takes its place.
+  void OnWorkerVacant(int32_t worker_id);
   // Workers have sent a command that changes the state.
   void Configure(const std::function<void(StockState*)>& change) { change(&state_); }
 

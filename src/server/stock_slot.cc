@@ -30,12 +30,34 @@ void StockSlot::Handle(StockCall call) {
         "rank 0"));
   }
   if (!value_) return call.push ? Initialise(std::move(call)) : WaitForInit(std::move(call));
+  if (IsInitialAgain(call)) return Answer(&call);
   if (const Status wrong = Check(call); !wrong.ok()) return state_->fail(wrong);
   if (call.push) return Push(std::move(call));
   // A worker's pull sees the pushes that it made before.
   Party* const party = FindParty(call.from);
   if (party == nullptr || party->calls.empty()) return Answer(&call);
   party->calls.push_back(std::move(call));
+}
+
+bool StockSlot::IsInitialAgain(const StockCall& call) {
+  const bool first = call.push && call.from.worker_id == ps::WorkerId(0);
+  return first && std::exchange(initial_again_, false);
+}
+
+void StockSlot::OnWorkerVacant(int32_t worker_id) {
+  std::erase_if(early_, [&](const StockCall& call) { return call.from.worker_id == worker_id; });
+  std::erase_if(turns_, [&](const StockParty& who) { return who.worker_id == worker_id; });
+  for (auto& [who, party] : parties_) {
+    if (who.worker_id != worker_id) continue;
+    const size_t kept = party.in ? 1 : 0;
+    for (size_t i = kept; i < party.calls.size(); ++i) {
+      if (party.calls[i].push) state_->queued_bytes -= party.calls[i].values.size();
+    }
+    party.calls.resize(kept);
+    party.lost = party.in;
+  }
+  // MXNet's store gives the initial values again, and drops none of its own pushes.
+  initial_again_ = value_ && worker_id == ps::WorkerId(0);
 }
 
 Status StockSlot::Check(const StockCall& call) const {
@@ -236,6 +258,10 @@ void StockSlot::Finish() {
   std::vector<StockCall> done;  // most urgent first, equal ones in the order of parties
   for (auto& [who, party] : parties_) {
     if (!std::exchange(party.in, false)) continue;
+    if (std::exchange(party.lost, false)) {
+      party.calls.pop_front();
+      continue;
+    }
     const auto behind = std::upper_bound(
         done.begin(), done.end(), party.calls.front(),
         [](const StockCall& l, const StockCall& r) { return l.meta.priority > r.meta.priority; });

@@ -58,6 +58,9 @@ class StockSlot {
 
   // REQUIRES: the rank of the worker is one of the job's.
   void Handle(StockCall call);
+  // The worker was lost, and another takes its place: what it has put into the open round, or into
+  // an update under way, counts, and is answered to nobody; what waits behind is forgotten.
+  void OnWorkerVacant(int32_t worker_id);
   // When requests will have waited for straggler_timeout; null if none waits.
   std::optional<TimePoint> due() const;
   // Why the job fails then.  REQUIRES: due() has a value.
@@ -69,10 +72,13 @@ class StockSlot {
     std::deque<StockCall> calls{};  // the first is a push if it is `in` the open round
     bool in = false;
     bool held = false;  // not in the sum yet
+    bool lost = false;  // whoever made the first call
   };
 
   Status Check(const StockCall& call) const;
   void Initialise(StockCall call);
+  // Whether it is the initial value again, of who has taken the place of the first worker.
+  bool IsInitialAgain(const StockCall& call);
   void WaitForInit(StockCall call);
   void Push(StockCall call);
   Party* FindParty(const StockParty& who);
@@ -99,6 +105,7 @@ class StockSlot {
   std::vector<StockCall> early_;         // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;
+  bool initial_again_ = false;    // the next push of worker 0 is the initial value
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
   bool updating_ = false;         // the round is complete, its update is under way
   // When the latest of these began: the wait for the first push, a round, an update.  A request

@@ -80,6 +80,13 @@ void StockStore::OnData(ps::Message message) {
   });
 }
 
+void StockStore::OnWorkerVacant(int32_t id) {
+  optimizers_.Forget(id);
+  for (const Lane<StockShard>& lane : lanes_) {
+    lane.executor->Post([shard = lane.shard, id] { shard->OnWorkerVacant(id); });
+  }
+}
+
 void StockStore::SetSynchronous() {
   Configure([](StockState* state) { state->synchronous = true; });
 }

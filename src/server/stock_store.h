@@ -51,6 +51,8 @@ class StockStore {
   void SetCompression(const std::string& body, int32_t worker_id);
   // The hosting process updates values from now on (command 0).  Answers the request, then.
   void SetOptimizer(const ps::Message& request);
+  // The worker of this id was lost, and another takes its place.
+  void OnWorkerVacant(int32_t id);
   // The job has failed: ends the processes of the stock workers, if they have asked for values.
   void Fail();
 

@@ -11,16 +11,26 @@ Broadcast::Broadcast(const Link* link, const Tensor& tensor, std::span<std::byte
     : link_(link), tensor_(tensor), value_(value), ended_(std::move(ended)) {}
 
 void Broadcast::Publish() {
-  Declare(*link_, tensor_,
-          [this](const Status& status) { status.ok() ? PushAll() : End(Judge(status)); });
+  Declare(*link_, tensor_, [this](const Status& status) {
+    if (status.ok()) return PushAll();
+    // The one before us has cut it, perhaps in another way.
+    const bool other = link_->again && status.code() == StatusCode::kAlreadyExists;
+    other ? Adopt([this] { PushAll(); }) : End(Judge(status));
+  });
+}
+
+void Broadcast::Adopt(UniqueFunction<void()> then) {
+  Lookup(*link_, tensor_, [this, then = std::move(then)](Result<Tensor> found) {
+    if (!found.ok()) return End(Judge(found.status()));
+    found.value().about = std::move(tensor_.about);
+    found.value().hosted = tensor_.hosted;
+    tensor_ = std::move(found.value());
+    then();
+  });
 }
 
 void Broadcast::Fetch() {
-  Lookup(*link_, tensor_, [this](Result<Tensor> found) {
-    if (!found.ok()) return End(Judge(found.status()));
-    tensor_ = std::move(found.value());
-    PullAll();
-  });
+  Adopt([this] { PullAll(); });
 }
 
 void Broadcast::PushAll() {
@@ -28,7 +38,9 @@ void Broadcast::PushAll() {
   call.in = value_;
   call.pushed = [this](Status status) { failure_ = std::move(status); };
   task_ = std::make_unique<PushPullTask>(link_, &tensor_, std::move(call), [this] {
-    failure_.ok() ? End(std::move(tensor_)) : End(failure_);
+    if (!failure_.ok()) return End(failure_);
+    // What the one before us had pushed is there already, and stays.
+    link_->again&& tensor_.mode == Mode::kAsynchronous ? PullAll() : End(std::move(tensor_));
   });
   task_->Begin();
 }

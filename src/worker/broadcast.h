@@ -36,6 +36,8 @@ class Broadcast {
   void Fetch();
 
  private:
+  // Takes the cut that was declared.
+  void Adopt(UniqueFunction<void()> then);
   void PushAll();
   void PullAll();
   void OnPulled(const Status& status);

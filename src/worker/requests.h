@@ -45,6 +45,7 @@ std::string DescribePlacement(const Tensor& tensor);
 struct Link {
   int32_t rank = 0;
   uint32_t num_servers = 1;
+  bool again = false;                // this worker has taken the place of one that was lost
   bool credit_until_pulled = false;  // WorkerOptions::test_credit_until_pulled
   uint64_t together_bytes = 0;       // WorkerOptions::together_bytes
   ps::KvWorker* requests = nullptr;  // not owned

@@ -27,6 +27,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
       link_({.rank = options.rank,
              .num_servers = static_cast<uint32_t>(options.num_servers),
+             .again = options.requests.life > 0,
              .credit_until_pulled = options.test_credit_until_pulled,
              .together_bytes = options.together_bytes,
              .requests = &requests_,

@@ -194,6 +194,16 @@ class Job:
             time.sleep(0.02)  # nobody tells about the first of several
         raise AssertionError(f"all still run after {deadline_s:g} s:\n{self.all_output()}")
 
+    def wait_for_text(self, processes: List[Process], text: str) -> Process:
+        """Return the first of `processes` whose output contains `text`."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            for process in processes:
+                if text in process.output():
+                    return process
+            time.sleep(0.02)  # as above
+        raise AssertionError(f"nobody wrote {text!r}:\n{self.all_output()}")
+
     def all_output(self) -> str:
         """Return what all processes wrote, for a message."""
         return "".join(f"--- {p.name}\n{p.output()}" for p in self.processes)

@@ -1,6 +1,7 @@
 """A job whose link and processes suffer; run by slow_link.sh, in a network of its own.
 
-``--down S`` takes the link away for so long and prints what the processes said.  ``--soak S`` harms
+``--down S`` takes the link away for so long and prints what the processes said.  ``--vanish``
+does so for good, between our scheduler node and nodes of MXNet's own. ``--soak S`` harms
 the job at random for so long: processes stop, the link goes down, or becomes slow; every sum is
 checked by the workers, and the memory of every process here.  The seed is printed; ``--seed N``
 repeats the order of the faults.  By hand, for half an hour:
@@ -56,6 +57,17 @@ def take_link_away(job: Job, seconds: float) -> None:
     for process in job.processes:
         process.wait()
     print(job.all_output())
+
+
+def vanish(job: Job) -> None:
+    """Take the link away from nodes that say nothing: MXNet's own, which wait for each other."""
+    job.start_worker("stock_idle.py")
+    scheduler = job.processes[0]
+    job.workers[0].wait_for_line("idle")
+    link("down")
+    scheduler.wait()
+    link("up")
+    print(scheduler.output())
 
 
 def harm_once(job: Job, chance: random.Random) -> None:
@@ -116,6 +128,7 @@ def soak(job: Job, seconds: float, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--down", type=float, default=0)
+    parser.add_argument("--vanish", action="store_true")
     parser.add_argument("--soak", type=float, default=0)
     parser.add_argument("--patience", default="60s")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
@@ -124,10 +137,13 @@ def main() -> None:
         "BYTESCHEDULER_HEARTBEAT_INTERVAL": "200ms",
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT": args.patience,
     }
+    stock = {"workers": 1, "servers": 1, "stock_servers": 1} if args.vanish else {}
     with tempfile.TemporaryDirectory() as folder, Job(
-        pathlib.Path(folder), servers=2, env=env
+        pathlib.Path(folder), **{"servers": 2, **stock}, env=env
     ) as job:
-        if args.soak:
+        if args.vanish:
+            vanish(job)
+        elif args.soak:
             soak(job, args.soak, args.seed)
         else:
             take_link_away(job, args.down)

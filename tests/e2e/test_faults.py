@@ -149,6 +149,12 @@ def test_a_link_that_stays_down_is_told_in_time() -> None:
     assert "all sums right" not in said
 
 
+def test_a_stock_host_that_vanishes_is_named() -> None:
+    """Nobody sends anything, and no connection is closed."""
+    said = in_a_network_of_its_own(["--vanish", "--patience", "3s"])
+    assert re.search(r"lost (worker|server) 0 \(.*\): connection closed", said), said
+
+
 def test_many_faults_one_after_the_other() -> None:
     said = in_a_network_of_its_own(["--soak", "8", "--patience", "60s"])
     assert "all sums right" in said

@@ -146,5 +146,20 @@ TEST_F(BarriersTest, FailureOfTheJobFreesStockNodesOnly) {
   EXPECT_TRUE(barriers_.ReleaseStock().empty());
 }
 
+TEST_F(BarriersTest, WhoBeginsAgainIsNotHeldByBarriersThatAreOver) {
+  for (const uint64_t sequence : {5, 6}) {
+    EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, sequence)).empty());
+    EXPECT_EQ(barriers_.Arrive(Native(11, kWorkerGroup, sequence)).size(), 2U);
+  }
+  EXPECT_TRUE(barriers_.Arrive(Native(11, kWorkerGroup, 7)).empty());
+  barriers_.Vacate(11);  // what it waited for does not count
+  EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, 7)).empty());
+  // Its sequences may be smaller: it may be another host.
+  EXPECT_EQ(Receivers(barriers_.Arrive(Native(11, kWorkerGroup, 1))), std::vector<int32_t>{11});
+  EXPECT_EQ(Receivers(barriers_.Arrive(Native(11, kWorkerGroup, 1))), std::vector<int32_t>{11});
+  EXPECT_EQ(Receivers(barriers_.Arrive(Native(11, kWorkerGroup, 2))), std::vector<int32_t>{11});
+  EXPECT_EQ(barriers_.Arrive(Native(11, kWorkerGroup, 3)).size(), 2U);
+}
+
 }  // namespace
 }  // namespace ps

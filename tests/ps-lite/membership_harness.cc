@@ -31,6 +31,9 @@ void NativeNode::Start(bs::Duration delay) {
     data.push_back(std::to_string(message.peer) + ": " + text);
   };
   handler.on_worker_left = [this](int32_t rank) { workers_left.push_back(rank); };
+  handler.on_worker_vacant = [this](int32_t id, bool native) {
+    workers_vacant.push_back((native ? "native " : "stock ") + std::to_string(id));
+  };
   handler.on_failure = [this](const bs::Status& why) { failures.push_back(why); };
   handler.on_shutdown = [this] {
     ++shutdowns;
@@ -75,6 +78,7 @@ void NativeNode::Send(int32_t peer, const std::string& text) {
   Message message;
   message.peer = peer;
   message.meta.extension.version = kExtensionVersion;
+  message.meta.extension.sequence = FirstSequence(view ? view->life : 0);
   message.data.push_back(Frame::Copy(text));
   member_.Send(std::move(message));
 }
@@ -137,13 +141,15 @@ void StockNode::OnList(const Message& message) {
   list = message.meta.control.nodes;
   list_timestamps.push_back(message.meta.timestamp);
   for (const Node& node : list) {
-    if (node.hostname == address_.host && node.port == address_.port) id = node.id;
+    if (node.hostname != address_.host || node.port != address_.port) continue;
+    id = node.id;
+    is_recovery = node.is_recovery;
   }
   ASSERT_NE(id, kEmpty);
   for (const Node& node : list) {
     if (node.role != role_) transport_->Connect(node.id, {node.hostname, node.port}, id);
   }
-  Barrier(kEveryone);
+  if (!is_recovery) Barrier(kEveryone);
 }
 
 void StockNode::Barrier(int32_t group) {

@@ -44,7 +44,8 @@ class NativeNode {
   std::vector<bs::Status> barriers;
   std::optional<bs::Status> left;
   std::vector<int32_t> workers_left;
-  std::vector<std::string> data;  // "9: text"
+  std::vector<std::string> workers_vacant;  // "native 9"
+  std::vector<std::string> data;            // "9: text"
   int shutdowns = 0;
   int calls_of_ready = 0;
   bool closed = false;
@@ -74,6 +75,7 @@ class StockNode {
   void Close();
 
   int32_t id = kEmpty;
+  bool is_recovery = false;
   std::vector<Node> list;
   std::vector<int32_t> list_timestamps;
   int barrier_answers = 0;

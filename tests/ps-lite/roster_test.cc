@@ -70,5 +70,19 @@ TEST(Roster, SettingsDifferByLine) {
   EXPECT_EQ(DifferenceOf("a=1\nb=2\nc=4", "a=1"), "b=2, c=4 instead of nothing");
 }
 
+TEST(Roster, AnotherNodeMayHaveThePlaceOfOne) {
+  Roster roster(1, 1);
+  roster.Add(At(Role::kWorker, "a", 1), true, 1);
+  roster.Add(At(Role::kServer, "a", 2), true, 1);
+  roster.AssignIds();
+  Node next = At(Role::kWorker, "b", 3);
+  next.id = 9;
+  roster.Replace(next, 7);
+  EXPECT_EQ(roster.Find("a", 1), nullptr);
+  ASSERT_NE(roster.Find("b", 3), nullptr);
+  EXPECT_EQ(roster.Find("b", 3)->sequence, 7U);
+  EXPECT_EQ(roster.CountId(9), 1);
+}
+
 }  // namespace
 }  // namespace ps

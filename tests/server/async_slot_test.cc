@@ -246,5 +246,25 @@ TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
   EXPECT_EQ(TextOf(bench.outbox.Next()), "lost worker 1");
 }
 
+TEST(AsyncSlotTest, WhoTakesThePlaceOfALostWorkerCountsFromOneAndIsWaitedForOnceItPushes) {
+  Bench bench(2, 0);
+  bench.DoOk(Push(0, 0, Floats({0})));
+  for (const uint64_t round : {1, 2, 3}) {
+    bench.DoOk(Push(1, round, Floats({1})));
+    bench.DoOk(Push(0, round, Floats({1})));
+  }
+  bench.DoOk(Push(0, 4, Floats({1})));
+  EXPECT_TRUE(bench.Do(bench.Newest(Pull(0, 4, 4))).empty()) << "worker 1 is behind";
+  bench.shard().OnWorkerVacant(1);
+  EXPECT_EQ(bench.outbox.All().size(), 1u) << "nobody waits for the lost one";
+  EXPECT_EQ(bench.PullNow(1, 0), std::vector<float>{7});
+  bench.DoOk(Push(1, 1, Floats({10})));
+  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{17});
+  bench.DoOk(Push(0, 5, Floats({1})));
+  EXPECT_EQ(bench.PullNow(0, 5), std::vector<float>{18});
+  bench.DoOk(Push(0, 6, Floats({1})));
+  EXPECT_TRUE(bench.Do(bench.Newest(Pull(0, 6, 4))).empty()) << "it counts from where they were";
+}
+
 }  // namespace
 }  // namespace bs::server

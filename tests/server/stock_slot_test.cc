@@ -246,5 +246,43 @@ TEST_F(FourWorkersTest, SumsAreInTheOrderOfRanksAsFarAsThereIsMemory) {
   EXPECT_EQ(SumOf({2, 0, 3, 1}), 1);
 }
 
+TEST_F(StockSlotTest, WhatALostWorkerHasPutIntoTheOpenRoundCountsOnceAndWhatWaitsBehindDoesNot) {
+  Init({0});
+  for (const float value : {1.0F, 100.0F}) Do(StockPush(1, Floats({value})));
+  slot_.OnWorkerVacant(ps::WorkerId(1));
+  EXPECT_EQ(state_.queued_bytes, 0u);
+  Do(StockPush(1, Floats({20})));  // of who has the place now: for the next round
+  EXPECT_TRUE(outbox_.empty());
+  Do(StockPush(0, Floats({2})));
+  std::vector<ps::Message> answers = outbox_.All();
+  ASSERT_EQ(answers.size(), 1u) << "nobody is told for the lost one";
+  EXPECT_EQ(answers[0].peer, ps::WorkerId(0));
+  EXPECT_EQ(Pulled(0), std::vector<float>{3});
+  Do(StockPush(0, Floats({10})));
+  EXPECT_EQ(outbox_.All().size(), 2u);
+  EXPECT_EQ(Pulled(0), std::vector<float>{30});
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockSlotTest, TheInitialValueOfWhoTakesThePlaceOfTheFirstIsDropped) {
+  Init({5});
+  slot_.OnWorkerVacant(ps::WorkerId(0));
+  Do(StockPush(0, Floats({77})));
+  EXPECT_EQ(outbox_.All().size(), 1u);
+  EXPECT_EQ(Pulled(0), std::vector<float>{5});
+  Do(StockPush(0, Floats({1})));
+  Do(StockPush(1, Floats({2})));
+  EXPECT_EQ(outbox_.All().size(), 2u);
+  EXPECT_EQ(Pulled(0), std::vector<float>{3});
+}
+
+TEST_F(StockSlotTest, WhoWasLostBeforeItInitialisedIsFollowedByOneWhoDoes) {
+  Do(StockPull(1));
+  slot_.OnWorkerVacant(ps::WorkerId(1));
+  slot_.OnWorkerVacant(ps::WorkerId(0));
+  Init({4});
+  EXPECT_EQ(Pulled(1), std::vector<float>{4});
+}
+
 }  // namespace
 }  // namespace bs::server

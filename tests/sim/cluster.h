@@ -35,6 +35,14 @@ struct Change {
   uint64_t credit_bytes = 64;
 };
 
+// A worker vanishes in the middle of the job, and another takes its place.
+struct Loss {
+  int32_t rank = 0;              // nothing happens if the worker is done
+  uint64_t after_callbacks = 0;  // of all workers together, those that vanished too
+  Duration until_next{};         // starts
+  bool lives = false;            // it is only cut off, for longer than it is waited for
+};
+
 struct ClusterOptions {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
@@ -59,6 +67,9 @@ struct ClusterOptions {
   std::optional<Event> death;   // it vanishes
   std::optional<Event> outage;  // its connections break and come back in time; no scheduler node
   std::vector<Change> changes;  // in the order in which they are due
+  // Workers that vanish, each followed by another with the same script; in the order in which they
+  // are due.  With asynchronous keys only.
+  std::vector<Loss> losses;
   uint32_t test_num_buffers = 2;
   bool test_credit_until_pulled = false;
   std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
@@ -72,6 +83,8 @@ ClusterOptions DrawDeath(uint64_t seed);
 ClusterOptions DrawAsync(uint64_t seed);
 // The same with asynchronous keys and a node that dies.
 ClusterOptions DrawAsyncDeath(uint64_t seed);
+// One with asynchronous keys whose workers are lost and replaced.
+ClusterOptions DrawRejoin(uint64_t seed);
 // One with priorities that contradict the order in which keys become ready, and long enough that
 // all workers get to use the measured ones.
 ClusterOptions DrawTraining(uint64_t seed);
@@ -90,6 +103,7 @@ struct Report {
   uint64_t steps = 0;
   std::vector<std::map<Key, Priority>> priorities;  // by rank; of each key's latest push
   uint64_t cuts = 0;                                // how often keys were cut anew, of all keys
+  uint64_t replaced = 0;                            // workers that got the place of a lost one
 
   bool Has(Broken kind) const;
   std::string ToString() const;

@@ -59,6 +59,7 @@ void MemberNode::Start(Duration delay) {
     job_->journal->Progress();
     if (!view.ok()) return Failed(view.status());
     rank_ = view.value().rank;
+    life_ = view.value().life;
     name_ = ps::DescribeId(view.value().own_id);
     OnReady();
   };
@@ -69,6 +70,7 @@ void MemberNode::Start(Duration delay) {
     OnMessage(std::move(message));
   };
   handler.on_worker_left = [this](int32_t rank) { OnWorkerLeft(rank); };
+  handler.on_worker_vacant = [this](int32_t id, bool native) { OnWorkerVacant(id, native); };
   handler.on_failure = [this](const Status& why) { Failed(why); };
   handler.on_shutdown = [this] { OnShutdown(); };
   io_.PostAt(io_.Now() + delay, [this, handler] { member_->Start(handler); });
@@ -79,7 +81,8 @@ void MemberNode::Failed(const Status& why) {
   job_->journal->Note(name_, [&] { return "fails: " + why.ToString(); });
   job_->journal->Progress();
   const bool named = job_->victim && why.message().find(*job_->victim) != std::string::npos;
-  if (!named) job_->journal->Report(Broken::kStatus, name_, why.ToString());
+  const bool may = !may_fail_.empty() && why.message().find(may_fail_) != std::string::npos;
+  if (!named && !may) job_->journal->Report(Broken::kStatus, name_, why.ToString());
   if (!failure_) failure_ = why;
   member_->ReportFailure(why);
   OnFailure(why);
@@ -111,7 +114,7 @@ void MemberNode::LeaveAndClose() {
     job_->journal->Note(name_, [&] { return "has left: " + status.ToString(); });
     // The last answer may be lost for good (two generals): then the end of the job is the answer.
     left_well_ = status.ok() || job_->finished;
-    if (!left_well_ && !job_->victim) {
+    if (!left_well_ && !job_->victim && may_fail_.empty()) {
       job_->journal->Report(Broken::kStatus, name_, "its goodbye: " + status.ToString());
     }
     io_.Post([this] { CloseMember(); });
@@ -173,6 +176,11 @@ void ServerNode::OnWorkerLeft(int32_t rank) {
                         Status::Unavailable("worker " + std::to_string(rank) + " left the job"));
 }
 
+void ServerNode::OnWorkerVacant(int32_t id, bool native) {
+  const Status status = server_ ? server_->OnWorkerVacant(id, native) : Status::Ok();
+  if (!status.ok()) Failed(status);
+}
+
 void ServerNode::OnFailure(const Status& why) {
   if (server_) server_->Fail(why);
   io_.PostAt(io_.Now() + kLinger, [this] { LeaveAndClose(); });
@@ -190,6 +198,7 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
 
 void WorkerNode::OnReady() {
   options_.rank = rank();
+  options_.requests.life = life_;
   script_options_.rank = rank();
   worker_ = std::make_unique<Worker>(
       options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },

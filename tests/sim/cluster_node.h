@@ -47,6 +47,8 @@ class MemberNode {
   void Start(Duration delay);
   void Kill();
   void CutOff(Duration duration);
+  // From now on it may fail, with a text that contains `part`.
+  void AllowFailure(const std::string& part) { may_fail_ = part; }
   // Takes the network away, with every frame in it.
   void DestroyMember();
 
@@ -64,6 +66,7 @@ class MemberNode {
   virtual void OnReady() = 0;
   virtual void OnMessage(ps::Message message) = 0;
   virtual void OnWorkerLeft(int32_t rank) = 0;
+  virtual void OnWorkerVacant(int32_t id, bool native) = 0;
   virtual void OnFailure(const Status& why) = 0;
   virtual void OnShutdown() = 0;
 
@@ -77,6 +80,7 @@ class MemberNode {
   Job* const job_;
   std::string name_;
   SimExecutor io_;
+  uint64_t life_ = 0;
 
  private:
   int32_t rank_ = -1;
@@ -85,6 +89,7 @@ class MemberNode {
   bool over_ = false;
   bool killed_ = false;
   std::optional<Status> failure_;
+  std::string may_fail_;
   std::unique_ptr<ps::Transport> transport_;
   std::unique_ptr<ps::Member> member_;
 };
@@ -98,6 +103,7 @@ class ServerNode final : public MemberNode {
   void OnReady() override;
   void OnMessage(ps::Message message) override;
   void OnWorkerLeft(int32_t rank) override;
+  void OnWorkerVacant(int32_t id, bool native) override;
   void OnFailure(const Status& why) override;
   void OnShutdown() override { LeaveAndClose(); }
 
@@ -129,6 +135,7 @@ class WorkerNode final : public MemberNode {
   void OnReady() override;
   void OnMessage(ps::Message message) override;
   void OnWorkerLeft(int32_t) override {}
+  void OnWorkerVacant(int32_t, bool) override {}
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
   void Transmit(ps::Message message);

@@ -5,6 +5,7 @@
 //   cluster_test --death --seed=N the same for a job in which a node dies
 //   cluster_test --async --seed=N the same for a job with asynchronous keys
 //   cluster_test --async-death --seed=N  the same for both
+//   cluster_test --rejoin --seed=N  of one whose workers are lost and replaced
 //   cluster_test --tuning --seed=N, --tuning-death  of jobs that cut their tensors anew
 //   cluster_test --training --seed=N, --training-death  of jobs that learn the order of their keys
 #include "sim/cluster.h"
@@ -31,6 +32,7 @@ constexpr uint64_t kParts = 8;
 constexpr uint64_t kSeedsOfPart = (BS_CLUSTER_SEEDS + kParts - 1) / kParts;
 constexpr uint64_t kDeaths = (BS_CLUSTER_SEEDS + 4) / 5;
 constexpr uint64_t kAsync = (BS_CLUSTER_SEEDS + 3) / 4;
+constexpr uint64_t kRejoin = (BS_CLUSTER_SEEDS + 15) / 16;
 constexpr uint64_t kTuning = (BS_CLUSTER_SEEDS + 9) / 10;
 constexpr uint64_t kTraining = (BS_CLUSTER_SEEDS + 19) / 20;
 
@@ -69,6 +71,17 @@ TEST(Cluster, DeathInTheMiddleOfAsynchronousPushesIsNamedAndNothingIsAppliedTwic
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --async-death --seed=" << seed;
   }
+}
+
+TEST(Cluster, LostWorkersAreReplacedAgainAndAgainAndEveryPushCountsOnce) {
+  uint64_t replaced = 0;
+  for (uint64_t seed = 0; seed < kRejoin; ++seed) {
+    const Report report = RunCluster(DrawRejoin(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --rejoin --seed=" << seed;
+    replaced += report.replaced;
+  }
+  EXPECT_GT(replaced, kRejoin);
 }
 
 std::map<Key, Priority> CallersOf(const ClusterOptions& options) {
@@ -314,6 +327,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
     if (std::strcmp(argv[i], "--async-death") == 0) draw = bs::sim::DrawAsyncDeath;
+    if (std::strcmp(argv[i], "--rejoin") == 0) draw = bs::sim::DrawRejoin;
     if (std::strcmp(argv[i], "--tuning") == 0) draw = bs::sim::DrawTuning;
     if (std::strcmp(argv[i], "--tuning-death") == 0) draw = bs::sim::DrawTuningDeath;
     if (std::strcmp(argv[i], "--training") == 0) draw = bs::sim::DrawTraining;

@@ -21,10 +21,14 @@ int32_t ValueOf(Key key, Round round, int32_t rank, uint64_t element) {
          kLargestValue;
 }
 
+}  // namespace
+
 // Of an asynchronous key: not negative.
 int32_t GainOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
   return std::abs(ValueOf(plan.key, round, rank, element));
 }
+
+namespace {
 
 void Write(DType dtype, int32_t value, std::byte* to) {
   if (dtype == DType::kInt32) {
@@ -223,7 +227,9 @@ void Script::CallUpdate(Operation* operation, Priority priority) {
 
 void Script::OnPushed(Operation* operation, const Status& status) {
   if (killed_) return;
-  Accept(*operation, "pushed", ++operation->pushed, status);
+  if (Accept(*operation, "pushed", ++operation->pushed, status)) {
+    ProgressOf(*operation).pushed = operation->round;
+  }
   Free(&operation->in);  // whoever reads it now reads freed memory
   AfterCallback(operation);
 }
@@ -280,10 +286,11 @@ void Script::CheckWeights(const Operation& operation) {
     int32_t most = least;
     for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
       const Round behind = static_cast<Round>(rank == options_.rank ? 0 : options_.max_staleness);
-      const bool bounded = rank == options_.rank || options_.max_staleness >= 0;
+      const bool bounded =
+          rank == options_.rank || (options_.max_staleness >= 0 && LivesOf(rank) == 1);
       for (Round round = 1; round <= plan.rounds; ++round) {
         const int32_t gain = GainOf(plan, round, rank, i);
-        most += gain;
+        most += gain * LivesOf(rank);
         if (bounded && round + behind <= operation.round) least += gain;
       }
     }
@@ -307,8 +314,12 @@ bool Script::IsExplained(const KeyPlan& plan, Round round, uint64_t element, flo
   int32_t own = GainOf(plan, 0, 0, element);
   for (Round r = 1; r <= round; ++r) own += GainOf(plan, r, options_.rank, element);
   std::set<int32_t> sums = {own};
+  std::vector<int32_t> others;  // by life
   for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
-    if (rank == options_.rank) continue;
+    const int32_t lives = LivesOf(rank) - (rank == options_.rank ? 1 : 0);
+    others.insert(others.end(), static_cast<size_t>(lives), rank);
+  }
+  for (const int32_t rank : others) {
     std::set<int32_t> with;
     for (const int32_t sum : sums) {
       int32_t more = sum;
@@ -335,6 +346,13 @@ void Script::AfterCallback(Operation* operation) {
 Script::Progress& Script::ProgressOf(const Operation& operation) {
   return progress_[static_cast<size_t>(operation.plan - options_.keys.data())];
 }
+
+Round Script::called(size_t index) const {
+  const Round called = progress_[index].called;  // the broadcast included
+  return called > 0 ? called - 1 : 0;
+}
+
+Round Script::pushed(size_t index) const { return progress_[index].pushed; }
 
 std::string Script::Describe(const Operation& operation) {
   const std::string key = " key=" + std::to_string(operation.plan->key);

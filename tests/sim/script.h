@@ -33,6 +33,8 @@ struct KeyPlan {
   Priority priority = 0;           // of a script that trains
 };
 
+// What a worker's push of an asynchronous key adds to an element.
+int32_t GainOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element);
 // The weights of an asynchronous key when everything was pushed: each push is added once.
 std::vector<float> FinalWeights(const KeyPlan& plan, int32_t num_workers);
 
@@ -43,6 +45,8 @@ struct ScriptOptions {
   uint64_t most_waiting = 1;  // operations of one key called and not done
   Duration longest_pause{};
   int64_t max_staleness = -1;
+  // By rank: how many workers have had it, this one too; not owned.  Null: one each.
+  const std::vector<int32_t>* lives = nullptr;
   // In steps, as a framework: calls for every key at once, in the order of the plans' priorities;
   // the last plan is ready first; the next step needs every sum.  On ranks but 0, neighbours change
   // places by chance.
@@ -70,6 +74,9 @@ class Script {
   bool failed() const { return failed_; }  // an operation
   // What it pulled last of the key at `index`.  REQUIRES: done() and not failed().
   const std::vector<std::byte>& last_pulled(size_t index) const { return last_pulled_[index]; }
+  // Rounds of the key at `index` that it called, and of how many it was told that they are there.
+  Round called(size_t index) const;
+  Round pushed(size_t index) const;
   // What is missing, for people.
   std::string Missing() const;
   // Callbacks of a whole program.
@@ -87,6 +94,7 @@ class Script {
   struct Progress {
     Round called = 0;  // operations, the broadcast included
     Round pulled = 0;
+    Round pushed = 0;  // in order
     uint64_t open = 0;
   };
 
@@ -98,6 +106,9 @@ class Script {
   void OnPulled(Operation* operation, const Status& status);
   // True if the callback is as promised and the operation did well.
   bool Accept(const Operation& operation, const char* what, int calls, const Status& status);
+  int32_t LivesOf(int32_t rank) const {
+    return options_.lives ? (*options_.lives)[static_cast<size_t>(rank)] : 1;
+  }
   void CallUpdate(Operation* operation, Priority priority);
   void CheckSum(const Operation& operation);
   void CheckWeights(const Operation& operation);

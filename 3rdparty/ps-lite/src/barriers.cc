@@ -42,6 +42,11 @@ Barriers::Answers Barriers::Arrive(const BarrierRequest& request) {
       const bool latest = request.sequence == answered->second.first;
       return {{request, request.id, latest ? answered->second.second : bs::Status::Ok()}};
     }
+    uint64_t& to_pass = to_pass_[request.id];
+    if (place.group == kWorkerGroup && to_pass > 0) {
+      --to_pass;
+      return {AnswerNative(request, bs::Status::Ok())};
+    }
     BarrierRequest& slot = arrived[{request.id, kEmpty}];
     if (slot.sequence < request.sequence) slot = request;
     if (place.group == kWorkerGroup && GoneFrom(place, arrived) != kEmpty) {
@@ -69,6 +74,21 @@ Barriers::Answers Barriers::Leave(int32_t id) {
     answers.insert(answers.end(), released.begin(), released.end());
   }
   return answers;
+}
+
+void Barriers::Vacate(int32_t id) {
+  for (auto& [place, arrived] : waiting_) {
+    std::erase_if(arrived, [id](const auto& entry) { return entry.second.id == id; });
+  }
+  answered_.erase(id);
+  to_pass_[id] = passed_[{IsAttachedId(id), kWorkerGroup}];
+}
+
+bool Barriers::stock_waits() const {
+  const auto it = waiting_.find({.attached = false, .group = kWorkerGroup});
+  return it != waiting_.end() &&
+         std::any_of(it->second.begin(), it->second.end(),
+                     [](const auto& entry) { return !entry.second.native; });
 }
 
 Barriers::Answers Barriers::ReleaseStock() {
@@ -163,6 +183,7 @@ Barriers::Answers Barriers::ReleaseIfComplete(const Place& place) {
     if (start_done_ && ends) final_done_ = true;
     start_done_ = true;
   }
+  ++passed_[place];
   const Arrived complete = std::exchange(arrived, Arrived());
   return AnswerAll(place, complete);
 }

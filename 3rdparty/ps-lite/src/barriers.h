@@ -59,11 +59,17 @@ class Barriers {
   // The node left in good order; or an attached worker of that id came (back).
   Answers Leave(int32_t id);
   void Join(int32_t id) { left_.erase(id); }
+  // The worker was lost, and another will take its place and start from the beginning: what waits
+  // does not count, and barriers of the workers that others have passed do not hold a native one.
+  void Vacate(int32_t id);
   // The job failed: stock nodes that wait may go.
   Answers ReleaseStock();
 
   // The start barrier of group 7, and the one in which stock nodes end.
+  bool start_done() const { return start_done_; }
   bool final_done() const { return final_done_; }
+  // Whether a stock worker waits for other workers.
+  bool stock_waits() const;
   // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
   std::string WaitsFor(const BarrierRequest& request) const;
   // Of the stock workers that wait for other workers, one that came before `limit`; null if there
@@ -97,6 +103,8 @@ class Barriers {
   std::map<Place, BarrierRequest> last_stock_;
   std::map<int32_t, std::pair<uint64_t, bs::Status>> answered_;  // natives: latest, by id
   std::set<int32_t> left_;
+  std::map<Place, uint64_t> passed_;     // how often it was complete
+  std::map<int32_t, uint64_t> to_pass_;  // of a native that begins again, by id
   bool start_done_ = false;
   bool final_done_ = false;
 };

@@ -90,6 +90,10 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     Drop(message, "it registered otherwise");
     return;
   }
+  if (peer->vacant || (peer->native && message.meta.extension.round != peer->life)) {
+    Dismiss(*peer, message);
+    return;
+  }
   peer->last_heard = scope_.Now();
   if (!peer->native && !TakeStock(message)) return;
   switch (message.meta.control.command) {
@@ -149,8 +153,9 @@ void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message) {
   const Extension& said = message.meta.extension;
   Meta answer;
   answer.is_control = true;
+  if (said.op == Op::kVacate) OnUnreachable(id, message.meta);
   if (message.meta.native()) {
-    if (said.status != 0 && phase_ == Phase::kRunning) {
+    if (said.op == Op::kState && said.status != 0 && phase_ == Phase::kRunning) {
       EndJob({StatusOf(said).code(), said.text + " (reported by " + DescribeId(id) + ")"});
     }
     const bool over = phase_ != Phase::kRunning;

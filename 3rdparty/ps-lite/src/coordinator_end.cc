@@ -25,6 +25,10 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   peer->lost = true;
   links_.Forget(id);
   announcer_.Forget(id);
+  if (MayReplace(id, *peer)) {
+    Vacate(peer, why);
+    return;
+  }
   if (phase_ == Phase::kRunning && !barriers_.final_done()) {
     EndJob(LostStatus(peer->node, why));
     return;
@@ -48,7 +52,7 @@ void Coordinator::Impl::CheckEnd() {
   bool workers_gone = true;
   for (const auto& [id, peer] : peers_) {
     if (peer.node.role != Role::kWorker) continue;
-    const bool gone = peer.lost || (peer.left && peer.left_known);
+    const bool gone = (peer.lost && !peer.vacant) || (peer.left && peer.left_known);
     if (IsAttachedId(id)) {
       attached_gone = attached_gone && gone;
     } else if (peer.native) {

@@ -2,10 +2,12 @@
 //
 // Phases: gathering (nodes register) -> running -> ending (everyone is told) -> finished.
 // coordinator.cc holds what runs the job, coordinator_rendezvous.cc how nodes come in,
-// coordinator_end.cc how it ends.
+// coordinator_refusal.cc what those hear that get no place, coordinator_rejoin.cc how the place of
+// a lost worker is taken, coordinator_end.cc how it ends.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,6 +39,11 @@ class Coordinator::Impl {
 
  private:
   enum class Phase { kGathering, kRunning, kEnding, kFinished };
+  // A node that has registered and is not in the job yet.
+  struct Early {
+    Node node;
+    uint64_t sequence = 0;
+  };
   // A node of the running job; the key of peers_ is its id.
   struct Peer {
     Node node;
@@ -47,19 +54,29 @@ class Coordinator::Impl {
     bool left = false;        // said goodbye
     bool left_known = false;  // and every server confirmed that it knows
     bool lost = false;        // its connection is gone, or it is silent
+    uint64_t life = 0;        // of who has the place, or will have it next
+    bool vacant = false;      // lost, and another may take the place
+    bool vacated = false;     // and every server knows
+    std::optional<Early> successor{};
     bool gone() const { return left || lost; }
+  };
+  // A worker that has come though every place is taken: one of them may be lost and not noticed
+  // yet.
+  struct Late {
+    Early early;
+    bool native = false;
+    int32_t attach_rank = -1;  // of an attached worker
+  };
+  // What a node without a place is told, once; a stock one is ended.
+  struct Word {
+    Node node;
+    std::optional<Meta> meta;
   };
   // A native node that waits for the others: who it is, and the transport's peer.
   struct Temporary {
     Node node;
     int32_t peer = kEmpty;
   };
-  // An attached worker that came before the rendezvous was complete.
-  struct Early {
-    Node node;
-    uint64_t sequence = 0;
-  };
-
   // coordinator.cc: messages
   Transport::Handler TransportHandler();
   void OnMessage(const Message& message);
@@ -101,7 +118,29 @@ class Coordinator::Impl {
   void CloseTemporaryPeers();
   void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
                   const std::string& text);
+
+  // coordinator_refusal.cc: nodes without a place
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
+  void TellOnce(Word word);
+  void TellWaiting();
+
+  // coordinator_rejoin.cc: the place of a worker that was lost
+  bool MayReplace(int32_t id, const Peer& peer) const;
+  void Vacate(Peer* peer, const std::string& why);
+  void OnVacated(int32_t id, uint64_t life);
+  // True if the node may have the place of a worker that was lost, now or soon.
+  bool TakePlace(const Node& node, bool native, uint64_t sequence);
+  void TakePlaceOf(Peer* peer, const Node& node, uint64_t sequence);
+  // Refuses it with `why` unless a place becomes free soon.
+  void Hold(Late late, const bs::Status& why);
+  void TakeHeld(Peer* peer);
+  // Whether it is a late repeat of one that was lost.
+  bool IsFormer(const Node& node, uint64_t sequence) const;
+  void Fill(Peer* peer);
+  // Tells who sends as an earlier holder of a place that it has none.
+  void Dismiss(const Peer& peer, const Message& message);
+  // A server has lost a worker.
+  void OnUnreachable(int32_t server, const Meta& meta);
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);
@@ -142,7 +181,11 @@ class Coordinator::Impl {
   std::map<int32_t, Early> early_;              // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
   int32_t next_temporary_;
-  int32_t refusals_ = 0;  // connections that linger with a refusal
+  std::vector<Late> held_;                  // while running
+  std::map<std::string, uint64_t> former_;  // registrations of lost natives, by "host:port"
+  std::deque<Word> words_;                  // to be told
+  int32_t words_under_way_ = 0;             // each on a connection of its own
+  uint64_t words_dropped_ = 0;              // since that was logged
 
   // Running.
   std::map<int32_t, Peer> peers_;

@@ -6,15 +6,6 @@
 #include "coordinator_impl.h"
 
 namespace ps {
-namespace {
-
-// How long a refusal may take to reach a node that we have no other connection to, and how many of
-// them may be under way (strangers must not make us open connections without bound).
-constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
-constexpr int32_t kMaxRefusals = 32;
-
-}  // namespace
-
 void Coordinator::Impl::Start(Handler handler) {
   handler_ = std::move(handler);
   transport_->Start(TransportHandler());
@@ -78,6 +69,7 @@ void Coordinator::Impl::Register(const Node& node, const Message& message) {
                                        std::to_string(kExtensionVersion)));
     return;
   }
+  if (native && IsFormer(node, sequence)) return;
   if (native && SettingsDiffer(node, extension)) return;
   if (extension.op == Op::kAttach) {
     OnAttach(node, extension);
@@ -105,9 +97,11 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
   const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
   if (native && entry != nullptr && entry->native && entry->node.role == node.role) {
     Peer* const peer = FindPeer(entry->node.id);
-    if (sequence == peer->sequence && !peer->gone()) SendList(peer->node.id);
-    return;
+    const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
+    if (in_job) SendList(peer->node.id);
+    if (!peer->vacant) return;  // else another one of the same address
   }
+  if (TakePlace(node, native, sequence)) return;
   std::string why = DescribeUnranked(node) + " came too late: the job has all its nodes already";
   for (const Roster::Entry& other : roster_.entries()) {
     if (other.node.role != Role::kWorker || other.node.role != node.role) continue;
@@ -116,7 +110,7 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
            "one store of the native back end)";
     break;
   }
-  Refuse(node, native, sequence, bs::Status::AlreadyExists(why));
+  Hold({{node, sequence}, native}, bs::Status::AlreadyExists(why));
 }
 
 bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extension) {
@@ -126,7 +120,8 @@ bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extens
   const auto why = bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) +
                                                " has " + difference);
   Refuse(node, true, extension.sequence, why);
-  EndJob(why);
+  // A running job does not end because somebody of another one comes.
+  if (phase_ == Phase::kGathering) EndJob(why);
   return true;
 }
 
@@ -210,10 +205,11 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
     return;
   }
   const auto taken = [&](const Node& by) {
-    refuse(bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
-                                     std::to_string(rank) + ": " + DescribeUnranked(by) +
-                                     " is attached there (a process can have one store of the "
-                                     "native back end)"));
+    Hold({{node, extension.sequence}, true, rank},
+         bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
+                                   std::to_string(rank) + ": " + DescribeUnranked(by) +
+                                   " is attached there (a process can have one store of the "
+                                   "native back end)"));
   };
   if (phase_ == Phase::kGathering) {
     const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});
@@ -230,6 +226,8 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
     if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
   } else if (peer == nullptr || peer->left) {
     Attach(rank, node, extension.sequence);
+  } else if (peer->vacant) {
+    TakePlaceOf(FindPeer(AttachedId(rank)), node, extension.sequence);
   } else {
     taken(peer->node);
   }
@@ -269,7 +267,7 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   news.control.nodes = {entry};
   announcer_.Announce(NativeServers(), news, [this, id = entry.id] {
     Peer* const peer = FindPeer(id);
-    if (peer == nullptr || peer->gone()) return;
+    if (peer == nullptr || peer->gone() || peer->life > 0) return;
     peer->in_list = true;
     peer->last_heard = scope_.Now();
     log_.Info(Describe(peer->node) + " attached");
@@ -285,9 +283,13 @@ void Coordinator::Impl::SendList(int32_t id) {
     const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
     meta = NativeControl(Command::kAddNode, op, peer.sequence);
     meta.extension.rank = RankOf(id);
+    meta.extension.round = peer.life;
   }
   meta.control.command = Command::kAddNode;
-  for (const Roster::Entry& entry : roster_.entries()) meta.control.nodes.push_back(entry.node);
+  for (const Roster::Entry& entry : roster_.entries()) {
+    meta.control.nodes.push_back(entry.node);
+    meta.control.nodes.back().is_recovery = entry.node.id == id && peer.life > 0;
+  }
   if (IsAttachedId(id)) meta.control.nodes.push_back(peer.node);
   meta.control.nodes.push_back(OwnEntry());
   Send(id, std::move(meta));
@@ -341,25 +343,6 @@ void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::St
   meta.extension.text = text;
   SetStatus(status, &meta.extension);
   Send(peer, std::move(meta));
-}
-
-void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
-                               const bs::Status& why) {
-  strangers_.Warning("refused: " + why.message());
-  // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
-  // job.
-  if (!native && roster_.Find(node.hostname, node.port) != nullptr) return;
-  if (refusals_ >= kMaxRefusals) return;
-  ++refusals_;
-  scope_.After(kRefusalLinger, [this] { --refusals_; });
-  const int32_t peer = next_temporary_++;
-  transport_->Connect(peer, AddressOf(node), kSchedulerId);
-  if (native) {
-    SendStatus(peer, sequence, why, why.message());
-  } else {
-    EndStockNode(node, peer);
-  }
-  transport_->Disconnect(peer, kRefusalLinger);
 }
 
 }  // namespace ps

@@ -87,7 +87,8 @@ class KvWorker::Impl {
         executor_(executor),
         send_(std::move(send)),
         log_(log),
-        strangers_(executor, log) {}
+        strangers_(executor, log),
+        next_sequence_(FirstSequence(options.life)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -124,7 +125,7 @@ class KvWorker::Impl {
   const bs::Logger log_;
   LimitedLog strangers_;
 
-  uint64_t next_sequence_ = 1;
+  uint64_t next_sequence_;
   std::map<uint64_t, PendingPtr> pending_;               // by sequence; not yet ended
   std::set<std::pair<bs::TimePoint, uint64_t>> checks_;  // when to look at which
   bs::TimerId timer_ = 0;

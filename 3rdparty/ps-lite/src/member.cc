@@ -132,6 +132,13 @@ void Member::Impl::OnMessage(Message message) {
     return;
   }
   if (stock && !TakeStock(message)) return;
+  if (!stock && own_.role == Role::kServer && !lives_.empty()) {
+    const auto life = lives_.find(message.peer);
+    if (life != lives_.end() && LifeOf(message.meta.extension.sequence) != life->second) {
+      Drop(message.peer, "it is of who had the place before");
+      return;
+    }
+  }
   handler_.on_message(std::move(message));
 }
 
@@ -167,6 +174,8 @@ void Member::Impl::OnControl(const Meta& meta) {
   } else if (extension.op == Op::kShutdown) {
     SendControl(NativeControl(Command::kAck, Op::kNone, extension.sequence));
     OnShutdown(extension);
+  } else if (extension.op == Op::kVacate && about_node) {
+    if (IsNews(meta)) OnWorkerVacant(meta);
   } else if (extension.op == Op::kLeave && about_node) {
     if (IsNews(meta)) OnWorkerLeft(meta.control.nodes.front());
   } else if (extension.op == Op::kLeave) {
@@ -228,14 +237,16 @@ void Member::Impl::OnStatus(const Extension& extension) {
 }
 
 void Member::Impl::OnAddNode(const Meta& meta) {
-  if (meta.extension.op == Op::kAttach && options_.role == Role::kServer) {
+  const bool newcomer = meta.extension.op == Op::kAttach || meta.control.nodes.size() == 1;
+  if (newcomer && options_.role == Role::kServer) {
     if (phase_ == Phase::kRegistering || meta.control.nodes.size() != 1) return;
-    if (IsNews(meta)) OnNewcomer(meta.control.nodes.front());
+    if (IsNews(meta)) OnNewcomer(meta.control.nodes.front(), meta.extension.round);
     return;
   }
   if (phase_ != Phase::kRegistering || meta.extension.sequence != registration_) return;
   bs::Result<View> view = CheckList(meta);
   if (view.ok()) {
+    view.value().life = meta.extension.round;
     Enter(std::move(view.value()));
   } else {
     Drop(kSchedulerId, view.status().message());
@@ -284,7 +295,8 @@ void Member::Impl::Enter(View view) {
     SendHeartbeat();
   });
   phase_ = Phase::kStarting;
-  if (options_.attach) {
+  // Who takes the place of a lost one finds the job started.
+  if (options_.attach || view_.life > 0) {
     BecomeReady();
     return;
   }
@@ -314,16 +326,36 @@ void Member::Impl::BecomeReady() {
   TellReady(view_);
 }
 
-void Member::Impl::OnNewcomer(const Node& node) {
-  const bool sane = CheckNode(node).ok() && node.role == Role::kWorker && IsAttachedId(node.id) &&
+void Member::Impl::OnNewcomer(const Node& node, uint64_t life) {
+  const bool sane = CheckNode(node).ok() && node.role == Role::kWorker &&
+                    (IsAttachedId(node.id) || lives_.contains(node.id)) &&
                     IdFitsRole(node.id, node.role) && RankOf(node.id) < options_.num_workers;
   if (!sane) {
     Drop(kSchedulerId, "news of an impossible worker");
     return;
   }
+  if (life > 0) lives_[node.id] = life;
   known_[node.id] = node;
   transport_->Connect(node.id, AddressOf(node), own_.id);
   links_.Watch(node.id);
+}
+
+void Member::Impl::OnWorkerVacant(const Meta& meta) {
+  const Node& node = meta.control.nodes.front();
+  const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
+                    RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
+  if (!sane || own_.role != Role::kServer) {
+    Drop(kSchedulerId, "news of an impossible loss");
+    return;
+  }
+  lives_[node.id] = meta.extension.round;
+  unreachable_.erase(node.id);
+  links_.Forget(node.id);
+  resends_.Forget(node.id);
+  if (known_.erase(node.id) > 0) transport_->Disconnect(node.id, bs::Duration(0));
+  scope_.Post([this, id = node.id, native = meta.extension.part > 0] {
+    if (handler_.on_worker_vacant) handler_.on_worker_vacant(id, native);
+  });
 }
 
 void Member::Impl::OnWorkerLeft(const Node& node) {
@@ -347,6 +379,7 @@ void Member::Impl::SendControl(Meta meta) {
   Message message;
   message.peer = kSchedulerId;
   message.meta = std::move(meta);
+  if (message.meta.native()) message.meta.extension.round = view_.life;
   transport_->Send(std::move(message));
 }
 

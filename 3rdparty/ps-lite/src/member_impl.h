@@ -65,7 +65,8 @@ class Member::Impl {
   bs::Result<View> CheckList(const Meta& meta) const;
   void Enter(View view);
   void BecomeReady();
-  void OnNewcomer(const Node& node);
+  void OnNewcomer(const Node& node, uint64_t life);
+  void OnWorkerVacant(const Meta& meta);
   void OnWorkerLeft(const Node& node);
   // True the first time; announcements may be repeated and overtake each other.
   bool IsNews(const Meta& meta);
@@ -84,6 +85,8 @@ class Member::Impl {
 
   // member_job.cc: being there and going
   void SendHeartbeat();
+  // Of workers that we have lost and that the scheduler node may have another for.
+  void SendUnreachable();
   void CheckScheduler();
   void QueueBarrier(BarrierCall call);
   void BeginBarrier();
@@ -136,8 +139,11 @@ class Member::Impl {
   View view_;
   std::map<int32_t, Node> known_;     // peers we talk to
   std::map<int32_t, uint64_t> news_;  // latest announcement about a node, by its id
-  Resends resends_;                   // of stock peers
-  std::deque<BarrierCall> barriers_;  // the first one is under way
+  // Of workers whose place has become free: the life of who has it next, or has it.
+  std::map<int32_t, uint64_t> lives_;
+  std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // workers, and why
+  Resends resends_;                                              // of stock peers
+  std::deque<BarrierCall> barriers_;                             // the first one is under way
   bs::TimerId barrier_timer_ = 0;
   bool joined_final_ = false;
   bool stock_scheduler_ = false;

@@ -21,6 +21,17 @@ void Member::Impl::SendHeartbeat() {
   meta.control.nodes = {own_};
   SetStatus(report_, &meta.extension);
   SendControl(std::move(meta));
+  SendUnreachable();
+}
+
+void Member::Impl::SendUnreachable() {
+  for (const auto& [id, lost] : unreachable_) {
+    Meta meta = NativeControl(Command::kHeartbeat, Op::kVacate, NextSequence());
+    meta.control.nodes = {own_, lost.first};
+    meta.extension.text = lost.second;
+    meta.extension.part = lives_.contains(id) ? static_cast<uint32_t>(lives_[id]) : 0;
+    SendControl(std::move(meta));
+  }
 }
 
 void Member::Impl::CheckScheduler() {
@@ -171,12 +182,19 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   const auto it = known_.find(id);
   if (it == known_.end()) return;
   const bs::Status lost = LostStatus(it->second, why);
+  const Node node = it->second;
   known_.erase(it);
   // What still waits for it would never leave, and its owner would never get its memory back.
   transport_->Disconnect(id, bs::Duration(0));
   // Stock workers go without a word; the scheduler node judges whether they had finished.
   if (joined_final_ && !IsAttachedId(id)) return;
   if (phase_ == Phase::kOver || left_) return;
+  const bool replaceable = options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_;
+  if (replaceable && node.role == Role::kWorker) {  // the scheduler node judges
+    unreachable_[id] = {node, why};
+    SendUnreachable();
+    return;
+  }
   report_ = lost;
   SendHeartbeat();
   Fail(lost);

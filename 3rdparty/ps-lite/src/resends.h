@@ -32,6 +32,8 @@ class Resends {
 
   // A message of a stock node in the job; `own_id` is the receiver's.
   Verdict Take(const Message& message, int32_t own_id);
+  // Another process has the peer's id from now on.
+  void Forget(int32_t peer) { peers_.erase(peer); }
 
  private:
   // Requests are numbered by store, control messages by process.

@@ -95,6 +95,17 @@ void Roster::AssignIds() {
   }
 }
 
+void Roster::Replace(const Node& node, uint64_t sequence) {
+  for (Entry& entry : entries_) {
+    if (entry.node.id == node.id) entry = {node, entry.native, sequence};
+  }
+}
+
+int64_t Roster::CountId(int32_t id) const {
+  return std::count_if(entries_.begin(), entries_.end(),
+                       [id](const Entry& entry) { return entry.node.id == id; });
+}
+
 const Roster::Entry* Roster::Find(const std::string& hostname, int32_t port) const {
   const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return entry.node.hostname == hostname && entry.node.port == port;

@@ -40,6 +40,10 @@ class Roster {
   // Orders the entries by host descending and port ascending and gives ranks and ids in that order;
   // entries with the same address share the id of the first.  REQUIRES: complete(), once.
   void AssignIds();
+  // `node` has the place of the entry of its id from now on.  REQUIRES: there is one.
+  void Replace(const Node& node, uint64_t sequence);
+  // How many entries have this id.
+  int64_t CountId(int32_t id) const;
 
   const std::vector<Entry>& entries() const { return entries_; }
   // The entry of this address; null if there is none.

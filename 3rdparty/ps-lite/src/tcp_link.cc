@@ -14,6 +14,9 @@ namespace ps {
 namespace {
 
 constexpr bs::Duration kRetryInterval = std::chrono::milliseconds(100);
+// A host that has vanished is not back before everyone knows: what was on its way there is lost.
+constexpr bs::Duration kRetryVanished = std::chrono::seconds(10);
+constexpr int kProbesInTimeout = 4;
 // Taken out of the queue at a time: enough that small messages go out many in a call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
@@ -56,28 +59,33 @@ TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Li
 
 TcpLink::~TcpLink() {
   if (retry_ != 0) loop_->Cancel(retry_);
+  if (look_ != 0) loop_->Cancel(look_);
   if (socket_) loop_->Unwatch(socket_.fd());
 }
 
 void TcpLink::Open() {
   if (IsNumeric(address_.host)) {
     const auto resolved = ResolveTcp(address_);
-    return resolved.ok() ? Connect(resolved.value()) : ConnectLater();
+    return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
   }
   shared_->lookup()->Post([weak = weak_from_this(), loop = loop_, address = address_] {
     loop->Post([weak, resolved = ResolveTcp(address)] {
       const auto self = weak.lock();
       if (!self) return;
-      resolved.ok() ? self->Connect(resolved.value()) : self->ConnectLater();
+      resolved.ok() ? self->Connect(resolved.value()) : self->ConnectLater(kRetryInterval);
     });
   });
 }
 
 void TcpLink::Connect(const sockaddr_in& address) {
   auto socket = ConnectTcp(address);
-  if (!socket.ok()) return ConnectLater();
+  if (!socket.ok()) return ConnectLater(kRetryInterval);
   socket_ = std::move(socket.value());
   TuneSending(socket_.fd(), shared_->options.unsent_bytes);
+  if (shared_->options.host_timeout > bs::Duration(0)) {
+    ProbeHost(socket_.fd(), shared_->options.host_timeout / kProbesInTimeout);
+    LookAtHost();
+  }
   greeted_ = ready_ = refused_ = false;
   input_ = std::make_unique<ZmtpInput>(
       shared_->input,
@@ -88,16 +96,25 @@ void TcpLink::Connect(const sockaddr_in& address) {
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
 }
 
-void TcpLink::ConnectLater() {
-  retry_ = loop_->PostAt(loop_->Now() + kRetryInterval, [this] {
+void TcpLink::ConnectLater(bs::Duration delay) {
+  retry_ = loop_->PostAt(loop_->Now() + delay, [this] {
     retry_ = 0;
     Open();
   });
 }
 
+void TcpLink::LookAtHost() {
+  const bs::Duration timeout = shared_->options.host_timeout;
+  look_ = loop_->PostAt(loop_->Now() + timeout / kProbesInTimeout, [this, timeout] {
+    look_ = 0;
+    const auto self = shared_from_this();  // the listener may drop the link
+    SinceAcknowledged(socket_.fd()) > timeout ? Break(kRetryVanished) : LookAtHost();
+  });
+}
+
 void TcpLink::OnChange() {
   const auto self = shared_from_this();  // the listener may drop the link
-  if (!Greet() || !Read()) return Break();
+  if (!Greet() || !Read()) return Break(kRetryInterval);
   if (ready_ && !std::exchange(connected_, true) && listener_.on_connected) {
     listener_.on_connected();
   }
@@ -135,7 +152,8 @@ void TcpLink::TellRefused(const std::string& what) {
   if (listener_.on_refused) std::exchange(listener_.on_refused, {})(what);
 }
 
-void TcpLink::Break() {
+void TcpLink::Break(bs::Duration retry_after) {
+  if (look_ != 0) loop_->Cancel(std::exchange(look_, 0));
   loop_->Unwatch(socket_.fd());
   socket_ = TcpSocket();
   // The rest of a message that was cut off means nothing on another connection.
@@ -143,7 +161,7 @@ void TcpLink::Break() {
     out_bytes_ -= out_.front().left_bytes;
     out_.pop_front();
   }
-  ConnectLater();
+  ConnectLater(retry_after);
   // A peer that wants to authenticate may say no more than that.
   if (greeted_ && !ready_) TellRefused("it hung up");
   if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();
@@ -183,7 +201,7 @@ void TcpLink::Pump() {
     const ssize_t sent = ::sendmsg(socket_.fd(), &what, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;  // OnChange goes on
-    if (sent < 0) return Break();
+    if (sent < 0) return Break(kRetryInterval);
     Leave(static_cast<uint64_t>(sent));
     sent_bytes += static_cast<uint64_t>(sent);
   }

@@ -63,14 +63,16 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   };
 
   void Connect(const sockaddr_in& address);
-  void ConnectLater();
+  void ConnectLater(bs::Duration delay);
+  // Whether the other host is still there.
+  void LookAtHost();
   void OnChange();
   // This and Read: false if the connection is over.
   bool Greet();
   bool Read();
   bool Put(const std::string& bytes) const;
   void TellRefused(const std::string& what);
-  void Break();
+  void Break(bs::Duration retry_after);
   void Pump();
   void PumpLater();
   // Makes up what goes out next.
@@ -94,6 +96,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   uint64_t out_bytes_ = 0;
   bool pump_posted_ = false;
   bs::TimerId retry_ = 0;
+  bs::TimerId look_ = 0;
   bs::Task on_drained_;  // empty: not draining, or told already
 };
 

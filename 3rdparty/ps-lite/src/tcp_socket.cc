@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -22,6 +23,9 @@ constexpr int32_t kMaxPort = 65535;
 constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which C libraries do not name yet
 constexpr int kLongestRetransmitMs = 3000;
 constexpr int kGiveUpMs = 24 * 24 * 60 * 60 * 1000;  // 24 days, close to the most there can be
+
+constexpr int kMostProbes = 127;  // that the kernel takes
+constexpr int64_t kMostProbeSeconds = 60;
 
 const sockaddr* Raw(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
@@ -115,6 +119,23 @@ void TuneSending(int fd, int unsent_bytes) {
   if (SetOption(fd, IPPROTO_TCP, kRtoMaxMs, kLongestRetransmitMs)) {
     SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);
   }
+}
+
+void ProbeHost(int fd, bs::Duration interval) {
+  const auto count = std::chrono::duration_cast<std::chrono::seconds>(interval).count();
+  const int seconds = static_cast<int>(std::clamp<int64_t>(count, 1, kMostProbeSeconds));
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+  // Whoever looks at the answers decides, and not the kernel, by their count.
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kMostProbes);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+bs::Duration SinceAcknowledged(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 
 std::string TcpEndpoint(const Address& address) {

@@ -57,6 +57,11 @@ std::string TcpEndpoint(const Address& address);
 // silent for as long again once it is back.  Fails silently on a connection that is broken already,
 // which is found out anyway.
 void TuneSending(int fd, int unsent_bytes);
+// From now on the kernel asks the other host every so often whether it is there, also while nothing
+// is sent.  A process that is stopped does not matter: its kernel answers.
+void ProbeHost(int fd, bs::Duration interval);
+// How long ago the other host acknowledged something, a probe too.
+bs::Duration SinceAcknowledged(int fd);
 
 // What a bind that failed with `error` means for whoever chose `endpoint`.
 bs::Status BindError(const std::string& endpoint, int error);

@@ -16,6 +16,9 @@ struct TcpOptions {
   int unsent_bytes = 16 << 10;
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
+  // The host of a peer that acknowledges nothing for so long, not even the kernel's probes, has
+  // vanished: the connection counts as broken, and is not tried again at once.  0: never.
+  bs::Duration host_timeout{};
 };
 
 // `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for

@@ -24,6 +24,7 @@ struct KvWorkerOptions {
   bs::Duration timeout = std::chrono::seconds(60);        // nothing at all from the server: give up
   // The server answers but other workers do not come (kPending): give up after this long.
   bs::Duration straggler_timeout = std::chrono::seconds(1800);
+  uint64_t life = 0;  // View::life
 };
 
 struct KvRequest {

@@ -40,6 +40,8 @@ struct MembershipOptions {
   bs::Duration heartbeat_timeout = std::chrono::seconds(30);  // silent for so long: lost
   bs::Duration reconnect_grace = std::chrono::seconds(1);     // a broken connection may come back
   bs::Duration retry_interval = std::chrono::seconds(1);      // unanswered control requests
+  // How long the place of a worker that was lost stays free for another; 0: the job fails at once.
+  bs::Duration rejoin_timeout{};
 };
 
 // Who is in the job; valid once ready.
@@ -48,6 +50,7 @@ struct View {
   int32_t rank = -1;
   int32_t num_workers = 0;
   int32_t num_servers = 0;
+  uint64_t life = 0;  // above 0: this worker has taken the place of one that was lost
   std::vector<Node> nodes;
 };
 
@@ -64,6 +67,9 @@ class Member {
         place{};
     // A worker left in good order (servers get this; nothing more comes from it).
     std::function<void(int32_t rank)> on_worker_left;
+    // A worker was lost and another may take its place (servers get this).  Nothing more comes from
+    // the lost one; the next of this id begins from the start.
+    std::function<void(int32_t id, bool native)> on_worker_vacant{};
     // The job failed: names the peer that was lost.  Sent at most once.
     std::function<void(bs::Status)> on_failure;
     // The job is over in good order; servers end on this.  Sent at most once.

@@ -96,7 +96,16 @@ enum class Op : uint32_t {
   kLeave = 19,     // a native node says goodbye; answered in kind
   kShutdown = 20,  // the scheduler's word: the job is over (`status` 0) or has failed
   kState = 21,     // rides on heartbeat answers: state of the job in `status` and `text`
+  kVacate = 22,    // a worker was lost and its place is free: the scheduler node's word to servers,
+                   // or a server's to it, on a heartbeat
 };
+
+// A worker's place may be taken again when it was lost.  Each holder has one life, counted from 0;
+// the sequences of its data requests begin with it, so that a late one of an earlier life is known.
+inline constexpr unsigned kLifeShift = 48;
+inline constexpr uint64_t kMostLives = uint64_t{1} << 16U;
+constexpr uint64_t LifeOf(uint64_t sequence) { return sequence >> kLifeShift; }
+constexpr uint64_t FirstSequence(uint64_t life) { return (life << kLifeShift) + 1; }
 
 // How the payload of a push is coded.  Numbers are on the wire.
 enum class Codec : uint32_t {

@@ -1,0 +1,74 @@
+// Coordinator: messages to nodes that get no place, each over a connection of its own.
+//
+// Strangers must not make us open connections without bound: those that find no room wait their
+// turn, and those that find no room there are counted.
+#include <algorithm>
+#include <utility>
+
+#include "control.h"
+#include "coordinator_impl.h"
+
+namespace ps {
+namespace {
+
+// How long a message may take to reach a node that we have no other connection to, and how many of
+// them may be under way, and wait.
+constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
+constexpr int32_t kMostUnderWay = 32;
+constexpr size_t kMostWaiting = 4096;
+
+}  // namespace
+
+void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
+                               const bs::Status& why) {
+  strangers_.Warning("refused: " + why.message());
+  if (!native) {
+    // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
+    // job.
+    if (roster_.Find(node.hostname, node.port) == nullptr) TellOnce({node, std::nullopt});
+    return;
+  }
+  Meta meta = NativeControl(Command::kNone, Op::kStatus, sequence);
+  SetStatus(why, &meta.extension);
+  TellOnce({node, std::move(meta)});
+}
+
+void Coordinator::Impl::TellOnce(Word word) {
+  const auto same = std::find_if(words_.begin(), words_.end(), [&](const Word& other) {
+    return AddressOf(other.node) == AddressOf(word.node);
+  });
+  if (same != words_.end()) {  // a repeat
+    *same = std::move(word);
+  } else if (words_.size() < kMostWaiting) {
+    words_.push_back(std::move(word));
+  } else if (words_dropped_++ == 0) {
+    scope_.After(kRefusalLinger, [this] {
+      log_.Warning(std::to_string(std::exchange(words_dropped_, 0)) +
+                   " nodes were refused without being told, as " + std::to_string(kMostWaiting) +
+                   " others were to be told first");
+    });
+  }
+  TellWaiting();
+}
+
+void Coordinator::Impl::TellWaiting() {
+  while (words_under_way_ < kMostUnderWay && !words_.empty()) {
+    Word word = std::move(words_.front());
+    words_.pop_front();
+    ++words_under_way_;
+    scope_.After(kRefusalLinger, [this] {
+      --words_under_way_;
+      TellWaiting();
+    });
+    const int32_t peer = next_temporary_++;
+    transport_->Connect(peer, AddressOf(word.node), kSchedulerId);
+    if (word.meta) {
+      Send(peer, std::move(*word.meta));
+    } else {
+      EndStockNode(word.node, peer);
+    }
+    transport_->Disconnect(peer, kRefusalLinger);
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,178 @@
+// Coordinator: the place of a worker that was lost stays free for a while, and another takes it.
+//
+// Lost -> every server confirms that it knows (it forgets what the lost one had not finished) ->
+// another may have the place -> every server confirms that it knows the newcomer -> the newcomer is
+// told that it is in the job.
+#include <algorithm>
+#include <utility>
+
+#include "control.h"
+#include "coordinator_impl.h"
+
+namespace ps {
+
+bool Coordinator::Impl::MayReplace(int32_t id, const Peer& peer) const {
+  if (options_.rejoin_timeout <= bs::Duration(0) || phase_ != Phase::kRunning) return false;
+  // Who comes later does not join the start barrier, nor (if it is MXNet's own) those behind the
+  // initial values, at which others may be waiting.
+  if (!barriers_.start_done() || barriers_.final_done()) return false;
+  if (!peer.native && (barriers_.stock_waits() || roster_.CountId(id) > 1)) return false;
+  for (const auto& [other, server] : peers_) {
+    if (server.node.role == Role::kServer && !server.native) return false;
+  }
+  return peer.node.role == Role::kWorker && peer.life + 1 < kMostLives;
+}
+
+void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
+  const int32_t id = peer->node.id;
+  peer->vacant = true;
+  peer->vacated = false;
+  const uint64_t life = ++peer->life;
+  if (peer->native) former_[TextOf(AddressOf(peer->node))] = peer->sequence;
+  transport_->Disconnect(id, bs::Duration(0));
+  resends_.Forget(id);
+  barriers_.Vacate(id);
+  const bs::Status lost = LostStatus(peer->node, why);
+  log_.Warning(lost.message() + "; its place is free for " + TextOf(options_.rejoin_timeout) +
+               " (BYTESCHEDULER_REJOIN_TIMEOUT): start it again");
+  Meta news = NativeControl(Command::kNone, Op::kVacate, 0);
+  news.extension.rank = RankOf(id);
+  news.extension.round = life;
+  news.extension.part = peer->native ? 1 : 0;
+  news.control.nodes = {peer->node};
+  announcer_.Announce(NativeServers(), news, [this, id, life] { OnVacated(id, life); });
+  TakeHeld(peer);
+  scope_.After(options_.rejoin_timeout, [this, id, life, lost] {
+    const Peer* const place = FindPeer(id);
+    if (phase_ != Phase::kRunning || !place->vacant || place->life != life) return;
+    EndJob({lost.code(), lost.message() + "; nobody took its place in " +
+                             TextOf(options_.rejoin_timeout) + " (BYTESCHEDULER_REJOIN_TIMEOUT)"});
+  });
+}
+
+void Coordinator::Impl::OnVacated(int32_t id, uint64_t life) {
+  Peer* const peer = FindPeer(id);
+  if (phase_ != Phase::kRunning || !peer->vacant || peer->life != life) return;
+  peer->vacated = true;
+  if (peer->successor) Fill(peer);
+}
+
+bool Coordinator::Impl::TakePlace(const Node& node, bool native, uint64_t sequence) {
+  const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
+  const bool in_job = entry != nullptr && !FindPeer(entry->node.id)->vacant;
+  if (node.role != Role::kWorker || in_job) return false;
+  Peer* place = nullptr;
+  for (auto& [id, peer] : peers_) {
+    if (!peer.vacant || peer.native != native || IsAttachedId(id)) continue;
+    if (peer.successor && AddressOf(peer.successor->node) == AddressOf(node)) return true;
+    if (peer.successor) continue;
+    // Who is started again where it was gets what it had.
+    if (place == nullptr || peer.node.hostname == node.hostname) place = &peer;
+  }
+  if (place == nullptr) return false;
+  TakePlaceOf(place, node, sequence);
+  return true;
+}
+
+void Coordinator::Impl::TakePlaceOf(Peer* peer, const Node& node, uint64_t sequence) {
+  peer->successor = Early{node, sequence};
+  if (peer->vacated) Fill(peer);
+}
+
+void Coordinator::Impl::Hold(Late late, const bs::Status& why) {
+  const Node& node = late.early.node;
+  const auto refuse = [this, why](const Late& who) {
+    Refuse(who.early.node, who.native, who.early.sequence, why);
+  };
+  const auto is = [](const Address& address) {
+    return [address](const Late& held) { return AddressOf(held.early.node) == address; };
+  };
+  const bool stock_in_job = !late.native && roster_.Find(node.hostname, node.port) != nullptr;
+  const bool may_wait = options_.rejoin_timeout > bs::Duration(0) && phase_ == Phase::kRunning &&
+                        node.role == Role::kWorker && !stock_in_job;
+  const auto held = std::find_if(held_.begin(), held_.end(), is(AddressOf(node)));
+  if (held != held_.end()) {  // a repeat
+    *held = late;
+  } else if (!may_wait || held_.size() >= static_cast<size_t>(options_.num_workers)) {
+    refuse(late);
+  } else {
+    log_.Info(DescribeUnranked(node) + " came, and no place is free yet");
+    const bs::Duration noticed = options_.heartbeat_timeout + 2 * options_.heartbeat_interval;
+    scope_.After(noticed + options_.reconnect_grace, [this, is = is(AddressOf(node)), refuse] {
+      const auto waits = std::find_if(held_.begin(), held_.end(), is);
+      if (waits == held_.end()) return;
+      const Late who = *waits;
+      held_.erase(waits);
+      refuse(who);
+    });
+    held_.push_back(std::move(late));
+  }
+}
+
+bool Coordinator::Impl::IsFormer(const Node& node, uint64_t sequence) const {
+  const auto former = former_.find(TextOf(AddressOf(node)));
+  return former != former_.end() && sequence <= former->second;
+}
+
+void Coordinator::Impl::TakeHeld(Peer* peer) {
+  const int32_t id = peer->node.id;
+  const auto fits = std::find_if(held_.begin(), held_.end(), [&](const Late& held) {
+    return held.native == peer->native && held.attach_rank == (IsAttachedId(id) ? RankOf(id) : -1);
+  });
+  if (fits == held_.end()) return;
+  const Early early = fits->early;
+  held_.erase(fits);
+  TakePlaceOf(peer, early.node, early.sequence);
+}
+
+void Coordinator::Impl::Fill(Peer* peer) {
+  const bool native = peer->native;
+  const uint64_t life = peer->life;
+  const Early next = *peer->successor;
+  Node node = next.node;
+  node.id = peer->node.id;
+  AddPeer(node, native, next.sequence);
+  Peer& fresh = peers_[node.id];
+  fresh.life = life;
+  fresh.in_list = false;
+  roster_.Replace(node, next.sequence);
+  log_.Info(Describe(node) + " takes the place of the one that was lost");
+  const Op op = IsAttachedId(node.id) ? Op::kAttach : Op::kRegister;
+  Meta news = NativeControl(Command::kAddNode, op, 0);
+  news.extension.rank = RankOf(node.id);
+  news.extension.round = life;
+  news.control.nodes = {node};
+  announcer_.Announce(NativeServers(), news, [this, id = node.id, life] {
+    Peer* const place = FindPeer(id);
+    if (phase_ != Phase::kRunning || place->life != life || place->gone()) return;
+    place->in_list = true;
+    place->last_heard = scope_.Now();
+    SendList(id);
+  });
+}
+
+void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
+  const std::vector<Node>& nodes = message.meta.control.nodes;
+  const bool heartbeat = message.meta.control.command == Command::kHeartbeat;
+  if (!message.meta.native() || !heartbeat || nodes.size() != 1 || !CheckNode(nodes[0]).ok()) {
+    return;
+  }
+  Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
+  SetStatus(bs::Status::Unavailable(DescribeId(message.peer) + " (" + TextOf(AddressOf(nodes[0])) +
+                                    ") was taken for lost, and its place " +
+                                    (peer.vacant ? "is free for another"
+                                                 : "is that of " + TextOf(AddressOf(peer.node)))),
+            &news.extension);
+  TellOnce({nodes[0], std::move(news)});
+}
+
+void Coordinator::Impl::OnUnreachable(int32_t server, const Meta& meta) {
+  if (meta.control.nodes.size() != 2 || phase_ != Phase::kRunning) return;
+  const int32_t id = meta.control.nodes[1].id;
+  const Peer* const peer = FindPeer(id);
+  const bool known = peer != nullptr && peer->node.role == Role::kWorker && !peer->vacant;
+  if (!known || static_cast<uint32_t>(peer->life) != meta.extension.part) return;
+  OnLost(id, meta.extension.text + " (noticed by " + DescribeId(server) + ")");
+}
+
+}  // namespace ps

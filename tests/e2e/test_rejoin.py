@@ -1,0 +1,44 @@
+"""A worker is killed, and another one takes its place, in a job that goes on."""
+
+import pathlib
+from typing import Callable, List
+
+import pytest
+from job import Job, Process
+
+MakeJob = Callable[..., Job]
+LIVES, STEPS = 3, 20
+REJOIN = {"BYTESCHEDULER_REJOIN_TIMEOUT": "60s"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("store", ["wrapped", "dist_async"])
+def test_a_killed_worker_of_dist_async_is_replaced_again_and_again(
+    make_job: MakeJob, tmp_path: pathlib.Path, store: str, rank: int
+) -> None:
+    """What each of them had pushed is in the weights once; the others see nothing of it."""
+    job = make_job(servers=2, env=REJOIN)
+    arguments = (store, str(rank), str(LIVES), str(STEPS), str(tmp_path))
+    for _ in range(2):
+        job.start_worker("rejoining_worker.py", *arguments)
+    lost: List[Process] = []
+    for _ in range(LIVES - 1):
+        there = [worker for worker in job.workers if worker not in lost]
+        lost.append(job.wait_for_text(there, "to be killed"))
+        lost[-1].kill()
+        job.start_worker("rejoining_worker.py", *arguments)
+    for process in job.processes:
+        assert process in lost or process.wait() == 0, job.all_output()
+    assert f"lost worker {rank}" in job.processes[0].output()
+
+
+def test_a_synchronous_job_ends_and_says_why(make_job: MakeJob) -> None:
+    job = make_job(env=REJOIN)
+    for _ in range(2):
+        job.start_worker("cases.py", "dist_sync", "train_for_long")
+    for worker in job.workers:
+        worker.wait_for_line("training")
+    job.workers[1].kill()
+    assert job.workers[0].wait() != 0
+    assert "nobody can take its place" in job.workers[0].output(), job.all_output()
+    assert "start the job again from your last checkpoint" in job.workers[0].output()

@@ -1,0 +1,237 @@
+// Membership when a worker is lost and another takes its place, and when many get no place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "membership_harness.h"
+
+namespace ps::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two workers and two servers, all native.
+class Rejoin : public ::testing::Test {
+ protected:
+  Rejoin() {
+    job.options.num_servers = 2;
+    job.options.rejoin_timeout = seconds(60);
+    w0 = job.AddNative(Role::kWorker, "10.0.0.9");
+    w1 = job.AddNative(Role::kWorker, "10.0.0.8");
+    s0 = job.AddNative(Role::kServer, "10.0.0.7");
+    s1 = job.AddNative(Role::kServer, "10.0.0.6");
+    job.StartAll();
+    job.Run(seconds(1));
+    EXPECT_TRUE(w0->ready() && w1->ready() && s0->ready() && s1->ready());
+  }
+  NativeNode* Add() {
+    NativeNode* const node = job.AddNative(Role::kWorker, "10.0.0.8");
+    node->Start();
+    return node;
+  }
+  void ExpectNobodyFailed() {
+    for (NativeNode* const node : {w0, s0, s1}) EXPECT_TRUE(node->failures.empty());
+    EXPECT_FALSE(job.finished);
+  }
+  Job job{13};
+  NativeNode* w0;
+  NativeNode* w1;
+  NativeNode* s0;
+  NativeNode* s1;
+};
+
+TEST_F(Rejoin, APlaceIsTakenAgainAndAgain) {
+  NativeNode* lost = w1;
+  for (uint64_t life = 1; life <= 3; ++life) {
+    lost->Kill();
+    job.Run(seconds(3));
+    NativeNode* const next = Add();
+    job.Run(seconds(2));
+    ASSERT_TRUE(next->ready());
+    EXPECT_EQ(next->view->own_id, WorkerId(1));
+    EXPECT_EQ(next->view->life, life);
+    next->Send(ServerId(0), "again");
+    s1->Send(WorkerId(1), "welcome");
+    job.Run(seconds(1));
+    EXPECT_THAT(next->data, ElementsAre("10: welcome"));
+    lost = next;
+  }
+  EXPECT_THAT(s0->workers_vacant, ElementsAre("native 11", "native 11", "native 11"));
+  EXPECT_THAT(s0->data, ElementsAre("11: again", "11: again", "11: again"));
+  EXPECT_TRUE(
+      job.Logged("lost worker 1 (10.0.0.8:4712): connection closed; its place is free for "
+                 "60 s (BYTESCHEDULER_REJOIN_TIMEOUT): start it again"));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
+  w1->Kill();
+  job.Run(milliseconds(300));
+  NativeNode* const next = Add();
+  job.Run(seconds(4));
+  EXPECT_TRUE(next->ready());
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
+  w1->Kill();
+  job.Run(seconds(59));
+  ExpectNobodyFailed();
+  job.Run(seconds(5));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1 (10.0.0.8:4712): connection "
+                                                 "closed; nobody took its place in 60 s"));
+  EXPECT_EQ(w0->failures.size(), 1U);
+}
+
+TEST_F(Rejoin, WhoComesThoughNobodyIsLostIsToldLater) {
+  NativeNode* const next = Add();
+  job.Run(seconds(20));
+  EXPECT_FALSE(next->refused);
+  job.Run(seconds(20));
+  EXPECT_THAT(next->refused.value().message(), HasSubstr("came too late"));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, WhoWasTakenForLostAndLivesIsTold) {
+  job.network.Mute(w1->transport());
+  job.Run(seconds(33));
+  EXPECT_TRUE(job.Logged("lost worker 1 (10.0.0.8:4712): silent for 30 s; its place is free"));
+  NativeNode* const next = Add();
+  job.Run(seconds(2));
+  EXPECT_TRUE(next->ready());
+  w1->Send(ServerId(0), "late");
+  job.Run(seconds(2));
+  EXPECT_TRUE(s0->data.empty());
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, BarriersThatAreOverDoNotHoldWhoBeginsAgain) {
+  w0->Barrier(kWorkerGroup);
+  w1->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  w1->Kill();
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(3));
+  NativeNode* const next = Add();
+  job.Run(seconds(2));
+  next->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(next->barriers.size(), 1U);
+  EXPECT_EQ(w0->barriers.size(), 1U);
+  next->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(next->barriers.size(), 2U);
+  ASSERT_EQ(w0->barriers.size(), 2U);
+  EXPECT_TRUE(w0->barriers[1].ok());
+}
+
+TEST_F(Rejoin, AServerIsNotReplaced) {
+  s1->Kill();
+  job.Run(seconds(5));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost server 1"));
+}
+
+TEST_F(Rejoin, AStrangerWithOtherSettingsIsRefusedAndTheJobGoesOn) {
+  MembershipOptions other = job.options;
+  other.role = Role::kWorker;
+  other.node_host = "10.0.0.66";
+  other.settings = "DMLC_NUM_WORKER=7\n";
+  NativeNode* const stranger = job.AddNative(other);
+  stranger->Start();
+  job.Run(seconds(5));
+  EXPECT_THAT(stranger->refused.value().message(), HasSubstr("settings differ"));
+  ExpectNobodyFailed();
+}
+
+// Two stock workers and a native server.
+class StockRejoin : public ::testing::Test {
+ protected:
+  StockRejoin() {
+    job.options.rejoin_timeout = seconds(60);
+    w0 = job.AddStock(Role::kWorker, "10.0.0.9");
+    w1 = job.AddStock(Role::kWorker, "10.0.0.8");
+    server = job.AddNative(Role::kServer, "10.0.0.7");
+    job.StartAll();
+    job.Run(seconds(1));
+    EXPECT_EQ(w0->barrier_answers, 1);
+  }
+  Job job{7};
+  StockNode* w0;
+  StockNode* w1;
+  NativeNode* server;
+};
+
+TEST_F(StockRejoin, APlaceIsTakenAgainAndAgain) {
+  StockNode* lost = w1;
+  for (int i = 0; i < 3; ++i) {
+    lost->Kill();
+    StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
+    next->Start(milliseconds(i * 700));
+    job.Run(seconds(4));
+    EXPECT_EQ(next->id, WorkerId(1));
+    EXPECT_TRUE(next->is_recovery);
+    Meta meta;
+    meta.request = true;
+    next->Send(ServerId(0), meta, "again");
+    job.Run(seconds(1));
+    lost = next;
+  }
+  EXPECT_EQ(server->data.size(), 3U);
+  EXPECT_THAT(server->workers_vacant, ElementsAre("stock 11", "stock 11", "stock 11"));
+  EXPECT_FALSE(w0->is_recovery);
+  EXPECT_TRUE(w0->data.empty());
+  EXPECT_TRUE(server->failures.empty());
+}
+
+TEST_F(StockRejoin, WhileAnotherWaitsForItAtABarrierItIsNotReplaced) {
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  w1->Kill();
+  job.Run(seconds(5));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1"));
+}
+
+TEST_F(StockRejoin, AnAttachedWorkerIsReplacedToo) {
+  NativeNode* const first = job.AddAttached(1);
+  first->Start();
+  job.Run(seconds(2));
+  EXPECT_TRUE(first->ready());
+  first->Kill();
+  w1->Kill();
+  job.Run(seconds(3));
+  StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
+  next->Start();
+  job.Run(seconds(2));
+  NativeNode* const again = job.AddAttached(1);
+  again->Start();
+  job.Run(seconds(2));
+  ASSERT_TRUE(again->ready());
+  EXPECT_EQ(again->view->life, 1U);
+  again->Send(ServerId(0), "again");
+  job.Run(seconds(1));
+  EXPECT_EQ(server->data.size(), 1U);
+  EXPECT_TRUE(server->failures.empty());
+}
+
+TEST(Refusals, OfAHundredStockNodesAtOnceEachIsEnded) {
+  Job job(7);
+  job.options.num_workers = 1;
+  job.AddStock(Role::kWorker);
+  job.AddNative(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(1));
+  std::vector<StockNode*> late;
+  for (int i = 0; i < 100; ++i) late.push_back(job.AddStock(Role::kWorker));
+  for (StockNode* const node : late) node->Start();
+  job.Run(seconds(10));
+  for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
+  EXPECT_FALSE(job.finished);
+}
+
+}  // namespace
+}  // namespace ps::test
