@@ -20,13 +20,14 @@ from typing import (
 from bytescheduler import _timeline_clocks
 from bytescheduler.errors import ConfigError
 
-__all__ = ["Event", "TimelineError", "TimelineWarning", "merge", "write"]
+__all__ = ["KEY_NAME", "Event", "TimelineError", "TimelineWarning", "merge", "write"]
 
 Event = Dict[str, Any]
 Path = Union[str, "os.PathLike[str]"]
 
 _VERSION = 1
 _ABOUT = "bytescheduler"
+KEY_NAME = "bytescheduler_key"
 _END = "bytescheduler_end"
 # What an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
@@ -78,6 +79,10 @@ def _check(event: object, place: _Place) -> Event:
     for name in _NUMBERS[phase]:
         if not _is_number(event.get(name)):
             raise place.wrong(f"{name!r} is not a number")
+    if event.get("name") == KEY_NAME and not (
+        phase == "M" and _is_count(args.get("key")) and isinstance(args.get("name"), str)
+    ):
+        raise place.wrong("not the name of a key")
     if phase == "X":
         category = str(event.get("cat"))
         if category not in _COUNTS:

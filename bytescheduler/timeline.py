@@ -16,8 +16,16 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import click
 
 from bytescheduler import _timeline_plot, _timeline_steps
+from bytescheduler._say import plain
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
-from bytescheduler._timeline_files import Event, TimelineError, TimelineWarning, merge, write
+from bytescheduler._timeline_files import (
+    KEY_NAME,
+    Event,
+    TimelineError,
+    TimelineWarning,
+    merge,
+    write,
+)
 from bytescheduler._timeline_steps import Interval, Step, Where, union
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
@@ -102,8 +110,11 @@ class _Job:
     def __init__(self, events: Iterable[Event]) -> None:
         self._rounds: Dict[Where, Step] = {}
         self._sizes: Dict[int, int] = {}
+        self._names: Dict[int, str] = {}
         self._servers = _Servers()
         for event in events:
+            if event.get("name") == KEY_NAME:
+                self._names[event["args"]["key"]] = event["args"]["name"]
             if event.get("ph") != "X" or event["args"]["round"] == 0:
                 continue
             if event["cat"] not in _timeline_steps.OF_WORKERS:
@@ -120,7 +131,10 @@ class _Job:
         return {
             "steps": self.rows,
             "ranks": [_medians(rank, self.rows) for rank in ranks],
-            "tensors": _longest_waits(self._rounds, self._sizes),
+            "tensors": [
+                {"name": self._names.get(row["key"]), **row}
+                for row in _longest_waits(self._rounds, self._sizes)
+            ],
             **self._servers.rows(),
         }
 
@@ -186,7 +200,7 @@ def _worker_blocks(of: Dict[str, Any]) -> List[str]:
     steps = [[str(row["rank"]), str(row["step"]), *cells(row)] for row in slowest]
     tensors = [
         [
-            str(row["key"]),
+            plain(row["name"] or str(row["key"])),
             _size(row["bytes"]),
             _ms(row["wait_mean_s"]),
             _ms(row["wait_max_s"]),

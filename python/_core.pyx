@@ -567,6 +567,12 @@ cdef class Worker:
         _check(code, &error)
         return rows
 
+    def name_key(self, uint64_t key, str name):
+        """Let timelines call `key` so."""
+        cdef bs_error error
+        text = name.encode("utf-8", "replace")
+        _check(bs_worker_name_key(self.handle(), key, text, &error), &error)
+
     def steps(self, *, int timeout_ms=1000):
         """Return the latest training steps, at most 64, as (number from 1, seconds), oldest first.
 

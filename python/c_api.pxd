@@ -79,6 +79,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                                    double value) noexcept nogil
     int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row,
                           void* context, bs_error* error)
+    int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error)
     ctypedef void (*bs_step_row)(void* context, uint64_t number, double seconds) noexcept nogil
     int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
                         bs_error* error)

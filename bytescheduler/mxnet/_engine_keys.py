@@ -46,6 +46,8 @@ class EngineKeys:
         self._taken.update(new)
         for key, number in numbers.items():
             self._link.name(number, key)
+            if number != key:
+                self._link.show(number, str(key))
         return numbers
 
     def beside(self, key: Key, what: str) -> int:
@@ -53,6 +55,7 @@ class EngineKeys:
         number = self._of_companion(key, what)
         self._take(self._taken, number, f"{what} of {key!r}")
         self._link.name(number, key)
+        self._link.show(number, f"{what} of {key}")
         return number
 
     def _of_value(self, key: Key) -> int:

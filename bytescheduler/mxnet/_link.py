@@ -196,6 +196,10 @@ class Link:
         """Let errors say `key` where the engine says `engine_key`."""
         self._names[engine_key] = repr(key)
 
+    def show(self, engine_key: int, name: str) -> None:
+        """Let timelines say `name` where the engine says `engine_key`."""
+        self._worker.name_key(engine_key, name)
+
     def check(self) -> None:
         """Raise MXNetError if the store is of no use any more."""
         if self._forked:

@@ -57,6 +57,16 @@ Status CheckUsable(const bs_worker* worker) {
   return *joined;
 }
 
+// Calls `f`, which returns a Status, if the worker can be used.
+template <typename F>
+int IfUsable(const bs_worker* worker, bs_error* error, F f) {
+  return Return(Guarded([&] {
+                  Status unusable = CheckUsable(worker);
+                  return unusable.ok() ? f() : unusable;
+                }),
+                error);
+}
+
 // Empty for null.
 bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
   if (done == nullptr) return {};
@@ -217,111 +227,94 @@ int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* 
 
 int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
                      bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  if (request->pushed == nullptr && request->pulled == nullptr) {
-                    return Status::InvalidArgument("key " + std::to_string(request->key) +
-                                                   ": neither pushed nor pulled");
-                  }
-                  bs::Worker::UpdateCall call{
-                      .priority = request->priority,
-                      .threshold = request->threshold,
-                      .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
-                      .out = {static_cast<std::byte*>(request->out), request->size_bytes},
-                      .pushed = Calling(request->pushed, request->context),
-                      .pulled = Calling(request->pulled, request->context)};
-                  if (rates != nullptr) {
-                    call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
-                  }
-                  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-                  if (!node.ok()) return node.status();
-                  node.value()->Update(request->key, std::move(call));
-                  return Status::Ok();
-                }),
-                error);
+  return IfUsable(worker, error, [&] {
+    if (request->pushed == nullptr && request->pulled == nullptr) {
+      return Status::InvalidArgument("key " + std::to_string(request->key) +
+                                     ": neither pushed nor pulled");
+    }
+    bs::Worker::UpdateCall call{
+        .priority = request->priority,
+        .threshold = request->threshold,
+        .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
+        .out = {static_cast<std::byte*>(request->out), request->size_bytes},
+        .pushed = Calling(request->pushed, request->context),
+        .pulled = Calling(request->pulled, request->context)};
+    if (rates != nullptr) {
+      call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
+    }
+    Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+    if (!node.ok()) return node.status();
+    node.value()->Update(request->key, std::move(call));
+    return Status::Ok();
+  });
 }
 
 int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
                             void* context, bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
-                  if (!node.ok()) return node.status();
-                  node.value()->SetOptimizer(
-                      optimizer->text,
-                      {static_cast<const char*>(optimizer->pickle), optimizer->pickle_bytes},
-                      Calling(done, context));
-                  return Status::Ok();
-                }),
-                error);
+  return IfUsable(worker, error, [&] {
+    Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
+    if (!node.ok()) return node.status();
+    node.value()->SetOptimizer(
+        optimizer->text, {static_cast<const char*>(optimizer->pickle), optimizer->pickle_bytes},
+        Calling(done, context));
+    return Status::Ok();
+  });
 }
 
 // NOLINTNEXTLINE(readability-function-size): as above.
 int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
                      bs_done done, void* context, bs_error* error) {
-  return Return(
-      Guarded([&] {
-        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-        Result<bs::api::WorkerNode*> node = Native(worker, "another partition size");
-        if (!node.ok()) return node.status();
-        if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
-            credit_bytes == 0 || credit_bytes > kLargestCredit) {
-          return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
-                                         " bytes and a credit of " + std::to_string(credit_bytes) +
-                                         ": want 4 KiB to 1 GiB, and 1 byte to 64 GiB");
-        }
-        node.value()->Retune(partition_bytes, credit_bytes, Calling(done, context));
-        return Status::Ok();
-      }),
-      error);
+  return IfUsable(worker, error, [&] {
+    Result<bs::api::WorkerNode*> node = Native(worker, "another partition size");
+    if (!node.ok()) return node.status();
+    if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
+        credit_bytes == 0 || credit_bytes > kLargestCredit) {
+      return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
+                                     " bytes and a credit of " + std::to_string(credit_bytes) +
+                                     ": want 4 KiB to 1 GiB, and 1 byte to 64 GiB");
+    }
+    node.value()->Retune(partition_bytes, credit_bytes, Calling(done, context));
+    return Status::Ok();
+  });
 }
 
 int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
                               void* context, bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  const Result<bs::DType> dtype = KnownDType(key->key, key->dtype);
-                  if (!dtype.ok()) return dtype.status();
-                  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
-                  if (!node.ok()) return node.status();
-                  node.value()->BroadcastWhole(
-                      key->key, {dtype.value(), key->about, key->hosted != 0},
-                      {static_cast<std::byte*>(key->value), key->size_bytes},
-                      Calling(done, context));
-                  return Status::Ok();
-                }),
-                error);
+  return IfUsable(worker, error, [&] {
+    const Result<bs::DType> dtype = KnownDType(key->key, key->dtype);
+    if (!dtype.ok()) return dtype.status();
+    Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+    if (!node.ok()) return node.status();
+    node.value()->BroadcastWhole(key->key, {dtype.value(), key->about, key->hosted != 0},
+                                 {static_cast<std::byte*>(key->value), key->size_bytes},
+                                 Calling(done, context));
+    return Status::Ok();
+  });
 }
 
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
-  return Return(
-      Guarded([&] {
-        if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-        const std::span in(static_cast<const std::byte*>(request->in), request->size_bytes);
-        const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
-        auto pushed = Calling(request->pushed, request->context);
-        auto pulled = Calling(request->pulled, request->context);
-        const bs::PushPullOptions options(request->priority, request->threshold, request->called);
-        if (const auto* const carried = std::get_if<1>(&worker->node)) {
-          if (request->threshold != 0) return NotCarried("two-bit compression");
-          (*carried)->PushPull(request->key, options, in, out, std::move(pushed),
-                               std::move(pulled));
-          return Status::Ok();
-        }
-        std::get<0>(worker->node)
-            ->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
-        return Status::Ok();
-      }),
-      error);
+  return IfUsable(worker, error, [&] {
+    const std::span in(static_cast<const std::byte*>(request->in), request->size_bytes);
+    const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
+    auto pushed = Calling(request->pushed, request->context);
+    auto pulled = Calling(request->pulled, request->context);
+    const bs::PushPullOptions options(request->priority, request->threshold, request->called);
+    if (const auto* const carried = std::get_if<1>(&worker->node)) {
+      if (request->threshold != 0) return NotCarried("two-bit compression");
+      (*carried)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+      return Status::Ok();
+    }
+    std::get<0>(worker->node)
+        ->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+    return Status::Ok();
+  });
 }
 
 int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });
-                  return Status::Ok();
-                }),
-                error);
+  return IfUsable(worker, error, [&] {
+    worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });
+    return Status::Ok();
+  });
 }
 
 int bs_worker_barrier(bs_worker* worker, bs_error* error) {
@@ -339,12 +332,10 @@ int bs_worker_barrier(bs_worker* worker, bs_error* error) {
 }
 
 int bs_worker_fail(bs_worker* worker, const char* why) {
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  worker->Visit([&](auto& n) { n.Fail(why); });
-                  return Status::Ok();
-                }),
-                nullptr);
+  return IfUsable(worker, nullptr, [&] {
+    worker->Visit([&](auto& n) { n.Fail(why); });
+    return Status::Ok();
+  });
 }
 
 int bs_worker_status(const bs_worker* worker, bs_error* error) {
@@ -356,27 +347,29 @@ int bs_worker_status(const bs_worker* worker, bs_error* error) {
 int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
                       bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  return Tell(worker->Visit([&](const auto& n) { return n.Measure(timeout); }), row,
-                              context);
-                }),
-                error);
+  return IfUsable(worker, error, [&] {
+    return Tell(worker->Visit([&](const auto& n) { return n.Measure(timeout); }), row, context);
+  });
+}
+
+int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    worker->Visit([&](auto& n) { n.NameKey(key, name); });
+    return Status::Ok();
+  });
 }
 
 int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
                     bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
-  return Return(Guarded([&] {
-                  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
-                  const auto steps = worker->Visit([&](const auto& n) { return n.Steps(timeout); });
-                  if (!steps.ok()) return steps.status();
-                  for (const bs::StepTime& step : steps.value()) {
-                    row(context, step.number, std::chrono::duration<double>(step.length).count());
-                  }
-                  return Status::Ok();
-                }),
-                error);
+  return IfUsable(worker, error, [&] {
+    const auto steps = worker->Visit([&](const auto& n) { return n.Steps(timeout); });
+    if (!steps.ok()) return steps.status();
+    for (const bs::StepTime& step : steps.value()) {
+      row(context, step.number, std::chrono::duration<double>(step.length).count());
+    }
+    return Status::Ok();
+  });
 }
 
 int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {

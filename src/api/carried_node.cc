@@ -183,6 +183,10 @@ Result<Figures> CarriedNode::Measure(Duration timeout) const {
   return MeasureWorker(thread_.get(), worker_, failure_, timeout);
 }
 
+void CarriedNode::NameKey(Key key, const std::string& name) {
+  if (timeline_) timeline_->Name(key, name);
+}
+
 Result<std::vector<StepTime>> CarriedNode::Steps(Duration timeout) const {
   return StepsOfWorker(thread_.get(), worker_, timeout);
 }

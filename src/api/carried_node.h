@@ -61,6 +61,8 @@ class CarriedNode {
   // As of WorkerNode.
   Result<Figures> Measure(Duration timeout) const;
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
+  // For people who look at a timeline.
+  void NameKey(Key key, const std::string& name);
   // Fails this worker; the others will miss its pushes.
   void Fail(const std::string& why);
 

@@ -133,6 +133,8 @@ class WorkerNode {
   Result<Figures> Measure(Duration timeout) const;
   // The latest steps (Worker::Steps), as Measure.
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
+  // For people who look at a timeline.
+  void NameKey(Key key, const std::string& name);
   // Fails the whole job: everyone is told `why`.
   void Fail(const std::string& why);
 

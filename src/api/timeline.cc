@@ -134,6 +134,12 @@ Timeline::~Timeline() {
   RunOn(&thread_, [this] { End(); });
 }
 
+void Timeline::Name(Key key, std::string name) {
+  thread_.Post([this, key, name = std::move(name)] {
+    if (writer_) writer_->Name(key, name, &text_);
+  });
+}
+
 void Timeline::Wake() {
   thread_.Post([this] { WriteAll(); });
 }

@@ -16,6 +16,7 @@
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
 #include "core/trace.h"
 #include "core/trace_text.h"
 
@@ -44,6 +45,8 @@ class Timeline {
   // Writes what is left and the end of the file; blocks for it.  REQUIRES: nobody records any more.
   ~Timeline();
 
+  // Spans of the key are called so from now on.  Any thread.
+  void Name(Key key, std::string name);
   // For one thread at a time.
   core::Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
 

@@ -163,6 +163,10 @@ Result<Figures> WorkerNode::Measure(Duration timeout) const {
   return MeasureWorker(network_->io(), worker_, failure_, timeout);
 }
 
+void WorkerNode::NameKey(Key key, const std::string& name) {
+  if (timeline_) timeline_->Name(key, name);
+}
+
 Result<std::vector<StepTime>> WorkerNode::Steps(Duration timeout) const {
   return StepsOfWorker(network_->io(), worker_, timeout);
 }

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <charconv>
-#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -57,10 +56,10 @@ void Micros(Duration duration, std::string* text) {
   }
 }
 
-// Bytes that are not ASCII stand for themselves as code points: whatever it is, it is JSON.
-void Quoted(std::string_view raw, std::string* text) {
+// What stands between the quotes of a string.  Bytes that are not ASCII stand for themselves as
+// code points: whatever it is, it is JSON.
+void Escaped(std::string_view raw, std::string* text) {
   constexpr std::string_view kHex = "0123456789abcdef";
-  text->push_back('"');
   for (const char c : raw) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte < 0x7f && c != '"' && c != '\\') {
@@ -71,6 +70,11 @@ void Quoted(std::string_view raw, std::string* text) {
       text->push_back(kHex[byte & 15U]);
     }
   }
+}
+
+void Quoted(std::string_view raw, std::string* text) {
+  text->push_back('"');
+  Escaped(raw, text);
   text->push_back('"');
 }
 
@@ -112,6 +116,16 @@ void TraceText::Event(const TraceEvent& event, std::string* text) {
   if (event.kind == TraceEvent::Kind::kCredit) return Credit(event, text);
   if (event.kind == TraceEvent::Kind::kDecision) return Decision(event, text);
   Span(event, RowFor(event, text), text);
+}
+
+void TraceText::Name(Key key, std::string_view name, std::string* text) {
+  std::string& escaped = names_[key];
+  escaped.clear();
+  Escaped(name, &escaped);
+  Meta("bytescheduler_key", 0, text);
+  text->append("\"key\":");
+  Number(key, text);
+  text->append(",\"name\":\"").append(escaped).append("\"}},\n");
 }
 
 void TraceText::Tail(uint64_t lost, std::string* text) const {
@@ -169,8 +183,13 @@ void TraceText::Meta(const char* name, int64_t row, std::string* text) const {
 
 void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) const {
   const bool whole = event.kind == TraceEvent::Kind::kTensor;
-  text->append("{\"name\":\"key ");
-  Number(event.key, text);
+  text->append("{\"name\":\"");
+  if (const auto name = names_.find(event.key); name != names_.end()) {
+    text->append(name->second);
+  } else {
+    text->append("key ");
+    Number(event.key, text);
+  }
   if (!whole) {
     text->append(" part ");
     Number(event.part, text);

@@ -3,12 +3,15 @@
 // Viewers (Perfetto, chrome://tracing) need spans of one row that do not overlap: spans of a kind
 // that do are spread over rows, "server 0 push 1", "server 0 push 2" and so on.
 //
-// Not thread-safe.  Never fails.  Memory is bounded by kMostRows rows for each server and kind.
+// Not thread-safe.  Never fails.  Memory is bounded by kMostRows rows for each server and kind, and
+// the names.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "bytescheduler/types.h"
@@ -39,6 +42,8 @@ class TraceText {
   void Head(std::string* text) const;
   // REQUIRES: of a kind and server, events come in the order of their ends.
   void Event(const TraceEvent& event, std::string* text);
+  // Spans of the key are called so from now on.  Bytes that are not ASCII become code points.
+  void Name(Key key, std::string_view name, std::string* text);
   void Tail(uint64_t lost, std::string* text) const;
 
  private:
@@ -56,6 +61,7 @@ class TraceText {
   const TraceOwner owner_;
   // Group of rows to the last end in each row.
   std::map<int64_t, std::vector<TimePoint>> rows_;
+  std::unordered_map<Key, std::string> names_;  // as they stand in a JSON string
 };
 
 }  // namespace bs::core

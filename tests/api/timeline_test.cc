@@ -72,6 +72,17 @@ class TimelineTest : public testing::Test {
 
 core::TraceEvent Push(uint64_t key) { return {.kind = core::TraceEvent::Kind::kPush, .key = key}; }
 
+TEST_F(TimelineTest, KeysHaveTheirNames) {
+  {
+    const auto timeline = Timeline::OfWorker(With("t.json"), 1, Log());
+    timeline->Name(7, "fc1_weight");
+    timeline->trace()->Record(Push(7));
+    timeline->trace()->Record(Push(8));
+  }
+  EXPECT_THAT(Read("t-r1.json"), AllOf(HasSubstr(R"("name":"fc1_weight part 0","cat":"push")"),
+                                       HasSubstr(R"("name":"key 8 part 0","cat":"push")")));
+}
+
 TEST_F(TimelineTest, TheRankStandsBeforeTheExtension) {
   const auto path = [](const std::string& setting, int32_t rank) {
     return TimelinePath(setting, {.rank = rank});

@@ -62,6 +62,21 @@ TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
 )");
 }
 
+TEST(TraceText, SpansHaveTheNamesOfTheirKeys) {
+  TraceText writer({});
+  std::string text;
+  writer.Name(7, "conv0\"_w\xc3", &text);
+  EXPECT_EQ(text, R"({"name":"bytescheduler_key","ph":"M","pid":1,"tid":0,"args":{"key":7,)"
+                  R"("name":"conv0\u0022_w\u00c3"}},)"
+                  "\n");
+  const std::string push = Written(&writer, Span(Kind::kPush, 0, 9));
+  EXPECT_THAT(push, HasSubstr(R"("name":"conv0\u0022_w\u00c3 part 3")"));
+  EXPECT_THAT(push, HasSubstr(R"("key":7,)"));
+  TraceEvent other = Span(Kind::kPush, 10, 11);
+  other.key = 8;
+  EXPECT_THAT(Written(&writer, other), HasSubstr(R"("name":"key 8 part 3")"));
+}
+
 TEST(TraceText, ADecisionIsAMoment) {
   TraceText writer({});
   EXPECT_EQ(

@@ -29,7 +29,9 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     (tuned,) = [output for output in outputs if "tuning: " in output]  # rank 0's
     changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
     assert len(changes) > 4
-    merged = timeline.merge([tmp_path / "t-r0.json", tmp_path / "t-r1.json"])
+    merged = list(timeline.merge([tmp_path / "t-r0.json", tmp_path / "t-r1.json"]))
     decisions = [event["args"] for event in merged if event["ph"] == "i"]  # all of rank 0
     assert [(str(d["partition"]), str(d["credit"])) for d in decisions] == changes
+    names = {row["name"] for row in timeline.summary(merged)["tensors"]}
+    assert names >= {"a", "b", "c", "d", "e", "stop"}
     assert changes[-1] == (str(row["partition"]), str(row["credit"]))

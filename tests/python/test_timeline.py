@@ -61,6 +61,28 @@ def test_clocks_are_aligned_by_the_hosts_wall_clocks(folder: Folder) -> None:
     assert [event["pid"] for event in spans(events)] == [1, 2]
 
 
+def key_name(rank: int, key: object, name: object) -> Event:
+    args = {"key": key, "name": name}
+    return {"name": "bytescheduler_key", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
+
+
+def test_tensors_have_the_names_of_their_keys(folder: Folder) -> None:
+    named = [span(0, kind, 1, 3) for kind in ("push", "pull", "tensor")]
+    other = [span(0, kind, 1, 2, key=8) for kind in ("push", "pull", "tensor")]
+    file = folder.put("a", about(0), key_name(0, 7, "fc1_weight"), *named, *other, the_end(0))
+    rows = timeline.summary(timeline.merge([file]))["tensors"]
+    assert {row["key"]: row["name"] for row in rows} == {7: "fc1_weight", 8: None}
+    result = CliRunner(mix_stderr=False).invoke(timeline.timeline, [file])
+    assert "fc1_weight" in result.stdout
+
+
+@pytest.mark.parametrize(("key", "name"), [(-1, "a"), ("a", "a"), (1, 2)])
+def test_a_name_that_is_none_is_damage(folder: Folder, key: object, name: object) -> None:
+    file = folder.put("a", about(0), key_name(0, key, name), the_end(0))
+    with pytest.raises(timeline.TimelineError, match="line 3: not the name of a key"):
+        list(timeline.merge([file]))
+
+
 def test_decisions_are_moments_on_the_same_clock(folder: Folder) -> None:
     decision = {
         "name": "d",

@@ -43,11 +43,15 @@ class FakeWorker:
         self.closed = False
         self.barriers = 0
         self.retuned: List[Tuple[int, int]] = []
+        self.names: Dict[int, str] = {}
 
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         if self.rank != 0:
             raise UsageError("worker 0 decides about partitions and credit", 8)
         self.retuned.append((partition_bytes, credit_bytes))
+
+    def name_key(self, key: int, name: str) -> None:
+        self.names[key] = name
 
     def broadcast(
         self,
