@@ -13,6 +13,7 @@ from typing import Callable, Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
+from children import in_turn
 
 from bytescheduler.mxnet import ScheduledTrainer
 
@@ -457,23 +458,15 @@ def buckets() -> None:
     compare(train, rtol=1e-6)
 
 
-def in_a_child(case: str, port: str) -> None:
-    """Run `case` in the job at `port`; a child has what took this process seconds to import."""
-    pid = os.fork()
-    if pid == 0:
-        os.environ["DMLC_PS_ROOT_PORT"] = port
+def run(cases: "List[str]") -> None:
+    for case in cases:
         globals()[case]()
-        print("well done")
-        sys.exit()
-    assert os.waitpid(pid, 0)[1] == 0, case
+    print("well done")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "native":
         keeper = mx.kv.create("bytescheduler")  # who closes the last store leaves the job
-        for case in sys.argv[2:]:
-            globals()[case]()
-        print("well done")
+        run(sys.argv[2:])
     else:
-        for argument in sys.argv[2:]:
-            in_a_child(*argument.split("="))
+        in_turn(sys.argv[2:], run)

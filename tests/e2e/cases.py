@@ -1,4 +1,7 @@
-"""What a worker of a test's job does; ``cases.py NAME STORE`` runs one case, which asserts."""
+"""What a worker of a test's job does; ``cases.py STORE CASE...`` runs cases, which assert.
+
+``cases.py STORE CASE+CASE=PORT...`` does so in several jobs, one after the other.
+"""
 
 import contextlib
 import os
@@ -9,6 +12,7 @@ from typing import Callable, Dict, Iterator, List
 
 import mxnet as mx
 import numpy as np
+from children import in_turn
 
 from bytescheduler.mxnet import ScheduledKVS
 
@@ -618,4 +622,8 @@ def wraps_in_rank_1_only() -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "wraps_in_rank_1_only":
         wraps_in_rank_1_only()
-    run(open_store(sys.argv[1]), globals(), sys.argv[2:])
+    kind, *asked = sys.argv[1:]
+    if "=" in asked[0]:
+        in_turn(asked, lambda cases: run(open_store(kind), globals(), cases))
+    else:
+        run(open_store(kind), globals(), asked)

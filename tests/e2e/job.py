@@ -151,11 +151,6 @@ class Job:
     ) -> None:
         self._end()
 
-    @property
-    def port(self) -> str:
-        """Where its scheduler node is."""
-        return self._env["DMLC_PS_ROOT_PORT"]
-
     def start_worker(
         self, script: str, *arguments: str, env: Optional[Dict[str, str]] = None
     ) -> Process:
@@ -174,6 +169,21 @@ class Job:
         for process in [*self.workers, *self.processes]:
             assert process.wait() == 0, f"{process.name} failed:\n{self.all_output()}"
         return [worker.output() for worker in self.workers]
+
+    def run_with(
+        self, others: "List[Job]", script: str, kind: str, cases: "List[str]"
+    ) -> List[str]:
+        """Run the first of `cases` here and each other in one of `others`, by the same workers.
+
+        The script has children for that (children.py); all jobs must come to a good end.
+        """
+        jobs = [self, *others]
+        where = [f"{each}={job._env['DMLC_PS_ROOT_PORT']}" for each, job in zip(cases, jobs)]
+        outputs = self.run(script, kind, *where)
+        for job in others:
+            for process in job.processes:
+                assert process.wait() == 0, f"{process.name} failed:\n{job.all_output()}"
+        return outputs
 
     def run_into(self, text: str, script: str, *arguments: str) -> None:
         """Run one worker into the error that it expects; everybody must tell `text`."""

@@ -34,12 +34,8 @@ def test_two_workers_train_as_one_process_alone(make_job: MakeJob, cases: "list[
     ids=lambda cases: cases[0],
 )
 def test_on_stock_servers_too(make_job: MakeJob, cases: "list[str]") -> None:
-    jobs = [make_job(stock=True) for _ in cases]
-    where = [f"{case}={job.port}" for case, job in zip(cases, jobs)]
-    for output in jobs[0].run("callers.py", "stock", *where):
+    first, *others = [make_job(stock=True) for _ in cases]
+    for output in first.run_with(others, "callers.py", "stock", cases):
         line = "store carries the bytes, scheduled (2 workers, 1 stock server;"
         assert output.count(line) == len(cases)
         assert output.count("well done") == len(cases)
-    for job in jobs:
-        for role in job.processes:
-            assert role.wait() == 0, role.name

@@ -41,10 +41,10 @@ def test_dist_async_is_passed_on(make_job: MakeJob) -> None:
 
 
 def test_what_a_job_on_our_servers_does_goes_here_too(make_job: MakeJob) -> None:
-    cases = ["names", "updater", "optimizer", "held"]
-    make_job(servers=2, stock=True).run("cases.py", "dist_sync", cases[0], cases[1])
-    make_job(stock=True, env=SMALL).run("cases.py", "dist_sync", cases[2])
-    make_job(stock=True).run("cases.py", "dist_sync", cases[3])
+    cases = ["names+updater", "optimizer", "sparse", "bad_input", "held"]
+    first, *others = [make_job(servers=2, stock=True, env=SMALL) for _ in cases]
+    for output in first.run_with(others, "cases.py", "dist_sync", cases):
+        assert output.count("well done") == len(cases)
 
 
 def test_naive_engine(make_job: MakeJob) -> None:
@@ -55,11 +55,6 @@ def test_naive_engine(make_job: MakeJob) -> None:
 def test_every_shape_with_three_workers(make_job: MakeJob) -> None:
     job = make_job(workers=3, servers=2, stock=True, env={"BYTESCHEDULER_PARTITION": "64KiB"})
     job.run("cases.py", "dist_sync", "shapes", "numpy_shapes")
-
-
-def test_sparse_rows_and_bad_input(make_job: MakeJob) -> None:
-    make_job(servers=2, stock=True).run("cases.py", "dist_sync", "sparse")
-    make_job(stock=True).run("cases.py", "dist_sync", "bad_input")
 
 
 @pytest.mark.parametrize("scheduling", ["0", "1"])
