@@ -141,6 +141,8 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.straggler_timeout == minutes(5); }},
       {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0.25",
        [](const Config& c) { return c.heartbeat_interval == milliseconds(250); }},
+      {"BYTESCHEDULER_REJOIN_TIMEOUT", "10m",
+       [](const Config& c) { return c.rejoin_timeout == minutes(10); }},
       {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "10s",
        [](const Config& c) { return c.heartbeat_timeout == seconds(10); }},
       {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},
@@ -209,6 +211,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_STRAGGLER_TIMEOUT", "1000h", "want 1ms to 168h"},
       {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0", "want 1ms to 1h"},
       {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "1ms", "want 2ms to 24h"},
+      {"BYTESCHEDULER_REJOIN_TIMEOUT", "25h", "want 0 to 24h"},
       {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},
@@ -289,8 +292,8 @@ TEST(Config, JobSettingsAreExactlyTheRowsOfThatScope) {
   const Result<Config> config = ParseWith("BYTESCHEDULER_DETERMINISTIC", "yes");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().JobSettings(),
-            "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_DETERMINISTIC=1\n"
-            "BYTESCHEDULER_MAX_STALENESS=-1\n");
+            "DMLC_NUM_WORKER=2\nDMLC_NUM_SERVER=3\nBYTESCHEDULER_REJOIN_TIMEOUT=0ns\n"
+            "BYTESCHEDULER_DETERMINISTIC=1\nBYTESCHEDULER_MAX_STALENESS=-1\n");
 }
 
 TEST(Config, EveryDefaultIsAValueThatItsOwnRowTakes) {

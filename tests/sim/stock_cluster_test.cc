@@ -1,7 +1,8 @@
 // Simulated jobs of stock MXNet workers on our scheduler node and servers: delays, messages of
 // different peers in any order, nodes that resend, and death; every value checked.
 //
-//   stock_cluster_test --seed=N [--death] [--resends]   replays one job and prints what happened
+//   stock_cluster_test --seed=N [--death] [--resends] [--async]   replays one job and prints what
+//   happened
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ struct StockCase {
   uint64_t after_answers = 0;  // to all workers together
 };
 
-StockCase DrawCase(uint64_t seed, bool death, bool resends) {
+StockCase DrawCase(uint64_t seed, bool death, bool resends, bool asynchronous = false) {
   std::mt19937_64 random(seed);
   const auto draw = [&random](uint64_t low, uint64_t high) {
     return std::uniform_int_distribution<uint64_t>(low, high)(random);
@@ -50,11 +51,14 @@ StockCase DrawCase(uint64_t seed, bool death, bool resends) {
   plan.num_servers = static_cast<int32_t>(draw(1, 3));
   plan.longest_pause = microseconds(draw(0, 2) * 2000);
   plan.resends = resends;
+  plan.asynchronous = asynchronous;
   plan.resend_timeout = milliseconds(resends ? draw(1, 5) * 10 : 1000);
   uint64_t answers = 0;
   for (uint64_t i = 0; i < draw(1, 6); ++i) {
-    const auto way = static_cast<StockWay>(draw(0, 2));
-    plan.keys.push_back({3 * i + draw(0, 2), way, draw(1, 60), draw(0, 6)});
+    const auto way = static_cast<StockWay>(draw(0, asynchronous ? 1 : 4));
+    const uint64_t rounds = draw(0, asynchronous ? 4 : 6);
+    // Keys of rows are numbered like others.
+    plan.keys.push_back({100 * i + draw(0, 2), way, draw(3, 60), rounds});
     answers += plan.keys.back().rounds + 1;
   }
   drawn.network.delay_min = microseconds(draw(0, 100));
@@ -225,6 +229,21 @@ TEST(StockCluster, EveryValueIsRightAndTheJobEnds) {
   }
 }
 
+TEST(StockCluster, EveryAsynchronousPushCountsOnce) {
+  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
+    const bool resends = seed % 2 > 0;
+    ASSERT_EQ(StockCluster(DrawCase(seed, false, resends, true), seed, {}).Run(), "")
+        << "--async --seed=" << seed << (resends ? " --resends" : "");
+  }
+}
+
+TEST(StockCluster, ADeathBetweenAsynchronousPushesIsNamedAndNothingCountsTwice) {
+  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
+    ASSERT_EQ(StockCluster(DrawCase(seed, true, false, true), seed, {}).Run(), "")
+        << "--async --death --seed=" << seed;
+  }
+}
+
 TEST(StockCluster, ADeathIsNamedAndEndsEveryStockWorker) {
   uint64_t ended = 0;
   for (uint64_t seed = 0; seed < kDeaths; ++seed) {
@@ -260,15 +279,18 @@ int main(int argc, char** argv) {
   std::optional<uint64_t> seed;
   bool death = false;
   bool resends = false;
+  bool asynchronous = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     death = death || argument == "--death";
     resends = resends || argument == "--resends";
+    asynchronous = asynchronous || argument == "--async";
     if (argument.starts_with("--seed=")) seed = std::strtoull(argv[i] + 7, nullptr, 10);
   }
   if (!seed) return RUN_ALL_TESTS();
   const auto print = [](const std::string& line) { std::cout << line << '\n'; };
-  bs::sim::StockCluster cluster(bs::sim::DrawCase(*seed, death, resends), *seed, print);
+  bs::sim::StockCluster cluster(bs::sim::DrawCase(*seed, death, resends, asynchronous), *seed,
+                                print);
   const std::string problems = cluster.Run();
   std::cout << problems << (problems.empty() ? "every promise was kept\n" : "");
   return problems.empty() ? 0 : 1;

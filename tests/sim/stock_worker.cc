@@ -17,7 +17,21 @@ constexpr int32_t kSetGradientCompression = 4;
 constexpr int32_t kStopServer = 2;
 constexpr int32_t kDenseFloats = 0;  // heads
 constexpr int32_t kTwoBitFloats = 3;
+constexpr int32_t kRowsOfFloats = 1;
+constexpr int32_t kController = 0;
+constexpr uint64_t kRowLength = 3;
 constexpr int kMostRetries = 10;  // the next one ends a stock process
+
+bool HasRows(const StockKeyPlan& plan) {
+  return plan.way == StockWay::kRows || plan.way == StockWay::kSharedRows;
+}
+
+// Elements of a unit of the plan's count.
+uint64_t LengthOf(const StockKeyPlan& plan) { return HasRows(plan) ? kRowLength : 1; }
+
+bool PushesRow(int32_t rank, uint64_t round, uint64_t row) {
+  return round == 0 || (row + 2 * static_cast<uint64_t>(rank) + round) % 3 != 0;
+}
 
 std::string BytesOf(const void* data, size_t size) {
   return {static_cast<const char*>(data), size};
@@ -97,6 +111,7 @@ void StockWorker::OnBarrier() {
   switch (++stage_) {
     case 1:
       ready_ = true;
+      if (plan_.asynchronous) return Command(kController, "pickle");
       return rank_ == 0 ? Command(kSyncMode, "") : Barrier(ps::kWorkerGroup);
     case 2:
       for (size_t i = 0; i < plan_.keys.size(); ++i) {
@@ -105,11 +120,21 @@ void StockWorker::OnBarrier() {
       }
       return;
     case 3:
-      return rank_ == 0 ? Command(kStopServer, "") : Barrier(ps::kEveryone);
+      if (!plan_.asynchronous) return BeginEnd();
+      looks_last_ = true;
+      for (size_t i = 0; i < plan_.keys.size(); ++i) {
+        open_[i] = 1;
+        Ask(i, plan_.keys[i].rounds, false, true);
+      }
+      return;
     default:
       done_ = true;
       Vanish();
   }
+}
+
+void StockWorker::BeginEnd() {
+  return rank_ == 0 ? Command(kStopServer, "") : Barrier(ps::kEveryone);
 }
 
 void StockWorker::Barrier(int32_t group) {
@@ -172,12 +197,14 @@ void StockWorker::BeginRound(size_t index) {
 void StockWorker::Ask(size_t index, uint64_t round, bool push, bool pull) {
   const StockKeyPlan& plan = plan_.keys[index];
   const bool coded = plan.way == StockWay::kTwoBit && push && round > 0;
+  const bool rows = HasRows(plan);
   ps::Meta meta;
   meta.head = plan.way == StockWay::kTwoBit && (coded || !push) ? kTwoBitFloats : kDenseFloats;
+  if (rows) meta.head = kRowsOfFloats;
   meta.request = true;
   meta.push = push;
-  // MXNet does not code in one request, so a coded push brings its own pull.
-  meta.pull = pull && !coded;
+  // MXNet does not code in one request, nor push and pull rows, so such a push brings its own pull.
+  meta.pull = pull && !coded && !(rows && push);
   meta.app_id = 0;
   meta.customer_id = 0;
   meta.timestamp = num_requests_++;
@@ -189,6 +216,9 @@ void StockWorker::Ask(size_t index, uint64_t round, bool push, bool pull) {
     const uint64_t first = server::StockRangeOf(part.server, plan_.num_servers).begin;
     std::vector<uint64_t> keys = {first + plan.key};
     if (coded) keys.insert(keys.begin(), first + part.count);
+    for (const uint64_t row : rows ? RowsOf(part, push ? round : 0) : std::vector<uint64_t>()) {
+      keys.push_back(first + plan.key + row - part.begin);
+    }
     request.unanswered.insert(ps::ServerId(part.server));
     Send(ps::ServerId(part.server), meta,
          {BytesOf(keys.data(), keys.size() * sizeof(uint64_t)),
@@ -229,12 +259,18 @@ void StockWorker::Answered(const Request& request) {
         return Command(kSetGradientCompression, "1,1.000000");
       case kSetGradientCompression:
         return Initialise();
+      case kController:
+        return rank_ == 0 ? Initialise() : Barrier(ps::kWorkerGroup);
       default:
         return Barrier(ps::kEveryone);
     }
   }
   if (request.pull) CheckValues(request);
   if (--open_[request.key] > 0) return;
+  if (looks_last_) {
+    if (std::all_of(open_.begin(), open_.end(), [](int open) { return open == 0; })) BeginEnd();
+    return;
+  }
   if (stage_ == 1) {  // an initial value of rank 0
     if (std::all_of(open_.begin(), open_.end(), [](int open) { return open == 0; })) {
       Barrier(ps::kWorkerGroup);
@@ -257,9 +293,10 @@ void StockWorker::CheckValues(const Request& request) {
   const StockKeyPlan& plan = plan_.keys[request.key];
   for (const Part& part : PartsOf(plan)) {
     const std::vector<float>& got = request.parts.at(ps::ServerId(part.server));
-    bool right = got.size() == part.count;
-    for (uint64_t i = 0; right && i < part.count; ++i) {
-      right = got[i] == SumOf(plan, request.round, part.begin + i);
+    const uint64_t length = LengthOf(plan);
+    bool right = got.size() == part.count * length;
+    for (uint64_t i = 0; right && i < part.count * length; ++i) {
+      right = IsRight(plan, request.round, part.begin * length + i, got[i]);
     }
     if (right) continue;
     job_->journal->Report(Broken::kSum, name_,
@@ -269,9 +306,41 @@ void StockWorker::CheckValues(const Request& request) {
   }
 }
 
+// The value of a dist_async store is the first one, this worker's pushes, and of every other worker
+// its first so many.
+bool StockWorker::IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element,
+                          float value) const {
+  if (!plan_.asynchronous) return value == SumOf(plan, round, element);
+  std::set<float> sums = {ValueOf(plan, 0, 0, element)};
+  for (int32_t rank = 0; rank < plan_.num_workers; ++rank) {
+    // The end of a job that failed lets those go who wait for the others.
+    const bool all = looks_last_ && !job_->victim;
+    const uint64_t least = rank == rank_ ? round : all ? plan.rounds : 0;
+    const uint64_t most = rank == rank_ ? round : plan.rounds;
+    std::set<float> with;
+    for (const float sum : sums) {
+      float more = sum;
+      for (uint64_t r = 0; r <= most; ++r) {
+        if (r > 0) more += ValueOf(plan, rank, r, element);
+        if (r >= least) with.insert(more);
+      }
+    }
+    sums = std::move(with);
+  }
+  return sums.contains(value);
+}
+
+std::vector<uint64_t> StockWorker::RowsOf(const Part& part, uint64_t round) const {
+  std::vector<uint64_t> rows;
+  for (uint64_t row = part.begin; row < part.begin + part.count; ++row) {
+    if (PushesRow(rank_, round, row)) rows.push_back(row);
+  }
+  return rows;
+}
+
 std::vector<StockWorker::Part> StockWorker::PartsOf(const StockKeyPlan& plan) const {
   const auto servers = static_cast<uint64_t>(plan_.num_servers);
-  if (plan.way != StockWay::kShared) {
+  if (plan.way != StockWay::kShared && plan.way != StockWay::kSharedRows) {
     return {{static_cast<int32_t>(plan.key * 9973 % servers), 0, plan.count}};
   }
   std::vector<Part> parts;
@@ -296,12 +365,22 @@ float StockWorker::SumOf(const StockKeyPlan& plan, uint64_t round, uint64_t elem
   if (round == 0) return ValueOf(plan, 0, 0, element);
   float sum = 0;
   for (int32_t rank = 0; rank < plan_.num_workers; ++rank) {
+    if (HasRows(plan) && !PushesRow(rank, round, element / kRowLength)) continue;
     sum += ValueOf(plan, rank, round, element);
   }
   return sum;
 }
 
 std::string StockWorker::Payload(const StockKeyPlan& plan, const Part& part, uint64_t round) const {
+  if (HasRows(plan)) {
+    std::vector<float> rows;
+    for (const uint64_t row : RowsOf(part, round)) {
+      for (uint64_t i = 0; i < kRowLength; ++i) {
+        rows.push_back(ValueOf(plan, rank_, round, row * kRowLength + i));
+      }
+    }
+    return BytesOf(rows.data(), rows.size() * sizeof(float));
+  }
   std::vector<float> values(part.count);
   for (uint64_t i = 0; i < part.count; ++i) {
     values[i] = ValueOf(plan, rank_, round, part.begin + i);

@@ -22,15 +22,17 @@
 namespace bs::sim {
 
 enum class StockWay {
-  kWhole,   // on one server
-  kShared,  // cut over all servers
-  kTwoBit,  // on one server, pushed as codes
+  kWhole,       // on one server
+  kShared,      // cut over all servers
+  kTwoBit,      // on one server, pushed as codes
+  kRows,        // row_sparse, on one server; each push has some of the rows
+  kSharedRows,  // the same, cut over all servers
 };
 
 struct StockKeyPlan {
   uint64_t key = 0;
   StockWay way = StockWay::kWhole;
-  uint64_t count = 0;  // elements
+  uint64_t count = 0;  // elements, or rows
   uint64_t rounds = 0;
 };
 
@@ -39,6 +41,8 @@ struct StockPlan {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
   Duration longest_pause{};
+  // A dist_async store: the servers add each push to the value.  Dense keys only.
+  bool asynchronous = false;
   bool resends = false;
   Duration resend_timeout = std::chrono::seconds(1);
 };
@@ -75,7 +79,7 @@ class StockWorker {
     std::map<int32_t, std::vector<float>> parts;
     bool simple = false;
   };
-  // Part of a key on a server.
+  // Part of a key on a server: elements, or rows.
   struct Part {
     int32_t server = 0;  // rank
     uint64_t begin = 0;
@@ -100,12 +104,17 @@ class StockWorker {
   void BeginRound(size_t index);
   void Ask(size_t index, uint64_t round, bool push, bool pull);
   void CheckValues(const Request& request);
+  // Whether an element of a key may be `value` when `round` pushes of this worker are in it.
+  bool IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element, float value) const;
+  void BeginEnd();
   void FinishKeys();
   void Vanish();
 
   std::vector<Part> PartsOf(const StockKeyPlan& plan) const;
   float ValueOf(const StockKeyPlan& plan, int32_t rank, uint64_t round, uint64_t element) const;
   float SumOf(const StockKeyPlan& plan, uint64_t round, uint64_t element) const;
+  // Which rows of the part a push has.
+  std::vector<uint64_t> RowsOf(const Part& part, uint64_t round) const;
   std::string Payload(const StockKeyPlan& plan, const Part& part, uint64_t round) const;
 
   void Send(int32_t peer, const ps::Meta& meta, std::vector<std::string> data = {});
@@ -133,6 +142,7 @@ class StockWorker {
   std::vector<int> open_;         // requests of the present round, by key
   std::vector<uint64_t> rounds_;  // completed, by key
   size_t keys_done_ = 0;
+  bool looks_last_ = false;  // asynchronous: everyone has pushed everything
   bool ready_ = false;
   bool done_ = false;
   bool ended_ = false;
