@@ -92,7 +92,7 @@ void Coordinator::Impl::Hold(Late late, const bs::Status& why) {
                         node.role == Role::kWorker && !stock_in_job;
   const auto held = std::find_if(held_.begin(), held_.end(), is(AddressOf(node)));
   if (held != held_.end()) {  // a repeat
-    *held = late;
+    *held = std::move(late);
   } else if (!may_wait || held_.size() >= static_cast<size_t>(options_.num_workers)) {
     refuse(late);
   } else {
@@ -101,7 +101,7 @@ void Coordinator::Impl::Hold(Late late, const bs::Status& why) {
     scope_.After(noticed + options_.reconnect_grace, [this, is = is(AddressOf(node)), refuse] {
       const auto waits = std::find_if(held_.begin(), held_.end(), is);
       if (waits == held_.end()) return;
-      const Late who = *waits;
+      const Late who = std::move(*waits);
       held_.erase(waits);
       refuse(who);
     });
@@ -128,7 +128,7 @@ void Coordinator::Impl::TakeHeld(Peer* peer) {
 void Coordinator::Impl::Fill(Peer* peer) {
   const bool native = peer->native;
   const uint64_t life = peer->life;
-  const Early next = *peer->successor;
+  const Early next = peer->successor.value_or(Early{});
   Node node = next.node;
   node.id = peer->node.id;
   AddPeer(node, native, next.sequence);
