@@ -10,12 +10,13 @@ mxnet and bayesian-optimization.
 """
 
 import argparse
+import concurrent.futures
 import pathlib
 import statistics
 import sys
 import tempfile
 import threading
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from . import lab_job, sweep
 from .output import give
@@ -49,22 +50,31 @@ def tuned(args: argparse.Namespace) -> List[List[float]]:
         }
         over = threading.Event()
 
-        def change() -> None:
+        def change() -> bool:
             while not over.wait(0.05):
                 if (pathlib.Path(folder) / _CHANGE).exists():
                     lab_job.change_rate(args.then)
-                    return
+                    return True
+            return False
 
-        changing = threading.Thread(target=change)
-        changing.start()
         worker = [sys.executable, "-m", "benchmarks.tuning", "--work", "--folder", folder]
         for name in ("model", "scale", "compute", "tuned_steps"):
             worker += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-        try:
-            return lab_job.run("ours", worker, env, args.timeout)
-        finally:
-            over.set()
-            changing.join()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            changed = pool.submit(change)
+            try:
+                steps = lab_job.run("ours", worker, env, args.timeout)
+            finally:
+                over.set()
+            if not changed.result():
+                raise SystemExit("the links were not changed")
+        return steps
+
+
+def came_within(steps: List[float], seconds: float) -> Optional[int]:
+    """Return after how many steps all the others' median was no longer than `seconds`, if ever."""
+    most = len(steps) - LAST
+    return next((i for i in range(most + 1) if statistics.median(steps[i:]) <= seconds), None)
 
 
 def summarize(steps: List[float], points: List[Dict[str, Any]]) -> Dict[str, Any]:
@@ -78,6 +88,7 @@ def summarize(steps: List[float], points: List[Dict[str, Any]]) -> Dict[str, Any
         "best_of_grid_s": points[0]["step_s"],
         "default_s": default,
         "of_best": came_to / points[0]["step_s"],
+        "steps_to_within_3_percent": came_within(steps, 1.03 * points[0]["step_s"]),
         "slowest_step_of_default": max(steps) / default,
         "points": points,
     }

@@ -73,9 +73,18 @@ def seconds(value: str) -> float:
 
 
 def size(value: str) -> int:
-    """Return a size as settings have it, such as ``128KiB``, in bytes."""
-    number, unit = re.fullmatch(r"(\d+)(\D*)", value).groups()  # type: ignore[union-attr]
-    return int(number) << 10 * " KMG".index((unit or " ")[0].upper())
+    """Return a size as settings have it, such as ``128KiB``, in bytes.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    match = re.fullmatch(r"(\d+)(|B|[KMG]|[KMG]i?B)", value)
+    if match is None:
+        raise ValueError(f"{value}: want bytes, such as 8388608 or 8MiB")
+    number, unit = match.groups()
+    return int(number) << 10 * "BKMG".index(unit[:1] or "B")
 
 
 def _escape(text: str) -> str:

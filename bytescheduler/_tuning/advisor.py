@@ -18,14 +18,17 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from bytescheduler._child import die_with
 from bytescheduler._tuning.points import CREDITS, PARTITIONS, Rungs, on_rungs
 
-__all__ = ["Advice", "Advisor", "AdvisorError", "Seen"]
+__all__ = ["Advice", "Advisor", "AdvisorError", "AdvisorSlow", "Seen"]
 
 # So many rungs from a point that was no slower than most, a point is tried.
 REACH = 2
 # And a point is no slower than most if it takes at most so much more time than the best.
 _GOOD = 1.1
-_SLICE_S = 0.1
-_PATIENCE_S = 60.0
+_SLICE_MS = 100
+_PATIENCE_S = 120.0
+# A tenth of what others get: it needs a second or two, and should have them at last on a machine
+# whose processors are all busy.
+_NICE = 10
 
 
 Floats = Any  # np.ndarray
@@ -52,6 +55,10 @@ class AdvisorError(Exception):
     """There is no advice; says why."""
 
 
+class AdvisorSlow(AdvisorError):
+    """There is none yet: others need the processors."""
+
+
 class Advisor:
     """The process that thinks, from here.  `close` ends it; confined to one thread.
 
@@ -70,35 +77,38 @@ class Advisor:
         self._stopped = stopped
         self._pid = 0
         words = [sys.executable, "-m", __name__, str(os.getpid())]
-        asks, answers = os.pipe(), os.pipe()
+        ends: List[int] = []
         try:
+            for _ in range(2):
+                ends += os.pipe()
             # Not fork, which makes MXNet stop its engine; and of ours only these two stay open.
             self._pid = os.posix_spawn(
                 sys.executable,
                 words,
                 {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, asks[0], 0),
-                    (os.POSIX_SPAWN_DUP2, answers[1], 1),
+                    (os.POSIX_SPAWN_DUP2, ends[0], 0),
+                    (os.POSIX_SPAWN_DUP2, ends[3], 1),
                 ],
             )
         except OSError as error:
-            for fd in (asks[1], answers[0]):
+            for fd in ends:
                 os.close(fd)
             raise AdvisorError(f"{sys.executable}: {error.strerror}") from error
-        finally:
-            os.close(asks[0])
-            os.close(answers[1])
-        self._asks, self._answers = asks[1], answers[0]
+        asked, self._asks, self._answers, answered = ends
+        os.close(asked)
+        os.close(answered)
         self._text = b""
 
     def ask(self, seen: Sequence[Seen]) -> Advice:
-        """Return where to look next; blocks, a minute at most.
+        """Return where to look next; blocks, two minutes at most.
 
         Raises
         ------
+        AdvisorSlow
+            It has not answered in time.
         AdvisorError
-            The process ended, has not answered, or says what is wrong; or nobody wants to know.
+            The process has ended or says what is wrong; or nobody wants to know.
         """
         question = json.dumps([[*point.at, point.seconds, point.noise] for point in seen])
         try:
@@ -107,19 +117,25 @@ class Advisor:
             raise AdvisorError(
                 f"the process that looks for a better point has ended: {error}"
             ) from error
-        answer = json.loads(self._line())
-        if "error" in answer:
-            raise AdvisorError(answer["error"])
-        return Advice((answer["next"][0], answer["next"][1]), answer["gain"], answer["best"])
+        line = self._line()
+        try:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise AdvisorError(answer["error"])
+            return Advice((answer["next"][0], answer["next"][1]), answer["gain"], answer["best"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise AdvisorError(f"an answer that is none: {line[:80]!r}") from error
 
     def _line(self) -> bytes:
         deadline = time.monotonic() + _PATIENCE_S
+        poll = select.poll()  # which takes any descriptor
+        poll.register(self._answers, select.POLLIN)
         while b"\n" not in self._text:
             if self._stopped():
                 raise AdvisorError("stopped")
             if time.monotonic() > deadline:
-                raise AdvisorError(f"no advice in {_PATIENCE_S:g} s")
-            if select.select([self._answers], [], [], _SLICE_S)[0]:
+                raise AdvisorSlow(f"no advice in {_PATIENCE_S:g} s")
+            if poll.poll(_SLICE_MS):
                 more = os.read(self._answers, 1 << 16)
                 if not more:
                     raise AdvisorError("the process that looks for a better point has ended")
@@ -175,7 +191,8 @@ def advise(seen: Sequence[Seen], seed: int = 1) -> Advice:
     """Return where to look next.
 
     A Gaussian process over the rungs of what was seen (Matern 5/2, as the library has it), expected
-    improvement, and of what that names the nearest point; see Snoek et al., NeurIPS 2012.
+    improvement, and of what that names the nearest point that was not seen; see Snoek et al.,
+    NeurIPS 2012.
     """
     import numpy as np
     from bayes_opt import BayesianOptimization
@@ -198,13 +215,23 @@ def advise(seen: Sequence[Seen], seed: int = 1) -> Advice:
     good = [point.at for point in seen if point.seconds <= _GOOD * best_s]
     within = _WithinReach(good)
     wanted = search.suggest(within)
-    at = np.array([[wanted["0"], wanted["1"]]])
-    rounded = np.rint(at)
-    rounded[:, 1] = np.maximum(rounded[:, 1], rounded[:, 0])
-    improvement = float(within.utility(rounded, within.gp, within.y_max)[0])
+    x = round(wanted["0"])
+    rungs = (x, max(round(wanted["1"]), x))
+    known = {point.at for point in seen}
+    if rungs in known:  # which has nothing to tell; of the others, the best
+        others = [
+            (i, j)
+            for i in range(len(PARTITIONS))
+            for j in range(i, len(CREDITS))
+            if (i, j) not in known
+        ]
+        worth = within.utility(np.array(others, dtype=float), within.gp, within.y_max)
+        rungs = others[int(np.argmax(worth))]
+    at = np.array([rungs], dtype=float)
+    improvement = float(within.utility(at, within.gp, within.y_max)[0])
     predicted = within.gp.predict(np.array([point.at for point in seen]))
     return Advice(
-        next=(int(rounded[0, 0]), int(rounded[0, 1])),
+        next=rungs,
         gain=max(improvement, 0.0) / best_s,
         best=int(np.argmax(predicted)),
     )
@@ -228,8 +255,7 @@ def main(asks: IO[str], answers: IO[str], parent: Optional[int] = None) -> None:
     """Answer until there are no more questions, or the training process has ended."""
     if parent is not None:
         die_with(parent)
-    with contextlib.suppress(OSError):  # some containers refuse it
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    os.nice(_NICE)
     with contextlib.suppress(ImportError):  # which the first answer says
         import bayes_opt  # noqa: F401  # now, as there is time before the first question
     for line in asks:

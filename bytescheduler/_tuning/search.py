@@ -34,6 +34,7 @@ _MORE = 4
 _KNOWN = 0.015
 # The advisor is asked once it has so many points, and believed twice that nothing is to be had.
 _FIRST = 3
+_LEAP = 4
 _NO_GAIN = 0.003
 
 
@@ -151,6 +152,12 @@ class _Seeing:
         self.seen.append(Seen(rungs, told, noise))
 
 
+def _towards(rungs: Rungs, other: Rungs) -> Rungs:
+    """Return `other`, or what lies on the way there, no further than theory is to be trusted."""
+    x, y = (here + max(-_LEAP, min(there - here, _LEAP)) for here, there in zip(rungs, other))
+    return x, y
+
+
 def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -> Found:
     """Search from `start`, where the job is, and leave the job at what was found.
 
@@ -168,7 +175,9 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     seeing = _Seeing(job, start, limits)
     at = nearest(start)
     step_s = seeing.begin()
-    formula = nearest(by_formula(job.model_bytes(), step_s, job.num_workers, job.num_servers))
+    formula = _towards(
+        at, nearest(by_formula(job.model_bytes(), step_s, job.num_workers, job.num_servers))
+    )
     more = (at[0], min(at[1] + 2, len(CREDITS) - 1))
     larger = (min(at[0] + 1, len(PARTITIONS) - 1), more[1])
     for rungs in dict.fromkeys((formula, more, larger)):

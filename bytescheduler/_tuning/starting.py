@@ -34,17 +34,18 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         if settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
             say(f"bytescheduler: {text}")
 
-    return Tuner(
-        worker,
-        Tuned(
-            start=Point(
-                size(settings["BYTESCHEDULER_PARTITION"]), size(settings["BYTESCHEDULER_CREDIT"])
-            ),
-            again=wanted == "on",
-            root=settings["DMLC_PS_ROOT_URI"],
-            cache=settings["BYTESCHEDULER_TUNING_CACHE"],
-            declared=declared,
-            say=tell,
-            warn=warn,
-        ),
+    pieces = (size(settings[f"BYTESCHEDULER_{name}"]) for name in ("PARTITION", "CREDIT"))
+    tuned = Tuned(
+        start=Point(*pieces),
+        again=wanted == "on",
+        root=settings["DMLC_PS_ROOT_URI"],
+        cache=settings["BYTESCHEDULER_TUNING_CACHE"],
+        declared=declared,
+        say=tell,
+        warn=warn,
     )
+    try:
+        return Tuner(worker, tuned)
+    except RuntimeError as error:  # no more threads
+        warn(f"tuning ends: {error}; the job goes on as it is")
+        return None

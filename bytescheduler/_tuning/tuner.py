@@ -3,10 +3,11 @@
 import itertools
 import math
 import pathlib
+import statistics
 import threading
 from typing import Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple
 
-from bytescheduler._tuning.advisor import Advisor, AdvisorError
+from bytescheduler._tuning.advisor import Advisor, AdvisorError, AdvisorSlow
 from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
 from bytescheduler._tuning.drift import Drift
 from bytescheduler._tuning.points import Point
@@ -73,6 +74,7 @@ class _Running:
         self._stop = stop
         self._known = 0  # the latest step that was looked at
         self._point = tuned.start
+        self._pause = _LOOK_S[1]
         self.num_workers = worker.num_workers
         self.num_servers = worker.num_servers
 
@@ -92,12 +94,11 @@ class _Running:
     def all(self) -> Iterator[Tuple[int, float]]:
         """Return all steps from the next on, and their numbers, as they end."""
         self._new()
-        pause = _LOOK_S[0]
         while True:
             for number, seconds in self._new():
-                pause = min(max(seconds / 4, _LOOK_S[0]), _LOOK_S[1])
+                self._pause = min(max(seconds / 4, _LOOK_S[0]), _LOOK_S[1])
                 yield number, seconds
-            if self._stop.wait(pause):
+            if self._stop.wait(self._pause):
                 raise _Stopped
 
     def skip(self, count: int) -> None:
@@ -105,10 +106,14 @@ class _Running:
         for _ in itertools.islice(self.all(), count + 1):
             pass
 
+    def go_to(self, point: Point) -> None:
+        """Change over to `point`, behind the steps to come."""
+        self._worker.retune(point.partition, point.credit)
+        self._point = point
+
     def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
         if point != self._point:
-            self._worker.retune(point.partition, point.credit)
-            self._point = point
+            self.go_to(point)
             self.skip(_CHANGING - 1)
         seconds: List[float] = []
         slow = 0
@@ -141,10 +146,12 @@ class Tuner:
         """Whether it may still change something."""
         return self._thread.is_alive() and not self._stop.is_set()
 
-    def close(self) -> None:
-        """End the thread; blocks while it asks the engine, a second or so."""
+    def close(self, why: str = "") -> None:
+        """End the thread and say why; blocks while it asks the engine, a second or so."""
         self._stop.set()
         self._thread.join()
+        if why:
+            self._tuned.say(f"tuning ends: {why}")
 
     # -- all below on the thread ------------------------------------------------------------------
 
@@ -153,10 +160,13 @@ class Tuner:
             self._tune()
         except _Stopped:
             return
-        except (AdvisorError, Error) as why:
-            # A worker that failed or was closed says so itself.
-            if not self._stop.is_set() and isinstance(why, AdvisorError):
+        except Error:  # a worker that failed or was closed says so itself
+            return
+        except AdvisorError as why:
+            if not self._stop.is_set():
                 self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
+        except Exception as why:  # nothing here is worth the job
+            self._tuned.warn(f"tuning ends: {type(why).__name__}: {why}; the job goes on as it is")
 
     def _tune(self) -> None:
         job = _Running(self._worker, self._tuned, self._stop)
@@ -203,8 +213,11 @@ class Tuner:
         except CacheError as why:
             self._tuned.warn(f"tuning: {why}")
             return None
-        if point is None or point == self._tuned.start:
+        if point is None:
             return None
+        if point == self._tuned.start:
+            seconds = statistics.median(job.measure(point, FIRST_SEARCH.baseline, None))
+            return Found(point, seconds, seconds, 1)
         found = settle(job, self._tuned.start, point, FIRST_SEARCH)
         if found.point != point:
             self._tuned.say(f"tuning: {point}, which {cache} has, is not faster any more")
@@ -225,8 +238,15 @@ class Tuner:
                         f"tuning: {why}, which is too different to tell what is faster; waiting"
                     )
                 told = True
-            except AdvisorError:
-                self._worker.retune(start.partition, start.credit)
+            except AdvisorSlow as why:
+                if not told:
+                    self._tuned.say(f"tuning: {why}: others need the processors; waiting")
+                told = True
+                job.go_to(start)
+            except (Error, _Stopped):
+                raise
+            except Exception:
+                job.go_to(start)
                 raise
             finally:
                 advisor.close()

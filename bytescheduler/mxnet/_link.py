@@ -344,14 +344,13 @@ class Link:
 
         Nothing else does from then on.
         """
-        if self._tuner is not None and self._tuner.running:
-            self._tuner.close()
-            say("bytescheduler: tuning ends: retune was called")
         for name, number in (("partition_bytes", partition_bytes), ("credit_bytes", credit_bytes)):
             if not 0 < number < 2**64:  # what the engine can be told
                 raise ConfigError(
                     f"{name} {number}: want 4 KiB to 1 GiB, and 1 byte to 64 GiB of credit", 1
                 )
+        if self._tuner is not None and self._tuner.running:
+            self._tuner.close("retune was called")
         with as_mxnet_errors(self._names):
             self._worker.retune(partition_bytes, credit_bytes)
 

@@ -8,29 +8,20 @@ namespace bs::worker {
 void Steps::Summed(Key key, uint64_t size_bytes, TimePoint now) {
   ++tensors_;
   if (count_ > 0 && key != largest_) {
-    if (OutOfUse(key)) {
-      end_ = {};
-    } else if (size_bytes > largest_bytes_) {
-      // One that comes later in the first step; or of another model, whose steps count on.
-      --count_;
-      end_ = {};
-    } else {
-      return;
-    }
+    const bool out_of_use = tensors_ - latest_at_ > kFrozen * a_step_;
+    if (!out_of_use && size_bytes <= largest_bytes_) return;
+    // One that comes later in the first step; or of another model, whose steps count on.
+    if (!out_of_use) --count_;
+    end_ = {};
   }
   latest_ = end_ == TimePoint() ? Duration() : now - end_;
-  witnessed_ = 0;
+  a_step_ = key == largest_ && count_ > 0 ? tensors_ - latest_at_ : std::max(tensors_, kUnknown);
+  latest_at_ = tensors_;
   largest_ = key;
   largest_bytes_ = size_bytes;
   end_ = now;
   ++count_;
   lengths_[count_ % kKept] = latest_;
-}
-
-bool Steps::OutOfUse(Key key) {
-  if (witnessed_ == 0) witness_ = key;
-  if (key == witness_) ++witnessed_;
-  return witnessed_ > kFrozen;
 }
 
 std::vector<StepTime> Steps::kept() const {

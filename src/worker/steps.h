@@ -17,8 +17,10 @@ class Steps {
  public:
   // Of so many steps the lengths are kept.
   static constexpr uint64_t kKept = 64;
-  // Rounds of another tensor without one of the largest, until that one counts as out of use.
-  static constexpr int kFrozen = 16;
+  // So many times the sums of a step without one of the largest, and that one is out of use.
+  static constexpr uint64_t kFrozen = 16;
+  // Sums in a step, while its largest tensor has come once.
+  static constexpr uint64_t kUnknown = 64;
 
   // The sum of a tensor is there.
   void Summed(Key key, uint64_t size_bytes, TimePoint now);
@@ -31,15 +33,13 @@ class Steps {
   std::vector<StepTime> kept() const;
 
  private:
-  bool OutOfUse(Key key);
-
   Key largest_ = 0;
   uint64_t largest_bytes_ = 0;
-  Key witness_ = 0;    // the first that came since the largest did
-  int witnessed_ = 0;  // how often it has; 0: nothing has come
   uint64_t tensors_ = 0;
-  uint64_t count_ = 0;  // 0: there is no largest yet
-  TimePoint end_{};     // of the latest
+  uint64_t latest_at_ = 0;  // of tensors_: the latest round of the largest
+  uint64_t a_step_ = 0;     // sums from the one before that to it
+  uint64_t count_ = 0;      // 0: there is no largest yet
+  TimePoint end_{};         // of the latest
   Duration latest_{};
   std::array<Duration, kKept> lengths_{};  // of step n at n % kKept; 0: it has none
 };

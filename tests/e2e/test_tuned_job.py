@@ -23,6 +23,7 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
         "BYTESCHEDULER_LOG_LEVEL": "debug",
     }
     outputs = make_job().run("tuned_worker.py", env=env)
+    assert results.exists(), outputs
     (row,) = json.loads(results.read_text())["results"].values()
     assert row["partition"] <= row["credit"]
     assert row["step_s"] > 0.05

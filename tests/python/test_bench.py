@@ -83,22 +83,44 @@ def test_a_wrong_setting_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch)
     assert "DMLC_NUM_WORKER is not set" in result.stderr
 
 
-@pytest.mark.parametrize("size", ["3", "6", "0", "8GiB", "big", "-4", ""])
+@pytest.mark.parametrize(
+    "size", ["3", "6", "0", "8GiB", "big", "-4", "", "64 MiB", "8moo", "64Mbit"]
+)
 def test_a_size_that_is_none_is_refused(size: str) -> None:
     result = invoke("--size", size)
     assert result.exit_code == 2
     assert f"{size}: want 4 bytes to 4GiB, whole floats, such as 64MiB" in result.stderr
 
 
+class Wrong:
+    """A worker whose sums are those of another one."""
+
+    rank, num_workers, num_servers = 1, 2, 1
+
+    def broadcast(self, items: List[Tuple[int, int, int, int]], *, owner: object) -> None:
+        """Leave everything as it is."""
+
+    def start_push_pull(
+        self, key: int, send: int, recv: int, size: int, *, owner: object
+    ) -> "Wrong":
+        ctypes.memmove(recv, send, size)
+        return self
+
+    def wait(self) -> None:
+        """Be done."""
+
+
 def test_a_wrong_sum_is_told() -> None:
-    class Wrong:
-        rank, num_workers = 1, 2
-
-        def broadcast(self, items: List[Tuple[int, int, int, int]], *, owner: object) -> None:
-            for _, _, address, size in items:
-                ctypes.memset(address, 0, size)
-
     worker: Any = Wrong()
-    sums = bench._Sums(worker)
     with pytest.raises(SystemExit, match="the sum of key 0 is wrong"):
-        sums.check(sums.declare(1, 4))
+        bench._measure(worker, 4096, 1)
+
+
+def test_a_job_that_fails_is_a_line_and_code_1(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "_TIMEOUT_S", 0.1)
+        result = invoke("--size", "1MiB")
+    assert result.exit_code == 1
+    assert (
+        "bytescheduler: the job ended with exit code 124" in result.stderr + capfd.readouterr().err
+    )

@@ -196,3 +196,27 @@ def test_settings_are_texts() -> None:
 )
 def test_times_are_seconds(text: str, value: float) -> None:
     assert config.seconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        *((f"3{unit}", 3) for unit in ("", "B")),
+        *((f"3{unit}", 3 << 10) for unit in ("K", "KB", "KiB")),
+        *((f"3{unit}", 3 << 20) for unit in ("M", "MB", "MiB")),
+        *((f"3{unit}", 3 << 30) for unit in ("G", "GB", "GiB")),
+    ],
+)
+def test_sizes_are_what_the_engine_takes_them_for(
+    text: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert config.size(text) == size
+    monkeypatch.setenv("BYTESCHEDULER_HOLD", text)  # any size will do
+    wrong, _ = config.examine()
+    assert "BYTESCHEDULER_HOLD" not in {row.name for row in wrong}
+
+
+@pytest.mark.parametrize("text", ["", "B", "3 K", "3k", "-3", "3Ki", "3T", "0x3", "3.5M", "3moo"])
+def test_what_is_no_size_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="want bytes, such as 8388608 or 8MiB"):
+        config.size(text)

@@ -10,7 +10,7 @@ import pytest
 
 from bytescheduler import PeerLost, Timeout
 from bytescheduler._tuning import tuner as module
-from bytescheduler._tuning.advisor import Advice, AdvisorError, Seen
+from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Seen
 from bytescheduler._tuning.points import Point
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler._tuning.tuner import Tuned, Tuner
@@ -187,6 +187,55 @@ def test_an_advisor_that_fails_ends_it_where_it_began(
     assert not said.cache.exists()
 
 
+def test_whatever_goes_wrong_is_a_warning_and_ends_where_it_began(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(FakeAdvisor):
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            raise ValueError("filedescriptor out of range")
+
+    monkeypatch.setattr(module, "Advisor", Odd)
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=True)))
+    assert worker.point == START
+    why = "tuning ends: ValueError: filedescriptor out of range; the job goes on as it is"
+    assert said.warnings == [why]
+
+
+def test_an_advisor_that_gets_no_processor_is_asked_again_later(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(FakeAdvisor):
+        asked = 0
+
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            Slow.asked += 1
+            if Slow.asked < 3:
+                raise AdvisorSlow("no advice in 120 s")
+            return super().ask(seen)
+
+    monkeypatch.setattr(module, "Advisor", Slow)
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    assert said.lines[0] == "tuning: no advice in 120 s: others need the processors; waiting"
+    assert len(said.lines) == 2
+    assert worker.tuned.count(START) >= 2  # it did not wait where it happened to be
+
+
+def test_what_was_found_to_be_best_is_not_searched_for_again(said: Said) -> None:
+    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)))
+    worker = FakeWorker(lambda point: 0.6)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.tuned == []
+
+
+def test_closing_says_why(said: Said) -> None:
+    tuner = Tuner(FakeWorker(seconds), said.tuned(again=True))
+    tuner.close("retune was called")
+    assert said.lines[-1] == "tuning ends: retune was called"
+
+
 def test_a_job_that_fails_says_so_itself(said: Said) -> None:
     worker = FakeWorker(seconds)
     worker.failure = PeerLost("server 1 was lost", 4)
@@ -248,7 +297,7 @@ def test_two_slow_steps_are_enough_and_one_is_not(said: Said) -> None:
     worker = FakeWorker(lambda point: next(slow))
     job = module._Running(worker, said.tuned(again=False), threading.Event())
     worker.steps()  # what ended before
-    assert job.measure(START, 5, 2.0)[-1] == 9.0
+    assert job.measure(START, 5, 2.0) == [1.0, 9.0, 1.0, 9.0]
 
 
 def test_nobody_tunes_who_was_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import signal
 import time
 from typing import Iterator
@@ -75,6 +76,51 @@ def test_nobody_waits_who_is_told_to_stop() -> None:
     with pytest.raises(AdvisorError, match="stopped"):
         advisor.ask(SEEN)
     advisor.close()
+
+
+def test_works_where_a_thousand_descriptors_are_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("the system allows no more")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        advisor = Advisor(lambda: False)
+        assert advisor.ask(SEEN).gain > 0
+        advisor.close()
+    finally:
+        for fd in many:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_descriptor_left_is_an_error_and_leaves_none_behind() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_ones = len(os.listdir("/proc/self/fd")) - 1
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 3, hard))
+    try:
+        with pytest.raises(AdvisorError, match="Too many open files"):
+            Advisor(lambda: False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(os.listdir("/proc/self/fd")) - 1 == open_ones
+
+
+def test_an_answer_that_is_none_is_an_error(advisor: Advisor) -> None:
+    advisor._text = b"Killed\n"
+    with pytest.raises(AdvisorError, match="an answer that is none: b'Killed'"):
+        advisor.ask(SEEN)
+
+
+def test_does_not_name_what_was_seen(advisor: Advisor) -> None:
+    """A bowl on which the best of three looks like the best of all."""
+    seen = [Seen((4, 8), 0.9, 0.01), Seen((5, 9), 0.81, 0.01), Seen((4, 10), 0.75, 0.01)]
+    for _ in range(4):
+        advice = advisor.ask(seen)
+        assert advice.next not in {point.at for point in seen}
+        seen.append(Seen(advice.next, 0.8, 0.01))
 
 
 def test_leaves_no_process_and_no_descriptor_behind() -> None:

@@ -25,12 +25,12 @@ DEFAULT = Point(128 * KIB, 512 * KIB)
 Landscape = Callable[[Point], float]
 
 
-def bowl(partition: float, credit: float) -> Landscape:
+def bowl(partition: float, credit: float, steep: float = 1.0) -> Landscape:
     """Return step times that are least near a point, and less the nearer one is by ratio."""
 
     def seconds(point: Point) -> float:
         apart = math.log2(point.partition / partition), math.log2(point.credit / credit)
-        return 0.6 * (1 + 0.012 * apart[0] ** 2 + 0.01 * apart[1] ** 2)
+        return 0.6 * (1 + steep * (0.012 * apart[0] ** 2 + 0.01 * apart[1] ** 2))
 
     return seconds
 
@@ -92,11 +92,13 @@ def library() -> Library:
     return Library()
 
 
-@pytest.mark.parametrize(("partition", "credit"), [(48, 200), (300, 3000), (1000, 9000)])
+@pytest.mark.parametrize(
+    ("partition", "credit", "steep"), [(48, 200, 6), (300, 3000, 6), (1000, 9000, 1)]
+)
 def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
-    library: Library, partition: int, credit: int
+    library: Library, partition: int, credit: int, steep: float
 ) -> None:
-    seconds = bowl(partition * KIB, credit * KIB)
+    seconds = bowl(partition * KIB, credit * KIB, steep)
     job = FakeJob(seconds)
     found = search.look(job, DEFAULT, library)
     assert job.point == found.point
@@ -218,3 +220,14 @@ def test_rungs_there_and_back() -> None:
 def test_sizes_are_written_as_settings_are() -> None:
     assert str(Point(128 * KIB, 1536 * KIB)) == "128KiB in 1.5MiB"
     assert size_text(100) == "100"
+
+
+def test_theory_leads_no_further_than_a_few_rungs() -> None:
+    class Far(FakeJob):
+        def model_bytes(self) -> float:
+            return 1e12
+
+    job = Far(lambda point: 0.6)
+    search.look(job, DEFAULT, Hopeless())
+    x, y = nearest(job.tried[1])
+    assert (x, y) == (4 + search._LEAP, 8 + search._LEAP)

@@ -56,14 +56,31 @@ TEST(Steps, CountOnWhenTheLargestIsOutOfUse) {
   };
   go(3, true);
   EXPECT_EQ(steps.count(), 3U);
-  go(Steps::kFrozen, false);  // some models use their largest tensor now and then
+  for (uint64_t batch = 0; batch < Steps::kFrozen * 3 / 2; ++batch) {
+    steps.Summed(9, 4, At(ms + 3));  // an evaluation sums up its losses
+  }
   EXPECT_EQ(steps.count(), 3U);
+  go(1, true);
+  EXPECT_EQ(steps.count(), 4U);
+  go(1, true);
+  go(Steps::kFrozen * 3 / 2, false);  // some models use their largest tensor now and then
+  EXPECT_EQ(steps.count(), 5U);
   go(5, false);
-  EXPECT_EQ(steps.count(), 3U + 5);
+  EXPECT_EQ(steps.count(), 5U + 5);
   EXPECT_EQ(steps.latest(), milliseconds(10));
   go(4, true);  // and in use again: it takes over
-  EXPECT_EQ(steps.count(), 3U + 5 + 4);
+  EXPECT_EQ(steps.count(), 5U + 5 + 4);
   EXPECT_EQ(steps.latest(), milliseconds(10));
+}
+
+TEST(Steps, TheFirstStepMayHaveManyTensors) {
+  Steps steps;
+  for (int step = 0; step < 3; ++step) {
+    steps.Summed(1, 64, At(1000 * step));
+    for (int i = 0; i < 500; ++i) steps.Summed(2 + i, 8, At(1000 * step + i));
+  }
+  EXPECT_EQ(steps.count(), 3U);
+  EXPECT_EQ(steps.latest(), milliseconds(1000));
 }
 
 TEST(Steps, KeepsTheLengthsOfTheLatest) {

@@ -11,6 +11,7 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
+from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
 
@@ -183,9 +184,11 @@ class FakeTuner:
 
     def __init__(self) -> None:
         self.running = True
+        self.why: List[str] = []
 
-    def close(self) -> None:
+    def close(self, why: str = "") -> None:
         self.running = False
+        self.why.append(why)
 
 
 @pytest.fixture
@@ -209,15 +212,15 @@ def test_the_tuner_ends_before_the_worker_does(
     assert worker.closed
 
 
-def test_retune_by_hand_ends_the_tuner(
-    link: Link, worker: FakeWorker, tuner: FakeTuner, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_retune_by_hand_ends_the_tuner(link: Link, worker: FakeWorker, tuner: FakeTuner) -> None:
     link.tune()
+    with pytest.raises(ConfigError):
+        link.retune(0, 0)
+    assert tuner.running
     for _ in range(2):
         link.retune(65536, 131072)
-    assert not tuner.running
+    assert tuner.why == ["retune was called"]
     assert worker.retuned == [(65536, 131072)] * 2
-    assert capfd.readouterr().err == "bytescheduler: tuning ends: retune was called\n"
 
 
 def test_only_rank_0_tunes(link: Link, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
