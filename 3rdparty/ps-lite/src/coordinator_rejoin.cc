@@ -115,9 +115,8 @@ void Coordinator::Impl::RefuseWaiting() {
     Refuse(late.early.node, late.native, late.early.sequence, Over());
   }
   for (auto& [id, peer] : peers_) {
-    if (!peer.successor) continue;
-    const Early next = *std::exchange(peer.successor, std::nullopt);
-    Refuse(next.node, peer.native, next.sequence, Over());
+    const std::optional<Early> next = std::exchange(peer.successor, std::nullopt);
+    if (next) Refuse(next->node, peer.native, next->sequence, Over());
   }
 }
 
