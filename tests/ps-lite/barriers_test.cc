@@ -88,6 +88,18 @@ TEST_F(BarriersTest, OnlyStockWorkersThatWaitForWorkersAreFoundLate) {
   EXPECT_EQ(barriers_.FindStockBefore(later), nullptr);
 }
 
+TEST_F(BarriersTest, AStockWorkerThatWaitsForOthersOrForTheEndIsKnown) {
+  EXPECT_FALSE(barriers_.stock_waits());
+  barriers_.Arrive(Native(8, kEveryone, 1));
+  EXPECT_FALSE(barriers_.stock_waits());
+  for (const int32_t group : {kWorkerGroup, kEveryone}) {
+    barriers_.Arrive(Stock(9, group));
+    EXPECT_TRUE(barriers_.stock_waits());
+    EXPECT_FALSE(barriers_.Arrive(Stock(11, group)).empty());
+    EXPECT_FALSE(barriers_.stock_waits());
+  }
+}
+
 TEST_F(BarriersTest, FinalBarrierIsOneWithoutANativeOneOfItsOwn) {
   const auto everyone = [this](bool last, uint64_t sequence) {
     barriers_.Arrive(Stock(9, kEveryone));

@@ -98,6 +98,23 @@ TEST_F(Hostile, StrangersInARunningJobAreDroppedAndNamed) {
   ExpectJobGoesOn();
 }
 
+TEST_F(Hostile, NobodyButAServerTakesAWorkersPlaceAway) {
+  job.options.rejoin_timeout = seconds(60);
+  job.StartAll();
+  job.Run(seconds(2));
+  Meta meta = Control(Command::kHeartbeat);
+  const Node lost{Role::kWorker, 9, "10.0.0.1", 4711, false, 0};
+  meta.control.nodes = {lost, lost};
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = Op::kVacate;
+  meta.extension.text = "so they say";
+  Send(job.options.root, 9, meta);
+  EXPECT_FALSE(job.Logged("so they say"));
+  ExpectJobGoesOn();
+  Send(job.options.root, 8, meta);
+  EXPECT_TRUE(job.Logged("so they say (noticed by server 0); its place is free"));
+}
+
 TEST_F(Hostile, ImpersonatedControlOfAnyShapeIsSurvived) {
   job.StartAll();
   job.Run(seconds(2));

@@ -147,6 +147,69 @@ TEST_F(Rejoin, AStrangerWithOtherSettingsIsRefusedAndTheJobGoesOn) {
   ExpectNobodyFailed();
 }
 
+TEST_F(Rejoin, WhoWaitsForAPlaceHearsOfTheEnd) {
+  NativeNode* const next = Add();
+  job.Run(milliseconds(200));
+  job.Abort(bs::Status::Unavailable("stopped by hand"));
+  job.Run(seconds(5));
+  EXPECT_TRUE(job.finished);
+  ASSERT_TRUE(next->refused);
+  EXPECT_THAT(next->refused->message(), HasSubstr("stopped by hand"));
+}
+
+TEST_F(Rejoin, WhoBeginsAnewWhileItWaitsForAPlaceHasItsOwnTime) {
+  MembershipOptions own = job.options;
+  own.role = Role::kWorker;
+  own.node_host = "10.0.0.8";
+  own.node_port = 4799;
+  NativeNode* const first = job.AddNative(own);
+  first->Start();
+  job.Run(seconds(20));
+  first->Kill();
+  NativeNode* const second = job.AddNative(own);
+  second->Start();
+  job.Run(seconds(20));
+  EXPECT_FALSE(second->refused);
+  job.Run(seconds(20));
+  EXPECT_TRUE(second->refused);
+  ExpectNobodyFailed();
+}
+
+// Numbers of registrations begin with the time since the host's start.
+TEST_F(Rejoin, AHostThatStartedAnewTakesThePlaceWithTheSamePort) {
+  w1->Kill();
+  job.Run(seconds(3));
+  NativeNode* const second = Add();  // its number is large
+  job.Run(seconds(2));
+  second->Kill();
+  job.Run(seconds(3));
+  const int32_t port = job.NextPort() - 1;
+  bs::sim::SimExecutor executor(&job.clock);
+  const std::unique_ptr<Transport> transport = job.network.MakeTransport(&executor);
+  std::vector<uint64_t> lists;
+  transport->Start({[&lists](const Message& message) {
+                      if (message.meta.control.command != Command::kAddNode) return;
+                      lists.push_back(message.meta.extension.sequence);
+                    },
+                    {},
+                    {},
+                    {}});
+  transport->Bind({"10.0.0.8", port}, [](const bs::Result<int32_t>&) {});
+  transport->Connect(kSchedulerId, job.options.root, kEmpty);
+  Message message;
+  message.peer = kSchedulerId;
+  message.meta.is_control = true;
+  message.meta.control.command = Command::kAddNode;
+  message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", port, false, 0}};
+  message.meta.extension.version = kExtensionVersion;
+  message.meta.extension.op = Op::kRegister;
+  message.meta.extension.sequence = 1;
+  transport->Send(std::move(message));
+  job.Run(seconds(2));
+  EXPECT_THAT(lists, ElementsAre(1));
+  ExpectNobodyFailed();
+}
+
 // Two stock workers and a native server.
 class StockRejoin : public ::testing::Test {
  protected:
@@ -215,22 +278,134 @@ TEST_F(StockRejoin, AnAttachedWorkerIsReplacedToo) {
   again->Send(ServerId(0), "again");
   job.Run(seconds(1));
   EXPECT_EQ(server->data.size(), 1U);
+  // Its process closes its store and opens another one: the life goes on.
+  again->Leave();
+  job.Run(seconds(2));
+  NativeNode* const other = job.AddAttached(1);
+  other->Start();
+  job.Run(seconds(2));
+  ASSERT_TRUE(other->ready());
+  EXPECT_EQ(other->view->life, 1U);
+  other->Send(ServerId(0), "and again");
+  job.Run(seconds(1));
+  EXPECT_EQ(server->data.size(), 2U);
   EXPECT_TRUE(server->failures.empty());
+}
+
+TEST_F(StockRejoin, OfTwoThatAttachToAFreePlaceTheFirstHasIt) {
+  NativeNode* const lost = job.AddAttached(1);
+  lost->Start();
+  job.Run(seconds(2));
+  lost->Kill();
+  job.Run(milliseconds(900));
+  job.network.CutOff(server->transport(), milliseconds(800));  // it must know first
+  job.Run(milliseconds(200));
+  NativeNode* const first = job.AddAttached(1);
+  first->Start();
+  job.Run(milliseconds(200));
+  NativeNode* const second = job.AddAttached(1);
+  second->Start();
+  job.Run(seconds(6));
+  EXPECT_TRUE(first->ready());
+  EXPECT_FALSE(second->ready());
+  job.Run(seconds(35));
+  ASSERT_TRUE(second->refused);
+  EXPECT_THAT(second->refused->message(), HasSubstr("is attached there"));
+  EXPECT_FALSE(job.finished);
+}
+
+TEST_F(StockRejoin, WhileAnotherWaitsForTheEndItIsNotReplaced) {
+  w0->Barrier(kWorkerGroup);
+  w1->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  w0->Barrier(kEveryone);
+  job.Run(seconds(1));
+  w1->Kill();
+  job.Run(seconds(5));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1"));
+}
+
+TEST_F(StockRejoin, AfterItABarrierThatSomebodyDoesNotComeToEndsTheJob) {
+  w1->Kill();
+  StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
+  next->Start();
+  job.Run(seconds(4));
+  EXPECT_EQ(next->id, WorkerId(1));
+  w0->Barrier(kWorkerGroup);
+  job.Run(job.options.straggler_timeout - seconds(5));
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(15));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("worker 0 has waited 180"));
+  EXPECT_THAT(job.finished->message(), HasSubstr(" at a barrier for worker 1, in a job in which "));
+  EXPECT_THAT(job.finished->message(), HasSubstr("(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+}
+
+TEST_F(StockRejoin, WhoWaitsForAPlaceIsEndedWithTheJob) {
+  StockNode* const first = job.AddStock(Role::kWorker, "10.0.0.8");
+  first->Start();
+  job.network.Mute(server->transport());  // the place is not free before it knows
+  w1->Kill();
+  job.Run(seconds(3));
+  StockNode* const second = job.AddStock(Role::kWorker, "10.0.0.8");
+  second->Start();
+  job.Run(seconds(3));
+  EXPECT_TRUE(first->data.empty() && second->data.empty());
+  job.Abort(bs::Status::Unavailable("stopped by hand"));
+  job.Run(seconds(5));
+  EXPECT_TRUE(job.finished);
+  EXPECT_THAT(first->data, ElementsAre("1: "));
+  EXPECT_THAT(second->data, ElementsAre("1: "));
+}
+
+TEST_F(StockRejoin, AtTheEndOnlyAnAttachedWorkerThatIsThereTellsItsProcess) {
+  NativeNode* const lost = job.AddAttached(1);
+  NativeNode* const there = job.AddAttached(0);
+  lost->Start();
+  there->Start();
+  job.Run(seconds(2));
+  lost->Kill();
+  job.Run(seconds(3));
+  EXPECT_FALSE(job.finished);
+  job.Abort(bs::Status::Unavailable("stopped by hand"));
+  job.Run(milliseconds(500));
+  there->Leave();
+  job.Run(seconds(5));
+  EXPECT_TRUE(job.finished);
+  EXPECT_THAT(w1->data, ElementsAre("1: "));
+  EXPECT_THAT(w0->data, ElementsAre());
+}
+
+// A running job, and a hundred that come at once.
+std::vector<StockNode*> StartHundredTooMany(Job* job) {
+  job->options.num_workers = 1;
+  job->AddStock(Role::kWorker);
+  job->AddNative(Role::kServer);
+  job->StartAll();
+  job->Run(seconds(1));
+  std::vector<StockNode*> late;
+  for (int i = 0; i < 100; ++i) late.push_back(job->AddStock(Role::kWorker));
+  for (StockNode* const node : late) node->Start();
+  return late;
 }
 
 TEST(Refusals, OfAHundredStockNodesAtOnceEachIsEnded) {
   Job job(7);
-  job.options.num_workers = 1;
-  job.AddStock(Role::kWorker);
-  job.AddNative(Role::kServer);
-  job.StartAll();
-  job.Run(seconds(1));
-  std::vector<StockNode*> late;
-  for (int i = 0; i < 100; ++i) late.push_back(job.AddStock(Role::kWorker));
-  for (StockNode* const node : late) node->Start();
+  const std::vector<StockNode*> late = StartHundredTooMany(&job);
   job.Run(seconds(10));
   for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
   EXPECT_FALSE(job.finished);
+}
+
+TEST(Refusals, OfAHundredStockNodesEachIsEndedThoughTheJobEnds) {
+  Job job(7);
+  const std::vector<StockNode*> late = StartHundredTooMany(&job);
+  job.Run(milliseconds(500));
+  job.Abort(bs::Status::Unavailable("stopped by hand"));
+  job.Run(seconds(10));
+  for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
+  EXPECT_TRUE(job.finished);
 }
 
 }  // namespace

@@ -85,10 +85,12 @@ void Barriers::Vacate(int32_t id) {
 }
 
 bool Barriers::stock_waits() const {
-  const auto it = waiting_.find({.attached = false, .group = kWorkerGroup});
-  return it != waiting_.end() &&
-         std::any_of(it->second.begin(), it->second.end(),
-                     [](const auto& entry) { return !entry.second.native; });
+  return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& entry) {
+    const auto& [place, arrived] = entry;
+    return (place.group & kWorkerGroup) != 0 &&
+           std::any_of(arrived.begin(), arrived.end(),
+                       [](const auto& one) { return !one.second.native; });
+  });
 }
 
 Barriers::Answers Barriers::ReleaseStock() {

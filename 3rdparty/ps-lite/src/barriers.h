@@ -68,7 +68,7 @@ class Barriers {
   // The start barrier of group 7, and the one in which stock nodes end.
   bool start_done() const { return start_done_; }
   bool final_done() const { return final_done_; }
-  // Whether a stock worker waits for other workers.
+  // Whether a stock worker waits for other workers, also for their end.
   bool stock_waits() const;
   // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
   std::string WaitsFor(const BarrierRequest& request) const;

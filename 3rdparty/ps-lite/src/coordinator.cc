@@ -221,12 +221,20 @@ void Coordinator::Impl::CheckSilence() {
 
 void Coordinator::Impl::WarnOfStragglers() {
   const bs::TimePoint now = scope_.Now();
-  const BarrierRequest* const late = barriers_.FindStockBefore(now - options_.straggler_timeout);
-  if (phase_ != Phase::kRunning || late == nullptr || now < next_straggler_warning_) return;
+  const bs::TimePoint limit = now - options_.straggler_timeout;
+  const BarrierRequest* const late = barriers_.FindStockBefore(limit);
+  if (phase_ != Phase::kRunning || late == nullptr) return;
+  const std::string what = DescribeId(late->id) + " has waited " + TextOf(now - late->since) +
+                           " at a barrier for " + barriers_.WaitsFor(*late);
+  if (stock_replaced_ && *stock_replaced_ < limit) {
+    EndJob(bs::Status::DeadlineExceeded(
+        what + ", in a job in which one of MXNet's own workers was replaced, so they may be at " +
+        "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+    return;
+  }
+  if (now < next_straggler_warning_) return;
   next_straggler_warning_ = now + options_.straggler_timeout;
-  log_.Warning(DescribeId(late->id) + " has waited " + TextOf(now - late->since) +
-               " at a barrier for " + barriers_.WaitsFor(*late) +
-               ": MXNet's own stores wait there for ever, also at their end; if " +
+  log_.Warning(what + ": MXNet's own stores wait there for ever, also at their end; if " +
                "that one hangs, end the job");
 }
 

@@ -92,6 +92,7 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
     TellGathered();
   } else {
     TellRunning();
+    RefuseWaiting();
   }
   // In good order the servers still have to say goodbye, however long they take.
   scope_.After(verdict.ok() ? options_.timeout : kFarewell, [this] {
@@ -122,7 +123,13 @@ void Coordinator::Impl::TellRunning() {
   SendAnswers(barriers_.ReleaseStock());
   std::vector<int32_t> natives;
   for (const auto& [id, peer] : peers_) {
-    if (peer.native && !peer.gone()) natives.push_back(id);
+    if (peer.gone()) continue;
+    const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
+    if (peer.native) {
+      natives.push_back(id);
+    } else if (peer.node.role != Role::kWorker || beside == nullptr || beside->gone()) {
+      alone_.push_back(id);
+    }
   }
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   SetStatus(verdict_, &news.extension);
@@ -163,9 +170,9 @@ void Coordinator::Impl::MaybeFinish() {
 }
 
 void Coordinator::Impl::EndStockNodes() {
-  for (const auto& [id, peer] : peers_) {
-    if (peer.native || peer.gone() || peers_.contains(AttachedId(RankOf(id)))) continue;
-    EndStockNode(peer.node, id);
+  for (const int32_t id : alone_) {
+    const Peer& peer = *FindPeer(id);
+    if (!peer.gone()) EndStockNode(peer.node, id);
   }
 }
 
@@ -183,6 +190,7 @@ void Coordinator::Impl::EndStockNode(const Node& node, int32_t peer) {
 void Coordinator::Impl::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
+  TellWaiting();
   if (!verdict_.ok()) EndStockNodes();
   report_.Stop();
   heartbeat_.Stop();

@@ -121,6 +121,8 @@ class Coordinator::Impl {
 
   // coordinator_refusal.cc: nodes without a place
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
+  // What those hear that come when the job has ended.
+  bs::Status Over() const;
   void TellOnce(Word word);
   void TellWaiting();
 
@@ -134,6 +136,8 @@ class Coordinator::Impl {
   // Refuses it with `why` unless a place becomes free soon.
   void Hold(Late late, const bs::Status& why);
   void TakeHeld(Peer* peer);
+  // The job ends: those that wait for a place get none.
+  void RefuseWaiting();
   // Whether it is a late repeat of one that was lost.
   bool IsFormer(const Node& node, uint64_t sequence) const;
   void Fill(Peer* peer);
@@ -181,11 +185,11 @@ class Coordinator::Impl {
   std::map<int32_t, Early> early_;              // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
   int32_t next_temporary_;
-  std::vector<Late> held_;                  // while running
-  std::map<std::string, uint64_t> former_;  // registrations of lost natives, by "host:port"
-  std::deque<Word> words_;                  // to be told
-  int32_t words_under_way_ = 0;             // each on a connection of its own
-  uint64_t words_dropped_ = 0;              // since that was logged
+  std::vector<Late> held_;           // while running
+  std::map<int32_t, Early> former_;  // by place: the native that was lost there last
+  std::deque<Word> words_;           // to be told
+  int32_t words_under_way_ = 0;      // each on a connection of its own
+  uint64_t words_dropped_ = 0;       // since that was logged
 
   // Running.
   std::map<int32_t, Peer> peers_;
@@ -194,9 +198,11 @@ class Coordinator::Impl {
   int32_t timestamp_ = 0;  // the protocol's count of control messages
   bool final_timer_ = false;
   bs::TimePoint next_straggler_warning_{};
+  std::optional<bs::TimePoint> stock_replaced_;  // when it was last
 
   // Ending.
   bs::Status verdict_;
+  std::vector<int32_t> alone_;  // stock nodes that no native worker stands beside
   bool everyone_told_ = false;
   bool farewell_over_ = false;
   bool farewell_timer_ = false;

@@ -16,6 +16,8 @@ namespace {
 constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
 constexpr int32_t kMostUnderWay = 32;
 constexpr size_t kMostWaiting = 4096;
+// And under way at the end, when there will be no later turn.
+constexpr int32_t kMostAtTheEnd = 512;
 
 }  // namespace
 
@@ -25,7 +27,9 @@ void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
   if (!native) {
     // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
     // job.
-    if (roster_.Find(node.hostname, node.port) == nullptr) TellOnce({node, std::nullopt});
+    const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
+    const Peer* const peer = entry == nullptr ? nullptr : FindPeer(entry->node.id);
+    if (entry == nullptr || (peer != nullptr && peer->vacant)) TellOnce({node, std::nullopt});
     return;
   }
   Meta meta = NativeControl(Command::kNone, Op::kStatus, sequence);
@@ -51,8 +55,13 @@ void Coordinator::Impl::TellOnce(Word word) {
   TellWaiting();
 }
 
+bs::Status Coordinator::Impl::Over() const {
+  return verdict_.ok() ? bs::Status::Unavailable("the job is over") : verdict_;
+}
+
 void Coordinator::Impl::TellWaiting() {
-  while (words_under_way_ < kMostUnderWay && !words_.empty()) {
+  const int32_t most = phase_ == Phase::kFinished ? kMostAtTheEnd : kMostUnderWay;
+  while (words_under_way_ < most && !words_.empty()) {
     Word word = std::move(words_.front());
     words_.pop_front();
     ++words_under_way_;

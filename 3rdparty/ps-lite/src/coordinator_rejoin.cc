@@ -28,7 +28,7 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   peer->vacant = true;
   peer->vacated = false;
   const uint64_t life = ++peer->life;
-  if (peer->native) former_[TextOf(AddressOf(peer->node))] = peer->sequence;
+  if (peer->native) former_[id] = {peer->node, peer->sequence};
   transport_->Disconnect(id, bs::Duration(0));
   resends_.Forget(id);
   barriers_.Vacate(id);
@@ -84,34 +84,48 @@ void Coordinator::Impl::Hold(Late late, const bs::Status& why) {
   const auto refuse = [this, why](const Late& who) {
     Refuse(who.early.node, who.native, who.early.sequence, why);
   };
-  const auto is = [](const Address& address) {
-    return [address](const Late& held) { return AddressOf(held.early.node) == address; };
+  const auto same = [address = AddressOf(node), sequence = late.early.sequence](const Late& held) {
+    return AddressOf(held.early.node) == address && held.early.sequence == sequence;
   };
   const bool stock_in_job = !late.native && roster_.Find(node.hostname, node.port) != nullptr;
   const bool may_wait = options_.rejoin_timeout > bs::Duration(0) && phase_ == Phase::kRunning &&
                         node.role == Role::kWorker && !stock_in_job;
-  const auto held = std::find_if(held_.begin(), held_.end(), is(AddressOf(node)));
-  if (held != held_.end()) {  // a repeat
-    *held = std::move(late);
-  } else if (!may_wait || held_.size() >= static_cast<size_t>(options_.num_workers)) {
+  if (std::any_of(held_.begin(), held_.end(), same)) return;  // a repeat
+  std::erase_if(held_, [&node](const Late& held) {            // which ended, and began anew
+    return AddressOf(held.early.node) == AddressOf(node);
+  });
+  if (!may_wait || held_.size() >= static_cast<size_t>(options_.num_workers)) {
     refuse(late);
-  } else {
-    log_.Info(DescribeUnranked(node) + " came, and no place is free yet");
-    const bs::Duration noticed = options_.heartbeat_timeout + 2 * options_.heartbeat_interval;
-    scope_.After(noticed + options_.reconnect_grace, [this, is = is(AddressOf(node)), refuse] {
-      const auto waits = std::find_if(held_.begin(), held_.end(), is);
-      if (waits == held_.end()) return;
-      const Late who = std::move(*waits);
-      held_.erase(waits);
-      refuse(who);
-    });
-    held_.push_back(std::move(late));
+    return;
+  }
+  log_.Info(DescribeUnranked(node) + " came, and no place is free yet");
+  const bs::Duration noticed = options_.heartbeat_timeout + 2 * options_.heartbeat_interval;
+  scope_.After(noticed + options_.reconnect_grace, [this, same, refuse] {
+    const auto waits = std::find_if(held_.begin(), held_.end(), same);
+    if (waits == held_.end()) return;
+    const Late who = std::move(*waits);
+    held_.erase(waits);
+    refuse(who);
+  });
+  held_.push_back(std::move(late));
+}
+
+void Coordinator::Impl::RefuseWaiting() {
+  for (const Late& late : std::exchange(held_, {})) {
+    Refuse(late.early.node, late.native, late.early.sequence, Over());
+  }
+  for (auto& [id, peer] : peers_) {
+    const std::optional<Early> next = std::exchange(peer.successor, std::nullopt);
+    if (next) Refuse(next->node, peer.native, next->sequence, Over());
   }
 }
 
 bool Coordinator::Impl::IsFormer(const Node& node, uint64_t sequence) const {
-  const auto former = former_.find(TextOf(AddressOf(node)));
-  return former != former_.end() && sequence <= former->second;
+  // Numbers of another process of the address may be smaller: its host may have started anew.
+  return std::any_of(former_.begin(), former_.end(), [&](const auto& entry) {
+    const Early& former = entry.second;
+    return former.sequence == sequence && AddressOf(former.node) == AddressOf(node);
+  });
 }
 
 void Coordinator::Impl::TakeHeld(Peer* peer) {
@@ -135,6 +149,7 @@ void Coordinator::Impl::Fill(Peer* peer) {
   Peer& fresh = peers_[node.id];
   fresh.life = life;
   fresh.in_list = false;
+  if (!native) stock_replaced_ = scope_.Now();
   roster_.Replace(node, next.sequence);
   log_.Info(Describe(node) + " takes the place of the one that was lost");
   const Op op = IsAttachedId(node.id) ? Op::kAttach : Op::kRegister;
@@ -168,6 +183,7 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
 
 void Coordinator::Impl::OnUnreachable(int32_t server, const Meta& meta) {
   if (meta.control.nodes.size() != 2 || phase_ != Phase::kRunning) return;
+  if (FindPeer(server)->node.role != Role::kServer) return;  // no other one may judge a worker
   const int32_t id = meta.control.nodes[1].id;
   const Peer* const peer = FindPeer(id);
   const bool known = peer != nullptr && peer->node.role == Role::kWorker && !peer->vacant;

@@ -58,8 +58,7 @@ void Coordinator::Impl::Register(const Node& node, const Message& message) {
   const bool native = message.meta.native();
   const uint64_t sequence = extension.sequence;
   if (phase_ == Phase::kEnding || phase_ == Phase::kFinished) {
-    const bs::Status over = bs::Status::Unavailable("the job is over");
-    Refuse(node, native, sequence, verdict_.ok() ? over : verdict_);
+    Refuse(node, native, sequence, Over());
     return;
   }
   if (native && extension.version != kExtensionVersion) {
@@ -220,16 +219,18 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
     it->second.sequence = std::max(it->second.sequence, extension.sequence);
     return;
   }
-  const Peer* const peer = FindPeer(AttachedId(rank));
-  if (peer != nullptr && AddressOf(peer->node) == AddressOf(node) &&
+  Peer* const peer = FindPeer(AttachedId(rank));
+  if (peer != nullptr && !peer->vacant && AddressOf(peer->node) == AddressOf(node) &&
       extension.sequence <= peer->sequence) {
     if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
   } else if (peer == nullptr || peer->left) {
     Attach(rank, node, extension.sequence);
-  } else if (peer->vacant) {
-    TakePlaceOf(FindPeer(AttachedId(rank)), node, extension.sequence);
-  } else {
+  } else if (!peer->vacant) {
     taken(peer->node);
+  } else if (peer->successor && !(AddressOf(peer->successor->node) == AddressOf(node))) {
+    taken(peer->successor->node);
+  } else {
+    TakePlaceOf(peer, node, extension.sequence);
   }
 }
 
@@ -258,16 +259,20 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
 void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence) {
   Node entry = node;
   entry.id = AttachedId(rank);
+  const Peer* const before = FindPeer(entry.id);
+  const uint64_t life = before == nullptr ? 0 : before->life;  // the servers go on with it
   AddPeer(entry, true, sequence);
+  peers_[entry.id].life = life;
   peers_[entry.id].in_list = false;
   barriers_.Join(entry.id);
   // Every server must know the newcomer before it sends anything there.
   Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
   news.extension.rank = rank;
+  news.extension.round = life;
   news.control.nodes = {entry};
-  announcer_.Announce(NativeServers(), news, [this, id = entry.id] {
+  announcer_.Announce(NativeServers(), news, [this, id = entry.id, life] {
     Peer* const peer = FindPeer(id);
-    if (peer == nullptr || peer->gone() || peer->life > 0) return;
+    if (peer == nullptr || peer->gone() || peer->life != life) return;
     peer->in_list = true;
     peer->last_heard = scope_.Now();
     log_.Info(Describe(peer->node) + " attached");
