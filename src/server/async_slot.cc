@@ -282,8 +282,7 @@ void AsyncSlot::Queue(ps::KvCall& call) {
   queue_.Park(std::move(call), whom, shard_->send);
 }
 
-std::vector<int32_t> AsyncSlot::Behind(const ps::KvCall& call) const {
-  const Round round = RoundOfAll(call);
+std::vector<int32_t> AsyncSlot::Behind(Round round) const {
   std::vector<int32_t> ranks;
   const int64_t bound = shard_->max_staleness;
   if (bound < 0) return ranks;
@@ -297,8 +296,8 @@ std::vector<int32_t> AsyncSlot::Behind(const ps::KvCall& call) const {
 }
 
 bool AsyncSlot::Ready(const ps::KvCall& call) {
-  const bool pushed = party_of(call).pushes >= call.extension.round;
-  return initialised() && pushed && Behind(call).empty();
+  const Round round = call.extension.round;
+  return initialised() && party_of(call).pushes >= round && Behind(round).empty();
 }
 
 void AsyncSlot::Park(ps::KvCall& call) {
@@ -311,8 +310,8 @@ std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
   const Round round = call.extension.round;
   if (!initialised()) return "worker 0 to initialise" + key;
   if (party_of(call).pushes < round) return "its own push " + std::to_string(round) + " of" + key;
-  return DescribeWorkers(Behind(call)) + " to push" + key + " " +
-         std::to_string(RoundOfAll(call) - static_cast<Round>(shard_->max_staleness)) +
+  return DescribeWorkers(Behind(round)) + " to push" + key + " " +
+         std::to_string(round - static_cast<Round>(shard_->max_staleness)) +
          " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
 }
 

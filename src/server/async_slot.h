@@ -94,13 +94,8 @@ class AsyncSlot {
   void PrepareSpare();
   // The same for weights_, with what is in it.
   void PrepareWeights();
-  // The round of `call` as it compares to those of others: who takes the place of a lost worker
-  // counts from 1, and began where the slowest of them was.
-  Round RoundOfAll(const ps::KvCall& call) const {
-    return parties_[static_cast<size_t>(call.worker_rank)].ahead + call.extension.round;
-  }
-  // Ranks that the pull `call` must wait for.
-  std::vector<int32_t> Behind(const ps::KvCall& call) const;
+  // Ranks that a pull of `round` must wait for.
+  std::vector<int32_t> Behind(Round round) const;
   bool Ready(const ps::KvCall& call);
   void Park(ps::KvCall& call);
   std::string WhomFor(const ps::KvCall& call);

@@ -259,28 +259,11 @@ TEST(AsyncSlotTest, WhoTakesThePlaceOfALostWorkerCountsFromOneAndIsWaitedForOnce
   EXPECT_EQ(bench.outbox.All().size(), 1u) << "nobody waits for the lost one";
   EXPECT_EQ(bench.PullNow(1, 0), std::vector<float>{7});
   bench.DoOk(Push(1, 1, Floats({10})));
+  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{17});
   bench.DoOk(Push(0, 5, Floats({1})));
-  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{18});
   EXPECT_EQ(bench.PullNow(0, 5), std::vector<float>{18});
   bench.DoOk(Push(0, 6, Floats({1})));
   EXPECT_TRUE(bench.Do(bench.Newest(Pull(0, 6, 4))).empty()) << "it counts from where they were";
-}
-
-TEST(AsyncSlotTest, WhoTakesThePlaceOfALostWorkerWaitsForOthersAsTheyDoForIt) {
-  Bench bench(2, 1);
-  bench.DoOk(Push(0, 0, Floats({0})));
-  for (const uint64_t round : {1, 2, 3}) bench.DoOk(Push(0, round, Floats({1})));
-  bench.shard().OnWorkerVacant(1);
-  EXPECT_EQ(bench.PullNow(1, 0), std::vector<float>{3});
-  bench.DoOk(Push(1, 1, Floats({10})));
-  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{13}) << "one ahead, as it may be";
-  bench.DoOk(Push(1, 2, Floats({10})));
-  const Ask second = bench.Newest(Pull(1, 2, 4));
-  EXPECT_TRUE(bench.Do(second).empty()) << "worker 0 has pushed 3 times, and it counts from there";
-  const std::vector<ps::Message> repeated = bench.Do(second);
-  ASSERT_EQ(repeated.size(), 1u);
-  EXPECT_EQ(TextOf(repeated[0]), "worker 0 to push key 7 4 times (BYTESCHEDULER_MAX_STALENESS=1)");
-  EXPECT_EQ(bench.Do(Push(0, 4, Floats({1}))).size(), 2u);
 }
 
 }  // namespace
