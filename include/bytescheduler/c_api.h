@@ -144,8 +144,8 @@ int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row
                       bs_error* error);
 // A timeline calls the key so from now on; copied.  REQUIRES: the worker is ready.
 int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error);
-// As bs_worker_measure, `row` for each of the latest training steps, at most 64, the oldest first: its number,
-// which counts from 1, and its length (rounds of the largest tensor).
+// As bs_worker_measure, `row` for each of the latest training steps, at most 64, the oldest first:
+// its number, which counts from 1, and its length (rounds of the largest tensor).
 typedef void (*bs_step_row)(void* context, uint64_t number, double seconds);
 int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
                     bs_error* error);

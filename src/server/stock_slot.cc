@@ -57,7 +57,7 @@ void StockSlot::OnWorkerVacant(int32_t worker_id) {
     party.lost = party.in;
   }
   // MXNet's store gives the initial values again, and drops none of its own pushes.
-  initial_again_ = value_ && worker_id == ps::WorkerId(0);
+  if (worker_id == ps::WorkerId(0)) initial_again_ = value_ != nullptr;
 }
 
 Status StockSlot::Check(const StockCall& call) const {

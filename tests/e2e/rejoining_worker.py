@@ -1,8 +1,8 @@
 """A worker that is killed and started again: ``rejoining_worker.py STORE RANK LIVES STEPS FOLDER``.
 
 The worker of RANK pushes LOST times and then waits to be killed, in all of its LIVES but the last.
-STORE is "native", "wrapped", or a name of MXNet's own stores, which stay as they are.  Files in
-FOLDER count the lives.
+STORE is "wrapped", or a name of MXNet's own stores, which stay as they are.  Files in FOLDER count
+the lives.
 """
 
 import pathlib

@@ -210,6 +210,29 @@ TEST_F(Rejoin, AHostThatStartedAnewTakesThePlaceWithTheSamePort) {
   ExpectNobodyFailed();
 }
 
+TEST(Goodbye, IsHeardByAServerThatTookTheLeavingOneForLost) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    // Where the news is lost at first, it comes when the broken connection has been given up.
+    Job job(seed, {.loss = 0.3});
+    job.options.rejoin_timeout = seconds(60);
+    job.options.retry_interval = seconds(3);
+    NativeNode* const w0 = job.AddNative(Role::kWorker, "10.0.0.9");
+    NativeNode* const w1 = job.AddNative(Role::kWorker, "10.0.0.8");
+    NativeNode* const server = job.AddNative(Role::kServer, "10.0.0.7");
+    job.StartAll();
+    job.Run(seconds(60));
+    ASSERT_TRUE(w0->ready() && w1->ready() && server->ready()) << seed;
+    w1->Leave();
+    job.Run(milliseconds(2));
+    w1->Kill();
+    job.Run(seconds(30));
+    if (!job.Logged("left")) continue;  // its goodbye was lost, and then it was
+    EXPECT_THAT(server->workers_left, ElementsAre(1)) << seed;
+    EXPECT_TRUE(server->failures.empty()) << seed;
+    EXPECT_FALSE(job.finished) << seed;
+  }
+}
+
 // Two stock workers and a native server.
 class StockRejoin : public ::testing::Test {
  protected:

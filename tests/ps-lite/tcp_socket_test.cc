@@ -10,8 +10,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace ps::testing {
 namespace {
@@ -25,6 +28,13 @@ int OptionOf(const TcpSocket& socket, int option) {
   socklen_t size = sizeof(value);
   EXPECT_EQ(::getsockopt(socket.fd(), IPPROTO_TCP, option, &value, &size), 0);
   return value;
+}
+
+int StateOf(const TcpSocket& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  EXPECT_EQ(::getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+  return info.tcpi_state;
 }
 
 // A connection to a listener on loopback, which has not accepted it.
@@ -64,6 +74,33 @@ TEST(TuneSending, LeavesWhatIsNoTcpAlone) {
   TuneSending(first.fd(), 4096);
   TuneSending(-1, 4096);
   EXPECT_EQ(::write(first.fd(), "x", 1), 1);
+}
+
+TEST(SinceAcknowledged, SaysNothingWhileTheConnectionIsBeingMade) {
+  const auto listener = ListenTcp({"127.0.0.1", 0});
+  ASSERT_TRUE(listener.ok());
+  ASSERT_EQ(::listen(listener.value().fd(), 0), 0);  // a queue for one
+  std::vector<TcpSocket> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.push_back(std::move(ConnectTcp(LocalAddress(listener.value())).value()));
+  }
+  ASSERT_EQ(StateOf(callers.back()), TCP_SYN_SENT);
+  EXPECT_EQ(SinceAcknowledged(callers.back().fd()), bs::Duration(0));
+}
+
+TEST(SinceAcknowledged, DoesNotTrustAKernelThatAsksLessAndLessOften) {
+  const auto [listener, socket] = Connected();
+  const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  wait();
+  EXPECT_GT(SinceAcknowledged(socket.fd()), bs::Duration(0)) << "nothing waits to be sent";
+  const std::string bytes(1 << 20, 'x');
+  while (::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) wait();
+  wait();
+  EXPECT_EQ(SinceAcknowledged(socket.fd()), bs::Duration(0)) << "nobody reads, the window is full";
+  TuneSending(socket.fd(), 0);
+  if (OptionOf(socket, TCP_USER_TIMEOUT) == 0) GTEST_SKIP() << "this kernel has no TCP_RTO_MAX_MS";
+  wait();
+  EXPECT_GT(SinceAcknowledged(socket.fd()), bs::Duration(0));
 }
 
 TEST(DescribePeer, SaysWhoIsThere) {

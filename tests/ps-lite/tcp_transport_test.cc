@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "ps-lite/socket_conformance.h"
@@ -123,6 +125,18 @@ TEST_F(TcpTransportTest, ReceivedFramesOutliveTheTransport) {
   node->End();
   EXPECT_EQ(got[0].data[0].text(), std::string(1000000, 'a'));
   EXPECT_EQ(got[0].data[1].text(), "short");
+}
+
+TEST(HostTimeout, ShorterThanTheKernelProbesBreaksNoIdleLink) {
+  LoopWorld world([](bs::LoopThread* loop, size_t) {
+    return MakeTcpTransport(loop, {.host_timeout = std::chrono::milliseconds(100)}, bs::Logger());
+  });
+  const auto [node, address] = BoundNode(&world);
+  TransportNode sender(&world);
+  sender.Connect(8, address, 9);
+  ASSERT_TRUE(sender.AwaitConnects(8, 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(sender.disconnects(8), 0);
 }
 
 // What a transport logs when it binds `host`.

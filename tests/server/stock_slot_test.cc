@@ -276,6 +276,18 @@ TEST_F(StockSlotTest, TheInitialValueOfWhoTakesThePlaceOfTheFirstIsDropped) {
   EXPECT_EQ(Pulled(0), std::vector<float>{3});
 }
 
+TEST_F(StockSlotTest, TheInitialValueIsDroppedAlsoIfAnotherWasLostAfterTheFirst) {
+  Init({5});
+  slot_.OnWorkerVacant(ps::WorkerId(0));
+  slot_.OnWorkerVacant(ps::WorkerId(1));
+  Do(StockPush(0, Floats({77})));
+  EXPECT_EQ(outbox_.All().size(), 1u);
+  Do(StockPush(0, Floats({1})));
+  Do(StockPush(1, Floats({2})));
+  EXPECT_EQ(outbox_.All().size(), 2u);
+  EXPECT_EQ(Pulled(0), std::vector<float>{3});
+}
+
 TEST_F(StockSlotTest, WhoWasLostBeforeItInitialisedIsFollowedByOneWhoDoes) {
   Do(StockPull(1));
   slot_.OnWorkerVacant(ps::WorkerId(1));

@@ -359,9 +359,12 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
 }
 
 void Member::Impl::OnWorkerLeft(const Node& node) {
-  if (known_.erase(node.id) == 0) return;
+  // A server may have taken it for lost meanwhile: its connection ended before this news came.
+  const bool unreachable = unreachable_.erase(node.id) > 0;
+  const bool known = known_.erase(node.id) > 0;
+  if (!known && !unreachable) return;
   links_.Forget(node.id);
-  transport_->Disconnect(node.id, bs::Duration(0));
+  if (known) transport_->Disconnect(node.id, bs::Duration(0));
   scope_.Post([this, rank = RankOf(node.id)] {
     if (handler_.on_worker_left) handler_.on_worker_left(rank);
   });

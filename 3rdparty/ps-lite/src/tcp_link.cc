@@ -17,6 +17,8 @@ constexpr bs::Duration kRetryInterval = std::chrono::milliseconds(100);
 // A host that has vanished is not back before everyone knows: what was on its way there is lost.
 constexpr bs::Duration kRetryVanished = std::chrono::seconds(10);
 constexpr int kProbesInTimeout = 4;
+// The kernel probes once a second at most.
+constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
 // Taken out of the queue at a time: enough that small messages go out many in a call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
@@ -83,7 +85,7 @@ void TcpLink::Connect(const sockaddr_in& address) {
   socket_ = std::move(socket.value());
   TuneSending(socket_.fd(), shared_->options.unsent_bytes);
   if (shared_->options.host_timeout > bs::Duration(0)) {
-    ProbeHost(socket_.fd(), shared_->options.host_timeout / kProbesInTimeout);
+    ProbeHost(socket_.fd(), host_timeout() / kProbesInTimeout);
     LookAtHost();
   }
   greeted_ = ready_ = refused_ = false;
@@ -103,8 +105,12 @@ void TcpLink::ConnectLater(bs::Duration delay) {
   });
 }
 
+bs::Duration TcpLink::host_timeout() const {
+  return std::max(shared_->options.host_timeout, kLeastHostTimeout);
+}
+
 void TcpLink::LookAtHost() {
-  const bs::Duration timeout = shared_->options.host_timeout;
+  const bs::Duration timeout = host_timeout();
   look_ = loop_->PostAt(loop_->Now() + timeout / kProbesInTimeout, [this, timeout] {
     look_ = 0;
     const auto self = shared_from_this();  // the listener may drop the link

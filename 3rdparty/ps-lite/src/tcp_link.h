@@ -64,6 +64,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
 
   void Connect(const sockaddr_in& address);
   void ConnectLater(bs::Duration delay);
+  bs::Duration host_timeout() const;
   // Whether the other host is still there.
   void LookAtHost();
   void OnChange();

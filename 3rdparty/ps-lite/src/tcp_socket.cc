@@ -2,8 +2,10 @@
 #include "tcp_socket.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,6 +46,20 @@ bs::Status CheckPort(const Address& address, int32_t smallest) {
 
 bool SetOption(int fd, int level, int option, int value) {
   return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
+
+// Whether TuneSending could make it so.
+bool AsksOften(int fd) {
+  int most_ms = 0;
+  socklen_t size = sizeof(most_ms);
+  return ::getsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &most_ms, &size) == 0 &&
+         most_ms <= kLongestRetransmitMs;
+}
+
+// Or unsent: while there is any of it, the kernel sends no probes of its own.
+bool HasUnacknowledged(int fd) {
+  int size_bytes = 0;
+  return ::ioctl(fd, SIOCOUTQ, &size_bytes) == 0 && size_bytes > 0;
 }
 
 bs::Status NoSocket() {
@@ -135,6 +151,9 @@ bs::Duration SinceAcknowledged(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  // Nothing was acknowledged yet: the kernel would count from when it was started.
+  if (info.tcpi_state == TCP_SYN_SENT) return {};
+  if (!AsksOften(fd) && HasUnacknowledged(fd)) return {};
   return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 

@@ -60,7 +60,10 @@ void TuneSending(int fd, int unsent_bytes);
 // From now on the kernel asks the other host every so often whether it is there, also while nothing
 // is sent.  A process that is stopped does not matter: its kernel answers.
 void ProbeHost(int fd, bs::Duration interval);
-// How long ago the other host acknowledged something, a probe too.
+// How long ago the other host acknowledged something, a probe too.  0 where that would be no sign:
+// while the connection is being made, and while something waits to be sent or acknowledged on a
+// kernel that asks less and less often then (see TuneSending), for minutes where the peer is
+// stopped and its window full.
 bs::Duration SinceAcknowledged(int fd);
 
 // What a bind that failed with `error` means for whoever chose `endpoint`.

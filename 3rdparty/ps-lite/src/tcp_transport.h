@@ -17,7 +17,8 @@ struct TcpOptions {
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
   // The host of a peer that acknowledges nothing for so long, not even the kernel's probes, has
-  // vanished: the connection counts as broken, and is not tried again at once.  0: never.
+  // vanished: the connection counts as broken, and is not tried again at once.  0: never;
+  // less than 5 s is as 5 s.
   bs::Duration host_timeout{};
 };
 
