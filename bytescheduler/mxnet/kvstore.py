@@ -104,6 +104,12 @@ def _say_untuned(settings: Dict[str, str], why: str) -> None:
         _say(settings, f"BYTESCHEDULER_TUNING={wanted} changes nothing: {why}")
 
 
+def _is_alone(inner: Optional[Store], settings: Dict[str, str]) -> bool:
+    """Return whether `inner` is somebody else's store in a job whose one worker needs no other."""
+    foreign = inner is not None and not isinstance(inner, KVStore) and "dist" not in str(inner.type)
+    return foreign and settings.get("DMLC_NUM_WORKER", "") in ("", "1")
+
+
 def _why_unscheduled(inner: Store, settings: Dict[str, str]) -> Optional[str]:
     """Return why the store's own operations are used as they are; None if we schedule them."""
     if settings.get("BYTESCHEDULER_BACKEND") == "passthrough":
@@ -193,7 +199,8 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         settings = _settings()
         self._inner: Optional[Store] = kvs  # kept alive for as long as we live
         try:
-            if settings.get("BYTESCHEDULER_BACKEND") == "native":
+            native = settings.get("BYTESCHEDULER_BACKEND") == "native"
+            if native and not _is_alone(kvs, settings):
                 self._backend = _open_native(kvs, settings)
             else:
                 self._inner, self._backend = _open_wrapped(kvs, settings)

@@ -201,6 +201,8 @@ def sequences(
 BACK_ENDS = ["our servers", "stock servers"]
 # The smallest pieces there are, and one in flight to each server.
 SMALL = {"BYTESCHEDULER_PARTITION": "4096", "BYTESCHEDULER_CREDIT": "1"}
+# On our servers: of the largest arrays some pieces are pushed and pulled by one message.
+BOTH_WAYS = {"BYTESCHEDULER_PARTITION": "20000", "BYTESCHEDULER_CREDIT": "1"}
 
 
 def agree(pools: "List[Pool]", calls: "List[Call]", rtol: float = 0) -> int:
@@ -243,7 +245,7 @@ def agree_on_many(
 def test_random_sequences_agree_with_a_stock_store(make_job: MakeJob, optimizer: bool) -> None:
     pools = [
         Pool(make_job(stock=True), "stock"),
-        Pool(make_job(servers=2), "ours"),
+        Pool(make_job(servers=2, env=BOTH_WAYS), "ours"),
         Pool(make_job(servers=2, stock=True, env=SMALL), "ours"),
     ]
     kind = sequences(names=not optimizer, optimizer=optimizer)
@@ -259,7 +261,7 @@ def test_random_sequences_agree_with_a_stock_store(make_job: MakeJob, optimizer:
 
 def test_a_job_of_one_worker_agrees_with_a_local_store(make_job: MakeJob) -> None:
     """With states in files, which a stock store of several workers cannot write."""
-    native = make_job(servers=2, workers=1)
+    native = make_job(servers=2, workers=1, env=BOTH_WAYS)
     pools = [
         Pool(native, "local", workers=1),  # which has nothing to do with the job
         Pool(native, "ours", workers=1),
@@ -274,7 +276,7 @@ def test_asynchronous_updates_of_one_worker_agree_with_a_stock_store(make_job: M
     """With one worker it is told what they are; our servers update to rounding."""
     pools = [
         Pool(make_job(stock=True, workers=1), "stock-async", workers=1),
-        Pool(make_job(servers=2, workers=1), "ours-async", workers=1),
+        Pool(make_job(servers=2, workers=1, env=BOTH_WAYS), "ours-async", workers=1),
         Pool(make_job(stock=True, workers=1), "ours-async", workers=1),
     ]
     kind = sequences(names=False, optimizer=True)

@@ -21,7 +21,9 @@ def test_stores_of_one_process_train_as_without_us(make_job: MakeJob, backend: s
         job.start_worker("wrapped_stores.py", kind, env={"BYTESCHEDULER_BACKEND": backend})
         assert job.workers[0].wait() == 0, job.all_output()
         said = job.workers[0].output()
-        assert ("native back end carries the bytes" in said) is (backend == "native")
+        # What others have made is used as it is by the only worker of a job.
+        native = backend == "native" and kind != "teststore"
+        assert ("native back end carries the bytes" in said) is native
 
 
 @pytest.mark.parametrize(

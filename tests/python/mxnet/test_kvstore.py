@@ -16,6 +16,7 @@ from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._passthrough import PassThrough
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> "Callable[..., ScheduledKVS]":
         return ScheduledKVS(inner)
 
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", "native")
-    monkeypatch.setattr(kvstore, "check_settings", lambda: None)
+    monkeypatch.setattr(kvstore, "check_settings", lambda *_: None)
     monkeypatch.setattr(kvstore, "Worker", Opener)
     monkeypatch.setattr(kvstore, "open_plugin", lambda worker: FakePlugin())
     monkeypatch.setattr(Link, "_of_process", None)
@@ -280,6 +281,17 @@ def test_a_local_store_in_a_job_of_several_workers_is_refused(
     monkeypatch.setenv("DMLC_NUM_WORKER", "2")
     with pytest.raises(mx.base.MXNetError, match="a local store in a job of 2 workers"):
         native(mx.kv.create("local"))
+    assert native.ranks == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("num_workers", ["", "1"])
+def test_what_others_have_made_is_used_as_it_is_by_an_only_worker(
+    native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch, num_workers: str
+) -> None:
+    monkeypatch.setenv("DMLC_NUM_WORKER", num_workers)
+    kvs = native(mx.kv.create("teststore"))
+    assert isinstance(kvs._backend, PassThrough)
+    assert not kvs.is_capable("optimizer")
     assert native.ranks == []  # type: ignore[attr-defined]
 
 
