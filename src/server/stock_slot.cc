@@ -30,8 +30,10 @@ void StockSlot::Handle(StockCall call) {
         "rank 0"));
   }
   if (!value_) return call.push ? Initialise(std::move(call)) : WaitForInit(std::move(call));
-  if (IsInitialAgain(call)) return Answer(&call);
-  if (const Status wrong = Check(call); !wrong.ok()) return state_->fail(wrong);
+  const bool again = IsInitialAgain(call);
+  const Status wrong = again ? CheckStockCall(shape_, call) : Check(call);
+  if (!wrong.ok()) return state_->fail(wrong);
+  if (again) return Answer(&call);
   if (call.push) return Push(std::move(call));
   // A worker's pull sees the pushes that it made before.
   Party* const party = FindParty(call.from);

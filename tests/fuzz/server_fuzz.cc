@@ -1,13 +1,17 @@
-// The server's request path: any sequence of messages from anybody, then the end of the job.
+// The server's request path: any sequence of messages from anybody and of losses of workers, whose
+// places may be taken again, then the end of the job.
 //
-// Every native request must have been answered by then, once: finally, or as "still waiting".  A
-// stock one is answered once at most: a failure has no answer.
+// Every native request must have been answered by then, once: finally, or as "still waiting"; one of
+// a worker that was lost once at most.  A stock one is answered once at most: a failure has no
+// answer.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +54,9 @@ void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
   extension->version = input->ConsumeIntegralInRange<uint32_t>(1, 2);
   extension->op = static_cast<ps::Op>(input->ConsumeIntegralInRange<uint32_t>(0, 22));
   extension->sequence = input->ConsumeIntegralInRange<uint64_t>(0, 30);
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // of a later life of its worker's place
+    extension->sequence += input->ConsumeIntegralInRange<uint64_t>(1, 2) << ps::kLifeShift;
+  }
   extension->key = input->ConsumeIntegralInRange<uint64_t>(0, 3);
   extension->round = input->ConsumeIntegralInRange<uint64_t>(0, 4);
   extension->part = input->ConsumeIntegralInRange<uint32_t>(0, 2);
@@ -159,14 +166,14 @@ bs::ServerUpdater MakeUpdater(bs::Executor* executor) {
 
 // Takes what is sent, and counts it.
 struct Answers {
-  size_t native = 0;
+  std::map<int32_t, size_t> native;  // by peer
   size_t stock = 0;  // but for those that end a process
 
   void Take(const ps::Message& message) {
     if (message.meta.request) std::abort();
     const bool end = message.meta.pull && message.data.empty();
     if (message.meta.native()) {
-      ++native;
+      ++native[message.peer];
     } else if (!end) {
       ++stock;
     }
@@ -178,6 +185,33 @@ bool IsQuestion(const ps::Message& message) {
   return message.meta.native() && message.meta.request && message.peer != ps::kEmpty;
 }
 
+// A worker is lost, for good or not.
+void DrawLoss(FuzzedDataProvider* input, bs::Server* server, std::set<int32_t>* lost) {
+  const int32_t rank = input->ConsumeIntegralInRange<int32_t>(0, kWorkers);
+  lost->insert({ps::WorkerId(rank), ps::AttachedId(rank)});
+  const bool native = input->ConsumeBool();
+  const int32_t id = native && input->ConsumeBool() ? ps::AttachedId(rank) : ps::WorkerId(rank);
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
+    server->OnWorkerGone(rank, bs::Status::Unavailable("it is gone"));
+  } else if (const bs::Status status = server->OnWorkerVacant(id, native); !status.ok()) {
+    server->Fail(status);
+  }
+}
+
+// Whether all were answered, but for those of workers that were lost.
+bool AllAnswered(const std::map<int32_t, size_t>& questions, const Answers& answers,
+                 const std::set<int32_t>& lost) {
+  for (const auto& [peer, count] : answers.native) {
+    const auto asked = questions.find(peer);
+    if (asked == questions.end() || count > asked->second) return false;
+  }
+  for (const auto& [peer, count] : questions) {
+    const auto got = answers.native.find(peer);
+    if ((got == answers.native.end() || got->second != count) && !lost.contains(peer)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -186,7 +220,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bs::sim::SimExecutor front(&clock);
   bs::sim::SimExecutor shard(&clock);
   bs::sim::SimExecutor updater(&clock);
-  size_t questions = 0;
+  std::map<int32_t, size_t> questions;  // native ones, by peer
+  std::set<int32_t> lost;               // nobody waits for their answers
   size_t stock_questions = 0;
   Answers answers;
   bs::ServerOptions options;
@@ -201,13 +236,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       {[] {}, [](const bs::Status&) {}}, bs::Logger("", bs::LogLevel::kOff));
   for (size_t i = 0; i < kMostMessages && input.remaining_bytes() > 0; ++i) {
     ps::Message message = DrawMessage(&input);
-    if (IsQuestion(message)) ++questions;
+    if (IsQuestion(message)) ++questions[message.peer];
     if (!message.meta.native()) ++stock_questions;
     server.OnMessage(std::move(message));
+    if (input.ConsumeIntegralInRange<int>(0, 31) == 0) DrawLoss(&input, &server, &lost);
     if (input.ConsumeBool()) clock.RunUntil(clock.Now() + std::chrono::milliseconds(1));
   }
   server.Fail(bs::Status::Cancelled("the end"));
   clock.RunUntil(clock.Now() + std::chrono::seconds(1));
-  if (questions != answers.native || answers.stock > stock_questions) std::abort();
+  if (!AllAnswered(questions, answers, lost) || answers.stock > stock_questions) std::abort();
   return 0;
 }

@@ -288,6 +288,15 @@ TEST_F(StockSlotTest, TheInitialValueIsDroppedAlsoIfAnotherWasLostAfterTheFirst)
   EXPECT_EQ(Pulled(0), std::vector<float>{3});
 }
 
+TEST_F(StockSlotTest, WhatIsGivenAsAnInitialValueAgainMustFitTheKey) {
+  Init({5});
+  slot_.OnWorkerVacant(ps::WorkerId(0));
+  Do(StockPush(0, Floats({77, 78})));
+  EXPECT_TRUE(outbox_.empty());
+  ASSERT_EQ(failures_.size(), 1u);
+  EXPECT_THAT(failures_[0], HasSubstr("8 bytes"));
+}
+
 TEST_F(StockSlotTest, WhoWasLostBeforeItInitialisedIsFollowedByOneWhoDoes) {
   Do(StockPull(1));
   slot_.OnWorkerVacant(ps::WorkerId(1));
