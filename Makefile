@@ -84,6 +84,7 @@ fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(BUILD)/fuzz/corpus/meta $(BUILD)/fuzz/corpus/zmtp
 	mkdir -p $(BUILD)/fuzz/corpus/server
 	set -e; for f in meta zmtp server; do \
+	  ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
 	  $(BUILD)/fuzz/tests/fuzz/$${f}_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
 	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
 	    { tail -n 60 $(BUILD)/fuzz/$$f.log; exit 1; }; \

@@ -1,10 +1,11 @@
 """What a call costs the Python thread: a push-pull of 1 KB, 1,000 keys, stock stores and ours.
 
 Run it as ``python -m benchmarks.call_overhead``: it starts a job of one worker and one server for
-each kind of store on this host, one after the other, and prints microseconds a call, the median of
-some rounds over all keys: as time that passes, and as time of the processor on the calling thread,
-which the other threads and processes of the job cannot lengthen.  Only the call itself is measured;
-nobody waits for its result until the round has been timed.
+each kind of store on this host (``kvstore``: ours on stock servers), one after the other, and
+prints microseconds a call, the median of some rounds over all keys: as time that passes, and as
+time of the processor on the calling thread, which the other threads and processes of the job cannot
+lengthen.  Only the call itself is measured; nobody waits for its result until the round has been
+timed.
 
 Each store is measured without an updater, with one that adds the sum to the weights, and with SGD.
 Where stock MXNet updates on its servers, as ``dist_sync`` does, its caller has nothing to do with
@@ -14,17 +15,11 @@ it; ``local`` updates on the caller's thread, as ours does.
 import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Iterator, Tuple
 
 from . import local_job
 
 KEYS, FLOATS, ROUNDS = 1000, 256, 7
-# How the nodes are started, and the settings of the worker.
-JOBS: Dict[str, Tuple[str, Dict[str, str]]] = {
-    "stock": ("stock", {}),
-    "ours": ("ours", {"BYTESCHEDULER_BACKEND": "native"}),
-    "ours on stock servers": ("stock", {"BYTESCHEDULER_BACKEND": "kvstore"}),
-}
 
 
 def _stores(kind: str) -> "Iterator[Tuple[str, Any]]":
@@ -78,8 +73,7 @@ def measure(kind: str) -> None:
 def run_job(kind: str) -> None:
     """Run a job to its end and print microseconds a call."""
     worker = [sys.executable, "-m", "benchmarks.call_overhead", kind]
-    nodes, env = JOBS[kind]
-    rows = local_job.run(local_job.NODES[nodes], worker, env)
+    rows = local_job.run_arm(kind, worker)
     for wall, thread in zip(rows[::2], rows[1::2]):
         wall_us, thread_us = (statistics.median(row.seconds) / KEYS * 1e6 for row in (wall, thread))
         store, updater = wall.name.split(":")[0].split(",")
@@ -94,5 +88,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         measure(sys.argv[1])
     else:
-        for each in JOBS:
+        for each in local_job.ARMS:
             run_job(each)

@@ -11,13 +11,19 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.
 NODES = {
     "stock": [sys.executable, "-c", "import mxnet"],
     "ours": [sys.executable, "-m", "bytescheduler.server"],
+}
+# How the nodes of an arm are started, and the settings of its worker.
+ARMS: Dict[str, Tuple[str, Dict[str, str]]] = {
+    "stock": ("stock", {}),
+    "ours": ("ours", {"BYTESCHEDULER_BACKEND": "native"}),
+    "kvstore": ("stock", {"BYTESCHEDULER_BACKEND": "kvstore"}),  # ours on stock servers
 }
 
 
@@ -132,3 +138,9 @@ def run(
             if process.wait(PATIENCE_S) != 0:
                 raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
         return measured
+
+
+def run_arm(arm: str, worker: List[str]) -> List[Measured]:
+    """Run a job of one of `ARMS` to its end."""
+    nodes, env = ARMS[arm]
+    return run(NODES[nodes], worker, env)

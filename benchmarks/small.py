@@ -1,7 +1,7 @@
 """Small tensors: a blocking push-pull of 1 KB, and bursts of many, against MXNet.
 
 One worker, one server, loopback. Arms: ``stock`` (MXNet ``dist_sync``), ``ours``
-(``ScheduledKVS``), ``native`` (our engine without MXNet and Python: the program ``wire_benchmark``
+(``ScheduledKVS``), ``kvstore`` (the same on stock servers), ``native`` (our engine without MXNet and Python: the program ``wire_benchmark``
 of a build with ``-DBS_BUILD_BENCHMARKS=ON``). Of a burst through MXNet the time in which the Python
 thread makes the calls is told apart.
 
@@ -27,7 +27,7 @@ def mxnet_worker(kind: str, keys: int, rounds: int) -> None:
     import mxnet as mx
 
     store = mx.kv.create("dist_sync")
-    if kind == "ours":
+    if kind != "stock":
         from bytescheduler.mxnet import ScheduledKVS
 
         store = ScheduledKVS(store)
@@ -67,8 +67,7 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[local_job.Measured]:
         return local_job.run([args.native, "node"], worker, {})
     worker = [sys.executable, "-m", "benchmarks.small", "--worker", arm]
     worker += ["--keys", str(args.keys), "--rounds", str(args.rounds)]
-    env = {"BYTESCHEDULER_BACKEND": "native"} if arm == "ours" else {}
-    return local_job.run(local_job.NODES[arm], worker, env)
+    return local_job.run_arm(arm, worker)
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 A worker pushes one tensor and waits for its sum, again and again; one worker, one server,
 loopback, nothing shaped. Plain TCP moves as many bytes between two processes, both ways at once.
-Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``native`` (our engine
-without MXNet: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``).
+Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``kvstore`` (the same on
+stock servers), ``native`` (our engine without MXNet: the program ``wire_benchmark`` of a build with
+``-DBS_BUILD_BENCHMARKS=ON``).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
     python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
@@ -95,7 +96,7 @@ def mxnet_worker(kind: str, sizes: List[int]) -> None:
     import mxnet as mx
 
     store = mx.kv.create("dist_sync")
-    if kind == "ours":
+    if kind != "stock":
         from bytescheduler.mxnet import ScheduledKVS
 
         store = ScheduledKVS(store)
@@ -124,8 +125,7 @@ def run_arm(arm: str, sizes: List[int], native: str) -> List[local_job.Measured]
         return local_job.run([native, "node"], [native, "throughput", *plans], {})
     worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
     worker += [str(size) for size in sizes]
-    env = {"BYTESCHEDULER_BACKEND": "native"} if arm == "ours" else {}
-    return local_job.run(local_job.NODES[arm], worker, env)
+    return local_job.run_arm(arm, worker)
 
 
 def summary(figures: Figures) -> Dict[str, Any]:
