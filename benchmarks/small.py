@@ -1,9 +1,9 @@
 """Small tensors: a blocking push-pull of 1 KB, and bursts of many, against MXNet.
 
 One worker, one server, loopback. Arms: ``stock`` (MXNet ``dist_sync``), ``ours``
-(``ScheduledKVS``), ``kvstore`` (the same on stock servers), ``native`` (our engine without MXNet and Python: the program ``wire_benchmark``
-of a build with ``-DBS_BUILD_BENCHMARKS=ON``). Of a burst through MXNet the time in which the Python
-thread makes the calls is told apart.
+(``ScheduledKVS``), ``kvstore`` (the same on stock servers), ``native`` (our engine without MXNet
+and Python: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``). Of a burst
+through MXNet the time in which the Python thread makes the calls is told apart.
 
     python -m benchmarks.small --native build/benchmarks/wire_benchmark --out small.json
 """

@@ -2,9 +2,9 @@
 
 A worker pushes one tensor and waits for its sum, again and again; one worker, one server,
 loopback, nothing shaped. Plain TCP moves as many bytes between two processes, both ways at once.
-Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``kvstore`` (the same on
-stock servers), ``native`` (our engine without MXNet: the program ``wire_benchmark`` of a build with
-``-DBS_BUILD_BENCHMARKS=ON``).
+Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``kvstore`` (the same
+on stock servers), ``native`` (our engine without MXNet: the program ``wire_benchmark`` of a build
+with ``-DBS_BUILD_BENCHMARKS=ON``).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
     python -m benchmarks.throughput --draw throughput.json docs/throughput.svg

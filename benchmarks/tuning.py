@@ -7,6 +7,7 @@ jobs of their own. The sums of the last step are checked. Needs root (network na
 mxnet and bayesian-optimization.
 
     python -m benchmarks.tuning --rate 1gbit --then 500mbit --out tuning.json
+    python -m benchmarks.tuning --start 2048,8192    # from a point far away
 """
 
 import argparse
@@ -47,6 +48,8 @@ def tuned(args: argparse.Namespace) -> List[List[float]]:
             "BYTESCHEDULER_TUNING": "on",
             "BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json",
             "BYTESCHEDULER_LOG_LEVEL": "info",
+            "BYTESCHEDULER_PARTITION": f"{args.start.partition}KiB",
+            "BYTESCHEDULER_CREDIT": f"{args.start.credit}KiB",
         }
         over = threading.Event()
 
@@ -71,6 +74,17 @@ def tuned(args: argparse.Namespace) -> List[List[float]]:
         return steps
 
 
+def point(text: str) -> sweep.Point:
+    """Return the point that two numbers stand for."""
+    try:
+        partition, credit = (int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text}: want KiB of a partition and of the credit, such as 128,512"
+        ) from None
+    return sweep.Point(partition, credit)
+
+
 def came_within(steps: List[float], seconds: float) -> Optional[int]:
     """Return after how many steps all the others' median was no longer than `seconds`, if ever."""
     most = len(steps) - LAST
@@ -90,6 +104,7 @@ def summarize(steps: List[float], points: List[Dict[str, Any]]) -> Dict[str, Any
         "of_best": came_to / points[0]["step_s"],
         "steps_to_within_3_percent": came_within(steps, 1.03 * points[0]["step_s"]),
         "slowest_step_of_default": max(steps) / default,
+        "first_steps_s": statistics.median(steps[:5]),
         "points": points,
     }
 
@@ -99,6 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     sweep.add_options(parser)
     parser.add_argument("--then", default="500mbit", help="the links' second rate")
+    parser.add_argument(
+        "--start", type=point, default=DEFAULT, help="where the job begins, partition,credit in KiB"
+    )
     parser.add_argument("--tuned-steps", type=int, default=120, help="at each of both rates")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -119,6 +137,7 @@ def main() -> None:
         "model": args.model,
         "scale": args.scale,
         "compute_s": args.compute,
+        "start_kib": args.start,
         "rates": {
             args.rate: summarize(steps[3 : args.tuned_steps], before),
             args.then: summarize(steps[args.tuned_steps + 1 :], after),
