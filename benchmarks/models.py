@@ -57,12 +57,90 @@ def resnet50() -> List[Layer]:
     return layers
 
 
+def _attention(name: str, hidden: int, tokens: int) -> List[Layer]:
+    """Multi-head attention with its layer norm; query, key and value are one matrix.
+
+    Vaswani et al. 2017, section 3.2; `tokens` in a sample.
+    """
+    square = hidden * hidden
+    return [
+        Layer(f"{name}.qkv", 3 * square + 3 * hidden, 3.0 * square * tokens),
+        Layer(
+            f"{name}.output",
+            square + 3 * hidden,
+            float(square) * tokens + 2.0 * hidden * tokens * tokens,
+        ),
+    ]
+
+
+def _feed_forward(name: str, hidden: int, tokens: int) -> List[Layer]:
+    """Two matrices, the inner dimension four times `hidden`, and a layer norm."""
+    weights = 4 * hidden * hidden
+    return [
+        Layer(f"{name}.inner", weights + 4 * hidden, float(weights) * tokens),
+        Layer(f"{name}.outer", weights + 3 * hidden, float(weights) * tokens),
+    ]
+
+
+def _blocks(name: str, count: int, hidden: int, tokens: int, attentions: int = 1) -> List[Layer]:
+    layers = []
+    for block in range(count):
+        for index in range(attentions):
+            layers += _attention(f"{name}{block}.attention{index}", hidden, tokens)
+        layers += _feed_forward(f"{name}{block}", hidden, tokens)
+    return layers
+
+
+def bert(blocks: int, hidden: int) -> List[Layer]:
+    """BERT with 30,522 word pieces and 512 tokens (Devlin et al. 2019, section 3).
+
+    Masked words are told by the embedding's matrix, whose gradient is the last to be ready.
+    """
+    words, tokens = 30522, 512
+    square = hidden * hidden
+    head = Layer(
+        "head",
+        2 * square + 4 * hidden + words,  # pooler; transform with its layer norm, bias of the words
+        float(square + hidden * words) * 0.15 * tokens,
+    )
+    embedding = Layer("embedding", (words + tokens + 2 + 2) * hidden, 0.0)
+    return [embedding, *_blocks("block", blocks, hidden, tokens), head]
+
+
+def gpt2() -> List[Layer]:
+    """GPT-2 with 12 blocks (Radford et al. 2019, table 2); the output shares the embedding."""
+    words, tokens, hidden = 50257, 1024, 768
+    head = Layer("norm", 2 * hidden, float(hidden * words) * tokens)
+    embedding = Layer("embedding", (words + tokens) * hidden, 0.0)
+    return [embedding, *_blocks("block", 12, hidden, tokens), head]
+
+
+def transformer() -> List[Layer]:
+    """Return the base Transformer (Vaswani et al. 2017, table 3): encoder, then decoder.
+
+    One embedding serves both sides and the output.
+    """
+    words, tokens, hidden = 37000, 64, 512
+    decoder = _blocks("decoder", 6, hidden, tokens, attentions=2)
+    decoder[-1] = decoder[-1]._replace(compute=decoder[-1].compute + hidden * words * tokens)
+    embedding = Layer("embedding", words * hidden, 0.0)
+    return [embedding, *_blocks("encoder", 6, hidden, tokens), *decoder]
+
+
 def uniform() -> List[Layer]:
     """Twenty equal layers."""
     return [Layer(f"layer{i}", 1 << 20, 1.0) for i in range(20)]
 
 
-MODELS: Dict[str, List[Layer]] = {"vgg16": vgg16(), "resnet50": resnet50(), "uniform": uniform()}
+MODELS: Dict[str, List[Layer]] = {
+    "vgg16": vgg16(),
+    "resnet50": resnet50(),
+    "bert-base": bert(12, 768),
+    "bert-large": bert(24, 1024),
+    "gpt2": gpt2(),
+    "transformer": transformer(),
+    "uniform": uniform(),
+}
 
 
 class Step(NamedTuple):
