@@ -1,6 +1,6 @@
 """Replay a model's layer profile over rate-limited hosts on this machine: stock, P3, ours.
 
-Each worker sleeps a layer's compute time instead of computing, writes its gradient for real, and
+Each worker sleeps instead of computing a layer, writes its gradient for real, and
 calls ``pushpull(index, grad, out=weight, priority=-index)`` on a real KVStore; the next forward of
 a layer waits for its weight. The sums of the last step are checked. Needs root (network
 namespaces), iproute2 and mxnet.
@@ -43,6 +43,33 @@ def places(count: int, by_name: bool) -> List[int]:
     return [order.index(layer) for layer in range(count)]
 
 
+class Compute:
+    """Layers that take their time and no processor, each behind the one before.
+
+    What a sleep takes too long the next one makes up for, if it is not much, so that all of them
+    take as long as they should, as they do on a device.
+    """
+
+    SOON_S = 50e-6  # a wait as short as this was none
+    MUCH_S = 1e-3
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter()
+
+    def waited(self, begin: float) -> None:
+        """Note that nothing was computed since `begin`, if that is a while ago."""
+        now = time.perf_counter()
+        late = 0 if now - begin > self.SOON_S else self.MUCH_S
+        self._until = max(self._until, now - late)
+
+    def run(self, seconds: float) -> None:
+        """Return when a layer that takes so long is over."""
+        self._until += seconds
+        left = self._until - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+
+
 class Replayed:
     """A model whose steps are replayed: keys, arrays and a store."""
 
@@ -60,16 +87,20 @@ class Replayed:
         for index, weight in enumerate(self._weights):
             self.store.broadcast(index, weight, out=weight)
         mx.nd.waitall()
+        self._compute = Compute()
         self._priorities = [-place for place in places(len(self._layers), args.by_name)]
 
     def step(self, iteration: int) -> float:
         """Do one; return its seconds."""
         begin = time.perf_counter()
+        compute = self._compute
         for weight, layer in zip(self._weights, self._layers):
+            asked = time.perf_counter()
             weight.wait_to_read()
-            time.sleep(layer.forward_s)
+            compute.waited(asked)
+            compute.run(layer.forward_s)
         for index in reversed(range(len(self._layers))):
-            time.sleep(self._layers[index].backward_s)
+            compute.run(self._layers[index].backward_s)
             grad = self._grads[index]
             grad[:] = iteration + self.store.rank
             self.store.pushpull(
