@@ -1,8 +1,9 @@
-"""Draw the step times of a replay as bars: python -m benchmarks.plot replay.json docs/gain.svg."""
+"""Draw step times of replays as bars: python -m benchmarks.plot REPLAY.json... docs/gain.svg."""
 
 import json
 import pathlib
 import sys
+from typing import Any, Dict, List
 
 import matplotlib
 
@@ -12,33 +13,49 @@ from matplotlib import pyplot  # noqa: E402 - after the choice of back end
 NAMES = {
     "stock": "MXNet dist_sync",
     "p3": "MXNet P3",
-    "ours-fifo": "bytescheduler,\npartitioned but first come first served",
+    "ours-fifo": "bytescheduler, in pieces,\nfirst come first served",
+    "kvstore": "bytescheduler,\non MXNet's own servers",
     "ours": "bytescheduler",
 }
 
 
-def main() -> None:
-    """Read the replay's JSON and write an SVG."""
-    if len(sys.argv) != 3:
-        raise SystemExit(__doc__)
-    replay = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
-    figure, axes = pyplot.subplots(figsize=(8, 2.6))
+def draw(axes: Any, replay: Dict[str, Any]) -> None:  # noqa: ANN401 - no types
+    """Draw one model's bars, and a line at what is physically possible."""
     arms = [arm for arm in NAMES if arm in replay["step_s"]]
     times = [replay["step_s"][arm] for arm in arms]
     colours = ["#2a7f62" if arm == "ours" else "#b8bec4" for arm in arms]
     bars = axes.barh([NAMES[arm] for arm in arms], times, color=colours)
     axes.bar_label(bars, [f"{time:.2f} s" for time in times], padding=4)
     axes.axvline(replay["ideal_s"], color="black", linestyle=":", linewidth=1)
-    axes.set_xlim(0, max(times) * 1.12)
-    axes.invert_yaxis()
+    axes.set_xlim(0, max(times) * 1.25)
+    axes.set_title(f"{replay['model']}, 1/{replay['scale']} of its parameters", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel(
-        f"seconds a training step, {replay['model'].upper()} with 1/{replay['scale']} of its "
-        f"parameters, 2 workers, 2 servers, {replay['rate']} links (dotted: the physical limit)"
+
+
+def main(paths: List[str]) -> None:
+    """Read replays' JSON and write an SVG."""
+    if len(paths) < 2:
+        raise SystemExit(__doc__)
+    replays = [json.loads(pathlib.Path(path).read_text()) for path in paths[:-1]]
+    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
+    columns = min(2, len(replays))
+    rows = -(-len(replays) // columns)
+    figure, grid = pyplot.subplots(
+        rows, columns, figsize=(4.5 * columns, 2.2 * rows), sharey=True, squeeze=False
     )
-    figure.savefig(sys.argv[2], bbox_inches="tight", metadata={"Date": None})
+    for axes in grid.flat[len(replays) :]:
+        axes.set_visible(False)
+    for axes, replay in zip(grid.flat, replays):
+        draw(axes, replay)
+    grid.flat[0].invert_yaxis()
+    figure.supxlabel(
+        f"seconds a training step, 2 workers, 2 servers, {replays[0]['rate']} links "
+        "(dotted: the physical limit)",
+        fontsize=9,
+    )
+    figure.tight_layout()
+    figure.savefig(paths[-1], bbox_inches="tight", metadata={"Date": None})
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
