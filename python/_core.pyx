@@ -504,6 +504,7 @@ cdef class Worker:
         request.context = <void*>pending.waiter.waiter
         request.threshold = 0
         request.called = 0
+        request.at_once = 0
         with nogil:
             code = bs_worker_push_pull(worker, &request, &error)
         if code == 0:

@@ -1,5 +1,6 @@
 """Workers that each run the optimizer tell each other which they run: numbers must not differ."""
 
+import zlib
 from typing import Callable, List, NamedTuple, Optional
 
 import mxnet as mx
@@ -12,6 +13,10 @@ from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
+# What scripts change while they train.
+_NUMBERS = ("rescale_grad", "lr", "wd")
+# Besides rounds 1, 2, 4, ...
+_ROUNDS_A_NOTE = 1024
 
 
 class _State(NamedTuple):
@@ -21,6 +26,7 @@ class _State(NamedTuple):
     changed_at: int  # after so many rounds
     rounds: int  # pushed so far
     text_bytes: int  # of the optimizer as text
+    history: int  # of its optimizer's numbers
 
 
 class _Numbers(Tensor):
@@ -34,7 +40,8 @@ class Agreement:
 
     At a barrier, workers that are behind take over the optimizer of one that is not, which is what
     stock servers do with an optimizer that rank 0 alone sends.  Where that is too late, everyone
-    gets an error instead of numbers that differ.
+    gets an error instead of numbers that differ.  So everyone does if the optimizers have, or once
+    had, another learning rate, weight decay or rescale_grad in the same round.
 
     Parameters
     ----------
@@ -55,6 +62,8 @@ class Agreement:
         self._changed_at = 0
         self._rounds = 0
         self._taken_over = 0
+        self._numbers: object = None  # of the optimizer, in the latest round
+        self._history = 0  # a checksum of all that they were, and since when
 
     def changed(self) -> None:
         """Note that the updater of this worker is another one."""
@@ -69,7 +78,7 @@ class Agreement:
     def tensors(self) -> List[Tensor]:
         """Return what is broadcast once, or once more if what carries it is another."""
         n = self._link.num_workers
-        sizes = {"notes": n, "barriers": n * len(_State._fields)}
+        sizes = {"notes": 2 * n, "barriers": n * len(_State._fields)}
         return [self._tensor(self._key(name), size) for name, size in sizes.items()]
 
     def _tensor(self, key: int, elements: int) -> Tensor:
@@ -80,15 +89,27 @@ class Agreement:
 
     # -- between barriers ----------------------------------------------------------------------
 
-    def pushed(self, rounds: int) -> None:
-        """Count rounds; never blocks, but with compression on stock servers.
+    def pushed(self, rounds: int, updater: Updater) -> None:
+        """Count rounds that `updater` ends; never blocks, but with compression on stock servers.
 
         There a note first waits for the one before it, and so for the slowest worker.
         """
+        if updater is not None:
+            self._look_at(updater)
         before, self._rounds = self._rounds, self._rounds + rounds
         # How many powers of 2 were reached.
-        for _ in range(self._rounds.bit_length() - before.bit_length()):
+        notes = self._rounds.bit_length() - before.bit_length()
+        for _ in range(notes + self._rounds // _ROUNDS_A_NOTE - before // _ROUNDS_A_NOTE):
             self._note()
+
+    def _look_at(self, updater: Updater) -> None:
+        optimizer = getattr(updater, "optimizer", None)
+        numbers = [getattr(optimizer, name, None) for name in _NUMBERS]
+        if numbers == self._numbers:
+            return
+        self._numbers = numbers
+        since = f"{self._rounds} {type(optimizer).__name__} {[*map(_exactly, numbers)]}"
+        self._history = zlib.crc32(since.encode(), self._history)
 
     def require(self) -> None:
         """Fail the job if somebody's updater was changed less often.
@@ -101,14 +122,15 @@ class Agreement:
 
     def _note(self) -> None:
         if self._link.num_workers > 1:
-            mine = np.zeros(self._link.num_workers)
-            mine[self._link.rank] = self._changes
+            mine = np.zeros((2, self._link.num_workers))
+            mine[:, self._link.rank] = self._changes, self._history
             self._link.watch(self._key("notes"), mine, self._what_differs)
 
     @staticmethod
-    def _what_differs(changes: Numbers) -> Optional[str]:
+    def _what_differs(said: Numbers) -> Optional[str]:
+        changes, histories = said
         if changes.max() == changes.min():
-            return None
+            return _what_differed(histories)
         return (
             f"worker {changes.argmax()} has set an optimizer that worker {changes.argmin()} does "
             f"not have: {_CURE}"
@@ -122,9 +144,9 @@ class Agreement:
         n = self._link.num_workers
         if n == 1:
             return
-        mine = np.zeros(n)
-        mine[self._link.rank] = threshold
-        given = self._link.sum(self._key("notes"), mine)
+        mine = np.zeros((2, n))
+        mine[0, self._link.rank] = threshold
+        given = self._link.sum(self._key("notes"), mine)[0]
         least, most = given.argmin(), given.argmax()
         if given[least] != given[most]:
             raise mx.base.MXNetError(
@@ -140,7 +162,8 @@ class Agreement:
         Raises
         ------
         MXNetError
-            On every worker: the workers' updaters differ, and cannot be made alike.
+            On every worker: the workers' updaters differ, and cannot be made alike; or their
+            numbers did.
         """
         if self._link.num_workers == 1:
             return None
@@ -150,6 +173,9 @@ class Agreement:
         text = _text_of(updater)
         states = self._exchange(len(text))
         most = max(state.changes for state in states)
+        differed = _what_differed(np.array([state.history for state in states]))
+        if differed is not None:
+            raise mx.base.MXNetError(differed)
         if all(state.changes == most for state in states):
             return None
         giver = [state.changes for state in states].index(most)
@@ -163,7 +189,7 @@ class Agreement:
 
     def _exchange(self, text_bytes: int) -> List[_State]:
         mine = np.zeros((self._link.num_workers, len(_State._fields)))
-        state = _State(self._changes, self._changed_at, self._rounds, text_bytes)
+        state = _State(self._changes, self._changed_at, self._rounds, text_bytes, self._history)
         mine[self._link.rank] = state
         return [_State(*map(int, row)) for row in self._link.sum(self._key("barriers"), mine)]
 
@@ -185,6 +211,25 @@ class Agreement:
         if self._link.rank == giver:
             mine[:] = np.frombuffer(text, np.uint8)
         return bytes(int(number) for number in self._link.sum(key, mine)).decode()
+
+
+def _exactly(number: object) -> str:
+    """Return a text that is the same for equal numbers of any type."""
+    try:
+        return repr(float(number))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return type(number).__name__
+
+
+def _what_differed(histories: Numbers) -> Optional[str]:
+    if histories.max() == histories.min():
+        return None
+    return (
+        f"the optimizers of worker {histories.argmax()} and of worker {histories.argmin()} differ, "
+        "or did in some round, in learning rate, weight decay or rescale_grad (which a Trainer "
+        "makes of the batch size), and so their weights do: every worker updates its own, so give "
+        "all of them the same numbers before the same push"
+    )
 
 
 def _text_of(updater: Updater) -> bytes:

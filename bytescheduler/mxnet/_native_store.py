@@ -207,7 +207,8 @@ class NativeStore:
         self._check()
         given = (self._copier, self._usual, key, value, out, int(priority), self.updater is None)
         if not self._widens and self._link.exchange(*given):
-            self._agreement.pushed(len(key) if isinstance(key, (list, tuple)) else 1)
+            rounds = len(key) if isinstance(key, (list, tuple)) else 1
+            self._agreement.pushed(rounds, self.updater)
             if self.updater is not None:
                 self._update_usual(key, value if out is None else out)
             return
@@ -257,7 +258,7 @@ class NativeStore:
             self._link.push_pull(tensor, int(priority), self._threshold)
             if tensor.rows is not None:
                 self._link.push_pull(tensor.rows, int(priority))
-            self._agreement.pushed(1)
+            self._agreement.pushed(1, self.updater)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             for tensor, _ in values:
@@ -351,6 +352,11 @@ class NativeStore:
         return self._link.compresses
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
+        if isinstance(optimizer, mx.optimizer.SGLD) and self.num_workers > 1:
+            raise mx.base.MXNetError(
+                "SGLD draws random numbers, and every worker, which updates its own weights, would "
+                "draw others: use a dist_async store, whose servers update, or another optimizer"
+            )
         self.set_updater(make_updater(optimizer))
 
     def set_updater(self, updater: Updater) -> None:

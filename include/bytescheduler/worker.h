@@ -61,8 +61,9 @@ struct WorkerOptions {
 // How one push-pull travels.
 struct PushPullOptions {
   // Implicit on purpose: mostly there is only a priority.
-  PushPullOptions(Priority p, float t = 0, uint64_t c = 0)  // NOLINT(google-explicit-constructor)
-      : priority(p), threshold(t), called(c) {}
+  PushPullOptions(Priority p, float t = 0, uint64_t c = 0,  // NOLINT(google-explicit-constructor)
+                  bool a = false)
+      : priority(p), threshold(t), called(c), at_once(a) {}
 
   Priority priority;
   // If not 0, two bits an element go to the servers: each worker adds `in` to a residual it keeps
@@ -73,6 +74,8 @@ struct PushPullOptions {
   // Grows with the calls for which the framework's user asked, while PushPull is called when `in`
   // is ready; 0: there is no other order than that of PushPull.
   uint64_t called;
+  // With `called`: `in` was ready when the user asked, nobody knows since when.
+  bool at_once;
 };
 
 // A training step: from one sum of the largest tensor to the next.

@@ -298,7 +298,8 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
     const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
     auto pushed = Calling(request->pushed, request->context);
     auto pulled = Calling(request->pulled, request->context);
-    const bs::PushPullOptions options(request->priority, request->threshold, request->called);
+    const bs::PushPullOptions options(request->priority, request->threshold, request->called,
+                                      request->at_once != 0);
     if (const auto* const carried = std::get_if<1>(&worker->node)) {
       if (request->threshold != 0) return NotCarried("two-bit compression");
       (*carried)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));

@@ -94,7 +94,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
       "1: the most urgent piece goes first; 0: the first ready goes first"},
      &Config::scheduling},
-    {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "caller", "process",
+    {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "measured", "process",
       "priorities: corrected by the order in which gradients become ready, or the caller's own"},
      &Config::priority},
     {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",

@@ -62,7 +62,8 @@ std::vector<Priority> Available(std::vector<Priority> numbers) {
 void ReadyOrder::Note(const Call& call, TimePoint now) {
   const auto [it, fresh] = indices_.try_emplace(call.key, static_cast<uint32_t>(tensors_.size()));
   if (fresh) tensors_.push_back({.key = call.key, .priority = call.priority});
-  log_.push_back({.tensor = it->second, .called = call.called, .ready = now});
+  log_.push_back(
+      {.tensor = it->second, .called = call.called, .at_once = call.at_once, .ready = now});
   if (fresh) newest_ = log_.size();
   Tensor& tensor = tensors_[it->second];
   tensor.steady = tensor.steady && tensor.priority == call.priority;
@@ -112,6 +113,20 @@ std::vector<ReadyOrder::Step> ReadyOrder::Cut() const {
   return steps;
 }
 
+void ReadyOrder::FindMoments(const Step& step, std::vector<size_t>* moments) const {
+  size_t latest = step.begin;  // of those that were waited for
+  size_t at_once = step.end;   // where the one of the others began, if there are any
+  for (size_t i = step.begin; i < step.end; ++i) {
+    if (log_[i].at_once) {
+      if (at_once == step.end) at_once = i;
+      (*moments)[i] = at_once;
+      continue;
+    }
+    if (log_[i].ready - log_[latest].ready >= kMoment || log_[latest].at_once) latest = i;
+    (*moments)[i] = latest;
+  }
+}
+
 std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
   const std::vector<Step> steps = Cut();
   if (steps.size() < kLeastSteps + 1) return {};
@@ -120,11 +135,7 @@ std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
   std::vector<size_t> counted_in(tensors_.size(), 0);  // the number of a step, from 1
   std::vector<size_t> moments(log_.size());            // where the one of each note began
   for (size_t s = 1; s < steps.size(); ++s) {
-    for (size_t i = steps[s].begin; i < steps[s].end; ++i) {
-      const bool begins =
-          i == steps[s].begin || log_[i].ready - log_[moments[i - 1]].ready >= kMoment;
-      moments[i] = begins ? i : moments[i - 1];
-    }
+    FindMoments(steps[s], &moments);
     for (size_t i = steps[s].end; i-- > steps[s].begin;) {
       const Event& event = log_[i];
       if (counted_in[event.tensor] == s) continue;  // not its last time in this step

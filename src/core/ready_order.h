@@ -14,7 +14,9 @@
 // be a loop over gradients that had all been there, of which a large one is copied for longer.
 // Then, and when the caller's numbers are right but for neighbours (the parameters of one layer),
 // nothing is renumbered.  Nor does the order of those say anything that became ready at the same
-// moment, as gradients that are made in one piece: the caller's number decides among them.
+// moment, as gradients that are made in one piece, or that had all been there when they were called
+// for (as those of the last layers, where backward is fast): the caller's number decides among
+// them.
 //
 // Numbers above 0 are the caller's marks for what is urgent for other reasons: they stay, and no
 // other becomes so large.
@@ -62,7 +64,8 @@ class ReadyOrder {
   struct Call {
     Key key = 0;
     Priority priority = 0;
-    uint64_t called = 0;  // grows with the calls; which become ready in any order
+    uint64_t called = 0;   // grows with the calls; which become ready in any order
+    bool at_once = false;  // it was ready when called, nobody knows since when
   };
   // A tensor became ready at `now`, which never decreases.
   void Note(const Call& call, TimePoint now);
@@ -79,6 +82,7 @@ class ReadyOrder {
   struct Event {
     uint32_t tensor = 0;  // index
     uint64_t called = 0;
+    bool at_once = false;
     TimePoint ready{};
   };
   struct Step {
@@ -96,6 +100,8 @@ class ReadyOrder {
   // some steps only.
   std::vector<uint64_t> TimesInAStep() const;
   std::vector<Step> Cut() const;
+  // For each note of the step, where in the log its moment began.
+  void FindMoments(const Step& step, std::vector<size_t>* moments) const;
   // Of the tensors that came in every step, the first to be ready first.
   std::vector<Places> Measure() const;
   Lesson Renumber(const std::vector<Places>& ready) const;

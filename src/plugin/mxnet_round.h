@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@
 namespace bs::mxnet {
 
 using ThreadId = decltype(std::this_thread::get_id());
+using Clock = std::chrono::steady_clock;
 
 // Owners: the handle, and every round.
 struct Plugin {
@@ -99,6 +101,7 @@ struct Round {
   const int priority;
   const float threshold;
   const uint64_t called;  // its number among all calls
+  const Clock::time_point begin = Clock::now();
   const bool asynchronous;
   const bool has_rates;  // else the optimizer's own
   const bs_rates rates;

@@ -28,6 +28,7 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
   Operation operation{.priority = options.priority,
                       .threshold = options.threshold,
                       .called = options.called,
+                      .at_once = options.at_once,
                       .ready = impl_->executor()->Now(),
                       .in = in,
                       .out = out,

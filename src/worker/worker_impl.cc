@@ -52,7 +52,8 @@ void Worker::Impl::Enqueue(Key key, Operation operation) {
 
 void Worker::Impl::NoteReady(Key key, const Operation& operation) {
   if (!failure_.ok()) return;
-  const core::ReadyOrder::Call call = {key, operation.priority, operation.called};
+  const core::ReadyOrder::Call call = {key, operation.priority, operation.called,
+                                       operation.at_once};
   last_ready_ = std::max(last_ready_, operation.ready);  // several threads may call
   if (!order_->Note(call, last_ready_)) return;
   ++num_open_;

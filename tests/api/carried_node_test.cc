@@ -101,7 +101,8 @@ class CarriedNodeTest : public testing::Test {
                                .pulled = bs_waiter_done,
                                .context = waiter,
                                .threshold = 0,
-                               .called = called};
+                               .called = called,
+                               .at_once = 0};
     EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
     return waiter;
   }

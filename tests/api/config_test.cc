@@ -67,7 +67,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.partition_bytes, 128U << 10);
   EXPECT_EQ(config.credit_bytes, 512U << 10);
   EXPECT_TRUE(config.scheduling);
-  EXPECT_EQ(config.priority, "caller");
+  EXPECT_EQ(config.priority, "measured");
   EXPECT_EQ(config.timeout, seconds(60));
   EXPECT_EQ(config.straggler_timeout, minutes(30));
   EXPECT_EQ(config.heartbeat_interval, seconds(1));

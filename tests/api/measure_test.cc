@@ -130,7 +130,8 @@ TEST(Steps, AreToldWithTheirNumbers) {
                                   .pulled = bs_waiter_done,
                                   .context = waiter.get(),
                                   .threshold = 0,
-                                  .called = 0};
+                                  .called = 0,
+                                  .at_once = 0};
     ASSERT_EQ(bs_worker_push_pull(worker.get(), &request, nullptr), 0);
     ASSERT_EQ(Await(waiter.get()).code, 0);
   }

@@ -36,7 +36,8 @@ class Trainer {
     now_ += std::chrono::milliseconds(10);
     for (const Key key : ready) {
       now_ += apart;
-      order_.Note({key, priorities_.at(key), stamps.at(key).front()}, now_);
+      order_.Note({.key = key, .priority = priorities_.at(key), .called = stamps.at(key).front()},
+                  now_);
       stamps.at(key).erase(stamps.at(key).begin());
     }
   }
@@ -53,9 +54,31 @@ class Trainer {
       for (const Key key : moment) {
         const auto turn = std::find(calls.begin(), calls.end(), key) - calls.begin();
         now_ += std::chrono::microseconds(30);
-        order_.Note({key, priorities_.at(key), before + 1 + static_cast<uint64_t>(turn)}, now_);
+        order_.Note({.key = key,
+                     .priority = priorities_.at(key),
+                     .called = before + 1 + static_cast<uint64_t>(turn)},
+                    now_);
       }
     }
+  }
+  // As Step; those of `there` are when the caller, who takes a millisecond for each, calls for
+  // them.
+  void StepWithSomeThere(const Keys& calls, const Keys& there, const Keys& ready) {
+    const uint64_t before = called_;
+    called_ += calls.size();
+    const auto note = [&](Key key, bool at_once) {
+      const auto turn = std::find(calls.begin(), calls.end(), key) - calls.begin();
+      now_ += std::chrono::milliseconds(1);
+      order_.Note({.key = key,
+                   .priority = priorities_.at(key),
+                   .called = before + 1 + static_cast<uint64_t>(turn),
+                   .at_once = at_once},
+                  now_);
+    };
+    for (const Key key : calls) {
+      if (std::find(there.begin(), there.end(), key) != there.end()) note(key, true);
+    }
+    for (const Key key : ready) note(key, false);
   }
   void SetPriority(Key key, Priority priority) { priorities_[key] = priority; }
 
@@ -189,6 +212,18 @@ TEST(ReadyOrder, MomentsAreOrderedAndTheCallerOrdersWithin) {
 }
 
 // Two branches that become ready in turns have one mean place.
+TEST(ReadyOrder, ThoseThatWereThereWhenCalledForAreOfOneMoment) {
+  const Keys ten = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  Trainer right(Negated(ten));
+  Trainer wrong(Negated(ten));
+  for (int i = 0; i < 5; ++i) {
+    right.StepWithSomeThere(ten, {6, 7, 8, 9}, {5, 4, 3, 2, 1, 0});
+    wrong.StepWithSomeThere(ten, {2, 4, 8, 9}, {3, 1, 7, 5, 6, 0});
+  }
+  EXPECT_EQ(right.order().Learn().verdict, Verdict::kCallersIsRight);
+  EXPECT_EQ(wrong.Urgency(ten), (Keys{0, 6, 5, 7, 1, 3, 2, 4, 8, 9}));
+}
+
 TEST(ReadyOrder, EqualPlacesLeaveTheOrderOfTheCaller) {
   const Keys calls = {5, 4, 3, 2, 1, 0};
   Trainer trainer({{0, 0}, {1, -1}, {2, -2}, {3, -3}, {4, -4}, {5, -5}});

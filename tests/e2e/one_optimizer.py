@@ -139,6 +139,38 @@ def without_a_barrier_in_one_step(kvs: ScheduledKVS) -> None:
     kvs.pushpull("early", value)
 
 
+_OTHER_NUMBERS = "in learning rate, weight decay or rescale_grad"
+
+
+def other_batch_sizes(kvs: ScheduledKVS) -> None:
+    kvs.init("early", mx.nd.ones(SHAPE))
+    kvs.set_optimizer(mx.optimizer.SGD(rescale_grad=1 / (8 if kvs.rank == 0 else 4)))
+    said_everywhere(kvs, _OTHER_NUMBERS)
+
+
+def one_short_batch(kvs: ScheduledKVS) -> None:
+    """One worker's third batch is shorter than the other's; afterwards all is as it was."""
+    kvs.init("early", mx.nd.ones(SHAPE))
+    optimizer = mx.optimizer.SGD(rescale_grad=1 / 8)
+    kvs.set_optimizer(optimizer)
+    for step in range(4):
+        optimizer.rescale_grad = 1 / 3 if step == 2 and kvs.rank == 1 else 1 / 8
+        kvs.push("early", mx.nd.ones(SHAPE))
+    said_everywhere(kvs, _OTHER_NUMBERS)
+
+
+def noise_of_its_own(kvs: ScheduledKVS) -> None:
+    try:
+        kvs.set_optimizer(mx.optimizer.SGLD())
+    except mx.base.MXNetError as error:
+        assert "SGLD draws random numbers" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("nothing was raised")
+    kvs.init("early", mx.nd.ones(SHAPE))
+    kvs.set_optimizer(mx.optimizer.SGD())
+    train(kvs, "early", 0)
+
+
 def pushed_too_early(kvs: ScheduledKVS) -> None:
     kvs.init("early", mx.nd.ones(SHAPE))
     train(kvs, "early", 0)

@@ -88,9 +88,17 @@ def exact(kvs: ScheduledKVS) -> None:
 
 
 def gluon(kvs: ScheduledKVS) -> None:
-    """A Trainer learns sparse embeddings, of dense and of row_sparse weights."""
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.Embedding(20, 4, sparse_grad=True), mx.gluon.nn.Dense(1))
+    learn(kvs, mx.gluon.nn.Embedding(20, 4, sparse_grad=True))
+
+
+def gluon_row_sparse(kvs: ScheduledKVS) -> None:
+    learn(kvs, mx.gluon.contrib.nn.SparseEmbedding(20, 4))
+
+
+def learn(kvs: ScheduledKVS, embedding: mx.gluon.Block) -> None:
+    """A Trainer learns an embedding with sparse gradients, of dense or of row_sparse weights."""
+    net = mx.gluon.nn.Sequential()
+    net.add(embedding, mx.gluon.nn.Dense(1))
     net.initialize(mx.init.Normal(0.5))
     trainer = mx.gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.02}, kvstore=kvs)
     random, loss = np.random.RandomState(kvs.rank), mx.gluon.loss.L2Loss()
@@ -124,4 +132,4 @@ def bad_input(kvs: ScheduledKVS) -> None:
 
 
 if __name__ == "__main__":
-    run(open_store("dist_async"), globals(), sys.argv[1:])
+    run(open_store(sys.argv[1]), globals(), sys.argv[2:])

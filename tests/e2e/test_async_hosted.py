@@ -3,6 +3,7 @@
 import signal
 from typing import Callable
 
+import pytest
 from job import HERE, Job
 
 MakeJob = Callable[..., Job]
@@ -65,10 +66,15 @@ def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:
 def test_lazy_optimizers_update_the_rows_that_were_pushed_and_bad_rows_are_refused(
     make_job: MakeJob,
 ) -> None:
-    make_job(workers=1, servers=2).run("rows_cases.py", "lazy", "bad_input")
+    make_job(workers=1, servers=2).run("rows_cases.py", "dist_async", "lazy", "bad_input")
 
 
 def test_rows_of_two_workers_are_in_the_weights_once_and_a_trainer_learns_embeddings(
     make_job: MakeJob,
 ) -> None:
-    make_job(servers=2).run("rows_cases.py", "exact", "gluon")
+    make_job(servers=2).run("rows_cases.py", "dist_async", "exact", "gluon")
+
+
+@pytest.mark.parametrize("store", ["dist_async", "dist_sync"])
+def test_a_trainer_learns_row_sparse_weights(make_job: MakeJob, store: str) -> None:
+    make_job(servers=2).run("rows_cases.py", store, "gluon_row_sparse")

@@ -23,6 +23,8 @@ def test_after_a_barrier_every_worker_has_the_optimizer_of_rank_0(
         ("without_a_barrier", "has set an optimizer that worker 1 does not have"),
         ("without_a_barrier_in_one_step", "has set an optimizer that worker 1 does not have"),
         ("pushed_too_early", "worker 0 has set"),
+        ("other_batch_sizes", "in learning rate, weight decay or rescale_grad"),
+        ("one_short_batch", "in learning rate, weight decay or rescale_grad"),
         ("unregistered", "Unregistered cannot be handed to the other workers"),
     ],
 )
@@ -35,6 +37,13 @@ def test_where_it_cannot_be_shared_every_worker_says_so(
     assert [worker.wait() for worker in job.workers] == [1, 1], job.all_output()
     for worker in job.workers:
         assert text in worker.output(), job.all_output()
+
+
+def test_an_optimizer_that_draws_random_numbers_is_refused_and_another_taken(
+    make_job: MakeJob,
+) -> None:
+    for output in make_job().run("one_optimizer.py", "native", "noise_of_its_own"):
+        assert "well done" in output
 
 
 def test_on_stock_servers_half_precision_of_rank_0_alone_is_no_endless_wait(

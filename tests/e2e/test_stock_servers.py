@@ -73,7 +73,9 @@ def test_a_worker_that_ends_early_finishes_its_round(make_job: MakeJob) -> None:
     make_job(stock=True).run("cases.py", "dist_sync", "leave_early")
 
 
-@pytest.mark.parametrize(("api", "optimizer"), [("gluon", "sgd"), ("module", "adam")])
+@pytest.mark.parametrize(
+    ("api", "optimizer"), [("gluon", "sgd"), ("module", "adam"), ("svrg", "sgd")]
+)
 def test_two_workers_train_as_stock_bit_for_bit(
     make_job: MakeJob,
     tmp_path: pathlib.Path,

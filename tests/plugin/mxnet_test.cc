@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
@@ -80,6 +81,22 @@ TEST_F(MxnetTest, PassesTheThresholdOn) {
     worker_.Push(0);
     worker_.Pull(0);
   }
+}
+
+TEST_F(MxnetTest, SaysWhatWasThereWhenItWasCalledFor) {
+  constexpr uint64_t kTakesMinutesToCopy = uint64_t{1} << 40U;
+  for (const uint64_t size_bytes : {uint64_t{8}, kTakesMinutesToCopy}) {
+    const bs_mxnet_round round{7, "'fc1'", 0, &send_, &recv_, size_bytes, 0, 1};
+    ASSERT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (const size_t request : {0, 1}) {
+    mxnet_.Run(request);
+    worker_.Push(request);
+    worker_.Pull(request, 3, "nobody has so much memory");
+  }
+  EXPECT_EQ(worker_.requests.at(0).at_once, 0);
+  EXPECT_EQ(worker_.requests.at(1).at_once, 1);
 }
 
 TEST_F(MxnetTest, SaysInWhichOrderRoundsWereCalledForWhateverIsReadyFirst) {

@@ -53,8 +53,8 @@ def sgd() -> mx.optimizer.Updater:
 
 
 def other_says(link: TwoWorkers, changes: int, changed_at: int, rounds: int, size: int) -> None:
-    link.others[2] = np.zeros((2, 4))
-    link.others[2][1 - link.rank] = (changes, changed_at, rounds, size)
+    link.others[2] = np.zeros((2, 5))
+    link.others[2][1 - link.rank] = (changes, changed_at, rounds, size, 0)
 
 
 def test_workers_with_the_same_count_keep_what_they_have() -> None:
@@ -112,7 +112,7 @@ def test_who_must_know_now_sends_a_note_and_waits_for_the_others() -> None:
     mine = agreement(link)
     mine.changed()
     mine.require()
-    assert [list(note) for note in link.watched] == [[1, 0]]
+    assert [note.tolist() for note in link.watched] == [[[1, 0], [0, 0]]]
     assert link.judged == 1
     link.num_workers = 1
     mine.require()
@@ -124,24 +124,74 @@ def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
     mine = agreement(link)
     counts = []
     for _ in range(9):
-        mine.pushed(1)
+        mine.pushed(1, None)
         mine.changed()
         counts.append(len(link.watched))
     assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4]
-    assert [list(note) for note in link.watched] == [[0, 0], [0, 1], [0, 3], [0, 7]]
-    assert mine._what_differs(np.array([3.0, 3.0])) is None
+    changes = [note.tolist()[0] for note in link.watched]
+    assert changes == [[0, 0], [0, 1], [0, 3], [0, 7]]
+    assert mine._what_differs(np.array([[3.0, 3.0], [7.0, 7.0]])) is None
     assert "worker 1 has set an optimizer that worker 0 does not have" in str(
-        mine._what_differs(np.array([2.0, 3.0]))
+        mine._what_differs(np.array([[2.0, 3.0], [7.0, 8.0]]))
     )
+
+
+class Numbered:
+    """A worker's updater, as far as its numbers go."""
+
+    def __init__(self, learning_rate: object) -> None:
+        self.optimizer = mx.optimizer.SGD(learning_rate=learning_rate)
+
+
+def history(*calls: "tuple[int, object]") -> float:
+    """Return what a worker says at the end that pushed so many rounds, then so many, ..."""
+    link = TwoWorkers()
+    mine = agreement(link)
+    for rounds, learning_rate in calls:
+        for _ in range(rounds):
+            mine.pushed(1, Numbered(learning_rate))
+    mine.require()
+    return float(link.watched[-1][1, 0])
+
+
+def test_the_history_of_an_optimizers_numbers_tells_what_they_were_and_when() -> None:
+    same = history((3, 0.5), (2, 0.25), (9, 0.5))
+    assert same == history((3, np.float32(0.5)), (2, 0.25), (9, 0.5))
+    others = [
+        history((14, 0.5)),
+        history((2, 0.5), (2, 0.25), (10, 0.5)),
+        history((3, 0.5), (2, 0.125), (9, 0.5)),
+    ]
+    assert same not in others
+    said = str(Agreement._what_differs(np.array([[1.0, 1.0], [same, same + 1]])))
+    assert "the optimizers of worker 1 and of worker 0 differ, or did in some round" in said
+
+
+def test_a_long_job_says_so_every_1024_rounds() -> None:
+    link = TwoWorkers()
+    mine = agreement(link)
+    for _ in range(4000):
+        mine.pushed(1, None)
+    assert len(link.watched) == 12 + 3
+
+
+def test_at_a_barrier_numbers_that_differed_are_an_error() -> None:
+    link = TwoWorkers()
+    mine = agreement(link)
+    mine.changed()
+    mine.pushed(1, Numbered(0.5))
+    other_says(link, 1, 0, 1, 5)
+    with pytest.raises(MXNetError, match="differ, or did in some round, in learning rate"):
+        mine.meet(sgd())
 
 
 def test_a_call_of_many_keys_counts_each_of_them() -> None:
     one, many = TwoWorkers(), TwoWorkers()
     singly, at_once = agreement(one), agreement(many)
     for _ in range(21):
-        singly.pushed(1)
+        singly.pushed(1, None)
     for rounds in (5, 1, 15):
-        at_once.pushed(rounds)
+        at_once.pushed(rounds, None)
     assert len(one.watched) == len(many.watched) == 5
 
 
@@ -150,7 +200,7 @@ def test_alone_there_is_nothing_to_agree_on() -> None:
     link.num_workers = 1
     mine = agreement(link)
     mine.changed()
-    mine.pushed(1)
+    mine.pushed(1, None)
     assert mine.undeclared() == []
     assert mine.meet(sgd()) is None
     assert not link.said
