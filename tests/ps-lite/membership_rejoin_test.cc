@@ -12,20 +12,9 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two workers and two servers, all native.
-class Rejoin : public ::testing::Test {
+class Rejoin : public FourNodes {
  protected:
-  Rejoin() {
-    job.options.num_servers = 2;
-    job.options.rejoin_timeout = seconds(60);
-    w0 = job.AddNative(Role::kWorker, "10.0.0.9");
-    w1 = job.AddNative(Role::kWorker, "10.0.0.8");
-    s0 = job.AddNative(Role::kServer, "10.0.0.7");
-    s1 = job.AddNative(Role::kServer, "10.0.0.6");
-    job.StartAll();
-    job.Run(seconds(1));
-    EXPECT_TRUE(w0->ready() && w1->ready() && s0->ready() && s1->ready());
-  }
+  Rejoin() : FourNodes(seconds(60)) {}
   NativeNode* Add() {
     NativeNode* const node = job.AddNative(Role::kWorker, "10.0.0.8");
     node->Start();
@@ -35,11 +24,6 @@ class Rejoin : public ::testing::Test {
     for (NativeNode* const node : {w0, s0, s1}) EXPECT_TRUE(node->failures.empty());
     EXPECT_FALSE(job.finished);
   }
-  Job job{13};
-  NativeNode* w0;
-  NativeNode* w1;
-  NativeNode* s0;
-  NativeNode* s1;
 };
 
 TEST_F(Rejoin, APlaceIsTakenAgainAndAgain) {
