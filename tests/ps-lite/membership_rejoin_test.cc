@@ -20,6 +20,19 @@ class Rejoin : public FourNodes {
     node->Start();
     return node;
   }
+  // As a worker of that port does that has just started.
+  void Register(Transport* transport, int32_t port) {
+    transport->Connect(kSchedulerId, job.options.root, kEmpty);
+    Message message;
+    message.peer = kSchedulerId;
+    message.meta.is_control = true;
+    message.meta.control.command = Command::kAddNode;
+    message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", port, false, 0}};
+    message.meta.extension.version = kExtensionVersion;
+    message.meta.extension.op = Op::kRegister;
+    message.meta.extension.sequence = 1;
+    transport->Send(std::move(message));
+  }
   void ExpectNobodyFailed() {
     for (NativeNode* const node : {w0, s0, s1}) EXPECT_TRUE(node->failures.empty());
     EXPECT_FALSE(job.finished);
@@ -179,18 +192,58 @@ TEST_F(Rejoin, AHostThatStartedAnewTakesThePlaceWithTheSamePort) {
                     {},
                     {}});
   transport->Bind({"10.0.0.8", port}, [](const bs::Result<int32_t>&) {});
-  transport->Connect(kSchedulerId, job.options.root, kEmpty);
-  Message message;
-  message.peer = kSchedulerId;
-  message.meta.is_control = true;
-  message.meta.control.command = Command::kAddNode;
-  message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", port, false, 0}};
-  message.meta.extension.version = kExtensionVersion;
-  message.meta.extension.op = Op::kRegister;
-  message.meta.extension.sequence = 1;
-  transport->Send(std::move(message));
+  Register(transport.get(), port);
   job.Run(seconds(2));
   EXPECT_THAT(lists, ElementsAre(1));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, AWorkerThatIsCutOffFromOneServerIsReplacedWhoeverOfThemNotices) {
+  NativeNode* lost = w1;
+  for (const bool server_notices : {true, false}) {
+    Transport* const worker = lost->transport();
+    server_notices ? job.network.Part(s0->transport(), worker)
+                   : job.network.Part(worker, s0->transport());
+    job.Run(seconds(6));
+    ASSERT_EQ(lost->failures.size(), 1U);
+    EXPECT_THAT(lost->failures.at(0).message(), HasSubstr("was taken for lost"));
+    lost = Add();
+    job.Run(seconds(2));
+    ASSERT_TRUE(lost->ready());
+  }
+  EXPECT_TRUE(job.Logged("connection closed (noticed by server 0); its place is free"));
+  EXPECT_TRUE(
+      job.Logged("connection closed (by server 0 (10.0.0.7:4713), which is there); its place"));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, AServerThatAWorkerHasLostAndNobodyHearsIsTheOneThatIsLost) {
+  job.network.Mute(s0->transport());
+  job.network.Part(w1->transport(), s0->transport());
+  job.Run(seconds(25));
+  ExpectNobodyFailed();
+  job.Run(seconds(10));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost server 0"));
+  EXPECT_FALSE(job.Logged("its place is free"));
+}
+
+TEST_F(Rejoin, WhoTakesThePlaceAndIsGoneAtOnceKeepsItForFiveSecondsOnly) {
+  w1->Kill();
+  job.Run(seconds(3));
+  bs::sim::SimExecutor executor(&job.clock);
+  const std::unique_ptr<Transport> transport = job.network.MakeTransport(&executor);
+  transport->Start({[](const Message&) {}, {}, {}, {}});
+  Register(transport.get(), job.NextPort());  // nobody listens there
+  job.Run(seconds(1));
+  EXPECT_EQ(job.CountLogged("takes the place"), 1);
+  NativeNode* const next = Add();
+  job.Run(seconds(3));
+  EXPECT_FALSE(next->ready());
+  job.Run(seconds(3));
+  EXPECT_TRUE(job.Logged("no connection in 5 s; its place is free for 60 s"));
+  ASSERT_TRUE(next->ready());
+  EXPECT_EQ(next->view->life, 2U);
   ExpectNobodyFailed();
 }
 
