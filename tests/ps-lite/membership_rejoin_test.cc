@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "membership_harness.h"
 
 namespace ps::test {
@@ -437,22 +439,22 @@ TEST_F(StockRejoin, AtTheEndOnlyAnAttachedWorkerThatIsThereTellsItsProcess) {
   EXPECT_THAT(w0->data, ElementsAre());
 }
 
-// A running job, and a hundred that come at once.
-std::vector<StockNode*> StartHundredTooMany(Job* job) {
+// A running job, and so many that come at once.
+std::vector<StockNode*> StartTooMany(Job* job, int32_t count) {
   job->options.num_workers = 1;
   job->AddStock(Role::kWorker);
   job->AddNative(Role::kServer);
   job->StartAll();
   job->Run(seconds(1));
   std::vector<StockNode*> late;
-  for (int i = 0; i < 100; ++i) late.push_back(job->AddStock(Role::kWorker));
+  for (int32_t i = 0; i < count; ++i) late.push_back(job->AddStock(Role::kWorker));
   for (StockNode* const node : late) node->Start();
   return late;
 }
 
 TEST(Refusals, OfAHundredStockNodesAtOnceEachIsEnded) {
   Job job(7);
-  const std::vector<StockNode*> late = StartHundredTooMany(&job);
+  const std::vector<StockNode*> late = StartTooMany(&job, 100);
   job.Run(seconds(10));
   for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
   EXPECT_FALSE(job.finished);
@@ -460,12 +462,24 @@ TEST(Refusals, OfAHundredStockNodesAtOnceEachIsEnded) {
 
 TEST(Refusals, OfAHundredStockNodesEachIsEndedThoughTheJobEnds) {
   Job job(7);
-  const std::vector<StockNode*> late = StartHundredTooMany(&job);
+  const std::vector<StockNode*> late = StartTooMany(&job, 100);
   job.Run(milliseconds(500));
   job.Abort(bs::Status::Unavailable("stopped by hand"));
   job.Run(seconds(10));
   for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
   EXPECT_TRUE(job.finished);
+}
+
+TEST(Refusals, AtTheEndOfTheJobThoseWhoCannotBeToldAreCounted) {
+  Job job(7);
+  const std::vector<StockNode*> late = StartTooMany(&job, 600);
+  job.Run(milliseconds(500));
+  job.Abort(bs::Status::Unavailable("stopped by hand"));
+  job.Run(seconds(10));
+  const auto untold = std::count_if(late.begin(), late.end(),
+                                    [](const StockNode* node) { return node->data.empty(); });
+  EXPECT_GT(untold, 0);
+  EXPECT_TRUE(job.Logged(std::to_string(untold) + " nodes that got no place were not told"));
 }
 
 }  // namespace
