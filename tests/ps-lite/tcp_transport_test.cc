@@ -124,8 +124,8 @@ TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
   std::thread flood([&, to = address] {
     const RawPeer floods(to);
     floods.Send(hello("ps13"));
-    const std::string much = FrameOf("this is no meta", false);
-    while (!over) floods.Send(much);
+    const std::string much = FrameOf(std::string(10000, '\xff'), false);
+    for (int i = 0; i < 20000 && !over; ++i) floods.Send(much);
   });
   for (int i = 0; i < 20; ++i) {
     const RawPeer good(address);
