@@ -558,15 +558,7 @@ cdef class Worker:
         Timeout
             The engine is busy for longer.
         """
-        cdef bs_worker* worker = self.handle()
-        cdef bs_error error
-        cdef int code
-        rows = []
-        cdef void* context = <void*>rows
-        with nogil:
-            code = bs_worker_measure(worker, timeout_ms, _add_figure, context, &error)
-        _check(code, &error)
-        return rows
+        return self.ask(timeout_ms, False)
 
     def name_key(self, uint64_t key, str name):
         """Let timelines call `key` so."""
@@ -584,13 +576,19 @@ cdef class Worker:
         Timeout
             The engine is busy for longer.
         """
+        return self.ask(timeout_ms, True)
+
+    cdef list ask(self, int timeout_ms, bint for_steps):
         cdef bs_worker* worker = self.handle()
         cdef bs_error error
         cdef int code
         rows = []
         cdef void* context = <void*>rows
         with nogil:
-            code = bs_worker_steps(worker, timeout_ms, _add_step, context, &error)
+            if for_steps:
+                code = bs_worker_steps(worker, timeout_ms, _add_step, context, &error)
+            else:
+                code = bs_worker_measure(worker, timeout_ms, _add_figure, context, &error)
         _check(code, &error)
         return rows
 

@@ -39,3 +39,13 @@ def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob
     for process in job.processes:
         assert process.wait(SOON_S) != 0, job.all_output()
     assert "lost worker 0" in job.processes[0].output()
+
+
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [(True, 1), (False, 1), (False, 0)])
+def test_our_store_over_the_stock_one_in_any_ring(
+    make_job: MakeJob, stock_scheduler: bool, stock_servers: int
+) -> None:
+    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
+    env = {"BYTESCHEDULER_BACKEND": "kvstore", "BYTESCHEDULER_PARTITION": "4096"}
+    for output in job.run("cases.py", "dist_sync", "sums", "order", "floats", "closed", env=env):
+        assert "MXNet's dist_sync store carries the bytes, scheduled (2 workers" in output

@@ -32,6 +32,41 @@ def test_a_killed_worker_of_dist_async_is_replaced_again_and_again(
     assert f"lost worker {rank}" in job.processes[0].output()
 
 
+def lose(job: Job, losses: int, when: str, rank: int, folder: pathlib.Path) -> List[Process]:
+    """Kill the worker of `rank` of a job of stock `dist_sync` stores; return those that were."""
+    for _ in range(2):
+        job.start_worker("rejoining_in_step.py", when, str(rank), str(folder))
+    lost: List[Process] = []
+    for _ in range(losses):
+        there = [worker for worker in job.workers if worker not in lost]
+        lost.append(job.wait_for_text(there, "to be killed"))
+        lost[-1].kill()
+        job.start_worker("rejoining_in_step.py", when, str(rank), str(folder))
+    return lost
+
+
+@pytest.mark.parametrize(("when", "losses", "rank"), [("between", 2, 0), ("owed", 1, 1)])
+def test_a_killed_worker_of_a_stock_dist_sync_job_is_replaced(
+    make_job: MakeJob, tmp_path: pathlib.Path, when: str, losses: int, rank: int
+) -> None:
+    """Between two steps, or in the middle of one: every value of every step is right."""
+    job = make_job(servers=2, env=REJOIN)
+    lost = lose(job, losses, when, rank, tmp_path)
+    for process in job.processes:
+        assert process in lost or process.wait() == 0, job.all_output()
+    assert job.processes[0].output().count(f"lost worker {rank} ") == losses
+
+
+def test_who_pushes_again_what_the_lost_one_had_pushed_is_told_so_at_the_end(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    job = make_job(servers=2, env={**REJOIN, "BYTESCHEDULER_STRAGGLER_TIMEOUT": "8s"})
+    lost = lose(job, 1, "again", 1, tmp_path)
+    for process in job.processes:
+        assert process in lost or process.wait() != 0, job.all_output()
+    assert "still waiting for worker 0 to push it" in job.processes[0].output()
+
+
 def test_a_synchronous_job_ends_and_says_why(make_job: MakeJob) -> None:
     job = make_job(env=REJOIN)
     for _ in range(2):

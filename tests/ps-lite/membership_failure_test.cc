@@ -241,19 +241,8 @@ TEST(Refused, SecondStoreBesideAStockWorkerIsToldThatThereCanBeOne) {
               HasSubstr("is attached there (a process can have one store of the native back end)"));
 }
 
-// Two workers, two servers, all native; the fixture's nodes are named by rank.
-class Loss : public ::testing::Test {
+class Loss : public FourNodes {
  protected:
-  Loss() {
-    job.options.num_servers = 2;
-    w0 = job.AddNative(Role::kWorker, "10.0.0.9");
-    w1 = job.AddNative(Role::kWorker, "10.0.0.8");
-    s0 = job.AddNative(Role::kServer, "10.0.0.7");
-    s1 = job.AddNative(Role::kServer, "10.0.0.6");
-    job.StartAll();
-    job.Run(seconds(1));
-    EXPECT_TRUE(w0->ready() && w1->ready() && s0->ready() && s1->ready());
-  }
   // Everyone but `gone` heard once, and only, that `text` happened.
   void ExpectVerdict(const NativeNode* gone, const std::string& text) {
     for (const auto& node : job.natives) {
@@ -266,11 +255,6 @@ class Loss : public ::testing::Test {
     EXPECT_THAT(job.finished->message(), HasSubstr(text));
     EXPECT_EQ(job.calls_of_finished, 1);
   }
-  Job job{13};
-  NativeNode* w0;
-  NativeNode* w1;
-  NativeNode* s0;
-  NativeNode* s1;
 };
 
 TEST_F(Loss, KilledWorkerIsNamedToEveryone) {

@@ -3,6 +3,9 @@
 // Every node has its own executor and transport on one simulated network; time moves only in Run.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -138,6 +141,27 @@ class Job {
   bs::sim::SimExecutor executor_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Coordinator> coordinator_;
+};
+
+// Two workers and two servers, all native and there.
+class FourNodes : public ::testing::Test {
+ protected:
+  explicit FourNodes(bs::Duration rejoin_timeout = bs::Duration(0)) {
+    job.options.num_servers = 2;
+    job.options.rejoin_timeout = rejoin_timeout;
+    w0 = job.AddNative(Role::kWorker, "10.0.0.9");
+    w1 = job.AddNative(Role::kWorker, "10.0.0.8");
+    s0 = job.AddNative(Role::kServer, "10.0.0.7");
+    s1 = job.AddNative(Role::kServer, "10.0.0.6");
+    job.StartAll();
+    job.Run(std::chrono::seconds(1));
+    EXPECT_TRUE(w0->ready() && w1->ready() && s0->ready() && s1->ready());
+  }
+  Job job{13};
+  NativeNode* w0;
+  NativeNode* w1;
+  NativeNode* s0;
+  NativeNode* s1;
 };
 
 }  // namespace ps::test

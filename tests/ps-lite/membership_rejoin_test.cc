@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "membership_harness.h"
 
 namespace ps::test {
@@ -12,34 +14,31 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two workers and two servers, all native.
-class Rejoin : public ::testing::Test {
+class Rejoin : public FourNodes {
  protected:
-  Rejoin() {
-    job.options.num_servers = 2;
-    job.options.rejoin_timeout = seconds(60);
-    w0 = job.AddNative(Role::kWorker, "10.0.0.9");
-    w1 = job.AddNative(Role::kWorker, "10.0.0.8");
-    s0 = job.AddNative(Role::kServer, "10.0.0.7");
-    s1 = job.AddNative(Role::kServer, "10.0.0.6");
-    job.StartAll();
-    job.Run(seconds(1));
-    EXPECT_TRUE(w0->ready() && w1->ready() && s0->ready() && s1->ready());
-  }
+  Rejoin() : FourNodes(seconds(60)) {}
   NativeNode* Add() {
     NativeNode* const node = job.AddNative(Role::kWorker, "10.0.0.8");
     node->Start();
     return node;
   }
+  // As a worker of that port does that has just started.
+  void Register(Transport* transport, int32_t port) {
+    transport->Connect(kSchedulerId, job.options.root, kEmpty);
+    Message message;
+    message.peer = kSchedulerId;
+    message.meta.is_control = true;
+    message.meta.control.command = Command::kAddNode;
+    message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", port, false, 0}};
+    message.meta.extension.version = kExtensionVersion;
+    message.meta.extension.op = Op::kRegister;
+    message.meta.extension.sequence = 1;
+    transport->Send(std::move(message));
+  }
   void ExpectNobodyFailed() {
     for (NativeNode* const node : {w0, s0, s1}) EXPECT_TRUE(node->failures.empty());
     EXPECT_FALSE(job.finished);
   }
-  Job job{13};
-  NativeNode* w0;
-  NativeNode* w1;
-  NativeNode* s0;
-  NativeNode* s1;
 };
 
 TEST_F(Rejoin, APlaceIsTakenAgainAndAgain) {
@@ -195,18 +194,58 @@ TEST_F(Rejoin, AHostThatStartedAnewTakesThePlaceWithTheSamePort) {
                     {},
                     {}});
   transport->Bind({"10.0.0.8", port}, [](const bs::Result<int32_t>&) {});
-  transport->Connect(kSchedulerId, job.options.root, kEmpty);
-  Message message;
-  message.peer = kSchedulerId;
-  message.meta.is_control = true;
-  message.meta.control.command = Command::kAddNode;
-  message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", port, false, 0}};
-  message.meta.extension.version = kExtensionVersion;
-  message.meta.extension.op = Op::kRegister;
-  message.meta.extension.sequence = 1;
-  transport->Send(std::move(message));
+  Register(transport.get(), port);
   job.Run(seconds(2));
   EXPECT_THAT(lists, ElementsAre(1));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, AWorkerThatIsCutOffFromOneServerIsReplacedWhoeverOfThemNotices) {
+  NativeNode* lost = w1;
+  for (const bool server_notices : {true, false}) {
+    Transport* const worker = lost->transport();
+    server_notices ? job.network.Part(s0->transport(), worker)
+                   : job.network.Part(worker, s0->transport());
+    job.Run(seconds(6));
+    ASSERT_EQ(lost->failures.size(), 1U);
+    EXPECT_THAT(lost->failures.at(0).message(), HasSubstr("was taken for lost"));
+    lost = Add();
+    job.Run(seconds(2));
+    ASSERT_TRUE(lost->ready());
+  }
+  EXPECT_TRUE(job.Logged("connection closed (noticed by server 0); its place is free"));
+  EXPECT_TRUE(
+      job.Logged("connection closed (by server 0 (10.0.0.7:4713), which is there); its place"));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, AServerThatAWorkerHasLostAndNobodyHearsIsTheOneThatIsLost) {
+  job.network.Mute(s0->transport());
+  job.network.Part(w1->transport(), s0->transport());
+  job.Run(seconds(25));
+  ExpectNobodyFailed();
+  job.Run(seconds(10));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost server 0"));
+  EXPECT_FALSE(job.Logged("its place is free"));
+}
+
+TEST_F(Rejoin, WhoTakesThePlaceAndIsGoneAtOnceKeepsItForFiveSecondsOnly) {
+  w1->Kill();
+  job.Run(seconds(3));
+  bs::sim::SimExecutor executor(&job.clock);
+  const std::unique_ptr<Transport> transport = job.network.MakeTransport(&executor);
+  transport->Start({[](const Message&) {}, {}, {}, {}});
+  Register(transport.get(), job.NextPort());  // nobody listens there
+  job.Run(seconds(1));
+  EXPECT_EQ(job.CountLogged("takes the place"), 1);
+  NativeNode* const next = Add();
+  job.Run(seconds(3));
+  EXPECT_FALSE(next->ready());
+  job.Run(seconds(3));
+  EXPECT_TRUE(job.Logged("no connection in 5 s; its place is free for 60 s"));
+  ASSERT_TRUE(next->ready());
+  EXPECT_EQ(next->view->life, 2U);
   ExpectNobodyFailed();
 }
 
@@ -400,22 +439,22 @@ TEST_F(StockRejoin, AtTheEndOnlyAnAttachedWorkerThatIsThereTellsItsProcess) {
   EXPECT_THAT(w0->data, ElementsAre());
 }
 
-// A running job, and a hundred that come at once.
-std::vector<StockNode*> StartHundredTooMany(Job* job) {
+// A running job, and so many that come at once.
+std::vector<StockNode*> StartTooMany(Job* job, int32_t count) {
   job->options.num_workers = 1;
   job->AddStock(Role::kWorker);
   job->AddNative(Role::kServer);
   job->StartAll();
   job->Run(seconds(1));
   std::vector<StockNode*> late;
-  for (int i = 0; i < 100; ++i) late.push_back(job->AddStock(Role::kWorker));
+  for (int32_t i = 0; i < count; ++i) late.push_back(job->AddStock(Role::kWorker));
   for (StockNode* const node : late) node->Start();
   return late;
 }
 
 TEST(Refusals, OfAHundredStockNodesAtOnceEachIsEnded) {
   Job job(7);
-  const std::vector<StockNode*> late = StartHundredTooMany(&job);
+  const std::vector<StockNode*> late = StartTooMany(&job, 100);
   job.Run(seconds(10));
   for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
   EXPECT_FALSE(job.finished);
@@ -423,12 +462,24 @@ TEST(Refusals, OfAHundredStockNodesAtOnceEachIsEnded) {
 
 TEST(Refusals, OfAHundredStockNodesEachIsEndedThoughTheJobEnds) {
   Job job(7);
-  const std::vector<StockNode*> late = StartHundredTooMany(&job);
+  const std::vector<StockNode*> late = StartTooMany(&job, 100);
   job.Run(milliseconds(500));
   job.Abort(bs::Status::Unavailable("stopped by hand"));
   job.Run(seconds(10));
   for (const StockNode* const node : late) EXPECT_THAT(node->data, ElementsAre("1: "));
   EXPECT_TRUE(job.finished);
+}
+
+TEST(Refusals, AtTheEndOfTheJobThoseWhoCannotBeToldAreCounted) {
+  Job job(7);
+  const std::vector<StockNode*> late = StartTooMany(&job, 600);
+  job.Run(milliseconds(500));
+  job.Abort(bs::Status::Unavailable("stopped by hand"));
+  job.Run(seconds(10));
+  const auto untold = std::count_if(late.begin(), late.end(),
+                                    [](const StockNode* node) { return node->data.empty(); });
+  EXPECT_GT(untold, 0);
+  EXPECT_TRUE(job.Logged(std::to_string(untold) + " nodes that got no place were not told"));
 }
 
 }  // namespace

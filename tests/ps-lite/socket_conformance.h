@@ -62,6 +62,8 @@ class RawPeer {
     EXPECT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
+  // No more comes, but it would still listen.
+  void CloseSending() const { EXPECT_EQ(::shutdown(fd_, SHUT_WR), 0); }
   // Until the other end hangs up.
   void AwaitEnd() const {
     char byte = 0;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -103,6 +104,38 @@ TEST_F(TcpTransportTest, WhoSpeaksNoZmtpIsHungUpOn) {
   const RawPeer peer(address);
   peer.Send(hello + FrameOf(StockMeta(), false));
   ASSERT_TRUE(node->AwaitMessages(1));
+}
+
+TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
+  const auto [node, address] = BoundNode(world_.get());
+  const auto hello = [](const std::string& who) {
+    return ZmtpGreeting() + ZmtpReady("DEALER", who);
+  };
+  const RawPeer half(address);
+  half.Send(hello("ps9") + FrameOf(StockMeta(), true));
+  half.CloseSending();
+  half.AwaitEnd();
+  // The rest of this message never comes.
+  const RawPeer stalls(address);
+  std::string header;
+  AppendFrameHeader(1000000, false, &header);
+  stalls.Send(hello("ps11") + FrameOf(StockMeta(), true) + header + "and so on");
+  std::atomic<bool> over = false;
+  std::thread flood([&, to = address] {
+    const RawPeer floods(to);
+    floods.Send(hello("ps13"));
+    const std::string much = FrameOf(std::string(10000, '\xff'), false);
+    for (int i = 0; i < 20000 && !over; ++i) floods.Send(much);
+  });
+  for (int i = 0; i < 20; ++i) {
+    const RawPeer good(address);
+    good.Send(hello("ps15") + FrameOf(StockMeta(), false));
+    EXPECT_TRUE(node->AwaitMessages(1));
+    EXPECT_EQ(node->TakeMessages()[0].peer, 15);
+  }
+  over = true;
+  flood.join();
+  for (const auto& [sender, what] : node->TakeGarbage()) EXPECT_EQ(sender, 13);
 }
 
 TEST_F(TcpTransportTest, CommandsOfLaterVersionsAreIgnored) {

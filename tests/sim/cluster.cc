@@ -103,7 +103,9 @@ class Cluster {
   void CheckEnd();
   // Of every asynchronous key: the last pull after the last push has every push in it, once.
   void CheckWeights();
-  bool IsExplained(size_t key, uint64_t element, float weight) const;
+  // Whether `weight` is `final`, which has every push of whoever stayed, and of each lost worker
+  // its first so many.
+  bool IsExplained(size_t key, uint64_t element, float final, float weight) const;
   std::string WhatIsMissing() const;
 
   const ClusterOptions options_;
@@ -338,9 +340,9 @@ void Cluster::CheckEnd() {
   if (!right) journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
 }
 
-bool Cluster::IsExplained(size_t key, uint64_t element, float weight) const {
+bool Cluster::IsExplained(size_t key, uint64_t element, float final, float weight) const {
   const KeyPlan& plan = options_.keys[key];
-  std::set<float> sums = {FinalWeights(plan, options_.num_workers)[element]};
+  std::set<float> sums = {final};
   for (const auto& worker : workers_) {
     if (!lost_.contains(worker.get())) continue;
     // What it was told about is there; what it had only sent may be.
@@ -372,8 +374,11 @@ void Cluster::CheckWeights() {
         weights[i] = std::max(weights[i], weight);
       }
     }
+    const std::vector<float> final = FinalWeights(plan, options_.num_workers);
     bool right = true;
-    for (size_t i = 0; right && i < weights.size(); ++i) right = IsExplained(k, i, weights[i]);
+    for (size_t i = 0; right && i < weights.size(); ++i) {
+      right = IsExplained(k, i, final[i], weights[i]);
+    }
     if (right) continue;
     journal_.Report(Broken::kSum, "everyone",
                     "the weights of key=" + std::to_string(plan.key) +

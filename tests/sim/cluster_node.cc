@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "sim/stock_ledger.h"
+
 namespace bs::sim {
 namespace {
 
@@ -170,6 +172,9 @@ void ServerNode::OnReady() {
 }
 
 void ServerNode::OnMessage(ps::Message message) {
+  if (job_->ledger != nullptr && !message.meta.simple_app) {
+    job_->ledger->OnReceived(rank(), message.peer, message.meta.timestamp);
+  }
   if (server_) server_->OnMessage(std::move(message));
 }
 
@@ -180,6 +185,7 @@ void ServerNode::OnWorkerLeft(int32_t rank) {
 }
 
 void ServerNode::OnWorkerVacant(int32_t id, bool native) {
+  if (job_->ledger != nullptr) job_->ledger->OnVacant(rank(), id);
   const Status status = server_ ? server_->OnWorkerVacant(id, native) : Status::Ok();
   if (!status.ok()) Failed(status);
 }

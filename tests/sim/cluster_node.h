@@ -23,6 +23,8 @@
 
 namespace bs::sim {
 
+class StockLedger;
+
 // What the nodes share.
 struct Job {
   SimClock* clock;
@@ -33,7 +35,8 @@ struct Job {
   bool finished = false;                // the scheduler node has, in good order
   // Of each round of each key: how often the key had been cut anew, as its first push says.
   std::map<std::pair<Key, Round>, uint32_t> cuts{};
-  bool stock = false;  // its workers are MXNet's own, who tell servers to stop
+  bool stock = false;             // its workers are MXNet's own, who tell servers to stop
+  StockLedger* ledger = nullptr;  // of such a job, if workers are replaced
 };
 
 // A Member with its executor and transport.

@@ -2,6 +2,7 @@
 #include "sim/script.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -75,6 +76,29 @@ std::vector<std::byte> Contents(const KeyPlan& plan, Round round, int32_t rank,
   }
   return bytes;
 }
+
+// Which sums of numbers, one or none out of each of several sets, there are; up to a largest one.
+class Sums {
+ public:
+  explicit Sums(size_t largest) : largest_(largest), words_(largest / kBits + 1) { words_[0] = 1; }
+  void AddOneOf(const std::vector<size_t>& numbers) {
+    const std::vector<uint64_t> before = words_;
+    for (const size_t number : numbers) {
+      const size_t up = number / kBits;
+      const size_t left = number % kBits;
+      for (size_t i = up; i < words_.size(); ++i) {
+        words_[i] |= before[i - up] << left;
+        if (left != 0 && i > up) words_[i] |= before[i - up - 1] >> (kBits - left);
+      }
+    }
+  }
+  bool HasLargest() const { return (words_[largest_ / kBits] >> (largest_ % kBits) & 1U) != 0; }
+
+ private:
+  static constexpr size_t kBits = 64;
+  const size_t largest_;
+  std::vector<uint64_t> words_;  // a bit for each sum
+};
 
 void Free(std::vector<std::byte>* bytes) { std::vector<std::byte>().swap(*bytes); }
 
@@ -298,10 +322,10 @@ void Script::CheckWeights(const Operation& operation) {
     std::memcpy(&weight, &operation.out[i * kElementBytes], kElementBytes);
     // Every partition has elements at such places; to look at all would take too long.
     constexpr uint64_t kLookAt = 16;
-    const bool explained = i % kLookAt != 0 || IsExplained(plan, operation.round, i, weight);
-    if (explained && static_cast<float>(least) <= weight && weight <= static_cast<float>(most)) {
-      continue;
-    }
+    const bool fits = static_cast<float>(least) <= weight && weight <= static_cast<float>(most);
+    const bool look = fits && i % kLookAt == 0;
+    const bool explained = !look || IsExplained(plan, operation.round, i, weight);
+    if (fits && explained) continue;
     journal_->Report(Broken::kSum, name_,
                      Describe(operation) + ": element " + std::to_string(i) + " is " +
                          std::to_string(weight) + ", not " + std::to_string(least) + " to " +
@@ -313,26 +337,19 @@ void Script::CheckWeights(const Operation& operation) {
 bool Script::IsExplained(const KeyPlan& plan, Round round, uint64_t element, float weight) const {
   int32_t own = GainOf(plan, 0, 0, element);
   for (Round r = 1; r <= round; ++r) own += GainOf(plan, r, options_.rank, element);
-  std::set<int32_t> sums = {own};
-  std::vector<int32_t> others;  // by life
+  if (weight < static_cast<float>(own) || weight != std::floor(weight)) return false;
+  Sums sums(static_cast<size_t>(weight) - static_cast<size_t>(own));
   for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
-    const int32_t lives = LivesOf(rank) - (rank == options_.rank ? 1 : 0);
-    others.insert(others.end(), static_cast<size_t>(lives), rank);
-  }
-  for (const int32_t rank : others) {
-    std::set<int32_t> with;
-    for (const int32_t sum : sums) {
-      int32_t more = sum;
-      with.insert(more);
-      for (Round r = 1; r <= plan.rounds; ++r) {
-        more += GainOf(plan, r, rank, element);
-        with.insert(more);
-      }
+    std::vector<size_t> first(plan.rounds);  // so many of its pushes
+    size_t gain = 0;
+    for (Round r = 0; r < plan.rounds; ++r) {
+      gain += static_cast<size_t>(GainOf(plan, r + 1, rank, element));
+      first[r] = gain;
     }
-    sums = std::move(with);
+    const int32_t lives = LivesOf(rank) - (rank == options_.rank ? 1 : 0);
+    for (int32_t life = 0; life < lives; ++life) sums.AddOneOf(first);
   }
-  return std::any_of(sums.begin(), sums.end(),
-                     [weight](int32_t sum) { return static_cast<float>(sum) == weight; });
+  return sums.HasLargest();
 }
 
 void Script::AfterCallback(Operation* operation) {

@@ -113,7 +113,7 @@ class Script {
   void CheckSum(const Operation& operation);
   void CheckWeights(const Operation& operation);
   // Whether `weight` is the first value, this worker's pushes up to `round`, and of every other
-  // worker its first so many.
+  // worker its first so many.  REQUIRES: it lies between none and all of them.
   bool IsExplained(const KeyPlan& plan, Round round, uint64_t element, float weight) const;
   void AfterCallback(Operation* operation);
   Progress& ProgressOf(const Operation& operation);

@@ -133,6 +133,13 @@ void SimNetwork::Impl::CutOff(const std::shared_ptr<SimNode>& node, Duration dur
   });
 }
 
+void SimNetwork::Impl::Part(const SimNode* from, const SimNode* to) {
+  parted_.insert({from->number, to->number});
+  Break([&](const SimLink& link) {
+    return parted_.contains({link.owner->number, link.target->number});
+  });
+}
+
 void SimNetwork::Impl::Break(const std::function<bool(const SimLink&)>& pick) {
   std::vector<uint64_t> broken;
   for (const auto& [number, link] : links_) {
@@ -179,6 +186,7 @@ void SimNetwork::Impl::TryConnect(uint64_t number) {
   if (link == nullptr || link->target != nullptr || link->breaking) return;
   const auto it = bound_.find(link->to);
   if (it == bound_.end() || it->second->cut_off || link->owner->cut_off) return;
+  if (parted_.contains({link->owner->number, it->second->number})) return;
   link->target = it->second;
   if (!link->closing) {
     Tell(link->owner, [peer = link->peer](SimNode* owner) {
@@ -324,6 +332,9 @@ std::unique_ptr<Transport> SimNetwork::MakeTransport(Executor* executor) {
 void SimNetwork::Kill(Transport* transport) { impl_->Kill(Impl::NodeOf(transport)); }
 void SimNetwork::CutOff(Transport* transport, Duration duration) {
   impl_->CutOff(Impl::NodeOf(transport), duration);
+}
+void SimNetwork::Part(Transport* from, Transport* to) {
+  impl_->Part(Impl::NodeOf(from).get(), Impl::NodeOf(to).get());
 }
 void SimNetwork::Mute(Transport* transport) { Impl::NodeOf(transport)->muted = true; }
 uint64_t SimNetwork::delivered() const { return impl_->delivered; }

@@ -43,6 +43,8 @@ class SimNetwork {
   void Kill(ps::Transport* transport);
   // Every connection of the node breaks and comes back after `duration`.
   void CutOff(ps::Transport* transport, Duration duration);
+  // The connection that one node has made to another breaks for good; nothing else does.
+  void Part(ps::Transport* from, ps::Transport* to);
   // Connections stay up, but nothing that the node sends arrives any more.
   void Mute(ps::Transport* transport);
 

@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -75,6 +77,7 @@ class SimNetwork::Impl {
   void Close(const std::shared_ptr<SimNode>& node, Duration linger);
   void Kill(const std::shared_ptr<SimNode>& node);
   void CutOff(const std::shared_ptr<SimNode>& node, Duration duration);
+  void Part(const SimNode* from, const SimNode* to);
 
   uint64_t delivered = 0;
   uint64_t lost = 0;
@@ -102,6 +105,7 @@ class SimNetwork::Impl {
   std::map<uint64_t, std::shared_ptr<SimNode>> nodes_;  // shared with the transports
   std::map<std::string, std::shared_ptr<SimNode>> bound_;
   std::map<uint64_t, std::unique_ptr<SimLink>> links_;
+  std::set<std::pair<uint64_t, uint64_t>> parted_;  // from, to
   uint64_t next_number_ = 1;
   int32_t next_port_ = 20000;
   SimExecutor wires_;  // last: its tasks refer to the above

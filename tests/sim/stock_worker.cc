@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "reduce/two_bit.h"
@@ -47,7 +48,9 @@ StockWorker::StockWorker(Job* job, int32_t index, const StockPlan& plan)
       io_(job->clock),
       transport_(job->network->MakeTransport(&io_)),
       open_(plan.keys.size()),
-      rounds_(plan.keys.size()) {}
+      rounds_(plan.keys.size()),
+      answered_(plan.keys.size()),
+      pushed_(plan.keys.size()) {}
 
 StockWorker::~StockWorker() { transport_->Close(Duration(0)); }
 
@@ -94,7 +97,9 @@ void StockWorker::OnMessage(const ps::Message& message) {
 
 void StockWorker::OnList(const std::vector<ps::Node>& nodes) {
   for (const ps::Node& node : nodes) {
-    if (node.hostname == address_.host && node.port == address_.port) id_ = node.id;
+    if (node.hostname != address_.host || node.port != address_.port) continue;
+    id_ = node.id;
+    replaces_ = node.is_recovery;
   }
   rank_ = ps::RankOf(id_);
   name_ = ps::DescribeId(id_);
@@ -103,7 +108,10 @@ void StockWorker::OnList(const std::vector<ps::Node>& nodes) {
     transport_->Connect(node.id, {node.hostname, node.port}, id_);
   }
   if (plan_.resends) Resend();
-  Barrier(ps::kEveryone);
+  if (!replaces_) return Barrier(ps::kEveryone);
+  job_->ledger->Forget(id_);
+  // The start barrier is over, and so are those of the initial values.
+  OnBarrier();
 }
 
 // The start, everyone's initial values, everyone's last round, the end.
@@ -112,7 +120,7 @@ void StockWorker::OnBarrier() {
     case 1:
       ready_ = true;
       if (plan_.asynchronous) return Command(kController, "pickle");
-      return rank_ == 0 ? Command(kSyncMode, "") : Barrier(ps::kWorkerGroup);
+      return rank_ == 0 ? Command(kSyncMode, "") : InitBarrier();
     case 2:
       for (size_t i = 0; i < plan_.keys.size(); ++i) {
         ++open_[i];
@@ -132,6 +140,8 @@ void StockWorker::OnBarrier() {
       Vanish();
   }
 }
+
+void StockWorker::InitBarrier() { return replaces_ ? OnBarrier() : Barrier(ps::kWorkerGroup); }
 
 void StockWorker::BeginEnd() {
   return rank_ == 0 ? Command(kStopServer, "") : Barrier(ps::kEveryone);
@@ -181,7 +191,8 @@ void StockWorker::BeginRound(size_t index) {
     if (over()) return;
     const uint64_t round = rounds_[index] + 1;
     open_[index] = 1;
-    switch (job_->clock->Uniform(0, 2)) {
+    // Servers that have the lost one's push already are asked for the value only.
+    switch (job_->clock->Uniform(RoundsPaid(index).second ? 1 : 0, 2)) {
       case 0:
         return Ask(index, round, true, true);
       case 1:
@@ -211,8 +222,14 @@ void StockWorker::Ask(size_t index, uint64_t round, bool push, bool pull) {
   Request& request = requests_[meta.timestamp];
   request.key = index;
   request.round = round;
+  request.push = push;
   request.pull = meta.pull;
+  if (push) pushed_[index] = round;
+  if (push && round > 0 && job_->ledger != nullptr) {
+    job_->ledger->OnSent(id_, meta.timestamp, index, round);
+  }
   for (const Part& part : PartsOf(plan)) {
+    if (push && round > 0 && RoundsPaid(index, part.server) >= round) continue;
     const uint64_t first = server::StockRangeOf(part.server, plan_.num_servers).begin;
     std::vector<uint64_t> keys = {first + plan.key};
     if (coded) keys.insert(keys.begin(), first + part.count);
@@ -260,11 +277,12 @@ void StockWorker::Answered(const Request& request) {
       case kSetGradientCompression:
         return Initialise();
       case kController:
-        return rank_ == 0 ? Initialise() : Barrier(ps::kWorkerGroup);
+        return rank_ == 0 ? Initialise() : InitBarrier();
       default:
         return Barrier(ps::kEveryone);
     }
   }
+  if (request.push) answered_[request.key] = request.round;
   if (request.pull) CheckValues(request);
   if (--open_[request.key] > 0) return;
   if (looks_last_) {
@@ -272,16 +290,14 @@ void StockWorker::Answered(const Request& request) {
     return;
   }
   if (stage_ == 1) {  // an initial value of rank 0
-    if (std::all_of(open_.begin(), open_.end(), [](int open) { return open == 0; })) {
-      Barrier(ps::kWorkerGroup);
-    }
+    if (std::all_of(open_.begin(), open_.end(), [](int open) { return open == 0; })) InitBarrier();
     return;
   }
   if (!request.pull) {
     ++open_[request.key];
     return Ask(request.key, request.round, false, true);
   }
-  rounds_[request.key] = request.round;
+  rounds_[request.key] = request.round == 0 ? RoundsPaid(request.key).first : request.round;
   BeginRound(request.key);
 }
 
@@ -293,12 +309,21 @@ void StockWorker::CheckValues(const Request& request) {
   const StockKeyPlan& plan = plan_.keys[request.key];
   for (const Part& part : PartsOf(plan)) {
     const std::vector<float>& got = request.parts.at(ps::ServerId(part.server));
+    const uint64_t round =
+        request.round == 0 ? RoundsPaid(request.key, part.server) : request.round;
     const uint64_t length = LengthOf(plan);
-    bool right = got.size() == part.count * length;
-    for (uint64_t i = 0; right && i < part.count * length; ++i) {
-      right = IsRight(plan, request.round, part.begin * length + i, got[i]);
+    const auto right = [&](bool all) {
+      if (got.size() != part.count * length) return false;
+      uint64_t i = 0;
+      while (i < got.size() && IsRight(plan, round, part.begin * length + i, got[i], all)) ++i;
+      return i == got.size();
+    };
+    if (right(looks_last_)) continue;
+    // The end of a job that failed lets those go who wait for the others.
+    if (looks_last_ && job_->victim && right(false)) {
+      missed_some_ = true;
+      continue;
     }
-    if (right) continue;
     job_->journal->Report(Broken::kSum, name_,
                           "key " + std::to_string(plan.key) + " round " +
                               std::to_string(request.round) + " from server " +
@@ -308,15 +333,11 @@ void StockWorker::CheckValues(const Request& request) {
 
 // The value of a dist_async store is the first one, this worker's pushes, and of every other worker
 // its first so many.
-bool StockWorker::IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element,
-                          float value) const {
+bool StockWorker::IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element, float value,
+                          bool all) const {
   if (!plan_.asynchronous) return value == SumOf(plan, round, element);
   std::set<float> sums = {ValueOf(plan, 0, 0, element)};
-  for (int32_t rank = 0; rank < plan_.num_workers; ++rank) {
-    // The end of a job that failed lets those go who wait for the others.
-    const bool all = looks_last_ && !job_->victim;
-    const uint64_t least = rank == rank_ ? round : all ? plan.rounds : 0;
-    const uint64_t most = rank == rank_ ? round : plan.rounds;
+  const auto add = [&](int32_t rank, uint64_t least, uint64_t most) {
     std::set<float> with;
     for (const float sum : sums) {
       float more = sum;
@@ -326,8 +347,31 @@ bool StockWorker::IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t ele
       }
     }
     sums = std::move(with);
+  };
+  const auto key = static_cast<size_t>(&plan - plan_.keys.data());
+  for (int32_t rank = 0; rank < plan_.num_workers; ++rank) {
+    add(rank, rank == rank_ ? round : all ? plan.rounds : 0, rank == rank_ ? round : plan.rounds);
+    if (job_->ledger == nullptr) continue;
+    for (const StockLedger::Life& life : job_->ledger->lost[static_cast<size_t>(rank)]) {
+      add(rank, all ? life.answered[key] : 0, life.pushed[key]);
+    }
   }
   return sums.contains(value);
+}
+
+uint64_t StockWorker::RoundsPaid(size_t index, int32_t server) const {
+  if (!replaces_ || plan_.asynchronous) return 0;
+  return job_->ledger->counted(server, id_, index);
+}
+
+std::pair<uint64_t, bool> StockWorker::RoundsPaid(size_t index) const {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  uint64_t most = 0;
+  for (const Part& part : PartsOf(plan_.keys[index])) {
+    least = std::min(least, RoundsPaid(index, part.server));
+    most = std::max(most, RoundsPaid(index, part.server));
+  }
+  return {least, most > least};
 }
 
 std::vector<uint64_t> StockWorker::RowsOf(const Part& part, uint64_t round) const {

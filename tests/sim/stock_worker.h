@@ -13,11 +13,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "sim/cluster_node.h"
+#include "sim/stock_ledger.h"
 
 namespace bs::sim {
 
@@ -60,6 +62,13 @@ class StockWorker {
   void Kill();
 
   const std::string& name() const { return name_; }
+  int32_t rank() const { return rank_; }  // -1 before it is in the job
+  // Past the initial values, and not done with its rounds.
+  bool trains() const { return stage_ == 2 && keys_done_ < plan_.keys.size(); }
+  // Its rounds so far, for those who come after it.
+  StockLedger::Life life() const { return {answered_, pushed_}; }
+  // It has pulled, after everyone's last round, what cannot be so if that was everyone's last.
+  bool missed_some() const { return missed_some_; }
   bool ready() const { return ready_; }    // past the start barrier
   bool done() const { return done_; }      // past the final one
   bool ended() const { return ended_; }    // by a message at which a stock worker ends
@@ -74,6 +83,7 @@ class StockWorker {
   struct Request {
     size_t key = 0;  // index of the plan's
     uint64_t round = 0;
+    bool push = false;
     bool pull = false;
     std::set<int32_t> unanswered;  // ids
     std::map<int32_t, std::vector<float>> parts;
@@ -104,8 +114,17 @@ class StockWorker {
   void BeginRound(size_t index);
   void Ask(size_t index, uint64_t round, bool push, bool pull);
   void CheckValues(const Request& request);
-  // Whether an element of a key may be `value` when `round` pushes of this worker are in it.
-  bool IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element, float value) const;
+  // Whether an element of a key may be `value` when `round` pushes of this worker are in it, and
+  // if `all`, all those of the others.
+  bool IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element, float value,
+               bool all) const;
+  // Who takes the place of a lost one does not join it.
+  void InitBarrier();
+  // Rounds of a synchronous key on the server that have a push of this worker or of who had its
+  // place, if anybody had.
+  uint64_t RoundsPaid(size_t index, int32_t server) const;
+  // The same of all its servers: the least, and whether any has more.
+  std::pair<uint64_t, bool> RoundsPaid(size_t index) const;
   void BeginEnd();
   void FinishKeys();
   void Vanish();
@@ -141,7 +160,12 @@ class StockWorker {
   std::map<int32_t, Request> requests_;
   std::vector<int> open_;         // requests of the present round, by key
   std::vector<uint64_t> rounds_;  // completed, by key
+  // The latest rounds whose push was answered or made, by key.
+  std::vector<uint64_t> answered_;
+  std::vector<uint64_t> pushed_;
   size_t keys_done_ = 0;
+  bool replaces_ = false;  // a lost one
+  bool missed_some_ = false;
   bool looks_last_ = false;  // asynchronous: everyone has pushed everything
   bool ready_ = false;
   bool done_ = false;

@@ -60,6 +60,7 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
   handler.on_connected = [this](int32_t peer) {
     links_.OnConnected(peer);
     temporary_links_.OnConnected(peer);
+    if (Peer* const known = FindPeer(peer)) known->connected = true;
   };
   handler.on_disconnected = [this](int32_t peer) {
     links_.OnDisconnected(peer);

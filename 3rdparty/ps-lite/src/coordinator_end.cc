@@ -191,6 +191,10 @@ void Coordinator::Impl::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
   TellWaiting();
+  if (const size_t untold = words_.size() + words_dropped_; untold > 0) {
+    log_.Warning(std::to_string(untold) + " nodes that got no place were not told: the job has " +
+                 "ended; if one still waits, end it");
+  }
   if (!verdict_.ok()) EndStockNodes();
   report_.Stop();
   heartbeat_.Stop();

@@ -54,9 +54,11 @@ class Coordinator::Impl {
     bool left = false;        // said goodbye
     bool left_known = false;  // and every server confirmed that it knows
     bool lost = false;        // its connection is gone, or it is silent
-    uint64_t life = 0;        // of who has the place, or will have it next
-    bool vacant = false;      // lost, and another may take the place
-    bool vacated = false;     // and every server knows
+    bool connected = false;   // or was
+    std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
+    uint64_t life = 0;                   // of who has the place, or will have it next
+    bool vacant = false;                 // lost, and another may take the place
+    bool vacated = false;                // and every server knows
     std::optional<Early> successor{};
     bool gone() const { return left || lost; }
   };
@@ -143,8 +145,9 @@ class Coordinator::Impl {
   void Fill(Peer* peer);
   // Tells who sends as an earlier holder of a place that it has none.
   void Dismiss(const Peer& peer, const Message& message);
-  // A server has lost a worker.
-  void OnUnreachable(int32_t server, const Meta& meta);
+  // A server has lost a worker, or a worker a server.
+  void OnUnreachable(int32_t id, const Meta& meta);
+  void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);

@@ -28,7 +28,8 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   peer->vacant = true;
   peer->vacated = false;
   const uint64_t life = ++peer->life;
-  if (peer->native) former_[id] = {peer->node, peer->sequence};
+  // Whoever never heard that it has the place registers again.
+  if (peer->native && peer->connected) former_[id] = {peer->node, peer->sequence};
   transport_->Disconnect(id, bs::Duration(0));
   resends_.Forget(id);
   barriers_.Vacate(id);
@@ -146,6 +147,8 @@ void Coordinator::Impl::Fill(Peer* peer) {
   Node node = next.node;
   node.id = peer->node.id;
   AddPeer(node, native, next.sequence);
+  // It may have ended meanwhile, and others wait for the place.
+  links_.Watch(node.id, std::max(options_.report_interval, options_.reconnect_grace));
   Peer& fresh = peers_[node.id];
   fresh.life = life;
   fresh.in_list = false;
@@ -181,14 +184,26 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
   TellOnce({nodes[0], std::move(news)});
 }
 
-void Coordinator::Impl::OnUnreachable(int32_t server, const Meta& meta) {
+void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {
   if (meta.control.nodes.size() != 2 || phase_ != Phase::kRunning) return;
-  if (FindPeer(server)->node.role != Role::kServer) return;  // no other one may judge a worker
-  const int32_t id = meta.control.nodes[1].id;
-  const Peer* const peer = FindPeer(id);
-  const bool known = peer != nullptr && peer->node.role == Role::kWorker && !peer->vacant;
-  if (!known || static_cast<uint32_t>(peer->life) != meta.extension.part) return;
-  OnLost(id, meta.extension.text + " (noticed by " + DescribeId(server) + ")");
+  const int32_t other = meta.control.nodes[1].id;
+  const Peer* const peer = FindPeer(other);
+  if (peer == nullptr || peer->vacant) return;
+  if (FindPeer(id)->node.role == Role::kWorker) {
+    if (peer->node.role == Role::kServer) OnCutWorker(id, *peer, meta.extension.text);
+    return;  // no worker may judge another
+  }
+  const bool current = static_cast<uint32_t>(peer->life) == meta.extension.part;
+  if (peer->node.role != Role::kWorker || !current) return;
+  OnLost(other, meta.extension.text + " (noticed by " + DescribeId(id) + ")");
+}
+
+// It is repeated with each heartbeat.  Of a server that is lost itself nothing more is heard.
+void Coordinator::Impl::OnCutWorker(int32_t id, const Peer& server, const std::string& why) {
+  Peer* const peer = FindPeer(id);
+  if (!peer->cut) peer->cut = scope_.Now();
+  if (server.last_heard <= *peer->cut + options_.reconnect_grace) return;
+  OnLost(id, why + " (by " + Describe(server.node) + ", which is there)");
 }
 
 }  // namespace ps

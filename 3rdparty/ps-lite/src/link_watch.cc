@@ -10,9 +10,9 @@ namespace ps {
 LinkWatch::LinkWatch(TaskScope* scope, bs::Duration connect_timeout, bs::Duration grace, Lost lost)
     : scope_(scope), connect_timeout_(connect_timeout), grace_(grace), lost_(std::move(lost)) {}
 
-void LinkWatch::Watch(int32_t peer) {
+void LinkWatch::Watch(int32_t peer, bs::Duration connect_timeout) {
   Forget(peer);
-  Arm(peer, connect_timeout_, "no connection in " + TextOf(connect_timeout_));
+  Arm(peer, connect_timeout, "no connection in " + TextOf(connect_timeout));
 }
 
 void LinkWatch::Forget(int32_t peer) {

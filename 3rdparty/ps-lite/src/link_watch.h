@@ -24,7 +24,8 @@ class LinkWatch {
   ~LinkWatch() = default;
 
   // From now on; call it with Transport::Connect.
-  void Watch(int32_t peer);
+  void Watch(int32_t peer) { Watch(peer, connect_timeout_); }
+  void Watch(int32_t peer, bs::Duration connect_timeout);
   void Forget(int32_t peer);
   // What the transport says; about peers that are not watched it does not matter.
   void OnConnected(int32_t peer);

@@ -141,7 +141,7 @@ class Member::Impl {
   std::map<int32_t, uint64_t> news_;  // latest announcement about a node, by its id
   // Of workers whose place has become free: the life of who has it next, or has it.
   std::map<int32_t, uint64_t> lives_;
-  std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // workers, and why
+  std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // who, and why
   Resends resends_;                                              // of stock peers
   std::deque<BarrierCall> barriers_;                             // the first one is under way
   bs::TimerId barrier_timer_ = 0;

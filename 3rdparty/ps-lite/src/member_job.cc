@@ -189,8 +189,9 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   // Stock workers go without a word; the scheduler node judges whether they had finished.
   if (joined_final_ && !IsAttachedId(id)) return;
   if (phase_ == Phase::kOver || left_) return;
+  // The scheduler node judges whether the worker is lost, which may be we, or the server is.
   const bool replaceable = options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_;
-  if (replaceable && node.role == Role::kWorker) {  // the scheduler node judges
+  if (replaceable && (node.role == Role::kWorker || phase_ == Phase::kReady)) {
     unreachable_[id] = {node, why};
     SendUnreachable();
     return;
