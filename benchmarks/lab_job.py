@@ -26,6 +26,8 @@ ARMS: Dict[str, Dict[str, str]] = {
     "ours-measured": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "measured"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
+    # Nothing overtakes anything, and the kernel takes what it likes.
+    "native-fifo": {"BYTESCHEDULER_SCHEDULING": "0", "BYTESCHEDULER_UNSENT": "0"},
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
 }
 
@@ -66,6 +68,7 @@ def run(
     env: Dict[str, str],
     timeout_s: float,
     node: Optional[List[str]] = None,
+    pairs: int = NUM_WORKERS,
 ) -> List[Any]:
     """Run a job to its end in the lab and return what its workers reported, in any order.
 
@@ -81,19 +84,21 @@ def run(
         How long a worker may take.
     node
         The command of the scheduler node and of servers; None: that of the arm.
+    pairs
+        How many workers there are, and as many servers.
 
     Raises
     ------
     SystemExit
         A worker failed.
     """
-    base = local_job.job_env(f"{HOSTS}.1", ROOT_PORT, NUM_WORKERS, NUM_SERVERS)
+    base = local_job.job_env(f"{HOSTS}.1", ROOT_PORT, pairs, pairs)
     base.update(ARMS[arm], **env)
     base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
     command = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
     roles = [("scheduler", 1, command)]
-    roles += [("server", 1 + NUM_WORKERS + i, command) for i in range(NUM_SERVERS)]
-    roles += [("worker", 1 + i, worker) for i in range(NUM_WORKERS)]
+    roles += [("server", 1 + NUM_WORKERS + i, command) for i in range(pairs)]
+    roles += [("worker", 1 + i, worker) for i in range(pairs)]
     with local_job.ended_processes() as processes:
         for role, host, words in roles:
             own = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"{HOSTS}.{host}")
@@ -101,7 +106,7 @@ def run(
             out = subprocess.PIPE if role == "worker" else None
             processes.append(subprocess.Popen(inside, env=own, stdout=out, text=True))
         results = []
-        for process in processes[1 + NUM_SERVERS :]:
+        for process in processes[1 + pairs :]:
             output, _ = process.communicate(timeout=timeout_s)
             lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
             if process.returncode or not lines:

@@ -6,14 +6,14 @@
 //   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; each
 //                                              LAYER is BYTES:FORWARD_US:BACKWARD_US:PLACE, the
 //                                              last in the order in which the caller numbers them
-//   wire_benchmark urgent BYTES COUNT          a worker; push-pulls of 4 KB, COUNT times with
-//                                              nothing else on the link and COUNT times while
-//                                              tensors of that size fill it
+//   wire_benchmark urgent TENSORS BYTES COUNT  a worker; push-pulls of 4 KB, COUNT times with
+//                                              nothing else on the link and COUNT times while so
+//                                              many tensors of that size fill it, see urgent.py
 //
 // In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "END NAME
 // seconds..." and waits for a line again, so that whoever reads it can look at every process in
 // between.
-#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -126,12 +126,6 @@ class Worker {
     }
   }
 
-  static bool IsOver(const bs_waiter* waiter) {
-    bs_error error{};
-    const int over = bs_waiter_wait(waiter, 0, &error);
-    CheckOk(0, error);
-    return over == 1;
-  }
   static void Await(const bs_waiter* waiter) {
     bs_error error{};
     BS_CHECK(bs_waiter_wait(waiter, kPatienceMs, &error) == 1);
@@ -220,19 +214,47 @@ int RunReplay(int steps, const std::vector<std::string>& words) {
   return 0;
 }
 
-// Seconds from each call until the sum of 4 KB is there; at least one of `busy` is always under
-// way.
-std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, std::vector<Tensor>* busy,
-                               int count) {
+// Keeps a link busy, from a thread of its own: each tensor is pushed and pulled again as soon as
+// its sum is there, so that all but one of them always wait.
+class Bulk {
+ public:
+  Bulk(Worker* worker, std::vector<Tensor>* tensors)
+      : thread_([this, worker, tensors] { Run(worker, tensors); }) {}
+  Bulk(const Bulk&) = delete;
+  Bulk& operator=(const Bulk&) = delete;
+  ~Bulk() {
+    stopping_ = true;
+    thread_.join();
+  }
+  // That were pushed and came back as sums so far.
+  uint64_t moved_bytes() const { return moved_bytes_; }
+
+ private:
+  void Run(Worker* worker, std::vector<Tensor>* tensors) {
+    std::vector<WaiterPtr> rounds(tensors->size());
+    while (!stopping_) {
+      for (size_t i = 0; i < rounds.size(); ++i) {
+        if (rounds[i]) {
+          Worker::Await(rounds[i].get());
+          moved_bytes_ += tensors->at(i).in.size() * sizeof(float);
+        }
+        rounds[i].reset(bs_waiter_new(2));
+        worker->PushPull(&tensors->at(i), 1, 0, rounds[i].get());
+      }
+    }
+    for (const WaiterPtr& round : rounds) Worker::Await(round.get());
+  }
+
+  std::atomic<bool> stopping_ = false;
+  std::atomic<uint64_t> moved_bytes_ = 0;
+  std::thread thread_;  // last: it uses the above
+};
+
+// Seconds from each call until the sum is there.
+std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, int count) {
   constexpr auto kPause = std::chrono::milliseconds(5);
-  std::vector<WaiterPtr> rounds(busy->size());
   std::vector<double> seconds;
   for (int i = 0; i < count; ++i) {
-    for (size_t k = 0; k < busy->size(); ++k) {
-      if (rounds[k] && !Worker::IsOver(rounds[k].get())) continue;
-      rounds[k].reset(bs_waiter_new(2));
-      worker->PushPull(&busy->at(k), rounds[k].get());
-    }
     std::this_thread::sleep_for(kPause);
     const WaiterPtr waiter(bs_waiter_new(2));
     const auto begin = Clock::now();
@@ -241,26 +263,34 @@ std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, std::vector<Tenso
     const std::chrono::duration<double> took = Clock::now() - begin;
     seconds.push_back(took.count());
   }
-  for (const WaiterPtr& round : rounds) {
-    if (round) Worker::Await(round.get());
-  }
   return seconds;
 }
 
-int RunUrgent(size_t bytes, int count) {
+void PrintList(const char* name, const std::vector<double>& values) {
+  std::printf("\"%s\": [", name);
+  for (size_t i = 0; i < values.size(); ++i) std::printf(i == 0 ? "%.6f" : ", %.6f", values[i]);
+  std::printf("], ");
+}
+
+int RunUrgent(uint64_t tensors, size_t bytes, int count) {
   constexpr size_t kUrgentBytes = 4096;
-  constexpr uint64_t kBusyTensors = 4;
+  constexpr auto kWarmUp = std::chrono::milliseconds(500);
   Worker worker;
   Tensor urgent = worker.Declare(0, kUrgentBytes);
   std::vector<Tensor> busy;
-  for (uint64_t key = 1; key <= kBusyTensors; ++key) busy.push_back(worker.Declare(key, bytes));
-  std::vector<Tensor> none;
-  for (auto* const company : {&none, &busy}) {
-    std::vector<double> seconds = TimeUrgent(&worker, &urgent, company, count);
-    std::sort(seconds.begin(), seconds.end());
-    std::printf("%s: median %.3f ms, p99 %.3f ms\n", company->empty() ? "idle" : "behind bulk",
-                seconds[seconds.size() / 2] * 1e3, seconds[seconds.size() * 99 / 100] * 1e3);
-  }
+  for (uint64_t key = 1; key <= tensors; ++key) busy.push_back(worker.Declare(key, bytes));
+  const std::vector<double> idle = TimeUrgent(&worker, &urgent, count);
+  Bulk bulk(&worker, &busy);
+  std::this_thread::sleep_for(kWarmUp);
+  const uint64_t before_bytes = bulk.moved_bytes();
+  const auto begin = Clock::now();
+  const std::vector<double> behind = TimeUrgent(&worker, &urgent, count);
+  const std::chrono::duration<double> took = Clock::now() - begin;
+  const auto moved = static_cast<double>(bulk.moved_bytes() - before_bytes);
+  std::printf("RESULT {");
+  PrintList("idle_s", idle);
+  PrintList("behind_s", behind);
+  std::printf("\"bulk_bytes_per_s\": %.0f}\n", moved / took.count());
   return 0;
 }
 
@@ -290,8 +320,8 @@ int main(int argc, char** argv) {
   if (words.size() > 2 && words[0] == "replay") {
     return RunReplay(std::stoi(words[1]), {words.begin() + 2, words.end()});
   }
-  if (words.size() == 3 && words[0] == "urgent") {
-    return RunUrgent(std::stoul(words[1]), std::stoi(words[2]));
+  if (words.size() == 4 && words[0] == "urgent") {
+    return RunUrgent(std::stoul(words[1]), std::stoul(words[2]), std::stoi(words[3]));
   }
   std::fprintf(stderr, "usage: see the head of benchmarks/wire_benchmark.cc\n");
   return 2;

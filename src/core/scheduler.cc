@@ -25,6 +25,14 @@ uint32_t SlotAt(uint32_t ordinal, size_t level) {
 
 constexpr uint64_t Bit(uint32_t slot) { return uint64_t{1} << slot; }
 
+// Bytes that may be in flight once an item of that size is.
+uint64_t LimitFor(uint64_t size_bytes, uint64_t credit_bytes) {
+  const uint64_t reserve_bytes = credit_bytes / Scheduler::kReserveShare;
+  const bool is_small = size_bytes <= credit_bytes / Scheduler::kSmallShare;
+  return is_small && credit_bytes <= UINT64_MAX - reserve_bytes ? credit_bytes + reserve_bytes
+                                                                : credit_bytes;
+}
+
 }  // namespace
 
 // Any operation takes at most kLevels steps, whatever the depth and the priorities.  Invariants:
@@ -172,8 +180,8 @@ void Scheduler::Submit(const Item& item) {
 std::optional<Item> Scheduler::Next() {
   if (queue_->size() == 0) return std::nullopt;
   const uint64_t size_bytes = queue_->Head().size_bytes;
-  const bool fits =
-      in_flight_bytes_ <= credit_bytes_ && size_bytes <= credit_bytes_ - in_flight_bytes_;
+  const uint64_t limit_bytes = LimitFor(size_bytes, credit_bytes_);
+  const bool fits = in_flight_bytes_ <= limit_bytes && size_bytes <= limit_bytes - in_flight_bytes_;
   // Never skip the head for a smaller partition behind it: that would invert the priorities
   // exactly when the link is busiest.
   if (!fits && in_flight_items_ > 0) return std::nullopt;

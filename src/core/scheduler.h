@@ -3,8 +3,10 @@
 // The pure rules; one instance for each server a worker sends to.  A higher priority goes first;
 // equal priorities go in the order of Submit().  At most credit_bytes are in flight, except that
 // one partition may always be, so a credit smaller than a partition slows the link and never stops
-// it.  The head of the queue is never skipped for a smaller partition behind it: that would invert
-// the priorities exactly when the link is busiest.
+// it, and that small ones have a reserve besides: an urgent tensor of some KB would else wait until
+// a large partition is acknowledged, which it can overtake on its way.  The head of the queue is
+// never skipped for a smaller partition behind it: that would invert the priorities exactly when
+// the link is busiest.
 //
 // Not thread-safe: the owner confines it to one executor.  Does no I/O, reads no clock, never
 // fails; a broken REQUIRES aborts.  Submit and Next cost the same at any depth.
@@ -32,6 +34,11 @@ struct Item {
 
 class Scheduler {
  public:
+  // At most credit / kSmallShare bytes are small; for them the credit is larger by credit /
+  // kReserveShare: 16 KiB and 64 KiB of 512 KiB.
+  static constexpr uint64_t kSmallShare = 32;
+  static constexpr uint64_t kReserveShare = 8;
+
   // REQUIRES: credit_bytes > 0.
   explicit Scheduler(uint64_t credit_bytes);
   ~Scheduler();

@@ -113,6 +113,29 @@ TEST(Scheduler, HeadIsNotSkippedForASmallerItemBehindIt) {
   EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{1, 2}));
 }
 
+TEST(Scheduler, SmallItemsHaveAReserveBesideTheCredit) {
+  Scheduler scheduler(3200);
+  scheduler.Submit(Make(0, 0, 3200));
+  scheduler.Submit(Make(0, 1, 3200));
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
+  for (uint32_t i = 2; i < 7; ++i) scheduler.Submit(Make(1, i, 100));
+  EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{2, 3, 4, 5})) << "an eighth of the credit";
+  EXPECT_EQ(scheduler.in_flight_bytes(), 3600U);
+  scheduler.Return(100);
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{6});
+  scheduler.Return(3200);
+  EXPECT_TRUE(TakeAll(&scheduler).empty()) << "for others what is in the reserve counts";
+}
+
+TEST(Scheduler, TheReserveIsForSmallItemsAtTheHead) {
+  Scheduler scheduler(3200);
+  scheduler.Submit(Make(0, 0, 3200));
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
+  scheduler.Submit(Make(1, 1, 101));  // more than a thirty-second
+  scheduler.Submit(Make(0, 2, 100));
+  EXPECT_TRUE(TakeAll(&scheduler).empty());
+}
+
 TEST(Scheduler, OneItemLargerThanTheCreditMayGoAlone) {
   Scheduler scheduler(10);
   scheduler.Submit(Make(0, 0, 1000));
@@ -190,7 +213,8 @@ class Model {
   std::optional<Item> Next() {
     if (queue_.empty()) return std::nullopt;
     const Item head = queue_.front();
-    if (!flight_.empty() && in_flight_bytes() + head.size_bytes > credit_bytes_)
+    const uint64_t reserve_bytes = head.size_bytes <= credit_bytes_ / 32 ? credit_bytes_ / 8 : 0;
+    if (!flight_.empty() && in_flight_bytes() + head.size_bytes > credit_bytes_ + reserve_bytes)
       return std::nullopt;
     queue_.pop_front();
     flight_.push_back(head.size_bytes);

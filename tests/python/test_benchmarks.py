@@ -1,5 +1,6 @@
 """What the benchmarks make of what their programs print."""
 
+import json
 import pathlib
 import sys
 from typing import Any, Dict, List
@@ -8,7 +9,7 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import reduce, replay, sweep, train, tuning  # noqa: E402
+from benchmarks import reduce, replay, sweep, train, tuning, urgent  # noqa: E402
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -104,3 +105,26 @@ def test_tuning_compares_the_last_steps_with_the_grid() -> None:
     assert told["steps_to_within_3_percent"] is None
     assert tuning.came_within([1.0] * 30 + [0.5] * 60, 0.51) == 0  # most of all are so short
     assert tuning.came_within([1.0] * 60 + [0.5] * 30, 0.51) == 31
+
+
+def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> None:
+    def written(category: str, start_s: float, when_us: "Dict[int, float]") -> "Dict[int, float]":
+        head = {"name": "bytescheduler", "args": {"start_ns": start_s * 1e9}}
+        events: List[Dict[str, Any]] = [head]
+        for number, at in when_us.items():
+            for key in (0, 1):
+                args = {"key": key, "round": number}
+                events.append({"cat": category, "ts": at + 1e6 * key, "args": args})
+        path = tmp_path / category
+        path.write_text(json.dumps(events))
+        return urgent.spans(path, category)
+
+    ready = written("queue", 100, {1: 0, 2: 10, 3: 20})
+    came = written("peers", 101, {1: 5, 2: 510, 3: 1020, 4: 9})
+    assert urgent.to_server(ready, came, 2) == pytest.approx([1.0005, 1.001])
+    run = {"bulk_mbytes_per_s": 100.0}
+    for way in ("to_server", "to_sum", "to_sum_idle"):
+        run[way] = urgent.quantiles([i / 1e3 for i in range(101)])  # type: ignore[assignment]
+    result = urgent.summary([run, run])
+    assert result["to_server"] == {"median_ms": 50, "p99_ms": 99}
+    assert result["bulk_mbytes_per_s"] == 100

@@ -12,6 +12,9 @@ namespace {
 
 constexpr Duration kLinger = std::chrono::seconds(1);
 
+// As Scheduler does for small partitions.
+uint64_t WithReserve(uint64_t credit_bytes) { return credit_bytes + credit_bytes / 8; }
+
 std::string DescribeMessage(const ps::Message& message) {
   const ps::Extension& about = message.meta.extension;
   static constexpr const char* kNames[] = {"none", "declare", "lookup", "push", "pull", "pending"};
@@ -200,7 +203,7 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
     : MemberNode(job, ps::Role::kWorker, index),
       options_(options),
       script_options_(script),
-      most_in_flight_(std::max(options.credit_bytes, most_in_flight)),
+      most_in_flight_(WithReserve(std::max(options.credit_bytes, most_in_flight))),
       thread_(job->clock),
       unacknowledged_(static_cast<size_t>(options.num_servers)),
       unacknowledged_bytes_(static_cast<size_t>(options.num_servers)) {}

@@ -124,8 +124,8 @@ class WorkerNode final : public MemberNode {
 
   const Script* script() const { return script_ ? &*script_ : nullptr; }
   Script* script() { return script_ ? &*script_ : nullptr; }
-  // At most the largest credit, or one partition, is in flight to each server: by the Core's count
-  // and on the wire.
+  // At most the largest credit with its reserve for small partitions, or one partition, is in
+  // flight to each server: by the Core's count and on the wire.
   void CheckCredit();
   // With which priority each key was pushed last.
   const std::map<Key, Priority>& priorities() const { return priorities_; }
