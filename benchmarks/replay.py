@@ -14,7 +14,9 @@ import sys
 import time
 from typing import Dict, List
 
-from . import lab_job, models
+from bytescheduler._advise import models
+
+from . import lab_job
 from .output import add_out_option, give
 
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)

@@ -4,7 +4,9 @@ Sizes are those of float32 parameters, summed per layer in forward order. The sh
 layer is proportional to its multiply-adds.
 """
 
-from typing import Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple, Sequence
+
+__all__ = ["MODELS", "Layer", "Step", "ideal_s", "no_overlap_s", "scaled"]
 
 
 class Layer(NamedTuple):
@@ -62,7 +64,58 @@ def uniform() -> List[Layer]:
     return [Layer(f"layer{i}", 1 << 20, 1.0) for i in range(20)]
 
 
-MODELS: Dict[str, List[Layer]] = {"vgg16": vgg16(), "resnet50": resnet50(), "uniform": uniform()}
+def _blocks(count: int, width: int) -> List[Layer]:
+    """Return transformer blocks whose feed-forward part is four times as wide."""
+    layers = []
+    for block in range(count):
+        attention, wide = 4 * width * width, 4 * width * width
+        layers += [
+            Layer(f"block{block}.attention", attention + 6 * width, float(attention)),
+            Layer(f"block{block}.up", wide + 4 * width, float(wide)),
+            Layer(f"block{block}.down", wide + 3 * width, float(wide)),
+        ]
+    return layers
+
+
+def bert(count: int, width: int) -> List[Layer]:
+    """BERT (Devlin et al. 2019): 30,522 words, 512 places, 2 segments; without its output."""
+    embedding = (30522 + 512 + 2) * width + 2 * width
+    pooler = Layer("pooler", width * width + width, 0.0)
+    return [Layer("embedding", embedding, 0.0), *_blocks(count, width), pooler]
+
+
+def gpt2() -> List[Layer]:
+    """GPT-2, 124 M (Radford et al. 2019): its output shares the weights of the embedding."""
+    words, width = 50257, 768
+    output = Layer("norm", 2 * width, float(words * width))
+    return [Layer("embedding", (words + 1024) * width, 0.0), *_blocks(12, width), output]
+
+
+def transformer() -> List[Layer]:
+    """Return Transformer-base (Vaswani et al. 2017): 37,000 words, weights shared with the output.
+
+    The decoder's blocks have a second attention.
+    """
+    words, width = 37000, 512
+    layers = [Layer("embedding", words * width, 0.0), *_blocks(6, width)]
+    cross = 4 * width * width
+    for index, layer in enumerate(_blocks(6, width)):
+        layers.append(layer._replace(name=f"decoder.{layer.name}"))
+        if index % 3 == 0:
+            name = f"decoder.block{index // 3}.cross"
+            layers.append(Layer(name, cross + 6 * width, float(cross)))
+    return [*layers, Layer("norm", 2 * width, float(words * width))]
+
+
+MODELS: Dict[str, List[Layer]] = {
+    "bert-base": bert(12, 768),
+    "bert-large": bert(24, 1024),
+    "gpt2": gpt2(),
+    "resnet50": resnet50(),
+    "transformer": transformer(),
+    "uniform": uniform(),
+    "vgg16": vgg16(),
+}
 
 
 class Step(NamedTuple):
@@ -92,7 +145,7 @@ def scaled(model: str, scale: int, compute_s: float) -> List[Step]:
     ]
 
 
-def ideal_s(steps: List[Step], bytes_per_s: float) -> float:
+def ideal_s(steps: Sequence[Step], bytes_per_s: float) -> float:
     """Return the shortest possible time of a step over a fluid link with perfect preemption.
 
     T* = max(C, max_k [S_k / B + sum over j >= k of (f_j + b_j)]): from the end of layer k's
@@ -105,3 +158,9 @@ def ideal_s(steps: List[Step], bytes_per_s: float) -> float:
         rest = sum(s.forward_s + s.backward_s for s in steps[k:])
         best = max(best, crossed / bytes_per_s + rest)
     return best
+
+
+def no_overlap_s(steps: Sequence[Step], bytes_per_s: float) -> float:
+    """Return the time of a step that computes, then pushes everything, then pulls everything."""
+    compute = sum(step.forward_s + step.backward_s for step in steps)
+    return compute + 2 * sum(step.size_bytes for step in steps) / bytes_per_s
