@@ -8,7 +8,7 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import reduce, replay, sweep, train, tuning  # noqa: E402
+from benchmarks import advise, reduce, replay, scale, sweep, train, tuning  # noqa: E402
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -104,3 +104,24 @@ def test_tuning_compares_the_last_steps_with_the_grid() -> None:
     assert told["steps_to_within_3_percent"] is None
     assert tuning.came_within([1.0] * 30 + [0.5] * 60, 0.51) == 0  # most of all are so short
     assert tuning.came_within([1.0] * 60 + [0.5] * 30, 0.51) == 31
+
+
+def test_advise_measures_where_r_is_as_named() -> None:
+    rows = advise.configurations()
+    assert len({advise.name_of(row) for row in rows}) == len(rows) >= 20
+    (row,) = (row for row in rows if advise.name_of(row) == "vgg16/16 1gbit r=0.5")
+    assert row["compute"] == pytest.approx(2 * 34.6e6 / (0.953 * 125e6), rel=0.01)
+
+
+def test_advise_shows_what_misses() -> None:
+    row = {"compute": 0.5, "measured": {"ours": 0.5, "ours-fifo": 0.8}}
+    row["predicted"] = {"ours": 0.55, "ours-fifo": 0.6}
+    line = advise.table({"x": row}).splitlines()[-1]
+    assert line == "| x | 0.500 | 0.500, 0.550 | +10.0% | 0.800, 0.600 | -25.0% |"
+
+
+def test_scale_measures_steps_and_memory() -> None:
+    found = scale.step_of(4, 2)
+    assert found["ideal_s"] <= found["step_s"] <= 1.5 * found["ideal_s"]
+    assert found["processor_us_per_partition"] > 0
+    assert scale.memory_of(2, 1, 10) > 0
