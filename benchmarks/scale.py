@@ -25,7 +25,7 @@ MODEL, SCALE = "resnet50", 16
 BITS_PER_S, LATENCY_S = 10e9, 50e-6
 PARTITION, CREDIT = 128 << 10, 512 << 10
 STEPS, WARM_UPS = 2, 2
-FEW_KEYS, MANY_KEYS = 100, 1100
+FEW_KEYS, MANY_KEYS = 50, 250
 
 
 def cluster(workers: int, servers: int) -> Cluster:
