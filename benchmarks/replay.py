@@ -12,9 +12,11 @@ import argparse
 import statistics
 import sys
 import time
-from typing import Dict, List
+from typing import Dict, List, NamedTuple
 
-from . import lab_job, models
+from bytescheduler._advise import models
+
+from . import lab_job
 from .output import add_out_option, give
 
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
@@ -88,24 +90,31 @@ class Replayed:
             self.store.broadcast(index, weight, out=weight)
         mx.nd.waitall()
         self._compute = Compute()
+        # Of the latest step, by layer: seconds of forward, and of backward with all that is called.
+        self.forward_s = [0.0] * len(self._layers)
+        self.backward_s = [0.0] * len(self._layers)
         self._priorities = [-place for place in places(len(self._layers), args.by_name)]
 
     def step(self, iteration: int) -> float:
         """Do one; return its seconds."""
         begin = time.perf_counter()
         compute = self._compute
-        for weight, layer in zip(self._weights, self._layers):
+        for index, (weight, layer) in enumerate(zip(self._weights, self._layers)):
             asked = time.perf_counter()
             weight.wait_to_read()
             compute.waited(asked)
+            here = time.perf_counter()
             compute.run(layer.forward_s)
+            self.forward_s[index] = time.perf_counter() - here
         for index in reversed(range(len(self._layers))):
+            here = time.perf_counter()
             compute.run(self._layers[index].backward_s)
             grad = self._grads[index]
             grad[:] = iteration + self.store.rank
             self.store.pushpull(
                 index, grad, out=self._weights[index], priority=self._priorities[index]
             )
+            self.backward_s[index] = time.perf_counter() - here
         return time.perf_counter() - begin
 
     def check(self, iteration: int) -> None:
@@ -116,17 +125,31 @@ class Replayed:
 
 
 def replay(args: argparse.Namespace) -> None:
-    """Run one worker and print its step times as JSON."""
+    """Run one worker and print its step times, and those of layers, as JSON."""
     replayed = Replayed(args)
-    seconds = []
+    seconds: List[float] = []
+    layers: List[List[List[float]]] = []
     for iteration in range(args.iterations):
         seconds.append(replayed.step(iteration))
+        layers.append([list(replayed.forward_s), list(replayed.backward_s)])
     replayed.check(args.iterations - 1)
-    lab_job.report(seconds[2:])
+    medians = [
+        [statistics.median(times) for times in zip(*(step[way] for step in layers[2:]))]
+        for way in range(2)
+    ]
+    lab_job.report({"seconds": seconds[2:], "layers": medians})
 
 
-def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
-    """Run one job and return the step times of all workers."""
+class Ran(NamedTuple):
+    """What the workers of a job say."""
+
+    seconds: List[float]  # of the steps of all
+    forward_s: List[float]  # by layer, of one worker, as long as it was; empty if native
+    backward_s: List[float]
+
+
+def run_arm(arm: str, args: argparse.Namespace) -> Ran:
+    """Run one job and return the times of its workers."""
     # A shrunk model needs a shrunk split bound, or stock is handicapped.
     env = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, 1_000_000 // args.scale))}
     worker = [sys.executable, "-m", "benchmarks.replay", "--replay", "--arm", arm]
@@ -143,8 +166,11 @@ def run_arm(arm: str, args: argparse.Namespace) -> List[float]:
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
             for s, place in zip(steps, places(len(steps), args.by_name))
         ]
-    seconds: List[List[float]] = lab_job.run(arm, worker, env, args.timeout, node)
-    return [second for of_worker in seconds for second in of_worker]
+    ran = lab_job.run(arm, worker, env, args.timeout, node)
+    if arm.startswith("native"):
+        return Ran([second for of_worker in ran for second in of_worker], [], [])
+    forward_s, backward_s = ran[0]["layers"]
+    return Ran([second for of in ran for second in of["seconds"]], forward_s, backward_s)
 
 
 def main() -> None:
@@ -178,7 +204,7 @@ def main() -> None:
     with lab_job.lab(args.rate):
         for _ in range(args.repeats):
             for arm in times:
-                times[arm].append(statistics.median(run_arm(arm, args)))
+                times[arm].append(statistics.median(run_arm(arm, args).seconds))
                 print(f"{arm}: {times[arm][-1]:.3f} s", file=sys.stderr, flush=True)
     result = {
         "model": args.model,

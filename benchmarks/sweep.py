@@ -14,7 +14,9 @@ import statistics
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from . import lab_job, models
+from bytescheduler._advise import models
+
+from . import lab_job
 from .output import add_out_option, give
 from .replay import Replayed
 

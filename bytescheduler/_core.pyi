@@ -1,6 +1,6 @@
 """Types of the native extension (python/_core.pyx)."""
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from bytescheduler.errors import Error
 
@@ -35,6 +35,31 @@ class Figure(NamedTuple):
     of: Optional[int]
     value: float
 
+class Prediction(NamedTuple):
+    """How a job will run; src/predict/predict.h."""
+
+    step_s: float
+    simulated_workers: int
+    partitions: int
+    messages: int
+    most_waiting: int
+    server_waiting: int
+    worker_busy: float
+    server_busy: float
+
+def predict(
+    layers: Sequence[Tuple[int, float, float]],
+    *,
+    workers: int,
+    servers: int,
+    policy: int,
+    bytes_per_second: float,
+    latency_s: float,
+    partition_bytes: int,
+    credit_bytes: int,
+    steps: int = 6,
+    most_workers: int = 8,
+) -> Prediction: ...
 def version() -> str: ...
 def fail_exit() -> None: ...
 def settings() -> List[Setting]: ...

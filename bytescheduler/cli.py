@@ -9,7 +9,7 @@ from typing import List, Optional
 
 import click
 
-from bytescheduler import __version__, bench, config, doctor, launch, timeline, top
+from bytescheduler import __version__, advise, bench, config, doctor, launch, timeline, top
 
 __all__ = ["main"]
 
@@ -20,6 +20,7 @@ def _cli() -> None:
     """Start jobs, see what is set, find out what is wrong with a host or where the time goes."""
 
 
+_cli.add_command(advise.command)
 _cli.add_command(bench.bench)
 _cli.add_command(launch.cli, "launch")
 _cli.add_command(config.command)

@@ -109,6 +109,15 @@ def _run_local(job: _local_job.Job) -> int:
     return _local_job.run(job)
 
 
+def _record(job: _local_job.Job, path: str) -> int:
+    """Run a job here whose worker 0 leaves a profile."""
+    from bytescheduler._advise import recording
+
+    if recording.SETTING in {**os.environ, **job.env}:
+        raise click.UsageError(f"--record needs {recording.SETTING} for itself; unset it")
+    return recording.record(job, path, _run_local)
+
+
 @click.command(
     context_settings={"allow_interspersed_args": False},
     short_help="Start one role of a job, or a whole job on this host.",
@@ -141,6 +150,12 @@ def _run_local(job: _local_job.Job) -> int:
     is_flag=True,
     help="No prefixes, and only warnings in the log (with --local).",
 )
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write a profile of the model for bytescheduler advise (with --local).",
+)
 @click.option("--port-fd", type=int, hidden=True)
 @click.version_option(__version__)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -152,6 +167,7 @@ def cli(
     timeout: Optional[float],
     grace: Optional[float],
     quiet: bool,
+    record: Optional[str],
     port_fd: Optional[int],
     command: Tuple[str, ...],
 ) -> None:
@@ -175,6 +191,7 @@ def cli(
             "--timeout": timeout,
             "--grace": grace,
             "-q": quiet or None,
+            "--record": record,
         }
         for name, value in only_local.items():
             if value is not None:
@@ -191,7 +208,9 @@ def cli(
         grace=10.0 if grace is None else grace,
         quiet=quiet,
     )
-    sys.exit(_run_local(job))
+    if record is None:
+        sys.exit(_run_local(job))
+    sys.exit(_record(job, record))
 
 
 def main(argv: Optional[List[str]] = None) -> None:

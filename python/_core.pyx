@@ -615,5 +615,6 @@ cdef class Worker:
         _check(code, &error)
 
 
+include "predict.pxi"
 include "node.pxi"
 include "mxnet.pxi"

@@ -122,6 +122,35 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                         bs_error* error)
     int bs_node_close(bs_node* node, const char* why)
 
+    ctypedef struct bs_layer:
+        uint64_t size_bytes
+        double forward_s
+        double backward_s
+
+    ctypedef struct bs_job_to_predict:
+        const bs_layer* layers
+        size_t num_layers
+        int num_workers
+        int num_servers
+        int policy
+        double bytes_per_second
+        double latency_s
+        uint64_t partition_bytes
+        uint64_t credit_bytes
+        int steps
+        int most_workers
+
+    ctypedef struct bs_prediction:
+        double step_s
+        int simulated_workers
+        uint64_t partitions
+        uint64_t messages
+        uint64_t most_waiting
+        uint64_t server_waiting
+        double worker_busy
+        double server_busy
+
+    int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error)
     int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error)
     const char* bs_version()
     void bs_fail_exit()

@@ -209,6 +209,42 @@ int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void
 // Ends the node: told to everyone else as `why` unless the job is over.  Blocks shortly; frees.
 int bs_node_close(bs_node* node, const char* why);
 
+// ---- predictions -------------------------------------------------------------------------------
+
+// bs::predict::Layer, in the order of forward.
+typedef struct {
+  uint64_t size_bytes;
+  double forward_s;
+  double backward_s;
+} bs_layer;
+// bs::predict::Options.
+typedef struct {
+  const bs_layer* layers;
+  size_t num_layers;
+  int num_workers;
+  int num_servers;
+  int policy;  // 0 ours, 1 first come first served, 2 P3
+  double bytes_per_second;
+  double latency_s;
+  uint64_t partition_bytes;
+  uint64_t credit_bytes;
+  int steps;
+  int most_workers;
+} bs_job_to_predict;
+// bs::predict::Prediction. `context` is the caller's.
+typedef struct {
+  double step_s;
+  int simulated_workers;
+  uint64_t partitions;
+  uint64_t messages;
+  uint64_t most_waiting;
+  uint64_t server_waiting;
+  double worker_busy;
+  double server_busy;
+} bs_prediction;
+// bs::predict::Predict.  Blocks for as long as the processor takes.
+int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error);
+
 // ---- settings ----------------------------------------------------------------------------------
 
 // Calls `row` for every setting in the order of the table.

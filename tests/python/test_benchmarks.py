@@ -9,7 +9,16 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import reduce, replay, sweep, train, tuning, urgent  # noqa: E402
+from benchmarks import (  # noqa: E402
+    advise,
+    reduce,
+    replay,
+    scale,
+    sweep,
+    train,
+    tuning,
+    urgent,
+)
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -128,3 +137,24 @@ def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> Non
     result = urgent.summary([run, run])
     assert result["to_server"] == {"median_ms": 50, "p99_ms": 99}
     assert result["bulk_mbytes_per_s"] == 100
+
+
+def test_advise_measures_where_r_is_as_named() -> None:
+    rows = advise.configurations()
+    assert len({advise.name_of(row) for row in rows}) == len(rows) >= 20
+    (row,) = (row for row in rows if advise.name_of(row) == "vgg16/16 1gbit r=0.5")
+    assert row["compute"] == pytest.approx(2 * 34.6e6 / (0.953 * 125e6), rel=0.01)
+
+
+def test_advise_shows_what_misses() -> None:
+    row = {"compute": 0.5, "measured": {"ours": 0.5, "ours-fifo": 0.8}}
+    row["predicted"] = {"ours": 0.55, "ours-fifo": 0.6}
+    line = advise.table({"x": row}).splitlines()[-1]
+    assert line == "| x | 0.500 | 0.500, 0.550 | +10.0% | 0.800, 0.600 | -25.0% |"
+
+
+def test_scale_measures_steps_and_memory() -> None:
+    found = scale.step_of(4, 2)
+    assert found["ideal_s"] <= found["step_s"] <= 1.5 * found["ideal_s"]
+    assert found["processor_us_per_partition"] > 0
+    assert scale.memory_of(2, 1, 10) > 0

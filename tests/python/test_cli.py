@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from bytescheduler import __version__, cli, config
 
 LIMIT_S = 60
+NAMES = ["advise", "bench", "config", "doctor", "launch", "timeline", "top"]
 
 
 def invoke(*arguments: str) -> Result:
@@ -37,7 +38,7 @@ def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
 def test_help_names_every_command_with_a_whole_sentence() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    assert sorted(cli._cli.commands) == ["bench", "config", "doctor", "launch", "timeline", "top"]
+    assert sorted(cli._cli.commands) == NAMES
     for name, command in cli._cli.commands.items():
         assert f"  {name:8}  {command.short_help}\n" in result.stdout
 
@@ -46,7 +47,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert invoke("--version").stdout == f"bytescheduler, version {__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["bench", "config", "doctor", "launch", "timeline", "top"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_explains_itself(name: str) -> None:
     result = invoke(name, "--help")
     assert result.exit_code == 0

@@ -16,8 +16,13 @@ MAY_INCLUDE = {
     "reduce": {"base", "reduce"},
     "worker": {"base", "core", "ps", "reduce", "worker"},
     "server": {"base", "ps", "reduce", "server"},
+    "sim": {"base", "ps", "sim"},
+    "predict": {"base", "ps", "worker", "server", "sim", "predict"},
     "config": {"base"},
-    "api": {"base", "core", "ps", "reduce", "worker", "server", "api", "config", "c_api"},
+    "api": {
+        *("base", "core", "ps", "reduce", "worker", "server", "sim", "predict"),
+        *("api", "config", "c_api"),
+    },
     "plugin": {"plugin", "c_api"},
 }
 # Public headers belong to layers too.
@@ -194,6 +199,7 @@ TESTED_THROUGH = {
     "src/api/settings_table.cc": "config_test.cc",
     "src/api/worker_node.cc": "node_test.cc",
     "src/plugin/mxnet_round.cc": "mxnet_test.cc",
+    "src/predict/replaying_worker.cc": "predict_test.cc",
     "src/server/optimizer_text.cc": "optimizer_test.cc",
     "src/server/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock_value.cc": "stock_slot_update_test.cc",

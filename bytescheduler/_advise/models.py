@@ -4,7 +4,9 @@ Sizes are those of float32 parameters, summed per layer in forward order. The sh
 layer is proportional to its multiply-adds.
 """
 
-from typing import Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple, Sequence
+
+__all__ = ["MODELS", "Layer", "Step", "ideal_s", "no_overlap_s", "scaled"]
 
 
 class Layer(NamedTuple):
@@ -57,89 +59,62 @@ def resnet50() -> List[Layer]:
     return layers
 
 
-def _attention(name: str, hidden: int, tokens: int) -> List[Layer]:
-    """Multi-head attention with its layer norm; query, key and value are one matrix.
-
-    Vaswani et al. 2017, section 3.2; `tokens` in a sample.
-    """
-    square = hidden * hidden
-    return [
-        Layer(f"{name}.qkv", 3 * square + 3 * hidden, 3.0 * square * tokens),
-        Layer(
-            f"{name}.output",
-            square + 3 * hidden,
-            float(square) * tokens + 2.0 * hidden * tokens * tokens,
-        ),
-    ]
-
-
-def _feed_forward(name: str, hidden: int, tokens: int) -> List[Layer]:
-    """Two matrices, the inner dimension four times `hidden`, and a layer norm."""
-    weights = 4 * hidden * hidden
-    return [
-        Layer(f"{name}.inner", weights + 4 * hidden, float(weights) * tokens),
-        Layer(f"{name}.outer", weights + 3 * hidden, float(weights) * tokens),
-    ]
-
-
-def _blocks(name: str, count: int, hidden: int, tokens: int, attentions: int = 1) -> List[Layer]:
-    layers = []
-    for block in range(count):
-        for index in range(attentions):
-            layers += _attention(f"{name}{block}.attention{index}", hidden, tokens)
-        layers += _feed_forward(f"{name}{block}", hidden, tokens)
-    return layers
-
-
-def bert(blocks: int, hidden: int) -> List[Layer]:
-    """BERT with 30,522 word pieces and 512 tokens (Devlin et al. 2019, section 3).
-
-    Masked words are told by the embedding's matrix, whose gradient is the last to be ready.
-    """
-    words, tokens = 30522, 512
-    square = hidden * hidden
-    head = Layer(
-        "head",
-        2 * square + 4 * hidden + words,  # pooler; transform with its layer norm, bias of the words
-        float(square + hidden * words) * 0.15 * tokens,
-    )
-    embedding = Layer("embedding", (words + tokens + 2 + 2) * hidden, 0.0)
-    return [embedding, *_blocks("block", blocks, hidden, tokens), head]
-
-
-def gpt2() -> List[Layer]:
-    """GPT-2 with 12 blocks (Radford et al. 2019, table 2); the output shares the embedding."""
-    words, tokens, hidden = 50257, 1024, 768
-    head = Layer("norm", 2 * hidden, float(hidden * words) * tokens)
-    embedding = Layer("embedding", (words + tokens) * hidden, 0.0)
-    return [embedding, *_blocks("block", 12, hidden, tokens), head]
-
-
-def transformer() -> List[Layer]:
-    """Return the base Transformer (Vaswani et al. 2017, table 3): encoder, then decoder.
-
-    One embedding serves both sides and the output.
-    """
-    words, tokens, hidden = 37000, 64, 512
-    decoder = _blocks("decoder", 6, hidden, tokens, attentions=2)
-    decoder[-1] = decoder[-1]._replace(compute=decoder[-1].compute + hidden * words * tokens)
-    embedding = Layer("embedding", words * hidden, 0.0)
-    return [embedding, *_blocks("encoder", 6, hidden, tokens), *decoder]
-
-
 def uniform() -> List[Layer]:
     """Twenty equal layers."""
     return [Layer(f"layer{i}", 1 << 20, 1.0) for i in range(20)]
 
 
+def _blocks(count: int, width: int) -> List[Layer]:
+    """Return transformer blocks whose feed-forward part is four times as wide."""
+    layers = []
+    for block in range(count):
+        attention, wide = 4 * width * width, 4 * width * width
+        layers += [
+            Layer(f"block{block}.attention", attention + 6 * width, float(attention)),
+            Layer(f"block{block}.up", wide + 4 * width, float(wide)),
+            Layer(f"block{block}.down", wide + 3 * width, float(wide)),
+        ]
+    return layers
+
+
+def bert(count: int, width: int) -> List[Layer]:
+    """BERT (Devlin et al. 2019): 30,522 words, 512 places, 2 segments; without its output."""
+    embedding = (30522 + 512 + 2) * width + 2 * width
+    pooler = Layer("pooler", width * width + width, 0.0)
+    return [Layer("embedding", embedding, 0.0), *_blocks(count, width), pooler]
+
+
+def gpt2() -> List[Layer]:
+    """GPT-2, 124 M (Radford et al. 2019): its output shares the weights of the embedding."""
+    words, width = 50257, 768
+    output = Layer("norm", 2 * width, float(words * width))
+    return [Layer("embedding", (words + 1024) * width, 0.0), *_blocks(12, width), output]
+
+
+def transformer() -> List[Layer]:
+    """Return Transformer-base (Vaswani et al. 2017): 37,000 words, weights shared with the output.
+
+    The decoder's blocks have a second attention.
+    """
+    words, width = 37000, 512
+    layers = [Layer("embedding", words * width, 0.0), *_blocks(6, width)]
+    cross = 4 * width * width
+    for index, layer in enumerate(_blocks(6, width)):
+        layers.append(layer._replace(name=f"decoder.{layer.name}"))
+        if index % 3 == 0:
+            name = f"decoder.block{index // 3}.cross"
+            layers.append(Layer(name, cross + 6 * width, float(cross)))
+    return [*layers, Layer("norm", 2 * width, float(words * width))]
+
+
 MODELS: Dict[str, List[Layer]] = {
-    "vgg16": vgg16(),
-    "resnet50": resnet50(),
     "bert-base": bert(12, 768),
     "bert-large": bert(24, 1024),
     "gpt2": gpt2(),
+    "resnet50": resnet50(),
     "transformer": transformer(),
     "uniform": uniform(),
+    "vgg16": vgg16(),
 }
 
 
@@ -170,7 +145,7 @@ def scaled(model: str, scale: int, compute_s: float) -> List[Step]:
     ]
 
 
-def ideal_s(steps: List[Step], bytes_per_s: float) -> float:
+def ideal_s(steps: Sequence[Step], bytes_per_s: float) -> float:
     """Return the shortest possible time of a step over a fluid link with perfect preemption.
 
     T* = max(C, max_k [S_k / B + sum over j >= k of (f_j + b_j)]): from the end of layer k's
@@ -183,3 +158,9 @@ def ideal_s(steps: List[Step], bytes_per_s: float) -> float:
         rest = sum(s.forward_s + s.backward_s for s in steps[k:])
         best = max(best, crossed / bytes_per_s + rest)
     return best
+
+
+def no_overlap_s(steps: Sequence[Step], bytes_per_s: float) -> float:
+    """Return the time of a step that computes, then pushes everything, then pulls everything."""
+    compute = sum(step.forward_s + step.backward_s for step in steps)
+    return compute + 2 * sum(step.size_bytes for step in steps) / bytes_per_s

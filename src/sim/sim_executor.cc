@@ -7,20 +7,16 @@
 
 namespace bs::sim {
 
-SimClock::~SimClock() { BS_CHECK(executors_.empty()); }
+SimClock::~SimClock() { BS_CHECK(executors_ == 0); }
 
 SimExecutor* SimClock::DrawNext() {
+  if (heads_.empty()) return nullptr;
+  const TimePoint soonest = heads_.begin()->first.first;
   candidates_.clear();
-  TimePoint soonest = TimePoint::max();
-  for (const auto& [number, executor] : executors_) {
-    if (executor->queue_.empty()) continue;
-    const TimePoint when = executor->queue_.begin()->first.first;
-    if (when > soonest) continue;
-    if (when < soonest) candidates_.clear();
-    soonest = when;
+  for (const auto& [when, executor] : heads_) {
+    if (when.first > soonest) break;
     candidates_.push_back(executor);
   }
-  if (candidates_.empty()) return nullptr;
   if (candidates_.size() == 1) return candidates_.front();
   return candidates_.at(Uniform(0, candidates_.size() - 1));
 }
@@ -39,11 +35,7 @@ bool SimClock::Step() {
 
 uint64_t SimClock::RunUntil(TimePoint deadline) {
   uint64_t steps = 0;
-  const auto due = [deadline](const auto& entry) {
-    const auto& queue = entry.second->queue_;
-    return !queue.empty() && queue.begin()->first.first <= deadline;
-  };
-  while (std::any_of(executors_.begin(), executors_.end(), due)) {
+  while (!heads_.empty() && heads_.begin()->first.first <= deadline) {
     Step();
     ++steps;
   }
@@ -60,17 +52,27 @@ bool SimClock::Chance(double probability) {
 }
 
 SimExecutor::SimExecutor(SimClock* clock) : clock_(clock), number_(clock->next_executor_++) {
-  clock_->executors_.emplace(number_, this);
+  ++clock_->executors_;
 }
 
 SimExecutor::~SimExecutor() {
   BS_CHECK(!current_);
-  clock_->executors_.erase(number_);
+  --clock_->executors_;
   // One by one: the captures of a task may post or cancel while they are destroyed.
   while (!queue_.empty()) {
     const auto unrun = queue_.extract(queue_.begin());
     due_.erase(unrun.key().second);
+    TellClock();
   }
+}
+
+void SimExecutor::TellClock() {
+  std::optional<TimePoint> head;
+  if (!queue_.empty()) head = queue_.begin()->first.first;
+  if (head == told_) return;
+  if (told_) clock_->heads_.erase({*told_, number_});
+  if (head) clock_->heads_.emplace(std::pair(*head, number_), this);
+  told_ = head;
 }
 
 void SimExecutor::Post(Task task) { PostAt(clock_->now_, std::move(task)); }
@@ -79,6 +81,7 @@ TimerId SimExecutor::PostAt(TimePoint when, Task task) {
   const Position position{std::max(when, clock_->now_), clock_->next_id_++};
   queue_.emplace(position, std::move(task));
   due_.emplace(position.second, position.first);
+  TellClock();
   return position.second;
 }
 
@@ -87,12 +90,14 @@ void SimExecutor::Cancel(TimerId id) {
   if (it == due_.end()) return;
   const auto unrun = queue_.extract({it->second, id});  // destroyed last: its captures may post
   due_.erase(it);
+  TellClock();
 }
 
 TimerId SimExecutor::RunHead() {
   auto head = queue_.extract(queue_.begin());
   const TimerId id = head.key().second;
   due_.erase(id);
+  TellClock();
   current_ = true;
   head.mapped()();
   head.mapped() = Task();  // captures die on their own executor, as on a LoopThread

@@ -20,6 +20,42 @@ using ps::Frame;
 using ps::Message;
 using ps::Transport;
 
+struct SimNode;
+
+// A message as it is on the wire.
+struct SimPacket {
+  int32_t from = ps::kEmpty;
+  std::string meta;
+  std::vector<std::vector<std::byte>> data;
+};
+
+// The interface of a node's machine.
+struct SimHost {
+  // On its way out.
+  struct Leaving {
+    SimPacket packet;
+    std::shared_ptr<SimNode> target;  // shared with its transport, which may be gone before
+    uint64_t size_bytes = 0;
+    TimePoint ready{};  // the thread is done with it
+  };
+
+  SimHostOptions options;
+  TimePoint thread_free{};
+  TimePoint in_free{};
+  uint64_t out_bytes = 0;  // committed and not sent
+  uint64_t in_bytes = 0;   // committed by others and not received
+  std::deque<Leaving> leaving;
+  // Links by number, with something that waits: in turn, and those that wait for room here.
+  std::deque<uint64_t> turns;
+  std::deque<uint64_t> held_up;
+  uint64_t waiting = 0;  // messages
+  SimHostFigures figures;
+
+  // When the thread is done with a message that comes now.
+  TimePoint Serve(TimePoint now, uint64_t size_bytes);
+  Duration TimeOf(uint64_t size_bytes) const;
+};
+
 // What both the transport and tasks on its executor hold: the latter may run after it is gone.
 struct SimNode {
   uint64_t number = 0;
@@ -30,13 +66,7 @@ struct SimNode {
   bool closed = false;                // by itself, or killed
   bool cut_off = false;
   bool muted = false;
-};
-
-// A message as it is on the wire.
-struct SimPacket {
-  int32_t from = ps::kEmpty;
-  std::string meta;
-  std::vector<std::vector<std::byte>> data;
+  std::unique_ptr<SimHost> host;  // null: links of its own
 };
 
 // A connection from one sender to one receiver.
@@ -51,6 +81,7 @@ struct SimLink {
   bool closing = false;             // forgotten by the owner, lingers
   std::map<int32_t, std::deque<Message>, std::greater<>> waiting;  // by priority
   bool sending = false;
+  bool in_turn = false;                       // of hosts: in `turns` or `held_up`
   Message current;                            // being sent
   std::map<int32_t, TimePoint> last_arrival;  // by priority
 
@@ -78,6 +109,7 @@ class SimNetwork::Impl {
   void Kill(const std::shared_ptr<SimNode>& node);
   void CutOff(const std::shared_ptr<SimNode>& node, Duration duration);
   void Part(const SimNode* from, const SimNode* to);
+  void PutOnHost(const std::shared_ptr<SimNode>& node, const SimHostOptions& options);
 
   uint64_t delivered = 0;
   uint64_t lost = 0;
@@ -96,9 +128,21 @@ class SimNetwork::Impl {
   // Links for which `pick` is true lose their connection.
   void Break(const std::function<bool(const SimLink&)>& pick);
   void Tell(const std::shared_ptr<SimNode>& node, std::function<void(SimNode*)> what);
+  void NoticeBreak(uint64_t number);
+  void Travel(SimLink* link, const Message& message);
   void Pump(SimLink* link);
   void Transmitted(uint64_t number);
+  static Message TakeUrgent(SimLink* link);
+  static SimPacket Pack(const SimLink& link, const Message& message);
+
+  // sim_hosts.cc
+  void TakeTurns(const std::shared_ptr<SimNode>& node);
+  void Commit(SimLink* link);
+  void Leave(const std::shared_ptr<SimNode>& node);
+  void Left(const std::shared_ptr<SimNode>& node);
+  void Reach(const std::shared_ptr<SimNode>& target, SimPacket packet, uint64_t size_bytes);
   void Arrive(const std::shared_ptr<SimNode>& target, const SimPacket& packet);
+  static void Deliver(const std::shared_ptr<SimNode>& target, const SimPacket& packet);
 
   SimClock* const clock_;
   const SimNetworkOptions options_;

@@ -1,6 +1,10 @@
 // SimNetwork: the network of a simulated cluster, with delay, bandwidth, loss, repetition and
 // death.
 //
+// Two models of what a link carries.  Without hosts each pair of nodes has a link of its own, and
+// what is under way may be lost: protocols are judged so.  With hosts (PutOnHost) the nodes share
+// network interfaces, nothing is lost, and times are those of a real cluster, about.
+//
 // Each node gets a ps::Transport.  Meta data is really encoded and parsed (wire.h).  Delays are
 // drawn from the clock's seed, so messages of different pairs overtake each other freely; within
 // one pair messages of equal priority keep their order, except for repeats, which come later.
@@ -24,6 +28,28 @@ struct SimNetworkOptions {
   // Only for messages with our extension: stock nodes do not repeat theirs, so theirs always come.
   double loss = 0;    // probability that a message vanishes
   double repeat = 0;  // probability that it arrives a second time
+  // Between hosts: each byte of a frame takes the time of so many, so that large payloads need not
+  // be moved to be timed.
+  uint64_t payload_scale = 1;
+};
+
+// The machine of a node: a full-duplex network interface and one thread that serves it.
+//
+// A message leaves when the interface is free, most urgent first of those to one peer, peers in
+// turn; it reaches the other interface while it leaves, and waits there if that one is busy.  Both
+// send and receive at most queued_bytes ahead: what is committed cannot be overtaken any more.
+struct SimHostOptions {
+  double bytes_per_second = 125e6;             // each way
+  uint64_t queued_bytes = uint64_t{1} << 20U;  // that wait in the network, for each direction
+  Duration message_cost{};                     // of the thread, for each message, each end
+  double byte_cost_ns = 0;                     // the same for each byte
+};
+
+struct SimHostFigures {
+  uint64_t messages = 0;      // sent
+  double bytes = 0;           // sent, with what stands before payloads
+  Duration busy{};            // the time of the thread
+  uint64_t most_waiting = 0;  // messages that were not committed yet, at most
 };
 
 class SimNetwork {
@@ -37,6 +63,10 @@ class SimNetwork {
 
   // Callbacks run on `executor`, which must outlive the transport.
   std::unique_ptr<ps::Transport> MakeTransport(Executor* executor);
+
+  // REQUIRES: all nodes are put on hosts, one each, before they connect; no loss and no repeats.
+  void PutOnHost(ps::Transport* transport, const SimHostOptions& options);
+  SimHostFigures FiguresOf(ps::Transport* transport) const;
 
   // The node of `transport` vanishes without a word: it sends and hears nothing any more, peers get
   // on_disconnected.  A restart is a new transport that binds the same address.

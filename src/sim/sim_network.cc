@@ -13,6 +13,17 @@ std::string NameOf(const Address& address) {
   return address.host + ":" + std::to_string(address.port);
 }
 
+void OwnFrames(Message* message) {
+  for (Frame& frame : message->data) frame = Frame::Copy(frame.bytes());
+}
+
+void OwnFrames(SimLink* link) {
+  for (auto& [priority, messages] : link->waiting) {
+    for (Message& message : messages) OwnFrames(&message);
+  }
+  OwnFrames(&link->current);
+}
+
 }  // namespace
 
 std::shared_ptr<SimNode> SimNetwork::Impl::AddNode(Executor* executor) {
@@ -27,13 +38,7 @@ void SimNetwork::Impl::RemoveNode(const std::shared_ptr<SimNode>& node) {
   Close(node, Duration(0));
   // A real transport would wait for its linger to pass; here the network keeps what still waits.
   for (auto& [number, link] : links_) {
-    if (link->owner != node) continue;
-    for (auto& [priority, messages] : link->waiting) {
-      for (Message& message : messages) {
-        for (Frame& frame : message.data) frame = Frame::Copy(frame.bytes());
-      }
-    }
-    for (Frame& frame : link->current.data) frame = Frame::Copy(frame.bytes());
+    if (link->owner == node) OwnFrames(link.get());
   }
   nodes_.erase(node->number);
 }
@@ -149,18 +154,20 @@ void SimNetwork::Impl::Break(const std::function<bool(const SimLink&)>& pick) {
     SimLink* const link = Find(number);
     link->target = nullptr;
     link->breaking = true;
-    wires_.PostAt(AfterDelay(), [this, number] {
-      SimLink* const late = Find(number);
-      if (late == nullptr) return;
-      late->breaking = false;
-      if (!late->closing) {
-        Tell(late->owner, [peer = late->peer](SimNode* owner) {
-          if (owner->handler.on_disconnected) owner->handler.on_disconnected(peer);
-        });
-      }
-      TryConnect(number);
+    wires_.PostAt(AfterDelay(), [this, number] { NoticeBreak(number); });
+  }
+}
+
+void SimNetwork::Impl::NoticeBreak(uint64_t number) {
+  SimLink* const link = Find(number);
+  if (link == nullptr) return;
+  link->breaking = false;
+  if (!link->closing) {
+    Tell(link->owner, [peer = link->peer](SimNode* owner) {
+      if (owner->handler.on_disconnected) owner->handler.on_disconnected(peer);
     });
   }
+  TryConnect(number);
 }
 
 void SimNetwork::Impl::Tell(const std::shared_ptr<SimNode>& node,
@@ -202,7 +209,27 @@ void SimNetwork::Impl::Send(const std::shared_ptr<SimNode>& node, Message messag
   if (it == node->links.end()) return;
   SimLink* const link = Find(it->second);
   link->waiting[message.meta.priority].push_back(std::move(message));
+  if (node->host) {
+    SimHost* const host = node->host.get();
+    host->figures.most_waiting = std::max(host->figures.most_waiting, ++host->waiting);
+  }
   Pump(link);
+}
+
+Message SimNetwork::Impl::TakeUrgent(SimLink* link) {
+  const auto urgent = link->waiting.begin();
+  Message message = std::move(urgent->second.front());
+  urgent->second.pop_front();
+  if (urgent->second.empty()) link->waiting.erase(urgent);
+  return message;
+}
+
+SimPacket SimNetwork::Impl::Pack(const SimLink& link, const Message& message) {
+  SimPacket packet{link.own_id, ps::EncodeMeta(message.meta), {}};
+  for (const Frame& frame : message.data) {
+    packet.data.emplace_back(frame.bytes().begin(), frame.bytes().end());
+  }
+  return packet;
 }
 
 void SimNetwork::Impl::Pump(SimLink* link) {
@@ -211,10 +238,11 @@ void SimNetwork::Impl::Pump(SimLink* link) {
     if (link->closing) links_.erase(link->number);
     return;
   }
-  auto urgent = link->waiting.begin();
-  link->current = std::move(urgent->second.front());
-  urgent->second.pop_front();
-  if (urgent->second.empty()) link->waiting.erase(urgent);
+  if (link->owner->host) {
+    if (!std::exchange(link->in_turn, true)) link->owner->host->turns.push_back(link->number);
+    return TakeTurns(link->owner);
+  }
+  link->current = TakeUrgent(link);
   link->sending = true;
   uint64_t bytes = 64;  // about the size of an encoded meta
   for (const Frame& frame : link->current.data) bytes += frame.size();
@@ -247,22 +275,23 @@ void SimNetwork::Impl::Transmitted(uint64_t number) {
   if (link->owner->muted || (may_fail && clock_->Chance(options_.loss))) {
     ++lost;
   } else {
-    SimPacket packet{link->own_id, ps::EncodeMeta(message.meta), {}};
-    for (const Frame& frame : message.data) {
-      packet.data.emplace_back(frame.bytes().begin(), frame.bytes().end());
-    }
-    const TimePoint arrival = ArrivalOf(link, message.meta.priority);
-    if (may_fail && clock_->Chance(options_.repeat)) {
-      ++repeated;
-      const auto later = static_cast<int64_t>(clock_->Uniform(1, 20)) * options_.delay_max;
-      wires_.PostAt(arrival + later,
-                    [this, target = link->target, packet] { Arrive(target, packet); });
-    }
-    wires_.PostAt(arrival, [this, target = link->target, packet = std::move(packet)] {
-      Arrive(target, packet);
-    });
+    Travel(link, message);
   }
   Pump(link);
+}
+
+void SimNetwork::Impl::Travel(SimLink* link, const Message& message) {
+  SimPacket packet = Pack(*link, message);
+  const TimePoint arrival = ArrivalOf(link, message.meta.priority);
+  if (message.meta.native() && clock_->Chance(options_.repeat)) {
+    ++repeated;
+    const auto later = static_cast<int64_t>(clock_->Uniform(1, 20)) * options_.delay_max;
+    wires_.PostAt(arrival + later,
+                  [this, target = link->target, packet] { Arrive(target, packet); });
+  }
+  wires_.PostAt(arrival, [this, target = link->target, packet = std::move(packet)] {
+    Arrive(target, packet);
+  });
 }
 
 void SimNetwork::Impl::Arrive(const std::shared_ptr<SimNode>& target, const SimPacket& packet) {
@@ -271,21 +300,23 @@ void SimNetwork::Impl::Arrive(const std::shared_ptr<SimNode>& target, const SimP
     return;
   }
   ++delivered;
-  target->executor->Post([target, packet] {
-    if (target->closed) return;
-    Result<ps::Meta> meta = ps::ParseMeta(std::as_bytes(std::span(packet.meta)));
-    if (!meta.ok()) {
-      if (target->handler.on_garbage) target->handler.on_garbage(packet.from, meta.status());
-      return;
-    }
-    Message message;
-    message.peer = packet.from;
-    message.meta = std::move(meta.value());
-    for (const std::vector<std::byte>& bytes : packet.data) {
-      message.data.push_back(Frame::Copy(bytes));
-    }
-    target->handler.on_message(std::move(message));
-  });
+  target->executor->Post([target, packet] { Deliver(target, packet); });
+}
+
+void SimNetwork::Impl::Deliver(const std::shared_ptr<SimNode>& target, const SimPacket& packet) {
+  if (target->closed) return;
+  Result<ps::Meta> meta = ps::ParseMeta(std::as_bytes(std::span(packet.meta)));
+  if (!meta.ok()) {
+    if (target->handler.on_garbage) target->handler.on_garbage(packet.from, meta.status());
+    return;
+  }
+  Message message;
+  message.peer = packet.from;
+  message.meta = std::move(meta.value());
+  for (const std::vector<std::byte>& bytes : packet.data) {
+    message.data.push_back(Frame::Copy(bytes));
+  }
+  target->handler.on_message(std::move(message));
 }
 
 // What a node holds of the network.
@@ -294,6 +325,8 @@ class SimNetwork::Impl::Endpoint final : public Transport {
   Endpoint(Impl* network, Executor* executor)
       : network_(network), node_(network->AddNode(executor)) {}
   ~Endpoint() override { network_->RemoveNode(node_); }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
 
   void Start(Handler handler) override { node_->handler = std::move(handler); }
   void Bind(const Address& address, BindDone done) override {
@@ -328,6 +361,12 @@ SimNetwork::SimNetwork(SimClock* clock, const SimNetworkOptions& options)
 SimNetwork::~SimNetwork() = default;
 std::unique_ptr<Transport> SimNetwork::MakeTransport(Executor* executor) {
   return impl_->MakeEndpoint(executor);
+}
+void SimNetwork::PutOnHost(Transport* transport, const SimHostOptions& options) {
+  impl_->PutOnHost(Impl::NodeOf(transport), options);
+}
+SimHostFigures SimNetwork::FiguresOf(Transport* transport) const {
+  return Impl::NodeOf(transport)->host->figures;
 }
 void SimNetwork::Kill(Transport* transport) { impl_->Kill(Impl::NodeOf(transport)); }
 void SimNetwork::CutOff(Transport* transport, Duration duration) {

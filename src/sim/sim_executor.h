@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -51,8 +52,11 @@ class SimClock {
   uint64_t next_executor_ = 1;
   uint64_t trace_hash_ = 1469598103934665603ULL;
   std::mt19937_64 random_;
-  std::map<uint64_t, SimExecutor*> executors_;  // by number, so that no address decides anything
-  std::vector<SimExecutor*> candidates_;        // DrawNext's, kept for its memory
+  uint64_t executors_ = 0;  // that are there
+  // Those with something in their queue, by when its head is due, then by number, so that no
+  // address decides anything.
+  std::map<std::pair<TimePoint, uint64_t>, SimExecutor*> heads_;
+  std::vector<SimExecutor*> candidates_;  // DrawNext's, kept for its memory
 };
 
 class SimExecutor final : public Executor {
@@ -75,11 +79,14 @@ class SimExecutor final : public Executor {
   using Position = std::pair<TimePoint, TimerId>;
   // Takes the head out and runs it; returns its id.
   TimerId RunHead();
+  // Tells the clock when the head of the queue is due, if that is another time than before.
+  void TellClock();
 
   SimClock* const clock_;
   const uint64_t number_;
   std::map<Position, Task> queue_;
   std::unordered_map<TimerId, TimePoint> due_;  // of everything in queue_
+  std::optional<TimePoint> told_;               // the clock: when the head is due
   bool current_ = false;
 };
 

@@ -1,0 +1,133 @@
+"""Predictions of `bytescheduler advise` beside the replay benchmark, on the same configurations.
+
+Each configuration is a model, a rate, and as much compute that r = (model bytes / rate) / compute
+is as named. What was measured before is kept in the file of --out, so that it can be done in parts.
+Needs root (network namespaces), iproute2 and mxnet.
+
+    python -m benchmarks.advise --out advise.json
+    python -m benchmarks.advise --table advise.json
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import statistics
+import sys
+import time
+from typing import Any, Dict, List
+
+from bytescheduler._advise import models
+from bytescheduler._advise.advice import Cluster, bits_per_s
+
+from . import lab_job, replay
+
+MODELS = {"vgg16": 16, "resnet50": 4, "bert-large": 32, "gpt2": 16}  # and what divides them
+RATES = ("1gbit", "500mbit")
+RATIOS = (0.5, 1.0, 1.5)
+ARMS = {"ours": "ours", "ours-fifo": "fifo"}
+PARTITION, CREDIT = 128 << 10, 512 << 10
+LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
+
+
+def cluster(rate: str) -> Cluster:
+    """Return what the lab is."""
+    nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
+    return Cluster(*nodes, bits_per_s(rate), LATENCY_S, PARTITION, CREDIT)
+
+
+def configurations() -> List[Dict[str, Any]]:
+    """Return all of them, those of one rate together."""
+    found = []
+    for rate, (model, scale), ratio in itertools.product(RATES, MODELS.items(), RATIOS):
+        size = sum(step.size_bytes for step in models.scaled(model, scale, 1.0))
+        compute = size / cluster(rate).bytes_per_s / ratio
+        found.append(
+            {"model": model, "scale": scale, "rate": rate, "r": ratio, "compute": round(compute, 3)}
+        )
+    return found
+
+
+def name_of(row: Dict[str, Any]) -> str:
+    """Return a configuration's name."""
+    return f"{row['model']}/{row['scale']} {row['rate']} r={row['r']}"
+
+
+def predict(row: Dict[str, Any], ran: replay.Ran, policy: str) -> float:
+    """Return the predicted seconds of a step, with compute as it was.
+
+    The replay computes longer than it is asked to: its thread writes gradients and calls the store.
+    """
+    steps = models.scaled(row["model"], row["scale"], row["compute"])
+    was = [
+        step._replace(forward_s=forward, backward_s=backward)
+        for step, forward, backward in zip(steps, ran.forward_s, ran.backward_s)
+    ]
+    return cluster(row["rate"]).predict(was, policy).step_s
+
+
+def compare(row: Dict[str, Any], args: argparse.Namespace) -> Dict[str, Any]:
+    """Return the configuration with what was measured and predicted by arm, in seconds.
+
+    The lab has the configuration's rate.
+    """
+    job = argparse.Namespace(
+        **{name: row[name] for name in ("model", "scale", "compute")},
+        iterations=args.iterations,
+        by_name=False,
+        timeout=args.timeout,
+        native="",
+    )
+    found: Dict[str, Any] = {**row, "measured": {}, "predicted": {}, "computed": {}}
+    for arm, policy in ARMS.items():
+        ran = replay.run_arm(arm, job)
+        found["measured"][arm] = statistics.median(ran.seconds)
+        found["computed"][arm] = sum(ran.forward_s) + sum(ran.backward_s)
+        found["predicted"][arm] = predict(row, ran, policy)
+    return found
+
+
+def table(rows: Dict[str, Dict[str, Any]]) -> str:
+    """Return what was measured and predicted as Markdown."""
+    lines = [
+        "| configuration | compute | ours: measured, predicted | | FIFO: measured, predicted | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        computed = " and ".join(f"{row['computed'][arm]:.3f}" for arm in ARMS)
+        cells = [name, f"{row['compute']:.3f}, was {computed}"]
+        for arm in ARMS:
+            measured, predicted = row["measured"][arm], row["predicted"][arm]
+            cells += [f"{measured:.3f}, {predicted:.3f}", f"{predicted / measured - 1:+.1%}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, as long as there is time, and predict it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="advise.json", help="what is kept and written")
+    parser.add_argument("--table", metavar="FILE", help="only print what is in it as Markdown")
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--most-s", type=float, default=1e9, help="begin nothing after this long")
+    parser.add_argument("--timeout", type=float, default=120)
+    args = parser.parse_args()
+    out = pathlib.Path(args.table or args.out)
+    rows: Dict[str, Dict[str, Any]] = json.loads(out.read_text()) if out.exists() else {}
+    if args.table:
+        print(table(rows))
+        return
+    begin = time.monotonic()
+    missing = [row for row in configurations() if name_of(row) not in rows]
+    for rate, group in itertools.groupby(missing, key=lambda row: str(row["rate"])):
+        with lab_job.lab(rate):
+            for row in group:
+                if time.monotonic() - begin > args.most_s:
+                    return
+                rows[name_of(row)] = compare(row, args)
+                out.write_text(json.dumps(rows, indent=1) + "\n")
+                print(table({name_of(row): rows[name_of(row)]}).splitlines()[-1], file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

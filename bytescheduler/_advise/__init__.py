@@ -1,0 +1,1 @@
+"""What `bytescheduler advise` stands on: known models, profiles of others, predictions."""

@@ -1,0 +1,192 @@
+"""Predicted times of a training step, and what follows from them."""
+
+import math
+import re
+from typing import Any, Dict, List, NamedTuple
+
+from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
+from bytescheduler._native import Prediction, predict
+from bytescheduler.errors import ConfigError
+
+__all__ = ["GOODPUT", "POLICIES", "Cluster", "advise", "bits_per_s", "table"]
+
+GOODPUT = 0.953  # share of an Ethernet link that TCP's payload gets, with frames of 1500 bytes
+POLICIES = {"ours": 0, "fifo": 1, "p3": 2}
+_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_STEPS = 4
+# Below these shares a gain is none.
+_LITTLE = 0.02
+_NO_MATTER = 0.05
+_FEWEST_SERVERS = 1.03  # times the time with a server for each worker
+_TRIES = 4
+
+
+def bits_per_s(rate: str) -> float:
+    """Return what a rate in the words of tc means, such as ``1gbit`` or ``2.5gbit``.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
+    bits = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
+    if not 1e3 <= bits <= 1e13:
+        raise ValueError(f"{rate}: want kbit, mbit or gbit, such as 300mbit or 2.5gbit")
+    return bits
+
+
+class Cluster(NamedTuple):
+    """Hosts and links; each node has a host of its own."""
+
+    workers: int
+    servers: int
+    bits_per_s: float
+    latency_s: float
+    partition_bytes: int
+    credit_bytes: int
+    most_workers: int = 8
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What a link moves of payload, each way."""
+        return GOODPUT * self.bits_per_s / 8
+
+    @property
+    def share_bytes_per_s(self) -> float:
+        """What a worker can move when all do: its own link's rate, or its share of the servers'."""
+        return self.bytes_per_s * min(1.0, self.servers / self.workers)
+
+    def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
+        """Let the engine replay the layers (src/predict)."""
+        return predict(
+            [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
+            workers=self.workers,
+            servers=self.servers,
+            policy=POLICIES[policy],
+            bytes_per_second=self.bytes_per_s,
+            latency_s=self.latency_s,
+            partition_bytes=self.partition_bytes,
+            credit_bytes=self.credit_bytes,
+            steps=steps,
+            most_workers=self.most_workers,
+        )
+
+
+def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:
+    """Return the fewest servers with which a step takes next to no longer than with many."""
+    if cluster.workers == 1:
+        return 1
+    plenty = cluster._replace(servers=cluster.workers)
+    best = ours if plenty == cluster else plenty.predict(layers, "ours").step_s
+    aim = _FEWEST_SERVERS * ideal_s(layers, plenty.share_bytes_per_s)
+    for servers in range(1, cluster.workers):
+        if ideal_s(layers, cluster._replace(servers=servers).share_bytes_per_s) <= aim:
+            break
+    else:
+        return cluster.workers
+    for _ in range(_TRIES):
+        if servers >= cluster.workers:
+            break
+        fewer = cluster._replace(servers=servers)
+        taken = ours if fewer == cluster else fewer.predict(layers, "ours").step_s
+        if taken <= _FEWEST_SERVERS * best:
+            return servers
+        servers = math.ceil(1.25 * servers + 0.5)
+    return cluster.workers
+
+
+def _verdict(times: Dict[str, float], compute: float) -> str:
+    if times["no_overlap"] <= (1 + _NO_MATTER) * compute:
+        return "compute-bound"
+    if times["ours"] >= (1 - _LITTLE) * times["no_overlap"]:
+        return "no gain"
+    if times["ours"] <= (1 - _LITTLE) * times["fifo"]:
+        return "priority helps"
+    return "overlap helps"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _sentences(found: Dict[str, Any]) -> str:
+    times, compute = found["step_s"], found["compute_s"]
+    saved = 1 - times["ours"] / times["no_overlap"]
+    words = {
+        "compute-bound": "It will not help: compute-bound. Even without any overlap the network "
+        f"adds only {_percent(times['no_overlap'] / compute - 1)} to the compute.",
+        "no gain": "It will not help: a step takes as long as without overlap.",
+        "priority helps": f"It will help: a step takes {_percent(saved)} less than without overlap,"
+        f" and priority is worth {_percent(found['priority_gain'])} of first come first served.",
+        "overlap helps": f"It will help: a step takes {_percent(saved)} less than without overlap. "
+        "Cutting tensors and overlapping earn it; priority adds next to nothing here.",
+    }[found["verdict"]]
+    if times["ours"] > 1.2 * compute:
+        wait = _percent(1 - compute / times["ours"])
+        words += f" The network stays the limit: workers wait for it {wait} of a step."
+    if found["recommended_servers"] > found["servers"]:
+        words += f" {found['recommended_servers']} servers would be faster."
+    elif found["recommended_servers"] < found["servers"]:
+        words += f" {found['recommended_servers']} of the servers would do."
+    return words
+
+
+def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
+    """Return the predictions for a model on a cluster, and what to make of them.
+
+    Raises
+    ------
+    ConfigError
+        There is too much to simulate.
+    """
+    compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
+    if compute <= 0:
+        raise ConfigError("the layers take no time", 1)
+    runs = {policy: cluster.predict(layers, policy) for policy in ("fifo", "p3", "ours")}
+    times = {
+        "no_overlap": no_overlap_s(layers, cluster.share_bytes_per_s),
+        **{policy: run.step_s for policy, run in runs.items()},
+        "ideal": ideal_s(layers, cluster.share_bytes_per_s),
+    }
+    found: Dict[str, Any] = {
+        "layers": len(layers),
+        "bytes": sum(layer.size_bytes for layer in layers),
+        "compute_s": compute,
+        "workers": cluster.workers,
+        "servers": cluster.servers,
+        "bits_per_s": cluster.bits_per_s,
+        "simulated_workers": runs["ours"].simulated_workers,
+        "step_s": times,
+        "priority_gain": max(0.0, 1 - times["ours"] / times["fifo"]),
+        "recommended_servers": _recommended(layers, cluster, times["ours"]),
+        "verdict": _verdict(times, compute),
+    }
+    found["text"] = _sentences(found)
+    return found
+
+
+_NAMES = {
+    "no_overlap": "no overlap",
+    "fifo": "first come first served",
+    "p3": "MXNet's P3",
+    "ours": "bytescheduler",
+    "ideal": "ideal",
+}
+
+
+def table(found: Dict[str, Any]) -> str:
+    """Return what `advise` returned, for people."""
+    seconds = found["step_s"]
+    head = (
+        f"{found['layers']} layers, {found['bytes'] / 1e6:.1f} MB of gradients, "
+        f"{found['compute_s']:.3f} s of compute a step"
+    )
+    rows = [
+        f"  {_NAMES[name]:<24}{seconds[name]:8.3f} s{found['compute_s'] / seconds[name]:8.0%}"
+        for name in _NAMES
+    ]
+    named = f"  {'predicted step':<24}{'':8}  {'computing':>8}"
+    return "\n".join([head, named, *rows, f"servers to use: {found['recommended_servers']}"]) + (
+        f"\n{found['text']}"
+    )

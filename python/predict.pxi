@@ -1,0 +1,58 @@
+"""Predictions of the engine (src/predict) for Python."""
+
+Prediction = namedtuple("Prediction", [
+    "step_s", "simulated_workers", "partitions", "messages", "most_waiting", "server_waiting",
+    "worker_busy", "server_busy",
+])
+
+
+def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, partition_bytes,
+            credit_bytes, steps=6, most_workers=8):
+    """Return how a job will run that replays `layers`; src/predict/predict.h says how it is found.
+
+    Blocks without the GIL, for as long as the processor takes.
+
+    Parameters
+    ----------
+    layers : sequence of (int, float, float)
+        Bytes, seconds of forward and seconds of backward, in the order of forward.
+    policy : int
+        0 ours, 1 first come first served, 2 P3.
+
+    Raises
+    ------
+    UsageError
+        This is no job.
+    """
+    cdef size_t count = len(layers)
+    cdef bs_layer* rows = <bs_layer*>calloc(max(count, 1), sizeof(bs_layer))
+    cdef bs_job_to_predict job
+    cdef bs_prediction found
+    cdef bs_error error
+    cdef int code
+    if rows == NULL:
+        raise MemoryError()
+    try:
+        for index, (size_bytes, forward_s, backward_s) in enumerate(layers):
+            rows[index].size_bytes = size_bytes
+            rows[index].forward_s = forward_s
+            rows[index].backward_s = backward_s
+        job.layers = rows
+        job.num_layers = count
+        job.num_workers = workers
+        job.num_servers = servers
+        job.policy = policy
+        job.bytes_per_second = bytes_per_second
+        job.latency_s = latency_s
+        job.partition_bytes = partition_bytes
+        job.credit_bytes = credit_bytes
+        job.steps = steps
+        job.most_workers = most_workers
+        with nogil:
+            code = bs_predict(&job, &found, &error)
+        _check(code, &error)
+    finally:
+        free(rows)
+    return Prediction(found.step_s, found.simulated_workers, found.partitions, found.messages,
+                      found.most_waiting, found.server_waiting, found.worker_busy,
+                      found.server_busy)

@@ -1,0 +1,302 @@
+// Puts workers and servers on simulated hosts, lets them replay, and looks at the clock.
+#include "predict/predict.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "bytescheduler/server.h"
+#include "predict/replaying_worker.h"
+
+namespace bs::predict {
+namespace {
+
+constexpr uint32_t kWarmUps = 2;
+constexpr uint64_t kLeastPartition = 64;
+constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
+constexpr uint64_t kMostScale = 256;
+// As WorkerNode has it.
+constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
+constexpr uint64_t kSliceBytes = 160'000;  // MXNet's 40,000 floats
+constexpr uint64_t kWaterMark = 10;        // what `launch.py --p3` sets
+// What TCP keeps in the queues of a link, however slow that is.
+constexpr double kQueueSeconds = 0.010;
+constexpr double kLeastQueue = 256 << 10U;
+// Of a push-pull of 1 KB in a burst, and of plain TCP (docs/performance.md).
+constexpr Duration kOurMessage = std::chrono::microseconds(3);
+constexpr Duration kStockMessage = std::chrono::microseconds(25);
+constexpr double kByteNs = 0.3;
+constexpr Duration kForEver = std::chrono::hours(10'000);
+
+// How a policy's numbers come to lie in the simulator.
+struct Plan {
+  uint64_t scale = 1;  // one byte stands for so many
+  uint64_t partition_bytes = 0;
+  uint64_t credit_bytes = 0;
+  uint64_t together_bytes = 0;
+  double ahead_messages = 0;  // for each peer, besides the queue of the link
+  Duration message_cost{};
+};
+
+// The largest scale at which the partition stays what it is, within a hundredth or the best.
+uint64_t ScaleOf(uint64_t partition_bytes) {
+  const uint64_t most = std::clamp<uint64_t>(partition_bytes / kLeastPartition, 1, kMostScale);
+  uint64_t best = most;
+  double least = 1;
+  for (uint64_t scale = most; scale > most / 2; --scale) {
+    const uint64_t unit = kLeastPartition * scale;
+    const double error =
+        static_cast<double>(partition_bytes % unit) / static_cast<double>(partition_bytes);
+    if (error < least) best = scale;
+    least = std::min(least, error);
+  }
+  return best;
+}
+
+Plan PlanOf(const Options& options) {
+  const bool p3 = options.policy == Policy::kP3;
+  const uint64_t partition = p3 ? kSliceBytes : options.partition_bytes;
+  Plan plan;
+  plan.scale = ScaleOf(partition);
+  plan.partition_bytes = std::max(kLeastPartition, partition / plan.scale);
+  plan.credit_bytes = std::max<uint64_t>(1, options.credit_bytes / plan.scale);
+  plan.together_bytes = kTogetherBytes / plan.scale;
+  plan.message_cost = kOurMessage;
+  if (p3) {
+    plan.credit_bytes = uint64_t{1} << 60U;
+    plan.together_bytes = plan.partition_bytes;
+    plan.ahead_messages = kWaterMark;
+    plan.message_cost = kStockMessage;
+  }
+  return plan;
+}
+
+uint64_t Scaled(uint64_t size_bytes, const Plan& plan) {
+  return std::max<uint64_t>(1, (size_bytes + plan.scale / 2) / plan.scale);
+}
+
+Status Check(const Options& options) {
+  if (options.layers.empty()) return Status::InvalidArgument("a model without layers");
+  if (options.num_workers < 1 || options.num_servers < 1 || options.most_workers < 1) {
+    return Status::InvalidArgument("want at least one worker and one server");
+  }
+  if (!(options.bytes_per_second >= 1)) return Status::InvalidArgument("want a rate of the links");
+  if (options.steps < 1) return Status::InvalidArgument("want at least one step");
+  if (options.latency < Duration(0)) return Status::InvalidArgument("a latency below 0");
+  if (options.partition_bytes < kLeastPartition || options.credit_bytes < 1) {
+    return Status::InvalidArgument("want partitions of at least 64 bytes and some credit");
+  }
+  const Plan plan = PlanOf(options);
+  uint64_t partitions = 0;
+  for (const Layer& layer : options.layers) {
+    if (layer.forward < Duration(0) || layer.backward < Duration(0)) {
+      return Status::InvalidArgument("a layer that takes less than no time");
+    }
+    partitions += 1 + layer.size_bytes / (plan.partition_bytes * plan.scale);
+    if (partitions > kMostPartitions) {
+      return Status::InvalidArgument("a model of more than 1048576 partitions of " +
+                                     std::to_string(options.partition_bytes) + " bytes");
+    }
+  }
+  return Status::Ok();
+}
+
+// A server with its host.
+class ServerHost {
+ public:
+  ServerHost(const ServerOptions& options, sim::SimClock* clock, sim::SimNetwork* network,
+             const sim::SimHostOptions& host)
+      : executor_(clock), network_(network), transport_(network->MakeTransport(&executor_)) {
+    network->PutOnHost(transport_.get(), host);
+    server_ = std::make_unique<Server>(
+        options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
+        [this](ps::Message message) { transport_->Send(std::move(message)); },
+        Server::Handler{.on_stop = {}, .on_failure = {}}, Logger("", LogLevel::kOff));
+    transport_->Start(
+        {.on_message = [this](ps::Message message) { server_->OnMessage(std::move(message)); },
+         .on_garbage = {},
+         .on_connected = {},
+         .on_disconnected = {}});
+  }
+
+  void Start(int32_t rank, const ps::Address& address, const std::vector<ps::Address>& workers) {
+    transport_->Bind(address, [](const Result<int32_t>&) {});
+    for (size_t i = 0; i < workers.size(); ++i) {
+      transport_->Connect(ps::WorkerId(static_cast<int32_t>(i)), workers[i], ps::ServerId(rank));
+    }
+  }
+  void Close() { transport_->Close(Duration(0)); }
+  sim::SimHostFigures figures() const { return network_->FiguresOf(transport_.get()); }
+
+ private:
+  sim::SimExecutor executor_;
+  sim::SimNetwork* const network_;
+  std::unique_ptr<ps::Transport> transport_;
+  std::unique_ptr<Server> server_;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const Options& options);
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+  ~Cluster();
+
+  Result<Prediction> Run();
+
+ private:
+  sim::SimHostOptions HostOf(double share, size_t peers) const;
+  void MakeWorkers(const ServerOptions& about);
+  void MakeServers(const ServerOptions& about);
+  Prediction Look() const;
+
+  const Options options_;
+  const Plan plan_;
+  const int32_t num_workers_;  // that are simulated
+  Replay replay_;
+  sim::SimClock clock_{1};
+  sim::SimNetwork network_;
+  std::vector<std::unique_ptr<ServerHost>> servers_;
+  std::vector<std::unique_ptr<ReplayingWorker>> workers_;
+};
+
+sim::SimNetworkOptions NetworkOptions(const Options& options, const Plan& plan) {
+  sim::SimNetworkOptions network;
+  network.delay_min = network.delay_max = options.latency;
+  network.payload_scale = plan.scale;
+  return network;
+}
+
+std::vector<ps::Address> Addresses(const std::string& host, int32_t count) {
+  std::vector<ps::Address> addresses(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) addresses[static_cast<size_t>(i)] = {host, i + 1};
+  return addresses;
+}
+
+Cluster::Cluster(const Options& options)
+    : options_(options),
+      plan_(PlanOf(options)),
+      num_workers_(std::min(options.num_workers, options.most_workers)),
+      network_(&clock_, NetworkOptions(options, plan_)) {
+  replay_.layers = options.layers;
+  replay_.steps = kWarmUps + options.steps;
+  uint64_t largest = 0;
+  for (Layer& layer : replay_.layers) {
+    layer.size_bytes = Scaled(layer.size_bytes, plan_);
+    largest = std::max(largest, layer.size_bytes);
+  }
+  replay_.gradient.resize(largest);
+  replay_.sum.resize(largest);
+  ServerOptions about;
+  about.num_workers = num_workers_;
+  about.num_servers = options.num_servers;
+  MakeServers(about);
+  MakeWorkers(about);
+  const std::vector<ps::Address> servers = Addresses("server", options.num_servers);
+  const std::vector<ps::Address> workers = Addresses("worker", num_workers_);
+  for (size_t i = 0; i < servers.size(); ++i) {
+    servers_[i]->Start(static_cast<int32_t>(i), servers[i], workers);
+  }
+  for (size_t i = 0; i < workers.size(); ++i) workers_[i]->Listen(workers[i]);
+  clock_.RunUntil(clock_.Now());
+  for (const auto& worker : workers_) worker->Start(servers);
+}
+
+Cluster::~Cluster() {
+  for (const auto& worker : workers_) worker->Close();
+  for (const auto& server : servers_) server->Close();
+  clock_.RunUntil(clock_.Now());
+  workers_.clear();
+  servers_.clear();
+}
+
+// The host of a node that stands for `share` of one.
+sim::SimHostOptions Cluster::HostOf(double share, size_t peers) const {
+  sim::SimHostOptions host;
+  host.bytes_per_second = options_.bytes_per_second * share;
+  const double slices = plan_.ahead_messages * static_cast<double>(peers) *
+                        static_cast<double>(plan_.partition_bytes * plan_.scale);
+  host.queued_bytes =
+      static_cast<uint64_t>(std::max(kLeastQueue, kQueueSeconds * host.bytes_per_second) + slices);
+  host.message_cost =
+      Duration(static_cast<int64_t>(static_cast<double>(plan_.message_cost.count()) / share));
+  host.byte_cost_ns = kByteNs / share;
+  return host;
+}
+
+void Cluster::MakeServers(const ServerOptions& about) {
+  const double share = static_cast<double>(num_workers_) / options_.num_workers;
+  for (int32_t rank = 0; rank < about.num_servers; ++rank) {
+    ServerOptions options = about;
+    options.rank = rank;
+    servers_.push_back(std::make_unique<ServerHost>(
+        options, &clock_, &network_, HostOf(share, static_cast<size_t>(num_workers_))));
+  }
+}
+
+void Cluster::MakeWorkers(const ServerOptions& about) {
+  WorkerOptions options;
+  options.num_workers = num_workers_;
+  options.num_servers = about.num_servers;
+  options.partition_bytes = plan_.partition_bytes;
+  options.credit_bytes = plan_.credit_bytes;
+  options.together_bytes = plan_.together_bytes;
+  options.priority_order = options_.policy != Policy::kFifo;
+  // Nothing is lost here, so nothing is sent again.
+  options.requests.retry_interval = options.requests.timeout = kForEver;
+  options.requests.straggler_timeout = kForEver;
+  for (int32_t rank = 0; rank < num_workers_; ++rank) {
+    options.rank = rank;
+    workers_.push_back(std::make_unique<ReplayingWorker>(
+        &replay_, options, &clock_, &network_, HostOf(1, static_cast<size_t>(about.num_servers))));
+  }
+}
+
+Result<Prediction> Cluster::Run() {
+  const auto done = [](const auto& worker) { return worker->done() || !worker->failure().ok(); };
+  while (!std::all_of(workers_.begin(), workers_.end(), done)) {
+    if (!clock_.Step()) return Status::Internal("the simulated job stands still");
+  }
+  for (const auto& worker : workers_) {
+    if (!worker->failure().ok()) return worker->failure();
+  }
+  return Look();
+}
+
+Prediction Cluster::Look() const {
+  Prediction found;
+  found.simulated_workers = num_workers_;
+  for (const auto& worker : workers_) {
+    const std::vector<Duration>& lengths = worker->lengths();
+    found.steps.insert(found.steps.end(), lengths.begin() + kWarmUps, lengths.end());
+  }
+  std::vector<Duration> sorted = found.steps;
+  std::sort(sorted.begin(), sorted.end());
+  found.step = sorted[sorted.size() / 2];
+  for (const Layer& layer : replay_.layers) {
+    const uint64_t cut = plan_.partition_bytes - plan_.partition_bytes % kLeastPartition;
+    found.partitions += (layer.size_bytes + cut - 1) / cut;
+  }
+  const double seconds = std::chrono::duration<double>(clock_.Now().time_since_epoch()).count();
+  const sim::SimHostFigures worker = workers_.front()->figures();
+  const sim::SimHostFigures server = servers_.front()->figures();
+  found.messages = worker.messages;
+  found.most_waiting = worker.most_waiting;
+  found.server_waiting = server.most_waiting;
+  found.worker_busy = std::chrono::duration<double>(worker.busy).count() / seconds;
+  found.server_busy = std::chrono::duration<double>(server.busy).count() / seconds;
+  return found;
+}
+
+}  // namespace
+
+Result<Prediction> Predict(const Options& options) {
+  if (Status wrong = Check(options); !wrong.ok()) return wrong;
+  Cluster cluster(options);
+  return cluster.Run();
+}
+
+}  // namespace bs::predict

@@ -1,0 +1,68 @@
+// Predict: how long a training step will take on a cluster that need not be there.
+//
+// Real workers and servers replay a profile of a model's layers on simulated time (sim/): the
+// Worker, Server, Core and KvWorker of a job, and messages that are encoded and parsed.  Simulated
+// are the network (SimHostOptions), and compute, which is a pause of the profile's length.
+//
+// What is modelled more coarsely than it is:
+//  - Payloads are moved at up to 1/256 of their size and take the time of the whole; a tensor's
+//    size is rounded to as many bytes.
+//  - Of more than `most_workers` workers, which all do the same, so many are simulated, and the
+//    servers' interfaces and threads are slower by as much as there would be more of them.
+//  - Each node has a host of its own, whose interface sends one message at a time; there is no
+//    loss, no switch that is too slow, no other traffic.  Sums take no time.
+//  - P3 is our own worker with MXNet's slices, requests and queues, not MXNet's code.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+
+namespace bs::predict {
+
+// In the order of forward.
+struct Layer {
+  uint64_t size_bytes = 0;  // of its gradient
+  Duration forward{};
+  Duration backward{};
+};
+
+enum class Policy : uint8_t {
+  kOurs,  // most urgent first
+  kFifo,  // partitions, but first ready, first sent
+  kP3,    // MXNet's: slices of 40,000 floats, no credit, a water mark of ten messages
+};
+
+struct Options {
+  std::vector<Layer> layers;
+  int32_t num_workers = 2;
+  int32_t num_servers = 2;
+  Policy policy = Policy::kOurs;
+  double bytes_per_second = 0;                       // payload and headers, each way, of each host
+  Duration latency = std::chrono::microseconds(50);  // one way
+  uint64_t partition_bytes = uint64_t{128} << 10U;   // of kP3 its own
+  uint64_t credit_bytes = uint64_t{512} << 10U;      // of kP3 none
+  uint32_t steps = 6;                                // measured, behind two others
+  int32_t most_workers = 8;                          // that are simulated
+};
+
+struct Prediction {
+  Duration step{};  // the median
+  std::vector<Duration> steps;
+  int32_t simulated_workers = 0;
+  uint64_t partitions = 0;      // of the model
+  uint64_t messages = 0;        // of a worker, sent, from the first step on
+  uint64_t most_waiting = 0;    // messages of a worker that were not committed to the network yet
+  uint64_t server_waiting = 0;  // the same of a server
+  double worker_busy = 0;       // the share of the time in which its network thread is busy
+  double server_busy = 0;
+};
+
+// Blocks, without a thread, a socket or a file: it takes as long as the processor takes.  The same
+// options give the same prediction.  kInvalidArgument, with what is wrong, for options that are no
+// job or a model of more than 2^20 partitions.
+Result<Prediction> Predict(const Options& options);
+
+}  // namespace bs::predict

@@ -1,0 +1,126 @@
+// Hosts of a simulated network: what waits for an interface, what is on its way, and how long.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "sim/sim_network_impl.h"
+
+namespace bs::sim {
+namespace {
+
+// What libzmq's protocol and ours put before a frame, about.
+constexpr uint64_t kFrameHeaderBytes = 9;
+
+Duration Nanoseconds(double count) { return Duration(static_cast<int64_t>(count)); }
+
+}  // namespace
+
+Duration SimHost::TimeOf(uint64_t size_bytes) const {
+  return Nanoseconds(1e9 * static_cast<double>(size_bytes) / options.bytes_per_second);
+}
+
+TimePoint SimHost::Serve(TimePoint now, uint64_t size_bytes) {
+  const Duration cost =
+      options.message_cost + Nanoseconds(options.byte_cost_ns * static_cast<double>(size_bytes));
+  figures.busy += cost;
+  thread_free = std::max(thread_free, now) + cost;
+  return thread_free;
+}
+
+void SimNetwork::Impl::PutOnHost(const std::shared_ptr<SimNode>& node,
+                                 const SimHostOptions& options) {
+  BS_CHECK(options_.loss == 0 && options_.repeat == 0 && options.bytes_per_second > 0);
+  BS_CHECK(node->links.empty() && !node->host);
+  node->host = std::make_unique<SimHost>();
+  node->host->options = options;
+}
+
+// Each link in turn commits one message as long as there is room on this side.
+void SimNetwork::Impl::TakeTurns(const std::shared_ptr<SimNode>& node) {
+  SimHost* const host = node->host.get();
+  while (!host->turns.empty() && host->out_bytes < host->options.queued_bytes) {
+    SimLink* const link = Find(host->turns.front());
+    host->turns.pop_front();
+    if (link == nullptr) continue;
+    link->in_turn = false;
+    if (link->target == nullptr || link->waiting.empty()) continue;
+    SimHost* const there = link->target->host.get();
+    BS_CHECK(there != nullptr);
+    link->in_turn = true;
+    if (there->in_bytes >= there->options.queued_bytes) {
+      there->held_up.push_back(link->number);
+      continue;
+    }
+    Commit(link);
+    link->in_turn = !link->waiting.empty();
+    if (link->in_turn) host->turns.push_back(link->number);
+  }
+}
+
+void SimNetwork::Impl::Commit(SimLink* link) {
+  SimHost* const host = link->owner->host.get();
+  const Message message = TakeUrgent(link);
+  --host->waiting;
+  SimHost::Leaving leaving{.packet = Pack(*link, message), .target = link->target};
+  leaving.size_bytes = kFrameHeaderBytes + leaving.packet.meta.size();
+  for (const auto& bytes : leaving.packet.data) {
+    leaving.size_bytes += kFrameHeaderBytes + options_.payload_scale * bytes.size();
+  }
+  host->out_bytes += leaving.size_bytes;
+  link->target->host->in_bytes += leaving.size_bytes;
+  ++host->figures.messages;
+  host->figures.bytes += static_cast<double>(leaving.size_bytes);
+  leaving.ready = host->Serve(clock_->Now(), leaving.size_bytes);
+  host->leaving.push_back(std::move(leaving));
+  if (host->leaving.size() == 1) Leave(link->owner);
+}
+
+// The first in the queue goes out, and in at the other end as far as that one is free.
+void SimNetwork::Impl::Leave(const std::shared_ptr<SimNode>& node) {
+  SimHost* const host = node->host.get();
+  SimHost::Leaving* const first = &host->leaving.front();
+  SimHost* const there = first->target->host.get();
+  const TimePoint begin = std::max(clock_->Now(), first->ready);
+  const TimePoint left = begin + host->TimeOf(first->size_bytes);
+  const Duration delay = AfterDelay() - clock_->Now();
+  const TimePoint in = std::max(begin + delay, there->in_free);
+  there->in_free = std::max(in + there->TimeOf(first->size_bytes), left + delay);
+  wires_.PostAt(there->in_free, [this, target = first->target, size_bytes = first->size_bytes,
+                                 packet = std::move(first->packet)]() mutable {
+    Reach(target, std::move(packet), size_bytes);
+  });
+  wires_.PostAt(left, [this, node] { Left(node); });
+}
+
+void SimNetwork::Impl::Left(const std::shared_ptr<SimNode>& node) {
+  SimHost* const host = node->host.get();
+  host->out_bytes -= host->leaving.front().size_bytes;
+  host->leaving.pop_front();
+  if (!host->leaving.empty()) Leave(node);
+  TakeTurns(node);
+}
+
+void SimNetwork::Impl::Reach(const std::shared_ptr<SimNode>& target, SimPacket packet,
+                             uint64_t size_bytes) {
+  SimHost* const host = target->host.get();
+  host->in_bytes -= size_bytes;
+  if (target->closed) {
+    ++lost;
+  } else {
+    ++delivered;
+    const TimePoint served = host->Serve(clock_->Now(), size_bytes);
+    target->executor->PostAt(served,
+                             [target, packet = std::move(packet)] { Deliver(target, packet); });
+  }
+  // Each goes on once: who finds no room again is held up behind the others.
+  for (size_t count = host->held_up.size();
+       count > 0 && host->in_bytes < host->options.queued_bytes; --count) {
+    SimLink* const link = Find(host->held_up.front());
+    host->held_up.pop_front();
+    if (link == nullptr) continue;
+    link->owner->host->turns.push_front(link->number);
+    TakeTurns(link->owner);
+  }
+}
+
+}  // namespace bs::sim

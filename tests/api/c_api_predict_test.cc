@@ -1,0 +1,67 @@
+// Predictions through the C API: what is no number, or too much, is refused before anything runs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/c_api.h"
+
+namespace {
+
+class CApiPredictTest : public ::testing::Test {
+ protected:
+  CApiPredictTest() {
+    job_.num_workers = job_.num_servers = 2;
+    job_.bytes_per_second = 119e6;
+    job_.latency_s = 50e-6;
+    job_.partition_bytes = 128 << 10;
+    job_.credit_bytes = 512 << 10;
+    job_.steps = 3;
+    job_.most_workers = 8;
+  }
+  int Predict() {
+    job_.layers = layers_.data();
+    job_.num_layers = layers_.size();
+    return bs_predict(&job_, &found_, &error_);
+  }
+  std::string Refusal() { return Predict() == 0 ? "" : error_.message; }
+
+  std::vector<bs_layer> layers_{{1'000'000, 0.01, 0.02}, {2'000'000, 0.01, 0.02}};
+  bs_job_to_predict job_{};
+  bs_prediction found_{};
+  bs_error error_{};
+};
+
+TEST_F(CApiPredictTest, AJobHasAStepAndPartitions) {
+  ASSERT_EQ(Predict(), 0) << error_.message;
+  EXPECT_NEAR(found_.step_s, 0.068, 0.006);  // 60 ms, and the front layer on the wire
+  EXPECT_EQ(found_.partitions, 24U);
+  EXPECT_EQ(found_.simulated_workers, 2);
+  EXPECT_GT(found_.messages, 0U);
+}
+
+TEST_F(CApiPredictTest, EveryPolicyGivesAnAnswer) {
+  for (job_.policy = 0; job_.policy < 3; ++job_.policy) EXPECT_EQ(Predict(), 0);
+}
+
+TEST_F(CApiPredictTest, WhatIsNoJobIsRefused) {
+  job_.policy = 3;
+  EXPECT_EQ(Refusal(), "no policy has the number 3");
+  job_.policy = 0;
+  job_.num_workers = 0;
+  EXPECT_EQ(Refusal(), "want 1 to 65536 workers and servers");
+  job_.num_workers = 2;
+  job_.steps = 0;
+  EXPECT_EQ(Refusal(), "want 1 to 10000 steps");
+  job_.steps = 3;
+  job_.latency_s = std::nan("");
+  EXPECT_EQ(Refusal(), "want a rate of the links and a latency of up to 100000 s");
+  job_.latency_s = 0;
+  layers_[1].backward_s = -1;
+  EXPECT_EQ(Refusal(), "layer 1: want times of 0 to 100000 s");
+  layers_.clear();
+  EXPECT_EQ(Refusal(), "a model without layers");
+}
+
+}  // namespace

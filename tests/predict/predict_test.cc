@@ -1,0 +1,132 @@
+// Predict: against closed forms where there are any, and in the order in which policies must come.
+#include "predict/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace bs::predict {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr double kGigabit = 119e6;  // payload of a link of 1 Gbit/s
+constexpr uint64_t kMega = 1'000'000;
+
+double SecondsOf(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// VGG-like: small layers that take long in front, a large one that takes no time behind.
+Options Fat(Policy policy) {
+  Options options;
+  options.policy = policy;
+  options.bytes_per_second = kGigabit;
+  for (int i = 0; i < 10; ++i)
+    options.layers.push_back({kMega, milliseconds(15), milliseconds(30)});
+  options.layers.push_back({45 * kMega, milliseconds(1), milliseconds(2)});
+  return options;
+}
+
+double StepOf(const Options& options) {
+  const Result<Prediction> found = Predict(options);
+  EXPECT_TRUE(found.ok()) << found.status().ToString();
+  return found.ok() ? SecondsOf(found.value().step) : 0;
+}
+
+// The closed form of the best possible (docs/advise.md).
+double Ideal(const Options& options) {
+  double best = 0;
+  double crossed = 0;
+  for (size_t k = 0; k < options.layers.size(); ++k) {
+    crossed += static_cast<double>(options.layers[k].size_bytes);
+    double rest = 0;
+    double compute = 0;
+    for (size_t j = 0; j < options.layers.size(); ++j) {
+      const double takes = SecondsOf(options.layers[j].forward + options.layers[j].backward);
+      compute += takes;
+      if (j >= k) rest += takes;
+    }
+    best = std::max({best, compute, crossed / options.bytes_per_second + rest});
+  }
+  return best;
+}
+
+TEST(Predict, AFastLinkLeavesTheComputeAlone) {
+  Options options = Fat(Policy::kOurs);
+  options.bytes_per_second = 10e9;
+  EXPECT_NEAR(StepOf(options), 0.453, 0.010);
+}
+
+TEST(Predict, ASlowLinkIsAllThereIs) {
+  Options options = Fat(Policy::kOurs);
+  options.bytes_per_second = kGigabit / 10;
+  EXPECT_GE(StepOf(options), 55e6 / options.bytes_per_second);
+  EXPECT_LE(StepOf(options), 1.1 * Ideal(options));
+}
+
+TEST(Predict, PriorityIsCloseToTheBestAndFirstComeIsNot) {
+  const double ideal = Ideal(Fat(Policy::kOurs));
+  const double ours = StepOf(Fat(Policy::kOurs));
+  const double fifo = StepOf(Fat(Policy::kFifo));
+  EXPECT_GE(ours, ideal);
+  EXPECT_LE(ours, 1.08 * ideal);
+  EXPECT_GE(fifo, 1.1 * ours);
+}
+
+TEST(Predict, P3IsBetweenFirstComeAndOurs) {
+  const double p3 = StepOf(Fat(Policy::kP3));
+  EXPECT_GE(p3, StepOf(Fat(Policy::kOurs)));
+  EXPECT_LE(p3, 1.02 * StepOf(Fat(Policy::kFifo)));
+}
+
+TEST(Predict, MoreServersThanTheWorkersNeedChangeNothingAndFewerDo) {
+  Options options = Fat(Policy::kOurs);
+  options.num_workers = 4;
+  options.num_servers = 4;
+  const double enough = StepOf(options);
+  options.num_servers = 8;
+  EXPECT_NEAR(StepOf(options), enough, 0.05 * enough);
+  options.num_servers = 1;
+  EXPECT_GE(StepOf(options), 4 * 55e6 / kGigabit);
+}
+
+TEST(Predict, FewSimulatedWorkersStandForMany) {
+  Options options = Fat(Policy::kOurs);
+  options.num_workers = options.num_servers = 16;
+  options.most_workers = 16;
+  const double all = StepOf(options);
+  options.most_workers = 4;
+  EXPECT_NEAR(StepOf(options), all, 0.1 * all);
+}
+
+TEST(Predict, TheSameOptionsGiveTheSame) {
+  EXPECT_EQ(StepOf(Fat(Policy::kOurs)), StepOf(Fat(Policy::kOurs)));
+}
+
+TEST(Predict, ALayerOfNoBytesAndNoTimeIsALayer) {
+  Options options = Fat(Policy::kOurs);
+  options.layers.push_back({});
+  EXPECT_GT(StepOf(options), 0.4);
+}
+
+TEST(Predict, WhatIsNoJobIsRefusedWithWhatIsWrong) {
+  const auto refused = [](auto change) {
+    Options options = Fat(Policy::kOurs);
+    change(&options);
+    const Result<Prediction> found = Predict(options);
+    EXPECT_EQ(found.status().code(), StatusCode::kInvalidArgument);
+    return found.status().message();
+  };
+  EXPECT_EQ(refused([](Options* o) { o->layers.clear(); }), "a model without layers");
+  EXPECT_EQ(refused([](Options* o) { o->num_servers = 0; }),
+            "want at least one worker and one server");
+  EXPECT_EQ(refused([](Options* o) { o->bytes_per_second = 0; }), "want a rate of the links");
+  EXPECT_EQ(refused([](Options* o) { o->layers[0].forward = -milliseconds(1); }),
+            "a layer that takes less than no time");
+  EXPECT_EQ(refused([](Options* o) { o->layers[0].size_bytes = uint64_t{1} << 50U; }),
+            "a model of more than 1048576 partitions of 131072 bytes");
+}
+
+}  // namespace
+}  // namespace bs::predict

@@ -1,0 +1,241 @@
+"""`bytescheduler advise`: predictions, verdicts, and profiles that are none."""
+
+import json
+import pathlib
+from typing import Any, Dict, List
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bytescheduler import cli
+from bytescheduler._advise import models, profile
+from bytescheduler._advise.advice import bits_per_s
+
+LAYERS: List[Dict[str, Any]] = [
+    *(
+        {"name": f"conv{i}", "bytes": 500_000, "forward_s": 0.01, "backward_s": 0.02}
+        for i in range(4)
+    ),
+    {"name": "fc", "bytes": 12_000_000, "forward_s": 0.001, "backward_s": 0.002},
+]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(mix_stderr=False).invoke(cli._cli, ["advise", *arguments])
+
+
+def advised(path: pathlib.Path, *arguments: str) -> Dict[str, Any]:
+    result = invoke(str(path), "--json", *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: Dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture
+def saved(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({"bytescheduler_profile": 1, "layers": LAYERS}))
+    return path
+
+
+def test_where_priority_helps_it_is_said(saved: pathlib.Path) -> None:
+    found = advised(saved, "--rate", "1gbit")
+    times = found["step_s"]
+    assert times["ideal"] <= times["ours"] <= times["p3"] <= 1.02 * times["fifo"]
+    assert times["fifo"] < times["no_overlap"]
+    assert found["verdict"] == "priority helps"
+    assert found["priority_gain"] == pytest.approx(1 - times["ours"] / times["fifo"])
+    assert (found["bytes"], found["layers"]) == (14_000_000, 5)
+    assert found["compute_s"] == pytest.approx(0.123)
+
+
+def test_a_fast_link_will_not_help(saved: pathlib.Path) -> None:
+    found = advised(saved, "--rate", "100gbit")
+    assert found["verdict"] == "compute-bound"
+    assert found["text"].startswith("It will not help: compute-bound.")
+
+
+def test_compute_can_be_said_instead_of_what_the_profile_says(saved: pathlib.Path) -> None:
+    found = advised(saved, "--rate", "1gbit", "--compute", "10")
+    assert found["compute_s"] == pytest.approx(10)
+    assert found["verdict"] == "compute-bound"
+
+
+def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) -> None:
+    slow = advised(saved, "--rate", "100mbit", "-w", "4", "-s", "1")
+    assert slow["recommended_servers"] == 4
+    assert "4 servers would be faster" in slow["text"]
+    fast = advised(saved, "--rate", "100gbit", "-w", "4", "-s", "4")
+    assert fast["recommended_servers"] == 1
+    assert "1 of the servers would do" in fast["text"]
+
+
+def test_a_table_is_for_people(saved: pathlib.Path) -> None:
+    result = invoke(str(saved), "--rate", "1gbit")
+    assert result.exit_code == 0
+    assert "5 layers, 14.0 MB of gradients, 0.123 s of compute a step" in result.stdout
+    assert "first come first served" in result.stdout
+    assert "servers to use: 2" in result.stdout
+
+
+def test_known_models_have_the_parameters_of_their_papers() -> None:
+    millions = {
+        name: sum(layer.num_params for layer in layers) / 1e6
+        for name, layers in models.MODELS.items()
+    }
+    assert millions["vgg16"] == pytest.approx(138.4, abs=0.1)
+    assert millions["resnet50"] == pytest.approx(25.6, abs=0.1)
+    assert millions["bert-base"] == pytest.approx(109.5, abs=0.5)
+    assert millions["bert-large"] == pytest.approx(335, abs=1)
+    assert millions["gpt2"] == pytest.approx(124.4, abs=0.5)
+    assert millions["transformer"] == pytest.approx(63, abs=2)
+
+
+def test_closed_forms_are_those_of_the_docs() -> None:
+    layers = [models.Step("a", 100, 1, 2), models.Step("b", 300, 3, 4)]
+    assert models.no_overlap_s(layers, 100) == 10 + 8
+    assert models.ideal_s(layers, 1e9) == pytest.approx(10)
+    assert models.ideal_s(layers, 50) == pytest.approx(
+        8 + 7
+    )  # all behind the last layer's backward
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--rate", "1gbit"], "want either a PROFILE or --model"),
+        (["x", "--model", "vgg16", "--rate", "1gbit"], "want either a PROFILE or --model"),
+        (["--model", "vgg16", "--rate", "1gbit"], "--model needs --compute S"),
+        (["--model", "vgg17", "--rate", "1gbit"], "'vgg17' is not one of"),
+        (["--model", "vgg16", "--rate", "1gb"], "want kbit, mbit or gbit, such as 300mbit"),
+        (["--model", "vgg16", "--rate", "0gbit"], "want kbit, mbit or gbit"),
+        (["--model", "vgg16"], "Missing option '--rate'"),
+        (["x", "--rate", "1gbit", "--latency", "soon"], "want a time of up to 1s, such as 0.05ms"),
+        (["x", "--rate", "1gbit", "-w", "0"], "0 is not in the range"),
+        (["x", "--rate", "1gbit", "--compute", "nan"], "'nan' is no number of seconds"),
+    ],
+)
+def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: str) -> None:
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
+def test_a_wrong_setting_is_named(saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_PARTITION", "8Q")
+    result = invoke(str(saved), "--rate", "1gbit")
+    assert result.exit_code == 2
+    assert "BYTESCHEDULER_PARTITION=8Q: want bytes" in result.stderr
+
+
+def layers_with(**changed: object) -> str:
+    return json.dumps({"bytescheduler_profile": 1, "layers": [{**LAYERS[0], **changed}]})
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "it is not JSON, or cut off"),
+        (layers_with()[:-9], "it is not JSON, or cut off"),
+        ("[" * 100_000, "it is not JSON, or cut off"),
+        ("[1, 2]", "it is JSON, but no profile of bytescheduler"),
+        ('{"bytescheduler_profile": 2}', "it is of version 2, this is for version 1"),
+        ('{"bytescheduler_profile": 1}', "it has no layers"),
+        ('{"bytescheduler_profile": 1, "layers": []}', "it has no layers"),
+        ('{"bytescheduler_profile": 1, "layers": [3]}', "layer 0 is no object with name"),
+        (layers_with(bytes=-1), "layer 0 ('conv0'): 'bytes' is not a whole number from 0"),
+        (layers_with(bytes=1.5), "layer 0 ('conv0'): 'bytes' is not a whole number from 0"),
+        (layers_with(bytes=None), "layer 0 ('conv0'): 'bytes' is not a whole number from 0"),
+        (layers_with(forward_s=-1), "'forward_s' is not a number of seconds from 0"),
+        (layers_with(backward_s="1"), "'backward_s' is not a number of seconds from 0"),
+        (layers_with(backward_s=float("nan")), "'backward_s' is not a number of seconds"),
+        (layers_with(backward_s=True), "'backward_s' is not a number of seconds from 0"),
+        (layers_with(name=3), "layer 0: 'name' is no text"),
+        (layers_with(forward_s=0, backward_s=0), "its layers take no time"),
+    ],
+)
+def test_a_bad_profile_is_one_line_that_names_it(
+    tmp_path: pathlib.Path, text: str, what: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    result = invoke(str(path), "--rate", "1gbit")
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"bytescheduler: {path}: ")
+    assert what in line
+    assert line.endswith(
+        "record one with: bytescheduler launch --local --record FILE -- python train.py"
+    )
+
+
+def test_a_profile_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
+    result = invoke(str(tmp_path / "none"), "--rate", "1gbit")
+    assert result.exit_code == 2
+    assert "none: it cannot be read: No such file or directory" in result.stderr
+
+
+def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
+    layers = [models.Step("a", 4, 0.5, 0.25), models.Step("b", 8, 0, 1)]
+    profile.write(layers, tmp_path / "p.json")
+    assert profile.read(tmp_path / "p.json") == layers
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_a_profile_that_cannot_be_written_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(OSError, match="No such file or directory"):
+        profile.write([], tmp_path / "no" / "p.json")
+
+
+# -- from timelines ----------------------------------------------------------------------------
+
+
+def span(category: str, key: int, number: int, begin_ms: float, end_ms: float) -> Dict[str, Any]:
+    args = {"key": key, "round": number, "bytes": 100 * (key + 1), "part": 0, "server": 0}
+    times = {"ts": 1000 * begin_ms, "dur": 1000 * (end_ms - begin_ms)}
+    return {"ph": "X", "pid": 1, "tid": 1, "cat": category, "name": "x", "args": args, **times}
+
+
+def timeline(steps: int) -> List[Dict[str, Any]]:
+    """Return steps of 100 ms: keys 2, 1, 0 ready after 40, 60 and 90 ms, summed 1 ms later."""
+    about = {"role": "worker", "rank": 0, "version": 1, "start_ns": 0, "num_workers": 1}
+    events: List[Dict[str, Any]] = [
+        {"name": "bytescheduler", "ph": "M", "pid": 1, "args": {**about, "num_servers": 1}},
+        *(
+            {"name": "bytescheduler_key", "ph": "M", "pid": 1, "args": {"key": k, "name": f"w{k}"}}
+            for k in range(3)
+        ),
+    ]
+    for step in range(steps):
+        for key, ready in ((2, 40), (1, 60), (0, 90)):
+            begin = 100 * step + ready
+            events.append(span("tensor", key, step + 1, begin, begin + 1))
+            events.append(span("push", key, step + 1, begin, begin + 0.5))
+            events.append(span("pull", key, step + 1, begin + 0.5, begin + 1))
+    return [*events, {"name": "bytescheduler_end", "ph": "M", "pid": 1, "args": {"lost": 0}}]
+
+
+def test_a_profile_comes_out_of_a_timeline(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "t-r0.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in timeline(6)) + "\n]\n")
+    layers = profile.from_timeline(path)
+    assert [(layer.name, layer.size_bytes) for layer in layers] == [
+        *(("w0", 100), ("w1", 200), ("w2", 300))
+    ]
+    # From the sum at 91 ms to the first gradient at 140 ms: 49 ms, of which forward is a third of
+    # all 99 ms, and the rest the backward of the last layer.
+    assert [layer.backward_s for layer in layers] == pytest.approx([0.030, 0.020, 0.016])
+    assert sum(layer.forward_s for layer in layers) == pytest.approx(0.033)
+    assert layers[0].forward_s == pytest.approx(0.033 * 30 / 66)
+
+
+def test_too_short_a_timeline_says_so(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "t-r0.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in timeline(3)) + "\n]\n")
+    with pytest.raises(profile.ProfileError, match="only 2 whole steps were recorded, want 3"):
+        profile.from_timeline(path)
+
+
+@pytest.mark.parametrize(("rate", "bits"), [("1gbit", 1e9), ("2.5gbit", 2.5e9), ("64kbit", 64e3)])
+def test_rates_are_those_of_tc(rate: str, bits: float) -> None:
+    assert bits_per_s(rate) == bits
