@@ -22,7 +22,7 @@ from bytescheduler._advise.advice import Cluster
 from .output import add_out_option, give
 
 MODEL, SCALE = "resnet50", 16
-BITS_PER_S, LATENCY_S = 10e9, 50e-6
+BITS_PER_S, LATENCY_S = 1e9, 50e-6
 PARTITION, CREDIT = 128 << 10, 512 << 10
 STEPS, WARM_UPS = 2, 2
 FEW_KEYS, MANY_KEYS = 50, 250
@@ -69,7 +69,7 @@ def main() -> None:
     """Run every number of workers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="2,8,32,128,512,1024")
-    parser.add_argument("--most-servers", type=int, default=32)
+    parser.add_argument("--most-servers", type=int, default=8)
     parser.add_argument("--step", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--memory", type=int, nargs=3, help=argparse.SUPPRESS)
     add_out_option(parser)
