@@ -44,6 +44,10 @@ Status CheckRows(const StockShape& shape, const StockCall& call) {
                              std::to_string(shape.num_rows) + " that this server has");
     }
   }
+  if (call.pull && num_rows > shape.num_rows) {  // an answer is no larger than the key
+    return Wrong(call, "it asks for " + std::to_string(num_rows) + " rows of " +
+                           std::to_string(shape.num_rows) + " that this server has");
+  }
   // No overflow: all these keys have arrived.
   if (!call.push || call.values.size() == num_rows * shape.row_bytes) return Status::Ok();
   return Wrong(call, std::to_string(call.values.size()) + " bytes for " + std::to_string(num_rows) +

@@ -20,6 +20,8 @@ OPTIMIZERS: "Dict[str, Callable[[], mx.optimizer.Optimizer]]" = {
     "dcasgd": lambda: O.DCASGD(learning_rate=0.05, **COMMON),
     "lamb": lambda: O.LAMB(learning_rate=0.02, **PLAIN),
     "lars": lambda: O.LARS(learning_rate=30.0, momentum=0.9, **PLAIN),
+    "ftml": lambda: O.FTML(learning_rate=0.02, **COMMON),
+    "lbsgd": lambda: O.LBSGD(learning_rate=0.05, momentum=0.9, **PLAIN),
     "half": lambda: O.LAMB(learning_rate=0.02, multi_precision=True, **PLAIN),
     "scheduled": lambda: O.Adamax(
         learning_rate=0.05,
@@ -56,6 +58,17 @@ def compressed(kvs: ScheduledKVS) -> None:
 def trusted(kvs: ScheduledKVS) -> None:
     for name, make in TRUSTED.items():
         compare(kvs, name, make)
+
+
+def noisy(kvs: ScheduledKVS) -> None:
+    """The servers draw its random numbers, so it is told by its mean only."""
+    kvs.set_optimizer(O.SGLD(learning_rate=0.01, wd=0))
+    kvs.init("noisy", mx.nd.zeros((10_000,)))
+    out = mx.nd.zeros((10_000,))
+    for _ in range(10):
+        kvs.pushpull("noisy", mx.nd.full((10_000,), -2.0), out=out)
+    assert abs(float(out.mean().asscalar()) - 0.1) < 0.05
+    assert 0.2 < float(out.norm().asscalar()) / 100 < 0.5
 
 
 def late(kvs: ScheduledKVS) -> None:

@@ -13,7 +13,7 @@ TRUST = {"BYTESCHEDULER_TRUSTED_MODULES": "some_module, my_optimizers", "PYTHONP
 
 def test_every_optimizer_updates_whole_keys_as_it_does_here(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=2, env={**SMALL, **TRUST})
-    job.run("hosted_cases.py", "optimizers", "trusted", "late", "compressed")
+    job.run("hosted_cases.py", "optimizers", "noisy", "trusted", "late", "compressed")
     assert "updates weights by my_optimizers.Halfway" in job.servers[0].output()
 
 

@@ -1,8 +1,8 @@
 // The server's request path: any sequence of messages from anybody and of losses of workers, whose
 // places may be taken again, then the end of the job.
 //
-// Every native request must have been answered by then, once: finally, or as "still waiting"; one of
-// a worker that was lost once at most.  A stock one is answered once at most: a failure has no
+// Every native request must have been answered by then, once: finally, or as "still waiting"; one
+// of a worker that was lost once at most.  A stock one is answered once at most: a failure has no
 // answer.
 #include <fuzzer/FuzzedDataProvider.h>
 
@@ -98,7 +98,8 @@ void DrawCommand(FuzzedDataProvider* input, ps::Meta* meta) {
 // The key's own and those of rows or of the number of codes, mostly as many as there should be.
 std::string DrawKeys(FuzzedDataProvider* input) {
   std::string keys;
-  for (int n = input->ConsumeIntegralInRange<int>(0, 4); n >= 0; --n) {
+  const int most = input->ConsumeIntegralInRange<int>(0, 31) == 0 ? 400 : 4;
+  for (int n = input->ConsumeIntegralInRange<int>(0, most); n >= 0; --n) {
     const uint64_t key = input->ConsumeIntegralInRange<int>(0, 31) == 0
                              ? input->ConsumeIntegral<uint64_t>()
                              : input->ConsumeIntegralInRange<uint64_t>(0, 4);
@@ -167,7 +168,7 @@ bs::ServerUpdater MakeUpdater(bs::Executor* executor) {
 // Takes what is sent, and counts it.
 struct Answers {
   std::map<int32_t, size_t> native;  // by peer
-  size_t stock = 0;  // but for those that end a process
+  size_t stock = 0;                  // but for those that end a process
 
   void Take(const ps::Message& message) {
     if (message.meta.request) std::abort();

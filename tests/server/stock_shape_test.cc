@@ -90,6 +90,12 @@ TEST(StockShapeTest, AServerMayHaveNoRowOfAnArray) {
   EXPECT_THAT(Why(shape, StockRows(StockPull(1), {0})), HasSubstr("row 0 of 0"));
 }
 
+TEST(StockShapeTest, NobodyGetsMoreRowsThanThereAre) {
+  const StockShape shape = ShapeOf(StockRows(StockPush(0, Floats({1, 2})), {0, 1}));
+  EXPECT_EQ(Why(shape, StockRows(StockPull(1), {0, 1})), "");
+  EXPECT_THAT(Why(shape, StockRows(StockPull(1), {0, 1, 1})), HasSubstr("asks for 3 rows of 2"));
+}
+
 TEST(StockShapeTest, FirstPushesThatMakeNoArrayAreRefused) {
   const auto why = [](const StockAsk& ask) {
     return ShapeOfInit(MakeStockCall(ask)).status().message();
