@@ -115,6 +115,9 @@ def _record(job: _local_job.Job, path: str) -> int:
 
     if recording.SETTING in {**os.environ, **job.env}:
         raise click.UsageError(f"--record needs {recording.SETTING} for itself; unset it")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--record {path}: {folder} is no folder that can be written to")
     return recording.record(job, path, _run_local)
 
 

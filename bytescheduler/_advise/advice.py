@@ -17,7 +17,8 @@ _STEPS = 4
 # Below these shares a gain is none.
 _LITTLE = 0.02
 _NO_MATTER = 0.05
-_FEWEST_SERVERS = 1.03  # times the time with a server for each worker
+_FEWEST_SERVERS = 1.03  # times the time with many
+_MOST_SERVERS = 4096
 _TRIES = 4
 
 
@@ -74,31 +75,35 @@ class Cluster(NamedTuple):
 
 
 def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:
-    """Return the fewest servers with which a step takes next to no longer than with many."""
-    if cluster.workers == 1:
-        return 1
-    plenty = cluster._replace(servers=cluster.workers)
-    best = ours if plenty == cluster else plenty.predict(layers, "ours").step_s
-    aim = _FEWEST_SERVERS * ideal_s(layers, plenty.share_bytes_per_s)
-    for servers in range(1, cluster.workers):
+    """Return about how few servers make a step take next to no longer than many do."""
+    most = min(cluster.workers, _MOST_SERVERS)
+    aim = _FEWEST_SERVERS * ideal_s(layers, cluster._replace(servers=most).share_bytes_per_s)
+    servers = 1
+    while servers < most:
         if ideal_s(layers, cluster._replace(servers=servers).share_bytes_per_s) <= aim:
             break
-    else:
-        return cluster.workers
+        servers += 1
+    most = min(most, 4 * servers)
+    if most == 1:
+        return 1
+    plenty = cluster._replace(servers=most)
+    best = ours if plenty == cluster else plenty.predict(layers, "ours").step_s
     for _ in range(_TRIES):
-        if servers >= cluster.workers:
+        if servers >= most:
             break
         fewer = cluster._replace(servers=servers)
         taken = ours if fewer == cluster else fewer.predict(layers, "ours").step_s
         if taken <= _FEWEST_SERVERS * best:
             return servers
         servers = math.ceil(1.25 * servers + 0.5)
-    return cluster.workers
+    return most
 
 
 def _verdict(times: Dict[str, float], compute: float) -> str:
     if times["no_overlap"] <= (1 + _NO_MATTER) * compute:
         return "compute-bound"
+    if times["ours"] > times["no_overlap"]:
+        return "unsure"
     if times["ours"] >= (1 - _LITTLE) * times["no_overlap"]:
         return "no gain"
     if times["ours"] <= (1 - _LITTLE) * times["fifo"]:
@@ -116,6 +121,8 @@ def _sentences(found: Dict[str, Any]) -> str:
     words = {
         "compute-bound": "It will not help: compute-bound. Even without any overlap the network "
         f"adds only {_percent(times['no_overlap'] / compute - 1)} to the compute.",
+        "unsure": "This prediction is not sure: a step is found to take longer than one without "
+        "overlap, of which latency and servers with unequal shares are not counted. Measure it.",
         "no gain": "It will not help: a step takes as long as without overlap.",
         "priority helps": f"It will help: a step takes {_percent(saved)} less than without overlap,"
         f" and priority is worth {_percent(found['priority_gain'])} of first come first served.",
@@ -127,7 +134,7 @@ def _sentences(found: Dict[str, Any]) -> str:
         words += f" The network stays the limit: workers wait for it {wait} of a step."
     if found["recommended_servers"] > found["servers"]:
         words += f" {found['recommended_servers']} servers would be faster."
-    elif found["recommended_servers"] < found["servers"]:
+    elif found["recommended_servers"] <= 0.9 * found["servers"]:
         words += f" {found['recommended_servers']} of the servers would do."
     return words
 

@@ -62,7 +62,7 @@ class Agreement:
         self._changed_at = 0
         self._rounds = 0
         self._taken_over = 0
-        self._numbers: object = None  # of the optimizer, in the latest round
+        self._numbers: List[str] = []  # of the optimizer, in the latest round
         self._history = 0  # a checksum of all that they were, and since when
 
     def changed(self) -> None:
@@ -104,11 +104,11 @@ class Agreement:
 
     def _look_at(self, updater: Updater) -> None:
         optimizer = getattr(updater, "optimizer", None)
-        numbers = [getattr(optimizer, name, None) for name in _NUMBERS]
+        numbers = [_exactly(getattr(optimizer, name, None)) for name in _NUMBERS]
         if numbers == self._numbers:
             return
         self._numbers = numbers
-        since = f"{self._rounds} {type(optimizer).__name__} {[*map(_exactly, numbers)]}"
+        since = f"{self._rounds} {type(optimizer).__name__} {numbers}"
         self._history = zlib.crc32(since.encode(), self._history)
 
     def require(self) -> None:
@@ -214,11 +214,10 @@ class Agreement:
 
 
 def _exactly(number: object) -> str:
-    """Return a text that is the same for equal numbers of any type."""
-    try:
-        return repr(float(number))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return type(number).__name__
+    """Return a text that is the same for equal numbers of any type; of arrays nothing is read."""
+    if isinstance(number, (int, float, np.number)):
+        return repr(float(number))
+    return type(number).__name__
 
 
 def _what_differed(histories: Numbers) -> Optional[str]:

@@ -352,15 +352,16 @@ class NativeStore:
         return self._link.compresses
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
+        self.set_updater(make_updater(optimizer))
+
+    def set_updater(self, updater: Updater) -> None:
+        self._check()
+        optimizer = getattr(updater, "optimizer", None)
         if isinstance(optimizer, mx.optimizer.SGLD) and self.num_workers > 1:
             raise mx.base.MXNetError(
                 "SGLD draws random numbers, and every worker, which updates its own weights, would "
                 "draw others: use a dist_async store, whose servers update, or another optimizer"
             )
-        self.set_updater(make_updater(optimizer))
-
-    def set_updater(self, updater: Updater) -> None:
-        self._check()
         self._use(updater)
         self._agreement.changed()
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bytescheduler import cli
-from bytescheduler._advise import models, profile
+from bytescheduler._advise import advice, models, profile
 from bytescheduler._advise.advice import bits_per_s
 
 LAYERS: List[Dict[str, Any]] = [
@@ -68,6 +68,21 @@ def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) 
     fast = advised(saved, "--rate", "100gbit", "-w", "4", "-s", "4")
     assert fast["recommended_servers"] == 1
     assert "1 of the servers would do" in fast["text"]
+
+
+def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:
+    times = {"no_overlap": 1.0, "fifo": 1.2, "ours": 1.1, "p3": 1.2, "ideal": 0.6}
+    assert advice._verdict(times, 0.5) == "unsure"
+    assert advice._verdict({**times, "ours": 0.99}, 0.5) == "no gain"
+
+
+def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathlib.Path) -> None:
+    ran = tmp_path / "ran"
+    words = ["launch", "--local", "--record", "/no/such/folder/model.json", "--", "touch", str(ran)]
+    result = CliRunner(mix_stderr=False).invoke(cli._cli, words)
+    assert result.exit_code == 2
+    assert "/no/such/folder is no folder that can be written to" in result.stderr
+    assert not ran.exists()
 
 
 def test_a_table_is_for_people(saved: pathlib.Path) -> None:

@@ -157,6 +157,7 @@ def history(*calls: "tuple[int, object]") -> float:
 def test_the_history_of_an_optimizers_numbers_tells_what_they_were_and_when() -> None:
     same = history((3, 0.5), (2, 0.25), (9, 0.5))
     assert same == history((3, np.float32(0.5)), (2, 0.25), (9, 0.5))
+    assert len({history((1, number)) for number in (None, float("nan"), np.ones(3), 0.5)}) == 4
     others = [
         history((14, 0.5)),
         history((2, 0.5), (2, 0.25), (10, 0.5)),
