@@ -173,10 +173,10 @@ class Agreement:
         text = _text_of(updater)
         states = self._exchange(len(text))
         most = max(state.changes for state in states)
-        differed = _what_differed(np.array([state.history for state in states]))
-        if differed is not None:
-            raise mx.base.MXNetError(differed)
         if all(state.changes == most for state in states):
+            differed = _what_differed(np.array([state.history for state in states]))
+            if differed is not None:
+                raise mx.base.MXNetError(differed)
             return None
         giver = [state.changes for state in states].index(most)
         self._check_in_time(giver, states)

@@ -69,8 +69,9 @@ def test_what_gives_no_profile_says_so(
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     run = recorded(tmp_path / "no" / "model.json", str(HERE / "paced_worker.py"), "8")
-    assert run.returncode == 1
-    assert "model.json: No such file or directory" in run.stderr
+    assert run.returncode == 2
+    assert "model.json: " in run.stderr
+    assert "is no folder that can be written to" in run.stderr
 
 
 def test_a_timeline_of_ones_own_and_a_recording_are_not_both() -> None:
