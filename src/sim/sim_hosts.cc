@@ -33,6 +33,14 @@ void SimNetwork::Impl::PutOnHost(const std::shared_ptr<SimNode>& node,
   BS_CHECK(node->links.empty() && !node->host);
   node->host = std::make_unique<SimHost>();
   node->host->options = options;
+  hosts_.push_back(node);
+}
+
+// Nodes hold those to which something is leaving, in circles.
+void SimNetwork::Impl::ForgetHosts() {
+  for (const std::weak_ptr<SimNode>& held : hosts_) {
+    if (const std::shared_ptr<SimNode> node = held.lock()) node->host->leaving.clear();
+  }
 }
 
 // Each link in turn commits one message as long as there is room on this side.

@@ -94,7 +94,10 @@ class SimNetwork::Impl {
       : clock_(clock), options_(options), wires_(clock) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() { BS_CHECK(nodes_.empty()); }
+  ~Impl() {
+    BS_CHECK(nodes_.empty());
+    ForgetHosts();
+  }
 
   std::unique_ptr<Transport> MakeEndpoint(Executor* executor);
   static const std::shared_ptr<SimNode>& NodeOf(Transport* transport);
@@ -136,6 +139,7 @@ class SimNetwork::Impl {
   static SimPacket Pack(const SimLink& link, const Message& message);
 
   // sim_hosts.cc
+  void ForgetHosts();
   void TakeTurns(const std::shared_ptr<SimNode>& node);
   void Commit(SimLink* link);
   void Leave(const std::shared_ptr<SimNode>& node);
@@ -150,6 +154,7 @@ class SimNetwork::Impl {
   std::map<std::string, std::shared_ptr<SimNode>> bound_;
   std::map<uint64_t, std::unique_ptr<SimLink>> links_;
   std::set<std::pair<uint64_t, uint64_t>> parted_;  // from, to
+  std::vector<std::weak_ptr<SimNode>> hosts_;       // nodes with a host
   uint64_t next_number_ = 1;
   int32_t next_port_ = 20000;
   SimExecutor wires_;  // last: its tasks refer to the above

@@ -81,7 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes;
   if (data[0] % 4 != 0) bytes = ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9");
   bytes.append(reinterpret_cast<const char*>(data) + 1, size - 1);
-  static std::vector<std::byte> scratch(ps::ZmtpInput::kScratchBytes);  // new ones cost most of a run
+  // New ones for each run cost most of it.
+  static std::vector<std::byte> scratch(ps::ZmtpInput::kScratchBytes);
   const std::string whole = Stream(scratch).Read(bytes, bytes.size());
   if (Stream(scratch).Read(bytes, 1 + data[0] / 4U) != whole) std::abort();
   return 0;
