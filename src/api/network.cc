@@ -26,6 +26,8 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   ps::ZmqOptions options;
   options.ipc = config.local_ipc;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  // Nobody sends data there.
+  if (config.role == "scheduler") options.max_frame_bytes = ps::kMaxMetaBytes;
   if (!config.secret.empty()) options.curve = ps::DeriveCurveKeys(config.secret).value();
   if (config.water_mark > 0) options.committed_messages = config.water_mark;
   return options;

@@ -56,6 +56,32 @@ TEST(KvServer, CodedPushHasTwoBitsForEachElementInWholeWords) {
   }
 }
 
+TEST(KvServer, ARequestMayHaveTheBytesThatItsFieldsTellOrLittle) {
+  const auto most = [](Op op, uint64_t size_bytes, Codec codec = Codec::kNone) {
+    Message message = Request(op);
+    message.meta.extension.size_bytes = size_bytes;
+    message.meta.extension.part_bytes = 1 << 20;
+    message.meta.extension.codec = codec;
+    return MostRequestBytes(message.meta);
+  };
+  const uint64_t little = uint64_t{64} << 10U;
+  const uint64_t large = uint64_t{3} << 30U;
+  EXPECT_EQ(most(Op::kPush, large), large);
+  EXPECT_EQ(most(Op::kPushPull, large), large);
+  EXPECT_EQ(most(Op::kPush, large, Codec::kTwoBit), large / 16);
+  EXPECT_EQ(most(Op::kPush, std::numeric_limits<uint64_t>::max()), uint64_t{4} << 30U);
+  EXPECT_EQ(most(Op::kDeclare, uint64_t{1} << 40U), uint64_t{2} << 20U);
+  EXPECT_EQ(most(Op::kDeclare, std::numeric_limits<uint64_t>::max()), uint64_t{4} << 30U);
+  EXPECT_EQ(most(Op::kOptimizer, 0), uint64_t{32} << 20U);
+  for (const Op op : {Op::kPull, Op::kLookup, Op::kRelease, Op::kNone, static_cast<Op>(99)}) {
+    EXPECT_EQ(most(op, large), little);
+  }
+  Meta meta;
+  EXPECT_EQ(MostRequestBytes(meta), uint64_t{5} << 30U);  // of MXNet's own workers
+  meta.is_control = true;
+  EXPECT_EQ(MostRequestBytes(meta), little);
+}
+
 TEST(KvServer, AttachedWorkersHaveTheRankTheyStandBeside) {
   Message message = Request(Op::kPull);
   message.peer = AttachedId(3);

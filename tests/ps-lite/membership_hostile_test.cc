@@ -151,5 +151,52 @@ TEST_F(Hostile, ImpersonatedControlOfAnyShapeIsSurvived) {
   EXPECT_TRUE(job.finished.has_value());
 }
 
+// A transport that shows what it was started with.
+class ShownTransport final : public Transport {
+ public:
+  explicit ShownTransport(Handler* handler) : handler_(handler) {}
+  void Start(Handler handler) override { *handler_ = std::move(handler); }
+  void Bind(const Address&, BindDone) override {}
+  void Connect(int32_t, const Address&, int32_t) override {}
+  void Disconnect(int32_t, bs::Duration) override {}
+  void Send(Message) override {}
+  void Close(bs::Duration) override {}
+
+ private:
+  Handler* const handler_;
+};
+
+TEST(WhatMayBeSent, ToTheSchedulerNodeIsLittleByAnybody) {
+  bs::sim::SimClock clock(1);
+  bs::sim::SimExecutor executor(&clock);
+  Transport::Handler handler;
+  ShownTransport transport(&handler);
+  Coordinator coordinator({}, &transport, &executor, bs::Logger());
+  coordinator.Start({});
+  for (const int32_t peer : {kEmpty, 8, 9}) EXPECT_FALSE(handler.knows(peer));
+  Meta meta;
+  EXPECT_EQ(handler.most_bytes(9, meta), uint64_t{64} << 10U);
+  coordinator.Close(bs::Duration(0));
+}
+
+TEST(WhatMayBeSent, ToAMemberIsMuchByNodesOfTheJobOnly) {
+  bs::sim::SimClock clock(1);
+  bs::sim::SimExecutor executor(&clock);
+  Transport::Handler handler;
+  ShownTransport transport(&handler);
+  MembershipOptions options;
+  options.role = Role::kServer;
+  Member member(options, &transport, &executor, bs::Logger());
+  member.Start({});
+  for (const int32_t peer : {kEmpty, 8, 9}) EXPECT_FALSE(handler.knows(peer));
+  EXPECT_TRUE(handler.knows(kSchedulerId));
+  Meta meta;
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = Op::kPush;
+  meta.extension.size_bytes = 1000000;
+  EXPECT_EQ(handler.most_bytes(9, meta), 1000000U);
+  member.Close(bs::Duration(0));
+}
+
 }  // namespace
 }  // namespace ps::test

@@ -106,6 +106,28 @@ TEST_F(TcpTransportTest, WhoSpeaksNoZmtpIsHungUpOn) {
   ASSERT_TRUE(node->AwaitMessages(1));
 }
 
+TEST_F(TcpTransportTest, WhoIsNotInTheJobMaySendLittle) {
+  TransportNode node(world_.get(), [](int32_t peer) { return peer == 9; });
+  const Address address{"127.0.0.1", node.Bind({"127.0.0.1", 0}).value()};
+  const std::string message = FrameOf(StockMeta(), true) + FrameOf(std::string(100000, 'x'), false);
+  const RawPeer stranger(address);
+  stranger.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps11") + message +
+                FrameOf(StockMeta(), true) + FrameOf("little", false));
+  ASSERT_TRUE(node.AwaitMessages(1));
+  EXPECT_EQ(node.TakeMessages()[0].data[0].text(), "little");
+  const auto garbage = node.TakeGarbage();
+  ASSERT_EQ(garbage.size(), 1U);
+  EXPECT_EQ(garbage[0].first, 11);
+  EXPECT_THAT(garbage[0].second.message(), HasSubstr("100000 bytes of data"));
+  const RawPeer member(address);
+  member.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps9") + message);
+  ASSERT_TRUE(node.AwaitMessages(1));
+  const RawPeer long_meta(address);
+  long_meta.Send(ZmtpGreeting() + ZmtpReady("DEALER", "") +
+                 FrameOf(std::string(100000, 'x'), true));
+  long_meta.AwaitEnd();
+}
+
 TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
   const auto [node, address] = BoundNode(world_.get());
   const auto hello = [](const std::string& who) {

@@ -73,12 +73,15 @@ class ReleaseCount {
 
 class TransportNode {
  public:
-  explicit TransportNode(TransportWorld* world)
+  // `knows` as the transport's handler has it.
+  explicit TransportNode(TransportWorld* world, std::function<bool(int32_t peer)> knows = {})
       : world_(world),
         executor_(world->NewExecutor()),
         transport_(world->NewTransport(executor_)),
         record_(std::make_shared<Record>()) {
-    Call([&] { transport_->Start(HandlerFor(record_, executor_)); });
+    Transport::Handler handler = HandlerFor(record_, executor_);
+    handler.knows = std::move(knows);
+    Call([&] { transport_->Start(std::move(handler)); });
   }
   TransportNode(const TransportNode&) = delete;
   TransportNode& operator=(const TransportNode&) = delete;

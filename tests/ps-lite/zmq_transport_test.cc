@@ -286,7 +286,7 @@ std::set<int32_t> PortsFoundTogether(size_t count) {
   for (auto& listener : listeners) {
     threads.emplace_back([&] {
       start.arrive_and_wait();
-      auto opened = ZmqListener::Open(context, {"", 0}, true, {});
+      auto opened = ZmqListener::Open(context, {"", 0}, {.ipc = true});
       if (opened.ok()) listener = std::move(opened.value());
     });
   }

@@ -43,12 +43,7 @@ class ZmtpTest : public ::testing::Test {
   }
   bs::Status Begin(const std::string& bytes) {
     record_ = {};
-    input_.emplace(
-        ZmtpInput::Shared{scratch_, std::make_shared<BlockPool>()},
-        ZmtpInput::Listener{.on_greeting = [this] { ++record_.greetings; },
-                            .on_ready = [this](std::string_view who) { record_.identity = who; },
-                            .on_message = [this](bs::Result<Message> m) { Add(std::move(m)); },
-                            .place = place_});
+    input_.emplace(shared_, MakeListener());
     return More(bytes);
   }
   // All of them, in as few reads as there is room for.
@@ -64,8 +59,29 @@ class ZmtpTest : public ::testing::Test {
     return bs::Status::Ok();
   }
 
+  // How much would be read next.
+  size_t RoomBytes() {
+    const ZmtpInput::Rooms rooms = input_->MakeRooms();
+    return rooms[0].iov_len + rooms[1].iov_len;
+  }
+  ZmtpInput::Listener MakeListener() {
+    return {.on_greeting = [this] { ++record_.greetings; },
+            .on_ready = [this](std::string_view who) { record_.identity = who; },
+            .on_message = [this](bs::Result<Message> m) { Add(std::move(m)); },
+            .place = place_,
+            .known = [this] { return known_; },
+            .most_bytes = most_bytes_};
+  }
+  bs::Status MoreTo(ZmtpInput* input, const std::string& bytes) {
+    const size_t taken = Fill(input->MakeRooms(), bytes);
+    EXPECT_EQ(taken, bytes.size());
+    return input->Filled(taken);
+  }
+
   Record record_;
   std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place_;
+  std::function<uint64_t(const Meta& meta)> most_bytes_;
+  bool known_ = true;
 
  private:
   static size_t Fill(const ZmtpInput::Rooms& rooms, std::string_view bytes) {
@@ -82,9 +98,12 @@ class ZmtpTest : public ::testing::Test {
     record_.garbage.push_back(message.status());
   }
 
-  std::optional<ZmtpInput> input_;
   size_t num_reads_ = 0;
   std::vector<std::byte> scratch_ = std::vector<std::byte>(ZmtpInput::kScratchBytes);
+
+ protected:
+  const ZmtpInput::Shared shared_{scratch_, std::make_shared<BlockPool>()};
+  std::optional<ZmtpInput> input_;
 };
 
 std::string FrameOf(const std::string& body, bool more) {
@@ -201,6 +220,95 @@ TEST_F(ZmtpTest, WhatIsNoZmtpIsRefusedAtAnyPace) {
     EXPECT_THAT(Feed(ZmtpGreeting() + std::string("\4\2\1x", 4), longest).message(),
                 HasSubstr("instead of READY"));
   }
+}
+
+std::string HeaderOf(uint64_t size_bytes, bool more) {
+  std::string header;
+  AppendFrameHeader(size_bytes, more, &header);
+  return header;
+}
+
+TEST_F(ZmtpTest, ALongFrameHasMemoryForLittleMoreThanHasCome) {
+  const uint64_t size_bytes = uint64_t{3} << 30U;
+  ASSERT_TRUE(Begin(Hello() + FrameOf(MetaOf(1), true) + HeaderOf(size_bytes, false) + "x").ok());
+  EXPECT_LE(RoomBytes(), BlockPool::kMostKeptBytes);
+  ASSERT_TRUE(More(std::string(BlockPool::kMostKeptBytes, 'x')).ok());
+  EXPECT_LE(RoomBytes(), BlockPool::kMostKeptBytes);
+}
+
+TEST_F(ZmtpTest, WhatHasGrownIsWhatWasSent) {
+  std::string data(3 * BlockPool::kMostKeptBytes + 5, ' ');
+  std::minstd_rand random(1);
+  for (size_t i = 0; i < data.size(); i += 100) data[i] = static_cast<char>(random());
+  ASSERT_TRUE(Begin(Hello() + FrameOf(MetaOf(1), true) + FrameOf(data, true) +
+                    FrameOf("behind it", false) + FrameOf(MetaOf(2), false))
+                  .ok());
+  ASSERT_EQ(record_.messages.size(), 2U);
+  EXPECT_TRUE(record_.messages[0].data[0].text() == data);
+  EXPECT_EQ(record_.messages[0].data[1].text(), "behind it");
+}
+
+TEST_F(ZmtpTest, LongMetaEndsTheConnectionBeforeThereIsMemoryForIt) {
+  EXPECT_THAT(Begin(Hello() + HeaderOf(kMaxMetaBytes + 1, true)).message(),
+              HasSubstr("meta of 16777217 bytes, more than the 16777216 that any may have"));
+  EXPECT_TRUE(Begin(Hello() + HeaderOf(kMaxMetaBytes, true)).ok());
+  known_ = false;
+  EXPECT_THAT(Begin(Hello() + HeaderOf(kMaxStrangerBytes + 1, true)).message(),
+              HasSubstr("meta of 65537 bytes, more than the 65536 that one not in the job may"));
+  EXPECT_TRUE(Begin(Hello() + HeaderOf(kMaxStrangerBytes, true)).ok());
+}
+
+TEST_F(ZmtpTest, DataOfAMessageThatMayNotHaveSoMuchIsReadToNowhere) {
+  place_ = [](const Meta&, uint64_t) -> std::shared_ptr<Landing> {
+    ADD_FAILURE() << "nobody may be asked where that belongs";
+    return nullptr;
+  };
+  most_bytes_ = [](const Meta& meta) -> uint64_t { return meta.timestamp == 1 ? 100000 : 0; };
+  for (const std::string who : {"such a message", "one not in the job"}) {
+    known_ = who == "such a message";
+    const std::string limit = known_ ? "100000" : "65536";
+    ASSERT_TRUE(Begin(Hello() + FrameOf(MetaOf(1), true) + FrameOf(std::string(60000, 'x'), true) +
+                      HeaderOf(60000000, true) + "x")
+                    .ok());
+    EXPECT_LE(RoomBytes(), ZmtpInput::kScratchBytes) << who;
+    ASSERT_TRUE(More(std::string(59999999, 'x') + FrameOf("behind it", false)).ok());
+    ASSERT_EQ(record_.garbage.size(), 1U);
+    EXPECT_EQ(record_.garbage[0].message(),
+              "60060000 bytes of data, more than the " + limit + " that " + who + " may have");
+    ASSERT_TRUE(More(FrameOf(MetaOf(2), false)).ok());
+    EXPECT_EQ(record_.messages.size(), 1U) << who;
+  }
+}
+
+TEST_F(ZmtpTest, DataBehindWhatIsNoMetaTakesNoMemory) {
+  ASSERT_TRUE(Begin(Hello() + FrameOf("\xff", true) + HeaderOf(60000000, false) + "x").ok());
+  EXPECT_LE(RoomBytes(), ZmtpInput::kScratchBytes);
+}
+
+TEST_F(ZmtpTest, AllStrangersTogetherKeepLittle) {
+  known_ = false;
+  const std::string half = Hello() + FrameOf(MetaOf(1), true) + HeaderOf(65000, false) + "x";
+  std::vector<std::unique_ptr<ZmtpInput>> inputs;
+  bs::Status status;
+  while (status.ok() && inputs.size() < 2000) {
+    inputs.push_back(std::make_unique<ZmtpInput>(shared_, MakeListener()));
+    status = MoreTo(inputs.back().get(), half);
+  }
+  EXPECT_LE(inputs.size() * 65000, kMaxStrangersBytes + 65000);
+  EXPECT_THAT(status.message(), HasSubstr("unfinished messages of such peers take"));
+  // What is there as a whole is nothing to keep, and who is in the job does not count.
+  EXPECT_TRUE(Begin(Hello() + FrameOf(MetaOf(2), false)).ok());
+  EXPECT_EQ(record_.messages.size(), 1U);
+  known_ = true;
+  EXPECT_TRUE(Begin(half).ok());
+  known_ = false;
+  // Who ends his message, or goes, makes room for the next.
+  EXPECT_TRUE(MoreTo(inputs[0].get(), std::string(64999, 'x')).ok());
+  EXPECT_EQ(record_.messages.size(), 1U);
+  EXPECT_TRUE(Begin(half).ok());
+  inputs.clear();
+  input_.reset();
+  EXPECT_EQ(*shared_.strangers_bytes, 0U);
 }
 
 TEST_F(ZmtpTest, RandomBytesNeverAbort) {

@@ -4,6 +4,7 @@
 
 #include "control.h"
 #include "coordinator_impl.h"
+#include "wire.h"
 
 namespace ps {
 
@@ -54,6 +55,9 @@ void Coordinator::Impl::Close(bs::Duration linger) {
 Transport::Handler Coordinator::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](const Message& message) { OnMessage(message); };
+  handler.knows = [this](int32_t peer) { return peers_.contains(peer); };
+  // No message to us has data.
+  handler.most_bytes = [](int32_t, const Meta&) { return kMaxStrangerBytes; };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
   };

@@ -1,18 +1,22 @@
 // KvServer: checks of native requests, and their answers.
 #include "ps/kv_server.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "control.h"
+#include "wire.h"
 
 namespace ps {
 namespace {
 
 constexpr uint64_t kMaxTensorBytes = std::numeric_limits<int64_t>::max();
 constexpr uint64_t kServerNumberBytes = 2;  // of each partition in a declaration
+// Servers take pickles of half of it.
+constexpr uint64_t kMaxOptimizerPayloadBytes = uint64_t{32} << 20U;
 
 bs::Status Wrong(const Message& message, const std::string& what) {
   return bs::Status::InvalidArgument(DescribeSender(message.peer) + ": key=" +
@@ -33,11 +37,15 @@ bs::Status CheckSender(const Message& message) {
   return bs::Status::Ok();
 }
 
+// REQUIRES: part_bytes is not 0.
+uint64_t NumPartitions(const Extension& said) {
+  return said.size_bytes / said.part_bytes + (said.size_bytes % said.part_bytes != 0 ? 1 : 0);
+}
+
 bs::Status CheckDeclare(const Message& message, uint64_t payload_bytes) {
   const Extension& said = message.meta.extension;
   if (said.part_bytes == 0) return Wrong(message, "declare: part_bytes=0");
-  const uint64_t whole = said.size_bytes / said.part_bytes;
-  const uint64_t partitions = whole + (said.size_bytes % said.part_bytes != 0 ? 1 : 0);
+  const uint64_t partitions = NumPartitions(said);
   // An empty tensor may be declared as no partition or as an empty one.
   const bool fits = payload_bytes % kServerNumberBytes == 0 &&
                     (payload_bytes / kServerNumberBytes == partitions ||
@@ -91,7 +99,30 @@ bs::Status CheckPayload(const Message& message) {
   }
 }
 
+// The payload of a request whose fields are believed.
+uint64_t SaidBytes(const Extension& said) {
+  switch (said.op) {
+    case Op::kDeclare:
+      if (said.part_bytes == 0) return 0;
+      return std::min(NumPartitions(said), kMaxFrameBytes) * kServerNumberBytes;
+    case Op::kPush:
+    case Op::kPushPull:
+      return PayloadBytes(said.codec, said.size_bytes);
+    case Op::kOptimizer:
+      return kMaxOptimizerPayloadBytes;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
+
+uint64_t MostRequestBytes(const Meta& meta) {
+  if (meta.is_control) return kMaxStrangerBytes;
+  if (!meta.native()) return kMaxMessageBytes;
+  // With some room, so that what is wrong by little can be refused by an answer.
+  return std::min(std::max(SaidBytes(meta.extension), kMaxStrangerBytes), kMaxFrameBytes);
+}
 
 bs::Result<KvCall> ParseCall(Message message) {
   if (const bs::Status check = CheckSender(message); !check.ok()) return check;

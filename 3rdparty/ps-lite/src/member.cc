@@ -4,6 +4,8 @@
 
 #include "control.h"
 #include "member_impl.h"
+#include "ps/kv_server.h"
+#include "wire.h"
 
 namespace ps {
 
@@ -95,6 +97,10 @@ Transport::Handler Member::Impl::TransportHandler() {
   handler.place = [this](int32_t peer, const Meta& meta, uint64_t size_bytes) {
     const bool data = !meta.is_control && ready_told_ && known_.count(peer) > 0;
     return data && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
+  };
+  handler.knows = [this](int32_t peer) { return peer == kSchedulerId || known_.contains(peer); };
+  handler.most_bytes = [this](int32_t, const Meta& meta) {
+    return own_.role == Role::kServer ? MostRequestBytes(meta) : kMaxMessageBytes;
   };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
   handler.on_connected = [this](int32_t peer) {

@@ -24,22 +24,25 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
     : loop_(loop),
       socket_(std::move(socket)),
       listener_(std::move(listener)),
-      input_(std::move(shared), {.on_greeting = [this] { Put(ZmtpReady("ROUTER", "")); },
-                                 .on_ready =
-                                     [this](std::string_view identity) {
-                                       StopWaiting();
-                                       identity_ = identity;
-                                       peer_ = IdOfIdentity(identity);
-                                       listener_.on_ready(identity_);
-                                     },
-                                 .on_message =
-                                     [this](bs::Result<Message> message) {
-                                       listener_.on_message(peer_, std::move(message));
-                                     },
-                                 .place =
-                                     [this](const Meta& meta, uint64_t size_bytes) {
-                                       return listener_.place(peer_, meta, size_bytes);
-                                     }}) {
+      input_(
+          std::move(shared),
+          {.on_greeting = [this] { Put(ZmtpReady("ROUTER", "")); },
+           .on_ready =
+               [this](std::string_view identity) {
+                 StopWaiting();
+                 identity_ = identity;
+                 peer_ = IdOfIdentity(identity);
+                 listener_.on_ready(identity_);
+               },
+           .on_message =
+               [this](bs::Result<Message> message) {
+                 listener_.on_message(peer_, std::move(message));
+               },
+           .place = [this](
+                        const Meta& meta,
+                        uint64_t size_bytes) { return listener_.place(peer_, meta, size_bytes); },
+           .known = [this] { return listener_.knows(peer_); },
+           .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); }}) {
   socket_.Set(IPPROTO_TCP, TCP_NODELAY, 1);
   patience_ = loop_->PostAt(loop_->Now() + patience, [this] {
     patience_ = 0;

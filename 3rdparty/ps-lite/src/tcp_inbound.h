@@ -17,10 +17,12 @@ class TcpInbound {
  public:
   struct Listener {
     std::function<void(const std::string& identity)> on_ready;
-    // These two with the id of that identity.
+    // These with the id of that identity.
     std::function<void(int32_t peer, bs::Result<Message> message)> on_message;
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place;
+    std::function<bool(int32_t peer)> knows;
+    std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes;
     std::function<void(const bs::Status& why)> on_closed;  // once; may destroy this
   };
 

@@ -94,7 +94,8 @@ void TcpLink::Connect(const sockaddr_in& address) {
       ZmtpInput::Listener{
           .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
           .on_ready = [this](std::string_view) { ready_ = true; },
-          .on_message = {}});  // peers answer on their own connection
+          .on_message = {},  // peers answer on their own connection
+          .known = [] { return false; }});
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
 }
 

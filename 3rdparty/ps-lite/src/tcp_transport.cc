@@ -122,6 +122,9 @@ void TcpNetwork::Adopt(TcpSocket socket) {
                            bs::Result<Message> message) { OnInput(peer, std::move(message)); },
       .place = [this](int32_t peer, const Meta& meta,
                       uint64_t size_bytes) { return upcalls_->Place(peer, meta, size_bytes); },
+      .knows = [this](int32_t peer) { return upcalls_->Knows(peer); },
+      .most_bytes = [this](int32_t peer,
+                           const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
   inbound_.emplace(number, std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
                                                         kHandshakePatience, std::move(listener)));

@@ -8,6 +8,7 @@
 
 #include "bytescheduler/status.h"
 #include "ps/transport.h"
+#include "wire.h"
 
 namespace ps {
 
@@ -34,6 +35,12 @@ class Upcalls {
   }
   std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes) const {
     return muted_ || !handler_.place ? nullptr : handler_.place(peer, meta, size_bytes);
+  }
+  // This and MostBytes take the handler's answer while there is one, else the least.
+  bool Knows(int32_t peer) const { return !muted_ && (!handler_.knows || handler_.knows(peer)); }
+  uint64_t MostBytes(int32_t peer, const Meta& meta) const {
+    if (!Knows(peer)) return kMaxStrangerBytes;
+    return handler_.most_bytes ? handler_.most_bytes(peer, meta) : kMaxMessageBytes;
   }
 
  private:

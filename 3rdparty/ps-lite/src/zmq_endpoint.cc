@@ -14,8 +14,6 @@
 #include <cstring>
 #include <utility>
 
-#include "wire.h"
-
 namespace ps {
 namespace {
 
@@ -91,8 +89,8 @@ bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc) {
 }
 
 bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& context,
-                                                           const Address& address, bool ipc,
-                                                           const std::optional<CurveKeys>& curve) {
+                                                           const Address& address,
+                                                           const ZmqOptions& options) {
   if (bs::Status wrong = CheckLocalPort(address); !wrong.ok()) return wrong;
   auto router = ZmqSocket::Open(context, ZMQ_ROUTER);
   if (!router.ok()) return router.status();
@@ -102,10 +100,10 @@ bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& con
   // A restarted peer comes back under its old identity; its dead connection must not shut it out.
   listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
   listener->router_->Set(ZMQ_BACKLOG, kBacklog);
-  listener->router_->Set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(kMaxFrameBytes));
-  if (curve) ListenWith(*curve, listener->router_.get());
+  listener->router_->Set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(options.max_frame_bytes));
+  if (options.curve) ListenWith(*options.curve, listener->router_.get());
   bs::Status bound;
-  if (!ipc) {
+  if (!options.ipc) {
     bound = listener->BindTcp(address);
   } else {
     bound = address.port == 0 ? listener->BindAnyIpc() : listener->BindIpc(address.port);

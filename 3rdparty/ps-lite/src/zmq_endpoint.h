@@ -2,14 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "bytescheduler/status.h"
 #include "ps/transport.h"
 #include "tcp_socket.h"
-#include "zmq_curve.h"
 #include "zmq_socket.h"
+#include "zmq_transport.h"
 
 namespace ps {
 
@@ -23,8 +22,8 @@ class ZmqListener {
   // kInvalidArgument if the address is not one of this host, both naming it.
   // Whoever connects needs the keys, if there are any.
   static bs::Result<std::unique_ptr<ZmqListener>> Open(const ZmqContext& context,
-                                                       const Address& address, bool ipc,
-                                                       const std::optional<CurveKeys>& curve);
+                                                       const Address& address,
+                                                       const ZmqOptions& options);
   ZmqListener(const ZmqListener&) = delete;
   ZmqListener& operator=(const ZmqListener&) = delete;
   ~ZmqListener();

@@ -69,7 +69,7 @@ class ZmqNetwork {
 
 bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
   BS_CHECK(listener_ == nullptr);
-  auto listener = ZmqListener::Open(*context_, address, options_.ipc, options_.curve);
+  auto listener = ZmqListener::Open(*context_, address, options_);
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
@@ -154,8 +154,23 @@ void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> 
     return upcalls_->OnGarbage(peer, bs::Status::InvalidArgument(std::to_string(num_parts - 1) +
                                                                  " data frames are too many"));
   }
+  const uint64_t meta_bytes = parts.front()->bytes().size();
+  if (meta_bytes > kMaxStrangerBytes && !upcalls_->Knows(peer)) {
+    return upcalls_->OnGarbage(peer,
+                               bs::Status::InvalidArgument("meta of " + std::to_string(meta_bytes) +
+                                                           " bytes of one that is not in the job"));
+  }
   auto meta = ParseMeta(parts.front()->bytes());
   if (!meta.ok()) return upcalls_->OnGarbage(peer, meta.status());
+  uint64_t data_bytes = 0;
+  for (size_t i = 1; i < parts.size(); ++i) data_bytes += parts[i]->bytes().size();
+  const uint64_t most = upcalls_->MostBytes(peer, meta.value());
+  if (data_bytes > most) {
+    return upcalls_->OnGarbage(
+        peer,
+        bs::Status::InvalidArgument(std::to_string(data_bytes) + " bytes of data, more than the " +
+                                    std::to_string(most) + " that such a message may have"));
+  }
   Message message{.peer = peer, .meta = std::move(meta.value())};
   for (size_t i = 1; i < parts.size(); ++i) {
     const auto bytes = parts[i]->bytes();

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "ps/transport.h"
+#include "wire.h"
 #include "zmq_curve.h"
 
 namespace ps {
@@ -17,6 +18,8 @@ struct ZmqOptions {
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
   int committed_messages = 2;
+  // A longer frame ends its connection.  libzmq takes the memory for one at once, whoever sends it.
+  uint64_t max_frame_bytes = kMaxFrameBytes;
   // All traffic is encrypted, and who has other keys, or none, is refused and logged.
   std::optional<CurveKeys> curve{};
 };

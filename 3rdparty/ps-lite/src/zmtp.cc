@@ -23,6 +23,10 @@ constexpr uint64_t kLongestShort = 255;
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
 // Shorter bodies are put together in the scratch memory; longer ones are read where they stay.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
+// Longer ones get memory as they come, in steps that double.
+constexpr uint64_t kAtOnceBytes = BlockPool::kMostKeptBytes;
+// A node of four bytes on the wire takes so many times that in memory.
+constexpr uint64_t kParsedBytesPerByte = 16;
 
 unsigned At(std::span<const std::byte> bytes, size_t i) {
   return std::to_integer<unsigned>(bytes[i]);
@@ -52,6 +56,11 @@ void AppendProperty(std::string_view name, std::string_view value, std::string* 
 
 bs::Status Wrong(const std::string& what) {
   return bs::Status::InvalidArgument("no ZMTP: " + what);
+}
+
+bs::Status NoMemory(uint64_t size_bytes) {
+  return bs::Status::ResourceExhausted("no memory for a frame of " + std::to_string(size_bytes) +
+                                       " bytes");
 }
 
 // The value of "Identity" among the properties of READY.
@@ -102,23 +111,27 @@ ZmtpInput::ZmtpInput(Shared shared, Listener listener)
   BS_CHECK(shared_.scratch.size() == kScratchBytes);
 }
 
+ZmtpInput::~ZmtpInput() { *shared_.strangers_bytes -= stranger_bytes_; }
+
 ZmtpInput::Rooms ZmtpInput::MakeRooms() {
   // Bytes are left over or a body is under way, never both.
   std::copy(rest_.begin(), rest_.end(), shared_.scratch.begin());
-  const std::span<std::byte> body = body_.subspan(body_filled_);
-  if (landing_ && landing_->revoked) {  // its memory is gone: the rest goes nowhere
-    return {iovec{shared_.scratch.data(), std::min(shared_.scratch.size(), body.size())}, iovec{}};
-  }
   const std::span<std::byte> room = shared_.scratch.subspan(rest_.size());
-  return {iovec{body.data(), body.size()}, iovec{room.data(), room.size()}};
+  if (!body_) return {iovec{room.data(), room.size()}, iovec{}};
+  if (body_->goes_nowhere()) {
+    return {iovec{room.data(), std::min<uint64_t>(room.size(), body_->left_bytes())}, iovec{}};
+  }
+  const std::span<std::byte> body = body_->memory.subspan(body_->filled_bytes);
+  const bool all = body.size() == body_->left_bytes();
+  return {iovec{body.data(), body.size()}, iovec{room.data(), all ? room.size() : 0}};
 }
 
 bs::Status ZmtpInput::Filled(size_t size_bytes) {
-  if (!body_.empty()) {
-    const size_t more = std::min(size_bytes, body_.size() - body_filled_);
-    body_filled_ += more;
+  if (body_) {
+    const uint64_t more = std::min<uint64_t>(size_bytes, body_->left_bytes());
+    body_->filled_bytes += more;
     size_bytes -= more;
-    if (body_filled_ < body_.size()) return bs::Status::Ok();
+    if (body_->left_bytes() > 0) return GrowBody();
     EndBody();
   }
   std::span<const std::byte> bytes = shared_.scratch.first(rest_.size() + size_bytes);
@@ -188,27 +201,81 @@ bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header
   return true;
 }
 
+bs::Status ZmtpInput::Admit(const Header& header, bool whole) {
+  const bool known = !listener_.known || listener_.known();
+  if (num_parts_ > 0) {
+    CheckData(header.size_bytes, known);
+  } else if (bs::Status wrong = AdmitMeta(header.size_bytes, known); !wrong.ok()) {
+    return wrong;
+  }
+  const bool kept = (header.more || !whole) && !refused();
+  if (known || !kept) return bs::Status::Ok();
+  const uint64_t bytes = header.size_bytes * (num_parts_ == 0 ? kParsedBytesPerByte : 1);
+  uint64_t* const all = shared_.strangers_bytes.get();
+  if (*all + bytes > kMaxStrangersBytes) {
+    return bs::Status::ResourceExhausted(
+        "it is not in the job, and unfinished messages of such peers take " + std::to_string(*all) +
+        " bytes already");
+  }
+  stranger_bytes_ += bytes;
+  *all += bytes;
+  return bs::Status::Ok();
+}
+
+bs::Status ZmtpInput::AdmitMeta(uint64_t size_bytes, bool known) const {
+  const uint64_t most = known ? kMaxMetaBytes : kMaxStrangerBytes;
+  if (size_bytes <= most) return bs::Status::Ok();
+  return Wrong("meta of " + std::to_string(size_bytes) + " bytes, more than the " +
+               std::to_string(most) + " that " + (known ? "any" : "one not in the job") +
+               " may have");
+}
+
+void ZmtpInput::CheckData(uint64_t size_bytes, bool known) {
+  if (refused()) return;
+  data_bytes_ += size_bytes;
+  uint64_t most = known ? kMaxMessageBytes : kMaxStrangerBytes;
+  if (known && listener_.most_bytes) most = listener_.most_bytes(message_.meta);
+  if (data_bytes_ <= most) return;
+  message_.data.clear();
+  wrong_ = bs::Status::InvalidArgument(
+      std::to_string(data_bytes_) + " bytes of data, more than the " + std::to_string(most) +
+      " that " + (known ? "such a message" : "one not in the job") + " may have");
+}
+
 bs::Status ZmtpInput::BeginBody(const Header& header, std::span<const std::byte>* bytes) {
+  if (bs::Status over = Admit(header, false); !over.ok()) return over;
   const std::span<const std::byte> here = bytes->subspan(header.own_bytes);
-  landing_ = Place(header.more, header.size_bytes);
-  if (landing_) {
-    body_ = landing_->bytes;
-  } else {
-    body_frame_ = shared_.blocks->New(header.size_bytes, &body_);
-  }
-  if (body_.empty()) {
-    return bs::Status::ResourceExhausted("no memory for a frame of " +
-                                         std::to_string(header.size_bytes) + " bytes");
-  }
-  header_ = header;
-  std::copy(here.begin(), here.end(), body_.begin());
-  body_filled_ = here.size();
+  Body& body = body_.emplace();
+  body.header = header;
+  body.filled_bytes = here.size();
   *bytes = {};
+  body.skipped = refused();
+  if (body.skipped) return bs::Status::Ok();
+  body.landing = Place(header.more, header.size_bytes);
+  if (body.landing) {
+    body.memory = body.landing->bytes;
+  } else if (header.size_bytes <= kAtOnceBytes) {
+    body.frame = shared_.blocks->New(header.size_bytes, &body.memory);
+  } else if (body.block.GrowTo(kAtOnceBytes)) {
+    body.memory = body.block.memory();
+  }
+  if (body.memory.empty()) return NoMemory(header.size_bytes);
+  std::copy(here.begin(), here.end(), body.memory.begin());
+  return bs::Status::Ok();
+}
+
+bs::Status ZmtpInput::GrowBody() {
+  Body& body = *body_;
+  if (body.goes_nowhere() || body.filled_bytes < body.memory.size()) return bs::Status::Ok();
+  // Only a block is full before the body ends.
+  const uint64_t whole = body.header.size_bytes;
+  if (!body.block.GrowTo(std::min(2 * body.filled_bytes, whole))) return NoMemory(whole);
+  body.memory = body.block.memory();
   return bs::Status::Ok();
 }
 
 std::shared_ptr<Landing> ZmtpInput::Place(bool more, uint64_t size_bytes) const {
-  const bool asks = listener_.place && num_parts_ == 1 && !more && wrong_.ok() && size_bytes > 0;
+  const bool asks = listener_.place && num_parts_ == 1 && !more && !refused() && size_bytes > 0;
   if (!asks) return nullptr;
   std::shared_ptr<Landing> landing = listener_.place(message_.meta, size_bytes);
   BS_CHECK(!landing || landing->bytes.size() == size_bytes);
@@ -216,19 +283,23 @@ std::shared_ptr<Landing> ZmtpInput::Place(bool more, uint64_t size_bytes) const 
 }
 
 void ZmtpInput::EndBody() {
-  const std::span<std::byte> body = std::exchange(body_, {});
-  body_filled_ = 0;
-  const std::shared_ptr<Landing> landing = std::exchange(landing_, nullptr);
-  if (!landing) return OnPart(header_.more, {}, std::move(body_frame_));
-  if (!landing->revoked) return OnPart(header_.more, {}, Frame::Borrow(body, {}));
-  num_parts_ = 0;  // nobody wants the message any more
-  message_ = {};
+  Body body = std::move(*body_);
+  body_.reset();
+  if (body.skipped) return OnPart(body.header.more, {}, {});
+  if (body.landing) {
+    // If it was revoked nobody wants the message any more.
+    if (body.landing->revoked) return static_cast<void>(TakeMessage());
+    return OnPart(body.header.more, {}, Frame::Borrow(body.memory, {}));
+  }
+  const bool grown = !body.block.memory().empty();
+  OnPart(body.header.more, {}, grown ? body.block.Release() : std::move(body.frame));
 }
 
 bs::Status ZmtpInput::OnFrame(const Header& header, std::span<const std::byte> body) {
   if (state_ == State::kHandshake) return OnReady(body);
   // Nobody needs an answer to the commands of later versions.
   if (header.command) return bs::Status::Ok();
+  if (bs::Status over = Admit(header, true); !over.ok()) return over;
   const std::shared_ptr<Landing> landing = Place(header.more, body.size());
   if (landing) std::copy(body.begin(), body.end(), landing->bytes.begin());
   OnPart(header.more, body, landing ? Frame::Borrow(landing->bytes, {}) : Frame());
@@ -266,11 +337,18 @@ void ZmtpInput::EndMessage() {
     wrong_ =
         bs::Status::InvalidArgument(std::to_string(num_parts_ - 1) + " data frames are too many");
   }
-  num_parts_ = 0;
-  Message message = std::exchange(message_, {});
-  const bs::Status wrong = std::exchange(wrong_, bs::Status::Ok());
+  const bs::Status wrong = wrong_;
+  Message message = TakeMessage();
   if (!listener_.on_message) return;
   wrong.ok() ? listener_.on_message(std::move(message)) : listener_.on_message(wrong);
+}
+
+Message ZmtpInput::TakeMessage() {
+  num_parts_ = 0;
+  data_bytes_ = 0;
+  *shared_.strangers_bytes -= std::exchange(stranger_bytes_, 0);
+  wrong_ = bs::Status::Ok();
+  return std::exchange(message_, {});
 }
 
 }  // namespace ps

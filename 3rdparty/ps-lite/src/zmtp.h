@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 
 #include "block_pool.h"
 #include "bytescheduler/status.h"
+#include "growing_block.h"
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "wire.h"
@@ -32,6 +34,9 @@ std::string ZmtpReady(std::string_view socket_type, std::string_view identity);
 void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out);
 
 // What comes in on one connection: a greeting, READY, then messages.
+//
+// Keeps at most one message that is not whole yet, and of that what its sender may send: memory for
+// a long frame is taken as its bytes come, and none for what is refused anyway.
 class ZmtpInput {
  public:
   // Called inside Filled.
@@ -42,6 +47,9 @@ class ZmtpInput {
     std::function<void(bs::Result<Message> message)> on_message;
     // As Transport::Handler::place; may be empty.
     std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place{};
+    // As Transport::Handler::knows and most_bytes, of the other end; may be empty.
+    std::function<bool()> known{};
+    std::function<uint64_t(const Meta& meta)> most_bytes{};
   };
   // Where to read to, in this order; valid until Filled.
   using Rooms = std::array<iovec, 2>;
@@ -52,11 +60,14 @@ class ZmtpInput {
     std::span<std::byte> scratch;               // of kScratchBytes; outlives the inputs
     std::shared_ptr<BlockPool> blocks;          // shared with the frames
     uint64_t max_frame_bytes = kMaxFrameBytes;  // a longer one ends the connection
+    // What is kept of unfinished messages of others than nodes of the job; at most
+    // kMaxStrangersBytes.  Shared by the inputs.
+    std::shared_ptr<uint64_t> strangers_bytes = std::make_shared<uint64_t>(0);
   };
   ZmtpInput(Shared shared, Listener listener);
   ZmtpInput(const ZmtpInput&) = delete;
   ZmtpInput& operator=(const ZmtpInput&) = delete;
-  ~ZmtpInput() = default;
+  ~ZmtpInput();
 
   Rooms MakeRooms();
   // So many bytes were read.  Not ok: this is no ZMTP that we speak, and the connection is over.
@@ -71,6 +82,19 @@ class ZmtpInput {
     uint64_t size_bytes = 0;
     size_t own_bytes = 0;  // of the header itself
   };
+  // A long body on its way straight to its memory.
+  struct Body {
+    Header header;
+    uint64_t filled_bytes = 0;
+    std::span<std::byte> memory;       // of the body's beginning, or all of it
+    Frame frame;                       // owns it, or `block` does, or `landing`
+    GrowingBlock block{};              //
+    std::shared_ptr<Landing> landing;  //
+    bool skipped = false;              // nobody wants it
+
+    uint64_t left_bytes() const { return header.size_bytes - filled_bytes; }
+    bool goes_nowhere() const { return skipped || (landing && landing->revoked); }
+  };
 
   // Takes what it can from the front of `bytes`.
   bs::Status Parse(std::span<const std::byte>* bytes);
@@ -79,26 +103,32 @@ class ZmtpInput {
   bs::Result<bool> ParseHeader(std::span<const std::byte> bytes, Header* header) const;
   // Where the body of the message's first data frame belongs; null: nowhere.
   std::shared_ptr<Landing> Place(bool more, uint64_t size_bytes) const;
+  // Of a frame that begins: not ok if the connection is over.  If its message is, wrong_ says so.
+  bs::Status Admit(const Header& header, bool whole);
+  bs::Status AdmitMeta(uint64_t size_bytes, bool known) const;
+  void CheckData(uint64_t size_bytes, bool known);
+  bool refused() const { return !wrong_.ok() || num_parts_ > kMaxDataFrames; }
   bs::Status BeginBody(const Header& header, std::span<const std::byte>* bytes);
+  // More memory for the body if what it has is full.
+  bs::Status GrowBody();
   bs::Status OnFrame(const Header& header, std::span<const std::byte> body);
   bs::Status OnReady(std::span<const std::byte> body);
   void EndBody();
   // A part of a message; its bytes are copied, or `frame`'s own.
   void OnPart(bool more, std::span<const std::byte> bytes, Frame frame);
   void EndMessage();
+  // What there is of the message under way, which is over.
+  Message TakeMessage();
 
   const Shared shared_;
   const Listener listener_;
   State state_ = State::kGreeting;
   std::vector<std::byte> rest_;  // of bytes that are no whole header or short frame yet
-  // A long body on its way straight to its memory.
-  Header header_;
-  std::span<std::byte> body_;  // empty: none
-  size_t body_filled_ = 0;
-  Frame body_frame_;
-  std::shared_ptr<Landing> landing_;  // of the body
+  std::optional<Body> body_;
   // The message under way.
   size_t num_parts_ = 0;
+  uint64_t data_bytes_ = 0;      // announced
+  uint64_t stranger_bytes_ = 0;  // its part of shared_.strangers_bytes
   bs::Status wrong_;
   Message message_;
 };

@@ -23,6 +23,9 @@ struct KvCall {
   Frame payload;
 };
 
+// How many bytes the data frames of a request may have together, by what else it says: a native one
+// has the payload that its fields tell, or little.
+uint64_t MostRequestBytes(const Meta& meta);
 // kInvalidArgument, naming the sender and the field, for requests that make no sense.
 bs::Result<KvCall> ParseCall(Message message);
 

@@ -55,6 +55,12 @@ class Transport {
     // need not ask.
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place{};
+    // Whether `peer` is a node of the job.  Who is not may send little (PROTOCOL.md, "Limits").
+    // Empty: everybody is.
+    std::function<bool(int32_t peer)> knows{};
+    // Of a message of one that is, known but for them: how many bytes its data frames may have
+    // together.  What has more is garbage.  Empty: as many as a message may have.
+    std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;
 

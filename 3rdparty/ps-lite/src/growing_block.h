@@ -1,0 +1,45 @@
+// GrowingBlock: memory for a frame that is longer than what has come of it.
+//
+// A value of one owner, confined to its thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "ps/message.h"
+
+namespace ps {
+
+class GrowingBlock {
+ public:
+  // Keeps what is there.  False, and nothing has changed, if there is no memory.  The system moves
+  // large blocks without copying them.
+  bool GrowTo(size_t size_bytes) {
+    void* const grown = std::realloc(bytes_.get(), size_bytes);
+    if (grown == nullptr) return false;
+    static_cast<void>(bytes_.release());
+    bytes_.reset(static_cast<std::byte*>(grown));
+    size_bytes_ = size_bytes;
+    return true;
+  }
+  // Empty before GrowTo; valid until the next.
+  std::span<std::byte> memory() const { return {bytes_.get(), size_bytes_}; }
+  // All of it, as a frame that owns it; this is empty then.
+  Frame Release() {
+    const std::span<const std::byte> view = memory();
+    size_bytes_ = 0;
+    return Frame::Borrow(view, [owned = std::move(bytes_)] {});
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  size_t size_bytes_ = 0;
+};
+
+}  // namespace ps
