@@ -17,6 +17,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/mutex.h"
@@ -146,6 +147,13 @@ class LoopThread::Impl {
     AddToEpoll(fd, id, events);
   }
 
+  void Revisit(int fd) {
+    BS_CHECK(IsCurrent());
+    const auto it = watch_ids_.find(fd);
+    BS_CHECK(it != watch_ids_.end());
+    if (std::ranges::find(again_, it->second) == again_.end()) again_.push_back(it->second);
+  }
+
   void Unwatch(int fd) {
     BS_CHECK(IsCurrent());
     const auto it = watch_ids_.find(fd);
@@ -212,14 +220,20 @@ class LoopThread::Impl {
 
   void DispatchEvents() {
     std::array<epoll_event, kEventsPerPoll> events{};
-    const bool may_sleep = PrepareToSleep();
+    std::vector<uint64_t> again = std::exchange(again_, {});
+    const bool may_sleep = again.empty() && PrepareToSleep();
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                  may_sleep ? -1 : 0);
     {
       const MutexLock lock(&mutex_);
       sleeping_ = false;
     }
-    for (int i = 0; i < count; ++i) Dispatch(events.at(static_cast<size_t>(i)).data.u64);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t id = events.at(static_cast<size_t>(i)).data.u64;
+      std::erase(again, id);
+      Dispatch(id);
+    }
+    for (const uint64_t id : again) Dispatch(id);
   }
 
   // Returns false if something is due already.
@@ -286,6 +300,7 @@ class LoopThread::Impl {
   uint64_t next_watch_id_ = kTimerId + 1;
   std::unordered_map<int, uint64_t> watch_ids_;
   std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
+  std::vector<uint64_t> again_;  // watches to be called after the next poll
   TimePoint armed_for_ = TimePoint::max();
 
   Mutex mutex_;
@@ -328,6 +343,8 @@ void LoopThread::WatchReadable(int fd, std::function<void()> on_readable) {
 void LoopThread::WatchChanges(int fd, std::function<void()> on_change) {
   impl_->Watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, std::move(on_change));
 }
+
+void LoopThread::Revisit(int fd) { impl_->Revisit(fd); }
 
 void LoopThread::Unwatch(int fd) { impl_->Unwatch(fd); }
 

@@ -39,6 +39,9 @@ class LoopThread final : public Executor {
   // As above, once when this begins and then whenever `fd` has become readable, writable or broken
   // (edge-triggered: read and write until the kernel says no).
   void WatchChanges(int fd, std::function<void()> on_change);
+  // The callback of `fd` is called once more, whatever the kernel says of it, when the other
+  // descriptors have had their turn.  REQUIRES: called on the loop's thread; fd is watched.
+  void Revisit(int fd);
   // After this returns the callback is not called again.  REQUIRES: called on the loop's thread.
   void Unwatch(int fd);
 

@@ -400,6 +400,37 @@ TEST(LoopThread, TaskThatPostsItselfDoesNotStarveDescriptors) {
   done.Wait();
 }
 
+TEST(LoopThread, WhoWantsToBeCalledAgainLetsTheOthersGoFirst) {
+  LoopThread loop("loop");
+  const Event busy;
+  const Event other;
+  int calls = 0;
+  int calls_of_other = 0;
+  Notification done;
+  RunOn(&loop, [&] {
+    loop.WatchReadable(busy.fd(), [&] {
+      if (calls == 0) busy.Clear();
+      if (++calls == 100) return done.Notify();
+      EXPECT_GE(calls_of_other + 2, calls);
+      loop.Revisit(busy.fd());
+      loop.Revisit(busy.fd());  // once is meant
+    });
+    loop.WatchReadable(other.fd(), [&] { ++calls_of_other; });
+    busy.Set();
+    other.Set();
+  });
+  done.Wait();
+  RunOn(&loop, [&] {
+    loop.Revisit(other.fd());
+    loop.Unwatch(other.fd());
+    calls_of_other = 0;
+  });
+  RunOn(&loop, [] {});
+  RunOn(&loop, [] {});
+  EXPECT_EQ(calls_of_other, 0);
+  EXPECT_EQ(calls, 100);
+}
+
 TEST(LoopThread, EndsWhileATaskOfItsOwnIsTheLastToPost) {
   for (int i = 0; i < 200; ++i) {
     Notification done;

@@ -4,7 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "ps-lite/socket_conformance.h"
+#include "tcp_socket.h"
 #include "zmq_transport.h"
 #include "zmtp.h"
 
@@ -158,6 +162,83 @@ TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
   over = true;
   flood.join();
   for (const auto& [sender, what] : node->TakeGarbage()) EXPECT_EQ(sender, 13);
+}
+
+TEST(Flood, OfTinyMessagesHasSoManyInATurnOfTheLoop) {
+  bs::LoopThread loop("bs-io");
+  const auto transport = MakeTcpTransport(&loop, {}, bs::Logger());
+  constexpr int kMessages = 30000;
+  // On the loop.
+  int in_turn = 0;
+  int most_in_turn = 0;
+  int messages = 0;
+  bs::Notification came;
+  transport->Start({.on_message =
+                        [&](const Message&) {
+                          most_in_turn = std::max(most_in_turn, ++in_turn);
+                          if (++messages == kMessages) came.Notify();
+                        },
+                    .on_garbage = {},
+                    .on_connected = {},
+                    .on_disconnected = {}});
+  Address address{"127.0.0.1", 0};
+  bs::Notification bound;
+  transport->Bind(address, [&](const bs::Result<int32_t>& port) {
+    address.port = port.value();
+    bound.Notify();
+  });
+  bound.Wait();
+  // Somebody else, who has something to read all the time.
+  const RawPeer other(address);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  bs::Notification watched;
+  loop.Post([&] {
+    loop.WatchReadable(ends[0], [&] { in_turn = 0; });
+    watched.Notify();
+  });
+  watched.Wait();
+  std::string flood = ZmtpGreeting() + ZmtpReady("DEALER", "ps9");
+  for (int i = 0; i < kMessages; ++i) flood += std::string(2, '\0');
+  const RawPeer floods(address);
+  floods.Send(flood);
+  EXPECT_TRUE(came.WaitFor(std::chrono::seconds(60)));
+  bs::Notification unwatched;
+  loop.Post([&] {
+    EXPECT_LE(most_in_turn, 2 * ZmtpInput::kFramesPerTurn);
+    loop.Unwatch(ends[0]);
+    unwatched.Notify();
+  });
+  unwatched.Wait();
+  ::close(ends[0]);
+  ::close(ends[1]);
+  transport->Close(bs::Duration::zero());
+}
+
+TEST_F(TcpTransportTest, AFloodOfTheOtherEndOfALinkIsReadInTurns) {
+  // Who is connected to says nothing but its greeting; this one goes on for ever.
+  auto listening = ListenTcp({"127.0.0.1", 0});
+  const TcpSocket listener = std::move(listening.value());
+  const auto [node, address] = BoundNode(world_.get());
+  node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
+  pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&readable, 1, 60000), 1);
+  const TcpSocket link(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::atomic<bool> over = false;
+  std::thread flood([&] {
+    std::string bytes = ZmtpGreeting() + ZmtpReady("ROUTER", "");
+    while (!over && ::send(link.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+      bytes.assign(60000, '\0');
+    }
+  });
+  EXPECT_TRUE(node->AwaitConnects(8, 1));
+  const RawPeer good(address);
+  good.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps15") + FrameOf(StockMeta(), false));
+  EXPECT_TRUE(node->AwaitMessages(1));
+  over = true;
+  ::shutdown(link.fd(), SHUT_RDWR);
+  flood.join();
 }
 
 TEST_F(TcpTransportTest, CommandsOfLaterVersionsAreIgnored) {

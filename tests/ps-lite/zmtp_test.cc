@@ -52,7 +52,12 @@ class ZmtpTest : public ::testing::Test {
       const size_t taken = Fill(input_->MakeRooms(), std::string_view(bytes).substr(begin));
       begin += taken;
       bs::Status status = input_->Filled(taken);
+      for (; input_->waiting() && status.ok(); ++num_turns_) {
+        input_->BeginTurn();
+        status = input_->Continue();
+      }
       if (!status.ok()) return status;
+      input_->BeginTurn();
       // Others read between two reads of ours; not always, as it takes longer than all the rest.
       if (num_reads_++ % 64 == 0) std::memset(scratch_.data(), 0xee, scratch_.size());
     }
@@ -99,6 +104,7 @@ class ZmtpTest : public ::testing::Test {
   }
 
   size_t num_reads_ = 0;
+  size_t num_turns_ = 0;
   std::vector<std::byte> scratch_ = std::vector<std::byte>(ZmtpInput::kScratchBytes);
 
  protected:
@@ -283,6 +289,29 @@ TEST_F(ZmtpTest, DataOfAMessageThatMayNotHaveSoMuchIsReadToNowhere) {
 TEST_F(ZmtpTest, DataBehindWhatIsNoMetaTakesNoMemory) {
   ASSERT_TRUE(Begin(Hello() + FrameOf("\xff", true) + HeaderOf(60000000, false) + "x").ok());
   EXPECT_LE(RoomBytes(), ZmtpInput::kScratchBytes);
+}
+
+TEST_F(ZmtpTest, ATurnTakesSoManyFramesAndTheRestWaits) {
+  std::string many = Hello();
+  for (int i = 0; i < 1000; ++i) many += FrameOf(MetaOf(i), i % 3 == 0) + FrameOf("", false);
+  ASSERT_TRUE(Begin("").ok());
+  ASSERT_TRUE(MoreTo(&*input_, many).ok());
+  const size_t whole = record_.messages.size() + record_.garbage.size();
+  EXPECT_LE(whole, static_cast<size_t>(ZmtpInput::kFramesPerTurn));
+  EXPECT_GT(whole, 0U);
+  size_t turns = 1;
+  for (; input_->waiting(); ++turns) {
+    EXPECT_TRUE(input_->turn_over());
+    input_->BeginTurn();
+    ASSERT_TRUE(input_->Continue().ok());
+  }
+  EXPECT_EQ(turns, 2001 / static_cast<size_t>(ZmtpInput::kFramesPerTurn) + 1);
+  EXPECT_EQ(record_.messages.size() + record_.garbage.size(), input_->num_messages());
+  // The same as of an input that never had to wait.
+  const size_t messages = record_.messages.size();
+  ASSERT_TRUE(Feed(many, 30).ok());
+  EXPECT_EQ(record_.messages.size(), messages);
+  EXPECT_FALSE(input_->unfinished());
 }
 
 TEST_F(ZmtpTest, AllStrangersTogetherKeepLittle) {

@@ -63,19 +63,21 @@ void TcpInbound::OnReadable() {
 }
 
 bs::Status TcpInbound::Read() {
-  for (int i = 0; i < kReadsPerTurn; ++i) {
-    if (!broken_.ok()) return broken_;
+  input_.BeginTurn();
+  bs::Status taken = input_.Continue();
+  for (int i = 0; i < kReadsPerTurn && taken.ok() && broken_.ok() && !input_.turn_over(); ++i) {
     const ZmtpInput::Rooms rooms = input_.MakeRooms();
     const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return bs::Status::Ok();
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (got < 0) return Closed(std::system_category().message(errno));
     if (got == 0) return Closed("the other end has closed it");
-    bs::Status taken = input_.Filled(static_cast<size_t>(got));
-    if (!taken.ok()) return taken;
+    taken = input_.Filled(static_cast<size_t>(got));
     // The rest, if there is any, makes the descriptor readable again.
-    if (static_cast<size_t>(got) < rooms[0].iov_len + rooms[1].iov_len) return broken_;
+    if (static_cast<size_t>(got) < rooms[0].iov_len + rooms[1].iov_len) break;
   }
+  if (!taken.ok()) return taken;
+  if (input_.waiting()) loop_->Revisit(socket_.fd());
   return broken_;
 }
 

@@ -22,6 +22,8 @@ constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
 // Taken out of the queue at a time: enough that small messages go out many in a call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
+// Peers have little to say here.
+constexpr int kReadsPerTurn = 16;
 // So many bytes go out in one turn of the loop, then others get theirs.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
 
@@ -143,16 +145,22 @@ bool TcpLink::Put(const std::string& bytes) const {
 }
 
 bool TcpLink::Read() {
-  for (;;) {
+  input_->BeginTurn();
+  bs::Status taken = input_->Continue();
+  for (int i = 0; taken.ok() && !refused_; ++i) {
+    if (i == kReadsPerTurn || input_->turn_over()) {
+      loop_->Revisit(socket_.fd());  // the kernel tells of changes only
+      return true;
+    }
     const ZmtpInput::Rooms rooms = input_->MakeRooms();
     const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (got == 0) return false;
-    const bs::Status taken = input_->Filled(static_cast<size_t>(got));
-    if (!taken.ok()) TellRefused(taken.message());
-    if (!taken.ok() || refused_) return false;
+    taken = input_->Filled(static_cast<size_t>(got));
   }
+  if (!taken.ok()) TellRefused(taken.message());
+  return false;
 }
 
 void TcpLink::TellRefused(const std::string& what) {

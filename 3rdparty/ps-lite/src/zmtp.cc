@@ -140,12 +140,29 @@ bs::Status ZmtpInput::Filled(size_t size_bytes) {
   return parsed;
 }
 
+bs::Status ZmtpInput::Continue() {
+  if (!waiting_) return bs::Status::Ok();
+  std::span<const std::byte> bytes = std::span(rest_).subspan(rest_at_);
+  const bs::Status parsed = Parse(&bytes);
+  rest_at_ = rest_.size() - bytes.size();
+  if (waiting_) return parsed;
+  // As little as a header or a short frame: the many bytes go back.
+  rest_ = std::vector<std::byte>(bytes.begin(), bytes.end());
+  rest_at_ = 0;
+  return parsed;
+}
+
 bs::Status ZmtpInput::Parse(std::span<const std::byte>* bytes) {
   if (state_ == State::kGreeting) {
     bs::Status greeted = ParseGreeting(bytes);
     if (!greeted.ok() || state_ == State::kGreeting) return greeted;
   }
+  waiting_ = false;
   while (!bytes->empty()) {
+    if (frames_left_ == 0) {
+      waiting_ = true;
+      return bs::Status::Ok();
+    }
     Header header;
     const bs::Result<bool> whole = ParseHeader(*bytes, &header);
     if (!whole.ok()) return whole.status();
@@ -156,6 +173,7 @@ bs::Status ZmtpInput::Parse(std::span<const std::byte>* bytes) {
       return is_long ? BeginBody(header, bytes) : bs::Status::Ok();
     }
     *bytes = after.subspan(header.size_bytes);
+    --frames_left_;
     bs::Status taken = OnFrame(header, after.first(header.size_bytes));
     if (!taken.ok()) return taken;
   }
@@ -337,6 +355,7 @@ void ZmtpInput::EndMessage() {
     wrong_ =
         bs::Status::InvalidArgument(std::to_string(num_parts_ - 1) + " data frames are too many");
   }
+  ++num_messages_;
   const bs::Status wrong = wrong_;
   Message message = TakeMessage();
   if (!listener_.on_message) return;

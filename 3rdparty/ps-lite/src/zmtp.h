@@ -70,8 +70,19 @@ class ZmtpInput {
   ~ZmtpInput();
 
   Rooms MakeRooms();
+  // A turn takes at most kFramesPerTurn frames out of what was read, so that who sends many tiny
+  // ones holds nobody up: then it is over, and what is left waits here for the next.
+  static constexpr int kFramesPerTurn = 128;
+  void BeginTurn() { frames_left_ = kFramesPerTurn; }
+  bool turn_over() const { return frames_left_ == 0; }
+  bool waiting() const { return waiting_; }
+  // Takes what waits, as Filled does.
+  bs::Status Continue();
+  // A message, or the introduction, has begun and is not whole.
+  bool unfinished() const { return num_parts_ > 0 || body_ || !rest_.empty(); }
+  uint64_t num_messages() const { return num_messages_; }  // that were whole
   // So many bytes were read.  Not ok: this is no ZMTP that we speak, and the connection is over.
-  // REQUIRES: MakeRooms was called, and no other input has used `scratch` since.
+  // REQUIRES: nothing waits, MakeRooms was called, and no other input has used `scratch` since.
   bs::Status Filled(size_t size_bytes);
 
  private:
@@ -123,7 +134,12 @@ class ZmtpInput {
   const Shared shared_;
   const Listener listener_;
   State state_ = State::kGreeting;
-  std::vector<std::byte> rest_;  // of bytes that are no whole header or short frame yet
+  // Bytes that are no whole header or short frame yet; or that wait, from rest_at_ on.
+  std::vector<std::byte> rest_;
+  size_t rest_at_ = 0;
+  int frames_left_ = kFramesPerTurn;
+  bool waiting_ = false;
+  uint64_t num_messages_ = 0;
   std::optional<Body> body_;
   // The message under way.
   size_t num_parts_ = 0;
