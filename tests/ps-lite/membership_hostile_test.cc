@@ -115,6 +115,26 @@ TEST_F(Hostile, NobodyButAServerTakesAWorkersPlaceAway) {
   EXPECT_TRUE(job.Logged("so they say (noticed by server 0); its place is free"));
 }
 
+TEST_F(Hostile, AWorkerThatHasFoundAServerAgainIsNotJudgedByWhatItSaidLongAgo) {
+  job.options.rejoin_timeout = seconds(60);
+  job.StartAll();
+  job.Run(seconds(2));
+  Meta meta = Control(Command::kHeartbeat);
+  meta.control.nodes = {{Role::kWorker, 9, "10.0.0.1", 4711, false, 0},
+                        {Role::kServer, 8, "10.0.0.1", 4712, false, 0}};
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = Op::kVacate;
+  meta.extension.text = "I cannot reach it";
+  Send(job.options.root, 9, meta);
+  job.Run(seconds(20));
+  Send(job.options.root, 9, meta);
+  job.Run(seconds(20));
+  EXPECT_FALSE(job.Logged("I cannot reach it"));
+  ExpectJobGoesOn();
+  for (int i = 0; i < 4; ++i) Send(job.options.root, 9, meta);
+  EXPECT_TRUE(job.Logged("I cannot reach it (by server 0 (10.0.0.1:4712), which is there)"));
+}
+
 TEST_F(Hostile, ImpersonatedControlOfAnyShapeIsSurvived) {
   job.StartAll();
   job.Run(seconds(2));

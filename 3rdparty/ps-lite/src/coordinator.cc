@@ -159,6 +159,7 @@ void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message) {
   Meta answer;
   answer.is_control = true;
   if (said.op == Op::kVacate) OnUnreachable(id, message.meta);
+  if (said.op == Op::kState) ForgetOldCut(FindPeer(id));
   if (message.meta.native()) {
     if (said.op == Op::kState && said.status != 0 && phase_ == Phase::kRunning) {
       EndJob({StatusOf(said).code(), said.text + " (reported by " + DescribeId(id) + ")"});

@@ -56,6 +56,7 @@ class Coordinator::Impl {
     bool lost = false;        // its connection is gone, or it is silent
     bool connected = false;   // or was
     std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
+    int heartbeats_since_cut = 0;        // and has not said again
     uint64_t life = 0;                   // of who has the place, or will have it next
     bool vacant = false;                 // lost, and another may take the place
     bool vacated = false;                // and every server knows
@@ -148,6 +149,8 @@ class Coordinator::Impl {
   // A server has lost a worker, or a worker a server.
   void OnUnreachable(int32_t id, const Meta& meta);
   void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
+  // A worker has sent a heartbeat: one that says nothing of a server any more has found it again.
+  static void ForgetOldCut(Peer* peer);
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);

@@ -202,8 +202,15 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {
 void Coordinator::Impl::OnCutWorker(int32_t id, const Peer& server, const std::string& why) {
   Peer* const peer = FindPeer(id);
   if (!peer->cut) peer->cut = scope_.Now();
+  peer->heartbeats_since_cut = 0;
   if (server.last_heard <= *peer->cut + options_.reconnect_grace) return;
   OnLost(id, why + " (by " + Describe(server.node) + ", which is there)");
+}
+
+void Coordinator::Impl::ForgetOldCut(Peer* peer) {
+  // A report may be lost on the way, or be behind the heartbeat.
+  constexpr int kMostMissed = 3;
+  if (peer->cut && ++peer->heartbeats_since_cut > kMostMissed) peer->cut.reset();
 }
 
 }  // namespace ps
