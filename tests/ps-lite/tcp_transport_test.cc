@@ -275,6 +275,63 @@ TEST(HostTimeout, ShorterThanTheKernelProbesBreaksNoIdleLink) {
   EXPECT_EQ(sender.disconnects(8), 0);
 }
 
+// What a transport that knows nobody warns of when a stranger sends that, and perhaps closes his
+// half; it is asked when it has hung up, or has had what is to be known of the bytes.
+std::string SaidOfStranger(const std::string& bytes, bool closes, bool hung_up_on) {
+  std::string said;  // on the loop
+  bs::LoopThread loop("bs-io");
+  const bs::Logger log("", bs::LogLevel::kWarning,
+                       [&](bs::LogLevel, std::string_view line) { said += line; });
+  const auto transport = MakeTcpTransport(&loop, {.patience = std::chrono::milliseconds(50)}, log);
+  bs::Notification garbage;
+  transport->Start({.on_message = {},
+                    .on_garbage = [&](int32_t, const bs::Status&) { garbage.Notify(); },
+                    .on_connected = {},
+                    .on_disconnected = {},
+                    .knows = [](int32_t) { return false; }});
+  bs::Notification bound;
+  Address address{"127.0.0.1", 0};
+  transport->Bind(address, [&](const bs::Result<int32_t>& port) {
+    address.port = port.value();
+    bound.Notify();
+  });
+  EXPECT_TRUE(bound.WaitFor(std::chrono::seconds(60)));
+  {
+    const RawPeer peer(address);
+    peer.Send(bytes);
+    if (closes) peer.CloseSending();
+    hung_up_on ? peer.AwaitEnd() : static_cast<void>(garbage.WaitFor(std::chrono::seconds(60)));
+  }
+  bs::Notification quiet;
+  loop.Post([&] { quiet.Notify(); });
+  quiet.Wait();
+  transport->Close(bs::Duration::zero());
+  return said;
+}
+
+TEST(Strangers, WhoSendsGarbageStallsOrClosesInTheMiddleIsNamedByHisAddress) {
+  const std::string hello = ZmtpGreeting() + ZmtpReady("DEALER", "ps11");
+  const std::string half = hello + FrameOf(StockMeta(), true);
+  const std::string named = "hung up on 127.0.0.1:";
+  EXPECT_THAT(SaidOfStranger("GET / HTTP/1.1\r\n\r\n", false, true),
+              AllOf(HasSubstr(named), HasSubstr("another greeting")));
+  EXPECT_THAT(SaidOfStranger("\xff and so on", true, true),
+              AllOf(HasSubstr(named), HasSubstr("no ZMTP, and the other end has closed it")));
+  for (const std::string& stalls : {std::string(), std::string("\xff"), ZmtpGreeting()}) {
+    EXPECT_THAT(SaidOfStranger(stalls, false, true),
+                AllOf(HasSubstr(named), HasSubstr("has not introduced itself in 50 ms")));
+  }
+  EXPECT_THAT(SaidOfStranger(half, true, true),
+              AllOf(HasSubstr(named), HasSubstr("closed it in the middle of a message")));
+  EXPECT_THAT(SaidOfStranger(half, false, true),
+              AllOf(HasSubstr(named), HasSubstr("has not ended its message in 50 ms")));
+  EXPECT_THAT(SaidOfStranger(hello + FrameOf("no meta", false), false, false),
+              HasSubstr("dropped bytes from 127.0.0.1:"));
+  // A port may be looked at, and a node may go.
+  EXPECT_EQ(SaidOfStranger("", true, true), "");
+  EXPECT_EQ(SaidOfStranger(hello + FrameOf(StockMeta(), false), true, true), "");
+}
+
 // What a transport logs when it binds `host`.
 template <typename Make>
 std::vector<std::string> SaidWhenBound(const std::string& host, Make make) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "ps/text.h"
 #include "wire.h"
 
 namespace ps {
@@ -16,6 +17,7 @@ namespace {
 constexpr int kReadsPerTurn = 16;
 
 bs::Status Closed(const std::string& why) { return bs::Status::Unavailable(why); }
+bs::Status Strange(const std::string& why) { return bs::Status::FailedPrecondition(why); }
 
 }  // namespace
 
@@ -23,13 +25,18 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                        bs::Duration patience, Listener listener)
     : loop_(loop),
       socket_(std::move(socket)),
+      address_(DescribePeer(socket_.fd())),
       listener_(std::move(listener)),
       input_(
           std::move(shared),
-          {.on_greeting = [this] { Put(ZmtpReady("ROUTER", "")); },
+          {.on_greeting =
+               [this] {
+                 greeted_ = true;
+                 Put(ZmtpReady("ROUTER", ""));
+               },
            .on_ready =
                [this](std::string_view identity) {
-                 StopWaiting();
+                 introduced_ = true;
                  identity_ = identity;
                  peer_ = IdOfIdentity(identity);
                  listener_.on_ready(identity_);
@@ -42,18 +49,16 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                         const Meta& meta,
                         uint64_t size_bytes) { return listener_.place(peer_, meta, size_bytes); },
            .known = [this] { return listener_.knows(peer_); },
-           .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); }}) {
+           .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); }}),
+      patience_(patience) {
   socket_.Set(IPPROTO_TCP, TCP_NODELAY, 1);
-  patience_ = loop_->PostAt(loop_->Now() + patience, [this] {
-    patience_ = 0;
-    listener_.on_closed(Closed("it has not introduced itself"));
-  });
+  WaitFor(patience_);
   Put(ZmtpGreeting());
   loop_->WatchReadable(socket_.fd(), [this] { OnReadable(); });
 }
 
 TcpInbound::~TcpInbound() {
-  StopWaiting();
+  loop_->Cancel(timer_);
   loop_->Unwatch(socket_.fd());
 }
 
@@ -70,8 +75,9 @@ bs::Status TcpInbound::Read() {
     const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got < 0) return Closed(std::system_category().message(errno));
-    if (got == 0) return Closed("the other end has closed it");
+    if (got < 0) return Gone(std::system_category().message(errno));
+    if (got == 0) return Gone("the other end has closed it");
+    heard_ = true;
     taken = input_.Filled(static_cast<size_t>(got));
     // The rest, if there is any, makes the descriptor readable again.
     if (static_cast<size_t>(got) < rooms[0].iov_len + rooms[1].iov_len) break;
@@ -81,15 +87,33 @@ bs::Status TcpInbound::Read() {
   return broken_;
 }
 
+// Who is in the job is named by those who miss him; and a port may be looked at.
+bs::Status TcpInbound::Gone(const std::string& how) const {
+  if (heard_ && !greeted_) return Strange("no ZMTP, and " + how);
+  if (stranger() && input_.unfinished()) return Strange(how + " in the middle of a message");
+  return Closed(how);
+}
+
 // Little, and first on a fresh connection: there is room for it.
 void TcpInbound::Put(const std::string& bytes) {
   const ssize_t sent = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(bytes.size())) broken_ = Closed("it takes no greeting");
 }
 
-void TcpInbound::StopWaiting() {
-  if (patience_ != 0) loop_->Cancel(patience_);
-  patience_ = 0;
+void TcpInbound::WaitFor(bs::Duration patience) {
+  timer_ = loop_->PostAt(loop_->Now() + patience, [this] { LookAtProgress(); });
+}
+
+void TcpInbound::LookAtProgress() {
+  const std::string time = TextOf(patience_);
+  if (!introduced_) return listener_.on_closed(Strange("it has not introduced itself in " + time));
+  const bool same = input_.num_messages() == messages_;
+  if (stalled_ && same && stranger()) {
+    return listener_.on_closed(Strange("it has not ended its message in " + time));
+  }
+  messages_ = input_.num_messages();
+  stalled_ = input_.unfinished();
+  WaitFor(patience_);
 }
 
 }  // namespace ps

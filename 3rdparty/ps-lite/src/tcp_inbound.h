@@ -23,11 +23,12 @@ class TcpInbound {
         place;
     std::function<bool(int32_t peer)> knows;
     std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes;
-    std::function<void(const bs::Status& why)> on_closed;  // once; may destroy this
+    // Once; may destroy this.  kUnavailable where nothing strange has happened.
+    std::function<void(const bs::Status& why)> on_closed;
   };
 
   // `shared` is that of ZmtpInput.  Who does not introduce himself within `patience` is hung up
-  // on.
+  // on, and who is not in the job and has nothing but the same unfinished message for so long.
   TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
              bs::Duration patience, Listener listener);
   TcpInbound(const TcpInbound&) = delete;
@@ -36,23 +37,35 @@ class TcpInbound {
 
   // Empty before on_ready, and for the anonymous.
   const std::string& identity() const { return identity_; }
-  std::string DescribePeer() const { return ps::DescribePeer(socket_.fd()); }
+  const std::string& address() const { return address_; }  // of the other end, for people
 
  private:
   void OnReadable();
   // Why the connection is over, if it is.
   bs::Status Read();
+  // That, when the other end has gone.
+  bs::Status Gone(const std::string& how) const;
+  bool stranger() const { return !listener_.knows(peer_); }
+  void WaitFor(bs::Duration patience);
+  void LookAtProgress();
   void Put(const std::string& bytes);
   void StopWaiting();
 
   bs::LoopThread* const loop_;
   const TcpSocket socket_;
+  const std::string address_;
   const Listener listener_;
   ZmtpInput input_;
   std::string identity_;
   int32_t peer_ = kEmpty;  // by identity_
   bs::Status broken_;
-  bs::TimerId patience_ = 0;
+  const bs::Duration patience_;
+  bs::TimerId timer_ = 0;
+  bool heard_ = false;       // anything
+  bool greeted_ = false;     // and it is ZMTP
+  bool introduced_ = false;  // and READY has come
+  uint64_t messages_ = 0;    // when LookAtProgress looked last
+  bool stalled_ = false;     // in the middle of one then
 };
 
 }  // namespace ps

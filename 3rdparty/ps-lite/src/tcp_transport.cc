@@ -13,6 +13,7 @@
 
 #include "limited_log.h"
 #include "link_transport.h"
+#include "stranger_log.h"
 #include "tcp_inbound.h"
 #include "tcp_link.h"
 #include "tcp_socket.h"
@@ -20,7 +21,6 @@
 namespace ps {
 namespace {
 
-constexpr bs::Duration kHandshakePatience = std::chrono::seconds(30);
 // After accept has found no descriptor left.
 constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
 
@@ -35,6 +35,7 @@ class TcpNetwork {
       : loop_(loop),
         log_(log),
         upcalls_(upcalls),
+        refusals_(loop, log),
         strangers_(loop, log),
         scratch_(ZmtpInput::kScratchBytes),
         shared_{.loop = loop,
@@ -59,13 +60,14 @@ class TcpNetwork {
   void AcceptLater(const std::string& why);
   void Adopt(TcpSocket socket);
   void OnReady(uint64_t number, const std::string& identity);
-  void OnInput(int32_t peer, bs::Result<Message> message);
+  void OnInput(uint64_t number, int32_t peer, bs::Result<Message> message);
   void Drop(uint64_t number, const bs::Status& why);
 
   bs::LoopThread* const loop_;
   const bs::Logger log_;
   const Upcalls* const upcalls_;
-  LimitedLog strangers_;
+  LimitedLog refusals_;
+  StrangerLog strangers_;
   std::vector<std::byte> scratch_;
   const TcpLink::Shared shared_;
   std::unique_ptr<bs::LoopThread> lookup_;  // once a name was looked up; gone after AwaitEnd
@@ -105,7 +107,7 @@ void TcpNetwork::Accept() {
 
 // It stays readable: without a pause the loop would do nothing else.
 void TcpNetwork::AcceptLater(const std::string& why) {
-  strangers_.Warning(why);
+  refusals_.Warning(why);
   loop_->Unwatch(listener_.fd());
   accept_again_ = loop_->PostAt(loop_->Now() + kAcceptAgain, [this] {
     accept_again_ = 0;
@@ -118,16 +120,18 @@ void TcpNetwork::Adopt(TcpSocket socket) {
   // `this` outlives what it has accepted: only the loop destroys them, before the network's end.
   TcpInbound::Listener listener{
       .on_ready = [this, number](const std::string& identity) { OnReady(number, identity); },
-      .on_message = [this](int32_t peer,
-                           bs::Result<Message> message) { OnInput(peer, std::move(message)); },
+      .on_message = [this, number](
+                        int32_t peer,
+                        bs::Result<Message> message) { OnInput(number, peer, std::move(message)); },
       .place = [this](int32_t peer, const Meta& meta,
                       uint64_t size_bytes) { return upcalls_->Place(peer, meta, size_bytes); },
       .knows = [this](int32_t peer) { return upcalls_->Knows(peer); },
       .most_bytes = [this](int32_t peer,
                            const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
-  inbound_.emplace(number, std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
-                                                        kHandshakePatience, std::move(listener)));
+  inbound_.emplace(number,
+                   std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
+                                                shared_.options.patience, std::move(listener)));
 }
 
 // A restarted peer comes back under its old identity; its dead connection must not be in the way.
@@ -138,8 +142,14 @@ void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   });
 }
 
-void TcpNetwork::OnInput(int32_t peer, bs::Result<Message> message) {
-  if (!message.ok()) return upcalls_->OnGarbage(peer, message.status());
+void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> message) {
+  if (!message.ok()) {
+    if (!upcalls_->Knows(peer)) {
+      strangers_.Tell("dropped bytes from", inbound_.at(number)->address(),
+                      message.status().message());
+    }
+    return upcalls_->OnGarbage(peer, message.status());
+  }
   message.value().peer = peer;
   upcalls_->OnMessage(std::move(message.value()));
 }
@@ -148,10 +158,10 @@ void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   const auto it = inbound_.find(number);
   if (why.code() == bs::StatusCode::kUnavailable) {
     log_.Debug([&] {
-      return "the connection of " + it->second->DescribePeer() + " is over: " + why.message();
+      return "the connection of " + it->second->address() + " is over: " + why.message();
     });
   } else {
-    strangers_.Warning("hung up on " + it->second->DescribePeer() + ": " + why.message());
+    strangers_.Tell("hung up on", it->second->address(), why.message());
   }
   inbound_.erase(it);
 }

@@ -3,6 +3,7 @@
 // Talks to libzmq's ROUTER and DEALER, and so to stock ps-lite nodes, without authentication.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "base/log.h"
@@ -20,6 +21,9 @@ struct TcpOptions {
   // vanished: the connection counts as broken, and is not tried again at once.  0: never;
   // less than 5 s is as 5 s.
   bs::Duration host_timeout{};
+  // Who does not introduce himself for so long is hung up on and named, and so is who is not in the
+  // job and stays in the middle of a message.
+  bs::Duration patience = std::chrono::seconds(30);
 };
 
 // `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for

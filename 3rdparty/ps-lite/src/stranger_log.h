@@ -1,0 +1,40 @@
+// StrangerLog: names the hosts that send what makes no sense, each once in a while.
+//
+// Confined to one executor.  Remembers at most kMostHosts.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/executor.h"
+#include "base/log.h"
+
+namespace ps {
+
+class StrangerLog {
+ public:
+  static constexpr bs::Duration kInterval = std::chrono::minutes(1);
+  static constexpr size_t kMostHosts = 256;
+
+  // `executor` gives the time and must outlive the log.
+  StrangerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
+
+  // Warns, "hung up on host:port: why", or says it at level debug if the host, or kMostHosts
+  // others, had a line within kInterval.
+  void Tell(const std::string& doing, const std::string& address, const std::string& why);
+
+ private:
+  struct Host {
+    bs::TimePoint told{};
+    uint64_t untold = 0;  // since then
+  };
+
+  bs::Executor* const executor_;
+  const bs::Logger log_;
+  std::map<std::string, Host> hosts_;  // told within kInterval, or not looked at since
+};
+
+}  // namespace ps

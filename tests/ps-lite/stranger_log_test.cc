@@ -1,0 +1,62 @@
+// StrangerLog: each host has a line, and none has many.
+#include "stranger_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/sim_executor.h"
+
+namespace ps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class StrangerLogTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Tell(const std::string& address) {
+    said_.clear();
+    strangers_.Tell("hung up on", address, "it is strange");
+    return said_;
+  }
+  void Wait(bs::Duration time) { clock_.RunUntil(clock_.Now() + time); }
+
+ private:
+  bs::sim::SimClock clock_{1};
+  bs::sim::SimExecutor executor_{&clock_};
+  std::vector<std::string> said_;
+  StrangerLog strangers_{&executor_, bs::Logger("", bs::LogLevel::kWarning,
+                                                [this](bs::LogLevel, std::string_view line) {
+                                                  said_.emplace_back(line);
+                                                })};
+};
+
+TEST_F(StrangerLogTest, AHostIsNamedOnceAMinute) {
+  EXPECT_THAT(Tell("10.0.0.1:4711"),
+              ElementsAre(::testing::HasSubstr("hung up on 10.0.0.1:4711: it is strange")));
+  EXPECT_THAT(Tell("10.0.0.1:4712"), IsEmpty());
+  Wait(StrangerLog::kInterval / 2);
+  EXPECT_THAT(Tell("10.0.0.1:4713"), IsEmpty());
+  EXPECT_THAT(Tell("10.0.0.2:4713"), ElementsAre(::testing::HasSubstr("10.0.0.2:4713")));
+  Wait(StrangerLog::kInterval / 2);
+  EXPECT_THAT(Tell("10.0.0.1:4714"),
+              ElementsAre(::testing::HasSubstr("(and 2 times before it for that host)")));
+  EXPECT_THAT(Tell("10.0.0.2:4714"), IsEmpty());
+}
+
+TEST_F(StrangerLogTest, ManyHostsAreNotAllRemembered) {
+  size_t told = 0;
+  for (int i = 0; i < 1000; ++i) {
+    told += Tell("10.0." + std::to_string(i / 250) + "." + std::to_string(i % 250) + ":1").size();
+  }
+  EXPECT_EQ(told, StrangerLog::kMostHosts);
+  Wait(StrangerLog::kInterval);
+  EXPECT_EQ(Tell("10.0.3.249:1").size(), 1U);
+}
+
+}  // namespace
+}  // namespace ps
