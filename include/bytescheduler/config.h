@@ -67,6 +67,7 @@ struct Config {
   uint64_t hold_bytes = 0;
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
+  uint64_t waiting_bytes = 0;  // for one peer
   std::string log_level;
   bool debug = false;     // all lines to a file too
   std::string timeline;   // empty: none

@@ -26,6 +26,7 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   ps::ZmqOptions options;
   options.ipc = config.local_ipc;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  options.most_waiting_bytes = config.waiting_bytes;
   // Nobody sends data there.
   if (config.role == "scheduler") options.max_frame_bytes = ps::kMaxMetaBytes;
   if (!config.secret.empty()) options.curve = ps::DeriveCurveKeys(config.secret).value();
@@ -41,6 +42,7 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   }
   ps::TcpOptions options;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  options.most_waiting_bytes = config.waiting_bytes;
   options.ahead_messages = config.water_mark;
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
   options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;

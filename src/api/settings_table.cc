@@ -162,6 +162,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::unsent_bytes,
      "0",
      "1GiB"},
+    {{"BYTESCHEDULER_WAITING", "bytes", "bytes", "8GiB", "process",
+      "bytes that may wait to be sent to one peer before it counts as lost: values for one of "
+      "MXNet's own workers, and 1 KiB for every message (docs/reliability.md)"},
+     &Config::waiting_bytes,
+     "1MiB",
+     "1024GiB"},
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},

@@ -15,8 +15,15 @@ namespace {
 
 // Requests of one worker for one key that may wait; engines keep a few under way.
 constexpr size_t kMostWaiting = 4096;
+// Of each, with what it has besides keys and values.
+constexpr uint64_t kCallBytes = 1U << 10U;
 // Answers say their length in 31 bits.
 constexpr uint64_t kMaxValueBytes = std::numeric_limits<int32_t>::max();
+
+// What a request that waits keeps.
+uint64_t BytesOf(const StockCall& call) {
+  return kCallBytes + call.keys.size() + call.values.size() + call.meta.body.size();
+}
 
 }  // namespace
 
@@ -38,6 +45,23 @@ void StockSlot::Handle(StockCall call) {
   // A worker's pull sees the pushes that it made before.
   Party* const party = FindParty(call.from);
   if (party == nullptr || party->calls.empty()) return Answer(&call);
+  if (MayWait(call, party->calls.size())) Queue(party, std::move(call));
+}
+
+bool StockSlot::MayWait(const StockCall& call, size_t waiting) {
+  if (waiting < kMostWaiting && state_->queued_bytes + BytesOf(call) <= state_->max_queued_bytes) {
+    return true;
+  }
+  state_->fail(Status::ResourceExhausted(
+      DescribeStockCall(call) + ": what waits for rounds to come, " + std::to_string(waiting) +
+      " requests of this worker for this key and " + std::to_string(state_->queued_bytes) +
+      " bytes of all, does not fit into memory: wait for some of it (mx.nd.waitall) before asking "
+      "for more"));
+  return false;
+}
+
+void StockSlot::Queue(Party* party, StockCall call) {
+  state_->queued_bytes += BytesOf(call);
   party->calls.push_back(std::move(call));
 }
 
@@ -47,13 +71,17 @@ bool StockSlot::IsInitialAgain(const StockCall& call) {
 }
 
 void StockSlot::OnWorkerVacant(int32_t worker_id) {
-  std::erase_if(early_, [&](const StockCall& call) { return call.from.worker_id == worker_id; });
+  std::erase_if(early_, [&](const StockCall& call) {
+    if (call.from.worker_id != worker_id) return false;
+    state_->queued_bytes -= BytesOf(call);
+    return true;
+  });
   std::erase_if(turns_, [&](const StockParty& who) { return who.worker_id == worker_id; });
   for (auto& [who, party] : parties_) {
     if (who.worker_id != worker_id) continue;
     const size_t kept = party.in ? 1 : 0;
     for (size_t i = kept; i < party.calls.size(); ++i) {
-      if (party.calls[i].push) state_->queued_bytes -= party.calls[i].values.size();
+      state_->queued_bytes -= BytesOf(party.calls[i]);
     }
     party.calls.resize(kept);
     party.lost = party.in;
@@ -92,19 +120,20 @@ void StockSlot::Initialise(StockCall call) {
   value->Initialise(call, state_->threshold);
   value_ = std::move(value);
   Answer(&call);
-  for (StockCall& early : std::exchange(early_, {})) Handle(std::move(early));
+  for (StockCall& early : std::exchange(early_, {})) {
+    state_->queued_bytes -= BytesOf(early);
+    Handle(std::move(early));
+  }
 }
 
 void StockSlot::WaitForInit(StockCall call) {
-  if (early_.size() >= kMostWaiting) {
-    return state_->fail(Status::ResourceExhausted(DescribeStockCall(call) +
-                                                  ": too many pulls wait for its first push"));
-  }
+  if (!MayWait(call, early_.size())) return;
   if (early_.empty()) {
     since_ = state_->executor->Now();
     state_->log.Warning(DescribeStockCall(call) +
                         ": no worker has initialised this key yet, so it waits");
   }
+  state_->queued_bytes += BytesOf(call);
   early_.push_back(std::move(call));
 }
 
@@ -117,16 +146,9 @@ void StockSlot::Push(StockCall call) {
   }
   if (party == nullptr) party = &parties_[call.from];
   const bool waits = !party->calls.empty();
-  if (waits && (party->calls.size() >= kMostWaiting ||
-                state_->queued_bytes + call.values.size() > state_->max_queued_bytes)) {
-    return state_->fail(
-        Status::ResourceExhausted(DescribeStockCall(call) +
-                                  ": the pushes of rounds to come do not fit into memory: wait for "
-                                  "some of them (mx.nd.waitall) before pushing again"));
-  }
-  state_->queued_bytes += call.values.size();
+  if (waits && !MayWait(call, party->calls.size())) return;
   if (!state_->synchronous) turns_.push_back(call.from);
-  party->calls.push_back(std::move(call));
+  Queue(party, std::move(call));
   if (!waits) Advance();
 }
 
@@ -176,6 +198,7 @@ void StockSlot::AdvanceParties() {
   for (auto& [who, party] : parties_) {
     if (party.in) continue;
     while (!party.calls.empty() && !party.calls.front().push) {
+      state_->queued_bytes -= BytesOf(party.calls.front());
       Answer(&party.calls.front());
       party.calls.pop_front();
     }
@@ -189,7 +212,7 @@ bool StockSlot::TakeTurn() {
   Party& party = parties_[turns_.front()];
   turns_.pop_front();
   value_->Prepare(state_->wide, &gradient_);
-  state_->queued_bytes -= party.calls.front().values.size();
+  state_->queued_bytes -= BytesOf(party.calls.front());
   party.in = true;
   Add(&party);
   return true;
@@ -201,7 +224,7 @@ void StockSlot::Contribute(Party* party) {
   if (gradient_.sum.empty) value_->Prepare(state_->wide, &gradient_);
   const uint64_t size_bytes = party->calls.front().values.size();
   const bool fits = state_->deterministic || state_->held_bytes + size_bytes <= state_->hold_bytes;
-  state_->queued_bytes -= size_bytes;
+  state_->queued_bytes -= BytesOf(party->calls.front());
   party->in = true;
   if (num_in_ == 0) since_ = state_->executor->Now();
   ++num_in_;

@@ -33,7 +33,7 @@ namespace bs::server {
 
 // What the slots of one shard have in common.
 struct StockState : ShardBase {
-  uint64_t max_queued_bytes = 0;              // pushes that are in no round yet
+  uint64_t max_queued_bytes = 0;              // requests that are in no round yet
   std::function<void(const Status&)> fail{};  // ends the job
   Logger log{};
   Duration straggler_timeout = std::chrono::minutes(30);
@@ -44,7 +44,7 @@ struct StockState : ShardBase {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t queued_bytes = 0;  // pushes that are in no round yet
+  uint64_t queued_bytes = 0;  // requests that are in no round yet, with all that they carry
   std::vector<float> scratch{};
 };
 
@@ -76,6 +76,9 @@ class StockSlot {
   };
 
   Status Check(const StockCall& call) const;
+  // False, and the job has failed, if a request more than `waiting` may not wait.
+  bool MayWait(const StockCall& call, size_t waiting);
+  void Queue(Party* party, StockCall call);
   void Initialise(StockCall call);
   // Whether it is the initial value again, of who has taken the place of the first worker.
   bool IsInitialAgain(const StockCall& call);

@@ -14,7 +14,7 @@ namespace bs::server {
 namespace {
 
 constexpr int kMostDropsTold = 20;
-// Pushes of rounds to come, for each shard.
+// Requests of rounds to come, for each shard.
 constexpr uint64_t kMaxQueuedBytes = uint64_t{4} << 30U;
 
 // Tells the owner, on its executor, of the first failure only.  Any thread.

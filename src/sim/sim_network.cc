@@ -170,6 +170,13 @@ void SimNetwork::Impl::NoticeBreak(uint64_t number) {
   TryConnect(number);
 }
 
+void SimNetwork::Impl::Overflow(const std::shared_ptr<SimNode>& node, int32_t peer) {
+  Disconnect(node, peer, Duration(0));
+  Tell(node, [peer](SimNode* told) {
+    if (told->handler.on_overflow) told->handler.on_overflow(peer, "it does not read");
+  });
+}
+
 void SimNetwork::Impl::Tell(const std::shared_ptr<SimNode>& node,
                             std::function<void(SimNode*)> what) {
   if (node->closed) return;
@@ -376,6 +383,7 @@ void SimNetwork::Part(Transport* from, Transport* to) {
   impl_->Part(Impl::NodeOf(from).get(), Impl::NodeOf(to).get());
 }
 void SimNetwork::Mute(Transport* transport) { Impl::NodeOf(transport)->muted = true; }
+void SimNetwork::Overflow(Transport* of, int32_t peer) { impl_->Overflow(Impl::NodeOf(of), peer); }
 uint64_t SimNetwork::delivered() const { return impl_->delivered; }
 uint64_t SimNetwork::lost() const { return impl_->lost; }
 uint64_t SimNetwork::repeated() const { return impl_->repeated; }

@@ -78,6 +78,9 @@ class SimNetwork {
   // Connections stay up, but nothing that the node sends arrives any more.
   void Mute(ps::Transport* transport);
 
+  // The node is told that too much waits for `peer`, which it forgets.
+  void Overflow(ps::Transport* of, int32_t peer);
+
   uint64_t delivered() const;
   uint64_t lost() const;
   uint64_t repeated() const;

@@ -112,6 +112,7 @@ class SimNetwork::Impl {
   void Kill(const std::shared_ptr<SimNode>& node);
   void CutOff(const std::shared_ptr<SimNode>& node, Duration duration);
   void Part(const SimNode* from, const SimNode* to);
+  void Overflow(const std::shared_ptr<SimNode>& node, int32_t peer);
   void PutOnHost(const std::shared_ptr<SimNode>& node, const SimHostOptions& options);
 
   uint64_t delivered = 0;

@@ -122,6 +122,7 @@ class Job {
   // Starts the coordinator and all nodes at once.
   void StartAll();
   void Run(bs::Duration duration) { clock.RunUntil(clock.Now() + duration); }
+  Transport* coordinator_transport() { return transport_.get(); }
   bool Logged(const std::string& part) const;
   int64_t CountLogged(const std::string& part) const;
 

@@ -127,6 +127,24 @@ TEST_F(Rejoin, BarriersThatAreOverDoNotHoldWhoBeginsAgain) {
   EXPECT_TRUE(w0->barriers[1].ok());
 }
 
+TEST_F(Rejoin, AWorkerForWhomTooMuchWaitsIsLostWhoeverNotices) {
+  NativeNode* lost = w1;
+  for (const bool server_notices : {true, false}) {
+    if (server_notices) {
+      job.network.Overflow(s0->transport(), WorkerId(1));
+    } else {
+      job.network.Overflow(job.coordinator_transport(), WorkerId(1));
+    }
+    job.Run(seconds(6));
+    lost = Add();
+    job.Run(seconds(2));
+    ASSERT_TRUE(lost->ready());
+  }
+  EXPECT_TRUE(job.Logged("it does not read (noticed by server 0); its place is free"));
+  EXPECT_TRUE(job.Logged("): it does not read; its place is free"));
+  ExpectNobodyFailed();
+}
+
 TEST_F(Rejoin, AServerIsNotReplaced) {
   s1->Kill();
   job.Run(seconds(5));

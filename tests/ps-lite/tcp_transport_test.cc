@@ -275,6 +275,57 @@ TEST(HostTimeout, ShorterThanTheKernelProbesBreaksNoIdleLink) {
   EXPECT_EQ(sender.disconnects(8), 0);
 }
 
+// Sends so much to a peer that never reads that it is given up, and says why.
+std::string WhyGivenUp(bool native) {
+  std::string why;  // on the loop
+  const std::string value(1U << 20U, 'x');
+  bs::LoopThread loop("bs-io");
+  const auto transport = MakeTcpTransport(&loop, {.most_waiting_bytes = 10U << 20U},
+                                          bs::Logger("", bs::LogLevel::kOff));
+  bs::Notification connected;
+  bs::Notification full;
+  transport->Start({.on_message = {},
+                    .on_garbage = {},
+                    .on_connected = [&](int32_t) { connected.Notify(); },
+                    .on_disconnected = {},
+                    .on_overflow =
+                        [&](int32_t peer, const std::string& told) {
+                          EXPECT_EQ(peer, 9);
+                          why = told;
+                          full.Notify();
+                        }});
+  auto listening = ListenTcp({"127.0.0.1", 0});
+  const TcpSocket listener = std::move(listening.value());
+  transport->Connect(9, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 8);
+  pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&readable, 1, 60000), 1);
+  const TcpSocket link(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const std::string hello = ZmtpGreeting() + ZmtpReady("ROUTER", "");
+  EXPECT_GT(::send(link.fd(), hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(connected.WaitFor(std::chrono::seconds(60)));
+  for (int i = 0; i < 30; ++i) {
+    Message message;
+    message.peer = 9;
+    message.meta.extension.version = native ? kExtensionVersion : 0;
+    message.data.push_back(Frame::Borrow(std::as_bytes(std::span(value)), {}));
+    transport->Send(std::move(message));
+  }
+  bs::Notification sent;
+  loop.Post([&] { sent.Notify(); });
+  sent.Wait();
+  EXPECT_TRUE(native || full.WaitFor(std::chrono::seconds(60)));
+  transport->Close(bs::Duration::zero());
+  return why;
+}
+
+TEST(Overflow, WhoReadsNothingIsForgottenWhenTooMuchWaitsForHim) {
+  EXPECT_THAT(WhyGivenUp(false),
+              AllOf(HasSubstr("it does not read"),
+                    HasSubstr("bytes wait for it, and BYTESCHEDULER_WAITING lets 10485760 do so")));
+  // Frames of ours show sums that are there anyway.
+  EXPECT_EQ(WhyGivenUp(true), "");
+}
+
 // What a transport that knows nobody warns of when a stranger sends that, and perhaps closes his
 // half; it is asked when it has hung up, or has had what is to be known of the bytes.
 std::string SaidOfStranger(const std::string& bytes, bool closes, bool hung_up_on) {

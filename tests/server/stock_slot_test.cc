@@ -19,7 +19,7 @@ class StockSlotTest : public testing::Test {
   explicit StockSlotTest(int32_t num_workers = 2) {
     state_.num_workers = num_workers;
     state_.hold_bytes = 1024;
-    state_.max_queued_bytes = 64;
+    state_.max_queued_bytes = (4U << 10U) + 256;
     state_.synchronous = true;
     state_.send = outbox_.sender();
     state_.fail = [this](const Status& why) { failures_.push_back(why.message()); };
@@ -217,7 +217,42 @@ TEST_F(StockSlotTest, PushesOfRoundsToComeAreBounded) {
   for (int i = 0; i < 5; ++i) Do(StockPush(0, values));
   EXPECT_TRUE(failures_.empty());
   Do(StockPush(0, values));
-  EXPECT_THAT(failures_, ElementsAre(HasSubstr("wait for some of them")));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("wait for some of it")));
+}
+
+TEST_F(StockSlotTest, PullsThatWaitAreBoundedWithAllThatTheyCarry) {
+  for (int i = 0; i < 4; ++i) Do(StockPull(1));  // before there is a value
+  EXPECT_GT(state_.queued_bytes, 4U << 10U);
+  EXPECT_TRUE(failures_.empty());
+  Do(StockPush(0, Floats({0})));
+  EXPECT_EQ(outbox_.All().size(), 5U);
+  EXPECT_EQ(state_.queued_bytes, 0U);
+  Do(StockPush(0, Floats({1})));
+  for (int i = 0; i < 4; ++i) Do(StockPull(0));  // they see that push
+  EXPECT_TRUE(failures_.empty());
+  Do(StockPush(1, Floats({1})));
+  EXPECT_EQ(outbox_.All().size(), 6U);
+  EXPECT_EQ(state_.queued_bytes, 0U);
+  Do(StockPush(0, Floats({1})));
+  for (int i = 0; i < 5; ++i) Do(StockPull(0));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("pull of key 3 from worker 0: what waits for rounds "
+                                               "to come, 5 requests of this worker")));
+  failures_.clear();
+  slot_.OnWorkerVacant(ps::WorkerId(0));
+  EXPECT_EQ(state_.queued_bytes, 0U);
+}
+
+TEST_F(StockSlotTest, ACommandThatAWaitingPullBringsCounts) {
+  StockAsk ask = StockPull(1);
+  StockCall call = MakeStockCall(ask);
+  call.meta.body.assign(5000, 'x');
+  slot_.Handle(std::move(call));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("0 requests of this worker")));
+  failures_.clear();
+  call = MakeStockCall(ask);
+  call.keys = ps::Frame::Copy(std::string(5000, 'x'));
+  slot_.Handle(std::move(call));
+  EXPECT_EQ(failures_.size(), 1U);
 }
 
 class FourWorkersTest : public StockSlotTest {

@@ -20,7 +20,7 @@ class StockSlotUpdateTest : public testing::Test, protected HostedBench {
  protected:
   StockSlotUpdateTest() {
     state_.num_workers = 2;
-    state_.max_queued_bytes = 1024;
+    state_.max_queued_bytes = 1U << 20U;
     state_.synchronous = true;
     state_.send = outbox.sender();
     state_.fail = [this](const Status& why) { failures_.push_back(why.message()); };

@@ -61,6 +61,11 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
   };
+  handler.on_overflow = [this](int32_t peer, const std::string& why) {
+    temporary_links_.Forget(peer);
+    OnTemporaryLost(peer, why);
+    OnLost(peer, why);
+  };
   handler.on_connected = [this](int32_t peer) {
     links_.OnConnected(peer);
     temporary_links_.OnConnected(peer);

@@ -2,12 +2,13 @@
 //
 // What differs between such transports is the network, a class confined to the loop:
 //
-//   using Options = ...;
+//   using Options = ...;  // with most_waiting_bytes
 //   // The connection to one peer; held by one owner, destroyed on the loop, where what has not
 //   left
 //   // is dropped, unless the network goes on with it until the deadline of Drain.
 //   class Link {
 //     void Send(Message message);
+//     uint64_t waiting_bytes() const;
 //     // Sends what waits, tells its listener nothing any more, and posts `on_drained` when nothing
 //     // waits any more; the owner drops the link then, or at `deadline`.
 //     void Drain(bs::TimePoint deadline, bs::Task on_drained);
@@ -55,7 +56,10 @@ template <typename Network>
 class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
  public:
   LinkHub(bs::LoopThread* loop, const typename Network::Options& options, const bs::Logger& log)
-      : loop_(loop), log_(log), network_(loop, options, &upcalls_, log) {}
+      : loop_(loop),
+        log_(log),
+        most_waiting_bytes_(options.most_waiting_bytes),
+        network_(loop, options, &upcalls_, log) {}
   LinkHub(const LinkHub&) = delete;
   LinkHub& operator=(const LinkHub&) = delete;
   ~LinkHub() = default;
@@ -95,6 +99,7 @@ class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
 
   bs::LoopThread* const loop_;
   const bs::Logger log_;
+  const uint64_t most_waiting_bytes_;
   bs::Notification ended_;
 
   Upcalls upcalls_;
@@ -168,7 +173,16 @@ void LinkHub<Network>::Disconnect(int32_t peer, bs::Duration linger) {
 template <typename Network>
 void LinkHub<Network>::Send(Message message) {
   const auto link = links_.find(message.peer);
-  if (link != links_.end()) link->second->Send(std::move(message));
+  if (link == links_.end()) return;
+  const uint64_t waiting_bytes = link->second->waiting_bytes();
+  if (waiting_bytes < most_waiting_bytes_) return link->second->Send(std::move(message));
+  const int32_t peer = message.peer;
+  links_.erase(link);
+  const std::string why = "it does not read: " + std::to_string(waiting_bytes) +
+                          " bytes wait for it, and BYTESCHEDULER_WAITING lets " +
+                          std::to_string(most_waiting_bytes_) + " do so";
+  log_.Warning("dropped what waits for " + DescribeId(peer) + ": " + why);
+  upcalls_.OnOverflow(peer, why);
 }
 
 template <typename Network>

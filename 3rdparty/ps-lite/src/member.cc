@@ -4,8 +4,6 @@
 
 #include "control.h"
 #include "member_impl.h"
-#include "ps/kv_server.h"
-#include "wire.h"
 
 namespace ps {
 
@@ -98,10 +96,7 @@ Transport::Handler Member::Impl::TransportHandler() {
     const bool data = !meta.is_control && ready_told_ && known_.count(peer) > 0;
     return data && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
   };
-  handler.knows = [this](int32_t peer) { return peer == kSchedulerId || known_.contains(peer); };
-  handler.most_bytes = [this](int32_t, const Meta& meta) {
-    return own_.role == Role::kServer ? MostRequestBytes(meta) : kMaxMessageBytes;
-  };
+  SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;

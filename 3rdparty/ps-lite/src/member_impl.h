@@ -95,6 +95,8 @@ class Member::Impl {
   void EndAllBarriers(const bs::Status& status);
   void SendLeave();
   void EndLeave(const bs::Status& status);
+  // What others may send us, and what may wait for them.
+  void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
   void OnShutdown(const Extension& extension);
   // The job failed: tells the owner, once.

@@ -3,6 +3,8 @@
 
 #include "control.h"
 #include "member_impl.h"
+#include "ps/kv_server.h"
+#include "wire.h"
 
 namespace ps {
 namespace {
@@ -168,6 +170,17 @@ void Member::Impl::ReportFailure(const bs::Status& why) {
   } else {
     Fail(why);
   }
+}
+
+void Member::Impl::SetLimits(Transport::Handler* handler) {
+  handler->knows = [this](int32_t peer) { return peer == kSchedulerId || known_.contains(peer); };
+  handler->most_bytes = [this](int32_t, const Meta& meta) {
+    return own_.role == Role::kServer ? MostRequestBytes(meta) : kMaxMessageBytes;
+  };
+  handler->on_overflow = [this](int32_t peer, const std::string& why) {
+    links_.Forget(peer);
+    OnLost(peer, why);
+  };
 }
 
 void Member::Impl::OnLost(int32_t id, const std::string& why) {

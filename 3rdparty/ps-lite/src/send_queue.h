@@ -11,11 +11,15 @@
 namespace ps {
 
 // Larger priorities leave first, then in the order of Add.  Confined to the owner's executor; as
-// long as its owner lets it become.
+// long as its owner, who looks at waiting_bytes, lets it become.
 class SendQueue {
  public:
   bool empty() const { return messages_.empty(); }
+  // What the messages here keep from being freed, about.  Frames of native ones are not counted:
+  // they show rounds, of which a key has two, whoever waits.
+  uint64_t waiting_bytes() const { return waiting_bytes_; }
   void Add(Message message) {
+    waiting_bytes_ += BytesOf(message);
     const Place place{-int64_t{message.meta.priority}, next_number_++};
     messages_.emplace(place, std::move(message));
   }
@@ -27,13 +31,23 @@ class SendQueue {
   Message Take() {
     Message message = std::move(*first());
     messages_.erase(messages_.begin());
+    waiting_bytes_ -= BytesOf(message);
     return message;
   }
 
  private:
+  static constexpr uint64_t kMessageBytes = 1U << 10U;  // of one that has nothing else
+  static uint64_t BytesOf(const Message& message) {
+    uint64_t bytes = kMessageBytes + message.meta.body.size();
+    if (message.meta.native()) return bytes;
+    for (const Frame& frame : message.data) bytes += frame.size();
+    return bytes;
+  }
+
   using Place = std::pair<int64_t, uint64_t>;
 
   std::map<Place, Message> messages_;
+  uint64_t waiting_bytes_ = 0;
   uint64_t next_number_ = 0;
 };
 

@@ -46,6 +46,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
 
   void Open();
   void Send(Message message);
+  uint64_t waiting_bytes() const { return queue_.waiting_bytes(); }
   // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
   // waits here.  The owner drops the link then, or at the deadline.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);

@@ -17,6 +17,8 @@ struct TcpOptions {
   int unsent_bytes = 16 << 10;
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
+  // What may wait here for one peer (SendQueue::waiting_bytes).
+  uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // The host of a peer that acknowledges nothing for so long, not even the kernel's probes, has
   // vanished: the connection counts as broken, and is not tried again at once.  0: never;
   // less than 5 s is as 5 s.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "bytescheduler/status.h"
@@ -32,6 +33,9 @@ class Upcalls {
   }
   void OnDisconnected(int32_t peer) const {
     if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
+  }
+  void OnOverflow(int32_t peer, const std::string& why) const {
+    if (!muted_ && handler_.on_overflow) handler_.on_overflow(peer, why);
   }
   std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes) const {
     return muted_ || !handler_.place ? nullptr : handler_.place(peer, meta, size_bytes);

@@ -36,6 +36,7 @@ class ZmqLink : public std::enable_shared_from_this<ZmqLink> {
   bs::Status Open(const ZmqContext& context, const std::string& endpoint,
                   const std::string& identity);
   void Send(Message message);
+  uint64_t waiting_bytes() const { return queue_.waiting_bytes(); }
   // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
   // waits here.  The owner drops the link then, or at `deadline`.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);

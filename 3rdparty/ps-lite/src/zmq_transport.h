@@ -18,6 +18,8 @@ struct ZmqOptions {
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
   int committed_messages = 2;
+  // What may wait here for one peer (SendQueue::waiting_bytes).
+  uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // A longer frame ends its connection.  libzmq takes the memory for one at once, whoever sends it.
   uint64_t max_frame_bytes = kMaxFrameBytes;
   // All traffic is encrypted, and who has other keys, or none, is refused and logged.

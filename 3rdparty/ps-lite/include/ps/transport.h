@@ -61,6 +61,9 @@ class Transport {
     // Of a message of one that is, known but for them: how many bytes its data frames may have
     // together.  What has more is garbage.  Empty: as many as a message may have.
     std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes{};
+    // So much waits to leave for `peer` that it does not seem to read: why, for people.  What waits
+    // was dropped, and the peer is forgotten as by Disconnect.
+    std::function<void(int32_t peer, const std::string& why)> on_overflow{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;
 
