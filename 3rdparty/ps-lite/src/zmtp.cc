@@ -111,6 +111,8 @@ ZmtpInput::ZmtpInput(Shared shared, Listener listener)
   BS_CHECK(shared_.scratch.size() == kScratchBytes);
 }
 
+ZmtpInput::Body::Body() = default;
+
 ZmtpInput::~ZmtpInput() { *shared_.strangers_bytes -= stranger_bytes_; }
 
 ZmtpInput::Rooms ZmtpInput::MakeRooms() {

@@ -95,6 +95,7 @@ class ZmtpInput {
   };
   // A long body on its way straight to its memory.
   struct Body {
+    Body();  // defined elsewhere: Clang cannot put the initializers below into an optional here
     Header header;
     uint64_t filled_bytes = 0;
     std::span<std::byte> memory;       // of the body's beginning, or all of it
