@@ -110,7 +110,7 @@ def _backlog(sysctl: pathlib.Path, peers: Optional[int]) -> Finding:
 def _retransmission() -> Finding:
     with socket.socket() as probe:
         try:
-            probe.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, 3000)
+            probe.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, 1000)
         except OSError:
             return warning(
                 _AREA,
