@@ -13,11 +13,12 @@
 // Therefore the answer to a probe says that the piece before it has crossed the link, and it waits
 // for no other worker, only for the link.  Hence every piece that is started gives its credit back
 // after a finite time whatever the others do, so every queued piece is started, so every worker
-// pushes every piece it has: no cycle of waiting is possible.  A probe costs as much as a piece of a
-// few KB.  So some bytes of small pieces go without, as long as they have not ended (`small_bytes`):
-// they give their credit back at once, and when that is used up, the next are probed as all others.
-// Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms, which is the time the
-// piece needs; the sum came when the other worker had pushed, two seconds later.
+// pushes every piece it has: no cycle of waiting is possible.  A probe costs as much as a piece of
+// a few KB.  So some bytes of small pieces go without, as long as they have not ended
+// (`small_bytes`): they give their credit back at once, and when that is used up, the next are
+// probed as all others. Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms,
+// which is the time the piece needs; the sum came when the other worker had pushed, two seconds
+// later.
 //
 // The order in which tensors are broadcast must be the same on every worker, because the key of a
 // piece follows from it; the header says which tensor rank 0 means, so a difference is found.

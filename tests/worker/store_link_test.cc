@@ -76,8 +76,8 @@ class StoreLinkTest : public testing::Test {
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
       WorkerOptions options = Options(static_cast<int32_t>(rank), num_servers);
       options.test_credit_until_pulled = credit_until_pulled;
-      nodes_.push_back(std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes,
-                                              small_bytes));
+      nodes_.push_back(
+          std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes, small_bytes));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
