@@ -66,7 +66,9 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     links_.OnDisconnected(peer);
     temporary_links_.OnDisconnected(peer);
     Peer* const known = FindPeer(peer);
-    if (known == nullptr || !known->left) return;
+    if (known == nullptr) return;
+    known->broke = scope_.Now();
+    if (!known->left) return;
     known->lost = true;  // it has closed: our answer to its goodbye has arrived
     MaybeFinish();
   };

@@ -55,10 +55,11 @@ class Coordinator::Impl {
     bool left_known = false;  // and every server confirmed that it knows
     bool lost = false;        // its connection is gone, or it is silent
     bool connected = false;   // or was
-    std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
-    uint64_t life = 0;                   // of who has the place, or will have it next
-    bool vacant = false;                 // lost, and another may take the place
-    bool vacated = false;                // and every server knows
+    std::optional<bs::TimePoint> broke{};  // when our connection to it did last
+    std::optional<bs::TimePoint> cut{};    // since it, a worker, has said that it lost a server
+    uint64_t life = 0;                     // of who has the place, or will have it next
+    bool vacant = false;                   // lost, and another may take the place
+    bool vacated = false;                  // and every server knows
     std::optional<Early> successor{};
     bool gone() const { return left || lost; }
   };
@@ -140,6 +141,9 @@ class Coordinator::Impl {
   void TakeHeld(Peer* peer);
   // The job ends: those that wait for a place get none.
   void RefuseWaiting();
+  // Whether who registers at the address of a node of the job is another process: its connection
+  // broke and came back, as it does when a process is killed and started again at once.
+  bool IsGone(const Peer& peer, uint64_t sequence) const;
   // Whether it is a late repeat of one that was lost.
   bool IsFormer(const Node& node, uint64_t sequence) const;
   void Fill(Peer* peer);
