@@ -183,7 +183,12 @@ class Job:
         return [worker.output() for worker in self.workers]
 
     def run_with(
-        self, others: "List[Job]", script: str, kind: str, cases: "List[str]"
+        self,
+        others: "List[Job]",
+        script: str,
+        kind: str,
+        cases: "List[str]",
+        env: Optional[Dict[str, str]] = None,
     ) -> List[str]:
         """Run the first of `cases` here and each other in one of `others`, by the same workers.
 
@@ -191,7 +196,7 @@ class Job:
         """
         jobs = [self, *others]
         where = [f"{each}={job._env['DMLC_PS_ROOT_PORT']}" for each, job in zip(cases, jobs)]
-        outputs = self.run(script, kind, *where)
+        outputs = self.run(script, kind, *where, env=env)
         for job in others:
             for process in job.processes:
                 assert process.wait() == 0, f"{process.name} failed:\n{job.all_output()}"
