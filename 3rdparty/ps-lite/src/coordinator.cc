@@ -232,7 +232,8 @@ void Coordinator::Impl::WarnOfStragglers() {
   if (stock_replaced_ && *stock_replaced_ < limit) {
     EndJob(bs::Status::DeadlineExceeded(
         what + ", in a job in which one of MXNet's own workers was replaced, so they may be at " +
-        "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+        "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT): start the job again from your last "
+        "checkpoint"));
     return;
   }
   if (now < next_straggler_warning_) return;
