@@ -55,12 +55,12 @@ class Coordinator::Impl {
     bool left_known = false;  // and every server confirmed that it knows
     bool lost = false;        // its connection is gone, or it is silent
     bool connected = false;   // or was
-    std::optional<bs::TimePoint> broke{};  // when our connection to it did last
-    std::optional<bs::TimePoint> cut{};    // since it, a worker, has said that it lost a server
-    uint64_t life = 0;                     // of who has the place, or will have it next
-    bool vacant = false;                   // lost, and another may take the place
-    bool vacated = false;                  // and every server knows
+    std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
+    uint64_t life = 0;                   // of who has the place, or will have it next
+    bool vacant = false;                 // lost, and another may take the place
+    bool vacated = false;                // and every server knows
     std::optional<Early> successor{};
+    std::optional<bs::TimePoint> broke{};  // when our connection to it did last
     bool gone() const { return left || lost; }
   };
   // A worker that has come though every place is taken: one of them may be lost and not noticed
