@@ -110,7 +110,7 @@ def _backlog(sysctl: pathlib.Path, peers: Optional[int]) -> Finding:
 def _retransmission() -> Finding:
     with socket.socket() as probe:
         try:
-            probe.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, 3000)
+            probe.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, 1000)
         except OSError:
             return warning(
                 _AREA,
@@ -121,6 +121,20 @@ def _retransmission() -> Finding:
                 "BYTESCHEDULER_HEARTBEAT_TIMEOUT",
             )
     return good(_AREA, "tcp_rto_max_ms", "the kernel has TCP_RTO_MAX_MS: short waits after outages")
+
+
+def _congestion(sysctl: pathlib.Path) -> Finding:
+    try:
+        name = (sysctl / "net/ipv4/tcp_congestion_control").read_text().strip()
+    except OSError:
+        return good(_AREA, "congestion", "the system does not tell TCP's congestion control")
+    text = f"TCP's congestion control is {name} (net.ipv4.tcp_congestion_control)"
+    if name != "bbr":
+        return good(_AREA, "congestion", text)
+    text += ": after an outage a connection may crawl for ten seconds and more"
+    return warning(
+        _AREA, "congestion", text, "sysctl -w net.ipv4.tcp_congestion_control=cubic in a cluster"
+    )
 
 
 def _space(name: str, path: pathlib.Path, what_for: str) -> Finding:
@@ -164,6 +178,7 @@ def check(
         _buffers(sysctl),
         _backlog(sysctl, peers),
         _retransmission(),
+        _congestion(sysctl),
         _space("shm", shm, "workers of a data loader (in a container: --shm-size)"),
         _space("tmp", tmp, "jobs with DMLC_LOCAL=1, and temporary files,"),
     ]

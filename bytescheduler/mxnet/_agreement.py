@@ -41,7 +41,8 @@ class Agreement:
     At a barrier, workers that are behind take over the optimizer of one that is not, which is what
     stock servers do with an optimizer that rank 0 alone sends.  Where that is too late, everyone
     gets an error instead of numbers that differ.  So everyone does if the optimizers have, or once
-    had, another learning rate, weight decay or rescale_grad in the same round.
+    had, another learning rate, weight decay or rescale_grad in the same round, or if states were
+    loaded in another round, or not by all.
 
     Parameters
     ----------
@@ -69,6 +70,10 @@ class Agreement:
         """Note that the updater of this worker is another one."""
         self._changes += 1
         self._changed_at = self._rounds
+
+    def loaded(self) -> None:
+        """Note that the updater of this worker has other states from here on."""
+        self._history = zlib.crc32(f"{self._rounds} loaded".encode(), self._history)
 
     def undeclared(self) -> List[Tensor]:
         """Return what must be broadcast before anything else is called."""
@@ -226,8 +231,9 @@ def _what_differed(histories: Numbers) -> Optional[str]:
     return (
         f"the optimizers of worker {histories.argmax()} and of worker {histories.argmin()} differ, "
         "or did in some round, in learning rate, weight decay or rescale_grad (which a Trainer "
-        "makes of the batch size), and so their weights do: every worker updates its own, so give "
-        "all of them the same numbers before the same push"
+        "makes of the batch size), or states were loaded on one only, and so their weights do: "
+        "every worker updates its own, so give all of them the same numbers, and let all of them "
+        "load states, before the same push"
     )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from operator import index as as_int
 from typing import List, Optional, Tuple
 
 import mxnet as mx
@@ -24,6 +25,7 @@ from bytescheduler.mxnet._types import (
     Store,
     Updater,
 )
+from bytescheduler.mxnet._updater import require_optimizer
 
 _log = logging.getLogger(__name__)
 _UPDATED = ("float32", "float64", "float16")
@@ -99,13 +101,15 @@ class AsyncStore(NativeStore):
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
         assert out is not None
+        priority = as_int(priority)
         outs = self._checked_outs(self._group(key, out), ignore_sparse)
         with mx.autograd.pause():
             for tensor, _ in outs:
-                self._link.update(tensor, int(priority), pushes=False, pulls=True)
+                self._link.update(tensor, priority, pushes=False, pulls=True)
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        priority = as_int(priority)
         values = self._checked(self._values(key, value))
         outs = values
         if out is not None:
@@ -116,10 +120,11 @@ class AsyncStore(NativeStore):
             self._copy_out([(self._tensor(tensor.key), arrays) for tensor, arrays in outs])
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        priority = as_int(priority)
         pulls = self._checked_rows(key, out, row_ids)
         with mx.autograd.pause():
             for tensor in {id(tensor): tensor for tensor, _, _ in pulls}.values():
-                self._link.update(tensor, int(priority), pushes=False, pulls=True)
+                self._link.update(tensor, priority, pushes=False, pulls=True)
             self._copy_rows_out(pulls)
 
     def _send(self, values: Outs, priority: int) -> None:
@@ -153,7 +158,7 @@ class AsyncStore(NativeStore):
             tensor.gather(arrays)
             self._link.update(
                 tensor,
-                int(priority),
+                priority,
                 pushes=True,
                 pulls=pulls,
                 rates=rate,
@@ -183,6 +188,7 @@ class AsyncStore(NativeStore):
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self._check()
+        require_optimizer(optimizer)
         said = for_servers(optimizer)
         # What was pushed before is updated with what was set before.
         mx.nd.waitall()

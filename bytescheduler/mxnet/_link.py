@@ -345,6 +345,8 @@ class Link:
         Nothing else does from then on.
         """
         for name, number in (("partition_bytes", partition_bytes), ("credit_bytes", credit_bytes)):
+            if not isinstance(number, int):
+                raise TypeError(f"{name}: want a number of bytes, got {number!r}")
             if not 0 < number < 2**64:  # what the engine can be told
                 raise ConfigError(
                     f"{name} {number}: want 4 KiB to 1 GiB, and 1 byte to 64 GiB of credit", 1

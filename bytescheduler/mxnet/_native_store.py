@@ -1,6 +1,7 @@
 """The native back end: MXNet's semantics on top of the engine's two operations."""
 
 import logging
+from operator import index as as_int
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 import mxnet as mx
@@ -129,7 +130,7 @@ class NativeStore:
 
     def _declare(self, groups: Groups) -> List[Tensor]:
         for key in groups:
-            if key in self._tensors:
+            if key in self._tensors or len(groups[key]) > 1:
                 raise mx.base.MXNetError(f"duplicate init of key {key!r}")
         numbers = self._keys.of(groups)
         tensors = [self._new_tensor(key, numbers[key], arrays[0]) for key, arrays in groups.items()]
@@ -190,6 +191,7 @@ class NativeStore:
             self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
 
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
+        priority = as_int(priority)
         groups = self._values(key, value)
         values = self._checked(groups)
         if self._widen():
@@ -199,13 +201,15 @@ class NativeStore:
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
         assert out is not None
+        as_int(priority)
         outs = self._checked_outs(self._group(key, out), ignore_sparse)
         with mx.autograd.pause():
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
-        given = (self._copier, self._usual, key, value, out, int(priority), self.updater is None)
+        priority = as_int(priority)
+        given = (self._copier, self._usual, key, value, out, priority, self.updater is None)
         if not self._widens and self._link.exchange(*given):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
             self._agreement.pushed(rounds, self.updater)
@@ -255,9 +259,9 @@ class NativeStore:
         self._declare_rows(values)
         for tensor, arrays in values:
             tensor.gather(arrays)
-            self._link.push_pull(tensor, int(priority), self._threshold)
+            self._link.push_pull(tensor, priority, self._threshold)
             if tensor.rows is not None:
-                self._link.push_pull(tensor.rows, int(priority))
+                self._link.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
@@ -356,6 +360,8 @@ class NativeStore:
 
     def set_updater(self, updater: Updater) -> None:
         self._check()
+        if updater is not None and not callable(updater):
+            raise TypeError(f"want a function of key, gradient and weight, got {updater!r}")
         optimizer = getattr(updater, "optimizer", None)
         if isinstance(optimizer, mx.optimizer.SGLD) and self.num_workers > 1:
             raise mx.base.MXNetError(
@@ -414,6 +420,7 @@ class NativeStore:
         assert self.updater is not None, "set an optimizer before loading its states"
         with open(fname, "rb") as file:
             self.updater.set_states(file.read())
+        self._agreement.loaded()
 
     # -- the job -------------------------------------------------------------------------------
 

@@ -22,8 +22,15 @@ class _SparseStateUpdater(mx.optimizer.Updater):  # type: ignore[misc]  # MXNet 
         super().__call__(index, grad, weight)
 
 
+def require_optimizer(optimizer: Optimizer) -> None:
+    """Raise TypeError unless `optimizer` is one."""
+    if not isinstance(optimizer, mx.optimizer.Optimizer):
+        raise TypeError(f"want an mx.optimizer.Optimizer, got {optimizer!r}")
+
+
 def make_updater(optimizer: Optimizer) -> Updater:
     """Return what updates weights with `optimizer`."""
+    require_optimizer(optimizer)
     if type(optimizer) is mx.optimizer.Test:
         return _SparseStateUpdater(optimizer)
     return mx.optimizer.get_updater(optimizer)

@@ -20,6 +20,9 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
     the batch size first).  Where workers update them, another batch size or learning rate takes
     effect at once.
 
+    So parameters are loaded, or set, before the trainer is made.  What is loaded later raises, or,
+    with ``update_on_kvstore=False``, stays on the worker that loads it.
+
     Parameters
     ----------
     params : ParameterDict, dict, list or tuple
@@ -30,7 +33,8 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
         As for ``gluon.Trainer``.
     kvstore : str or KVStoreBase, optional
         The store to schedule, or its name.  A `ScheduledKVS` is used as it is.  By default
-        ``"bytescheduler"``, which needs no other store.
+        ``"bytescheduler"``, which needs no other store.  There is always a store: None, which in
+        Gluon's own stands for none, is a TypeError.
     compression_params : dict, optional
         As for ``gluon.Trainer``.
     update_on_kvstore : bool, optional
@@ -73,6 +77,16 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
         if store._backend.updates_here and known:
             self._init_kvstore()
             self._init_params()
+
+    def _reset_kvstore(self) -> None:
+        # Gluon's own calls it first while it is made.
+        if getattr(self, "_kv_initialized", False) and "dist" in self.kvstore.type:
+            raise RuntimeError(
+                "this ScheduledTrainer has made rank 0's parameters everyone's already: load or "
+                "set parameters before it is made, or use gluon.Trainer, which begins at the first "
+                "step"
+            )
+        super()._reset_kvstore()
 
     def _check_and_rescale_grad(self, scale: float) -> None:
         if self.kvstore._backend.updates_here:

@@ -10,6 +10,8 @@
 namespace bs::api {
 namespace {
 
+constexpr uint64_t kSmallBytes = uint64_t{64} * 1024;  // half a millisecond of 1 Gbit/s
+
 // MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
 uint64_t BoundBytes(const Config& config) {
   return (static_cast<uint64_t>(config.bigarray_bound) - 1) * sizeof(float);
@@ -71,7 +73,8 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
           .num_servers = static_cast<uint32_t>(config.num_servers),
           .sample_bytes = SampleBytes(config),
           .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
-          .now = [this] { return thread_->Now(); }},
+          .now = [this] { return thread_->Now(); },
+          .small_bytes = kSmallBytes},
       [this](const worker::StoreRequest& request, worker::Carried done) {
         Begin(request, std::move(done));
       },

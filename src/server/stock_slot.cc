@@ -87,6 +87,7 @@ void StockSlot::OnWorkerVacant(int32_t worker_id) {
     party.lost = party.in;
   }
   // MXNet's store gives the initial values again, and drops none of its own pushes.
+  if (value_) replaced_.insert(ps::RankOf(worker_id));
   if (worker_id == ps::WorkerId(0)) initial_again_ = value_ != nullptr;
 }
 
@@ -157,9 +158,15 @@ std::optional<TimePoint> StockSlot::due() const {
 }
 
 Status StockSlot::Overdue() const {
-  return Status::DeadlineExceeded("key " + std::to_string(key_) + ": after " +
-                                  ps::TextOf(state_->straggler_timeout) + " still waiting for " +
-                                  WaitsFor() + " (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
+  std::string text = "key " + std::to_string(key_) + ": after " +
+                     ps::TextOf(state_->straggler_timeout) + " still waiting for " + WaitsFor() +
+                     " (BYTESCHEDULER_STRAGGLER_TIMEOUT)";
+  if (state_->synchronous && num_in_ > 0 && !updating_ && !replaced_.empty()) {
+    text += "; another has the place of " + DescribeWorkers({replaced_.begin(), replaced_.end()}) +
+            ", and has perhaps pushed this key once more or less than it had to after the lost "
+            "one: start the job again from your last checkpoint";
+  }
+  return Status::DeadlineExceeded(text);
 }
 
 std::string StockSlot::WaitsFor() const {

@@ -13,6 +13,7 @@ namespace {
 // More than pieces in flight to one server at the default credit; a probe that finds none free
 // stands behind all pieces sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
+constexpr uint64_t kSmallPieces = 16;  // small pieces fit so often into their bound
 constexpr float kOne = 1.0F;
 
 std::span<const std::byte> BytesOf(const float& number) {
@@ -236,9 +237,12 @@ void StoreLink::OnPush(const StoreTensor& tensor, StorePiece* piece, Asked reque
   piece->push = std::move(request);
   piece->push_open = true;
   const bool first = piece->push.what.round == 0;
+  piece->taken = piece->beside = !first && GoesBesideCredit(*piece);
+  if (piece->beside) probes_[piece->server].beside_bytes += piece->size_bytes;
   Begin(tensor, piece,
         {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull, .in = payload});
   if (first || piece->carried) return;
+  if (piece->beside) return Settle(piece);
   probes_[piece->server].uncovered.push_back({piece, piece->push.what.sequence});
   Probe(piece->server);
 }
@@ -266,10 +270,18 @@ void StoreLink::Begin(const StoreTensor& tensor, StorePiece* piece, StoreRequest
   request.size_bytes = piece->size_bytes;
   carry_(request, [this, piece](const Status& status, std::span<const std::byte> value) {
     piece->carried = true;
+    if (std::exchange(piece->beside, false)) {
+      probes_[piece->server].beside_bytes -= piece->size_bytes;
+    }
     piece->outcome = status;
     piece->value = value;
     Settle(piece);
   });
+}
+
+bool StoreLink::GoesBesideCredit(const StorePiece& piece) const {
+  return piece.size_bytes > 0 && piece.size_bytes <= options_.small_bytes / kSmallPieces &&
+         probes_[piece.server].beside_bytes + piece.size_bytes <= options_.small_bytes;
 }
 
 void StoreLink::Settle(StorePiece* piece) {

@@ -13,9 +13,12 @@
 // Therefore the answer to a probe says that the piece before it has crossed the link, and it waits
 // for no other worker, only for the link.  Hence every piece that is started gives its credit back
 // after a finite time whatever the others do, so every queued piece is started, so every worker
-// pushes every piece it has: no cycle of waiting is possible.
-// Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms, which is the time the
-// piece needs; the sum came when the other worker had pushed, two seconds later.
+// pushes every piece it has: no cycle of waiting is possible.  A probe costs as much as a piece of
+// a few KB.  So some bytes of small pieces go without, as long as they have not ended
+// (`small_bytes`): they give their credit back at once, and when that is used up, the next are
+// probed as all others. Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms,
+// which is the time the piece needs; the sum came when the other worker had pushed, two seconds
+// later.
 //
 // The order in which tensors are broadcast must be the same on every worker, because the key of a
 // piece follows from it; the header says which tensor rank 0 means, so a difference is found.
@@ -57,6 +60,8 @@ class StoreLink {
     // Told once, before any key is declared here, what rank 0 has measured.  May be empty.
     std::function<void(uint32_t scale)> on_scale{};
     std::function<TimePoint()> now{};  // needed with sample_bytes
+    // How much of pieces of up to a sixteenth of it may be on its way to one server beside credit.
+    uint64_t small_bytes = 0;
   };
   using Done = UniqueFunction<void(const Status&)>;
 
@@ -89,6 +94,7 @@ class StoreLink {
     Priority priority = 0;
     bool taken = false;    // it has crossed the link
     bool carried = false;  // its operation is over
+    bool beside = false;   // it counts among the small ones beside credit
     Status outcome;
     std::span<const std::byte> value;           // once carried
     Asked push, pull;                           // the latest requests
@@ -105,10 +111,10 @@ class StoreLink {
 
     bool waits() const { return piece->push_open && piece->push.what.sequence == sequence; }
   };
-  // What was sent to one server since its latest probe.
   struct Probes {
     std::vector<int32_t> free;
-    std::vector<Sent> uncovered;
+    std::vector<Sent> uncovered;  // sent to one server since its latest probe
+    uint64_t beside_bytes = 0;    // on their way beside credit
   };
 
   void Measure(Done done);
@@ -121,6 +127,7 @@ class StoreLink {
               std::span<const std::byte> payload);
   void OnPull(const StoreTensor& tensor, StorePiece* piece, Asked request);
   void Begin(const StoreTensor& tensor, StorePiece* piece, StoreRequest request);
+  bool GoesBesideCredit(const StorePiece& piece) const;
   void Probe(uint32_t server);
   void BarrierNext();
   // Takes store keys for the pieces of a tensor that is placed.

@@ -83,7 +83,7 @@ def gluon(
         # Gluon's own hands out rank 0's parameters only after the first pass, which needs them.
         seed = 0 if trainer_kind is mx.gluon.Trainer else who[0]
         net = make_net(contexts(who), seed)
-        options = {"learning_rate": 0.1, "momentum": 0.9}
+        options = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
         kind = trainer_kind if store.type == "dist_sync" else mx.gluon.Trainer
         trainer = kind(
             net.collect_params(),
@@ -94,7 +94,9 @@ def gluon(
         )
         for step in range(STEPS):
             if step == 3:
-                trainer.set_learning_rate(0.01)  # takes effect, which stock servers never see
+                # These take effect, which stock servers never see.
+                trainer.set_learning_rate(0.01)
+                net[0].weight.lr_mult, net[1].weight.wd_mult = 0.5, 3.0
             backward(net, who, step)
             trainer.step(2 * BATCH)
         return weights_of(net)
@@ -156,26 +158,29 @@ def states_of_an_updater_in_gluon() -> None:
 
 
 def half_precision() -> None:
-    """As far as float16 goes; the CPU has no float16 layers, so the weights are cast."""
+    """Steps that float16 loses, and the weights in float32 beside it do not.
+
+    The CPU has no float16 layers, so the weights are cast.
+    """
 
     def train(store: mx.kvstore.KVStore, who: "List[int]") -> Weights:
         parameters = mx.gluon.ParameterDict("half_")
         weight = parameters.get("weight", shape=(FEATURES,), dtype="float16", init="ones")
         parameters.initialize(ctx=contexts(who))
-        options = {"learning_rate": 0.1, "momentum": 0.9, "multi_precision": True}
+        options = {"learning_rate": 1.0, "multi_precision": True}
         trainer = mx.gluon.Trainer(parameters, "sgd", options, kvstore=store)
-        for step in range(STEPS):
+        for _ in range(8):
             losses = []
             with mx.autograd.record():
-                for device, worker in enumerate(who):
-                    data = mx.nd.array(inputs(worker)[step], ctx=mx.cpu(device))
-                    product = data * weight.data(mx.cpu(device)).astype("float32")
-                    losses.append((product.sum(axis=1) ** 2).sum())
+                for context in contexts(who):
+                    losses.append(-(2.0**-13) * weight.data(context).astype("float32").sum())
             mx.autograd.backward(losses)
-            trainer.step(4 * BATCH)
-        return {"weight": weight.list_data()[-1].astype("float32").asnumpy()}
+            trainer.step(1)
+        values = weight.list_data()[-1].astype("float32").asnumpy()
+        assert (values == 1 + store.num_workers * len(who) * 2.0**-10).all(), values
+        return {"weight": values}
 
-    compare(train, rtol=1e-2)
+    compare(train)
 
 
 def devices() -> None:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 from typing import Callable, Dict, Iterator, List
 
 import mxnet as mx
@@ -79,11 +80,21 @@ def identity(kvs: ScheduledKVS) -> None:
     assert kvs
     assert kvs._updater is None
     assert not kvs._is_p3
-    kvs.barrier()
-    kvs._barrier()
     kvs._send_command_to_servers(5, "")
     assert kvs._inner is None or kvs._inner.rank == kvs.rank
     print(f"rank {kvs.rank} of {kvs.num_workers}")
+
+
+def barriers(kvs: ScheduledKVS) -> None:
+    """Rank 0 comes first, and goes on only when the others are there."""
+    for name, meet in (("first", kvs.barrier), ("second", kvs._barrier)):
+        there = pathlib.Path(f"{name}-{kvs.rank}")
+        if kvs.rank > 0:
+            time.sleep(0.3)
+            there.touch()
+        meet()
+        for rank in range(1, kvs.num_workers):
+            assert pathlib.Path(f"{name}-{rank}").exists(), f"{name} barrier: rank {rank} is late"
 
 
 def sums(kvs: ScheduledKVS) -> None:
@@ -529,7 +540,9 @@ def fork(kvs: ScheduledKVS) -> None:
                 loss = net(images).sum()
             loss.backward()
             trainer.step(4)
-    mx.nd.waitall()
+    want = 1 - 6 * 0.1 * kvs.num_workers
+    np.testing.assert_allclose(net.weight.data().asnumpy(), np.full((3, 4), want), rtol=1e-5)
+    np.testing.assert_allclose(net.bias.data().asnumpy(), np.full(3, want - 1), rtol=1e-5)
 
 
 def forked_child(kvs: ScheduledKVS) -> None:

@@ -7,6 +7,7 @@ from typing import Callable, Iterator, List
 
 import pytest
 from job import Job
+from pulled import CASES, CUT, Results, results_of
 from trained import Weights, assert_equal, train
 
 
@@ -39,3 +40,10 @@ def stock_weights(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str, s
         return both[0]
 
     return weights
+
+
+@pytest.fixture(scope="session")
+def stock_results(tmp_path_factory: pytest.TempPathFactory) -> "List[Results]":
+    """What each of two workers of MXNet's own cluster pulls in `CASES`."""
+    with Job(tmp_path_factory.mktemp("pulled"), stock=True, servers=2, env=CUT) as job:
+        return results_of(job, *CASES)

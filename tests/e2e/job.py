@@ -14,6 +14,7 @@ from typing import Dict, List, Optional, Type
 HERE = pathlib.Path(__file__).resolve().parent
 # For a loaded machine; what must be quick says so itself.
 PATIENCE_S = 120.0
+OURS = [sys.executable, "-m", "bytescheduler.server"]
 
 
 class Process:
@@ -98,6 +99,8 @@ class Job:
         Variables for every process.
     prefix : list of str, optional
         What stands before the command of servers and workers.
+    ports : list of int, optional
+        Those of our scheduler node and servers, in this order; without it they take any.
     """
 
     def __init__(
@@ -111,8 +114,10 @@ class Job:
         stock_servers: int = 0,
         env: Optional[Dict[str, str]] = None,
         prefix: Optional[List[str]] = None,
+        ports: Optional[List[int]] = None,
     ) -> None:
         self.folder = folder
+        self._ports = ports or [0] * (servers + 1)
         self._prefix = prefix or []
         self._stock = stock
         self._stock_scheduler = stock or stock_scheduler
@@ -162,6 +167,13 @@ class Job:
         self.workers.append(process)
         return process
 
+    def start_server(self, index: int, name: str = "") -> Process:
+        """Start one of ours, again if it was there before; `name` is that of its log then."""
+        env = {"DMLC_ROLE": "server", "DMLC_PORT": str(self._ports[index + 1])}
+        process = self._start(name or f"server {index}", [*self._prefix, *OURS], env)
+        self.servers.append(process)
+        return process
+
     def run(self, script: str, *arguments: str, env: Optional[Dict[str, str]] = None) -> List[str]:
         """Run all workers to a good end, and the job too; return the workers' outputs."""
         for _ in range(self._num_workers):
@@ -171,7 +183,12 @@ class Job:
         return [worker.output() for worker in self.workers]
 
     def run_with(
-        self, others: "List[Job]", script: str, kind: str, cases: "List[str]"
+        self,
+        others: "List[Job]",
+        script: str,
+        kind: str,
+        cases: "List[str]",
+        env: Optional[Dict[str, str]] = None,
     ) -> List[str]:
         """Run the first of `cases` here and each other in one of `others`, by the same workers.
 
@@ -179,7 +196,7 @@ class Job:
         """
         jobs = [self, *others]
         where = [f"{each}={job._env['DMLC_PS_ROOT_PORT']}" for each, job in zip(cases, jobs)]
-        outputs = self.run(script, kind, *where)
+        outputs = self.run(script, kind, *where, env=env)
         for job in others:
             for process in job.processes:
                 assert process.wait() == 0, f"{process.name} failed:\n{job.all_output()}"
@@ -226,21 +243,21 @@ class Job:
         return process
 
     def _start_roles(self) -> None:
-        ours = [sys.executable, "-m", "bytescheduler.server"]
         stock = [sys.executable, str(HERE / "stock_role.py")]
         if self._stock_scheduler:
             self._env["DMLC_PS_ROOT_PORT"] = str(_free_port())
             self._start("scheduler", stock, {"DMLC_ROLE": "scheduler"})
         else:
-            env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": "0"}
-            scheduler = self._start("scheduler", ours, env)
+            env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": str(self._ports[0])}
+            scheduler = self._start("scheduler", OURS, env)
             mark = "listening on 127.0.0.1:"
             scheduler.wait_for_line(mark)
             self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
         for index in range(self._num_servers):
-            is_stock = index < self._stock_servers
-            command = stock if is_stock else [*self._prefix, *ours]
-            self.servers.append(self._start(f"server {index}", command, {"DMLC_ROLE": "server"}))
+            if index < self._stock_servers:
+                self.servers.append(self._start(f"server {index}", stock, {"DMLC_ROLE": "server"}))
+            else:
+                self.start_server(index)
 
     def _end(self) -> None:
         for process in self.processes:

@@ -159,6 +159,20 @@ def one_short_batch(kvs: ScheduledKVS) -> None:
     said_everywhere(kvs, _OTHER_NUMBERS)
 
 
+def states_of_one(kvs: ScheduledKVS) -> None:
+    """Rank 0 alone goes back to older states, and would update with another momentum."""
+    kvs.init("early", mx.nd.ones(SHAPE))
+    kvs.set_optimizer(mx.optimizer.SGD(momentum=0.9))
+    file = f"{kvs.rank}.states"
+    for step in range(4):
+        kvs.push("early", mx.nd.ones(SHAPE))
+        if step == 0:
+            kvs.save_optimizer_states(file)
+    if kvs.rank == 0:
+        kvs.load_optimizer_states(file)
+    said_everywhere(kvs, "states were loaded on one only")
+
+
 def noise_of_its_own(kvs: ScheduledKVS) -> None:
     try:
         kvs.set_optimizer(mx.optimizer.SGLD())

@@ -143,19 +143,44 @@ def rows_updated(kv: KVStore, results: Results) -> None:
     rows(kv, results)
 
 
-def each_alone(kv: KVStore, results: Results) -> None:
-    """Push to a dist_async store: whoever pushes, the sum of all updates is the same."""
+ALONE = [900, 901]  # of two servers each has one
+
+
+def push_alone(kv: KVStore) -> "Callable[[], np.ndarray[tuple[int, ...], np.dtype[np.float32]]]":
+    """Push to a dist_async store 50 times, and return what pulls the values."""
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
-    kv.init(900, mx.nd.zeros((4,)))
+    kv.init(ALONE, [mx.nd.zeros((4,)), mx.nd.zeros((4,))])
     kv._barrier()
     for _ in range(50):
-        kv.push(900, mx.nd.full((4,), kv.rank + 1.0))
-    out = mx.nd.zeros((4,))
-    kv.pull(900, out=out)
-    assert (out.asnumpy() >= 50 * (kv.rank + 1)).all()  # its own are all in it
+        for key in ALONE:
+            kv.push(key, mx.nd.full((4,), kv.rank + 1.0))
+    outs = [mx.nd.zeros((4,)), mx.nd.zeros((4,))]
+
+    def pull() -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+        kv.pull(ALONE, out=outs)
+        return np.stack([out.asnumpy() for out in outs])
+
+    return pull
+
+
+def each_alone(kv: KVStore, results: Results) -> None:
+    """Whoever pushes, the sum of all updates is the same, and who pulls has its own in it."""
+    pull = push_alone(kv)
+    assert (pull() >= 50 * (kv.rank + 1)).all()
     kv._barrier()
-    kv.pull(900, out=out)
-    results["each alone"] = out.asnumpy()
+    results["each alone"] = pull()
+
+
+def each_in_the_end(kv: KVStore, results: Results) -> None:
+    """A stock server acknowledges an asynchronous push before it has made the update."""
+    pull = push_alone(kv)
+    kv._barrier()
+    end = time.monotonic() + 60
+    while (pull() < 150).any() and time.monotonic() < end:
+        time.sleep(0.02)  # nobody tells
+    time.sleep(0.2)  # what counts twice comes later
+    results["each alone"] = pull()
+    kv._barrier()
 
 
 def without_an_optimizer(kv: KVStore, _: Results) -> None:
@@ -201,7 +226,7 @@ CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     f.__name__: f
     for f in (
         *(dense, integers, wide, pushpull, unawaited, late, rows, commands),
-        *(updates, rows_updated, each_alone),
+        *(updates, rows_updated, each_alone, each_in_the_end),
         *(another_size, another_optimizer, without_an_optimizer),
         *(never_pushed_by_rank_1, train_for_long),
     )

@@ -1,30 +1,42 @@
 """Jobs in which some roles are MXNet's own and some are ours."""
 
-from typing import Callable
+from typing import Callable, List
 
+import numpy as np
 import pytest
-import stock_model
 from job import Job
-from test_stock_workers import CUT, SOON_S, assert_same, results_of
+from pulled import CASES, CUT, Results, assert_same, results_of
 
 MakeJob = Callable[..., Job]
-WANTED = {**stock_model.sums(stock_model.FLOATS), **stock_model.sums_of_pushpull()}
+SOON_S = 60.0
+# Whether the scheduler node is MXNet's own, and how many of two servers are.
+CASES_OF_OURS = ["sums+order+floats+closed", "sparse+optimizer"]  # with keys of two kinds
+RINGS = [(True, 0), (True, 1), (False, 1), (False, 2)]
 
 
-@pytest.mark.parametrize("stock_servers", [0, 1])
-def test_a_stock_scheduler_node_with_servers_of_ours(make_job: MakeJob, stock_servers: int) -> None:
-    job = make_job(servers=2, stock_scheduler=True, stock_servers=stock_servers, env=CUT)
-    for got in results_of(job, "dense", "pushpull"):
-        assert_same(got, WANTED)
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+def test_stock_workers_get_the_sums_and_updates_of_a_stock_cluster_in_any_ring(
+    make_job: MakeJob,
+    stock_results: "List[Results]",
+    stock_scheduler: bool,
+    stock_servers: int,
+) -> None:
+    """Dense and row_sparse, with optimizers on the servers and without, bit for bit."""
+    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers, env=CUT)
+    for got, wanted in zip(results_of(job, *CASES), stock_results):
+        assert_same(got, wanted)
     for server in job.servers[stock_servers:]:
-        assert "is MXNet's own: it tells nobody who is lost" in server.output()
+        warned = "is MXNet's own: it tells nobody who is lost" in server.output()
+        assert warned == stock_scheduler
 
 
-@pytest.mark.parametrize("stock_servers", [1, 2])
-def test_our_scheduler_node_with_stock_servers(make_job: MakeJob, stock_servers: int) -> None:
-    job = make_job(servers=2, stock_servers=stock_servers, env=CUT)
-    for got in results_of(job, "dense", "pushpull"):
-        assert_same(got, WANTED)
+@pytest.mark.parametrize("stock_scheduler", [True, False])
+def test_a_dist_async_store_has_its_updates_from_servers_of_both_kinds(
+    make_job: MakeJob, stock_scheduler: bool
+) -> None:
+    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=1)
+    for got in results_of(job, "each_in_the_end", store="dist_async"):
+        np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
 
 
 def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob) -> None:
@@ -41,11 +53,15 @@ def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob
     assert "lost worker 0" in job.processes[0].output()
 
 
-@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [(True, 1), (False, 1), (False, 0)])
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [*RINGS, (False, 0)])
 def test_our_store_over_the_stock_one_in_any_ring(
     make_job: MakeJob, stock_scheduler: bool, stock_servers: int
 ) -> None:
-    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
+    jobs = [
+        make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
+        for _ in CASES_OF_OURS
+    ]
     env = {"BYTESCHEDULER_BACKEND": "kvstore", "BYTESCHEDULER_PARTITION": "4096"}
-    for output in job.run("cases.py", "dist_sync", "sums", "order", "floats", "closed", env=env):
-        assert "MXNet's dist_sync store carries the bytes, scheduled (2 workers" in output
+    carries = "MXNet's dist_sync store carries the bytes, scheduled (2 workers"
+    for output in jobs[0].run_with(jobs[1:], "cases.py", "dist_sync", CASES_OF_OURS, env=env):
+        assert output.count(carries) == len(jobs)

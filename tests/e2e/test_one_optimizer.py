@@ -25,6 +25,7 @@ def test_after_a_barrier_every_worker_has_the_optimizer_of_rank_0(
         ("pushed_too_early", "worker 0 has set"),
         ("other_batch_sizes", "in learning rate, weight decay or rescale_grad"),
         ("one_short_batch", "in learning rate, weight decay or rescale_grad"),
+        ("states_of_one", "or states were loaded on one only"),
         ("unregistered", "Unregistered cannot be handed to the other workers"),
     ],
 )

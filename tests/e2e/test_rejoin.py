@@ -68,6 +68,7 @@ def test_who_pushes_again_what_the_lost_one_had_pushed_is_told_so_at_the_end(
     said = job.processes[0].output()
     at_the_end = "at a barrier for worker 0"
     assert "still waiting for worker 0 to push it" in said or at_the_end in said, said
+    assert "start the job again from your last checkpoint" in said, said
 
 
 def test_a_synchronous_job_ends_and_says_why(make_job: MakeJob) -> None:

@@ -20,7 +20,8 @@ SOON_S = 60.0
 @pytest.mark.parametrize("env", [{}, SMALL], ids=["default", "small pieces"])
 def test_sums_and_order_of_two_workers(make_job: MakeJob, env: "Dict[str, str]") -> None:
     job = make_job(servers=2, stock=True, env=env)
-    outputs = job.run("cases.py", "dist_sync", "identity", "sums", "order", "floats", "closed")
+    cases = ("identity", "barriers", "sums", "order", "floats", "closed")
+    outputs = job.run("cases.py", "dist_sync", *cases)
     line = "MXNet's dist_sync store carries the bytes, scheduled (2 workers, 2 stock servers;"
     for output in outputs:
         assert output.count(line) == 1

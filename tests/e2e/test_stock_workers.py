@@ -1,43 +1,28 @@
 """Stock MXNet workers on our scheduler node and servers get what they get in a stock cluster."""
 
 import pathlib
-from typing import Callable, Dict, List
+from typing import Callable, List
 
 import numpy as np
 import pytest
 import stock_model
 import two_bit_model
 from job import Job
+from pulled import CASES, CUT, Results, assert_same, results_of
 from test_two_bits import sums as two_bit_sums
 from trained import Weights, assert_equal, train
 
 MakeJob = Callable[..., Job]
 StockWeights = Callable[[str, str], Weights]
-Results = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
-CUT = {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000"}  # the largest arrays are shared out
 SOON_S = 60.0
 
 
-def results_of(job: Job, *cases: str, store: str = "dist_sync", workers: int = 2) -> List[Results]:
-    job.run("stock_worker.py", store, str(job.folder / "got"), *cases)
-    return [dict(np.load(job.folder / f"got-{rank}.npz")) for rank in range(workers)]
-
-
-def assert_same(got: Results, wanted: Results) -> None:
-    assert got.keys() == wanted.keys()
-    for name, values in wanted.items():
-        np.testing.assert_array_equal(got[name], values, err_msg=name)
-        assert got[name].dtype == values.dtype, name
-
-
 def test_two_workers_get_the_sums_and_updates_of_a_stock_cluster_bit_for_bit(
-    make_job: MakeJob,
+    make_job: MakeJob, stock_results: "List[Results]"
 ) -> None:
-    cases = ["dense", "pushpull", "updates", "rows_updated"]
-    theirs = results_of(make_job(servers=2, stock=True, env=CUT), *cases)
-    ours = results_of(make_job(servers=2, env=CUT), *cases)
+    ours = results_of(make_job(servers=2, env=CUT), *CASES)
     for rank in range(2):
-        assert_same(ours[rank], theirs[rank])
+        assert_same(ours[rank], stock_results[rank])
 
 
 def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
@@ -77,7 +62,7 @@ def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
 
 def test_a_dist_async_store(make_job: MakeJob) -> None:
     for got in results_of(make_job(servers=2), "each_alone", store="dist_async"):
-        np.testing.assert_array_equal(got["each alone"], np.full((4,), 150, np.float32))
+        np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
 
 
 def test_p3_workers(make_job: MakeJob) -> None:

@@ -13,7 +13,8 @@ STORES = ["native", "dist_sync"]
 
 @pytest.mark.parametrize("store", STORES)
 def test_sums_and_order_of_two_workers(make_job: MakeJob, store: str) -> None:
-    outputs = make_job(servers=2).run("cases.py", store, "identity", "sums", "order", "closed")
+    cases = ("identity", "barriers", "sums", "order", "closed")
+    outputs = make_job(servers=2).run("cases.py", store, *cases)
     ranks = {line for out in outputs for line in out.splitlines() if line.startswith("rank")}
     assert ranks == {"rank 0 of 2", "rank 1 of 2"}
     for output in outputs:

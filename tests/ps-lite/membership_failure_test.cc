@@ -255,6 +255,7 @@ class Loss : public FourNodes {
     EXPECT_THAT(job.finished->message(), HasSubstr(text));
     EXPECT_EQ(job.calls_of_finished, 1);
   }
+  bs::sim::SimExecutor executor{&job.clock};
 };
 
 TEST_F(Loss, KilledWorkerIsNamedToEveryone) {
@@ -295,6 +296,46 @@ TEST_F(Loss, ConnectionThatComesBackIsNoLoss) {
   w1->Send(ServerId(0), "again");
   job.Run(seconds(1));
   EXPECT_EQ(s0->data.size(), 1U);
+}
+
+TEST_F(Loss, AServerThatIsKilledAndStartedAgainAtOnceIsNamedThoughItsConnectionsAreBack) {
+  MembershipOptions own = job.options;
+  own.role = Role::kServer;
+  own.node_host = "10.0.0.6";
+  own.node_port = 4714;
+  s1->Kill();
+  job.Run(milliseconds(300));
+  NativeNode* const again = job.AddNative(own);
+  again->Start();
+  job.Run(seconds(5));
+  const std::string text =
+      "lost server 1 (10.0.0.6:4714): connection closed, and another process has its address";
+  ASSERT_TRUE(again->refused);
+  EXPECT_THAT(again->refused->message(), HasSubstr(text));
+  again->failures.push_back(*again->refused);
+  ExpectVerdict(s1, text);
+}
+
+TEST_F(Loss, WhoLivesIsNotTakenForGoneByWhoRegistersAtItsAddress) {
+  auto stranger = job.network.MakeTransport(&executor);
+  stranger->Start({[](const Message&) {}, {}, {}, {}});
+  stranger->Connect(kSchedulerId, job.options.root, kEmpty);
+  job.network.CutOff(w1->transport(), milliseconds(700));
+  for (int i = 0; i < 10; ++i) {
+    Message message;
+    message.peer = kSchedulerId;
+    message.meta.is_control = true;
+    message.meta.control.command = Command::kAck;
+    message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", 4712, false, 0}};
+    message.meta.extension.version = kExtensionVersion;
+    message.meta.extension.op = Op::kRegister;
+    message.meta.extension.sequence = 1;
+    stranger->Send(std::move(message));
+    job.Run(milliseconds(500));
+  }
+  EXPECT_FALSE(job.finished);
+  EXPECT_TRUE(w1->failures.empty());
+  stranger.reset();
 }
 
 TEST_F(Loss, CutOffForLongIsALoss) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "membership_harness.h"
 
 namespace ps::test {
@@ -13,7 +15,7 @@ using std::chrono::seconds;
 // What strangers and broken peers send: dropped with a line that names them, and the job goes on.
 class Hostile : public ::testing::Test {
  protected:
-  Hostile() {
+  explicit Hostile(uint64_t seed = 17) : job(seed) {
     job.options.num_workers = 1;
     job.options.timeout = seconds(300);
     worker = job.AddNative(Role::kWorker);
@@ -46,7 +48,7 @@ class Hostile : public ::testing::Test {
     meta.control.command = command;
     return meta;
   }
-  Job job{17};
+  Job job;
   NativeNode* worker;
   NativeNode* server;
   bs::sim::SimExecutor executor{&job.clock};
@@ -135,32 +137,64 @@ TEST_F(Hostile, AWorkerThatHasFoundAServerAgainIsNotJudgedByWhatItSaidLongAgo) {
   EXPECT_TRUE(job.Logged("I cannot reach it (by server 0 (10.0.0.1:4712), which is there)"));
 }
 
-TEST_F(Hostile, ImpersonatedControlOfAnyShapeIsSurvived) {
+// An impostor that may be anybody, in jobs with and without places that can be taken again.
+using RejoinAndSeed = std::tuple<seconds, uint64_t>;
+class Impersonated : public Hostile, public ::testing::WithParamInterface<RejoinAndSeed> {
+ protected:
+  Impersonated() : Hostile(std::get<1>(GetParam())) {
+    job.options.rejoin_timeout = std::get<0>(GetParam());
+  }
+  int32_t Draw(uint64_t below) { return static_cast<int32_t>(job.clock.Uniform(0, below - 1)); }
+  Meta AnyControl() {
+    Meta meta = Control(static_cast<Command>(Draw(7)));
+    meta.request = job.clock.Chance(0.5);
+    meta.control.barrier_group = Draw(13) - 3;
+    const int32_t nodes = Draw(4);
+    for (int32_t n = 0; n < nodes; ++n) {
+      meta.control.nodes.push_back(
+          {static_cast<Role>(Draw(4)), Draw(21), "10.6.6.6", Draw(70001), false, 0});
+    }
+    meta.extension.version = static_cast<uint32_t>(Draw(3));
+    const std::vector<uint32_t> ops = {0, 5, 16, 17, 18, 19, 20, 21, 22, 99};
+    meta.extension.op = static_cast<Op>(ops.at(Draw(ops.size())));
+    meta.extension.sequence = job.clock.Uniform(0, 5);
+    meta.extension.round = job.clock.Uniform(0, 1);
+    meta.extension.rank = Draw(5) - 2;
+    meta.extension.status = job.clock.Chance(0.1) ? 77 : 0;
+    return meta;
+  }
+  // Tells that somebody is lost, which AnyControl hardly ever does so that it makes sense.
+  Meta AnyLoss() {
+    Meta meta = Control(job.clock.Chance(0.5) ? Command::kHeartbeat : Command::kNone);
+    const int32_t nodes = job.clock.Chance(0.5) ? 2 : Draw(4);
+    for (int32_t n = 0; n < nodes; ++n) {
+      const bool of_worker = job.clock.Chance(0.7);
+      const int32_t any_id = std::vector<int32_t>{8, 9, 9, 9, 11, AttachedId(0), -4}.at(Draw(7));
+      meta.control.nodes.push_back({of_worker ? Role::kWorker : Role::kServer, any_id, "10.0.0.1",
+                                    of_worker ? 4711 : 4712, false, 0});
+    }
+    meta.extension.version = kExtensionVersion;
+    meta.extension.op = Op::kVacate;
+    meta.extension.sequence = job.clock.Uniform(0, uint64_t{1} << 62U);
+    meta.extension.round = job.clock.Uniform(0, 2);
+    meta.extension.part = job.clock.Chance(0.7) ? 0 : 1;
+    meta.extension.text = "so they say";
+    return meta;
+  }
+};
+
+TEST_P(Impersonated, ControlOfAnyShapeIsSurvived) {
   job.StartAll();
   job.Run(seconds(2));
   const std::vector<Address> targets = {job.options.root, {"10.0.0.1", 4711}, {"10.0.0.1", 4712}};
-  for (int i = 0; i < 3000; ++i) {
-    Meta meta = Control(static_cast<Command>(job.clock.Uniform(0, 6)));
-    meta.request = job.clock.Chance(0.5);
-    meta.control.barrier_group = static_cast<int32_t>(job.clock.Uniform(0, 12)) - 3;
-    const uint64_t nodes = job.clock.Uniform(0, 3);
-    for (uint64_t n = 0; n < nodes; ++n) {
-      meta.control.nodes.push_back({static_cast<Role>(job.clock.Uniform(0, 3)),
-                                    static_cast<int32_t>(job.clock.Uniform(0, 20)), "10.6.6.6",
-                                    static_cast<int32_t>(job.clock.Uniform(0, 70000)), false, 0});
-    }
-    meta.extension.version = static_cast<uint32_t>(job.clock.Uniform(0, 2));
-    const std::vector<uint32_t> ops = {0, 5, 16, 17, 18, 19, 20, 21, 99};
-    meta.extension.op = static_cast<Op>(ops.at(job.clock.Uniform(0, ops.size() - 1)));
-    meta.extension.sequence = job.clock.Uniform(0, 5);
-    meta.extension.rank = static_cast<int32_t>(job.clock.Uniform(0, 4)) - 2;
-    meta.extension.status = job.clock.Chance(0.1) ? 77 : 0;
-    const std::vector<int32_t> as = {kEmpty, kSchedulerId, 8, 9, 11, AttachedId(0), 0, -1};
-    stranger->Connect(5, targets.at(job.clock.Uniform(0, 2)),
-                      as.at(job.clock.Uniform(0, as.size() - 1)));
+  const std::vector<int32_t> as = {kEmpty, kSchedulerId, 8, 9, 11, AttachedId(0), 0, -1};
+  for (int i = 0; i < 300; ++i) {
+    const bool loss = job.clock.Chance(0.3);
+    const int32_t from = loss && job.clock.Chance(0.5) ? ServerId(0) : as.at(Draw(as.size()));
+    stranger->Connect(5, targets.at(Draw(3)), from);
     Message message;
     message.peer = 5;
-    message.meta = meta;
+    message.meta = loss ? AnyLoss() : AnyControl();
     stranger->Send(std::move(message));
     job.Run(milliseconds(job.clock.Uniform(0, 20)));
   }
@@ -170,6 +204,10 @@ TEST_F(Hostile, ImpersonatedControlOfAnyShapeIsSurvived) {
   EXPECT_TRUE(worker->left.has_value());
   EXPECT_TRUE(job.finished.has_value());
 }
+
+INSTANTIATE_TEST_SUITE_P(Hostile, Impersonated,
+                         ::testing::Combine(::testing::Values(seconds(0), seconds(60)),
+                                            ::testing::Range<uint64_t>(1, 31)));
 
 // A transport that shows what it was started with.
 class ShownTransport final : public Transport {

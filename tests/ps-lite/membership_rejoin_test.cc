@@ -74,6 +74,25 @@ TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
   ExpectNobodyFailed();
 }
 
+TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
+  MembershipOptions own = job.options;
+  own.role = Role::kWorker;
+  own.node_host = "10.0.0.8";
+  own.node_port = 4712;
+  NativeNode* lost = w1;
+  for (uint64_t life = 1; life <= 3; ++life) {
+    lost->Kill();
+    job.Run(milliseconds(300));
+    NativeNode* const next = job.AddNative(own);
+    next->Start();
+    job.Run(seconds(5));
+    ASSERT_TRUE(next->ready());
+    EXPECT_EQ(next->view->life, life);
+    lost = next;
+  }
+  ExpectNobodyFailed();
+}
+
 TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
   w1->Kill();
   job.Run(seconds(59));
@@ -150,6 +169,7 @@ TEST_F(Rejoin, AServerIsNotReplaced) {
   job.Run(seconds(5));
   ASSERT_TRUE(job.finished);
   EXPECT_THAT(job.finished->message(), HasSubstr("lost server 1"));
+  EXPECT_THAT(job.finished->message(), HasSubstr("nobody can take a server's place"));
 }
 
 TEST_F(Rejoin, AStrangerWithOtherSettingsIsRefusedAndTheJobGoesOn) {

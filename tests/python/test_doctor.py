@@ -190,7 +190,7 @@ def test_this_host_is_described() -> None:
     found = by_name(host.check(FACTS, None))
     assert set(found) == {
         *("cores", "numa", "kernels", "open_files", "locked_memory", "socket_buffers"),
-        *("backlog", "tcp_rto_max_ms", "shm", "tmp"),
+        *("backlog", "tcp_rto_max_ms", "congestion", "shm", "tmp"),
     }
     assert found["kernels"].text == "servers sum with avx2 kernels"
     assert found["numa"].text == "1 NUMA node (node 0: cores 0 1)"
@@ -245,8 +245,21 @@ def test_small_buffers_and_a_short_backlog_are_warnings(sysctl: pathlib.Path) ->
     assert found["backlog"].advice == "sysctl -w net.core.somaxconn=16"
 
 
+def test_bbr_is_a_warning_and_cubic_is_none(sysctl: pathlib.Path) -> None:
+    which = sysctl / "net/ipv4/tcp_congestion_control"
+    which.write_text("bbr\n")
+    found = by_name(host.check(FACTS, None, sysctl=sysctl))["congestion"]
+    assert found.level == "warning"
+    assert found.text.startswith("TCP's congestion control is bbr")
+    assert found.advice.startswith("sysctl -w net.ipv4.tcp_congestion_control=cubic")
+    which.write_text("cubic\n")
+    found = by_name(host.check(FACTS, None, sysctl=sysctl))["congestion"]
+    assert (found.level, found.advice) == ("ok", "")
+
+
 def test_a_system_that_tells_nothing_is_no_failure(tmp_path: pathlib.Path) -> None:
     found = by_name(host.check(FACTS, 16, sysctl=tmp_path))
+    assert found["congestion"].text.startswith("the system does not tell")
     assert found["socket_buffers"].text == "the system does not tell the sizes of its buffers"
     assert found["backlog"].text.startswith("the system does not tell")
 

@@ -12,6 +12,7 @@ namespace bs::server {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class StockSlotTest : public testing::Test {
@@ -297,6 +298,18 @@ TEST_F(StockSlotTest, WhatALostWorkerHasPutIntoTheOpenRoundCountsOnceAndWhatWait
   EXPECT_EQ(outbox_.All().size(), 2u);
   EXPECT_EQ(Pulled(0), std::vector<float>{30});
   EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockSlotTest, ARoundThatWaitsAfterALossSaysThatSomebodyMayHavePushedOnceTooOften) {
+  Init({0});
+  Do(StockPush(1, Floats({1})));
+  EXPECT_THAT(slot_.Overdue().message(), EndsWith("(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+  slot_.OnWorkerVacant(ps::WorkerId(1));
+  Do(StockPush(1, Floats({1})));  // again: it is one of the next round
+  Do(StockPush(0, Floats({2})));
+  EXPECT_THAT(slot_.Overdue().message(),
+              HasSubstr("still waiting for worker 0 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT); "
+                        "another has the place of worker 1, and has perhaps pushed this key once"));
 }
 
 TEST_F(StockSlotTest, TheInitialValueOfWhoTakesThePlaceOfTheFirstIsDropped) {

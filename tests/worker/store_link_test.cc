@@ -34,7 +34,8 @@ WorkerOptions Options(int32_t rank, uint32_t num_servers) {
 
 // One process of the job.
 struct Node {
-  Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options, uint64_t sample_bytes)
+  Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options, uint64_t sample_bytes,
+       uint64_t small_bytes)
       : executor(clock),
         link({.rank = options.rank,
               .num_servers = static_cast<uint32_t>(options.num_servers),
@@ -44,7 +45,8 @@ struct Node {
                     scale = measured;
                     worker.SetPieces(kPart * measured, kPart * measured);
                   },
-              .now = [this] { return executor.Now(); }},
+              .now = [this] { return executor.Now(); },
+              .small_bytes = small_bytes},
              store->For(static_cast<uint32_t>(options.rank), &executor),
              [this](ps::Message answer) { worker.OnMessage(std::move(answer)); }),
         worker(
@@ -67,13 +69,15 @@ struct Sum {
 class StoreLinkTest : public testing::Test {
  protected:
   void Start(uint64_t seed, uint32_t num_workers, uint32_t num_servers,
-             bool credit_until_pulled = false, uint64_t sample_bytes = 0) {
+             bool credit_until_pulled = false, uint64_t sample_bytes = 0,
+             uint64_t small_bytes = 0) {
     clock_ = std::make_unique<sim::SimClock>(seed);
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
       WorkerOptions options = Options(static_cast<int32_t>(rank), num_servers);
       options.test_credit_until_pulled = credit_until_pulled;
-      nodes_.push_back(std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes));
+      nodes_.push_back(
+          std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes, small_bytes));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
@@ -211,6 +215,36 @@ TEST_F(StoreLinkTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPiecesGoFirst) {
   // All have left though the other worker pushed nothing; the first call was alone at first.
   ASSERT_EQ(order.size(), 12U);
   EXPECT_EQ(order, (std::vector<Priority>{5, 5, 5, 5, 5, 5, -1, -1, -1, -1, -1, -1}));
+}
+
+// Each worker's credit is one piece; sixteen small ones may go without a probe.
+TEST_F(StoreLinkTest, SmallPiecesGoBesideCreditUpToABoundAndThenAreProbed) {
+  Start(1, 2, 1, /*credit_until_pulled=*/false, /*sample_bytes=*/0, /*small_bytes=*/16 * kPart);
+  constexpr size_t kKeys = 20;
+  for (Key key = 0; key < kKeys; ++key) BroadcastAll(key, kPartFloats);
+  const size_t probes = Begun(What::kPull);
+  std::vector<Sum*> sums;
+  for (Key key = 0; key < 16; ++key) sums.push_back(PushPull(0, key, 0, kPartFloats, 1));
+  RunFor(std::chrono::milliseconds(100));
+  EXPECT_EQ(Begun(What::kPushPull), 16U);
+  EXPECT_EQ(Begun(What::kPull), probes) << "a small piece was probed";
+  // The other worker has pushed none of them, so none has ended.
+  for (Key key = 16; key < kKeys; ++key) sums.push_back(PushPull(0, key, 0, kPartFloats, 1));
+  RunFor(std::chrono::milliseconds(100));
+  EXPECT_EQ(Begun(What::kPushPull), kKeys);
+  EXPECT_EQ(Begun(What::kPull), probes + 4);
+  for (const Sum* sum : sums) EXPECT_TRUE(sum->pushed && sum->pushed->ok() && !sum->pulled);
+  // In another order, which must not matter; what has ended makes room again.
+  for (Key key = kKeys; key-- > 0;) sums.push_back(PushPull(1, key, 0, kPartFloats, 1));
+  RunFor(std::chrono::milliseconds(100));
+  for (const Sum* sum : sums) {
+    ASSERT_TRUE(sum->pulled && sum->pulled->ok());
+    EXPECT_EQ(sum->out, std::vector<float>(kPartFloats, 2));
+  }
+  const size_t before = Begun(What::kPull);
+  PushPull(0, 3, 0, kPartFloats, 1);
+  RunFor(std::chrono::milliseconds(100));
+  EXPECT_EQ(Begun(What::kPull), before);
 }
 
 TEST_F(StoreLinkTest, PiecesAndCreditOfAllWorkersAreAsRank0HasMeasured) {

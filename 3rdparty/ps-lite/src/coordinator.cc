@@ -75,7 +75,9 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     links_.OnDisconnected(peer);
     temporary_links_.OnDisconnected(peer);
     Peer* const known = FindPeer(peer);
-    if (known == nullptr || !known->left) return;
+    if (known == nullptr) return;
+    known->broke = scope_.Now();
+    if (!known->left) return;
     known->lost = true;  // it has closed: our answer to its goodbye has arrived
     MaybeFinish();
   };
@@ -240,7 +242,8 @@ void Coordinator::Impl::WarnOfStragglers() {
   if (stock_replaced_ && *stock_replaced_ < limit) {
     EndJob(bs::Status::DeadlineExceeded(
         what + ", in a job in which one of MXNet's own workers was replaced, so they may be at " +
-        "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+        "different barriers (BYTESCHEDULER_STRAGGLER_TIMEOUT): start the job again from your last "
+        "checkpoint"));
     return;
   }
   if (now < next_straggler_warning_) return;

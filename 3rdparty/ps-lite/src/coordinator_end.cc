@@ -12,6 +12,9 @@ namespace {
 // How long the end of the job waits for nodes to confirm that they heard of it.
 constexpr bs::Duration kFarewell = std::chrono::seconds(2);
 constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
+constexpr const char* kServersAreNotReplaced =
+    "; nobody can take a server's place, which had sums or weights of its own: start the job again "
+    "from your last checkpoint";
 
 }  // namespace
 
@@ -30,7 +33,10 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
     return;
   }
   if (phase_ == Phase::kRunning && !barriers_.final_done()) {
-    EndJob(LostStatus(peer->node, why));
+    const bool hoped = options_.rejoin_timeout > bs::Duration(0);
+    EndJob(LostStatus(
+        peer->node,
+        why + (hoped && peer->node.role == Role::kServer ? kServersAreNotReplaced : "")));
     return;
   }
   CheckEnd();

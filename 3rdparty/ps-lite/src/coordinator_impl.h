@@ -61,6 +61,7 @@ class Coordinator::Impl {
     bool vacant = false;                 // lost, and another may take the place
     bool vacated = false;                // and every server knows
     std::optional<Early> successor{};
+    std::optional<bs::TimePoint> broke{};  // when our connection to it did last
     bool gone() const { return left || lost; }
   };
   // A worker that has come though every place is taken: one of them may be lost and not noticed
@@ -141,6 +142,9 @@ class Coordinator::Impl {
   void TakeHeld(Peer* peer);
   // The job ends: those that wait for a place get none.
   void RefuseWaiting();
+  // Whether who registers at the address of a node of the job is another process: its connection
+  // broke and came back, as it does when a process is killed and started again at once.
+  bool IsGone(const Peer& peer, uint64_t sequence) const;
   // Whether it is a late repeat of one that was lost.
   bool IsFormer(const Node& node, uint64_t sequence) const;
   void Fill(Peer* peer);

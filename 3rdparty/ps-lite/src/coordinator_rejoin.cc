@@ -121,6 +121,13 @@ void Coordinator::Impl::RefuseWaiting() {
   }
 }
 
+bool Coordinator::Impl::IsGone(const Peer& peer, uint64_t sequence) const {
+  if (sequence == peer.sequence || peer.gone() || !peer.broke) return false;
+  // One that lives says so when it is connected again, within a heartbeat.
+  const bs::Duration patience = std::max(options_.reconnect_grace, 2 * options_.heartbeat_interval);
+  return peer.last_heard <= *peer.broke && scope_.Now() >= *peer.broke + patience;
+}
+
 bool Coordinator::Impl::IsFormer(const Node& node, uint64_t sequence) const {
   // Numbers of another process of the address may be smaller: its host may have started anew.
   return std::any_of(former_.begin(), former_.end(), [&](const auto& entry) {

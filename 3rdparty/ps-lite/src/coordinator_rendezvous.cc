@@ -98,7 +98,12 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     Peer* const peer = FindPeer(entry->node.id);
     const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
     if (in_job) SendList(peer->node.id);
-    if (!peer->vacant) return;  // else another one of the same address
+    if (!peer->vacant && !IsGone(*peer, sequence)) return;  // perhaps another one of its address
+    OnLost(peer->node.id, "connection closed, and another process has its address");
+    if (phase_ != Phase::kRunning) {
+      Refuse(node, native, sequence, Over());
+      return;
+    }
   }
   if (TakePlace(node, native, sequence)) return;
   std::string why = DescribeUnranked(node) + " came too late: the job has all its nodes already";

@@ -22,8 +22,8 @@ namespace ps {
 namespace {
 
 constexpr int32_t kMaxPort = 65535;
-constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which C libraries do not name yet
-constexpr int kLongestRetransmitMs = 3000;
+constexpr int kRtoMaxMs = 44;               // TCP_RTO_MAX_MS, which C libraries do not name yet
+constexpr int kLongestRetransmitMs = 1000;  // the least that the kernel takes
 constexpr int kGiveUpMs = 24 * 24 * 60 * 60 * 1000;  // 24 days, close to the most there can be
 
 constexpr int kMostProbes = 127;  // that the kernel takes

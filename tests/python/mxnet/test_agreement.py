@@ -143,12 +143,17 @@ class Numbered:
         self.optimizer = mx.optimizer.SGD(learning_rate=learning_rate)
 
 
-def history(*calls: "tuple[int, object]") -> float:
-    """Return what a worker says at the end that pushed so many rounds, then so many, ..."""
+def history(*calls: "tuple[int, object]", loads_at: int = -1) -> float:
+    """Return what a worker says at the end that pushed so many rounds, then so many, ...
+
+    It loads states after `loads_at` of a call's rounds.
+    """
     link = TwoWorkers()
     mine = agreement(link)
     for rounds, learning_rate in calls:
-        for _ in range(rounds):
+        for done in range(rounds):
+            if done == loads_at:
+                mine.loaded()
             mine.pushed(1, Numbered(learning_rate))
     mine.require()
     return float(link.watched[-1][1, 0])
@@ -164,6 +169,9 @@ def test_the_history_of_an_optimizers_numbers_tells_what_they_were_and_when() ->
         history((3, 0.5), (2, 0.125), (9, 0.5)),
     ]
     assert same not in others
+    loads = [history((10, 0.5), loads_at=after) for after in (-1, 3, 4, 3)]
+    assert loads[1] == loads[3]
+    assert len(set(loads)) == 3
     said = str(Agreement._what_differs(np.array([[1.0, 1.0], [same, same + 1]])))
     assert "the optimizers of worker 1 and of worker 0 differ, or did in some round" in said
 

@@ -262,6 +262,8 @@ def test_partitions_change_only_where_there_are_some(
     for wrong, name in (((-8, 1), "partition_bytes -8"), ((4096, -9), "credit_bytes -9")):
         with pytest.raises(ConfigError, match=f"{name}: want 4 KiB to 1 GiB"):
             kvs.retune(*wrong)
+    with pytest.raises(TypeError, match="credit_bytes: want a number of bytes, got '4 MiB'"):
+        kvs.retune(4096, "4 MiB")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"credit_bytes {2**64}: want 4 KiB to 1 GiB"):
         kvs.retune(4096, 2**64)
     assert worker.retuned == [(4096, 10_000)]

@@ -26,7 +26,31 @@ def test_keys_are_declared_once_with_dtype_and_size(store: NativeStore, worker: 
     assert worker.declared == [(7, 0, 24), (2, 2, 10)]
     with pytest.raises(MXNetError, match="duplicate init of key 7"):
         store.init([8, 7], [full(1), full(1)])
+    with pytest.raises(MXNetError, match="duplicate init of key 8"):
+        store.init([8, 8], [full(1), full(2)])
+    with pytest.raises(MXNetError, match="duplicate init of key 8"):
+        store.broadcast([8, 8], [full(1), full(2)], [full(0), full(0)], 0)
     assert len(worker.declared) == 2
+
+
+def test_what_is_no_priority_optimizer_or_updater_is_refused(store: NativeStore) -> None:
+    store.init(1, full(1))
+    for wrong in ("high", 2.5, None):
+        for call in (
+            lambda p: store.push(1, full(1), p),
+            lambda p: store.pull(1, full(1), p, True),
+            lambda p: store.pushpull(1, full(1), full(1), p),
+        ):
+            with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+                call(wrong)
+    for wrong in ("sgd", None, mx.optimizer.SGD):
+        with pytest.raises(TypeError, match="want an mx.optimizer.Optimizer, got"):
+            store.set_optimizer(wrong)
+    with pytest.raises(TypeError, match="want a function of key, gradient and weight, got 3"):
+        store.set_updater(3)
+    assert store.updater is None
+    store.push(1, full(4), np.int64(-3))
+    assert value_of(store, 1) == 4
 
 
 def test_names_get_keys_that_every_worker_computes_alike(

@@ -108,6 +108,16 @@ def test_it_starts_when_it_is_made_or_else_with_the_shapes() -> None:
     assert trainer._params_to_init == []
 
 
+def test_parameters_that_are_set_once_it_has_begun_are_refused_in_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = dense_net()
+    trainer = ScheduledTrainer(net.collect_params(), "sgd", update_on_kvstore=True)
+    monkeypatch.setattr(type(trainer.kvstore), "type", "dist_sync")
+    with pytest.raises(RuntimeError, match="load or set parameters before it is made"):
+        net.weight.set_data(full(2, (2, 3)))
+
+
 def test_servers_that_update_learn_the_batch_size_first() -> None:
     class Dist(EchoStore):
         type = "dist_echo"
