@@ -74,7 +74,7 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
           .sample_bytes = SampleBytes(config),
           .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
           .now = [this] { return thread_->Now(); },
-          .small_bytes = kSmallBytes},
+          .small_bytes = std::min(kSmallBytes, config.credit_bytes)},
       [this](const worker::StoreRequest& request, worker::Carried done) {
         Begin(request, std::move(done));
       },
