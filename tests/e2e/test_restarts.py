@@ -9,9 +9,12 @@ from job import Job, _free_port
 
 MakeJob = Callable[..., Job]
 STEPS, STEPS_A_LIFE = 60, 15
-# Much less than the time-outs: nobody waits for one.
+# Much less than the time-out below: nobody waits for it.
 SOON_S = 30.0
-IN_PIECES = {"BYTESCHEDULER_PARTITION": "4KiB"}  # so that every sum needs both servers
+SETTINGS = {
+    "BYTESCHEDULER_PARTITION": "4KiB",  # so that every sum needs both servers
+    "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s",
+}
 REJOIN = {"BYTESCHEDULER_REJOIN_TIMEOUT": "60s"}
 
 
@@ -32,7 +35,7 @@ def test_a_server_that_is_killed_and_started_again_ends_the_job_which_begins_aga
     ports = free_ports(3)
 
     def start() -> Job:
-        job = make_job(servers=2, ports=ports, env={**IN_PIECES, **rejoin})
+        job = make_job(servers=2, ports=ports, env={**SETTINGS, **rejoin})
         for _ in range(2):
             job.start_worker("restarted_worker.py", str(tmp_path / "checkpoint"), str(STEPS))
         return job

@@ -16,22 +16,24 @@ class SendQueue {
  public:
   bool empty() const { return messages_.empty(); }
   // What the messages here keep from being freed, about.  Frames of native ones are not counted:
-  // they show rounds, of which a key has two, whoever waits.
+  // most show rounds, of which a key has two, whoever waits.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
   void Add(Message message) {
-    waiting_bytes_ += BytesOf(message);
+    const uint64_t bytes = BytesOf(message);
+    waiting_bytes_ += bytes;
     const Place place{-int64_t{message.meta.priority}, next_number_++};
-    messages_.emplace(place, std::move(message));
+    messages_.emplace(place, Waiting{std::move(message), bytes});
   }
-  // The one that leaves next; valid until Add or Take.  REQUIRES: not empty.
+  // The one that leaves next; valid until Add or Take.  The caller may empty it before he takes it.
+  // REQUIRES: not empty.
   Message* first() {
     BS_CHECK(!empty());
-    return &messages_.begin()->second;
+    return &messages_.begin()->second.message;
   }
   Message Take() {
     Message message = std::move(*first());
+    waiting_bytes_ -= messages_.begin()->second.bytes;
     messages_.erase(messages_.begin());
-    waiting_bytes_ -= BytesOf(message);
     return message;
   }
 
@@ -45,8 +47,12 @@ class SendQueue {
   }
 
   using Place = std::pair<int64_t, uint64_t>;
+  struct Waiting {
+    Message message;
+    uint64_t bytes;  // that it is counted with
+  };
 
-  std::map<Place, Message> messages_;
+  std::map<Place, Waiting> messages_;
   uint64_t waiting_bytes_ = 0;
   uint64_t next_number_ = 0;
 };
