@@ -12,6 +12,7 @@ RELIABILITY = ROOT / "docs" / "reliability.md"
 SOURCES = [
     *ROOT.glob("src/*/*.cc"),
     *ROOT.glob("3rdparty/ps-lite/src/*.cc"),
+    *ROOT.glob("3rdparty/ps-lite/src/*.h"),
     *ROOT.glob("3rdparty/*.cmake"),
     *ROOT.glob("bytescheduler/**/*.py"),
 ]
