@@ -18,10 +18,10 @@ class GrowingBlock {
   // Keeps what is there.  False, and nothing has changed, if there is no memory.  The system moves
   // large blocks without copying them.
   bool GrowTo(size_t size_bytes) {
-    void* const grown = std::realloc(bytes_.get(), size_bytes);
+    std::byte* const before = bytes_.release();
+    void* const grown = std::realloc(before, size_bytes);
+    bytes_.reset(grown == nullptr ? before : static_cast<std::byte*>(grown));
     if (grown == nullptr) return false;
-    static_cast<void>(bytes_.release());
-    bytes_.reset(static_cast<std::byte*>(grown));
     size_bytes_ = size_bytes;
     return true;
   }

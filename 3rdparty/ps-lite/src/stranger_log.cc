@@ -16,7 +16,7 @@ void StrangerLog::Tell(const std::string& doing, const std::string& address,
   const bool known = host != hosts_.end();
   if (known ? fresh(host->second) : hosts_.size() >= kMostHosts) {
     if (known) ++host->second.untold;
-    return log_.Debug([&] { return line; });
+    return log_.Debug([&] { return std::string(line); });
   }
   if (!known) host = hosts_.emplace(name, Host()).first;
   const uint64_t untold = host->second.untold;

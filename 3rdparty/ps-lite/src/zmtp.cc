@@ -285,6 +285,7 @@ bs::Status ZmtpInput::BeginBody(const Header& header, std::span<const std::byte>
 }
 
 bs::Status ZmtpInput::GrowBody() {
+  if (!body_) return bs::Status::Ok();
   Body& body = *body_;
   if (body.goes_nowhere() || body.filled_bytes < body.memory.size()) return bs::Status::Ok();
   // Only a block is full before the body ends.
@@ -303,6 +304,7 @@ std::shared_ptr<Landing> ZmtpInput::Place(bool more, uint64_t size_bytes) const 
 }
 
 void ZmtpInput::EndBody() {
+  if (!body_) return;
   Body body = std::move(*body_);
   body_.reset();
   if (body.skipped) return OnPart(body.header.more, {}, {});
