@@ -33,6 +33,8 @@ _END = "bytescheduler_end"
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
 _COUNTS = {
     "tensor": ("key", "round", "bytes"),
+    "proxy": ("key", "round", "bytes"),
+    "front": ("key", "round", "bytes"),
     "queue": ("key", "part", "round", "bytes", "server"),
     "push": ("key", "part", "round", "bytes", "server"),
     "pull": ("key", "part", "round", "bytes", "server"),

@@ -1,10 +1,10 @@
 """One step of one worker as a picture: for each tensor when it was queued, sent, and waited for."""
 
 import math
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from bytescheduler._timeline_files import TimelineError
-from bytescheduler._timeline_steps import Step, Tensor, union
+from bytescheduler._timeline_steps import Interval, Step, Tensor, union
 
 __all__ = ["draw"]
 
@@ -16,10 +16,14 @@ _LANES = (
     ("sent", "on the wire", "#2a7f62"),
     ("waited", "waiting for other workers and the way back", "#d98a29"),
 )
+_LOST = "#f3d4d4"
+_LOST_NAME = "lost before the next forward"
 
 
-def draw(step: Step, title: str, path: str) -> None:
-    """Write the picture; the end of `path` says as what: .svg, .png, .pdf.
+def draw(step: Step, front: Optional[Interval], title: str, path: str) -> None:
+    """Write the picture, with what is lost at the `front` if that is known.
+
+    The end of `path` says as what: .svg, .png, .pdf.
 
     TimelineError if matplotlib is not there or knows no such kind of file; OSError if it cannot be
     written.
@@ -45,6 +49,9 @@ def draw(step: Step, title: str, path: str) -> None:
         ]
         left, bottom, width = zip(*bars) if bars else ((), (), ())
         axes.barh(bottom, width, 1 / 3, left, align="edge", color=colour, label=meaning)
+    if front is not None:
+        since, until = ((when - zero) * 1e3 for when in front)
+        axes.axvspan(since, until, color=_LOST, zorder=0, lw=0, label=_LOST_NAME)
     shown = range(0, len(rows), math.ceil(len(rows) / _MOST_LABELS))
     axes.set_yticks([row + 0.5 for row in shown], [str(rows[row][0]) for row in shown])
     axes.tick_params(axis="y", labelsize=6, length=0)
@@ -54,7 +61,7 @@ def draw(step: Step, title: str, path: str) -> None:
     axes.set_ylabel("key, the most urgent at the top")
     axes.set_title(title, fontsize=9, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
     figure.set_layout_engine("constrained")
     try:
         figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)

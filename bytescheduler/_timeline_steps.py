@@ -7,10 +7,25 @@ from typing import Callable, Dict, Iterable, List, Tuple
 
 from bytescheduler._timeline_files import Event
 
-__all__ = ["OF_WORKERS", "Interval", "Step", "Tensor", "Where", "add", "in_step", "union"]
+__all__ = [
+    "FRONT",
+    "OF_WORKERS",
+    "PROXY",
+    "Interval",
+    "Step",
+    "Tensor",
+    "Where",
+    "add",
+    "add_front",
+    "in_step",
+    "union",
+]
 
-# The categories of a worker's spans.
+# The categories of a worker's spans while it exchanges a tensor; before that, while its proxy
+# waits for it; and from the last gradient of a step to the sum of the most urgent tensor.
 OF_WORKERS = ("tensor", "queue", "push", "pull")
+PROXY = "proxy"
+FRONT = "front"
 # Begin and end, in seconds.
 Interval = Tuple[float, float]
 
@@ -89,6 +104,12 @@ def add(steps: Dict[Where, Step], event: Event) -> None:
     """Take a worker's span."""
     where = (event["pid"] - 1, event["args"]["round"])
     steps.setdefault(where, {}).setdefault(event["args"]["key"], Tensor()).add(event)
+
+
+def add_front(fronts: Dict[Where, Interval], event: Event) -> None:
+    """Take a worker's span at the front of a step."""
+    begin = event["ts"] / 1e6
+    fronts[event["pid"] - 1, event["args"]["round"]] = (begin, begin + event["dur"] / 1e6)
 
 
 def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:

@@ -26,7 +26,7 @@ from bytescheduler._timeline_files import (
     merge,
     write,
 )
-from bytescheduler._timeline_steps import Interval, Step, Where, union
+from bytescheduler._timeline_steps import FRONT, PROXY, Interval, Step, Where, union
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
 
@@ -39,7 +39,7 @@ def _covered(intervals: Iterable[Interval]) -> float:
     return math.fsum(end - begin for begin, end in union(intervals))
 
 
-def _row(where: Where, step: Step) -> Dict[str, Any]:
+def _row(where: Where, step: Step, front: Optional[Interval]) -> Dict[str, Any]:
     tensors = list(step.values())
     return {
         "rank": where[0],
@@ -48,6 +48,7 @@ def _row(where: Where, step: Step) -> Dict[str, Any]:
         "queued_s": _covered(span for t in tensors for span in t.queued),
         "wire_s": _covered(span for t in tensors for span in t.sent),
         "waiting_s": _covered(span for t in tensors for span in t.waited),
+        "lost_s": None if front is None else front[1] - front[0],
         "bytes": sum(t.bytes for t in tensors),
     }
 
@@ -79,7 +80,7 @@ class _Servers:
         }
 
 
-_FIGURES = ("seconds", "queued_s", "wire_s", "waiting_s", "bytes")
+_FIGURES = ("seconds", "queued_s", "wire_s", "waiting_s", "lost_s", "bytes")
 
 
 def summary(events: Iterable[Event]) -> Dict[str, Any]:
@@ -94,8 +95,10 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
     dict
         ``steps``: for each rank and step the seconds from its first gradient to its last sum; the
         seconds in which at least one partition was queued, was on the wire (sent and not
-        acknowledged), or waited for its sum after that, mostly for other workers; and the bytes
-        sent.  ``ranks``: the medians over the steps of each rank.  ``tensors``: the ten with the
+        acknowledged), or waited for its sum after that, mostly for other workers; those lost from
+        the last gradient to the sum of the most urgent tensor, with which the next forward pass
+        begins (None where that is not known, as in the first step); and the bytes sent.
+        ``ranks``: the medians over the steps of each rank.  ``tensors``: the ten with the
         longest mean wait for other workers.  From servers' files: ``servers``, each with the number
         of sums it made and the mean seconds from the last push of a sum to the sum; and ``late``,
         each worker that came last with the number of sums and the seconds that the first to come
@@ -112,10 +115,15 @@ class _Job:
         self._sizes: Dict[int, int] = {}
         self._names: Dict[int, str] = {}
         self._servers = _Servers()
+        self.fronts: Dict[Where, Interval] = {}
         for event in events:
             if event.get("name") == KEY_NAME:
                 self._names[event["args"]["key"]] = event["args"]["name"]
             if event.get("ph") != "X" or event["args"]["round"] == 0:
+                continue
+            if event["cat"] == FRONT:
+                _timeline_steps.add_front(self.fronts, event)
+            if event["cat"] in (FRONT, PROXY):
                 continue
             if event["cat"] not in _timeline_steps.OF_WORKERS:
                 self._servers.add(event)
@@ -124,7 +132,10 @@ class _Job:
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
         self.steps = _timeline_steps.in_step(self._rounds)
-        self.rows = [_row(where, self.steps[where]) for where in sorted(self.steps)]
+        self.rows = [self.row(where) for where in sorted(self.steps)]
+
+    def row(self, where: Where) -> Dict[str, Any]:
+        return _row(where, self.steps[where], self.fronts.get(where))
 
     def summary(self) -> Dict[str, Any]:
         ranks = sorted({row["rank"] for row in self.rows})
@@ -141,7 +152,8 @@ class _Job:
 
 def _medians(rank: int, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
     own = [row for row in rows if row["rank"] == rank]
-    medians = {name: statistics.median(row[name] for row in own) for name in _FIGURES}
+    known = {name: [row[name] for row in own if row[name] is not None] for name in _FIGURES}
+    medians = {name: statistics.median(of) if of else None for name, of in known.items()}
     return {"rank": rank, "steps": len(own), **medians}
 
 
@@ -168,8 +180,8 @@ def _longest_waits(steps: Dict[Where, Step], sizes: Dict[int, int]) -> List[Dict
     return rows[:_MOST_TENSORS]
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f}"
+def _ms(seconds: Optional[float]) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.2f}"
 
 
 def _size(count: Optional[float]) -> str:
@@ -189,11 +201,10 @@ def _aligned_columns(rows: List[List[str]]) -> str:
 
 
 def _worker_blocks(of: Dict[str, Any]) -> List[str]:
-    head = ["sent", "ms", "queued", "on the wire", "waiting for others"]
+    head = ["sent", "ms", "queued", "on the wire", "waiting for others", "lost"]
 
     def cells(row: Dict[str, Any]) -> List[str]:
-        times = [_ms(row[name]) for name in ("seconds", "queued_s", "wire_s", "waiting_s")]
-        return [_size(row["bytes"]), *times]
+        return [_size(row["bytes"]), *(_ms(row[name]) for name in _FIGURES[:-1])]
 
     ranks = [[str(row["rank"]), str(row["steps"]), *cells(row)] for row in of["ranks"]]
     slowest = sorted(of["steps"], key=lambda row: -row["seconds"])[:_MOST_STEPS]
@@ -275,9 +286,10 @@ def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
 
 def _draw(picture: _Picture, job: _Job) -> None:
     rank, number = _to_draw(job.rows, picture)
-    seconds = _row((rank, number), job.steps[rank, number])["seconds"]
-    title = f"worker {rank}, step {number}: {_ms(seconds)} ms"
-    _timeline_plot.draw(job.steps[rank, number], title, picture.path)
+    row = job.row((rank, number))
+    title = f"worker {rank}, step {number}: {_ms(row['seconds'])} ms"
+    front = job.fronts.get((rank, number))
+    _timeline_plot.draw(job.steps[rank, number], front, title, picture.path)
 
 
 def _run(

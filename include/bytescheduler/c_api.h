@@ -91,6 +91,7 @@ typedef struct {
   // Not used by bs_worker_update.
   uint64_t called;
   int at_once;  // with `called`: `in` was there when it was called for, nobody knows since when
+  int64_t waited_ns;  // since the user asked, until `in` was ready; for the timeline
 } bs_push_pull;
 int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error);
 // Asynchronous keys: bs::Worker::Broadcast with bs::Mode::kAsynchronous, Update, SetOptimizer.

@@ -62,8 +62,8 @@ struct WorkerOptions {
 struct PushPullOptions {
   // Implicit on purpose: mostly there is only a priority.
   PushPullOptions(Priority p, float t = 0, uint64_t c = 0,  // NOLINT(google-explicit-constructor)
-                  bool a = false)
-      : priority(p), threshold(t), called(c), at_once(a) {}
+                  bool a = false, Duration w = {})
+      : priority(p), threshold(t), called(c), at_once(a), waited(w) {}
 
   Priority priority;
   // If not 0, two bits an element go to the servers: each worker adds `in` to a residual it keeps
@@ -76,6 +76,8 @@ struct PushPullOptions {
   uint64_t called;
   // With `called`: `in` was ready when the user asked, nobody knows since when.
   bool at_once;
+  // Since the user asked, until `in` was ready; for the trace.
+  Duration waited;
 };
 
 // A training step: from one sum of the largest tensor to the next.
@@ -138,6 +140,7 @@ class Worker {
   struct UpdateCall {
     Priority priority = 0;
     float threshold = 0;  // as of PushPullOptions
+    Duration waited{};    // as of PushPullOptions
     PushRates rates{};
     std::span<const std::byte> in{};
     std::span<std::byte> out{};

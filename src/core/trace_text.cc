@@ -12,8 +12,9 @@ namespace {
 
 // What docs/timeline.md and bytescheduler/timeline.py call the format.
 constexpr int kVersion = 1;
-// Kinds of spans that a worker has of each server, and a server of each shard; and how many numbers
-// of rows a kind and server has for itself.
+// Kinds of spans that a worker has of whole tensors and of each server, and a server of each shard;
+// and how many numbers of rows a kind and server has for itself.
+constexpr int64_t kTensorKinds = 3;
 constexpr int64_t kServerKinds = 3;
 constexpr int64_t kShardKinds = 2;
 constexpr int64_t kRowsApart = 1000;
@@ -23,8 +24,8 @@ constexpr int32_t kFirstServerPid = 20001;
 static_assert(TraceText::kMostRows < kRowsApart);
 
 std::string_view NameOf(TraceEvent::Kind kind) {
-  constexpr std::array<std::string_view, 8> kNames = {"tensor", "queue",    "push",  "pull",
-                                                      "credit", "decision", "peers", "sum"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "tensor", "proxy", "front", "queue", "push", "pull", "credit", "decision", "peers", "sum"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -80,13 +81,16 @@ void Quoted(std::string_view raw, std::string* text) {
 
 bool IsOfServer(TraceEvent::Kind kind) { return kind >= TraceEvent::Kind::kPeers; }
 
+bool IsOfTensor(TraceEvent::Kind kind) { return kind < TraceEvent::Kind::kQueued; }
+
 // The rows of a kind and, but for tensors, of a server or shard are a group.
 int64_t GroupOf(const TraceEvent& event) {
-  if (event.kind == TraceEvent::Kind::kTensor) return 0;
+  if (IsOfTensor(event.kind)) return static_cast<int64_t>(event.kind);
   if (IsOfServer(event.kind)) {
     return kShardKinds * event.server + (event.kind == TraceEvent::Kind::kSum ? 2 : 1);
   }
-  return kServerKinds * event.server + static_cast<int64_t>(event.kind);
+  constexpr auto kFirst = static_cast<int64_t>(TraceEvent::Kind::kQueued);
+  return kTensorKinds + kServerKinds * event.server + static_cast<int64_t>(event.kind) - kFirst;
 }
 
 }  // namespace
@@ -158,7 +162,7 @@ int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
 
 // "tensor", "server 0 push", "shard 0 sum", "front sum".
 void TraceText::RowName(const TraceEvent& event, std::string* text) const {
-  if (event.kind != TraceEvent::Kind::kTensor) {
+  if (!IsOfTensor(event.kind)) {
     const bool front = owner_.is_server && event.server == static_cast<uint32_t>(owner_.num_shards);
     text->append(front ? "front" : owner_.is_server ? "shard " : "server ");
     if (!front) Number(event.server, text);
@@ -182,7 +186,7 @@ void TraceText::Meta(const char* name, int64_t row, std::string* text) const {
 }
 
 void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) const {
-  const bool whole = event.kind == TraceEvent::Kind::kTensor;
+  const bool whole = IsOfTensor(event.kind);
   text->append("{\"name\":\"");
   if (const auto name = names_.find(event.key); name != names_.end()) {
     text->append(name->second);

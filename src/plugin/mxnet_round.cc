@@ -12,11 +12,11 @@ namespace {
 
 // What begins so soon after its call did not wait for its tensor, but for threads and for a copy,
 // at 8 bytes a nanosecond.  A copy that may take longer tells nothing.
-bool WasThere(const Round& round) {
+bool WasThere(const Round& round, std::chrono::nanoseconds waited) {
   constexpr std::chrono::nanoseconds kThreads = std::chrono::milliseconds(1);
   constexpr std::chrono::nanoseconds kMostCopy = std::chrono::milliseconds(3);
   const std::chrono::nanoseconds copy(static_cast<int64_t>(round.size_bytes / 8));
-  return Clock::now() - round.begin < kThreads + std::min(copy, kMostCopy);
+  return waited < kThreads + std::min(copy, kMostCopy);
 }
 
 void OnPushed(void* context, int code, const char* message) {
@@ -42,6 +42,7 @@ void Arrive(Round* round) {
   for (const Proxy* proxy : {&round->push, &round->pull}) {
     if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
   }
+  const std::chrono::nanoseconds waited = Clock::now() - round->begin;
   const bs_push_pull request{
       .key = round->key,
       .priority = round->priority,
@@ -53,7 +54,8 @@ void Arrive(Round* round) {
       .context = round,
       .threshold = round->threshold,
       .called = round->called,
-      .at_once = WasThere(*round) ? 1 : 0,
+      .at_once = WasThere(*round, waited) ? 1 : 0,
+      .waited_ns = waited.count(),
   };
   bs_error error{};
   round->owners += round->num_callbacks();

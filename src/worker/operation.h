@@ -22,6 +22,7 @@ struct Operation {
   float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
   uint64_t called = 0;              // push-pull: see PushPullOptions
   bool at_once = false;             // push-pull: see PushPullOptions
+  Duration waited{};                // push-pull: see PushPullOptions
   TimePoint ready{};                // push-pull: when it was called
   std::span<const std::byte> in{};  // push-pull
   std::span<std::byte> out{};       // push-pull: the sum; broadcast: the value

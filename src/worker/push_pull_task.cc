@@ -24,6 +24,7 @@ PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
       link_(link),
       tensor_(tensor),
       rates_(call.rates),
+      waited_(call.waited),
       in_(call.in),
       out_(call.out),
       coding_(call.coding),
@@ -38,6 +39,7 @@ PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
 void PushPullTask::Begin() {
   link_->core->Add(this);
   ready_ = link_->spans.Now();
+  link_->spans.Ready(*this, waited_);
   NotifyReady();
 }
 

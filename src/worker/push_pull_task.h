@@ -28,6 +28,7 @@ class PushPullTask final : public CommTask {
     Round round = 0;
     Priority priority = 0;
     PushRates rates{};
+    Duration waited{};  // since the framework's user asked, for spans
     std::span<const std::byte> in;
     std::span<std::byte> out;  // not used if `pulled` is empty
     TwoBit coding{};           // its residual is the whole tensor's
@@ -76,6 +77,7 @@ class PushPullTask final : public CommTask {
   const Link* const link_;
   const Tensor* const tensor_;
   const PushRates rates_;
+  const Duration waited_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
   const TwoBit coding_;

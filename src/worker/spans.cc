@@ -19,12 +19,26 @@ void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Par
                   .end = times.end});
 }
 
+void Spans::Ready(const CommTask& task, Duration waited) const {
+  if (trace_ == nullptr || task.round() == 0) return;
+  const TimePoint now = executor_->Now();
+  front_->Ready(task.key(), task.priority(), now);
+  if (waited > Duration()) Whole(TraceEvent::Kind::kProxy, task, {now - waited, now});
+}
+
 void Spans::Tensor(const CommTask& task, Times times) const {
   if (steps_ != nullptr && task.round() > 0) {
     steps_->Summed(task.key(), task.size_bytes(), executor_->Now());
   }
   if (trace_ == nullptr) return;
-  trace_->Record({.kind = TraceEvent::Kind::kTensor,
+  Whole(TraceEvent::Kind::kTensor, task, times);
+  if (const auto since = front_->Summed(task.key(), times.end)) {
+    Whole(TraceEvent::Kind::kFront, task, {*since, times.end});
+  }
+}
+
+void Spans::Whole(TraceEvent::Kind kind, const CommTask& task, Times times) const {
+  trace_->Record({.kind = kind,
                   .priority = task.priority(),
                   .key = task.key(),
                   .round = task.round(),

@@ -7,6 +7,7 @@
 #include "bytescheduler/comm_task.h"
 #include "bytescheduler/core.h"
 #include "core/trace.h"
+#include "worker/front.h"
 #include "worker/steps.h"
 
 namespace bs::worker {
@@ -15,8 +16,8 @@ class Spans {
  public:
   Spans() = default;  // tells nobody
   // None is owned; `trace` may be null.
-  Spans(core::Trace* trace, const Executor* executor, Steps* steps)
-      : trace_(trace), executor_(executor), steps_(steps) {}
+  Spans(core::Trace* trace, const Executor* executor, Steps* steps, Front* front)
+      : trace_(trace), executor_(executor), steps_(steps), front_(front) {}
 
   // REQUIRES: made with some.
   const Steps& steps() const { return *steps_; }
@@ -27,6 +28,8 @@ class Spans {
   };
   void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
                  Times times) const;
+  // Is ready now, and waited for that since it was called for.
+  void Ready(const CommTask& task, Duration waited) const;
   void Tensor(const CommTask& task, Times times) const;
   // Rank 0's, of that number, just taken.
   void Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const;
@@ -34,9 +37,12 @@ class Spans {
   void Credit(const Core& core, uint32_t server) const;
 
  private:
+  void Whole(core::TraceEvent::Kind kind, const CommTask& task, Times times) const;
+
   core::Trace* trace_ = nullptr;
   const Executor* executor_ = nullptr;
   Steps* steps_ = nullptr;
+  Front* front_ = nullptr;
 };
 
 }  // namespace bs::worker

@@ -32,7 +32,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .together_bytes = options.together_bytes,
              .requests = &requests_,
              .core = &core_,
-             .spans = {options.trace, executor, &steps_},
+             .spans = {options.trace, executor, &steps_, &front_},
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
@@ -148,9 +148,12 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
   if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
+  // Also for the key's rounds before.
+  const Duration waited = operation.waited + (executor_->Now() - operation.ready);
   worker::PushPullTask::Call call{.round = state->next_round++,
                                   .priority = state->Counting(operation.priority),
                                   .rates = operation.rates,
+                                  .waited = waited,
                                   .in = operation.in,
                                   .out = operation.out,
                                   .coding = {operation.threshold, state->residual},

@@ -118,6 +118,7 @@ class Worker::Impl {
   ps::KvWorker requests_;
   Core core_;
   worker::Steps steps_;
+  worker::Front front_;
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's
   Status failure_;

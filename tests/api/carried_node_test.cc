@@ -102,7 +102,8 @@ class CarriedNodeTest : public testing::Test {
                                .context = waiter,
                                .threshold = 0,
                                .called = called,
-                               .at_once = 0};
+                               .at_once = 0,
+                               .waited_ns = 0};
     EXPECT_EQ(bs_worker_push_pull(worker_, &request, nullptr), 0);
     return waiter;
   }

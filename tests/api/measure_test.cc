@@ -131,7 +131,8 @@ TEST(Steps, AreToldWithTheirNumbers) {
                                   .context = waiter.get(),
                                   .threshold = 0,
                                   .called = 0,
-                                  .at_once = 0};
+                                  .at_once = 0,
+                                  .waited_ns = 0};
     ASSERT_EQ(bs_worker_push_pull(worker.get(), &request, nullptr), 0);
     ASSERT_EQ(Await(waiter.get()).code, 0);
   }

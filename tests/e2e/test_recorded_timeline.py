@@ -29,6 +29,16 @@ def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
         for row in steps:
             assert row["bytes"] > 0
             assert 0 < row["wire_s"] <= row["seconds"]
+    # Each use has a proxy that waited for its tensor, and each step a front from the second on.
+    for file in files:
+        events = [e for e in timeline.merge([file]) if e.get("ph") == "X"]
+        proxies = [e["args"] for e in events if e["cat"] == "proxy"]
+        assert {(p["key"], p["round"]) for p in proxies} == {
+            (e["args"]["key"], e["args"]["round"])
+            for e in events
+            if e["cat"] == "tensor" and e["args"]["round"] > 0
+        }
+        assert any(e["cat"] == "front" and e["dur"] > 0 for e in events)
     # The servers made the sums of the same bytes, and one of the workers came last each time.
     with_servers = timeline.summary(timeline.merge(files + servers))
     assert len(with_servers["steps"]) == len(found["steps"])

@@ -93,6 +93,7 @@ TEST_F(MxnetTest, SaysWhatWasThereWhenItWasCalledFor) {
     mxnet_.Run(0);
     worker_.Push(0);
     worker_.Pull(0, 3, "nobody copies so much");
+    EXPECT_GE(worker_.requests.at(0).waited_ns, std::chrono::nanoseconds(waited).count());
     return worker_.requests.at(0).at_once != 0;
   };
   using std::chrono::milliseconds;

@@ -248,6 +248,25 @@ def test_a_step_has_the_times_in_which_something_was_queued_sent_or_awaited() ->
     assert step["waiting_s"] == pytest.approx(50e-6)  # 40 to 90
 
 
+# Its proxy waited for the gradient before the step; the last gradient was there after 60.
+def at_the_front(rank: int, number: int, at: float = 0) -> List[Event]:
+    of = {"round": number, "bytes": 200}
+    return [span(rank, "proxy", at - 500, at, **of), span(rank, "front", at + 60, at + 90, **of)]
+
+
+def test_a_step_tells_what_was_lost_before_the_next_forward_pass() -> None:
+    events = [*a_step(0, 1), *a_step(0, 2, at=200), *at_the_front(0, 2, at=200)]
+    found = timeline.summary(events)
+    first, second = found["steps"]
+    assert first["lost_s"] is None
+    assert second["lost_s"] == pytest.approx(30e-6)
+    assert second["seconds"] == pytest.approx(90e-6)  # without what the proxy waited
+    assert found["ranks"][0]["lost_s"] == pytest.approx(30e-6)
+    assert not found["late"]
+    assert timeline.summary(a_step(0, 1))["ranks"][0]["lost_s"] is None
+    assert timeline.table(timeline.summary(a_step(0, 1))).count("0.05     -\n") == 2
+
+
 def test_the_first_values_of_keys_are_no_step() -> None:
     assert not any(timeline.summary(a_step(0, 0)).values())
     assert timeline.table(timeline.summary([])) == "no step is in there\n"
@@ -331,7 +350,7 @@ def test_a_server_is_another_node_than_the_worker_of_its_rank(folder: Folder) ->
 
 
 def test_the_command_prints_a_table_and_writes_one_file(folder: Folder) -> None:
-    first = folder.put("a", about(0), *a_step(0, 1), the_end(0))
+    first = folder.put("a", about(0), *a_step(0, 1), *at_the_front(0, 1), the_end(0))
     second = folder.put("b", about(1), *a_step(1, 1), span(1, "push", 1, 2), end=",\n{")
     out = str(folder.path / "all.json")
     done = subprocess.run(
@@ -340,10 +359,14 @@ def test_the_command_prints_a_table_and_writes_one_file(folder: Folder) -> None:
         text=True,
         check=True,
     )
-    assert "rank  steps   sent    ms  queued  on the wire  waiting for others\n" in done.stdout
-    assert "   0      1  200 B  0.09    0.04         0.06                0.05\n" in done.stdout
+    assert (
+        "rank  steps   sent    ms  queued  on the wire  waiting for others  lost\n" in done.stdout
+    )
+    assert (
+        "   0      1  200 B  0.09    0.04         0.06                0.05  0.03\n" in done.stdout
+    )
     assert done.stderr == f"bytescheduler: {second} is cut off: its last event is left out\n"
-    assert len(json.loads(pathlib.Path(out).read_text())) == 18
+    assert len(json.loads(pathlib.Path(out).read_text())) == 20
 
 
 def test_the_command_prints_json(folder: Folder) -> None:

@@ -62,9 +62,19 @@ def test_the_command_draws_the_median_step_or_the_one_named(tmp_path: pathlib.Pa
         assert f"<!-- {title} -->" in pictures[name]
         assert "<!-- waiting for other workers and the way back -->" in pictures[name]
     assert pictures["a.svg"] != pictures["b.svg"]
+    assert "<!-- lost before the next forward -->" not in pictures["a.svg"]
     png = tmp_path / "c.png"
     assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(png)]).exit_code == 0
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_shows_what_is_lost_before_the_next_forward(tmp_path: pathlib.Path) -> None:
+    front = span("front", (101, 102.5))
+    file = timeline_of(tmp_path / "t.json", *a_step(1, 3), front)
+    out = tmp_path / "a.svg"
+    done = CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "<!-- lost before the next forward -->" in out.read_text()
 
 
 def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "bench.h"
@@ -95,6 +96,73 @@ TEST(Spans, ATensorLastsUntilItsSumIsThere) {
   EXPECT_EQ(tensors[0].bytes, 128U);
   EXPECT_EQ(tensors[0].begin, Only(Kind::kQueued, events)[0].begin);
   EXPECT_EQ(tensors[0].end, Only(Kind::kPull, events)[1].end);
+}
+
+TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  Bench bench(Traced(&trace));
+  bench.Initialise(7, value);
+  bench.RunFor(milliseconds(9));
+  TakeAll(&trace);
+  const auto use = [&](PushPullOptions options) {
+    bench.worker()->PushPull(7, options, value, out, [](const Status&) {}, [](const Status&) {});
+    bench.Run();
+  };
+  use({-3, 0, 0, false, milliseconds(4)});
+  use({-3, 0, 0, false, milliseconds(1)});  // behind the first
+  bench.RunFor(milliseconds(2));
+  for (int round = 0; round < 2; ++round) {
+    ps::Message push = bench.Next();
+    ps::Message pull = bench.Next();
+    bench.Answer(std::move(push));
+    bench.Answer(std::move(pull), Bytes(64, 1));
+    bench.Run();
+  }
+  const std::vector<TraceEvent> events = TakeAll(&trace);
+  const std::vector<TraceEvent> proxies = Only(Kind::kProxy, events);
+  const std::vector<TraceEvent> tensors = Only(Kind::kTensor, events);
+  ASSERT_EQ(proxies.size(), 2U);
+  ASSERT_EQ(tensors.size(), 2U);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(proxies[round].end, tensors[round].begin);
+    EXPECT_EQ(proxies[round].round, tensors[round].round);
+    EXPECT_EQ(proxies[round].bytes, 64U);
+  }
+  EXPECT_EQ(Length(proxies[0]), milliseconds(4));
+  EXPECT_EQ(Length(proxies[1]), milliseconds(3));
+}
+
+TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
+  Trace trace(256);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  Bench bench(Traced(&trace));
+  for (const Key key : {1U, 2U}) bench.Initialise(key, value);
+  TakeAll(&trace);
+  for (int step = 0; step < 3; ++step) {
+    for (const Key key : {2U, 1U}) {  // as gradients become ready
+      bench.worker()->PushPull(
+          key, -static_cast<Priority>(key), value, out, [](const Status&) {}, [](const Status&) {});
+      bench.RunFor(milliseconds(5));
+    }
+    for (const Key key : {2U, 1U}) {
+      ps::Message push = bench.Next();
+      ps::Message pull = bench.Next();
+      EXPECT_EQ(pull.meta.extension.key, key);
+      bench.Answer(std::move(push));
+      bench.Answer(std::move(pull), Bytes(64, 1));
+      bench.RunFor(milliseconds(1));
+    }
+  }
+  const std::vector<TraceEvent> fronts = Only(Kind::kFront, TakeAll(&trace));
+  ASSERT_EQ(fronts.size(), 2U);  // the first step tells what the front is
+  for (const TraceEvent& front : fronts) {
+    EXPECT_EQ(front.key, 1U);
+    EXPECT_EQ(Length(front), milliseconds(6));
+  }
+  EXPECT_EQ(fronts[1].round, 3U);
 }
 
 TEST(Spans, WhatRankZeroDecidesIsTold) {
