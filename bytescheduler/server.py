@@ -105,7 +105,9 @@ def _run_to_the_end(node: Node, role: str) -> int:
         return 1
     except Error as error:
         _close(node)
-        _say(f"the job failed: {error}")
+        # The log of a scheduler node has said so already, with the time.
+        if role != "scheduler" or _setting("BYTESCHEDULER_LOG_LEVEL") == "off":
+            _say(f"the job failed: {error}")
         return 1
     _close(node)
     if _setting("BYTESCHEDULER_LOG_LEVEL") in _TALKATIVE:

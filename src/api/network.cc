@@ -8,6 +8,7 @@
 #include "api/debug_log.h"
 #include "api/host.h"
 #include "base/notification.h"
+#include "role_limits.h"
 #include "tcp_transport.h"
 #include "zmq_transport.h"
 
@@ -27,8 +28,9 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
   options.ipc = config.local_ipc;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = config.waiting_bytes;
-  // Nobody sends data there.
-  if (config.role == "scheduler") options.max_frame_bytes = ps::kMaxMetaBytes;
+  const bool scheduler = config.role == "scheduler";
+  options.max_frame_bytes =
+      ps::MostFrameBytes(scheduler ? ps::Role::kScheduler : ps::Role::kServer);
   if (!config.secret.empty()) options.curve = ps::DeriveCurveKeys(config.secret).value();
   if (config.water_mark > 0) options.committed_messages = config.water_mark;
   return options;

@@ -330,16 +330,21 @@ void AsyncSlot::AnswerReady() {
 }
 
 void AsyncSlot::Answer(const ps::KvCall& call) {
-  uint64_t& answered = party_of(call).answered;
+  Party& party = party_of(call);
   const bool leaving =
       weights_->InFlightTo(call.worker_rank) || (spare_ && spare_->InFlightTo(call.worker_rank));
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the
   // backlog longer.
-  if (call.extension.sequence == answered && leaving) {
+  if (call.extension.sequence == party.answered && leaving) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
   ps::Message response = MakeValuesResponse(call, shape_, weights_->MakeFrame(call.worker_rank));
-  answered = call.extension.sequence;
+  // Updates are made elsewhere while an answer has not left: who asks for newer weights before he
+  // has read older ones has memory for himself.
+  const std::shared_ptr<SumBuffer> before = party.shown.lock();
+  response.keeps_memory = before && before != weights_ && before->InFlightTo(call.worker_rank);
+  party.shown = weights_;
+  party.answered = call.extension.sequence;
   shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
   shard_->send(std::move(response));
 }

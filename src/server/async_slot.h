@@ -68,6 +68,7 @@ class AsyncSlot {
     uint64_t answered = 0;  // the sequence of its latest answered pull
     uint64_t life = 0;      // how often its place has become free
     Round ahead = 0;        // at its first push in a later life, the others had made so many
+    std::weak_ptr<SumBuffer> shown{};  // what its latest answer shows
   };
 
   bool initialised() const { return weights_ != nullptr; }

@@ -141,6 +141,7 @@ void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declarat
   }
   ps::Message response =
       ps::MakeResponse(call, ps::Frame::Copy(std::span<const std::byte>(declaration.servers)));
+  response.keeps_memory = true;  // a copy
   response.meta.extension.size_bytes = declaration.size_bytes;
   response.meta.extension.part_bytes = declaration.part_bytes;
   response.meta.extension.dtype = declaration.dtype;

@@ -253,7 +253,8 @@ void Slot::AnswerParked() {
 
 void Slot::Answer(const ps::KvCall& call) {
   if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
-  SumBuffer& sum = *buffers_[rounds_.buffer_of(call.extension.round)];
+  const uint32_t which = rounds_.buffer_of(call.extension.round);
+  SumBuffer& sum = *buffers_[which];
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the
   // backlog longer.
   if (sum.InFlightTo(call.worker_rank)) {
@@ -261,7 +262,11 @@ void Slot::Answer(const ps::KvCall& call) {
   }
   shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
   ps::Message answer = MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank));
-  answer.meta.extension.next = next_[rounds_.buffer_of(call.extension.round)];
+  answer.meta.extension.next = next_[which];
+  // Who has the sum of a round asks for the next: who still waits for another has not read, and a
+  // later round begins in fresh memory because of him.
+  const std::shared_ptr<SumBuffer>& other = buffers_[1 - which];
+  answer.keeps_memory = other && other->InFlightTo(call.worker_rank);
   shard_->send(std::move(answer));
 }
 

@@ -15,15 +15,8 @@ namespace {
 
 // Requests of one worker for one key that may wait; engines keep a few under way.
 constexpr size_t kMostWaiting = 4096;
-// Of each, with what it has besides keys and values.
-constexpr uint64_t kCallBytes = 1U << 10U;
 // Answers say their length in 31 bits.
 constexpr uint64_t kMaxValueBytes = std::numeric_limits<int32_t>::max();
-
-// What a request that waits keeps.
-uint64_t BytesOf(const StockCall& call) {
-  return kCallBytes + call.keys.size() + call.values.size() + call.meta.body.size();
-}
 
 }  // namespace
 
@@ -45,24 +38,18 @@ void StockSlot::Handle(StockCall call) {
   // A worker's pull sees the pushes that it made before.
   Party* const party = FindParty(call.from);
   if (party == nullptr || party->calls.empty()) return Answer(&call);
-  if (MayWait(call, party->calls.size())) Queue(party, std::move(call));
+  if (MayWaitIn(*party, call)) party->calls.push_back(Counted(std::move(call)));
 }
 
-bool StockSlot::MayWait(const StockCall& call, size_t waiting) {
-  if (waiting < kMostWaiting && state_->queued_bytes + BytesOf(call) <= state_->max_queued_bytes) {
-    return true;
-  }
+bool StockSlot::MayWait(const StockCall& call, size_t waiting, const char* whom) {
+  const bool fits = state_->queued_bytes + KeptBytes(call) <= state_->max_queued_bytes;
+  if (waiting < kMostWaiting && fits) return true;
   state_->fail(Status::ResourceExhausted(
       DescribeStockCall(call) + ": what waits for rounds to come, " + std::to_string(waiting) +
-      " requests of this worker for this key and " + std::to_string(state_->queued_bytes) +
-      " bytes of all, does not fit into memory: wait for some of it (mx.nd.waitall) before asking "
-      "for more"));
+      " requests of " + whom + " for this key and " + std::to_string(state_->queued_bytes) +
+      " bytes of everybody for any, does not fit into memory: wait for some of it (mx.nd.waitall) "
+      "before asking for more"));
   return false;
-}
-
-void StockSlot::Queue(Party* party, StockCall call) {
-  state_->queued_bytes += BytesOf(call);
-  party->calls.push_back(std::move(call));
 }
 
 bool StockSlot::IsInitialAgain(const StockCall& call) {
@@ -71,19 +58,11 @@ bool StockSlot::IsInitialAgain(const StockCall& call) {
 }
 
 void StockSlot::OnWorkerVacant(int32_t worker_id) {
-  std::erase_if(early_, [&](const StockCall& call) {
-    if (call.from.worker_id != worker_id) return false;
-    state_->queued_bytes -= BytesOf(call);
-    return true;
-  });
+  std::erase_if(early_, [&](const WaitingCall& call) { return call->from.worker_id == worker_id; });
   std::erase_if(turns_, [&](const StockParty& who) { return who.worker_id == worker_id; });
   for (auto& [who, party] : parties_) {
     if (who.worker_id != worker_id) continue;
-    const size_t kept = party.in ? 1 : 0;
-    for (size_t i = kept; i < party.calls.size(); ++i) {
-      state_->queued_bytes -= BytesOf(party.calls[i]);
-    }
-    party.calls.resize(kept);
+    party.calls.erase(party.calls.begin() + (party.in ? 1 : 0), party.calls.end());
     party.lost = party.in;
   }
   // MXNet's store gives the initial values again, and drops none of its own pushes.
@@ -121,21 +100,20 @@ void StockSlot::Initialise(StockCall call) {
   value->Initialise(call, state_->threshold);
   value_ = std::move(value);
   Answer(&call);
-  for (StockCall& early : std::exchange(early_, {})) {
-    state_->queued_bytes -= BytesOf(early);
-    Handle(std::move(early));
+  for (WaitingCall& early : std::exchange(early_, {})) {
+    early.EndWait();
+    Handle(std::move(*early));
   }
 }
 
 void StockSlot::WaitForInit(StockCall call) {
-  if (!MayWait(call, early_.size())) return;
+  if (!MayWait(call, early_.size(), "all workers")) return;
   if (early_.empty()) {
     since_ = state_->executor->Now();
     state_->log.Warning(DescribeStockCall(call) +
                         ": no worker has initialised this key yet, so it waits");
   }
-  state_->queued_bytes += BytesOf(call);
-  early_.push_back(std::move(call));
+  early_.push_back(Counted(std::move(call)));
 }
 
 void StockSlot::Push(StockCall call) {
@@ -147,9 +125,9 @@ void StockSlot::Push(StockCall call) {
   }
   if (party == nullptr) party = &parties_[call.from];
   const bool waits = !party->calls.empty();
-  if (waits && !MayWait(call, party->calls.size())) return;
+  if (waits && !MayWaitIn(*party, call)) return;
   if (!state_->synchronous) turns_.push_back(call.from);
-  Queue(party, std::move(call));
+  party->calls.push_back(Counted(std::move(call)));
   if (!waits) Advance();
 }
 
@@ -204,9 +182,8 @@ void StockSlot::Advance() {
 void StockSlot::AdvanceParties() {
   for (auto& [who, party] : parties_) {
     if (party.in) continue;
-    while (!party.calls.empty() && !party.calls.front().push) {
-      state_->queued_bytes -= BytesOf(party.calls.front());
-      Answer(&party.calls.front());
+    while (!party.calls.empty() && !party.calls.front()->push) {
+      Answer(&*party.calls.front());
       party.calls.pop_front();
     }
     if (!party.calls.empty() && state_->synchronous) Contribute(&party);
@@ -219,7 +196,7 @@ bool StockSlot::TakeTurn() {
   Party& party = parties_[turns_.front()];
   turns_.pop_front();
   value_->Prepare(state_->wide, &gradient_);
-  state_->queued_bytes -= BytesOf(party.calls.front());
+  party.calls.front().EndWait();
   party.in = true;
   Add(&party);
   return true;
@@ -229,9 +206,9 @@ bool StockSlot::TakeTurn() {
 // that come before their turn.  Two need no order: a + b and b + a have the same bits.
 void StockSlot::Contribute(Party* party) {
   if (gradient_.sum.empty) value_->Prepare(state_->wide, &gradient_);
-  const uint64_t size_bytes = party->calls.front().values.size();
+  const uint64_t size_bytes = party->calls.front()->values.size();
   const bool fits = state_->deterministic || state_->held_bytes + size_bytes <= state_->hold_bytes;
-  state_->queued_bytes -= BytesOf(party->calls.front());
+  party->calls.front().EndWait();
   party->in = true;
   if (num_in_ == 0) since_ = state_->executor->Now();
   ++num_in_;
@@ -245,7 +222,7 @@ void StockSlot::Contribute(Party* party) {
 }
 
 void StockSlot::Add(Party* party) {
-  StockCall& call = party->calls.front();
+  StockCall& call = *party->calls.front();
   AddPush(shape_, call, state_->threshold, &gradient_.sum, &state_->scratch);
   call.values = ps::Frame();
 }
@@ -256,7 +233,7 @@ void StockSlot::AddHeld() {
   for (auto& [who, party] : parties_) {
     if (!party.in) return;
     if (!std::exchange(party.held, false)) continue;
-    state_->held_bytes -= party.calls.front().values.size();
+    state_->held_bytes -= party.calls.front()->values.size();
     Add(&party);
   }
 }
@@ -295,9 +272,9 @@ void StockSlot::Finish() {
       continue;
     }
     const auto behind = std::upper_bound(
-        done.begin(), done.end(), party.calls.front(),
+        done.begin(), done.end(), *party.calls.front(),
         [](const StockCall& l, const StockCall& r) { return l.meta.priority > r.meta.priority; });
-    done.insert(behind, std::move(party.calls.front()));
+    done.insert(behind, std::move(*party.calls.front()));
     party.calls.pop_front();
   }
   for (StockCall& call : done) Answer(&call);

@@ -29,6 +29,7 @@
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
 #include "server/stock_value.h"
+#include "server/waiting_call.h"
 
 namespace bs::server {
 
@@ -45,7 +46,7 @@ struct StockState : ShardBase {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t queued_bytes = 0;  // requests that are in no round yet, with all that they carry
+  uint64_t queued_bytes = 0;  // of what waits; WaitingCall alone changes it
   std::vector<float> scratch{};
 };
 
@@ -70,16 +71,20 @@ class StockSlot {
  private:
   // A worker that pushes, and its requests that wait, in the order of coming.
   struct Party {
-    std::deque<StockCall> calls{};  // the first is a push if it is `in` the open round
+    std::deque<WaitingCall> calls{};  // the first is a push if it is `in` the open round
     bool in = false;
     bool held = false;  // not in the sum yet
     bool lost = false;  // whoever made the first call
   };
 
   Status Check(const StockCall& call) const;
-  // False, and the job has failed, if a request more than `waiting` may not wait.
-  bool MayWait(const StockCall& call, size_t waiting);
-  void Queue(Party* party, StockCall call);
+  // False, and the job has failed, if a request more than the `waiting` ones of `whom` may not
+  // wait.
+  bool MayWait(const StockCall& call, size_t waiting, const char* whom);
+  bool MayWaitIn(const Party& party, const StockCall& call) {
+    return MayWait(call, party.calls.size(), "this worker");
+  }
+  WaitingCall Counted(StockCall call) { return {&state_->queued_bytes, std::move(call)}; }
   void Initialise(StockCall call);
   // Whether it is the initial value again, of who has taken the place of the first worker.
   bool IsInitialAgain(const StockCall& call);
@@ -106,10 +111,12 @@ class StockSlot {
   StockShape shape_;
   std::unique_ptr<StockValue> value_;    // once initialised
   StockGradient gradient_;               // the open round's sum
-  std::vector<StockCall> early_;         // pulls that came before the first push
+  std::vector<WaitingCall> early_;       // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;
-  std::set<int32_t> replaced_;    // ranks that were lost
+  // Ranks that were lost.  Until the end: a newcomer that owes a push more or less than the others
+  // does so in every later round, and is missed when they have no more to come.
+  std::set<int32_t> replaced_;
   bool initial_again_ = false;    // the next push of worker 0 is the initial value
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
   bool updating_ = false;         // the round is complete, its update is under way

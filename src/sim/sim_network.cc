@@ -384,6 +384,9 @@ void SimNetwork::Part(Transport* from, Transport* to) {
 }
 void SimNetwork::Mute(Transport* transport) { Impl::NodeOf(transport)->muted = true; }
 void SimNetwork::Overflow(Transport* of, int32_t peer) { impl_->Overflow(Impl::NodeOf(of), peer); }
+bool SimNetwork::Knows(Transport* of, int32_t peer) const {
+  return Impl::NodeOf(of)->handler.knows(peer);
+}
 uint64_t SimNetwork::delivered() const { return impl_->delivered; }
 uint64_t SimNetwork::lost() const { return impl_->lost; }
 uint64_t SimNetwork::repeated() const { return impl_->repeated; }

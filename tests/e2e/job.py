@@ -1,4 +1,4 @@
-"""Whole jobs of real processes on loopback, for tests: our roles, or stock MXNet's."""
+"""Whole jobs of real processes, for tests, on loopback or in a lab: our roles, or stock MXNet's."""
 
 import contextlib
 import os
@@ -10,6 +10,8 @@ import sys
 import time
 from types import TracebackType
 from typing import Dict, List, Optional, Type
+
+from lab import Lab
 
 HERE = pathlib.Path(__file__).resolve().parent
 # For a loaded machine; what must be quick says so itself.
@@ -71,7 +73,7 @@ class Process:
         self._popen.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that the system gives to nobody who connects before it is bound."""
     for port in random.sample(range(20000, 30000), 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -101,6 +103,9 @@ class Job:
         What stands before the command of servers and workers.
     ports : list of int, optional
         Those of our scheduler node and servers, in this order; without it they take any.
+    lab : Lab, optional
+        Each of our nodes on a host of its own, in the order scheduler node, servers, workers;
+        further workers begin with the first worker's host again.
     """
 
     def __init__(
@@ -115,8 +120,10 @@ class Job:
         env: Optional[Dict[str, str]] = None,
         prefix: Optional[List[str]] = None,
         ports: Optional[List[int]] = None,
+        lab: Optional[Lab] = None,
     ) -> None:
         self.folder = folder
+        self._lab = lab
         self._ports = ports or [0] * (servers + 1)
         self._prefix = prefix or []
         self._stock = stock
@@ -128,8 +135,7 @@ class Job:
             **{
                 k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))
             },
-            "DMLC_PS_ROOT_URI": "127.0.0.1",
-            "DMLC_NODE_HOST": "127.0.0.1",
+            "DMLC_PS_ROOT_URI": self._address(0),
             "DMLC_NUM_WORKER": str(workers),
             "DMLC_NUM_SERVER": str(servers),
             "OMP_NUM_THREADS": "1",
@@ -163,14 +169,16 @@ class Job:
         name = f"worker {len(self.workers)}"
         more = {} if self._stock else {"BYTESCHEDULER_BACKEND": "native"}
         command = [*self._prefix, sys.executable, str(HERE / script), *arguments]
-        process = self._start(name, command, {"DMLC_ROLE": "worker", **more, **(env or {})})
+        host = 1 + self._num_servers + len(self.workers) % self._num_workers
+        process = self._start(name, command, {"DMLC_ROLE": "worker", **more, **(env or {})}, host)
         self.workers.append(process)
         return process
 
     def start_server(self, index: int, name: str = "") -> Process:
         """Start one of ours, again if it was there before; `name` is that of its log then."""
         env = {"DMLC_ROLE": "server", "DMLC_PORT": str(self._ports[index + 1])}
-        process = self._start(name or f"server {index}", [*self._prefix, *OURS], env)
+        command = [*self._prefix, *OURS]
+        process = self._start(name or f"server {index}", command, env, 1 + index)
         self.servers.append(process)
         return process
 
@@ -237,20 +245,26 @@ class Job:
 
     # -- roles ---------------------------------------------------------------------------------
 
-    def _start(self, name: str, command: List[str], env: Dict[str, str]) -> Process:
-        process = Process(name, command, {**self._env, **env}, self.folder)
+    def _address(self, host: int) -> str:
+        return self._lab.address(host) if self._lab else "127.0.0.1"
+
+    def _start(self, name: str, command: List[str], env: Dict[str, str], host: int = 0) -> Process:
+        if self._lab:
+            command = self._lab.on(host, self.folder, command)
+        env = {**self._env, "DMLC_NODE_HOST": self._address(host), **env}
+        process = Process(name, command, env, self.folder)
         self.processes.append(process)
         return process
 
     def _start_roles(self) -> None:
         stock = [sys.executable, str(HERE / "stock_role.py")]
         if self._stock_scheduler:
-            self._env["DMLC_PS_ROOT_PORT"] = str(_free_port())
+            self._env["DMLC_PS_ROOT_PORT"] = str(free_port())
             self._start("scheduler", stock, {"DMLC_ROLE": "scheduler"})
         else:
             env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": str(self._ports[0])}
             scheduler = self._start("scheduler", OURS, env)
-            mark = "listening on 127.0.0.1:"
+            mark = f"listening on {self._address(0)}:"
             scheduler.wait_for_line(mark)
             self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
         for index in range(self._num_servers):

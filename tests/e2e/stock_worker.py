@@ -11,6 +11,7 @@ from typing import Callable, Dict, List
 
 import mxnet as mx
 import numpy as np
+import two_bit_model
 from stock_model import FLOATS, INTEGERS, SHAPES, STEPS, numbers, rows_of
 
 Results = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
@@ -143,6 +144,20 @@ def rows_updated(kv: KVStore, results: Results) -> None:
     rows(kv, results)
 
 
+def two_bits(kv: KVStore, results: Results) -> None:
+    """Push in two bits an element, which cannot be taken back: it is the last of the cases."""
+    kv.set_gradient_compression({"type": "2bit", "threshold": two_bit_model.THRESHOLD})
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
+    for key in two_bit_model.SHAPES:
+        kv.init(800 + key, mx.nd.zeros(two_bit_model.SHAPES[key]))
+    for step, mine in enumerate(two_bit_model.gradients(kv.rank)[:STEPS]):
+        for key, gradient in mine.items():
+            kv.push(800 + key, mx.nd.array(gradient), priority=-key)
+            out = mx.nd.zeros(two_bit_model.SHAPES[key])
+            kv.pull(800 + key, out=out)
+            results[f"two bits {key} {step}"] = out.asnumpy()
+
+
 ALONE = [900, 901]  # of two servers each has one
 
 
@@ -226,7 +241,7 @@ CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     f.__name__: f
     for f in (
         *(dense, integers, wide, pushpull, unawaited, late, rows, commands),
-        *(updates, rows_updated, each_alone, each_in_the_end),
+        *(updates, rows_updated, two_bits, each_alone, each_in_the_end),
         *(another_size, another_optimizer, without_an_optimizer),
         *(never_pushed_by_rank_1, train_for_long),
     )

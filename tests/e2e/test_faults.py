@@ -68,7 +68,7 @@ def test_a_process_that_stops_for_too_long_is_named_and_ends_when_it_goes_on(
     finally:
         victim.signal(signal.SIGCONT)
     assert victim.wait(SOON_S) != 0, job.all_output()
-    assert "bytescheduler" in victim.output(), victim.output()
+    assert re.search(r"\blost (the scheduler node|server|worker)", victim.output()), victim.output()
 
 
 def test_a_slow_worker_is_waited_for(make_job: MakeJob) -> None:
@@ -129,10 +129,6 @@ def in_a_network_of_its_own(arguments: List[str]) -> str:
     return done.stdout
 
 
-def test_a_link_that_goes_down_and_up_costs_time_only() -> None:
-    assert "all sums right" in in_a_network_of_its_own(["--down", "2", "--patience", "60s"])
-
-
 def test_a_link_that_was_away_for_long_is_noticed_soon() -> None:
     with socket.socket() as probe:
         try:
@@ -141,12 +137,6 @@ def test_a_link_that_was_away_for_long_is_noticed_soon() -> None:
             pytest.skip("this kernel has no TCP_RTO_MAX_MS")
     # Left alone TCP tries after 6 to 8 seconds, and then after 12 to 16: too late.
     assert "all sums right" in in_a_network_of_its_own(["--down", "8", "--patience", "12s"])
-
-
-def test_a_link_that_stays_down_is_told_in_time() -> None:
-    said = in_a_network_of_its_own(["--down", "40", "--patience", "3s"])
-    assert "silent for" in said
-    assert "all sums right" not in said
 
 
 def test_a_stock_host_that_vanishes_is_named() -> None:

@@ -8,7 +8,7 @@ import sys
 from typing import Callable, Dict, Iterator
 
 import pytest
-from job import Process, _free_port
+from job import Process, free_port
 
 SCRIPT = """
 import mxnet as mx
@@ -30,7 +30,7 @@ def start(tmp_path: pathlib.Path) -> Iterator[Start]:
     env: Dict[str, str] = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     env.update(
         DMLC_PS_ROOT_URI="127.0.0.1",
-        DMLC_PS_ROOT_PORT=str(_free_port()),
+        DMLC_PS_ROOT_PORT=str(free_port()),
         DMLC_NUM_WORKER="1",
         DMLC_NUM_SERVER="1",
         OMP_NUM_THREADS="1",

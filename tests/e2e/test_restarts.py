@@ -5,7 +5,7 @@ import re
 from typing import Callable, Dict, List
 
 import pytest
-from job import Job, _free_port
+from job import Job, free_port
 
 MakeJob = Callable[..., Job]
 STEPS, STEPS_A_LIFE = 60, 15
@@ -21,7 +21,7 @@ REJOIN = {"BYTESCHEDULER_REJOIN_TIMEOUT": "60s"}
 def free_ports(count: int) -> List[int]:
     ports: List[int] = []
     while len(ports) < count:
-        port = _free_port()
+        port = free_port()
         if port not in ports:
             ports.append(port)
     return ports

@@ -8,7 +8,7 @@ import pytest
 import stock_model
 import two_bit_model
 from job import Job
-from pulled import CASES, CUT, Results, assert_same, results_of
+from pulled import CASES, CUT, P3, Results, assert_same, results_of, run_two_stores
 from test_two_bits import sums as two_bit_sums
 from trained import Weights, assert_equal, train
 
@@ -60,37 +60,22 @@ def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
                 np.testing.assert_array_equal(got[f"{step}/{key}"], values, err_msg=f"{step} {key}")
 
 
-def test_a_dist_async_store(make_job: MakeJob) -> None:
-    for got in results_of(make_job(servers=2), "each_alone", store="dist_async"):
+@pytest.mark.parametrize("transport", ["tcp", "zmq"])
+def test_a_dist_async_store(make_job: MakeJob, transport: str) -> None:
+    job = make_job(servers=2, env={"BYTESCHEDULER_TRANSPORT": transport})
+    for got in results_of(job, "each_alone", store="dist_async"):
         np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
 
 
 def test_p3_workers(make_job: MakeJob) -> None:
-    env = {
-        "DMLC_PS_VAN_TYPE": "p3",
-        "MXNET_KVSTORE_SLICE_THRESHOLD": "100",
-        "MXNET_UPDATE_ON_KVSTORE": "0",
-    }
     wanted = {**stock_model.sums_of_pushpull(), **stock_model.sums(stock_model.FLOATS)}
-    for got in results_of(make_job(servers=2, env=env), "dense", "pushpull"):
+    for got in results_of(make_job(servers=2, env=P3), "dense", "pushpull"):
         assert_same(got, wanted)
 
 
+@pytest.mark.filterwarnings("default:a store hung")
 def test_two_stores_of_one_process_are_two_workers(make_job: MakeJob) -> None:
-    job = make_job(servers=2)
-    worker = job.start_worker("two_stores_worker.py")
-    worker.wait_for_line("both agree")
-    for process in job.processes:
-        if process is not worker:
-            assert process.wait() == 0, job.all_output()
-    # One answer lets both stores go.  MXNet forgets it when the first has ended; the other, if it
-    # has not looked by then, waits for ever: 1 of 140 runs.
-    try:
-        assert worker.wait(20) == 0, job.all_output()
-    except AssertionError:
-        if not worker.running():
-            raise
-        worker.kill()
+    run_two_stores(make_job)
 
 
 @pytest.mark.parametrize(

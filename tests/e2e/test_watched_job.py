@@ -4,7 +4,7 @@ import json
 from typing import Callable
 
 from click.testing import CliRunner
-from job import Job, _free_port
+from job import Job, free_port
 
 from bytescheduler import cli
 
@@ -12,7 +12,7 @@ MakeJob = Callable[..., Job]
 
 
 def test_top_shows_what_the_processes_do_and_who_is_late(make_job: MakeJob) -> None:
-    port = _free_port()
+    port = free_port()
     job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
     for _ in range(2):
         job.start_worker("looked_at_worker.py")

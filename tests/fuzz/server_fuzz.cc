@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bytescheduler/server.h"
+#include "ps-lite/golden.h"
 #include "sim/sim_executor.h"
 
 namespace {
@@ -128,7 +129,26 @@ void DrawStock(FuzzedDataProvider* input, ps::Message* message) {
   }
 }
 
+// As a stock node was seen to send, with any data.
+ps::Message DrawGolden(FuzzedDataProvider* input) {
+  static const std::vector<ps::Meta> kGolden = [] {
+    std::vector<ps::Meta> data;
+    for (const ps::testing::Golden& golden : ps::testing::AllGolden()) {
+      if (!golden.meta.is_control) data.push_back(golden.meta);
+    }
+    return data;
+  }();
+  ps::Message message;
+  message.peer = DrawPeer(input);
+  message.meta = kGolden[input->ConsumeIntegralInRange<size_t>(0, kGolden.size() - 1)];
+  message.data.push_back(ps::Frame::Copy(DrawKeys(input)));
+  const std::string values(4 * input->ConsumeIntegralInRange<size_t>(0, 8), '\0');
+  message.data.push_back(ps::Frame::Copy(values));
+  return message;
+}
+
 ps::Message DrawMessage(FuzzedDataProvider* input) {
+  if (input->ConsumeIntegralInRange<int>(0, 15) == 0) return DrawGolden(input);
   ps::Message message;
   message.peer = DrawPeer(input);
   ps::Meta& meta = message.meta;

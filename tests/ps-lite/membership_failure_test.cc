@@ -316,26 +316,49 @@ TEST_F(Loss, AServerThatIsKilledAndStartedAgainAtOnceIsNamedThoughItsConnections
   ExpectVerdict(s1, text);
 }
 
+// The registration of another worker that has this address.
+Message RegistrationAt(const std::string& host, int32_t port) {
+  Message message;
+  message.peer = kSchedulerId;
+  message.meta.is_control = true;
+  message.meta.control.command = Command::kAck;
+  message.meta.control.nodes = {{Role::kWorker, kEmpty, host, port, false, 0}};
+  message.meta.extension.version = kExtensionVersion;
+  message.meta.extension.op = Op::kRegister;
+  message.meta.extension.sequence = 7;  // not that of the one who has it
+  return message;
+}
+
 TEST_F(Loss, WhoLivesIsNotTakenForGoneByWhoRegistersAtItsAddress) {
   auto stranger = job.network.MakeTransport(&executor);
   stranger->Start({[](const Message&) {}, {}, {}, {}});
   stranger->Connect(kSchedulerId, job.options.root, kEmpty);
   job.network.CutOff(w1->transport(), milliseconds(700));
   for (int i = 0; i < 10; ++i) {
-    Message message;
-    message.peer = kSchedulerId;
-    message.meta.is_control = true;
-    message.meta.control.command = Command::kAck;
-    message.meta.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.8", 4712, false, 0}};
-    message.meta.extension.version = kExtensionVersion;
-    message.meta.extension.op = Op::kRegister;
-    message.meta.extension.sequence = 1;
-    stranger->Send(std::move(message));
+    stranger->Send(RegistrationAt("10.0.0.8", 4712));
     job.Run(milliseconds(500));
   }
   EXPECT_FALSE(job.finished);
   EXPECT_TRUE(w1->failures.empty());
+  EXPECT_TRUE(
+      job.Logged("another process registers at the address of worker 1 (10.0.0.8:4712): if "
+                 "that one still runs, give each worker a DMLC_NODE_HOST and DMLC_PORT"));
   stranger.reset();
+}
+
+TEST(Missing, TwoProcessesOfOneAddressAreTold) {
+  Gathering gathering;
+  Job& job = gathering.job;
+  EXPECT_FALSE(job.Logged("another process registers"));
+  bs::sim::SimExecutor executor(&job.clock);
+  auto second = job.network.MakeTransport(&executor);
+  second->Start({[](const Message&) {}, {}, {}, {}});
+  second->Connect(kSchedulerId, job.options.root, kEmpty);
+  second->Send(RegistrationAt("10.0.0.1", 4711));
+  job.Run(seconds(2));
+  EXPECT_TRUE(job.Logged("another process registers at the address of worker 10.0.0.1:4711: if"));
+  EXPECT_FALSE(job.finished);
+  second.reset();
 }
 
 TEST_F(Loss, CutOffForLongIsALoss) {
@@ -350,7 +373,8 @@ TEST_F(Loss, SilentMemberIsLost) {
   job.Run(seconds(29));
   EXPECT_FALSE(job.finished);
   job.Run(seconds(5));
-  ExpectVerdict(s0, "lost server 0 (10.0.0.7:4713): silent for 30 s");
+  ExpectVerdict(s0,
+                "lost server 0 (10.0.0.7:4713): silent for 30 s (BYTESCHEDULER_HEARTBEAT_TIMEOUT)");
 }
 
 TEST_F(Loss, ReportedFailureReachesEveryoneWithTheReporter) {

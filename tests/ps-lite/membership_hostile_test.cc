@@ -224,6 +224,32 @@ class ShownTransport final : public Transport {
   Handler* const handler_;
 };
 
+// The transport names them by their addresses, once.
+TEST(Garbage, OfStrangersIsNotNamedAgain) {
+  bs::sim::SimClock clock(1);
+  bs::sim::SimExecutor executor(&clock);
+  std::vector<std::string> lines;
+  const bs::Logger log("", bs::LogLevel::kWarning,
+                       [&](bs::LogLevel, std::string_view line) { lines.emplace_back(line); });
+  Transport::Handler to_scheduler;
+  ShownTransport scheduler(&to_scheduler);
+  Coordinator coordinator({}, &scheduler, &executor, log);
+  coordinator.Start({});
+  Transport::Handler to_member;
+  ShownTransport transport(&to_member);
+  Member member({}, &transport, &executor, log);
+  member.Start({});
+  for (const int32_t peer : {kEmpty, 8, 9}) {
+    to_scheduler.on_garbage(peer, bs::Status::InvalidArgument("no meta"));
+    to_member.on_garbage(peer, bs::Status::InvalidArgument("no meta"));
+  }
+  EXPECT_THAT(lines, ::testing::IsEmpty());
+  to_member.on_garbage(kSchedulerId, bs::Status::InvalidArgument("no meta"));
+  EXPECT_THAT(lines, ::testing::ElementsAre(::testing::HasSubstr("scheduler: no meta")));
+  coordinator.Close(bs::Duration(0));
+  member.Close(bs::Duration(0));
+}
+
 TEST(WhatMayBeSent, ToTheSchedulerNodeIsLittleByAnybody) {
   bs::sim::SimClock clock(1);
   bs::sim::SimExecutor executor(&clock);

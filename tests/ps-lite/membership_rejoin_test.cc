@@ -93,6 +93,34 @@ TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
   ExpectNobodyFailed();
 }
 
+// Its connections are two: what it had said on the one may be read after the other has broken.
+TEST_F(Rejoin, AHeartbeatThatIsReadAfterTheDeathHidesNoRestart) {
+  MembershipOptions own = job.options;
+  own.role = Role::kWorker;
+  own.node_host = "10.0.0.8";
+  own.node_port = 4712;
+  w1->Kill();
+  bs::sim::SimExecutor executor(&job.clock);
+  auto late = job.network.MakeTransport(&executor);
+  late->Start({[](const Message&) {}, {}, {}, {}});
+  late->Connect(kSchedulerId, job.options.root, WorkerId(1));
+  job.Run(milliseconds(100));
+  Message beat;
+  beat.peer = kSchedulerId;
+  beat.meta.is_control = true;
+  beat.meta.control.command = Command::kHeartbeat;
+  beat.meta.control.nodes = {{Role::kWorker, WorkerId(1), "10.0.0.8", 4712, false, 0}};
+  beat.meta.extension.version = kExtensionVersion;
+  late->Send(std::move(beat));
+  job.Run(milliseconds(100));
+  NativeNode* const next = job.AddNative(own);
+  next->Start();
+  job.Run(seconds(5));
+  EXPECT_TRUE(next->ready());
+  ExpectNobodyFailed();
+  late.reset();
+}
+
 TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
   w1->Kill();
   job.Run(seconds(59));
@@ -116,7 +144,9 @@ TEST_F(Rejoin, WhoComesThoughNobodyIsLostIsToldLater) {
 TEST_F(Rejoin, WhoWasTakenForLostAndLivesIsTold) {
   job.network.Mute(w1->transport());
   job.Run(seconds(33));
-  EXPECT_TRUE(job.Logged("lost worker 1 (10.0.0.8:4712): silent for 30 s; its place is free"));
+  EXPECT_TRUE(
+      job.Logged("lost worker 1 (10.0.0.8:4712): silent for 30 s "
+                 "(BYTESCHEDULER_HEARTBEAT_TIMEOUT); its place is free"));
   NativeNode* const next = Add();
   job.Run(seconds(2));
   EXPECT_TRUE(next->ready());
@@ -348,6 +378,52 @@ TEST_F(StockRejoin, APlaceIsTakenAgainAndAgain) {
   EXPECT_FALSE(w0->is_recovery);
   EXPECT_TRUE(w0->data.empty());
   EXPECT_TRUE(server->failures.empty());
+}
+
+TEST_F(StockRejoin, WhoWasLostAndAsksForMoreIsEnded) {
+  job.network.Overflow(server->transport(), WorkerId(1));
+  job.Run(seconds(3));
+  EXPECT_THAT(server->workers_vacant, ElementsAre("stock 11"));
+  EXPECT_TRUE(job.network.Knows(server->transport(), WorkerId(1)));  // also what is large is taken
+  Meta meta;
+  meta.request = true;
+  for (int i = 0; i < 3; ++i) w1->Send(ServerId(0), meta, "more");
+  job.Run(seconds(1));
+  EXPECT_THAT(w1->data, ElementsAre("8: "));  // the end
+  EXPECT_TRUE(server->data.empty());
+  EXPECT_EQ(job.CountLogged("worker 1 (10.0.0.8:4712) was lost ("), 1);
+  EXPECT_TRUE(job.Logged("and asks for more: its process is told to end"));
+  // It may have missed that.
+  job.Run(seconds(4));
+  EXPECT_THAT(w1->data, ElementsAre("8: ", "8: ", "8: "));
+  EXPECT_EQ(job.CountLogged("told to end"), 1);
+  // Who has its place then is served.
+  w1->Kill();
+  StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
+  next->Start();
+  job.Run(seconds(4));
+  EXPECT_EQ(next->id, WorkerId(1));
+  next->Send(ServerId(0), meta, "again");
+  job.Run(seconds(1));
+  EXPECT_EQ(server->data.size(), 1U);
+  job.Run(seconds(5));
+  EXPECT_TRUE(next->data.empty());
+}
+
+// Where nobody can take its place; the scheduler node has a connection of its own to it.
+TEST(StockOverflow, EndsTheJobAndEveryStockWorker) {
+  Job job(7);
+  StockNode* const w0 = job.AddStock(Role::kWorker, "10.0.0.9");
+  StockNode* const w1 = job.AddStock(Role::kWorker, "10.0.0.8");
+  NativeNode* const server = job.AddNative(Role::kServer, "10.0.0.7");
+  job.StartAll();
+  job.Run(seconds(1));
+  job.network.Overflow(server->transport(), WorkerId(1));
+  job.Run(seconds(6));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1 (10.0.0.8:"));
+  EXPECT_THAT(job.finished->message(), HasSubstr("it does not read"));
+  for (const StockNode* const worker : {w0, w1}) EXPECT_THAT(worker->data, ElementsAre("1: "));
 }
 
 TEST_F(StockRejoin, WhileAnotherWaitsForItAtABarrierItIsNotReplaced) {

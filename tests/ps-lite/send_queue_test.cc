@@ -41,6 +41,23 @@ TEST(SendQueue, FramesOfMxnetsOwnCountUntilTheyAreTaken) {
   EXPECT_EQ(queue.waiting_bytes(), 0U);
 }
 
+TEST(SendQueue, FramesOfNativesCountWhereTheyKeepMemoryAndSoDoesWhatTheirFieldsSay) {
+  SendQueue queue;
+  Message copy = Of(0, 5000, /*native=*/true);
+  copy.keeps_memory = true;
+  queue.Add(std::move(copy));
+  EXPECT_EQ(queue.waiting_bytes(), kOfMessage + 5000);
+  Message wordy = Of(0, 5000, /*native=*/true);
+  wordy.meta.extension.text = std::string(300, 'x');
+  wordy.meta.extension.settings = std::string(20, 'x');
+  wordy.meta.extension.next = std::string(1, 'x');
+  queue.Add(std::move(wordy));
+  EXPECT_EQ(queue.waiting_bytes(), 2 * kOfMessage + 5321);
+  queue.Take();
+  queue.Take();
+  EXPECT_EQ(queue.waiting_bytes(), 0U);
+}
+
 // As libzmq's links do, which hand it the frames before the message leaves the queue.
 TEST(SendQueue, AMessageThatIsEmptiedFirstCountsNoLonger) {
   SendQueue queue;

@@ -8,13 +8,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/loop_thread.h"
+#include "base/notification.h"
 #include "ps-lite/transport_conformance.h"
 #include "wire.h"
 
@@ -43,6 +47,41 @@ class LoopWorld final : public TransportWorld {
   const Make make_;
   std::vector<std::unique_ptr<bs::LoopThread>> loops_;
 };
+
+// What a transport that knows nobody warns of while `does` goes on with its address; `garbage` is
+// notified when there was some.  Blocks, on the test's thread.
+inline std::string WarningsOf(
+    const std::function<std::unique_ptr<Transport>(bs::LoopThread* loop, const bs::Logger& log)>&
+        make,
+    const std::function<void(const Address& address, const bs::Notification& garbage)>& does) {
+  std::string said;  // on the loop
+  bs::LoopThread loop("bs-io");
+  const bs::Logger log("", bs::LogLevel::kWarning,
+                       [&](bs::LogLevel, std::string_view line) { said += line; });
+  const std::unique_ptr<Transport> transport = make(&loop, log);
+  bs::Notification garbage;
+  transport->Start({.on_message = {},
+                    .on_garbage = [&](int32_t, const bs::Status&) { garbage.Notify(); },
+                    .on_connected = {},
+                    .on_disconnected = {},
+                    .knows = [](int32_t) { return false; }});
+  bs::Notification bound;
+  Address address{"127.0.0.1", 0};
+  transport->Bind(address, [&](const bs::Result<int32_t>& port) {
+    address.port = port.value();
+    bound.Notify();
+  });
+  EXPECT_TRUE(bound.WaitFor(std::chrono::seconds(60)));
+  does(address, garbage);
+  // What is there by now is read in one turn of the loop, in whichever order.
+  for (int turn = 0; turn < 3; ++turn) {
+    bs::Notification over;
+    loop.Post([&] { over.Notify(); });
+    over.Wait();
+  }
+  transport->Close(bs::Duration::zero());
+  return said;
+}
 
 // A plain socket that is connected to a node, as a hostile peer would have one.
 class RawPeer {

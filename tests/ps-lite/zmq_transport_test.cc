@@ -12,6 +12,7 @@
 
 #include <array>
 #include <fstream>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <set>
@@ -22,11 +23,15 @@
 
 #include "ps-lite/socket_conformance.h"
 #include "zmq_endpoint.h"
+#include "zmtp.h"
 
 namespace ps::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::unique_ptr<TransportWorld> MakeWorld(const ZmqOptions& options) {
   return std::make_unique<LoopWorld>([options](bs::LoopThread* loop, size_t /*number*/) {
@@ -242,6 +247,53 @@ TEST_F(ZmqTransportTest, ReceivedFramesOutliveTheTransport) {
   node->End();
   EXPECT_EQ(got[0].data[0].text(), std::string(1000000, 'a'));
   EXPECT_EQ(got[0].data[1].text(), "short");
+}
+
+// What a transport that knows nobody, but for what `does` is, warns of.
+std::string SaidOf(const std::function<void(const Address&)>& does) {
+  const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeZmqTransport(loop, {.patience = std::chrono::seconds(2)}, log);
+  };
+  return WarningsOf(make, [&](const Address& address, const bs::Notification& garbage) {
+    does(address);
+    // Something that is told for certain, and behind it on libzmq's thread.
+    RawSocket last(ZMQ_DEALER);
+    last.Connect(address);
+    last.Send({"no meta"});
+    EXPECT_TRUE(garbage.WaitFor(std::chrono::seconds(60)));
+  });
+}
+
+TEST(Strangers, WhoSendsWhatLibzmqDoesNotUnderstandIsNamedByHisAddress) {
+  const std::string named = "hung up on 127.0.0.1:";
+  // A greeting of ZMTP 3 with NULL, and a command that is none.
+  const std::string greeting = ZmtpGreeting();
+  EXPECT_THAT(SaidOf([&](const Address& address) {
+                const RawPeer peer(address);
+                peer.Send(greeting + std::string("\x04\x05\x04NONE", 7));
+                peer.AwaitEnd();
+              }),
+              AllOf(AnyOf(HasSubstr(named), HasSubstr("hung up on somebody who went before we")),
+                    HasSubstr("no ZMTP that libzmq speaks")));
+  for (const std::string& stalls : {std::string(), std::string("\xff"), greeting}) {
+    EXPECT_THAT(SaidOf([&](const Address& address) {
+                  const RawPeer peer(address);
+                  peer.Send(stalls);
+                  peer.AwaitEnd();
+                }),
+                AllOf(HasSubstr(named), HasSubstr("has not introduced itself in 2 s")));
+  }
+  EXPECT_THAT(SaidOf([](const Address&) {}),
+              AllOf(HasSubstr("dropped bytes from 127.0.0.1:"), Not(HasSubstr("hung up"))));
+  // A port may be looked at.
+  EXPECT_THAT(SaidOf([](const Address& address) { const RawPeer peer(address); }),
+              Not(HasSubstr("hung up")));
+  // It would take this for ZMTP 1.0, and wait; it hangs up.
+  SaidOf([](const Address& address) {
+    const RawPeer peer(address);
+    peer.Send("GET / HTTP/1.1\r\n\r\n");
+    peer.AwaitEnd();
+  });
 }
 
 class IpcTest : public ::testing::Test {

@@ -103,6 +103,24 @@ TEST(AsyncSlotTest, PullsWaitForTheInitialValue) {
   EXPECT_EQ(ToFloats(answers[1].data.at(0).bytes()), std::vector<float>{3});
 }
 
+// Whoever asks for many keys, or for one twice, has the weights of all: nothing is his alone.
+TEST(AsyncSlotTest, AnswersOfOneMomentKeepNothing) {
+  Bench bench(3);
+  bench.DoOk(Push(0, 0, Floats({1})));
+  std::vector<ps::Message> leaving;
+  for (int i = 0; i < 3; ++i) {
+    leaving.push_back(std::move(bench.Do(bench.Newest(Pull(0, 0, 4))).at(0)));
+    EXPECT_FALSE(leaving.back().keeps_memory);
+  }
+  // Updates that he has not asked for are not his, however many there were.
+  for (uint64_t round = 1; round <= 3; ++round) bench.DoOk(Push(1, round, Floats({1})));
+  leaving.push_back(std::move(bench.Do(bench.Newest(Pull(0, 0, 4))).at(0)));
+  EXPECT_TRUE(leaving.back().keeps_memory);  // beside the first
+  leaving.clear();
+  bench.DoOk(Push(1, 4, Floats({1})));
+  EXPECT_FALSE(bench.Do(bench.Newest(Pull(0, 0, 4))).at(0).keeps_memory);  // he has read the others
+}
+
 TEST(AsyncSlotTest, AnAnswerInFlightKeepsItsBytes) {
   Bench bench(3);
   bench.DoOk(Push(0, 0, Floats({1})));
@@ -114,6 +132,8 @@ TEST(AsyncSlotTest, AnAnswerInFlightKeepsItsBytes) {
   for (size_t i = 0; i < leaving.size(); ++i) {
     EXPECT_EQ(ToFloats(leaving[i].data.at(0).bytes()),
               std::vector<float>{static_cast<float>(i + 2)});
+    // From the second on, each has memory of its own, which counts for who does not read it.
+    EXPECT_EQ(leaving[i].keeps_memory, i > 0);
   }
   // The repeat of the pull whose answer is still leaving gets no second copy; a newer pull does.
   const std::vector<ps::Message> repeated = bench.Do(Pull(0, 4, 4));

@@ -71,6 +71,7 @@ TEST_F(DirectoryTest, ALookupGetsWhatWasDeclared) {
   EXPECT_EQ(OpOf(answer), ps::Op::kLookup);
   EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
   EXPECT_EQ(RankOf(answer), 1);
+  EXPECT_TRUE(answer.keeps_memory);  // so it counts for who does not read it
   EXPECT_EQ(answer.meta.priority, 4);
   EXPECT_EQ(answer.meta.extension.size_bytes, 100u);
   EXPECT_EQ(answer.meta.extension.part_bytes, 40u);

@@ -348,6 +348,19 @@ TEST(SlotTest, AnAnswerUnderWayKeepsItsBytesThroughTheNextRounds) {
   EXPECT_NE(newer.data.at(0).bytes().data(), late.data.at(0).bytes().data());
 }
 
+TEST(SlotTest, OfAWorkerWhoDoesNotReadEverySumButTheFirstCountsForHim) {
+  Bench bench(2);
+  bench.Round(0, {1});
+  std::vector<ps::Message> leaving;
+  for (uint64_t round = 0; round < 6; ++round) {
+    if (round > 0) bench.Round(round, {1});
+    leaving.push_back(bench.PullNow(0, round, 4));
+    EXPECT_EQ(leaving.back().keeps_memory, round > 0) << "round " << round;
+    // He who has read the one before is given what is there anyway.
+    EXPECT_FALSE(bench.PullNow(1, round, 4).keeps_memory) << "round " << round;
+  }
+}
+
 TEST(SlotTest, ABufferWithoutAnswersUnderWayIsUsedAgain) {
   Bench bench(2);
   bench.Round(0, {1});

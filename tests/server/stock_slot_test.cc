@@ -248,7 +248,8 @@ TEST_F(StockSlotTest, ACommandThatAWaitingPullBringsCounts) {
   StockCall call = MakeStockCall(ask);
   call.meta.body.assign(5000, 'x');
   slot_.Handle(std::move(call));
-  EXPECT_THAT(failures_, ElementsAre(HasSubstr("0 requests of this worker")));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("0 requests of all workers for this key and 0 bytes "
+                                               "of everybody for any, does not fit")));
   failures_.clear();
   call = MakeStockCall(ask);
   call.keys = ps::Frame::Copy(std::string(5000, 'x'));

@@ -190,6 +190,7 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/tcp_inbound.cc": "tcp_transport_test.cc",
     "3rdparty/ps-lite/src/tcp_link.cc": "tcp_transport_test.cc",
     "3rdparty/ps-lite/src/wire_async.cc": "wire_test.cc",
+    "3rdparty/ps-lite/src/zmq_callers.cc": "zmq_transport_test.cc",
     "3rdparty/ps-lite/src/zmq_endpoint.cc": "zmq_transport_test.cc",
     "3rdparty/ps-lite/src/zmq_link.cc": "zmq_transport_test.cc",
     "3rdparty/ps-lite/src/zmq_monitor.cc": "zmq_curve_test.cc",

@@ -70,6 +70,10 @@ bs::Status LostStatus(const Node& node, const std::string& why) {
   return bs::Status::Unavailable("lost " + Describe(node) + ": " + why);
 }
 
+std::string SilentFor(bs::Duration heartbeat_timeout) {
+  return "silent for " + TextOf(heartbeat_timeout) + " (BYTESCHEDULER_HEARTBEAT_TIMEOUT)";
+}
+
 bs::Status StatusOf(const Extension& extension) {
   if (extension.status == 0) return bs::Status::Ok();
   if (extension.status > static_cast<uint32_t>(bs::StatusCode::kInternal)) {

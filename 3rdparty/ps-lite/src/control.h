@@ -29,6 +29,8 @@ std::string DescribeGroup(int32_t group);
 
 // What everyone says about a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".
 bs::Status LostStatus(const Node& node, const std::string& why);
+// The why of a peer that said nothing within `heartbeat_timeout`.
+std::string SilentFor(bs::Duration heartbeat_timeout);
 
 // The outcome that a native message carries; a code that is none of ours becomes kInternal.
 bs::Status StatusOf(const Extension& extension);

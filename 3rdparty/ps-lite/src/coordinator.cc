@@ -4,7 +4,7 @@
 
 #include "control.h"
 #include "coordinator_impl.h"
-#include "wire.h"
+#include "role_limits.h"
 
 namespace ps {
 
@@ -56,9 +56,11 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](const Message& message) { OnMessage(message); };
   handler.knows = [this](int32_t peer) { return peers_.contains(peer); };
-  // No message to us has data.
-  handler.most_bytes = [](int32_t, const Meta&) { return kMaxStrangerBytes; };
+  handler.most_bytes = [](int32_t, const Meta& meta) {
+    return MostDataBytes(Role::kScheduler, meta);
+  };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
+    if (!peers_.contains(peer)) return;  // the transport has named him
     strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
   };
   handler.on_overflow = [this](int32_t peer, const std::string& why) {
@@ -220,7 +222,9 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
 }
 
 void Coordinator::Impl::CheckSilence() {
-  const bs::TimePoint limit = scope_.Now() - options_.heartbeat_timeout;
+  const bs::TimePoint now = scope_.Now();
+  const bs::TimePoint limit = now - options_.heartbeat_timeout;
+  if (!attention_ || attention_->Since(now) >= limit) return;
   std::vector<int32_t> silent;
   for (const auto& [id, peer] : peers_) {
     if (peer.native && !peer.gone() && peer.in_list && peer.last_heard < limit) {
@@ -228,7 +232,7 @@ void Coordinator::Impl::CheckSilence() {
     }
   }
   for (const int32_t id : silent) {
-    OnLost(id, "silent for " + TextOf(options_.heartbeat_timeout));
+    OnLost(id, SilentFor(options_.heartbeat_timeout));
   }
 }
 

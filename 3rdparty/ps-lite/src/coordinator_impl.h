@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "announcer.h"
+#include "attention.h"
 #include "barriers.h"
 #include "limited_log.h"
 #include "link_watch.h"
@@ -104,6 +105,8 @@ class Coordinator::Impl {
   void OnRegister(const Message& message);
   void Register(const Node& node, const Message& message);
   void OnLateRegister(const Node& node, bool native, uint64_t sequence);
+  // `first` has it already.
+  void WarnOfSharedAddress(const Node& node, const std::string& first);
   bool SettingsDiffer(const Node& node, const Extension& extension);
   void Report();
   // Why the nodes that have come can be no job.
@@ -185,6 +188,7 @@ class Coordinator::Impl {
   Announcer announcer_;
   Repeater report_;     // while gathering: who is missing
   Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
+  std::optional<Attention> attention_;  // while running
   LimitedLog strangers_;
 
   // Gathering.

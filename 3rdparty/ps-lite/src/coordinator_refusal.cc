@@ -23,7 +23,9 @@ constexpr int32_t kMostAtTheEnd = 512;
 
 void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
                                const bs::Status& why) {
-  strangers_.Warning("refused: " + why.message());
+  const std::string who = DescribeUnranked(node);
+  const bool named = why.message().find(who) != std::string::npos;
+  strangers_.Warning("refused: " + (named ? "" : who + ": ") + why.message());
   if (!native) {
     // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
     // job.

@@ -125,7 +125,9 @@ bool Coordinator::Impl::IsGone(const Peer& peer, uint64_t sequence) const {
   if (sequence == peer.sequence || peer.gone() || !peer.broke) return false;
   // One that lives says so when it is connected again, within a heartbeat.
   const bs::Duration patience = std::max(options_.reconnect_grace, 2 * options_.heartbeat_interval);
-  return peer.last_heard <= *peer.broke && scope_.Now() >= *peer.broke + patience;
+  // What it had sent before it was killed may be read after its connection has broken.
+  const bs::Duration late = options_.heartbeat_interval / 4;
+  return peer.last_heard <= *peer.broke + late && scope_.Now() >= *peer.broke + patience;
 }
 
 bool Coordinator::Impl::IsFormer(const Node& node, uint64_t sequence) const {

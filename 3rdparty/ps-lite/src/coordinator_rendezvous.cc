@@ -78,6 +78,11 @@ void Coordinator::Impl::Register(const Node& node, const Message& message) {
     OnLateRegister(node, native, sequence);
     return;
   }
+  const Roster::Entry* const same = roster_.Find(node.hostname, node.port);
+  if (native && same != nullptr && same->native && same->node.role == node.role &&
+      same->sequence != sequence) {
+    WarnOfSharedAddress(node, DescribeUnranked(same->node));
+  }
   const Roster::Outcome outcome = roster_.Add(node, native, sequence);
   if (outcome.verdict == Roster::Verdict::kRefused) {
     Refuse(node, native, sequence, outcome.why);
@@ -92,13 +97,23 @@ void Coordinator::Impl::Register(const Node& node, const Message& message) {
   }
 }
 
+void Coordinator::Impl::WarnOfSharedAddress(const Node& node, const std::string& first) {
+  strangers_.Warning("another process registers at the address of " + first +
+                     ": if that one still runs, give each " + std::string(NameOf(node.role)) +
+                     " a DMLC_NODE_HOST and DMLC_PORT that no other has");
+}
+
 void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence) {
   const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
   if (native && entry != nullptr && entry->native && entry->node.role == node.role) {
     Peer* const peer = FindPeer(entry->node.id);
     const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
     if (in_job) SendList(peer->node.id);
-    if (!peer->vacant && !IsGone(*peer, sequence)) return;  // perhaps another one of its address
+    if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another one of its address
+      const bool lives = !peer->gone() && (!peer->broke || peer->last_heard > *peer->broke);
+      if (lives && sequence != peer->sequence) WarnOfSharedAddress(node, Describe(peer->node));
+      return;
+    }
     OnLost(peer->node.id, "connection closed, and another process has its address");
     if (phase_ != Phase::kRunning) {
       Refuse(node, native, sequence, Over());
@@ -176,6 +191,7 @@ void Coordinator::Impl::CompleteRendezvous() {
       if (peer.node.role == role) SendList(id);
     }
   }
+  attention_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
     WarnOfStragglers();

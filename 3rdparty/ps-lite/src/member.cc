@@ -97,7 +97,9 @@ Transport::Handler Member::Impl::TransportHandler() {
     return data && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
   };
   SetLimits(&handler);
-  handler.on_garbage = [this](int32_t peer, const bs::Status& what) { Drop(peer, what.message()); };
+  handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
+    if (Knows(peer)) Drop(peer, what.message());  // else the transport has named him
+  };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
     links_.OnConnected(peer);
@@ -129,7 +131,7 @@ void Member::Impl::OnMessage(Message message) {
     return;
   }
   if (!ready_told_ || known_.count(message.peer) == 0) {
-    Drop(message.peer, "data of a node that is not in the job");
+    TurnAway(message);
     return;
   }
   if (stock && !TakeStock(message)) return;
@@ -291,6 +293,7 @@ void Member::Impl::Enter(View view) {
   // The address we were given works here, the one in the list may be the scheduler node's own view.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
   links_.Watch(kSchedulerId);
+  attention_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckScheduler();
     SendHeartbeat();
@@ -337,38 +340,9 @@ void Member::Impl::OnNewcomer(const Node& node, uint64_t life) {
   }
   if (life > 0) lives_[node.id] = life;
   known_[node.id] = node;
+  lost_.erase(node.id);
   transport_->Connect(node.id, AddressOf(node), own_.id);
   links_.Watch(node.id);
-}
-
-void Member::Impl::OnWorkerVacant(const Meta& meta) {
-  const Node& node = meta.control.nodes.front();
-  const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
-                    RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
-  if (!sane || own_.role != Role::kServer) {
-    Drop(kSchedulerId, "news of an impossible loss");
-    return;
-  }
-  lives_[node.id] = meta.extension.round;
-  unreachable_.erase(node.id);
-  links_.Forget(node.id);
-  resends_.Forget(node.id);
-  if (known_.erase(node.id) > 0) transport_->Disconnect(node.id, bs::Duration(0));
-  scope_.Post([this, id = node.id, native = meta.extension.part > 0] {
-    if (handler_.on_worker_vacant) handler_.on_worker_vacant(id, native);
-  });
-}
-
-void Member::Impl::OnWorkerLeft(const Node& node) {
-  // A server may have taken it for lost meanwhile: its connection ended before this news came.
-  const bool unreachable = unreachable_.erase(node.id) > 0;
-  const bool known = known_.erase(node.id) > 0;
-  if (!known && !unreachable) return;
-  links_.Forget(node.id);
-  if (known) transport_->Disconnect(node.id, bs::Duration(0));
-  scope_.Post([this, rank = RankOf(node.id)] {
-    if (handler_.on_worker_left) handler_.on_worker_left(rank);
-  });
 }
 
 bool Member::Impl::IsNews(const Meta& meta) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "attention.h"
 #include "limited_log.h"
 #include "link_watch.h"
 #include "ps/membership.h"
@@ -96,6 +97,13 @@ class Member::Impl {
   void SendLeave();
   void EndLeave(const bs::Status& status);
   // What others may send us, and what may wait for them.
+  bool Knows(int32_t peer) const {
+    return peer == kSchedulerId || known_.contains(peer) || lost_.contains(peer);
+  }
+  // Of data of who is not in the job.
+  void TurnAway(const Message& message);
+  // Some more times, every two seconds, unless its place is another's by then.
+  void TellTheEnd(int32_t id);
   void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
   void OnShutdown(const Extension& extension);
@@ -130,8 +138,9 @@ class Member::Impl {
   // Coming in.
   Phase phase_ = Phase::kRegistering;
   uint64_t next_sequence_;
-  uint64_t registration_ = 0;  // its sequence
-  bs::TimePoint last_word_{};  // of the scheduler node
+  uint64_t registration_ = 0;           // its sequence
+  bs::TimePoint last_word_{};           // of the scheduler node
+  std::optional<Attention> attention_;  // once we are in the job
   std::string last_text_;
   bool scheduler_connected_ = false;  // while we register
   bool ready_told_ = false;
@@ -144,8 +153,15 @@ class Member::Impl {
   // Of workers whose place has become free: the life of who has it next, or has it.
   std::map<int32_t, uint64_t> lives_;
   std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // who, and why
-  Resends resends_;                                              // of stock peers
-  std::deque<BarrierCall> barriers_;                             // the first one is under way
+  // While nobody else has the place.
+  struct Lost {
+    Node node;
+    std::string why{};
+    int told = 0;  // how often that it has ended
+  };
+  std::map<int32_t, Lost> lost_;
+  Resends resends_;                   // of stock peers
+  std::deque<BarrierCall> barriers_;  // the first one is under way
   bs::TimerId barrier_timer_ = 0;
   bool joined_final_ = false;
   bool stock_scheduler_ = false;

@@ -1,9 +1,10 @@
 // Member: what a node does in the job and how it goes - barriers, heartbeats, losses, goodbye.
+#include <algorithm>
 #include <utility>
 
 #include "control.h"
 #include "member_impl.h"
-#include "ps/kv_server.h"
+#include "role_limits.h"
 #include "wire.h"
 
 namespace ps {
@@ -37,9 +38,12 @@ void Member::Impl::SendUnreachable() {
 }
 
 void Member::Impl::CheckScheduler() {
-  if (scheduler_lost_ || scope_.Now() < last_word_ + options_.heartbeat_timeout) return;
+  if (scheduler_lost_ || !attention_) return;
+  const bs::TimePoint now = scope_.Now();
+  const bs::TimePoint since = std::max(last_word_, attention_->Since(now));
+  if (now < since + options_.heartbeat_timeout) return;
   links_.Forget(kSchedulerId);
-  OnLost(kSchedulerId, "silent for " + TextOf(options_.heartbeat_timeout));
+  OnLost(kSchedulerId, SilentFor(options_.heartbeat_timeout));
 }
 
 void Member::Impl::Barrier(int32_t group, StatusCallback done) {
@@ -173,14 +177,45 @@ void Member::Impl::ReportFailure(const bs::Status& why) {
 }
 
 void Member::Impl::SetLimits(Transport::Handler* handler) {
-  handler->knows = [this](int32_t peer) { return peer == kSchedulerId || known_.contains(peer); };
+  handler->knows = [this](int32_t peer) { return Knows(peer); };
   handler->most_bytes = [this](int32_t, const Meta& meta) {
-    return own_.role == Role::kServer ? MostRequestBytes(meta) : kMaxMessageBytes;
+    return MostDataBytes(own_.role, meta);
   };
   handler->on_overflow = [this](int32_t peer, const std::string& why) {
     links_.Forget(peer);
     OnLost(peer, why);
   };
+}
+
+// A stock worker that was lost and lives would wait for answers for ever, or go on alone.
+void Member::Impl::TurnAway(const Message& message) {
+  const int32_t id = message.peer;
+  const bool stock_worker =
+      own_.role == Role::kServer && !message.meta.native() && IdFitsRole(id, Role::kWorker);
+  const auto lost = stock_worker ? lost_.find(id) : lost_.end();
+  if (lost == lost_.end()) {
+    Drop(id, "data of a node that is not in the job");
+    return;
+  }
+  if (lost->second.told > 0) return;
+  log_.Warning(Describe(lost->second.node) + " was lost (" + lost->second.why +
+               ") and asks for more: its process is told to end");
+  TellTheEnd(id);
+}
+
+// Again and again: as long as the worker has our old connection, it does not hear a new one.
+void Member::Impl::TellTheEnd(int32_t id) {
+  constexpr bs::Duration kLinger = std::chrono::seconds(1);
+  constexpr bs::Duration kPause = std::chrono::seconds(2);
+  constexpr int kMostTold = 30;
+  const auto lost = lost_.find(id);
+  if (lost == lost_.end() || lost->second.told == kMostTold) return;
+  if (phase_ != Phase::kReady || left_) return;
+  ++lost->second.told;
+  transport_->Connect(id, AddressOf(lost->second.node), own_.id);
+  transport_->Send(MakeStockEnd(id));
+  transport_->Disconnect(id, kLinger);
+  scope_.After(kPause, [this, id] { TellTheEnd(id); });
 }
 
 void Member::Impl::OnLost(int32_t id, const std::string& why) {
@@ -197,6 +232,7 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   const bs::Status lost = LostStatus(it->second, why);
   const Node node = it->second;
   known_.erase(it);
+  lost_[id] = {.node = node, .why = why};
   // What still waits for it would never leave, and its owner would never get its memory back.
   transport_->Disconnect(id, bs::Duration(0));
   // Stock workers go without a word; the scheduler node judges whether they had finished.
@@ -212,6 +248,39 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   report_ = lost;
   SendHeartbeat();
   Fail(lost);
+}
+
+void Member::Impl::OnWorkerVacant(const Meta& meta) {
+  const Node& node = meta.control.nodes.front();
+  const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
+                    RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
+  if (!sane || own_.role != Role::kServer) {
+    Drop(kSchedulerId, "news of an impossible loss");
+    return;
+  }
+  lives_[node.id] = meta.extension.round;
+  unreachable_.erase(node.id);
+  links_.Forget(node.id);
+  resends_.Forget(node.id);
+  if (known_.erase(node.id) > 0) {
+    lost_[node.id] = {.node = node, .why = "its place is free for another"};
+    transport_->Disconnect(node.id, bs::Duration(0));
+  }
+  scope_.Post([this, id = node.id, native = meta.extension.part > 0] {
+    if (handler_.on_worker_vacant) handler_.on_worker_vacant(id, native);
+  });
+}
+
+void Member::Impl::OnWorkerLeft(const Node& node) {
+  // A server may have taken it for lost meanwhile: its connection ended before this news came.
+  const bool unreachable = unreachable_.erase(node.id) > 0;
+  const bool known = known_.erase(node.id) > 0;
+  if (!known && !unreachable) return;
+  links_.Forget(node.id);
+  if (known) transport_->Disconnect(node.id, bs::Duration(0));
+  scope_.Post([this, rank = RankOf(node.id)] {
+    if (handler_.on_worker_left) handler_.on_worker_left(rank);
+  });
 }
 
 void Member::Impl::OnShutdown(const Extension& extension) {

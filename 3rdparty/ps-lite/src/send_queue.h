@@ -15,8 +15,8 @@ namespace ps {
 class SendQueue {
  public:
   bool empty() const { return messages_.empty(); }
-  // What the messages here keep from being freed, about.  Frames of native ones are not counted:
-  // most show rounds, of which a key has two, whoever waits.
+  // What the messages here keep from being freed, about.  Frames of native ones are counted where
+  // they say that they keep memory: most show rounds, of which a key has two, whoever waits.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
   void Add(Message message) {
     const uint64_t bytes = BytesOf(message);
@@ -40,8 +40,10 @@ class SendQueue {
  private:
   static constexpr uint64_t kMessageBytes = 1U << 10U;  // of one that has nothing else
   static uint64_t BytesOf(const Message& message) {
-    uint64_t bytes = kMessageBytes + message.meta.body.size();
-    if (message.meta.native()) return bytes;
+    const Meta& meta = message.meta;
+    uint64_t bytes = kMessageBytes + meta.body.size() + meta.extension.text.size() +
+                     meta.extension.settings.size() + meta.extension.next.size();
+    if (meta.native() && !message.keeps_memory) return bytes;
     for (const Frame& frame : message.data) bytes += frame.size();
     return bytes;
   }

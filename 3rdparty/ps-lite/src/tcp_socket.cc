@@ -196,7 +196,8 @@ sockaddr_in LocalAddress(const TcpSocket& socket) {
 std::string DescribePeer(int fd) {
   sockaddr_in address{};
   socklen_t size = sizeof(address);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "gone already";
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return std::string(kGoneAlready);
   if (address.sin_family != AF_INET) return "on this host";
   std::array<char, INET_ADDRSTRLEN> text{};
   inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "bytescheduler/status.h"
@@ -73,6 +74,7 @@ bs::Status BindError(const std::string& endpoint, int error);
 bs::Result<TcpSocket> ListenTcp(const Address& address);
 sockaddr_in LocalAddress(const TcpSocket& socket);
 // Who is at the other end of a connection, for people: "10.0.0.1:4711".
+inline constexpr std::string_view kGoneAlready = "gone already";  // what it is if nobody is
 std::string DescribePeer(int fd);
 
 }  // namespace ps

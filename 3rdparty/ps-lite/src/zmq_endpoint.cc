@@ -101,6 +101,12 @@ bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& con
   listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
   listener->router_->Set(ZMQ_BACKLOG, kBacklog);
   listener->router_->Set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(options.max_frame_bytes));
+  listener->router_->Set(
+      ZMQ_HANDSHAKE_IVL,
+      static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(options.patience).count()));
+  // Without one it takes any bytes for ZMTP 1.0, whose speakers need no introduction.  Nobody
+  // answers for the domain, so everybody else is let in.
+  if (!options.curve) listener->router_->Set(ZMQ_ZAP_DOMAIN, "bytescheduler");
   if (options.curve) ListenWith(*options.curve, listener->router_.get());
   bs::Status bound;
   if (!options.ipc) {

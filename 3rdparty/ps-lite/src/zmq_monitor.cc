@@ -14,6 +14,8 @@ bs::Result<std::shared_ptr<ZmqMonitor>> ZmqMonitor::Open(bs::LoopThread* loop,
                                                          OnEvent on_event) {
   auto pair = ZmqSocket::Open(context, ZMQ_PAIR);
   if (!pair.ok()) return pair.status();
+  // libzmq's thread would wait for us while we wait for it.
+  pair.value()->Set(ZMQ_RCVHWM, 0);
   const std::string endpoint = "inproc://" + name;
   if (zmq_socket_monitor(watched->get(), endpoint.c_str(), events) != 0 ||
       zmq_connect(pair.value()->get(), endpoint.c_str()) != 0) {

@@ -40,9 +40,11 @@ void ZmqSocket::Set(int option, int64_t value) {
   BS_CHECK(zmq_setsockopt(socket_, option, &value, sizeof(value)) == 0);
 }
 
-void ZmqSocket::SetIdentity(const std::string& identity) {
-  BS_CHECK(zmq_setsockopt(socket_, ZMQ_ROUTING_ID, identity.data(), identity.size()) == 0);
+void ZmqSocket::Set(int option, const std::string& value) {
+  BS_CHECK(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0);
 }
+
+void ZmqSocket::SetIdentity(const std::string& identity) { Set(ZMQ_ROUTING_ID, identity); }
 
 void ZmqSocket::SetLinger(bs::Duration linger) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(linger).count();

@@ -41,6 +41,7 @@ class ZmqSocket {
   // REQUIRES: libzmq knows the option and takes the value.
   void Set(int option, int value);
   void Set(int option, int64_t value);
+  void Set(int option, const std::string& value);
   void SetIdentity(const std::string& identity);
   void SetLinger(bs::Duration linger);
 
@@ -71,6 +72,13 @@ class ZmqMessage {
   std::span<const std::byte> bytes() const {
     auto* const message = const_cast<zmq_msg_t*>(&message_);  // libzmq's signature knows no const
     return {static_cast<const std::byte*>(zmq_msg_data(message)), zmq_msg_size(message)};
+  }
+  // Of the connection that a received part came on: its descriptor, or -1, and the host of the
+  // other end, for people.
+  int descriptor() const { return zmq_msg_get(&message_, ZMQ_SRCFD); }
+  std::string host() const {
+    const char* const host = zmq_msg_gets(&message_, "Peer-Address");
+    return host == nullptr ? "this host" : host;
   }
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};

@@ -11,6 +11,7 @@
 #include "task_scope.h"
 #include "tcp_socket.h"
 #include "wire.h"
+#include "zmq_callers.h"
 #include "zmq_endpoint.h"
 #include "zmq_link.h"
 #include "zmq_socket.h"
@@ -33,6 +34,7 @@ class ZmqNetwork {
         options_(options),
         upcalls_(upcalls),
         refusals_(loop, log),
+        callers_(loop, log, options.patience),
         tasks_(std::make_unique<TaskScope>(loop)),
         context_(std::make_unique<ZmqContext>()) {}
   ZmqNetwork(const ZmqNetwork&) = delete;
@@ -50,19 +52,22 @@ class ZmqNetwork {
   void ReceiveLater();
   void ReceiveMessage();
   void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
-  // Logs connections that come without our keys.
-  bs::Status WatchRefusals();
+  void Drop(int32_t peer, const ZmqMessage& part, const std::string& why);
+  // Logs connections that come without our keys, or, where there are none, that make no sense.
+  bs::Status WatchCallers();
+  void OnRefusal(int event, int value);
 
   bs::LoopThread* const loop_;
   const ZmqOptions options_;
   const Upcalls* const upcalls_;
   LimitedLog refusals_;
+  ZmqCallers callers_;
   std::unique_ptr<TaskScope> tasks_;     // gone after StopListening
   std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
 
   std::unique_ptr<ZmqListener> listener_;
-  std::shared_ptr<ZmqMonitor> refusal_monitor_;  // with keys only
-  std::string latest_caller_;
+  std::shared_ptr<ZmqMonitor> monitor_;  // of it
+  std::string latest_caller_;            // with keys
   uint64_t next_link_ = 0;
   bool receive_posted_ = false;
 };
@@ -72,30 +77,32 @@ bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
   auto listener = ZmqListener::Open(*context_, address, options_);
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
+  bs::Status watched = WatchCallers();
+  if (!watched.ok()) return watched;
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
   ReceiveLater();  // what came before the watch began is not told
-  if (options_.curve) {
-    bs::Status watched = WatchRefusals();
-    if (!watched.ok()) return watched;
-  }
   return Listening{.port = listener_->port(),
                    .exposed = !options_.curve && !options_.ipc && !listener_->loopback()};
 }
 
-bs::Status ZmqNetwork::WatchRefusals() {
+bs::Status ZmqNetwork::WatchCallers() {
+  const int events = options_.curve ? ZMQ_EVENT_ACCEPTED | kHandshakeFailed : ZmqCallers::kEvents;
   auto monitor = ZmqMonitor::Open(
-      loop_, *context_, &listener_->socket(), "listener", ZMQ_EVENT_ACCEPTED | kHandshakeFailed,
-      [this](int event, int value) {
-        if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = DescribePeer(value);
-        if ((event & kHandshakeFailed) == 0) return;
-        refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
-                          latest_caller_ +
-                          "): it has no or another BYTESCHEDULER_SECRET_FILE. "
-                          "MXNet's own stores cannot have one");
+      loop_, *context_, &listener_->socket(), "listener", events, [this](int event, int value) {
+        options_.curve ? OnRefusal(event, value) : callers_.OnEvent(event, value);
       });
   if (!monitor.ok()) return monitor.status();
-  refusal_monitor_ = std::move(monitor.value());
+  monitor_ = std::move(monitor.value());
   return bs::Status::Ok();
+}
+
+void ZmqNetwork::OnRefusal(int event, int value) {
+  if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = DescribePeer(value);
+  if ((event & kHandshakeFailed) == 0) return;
+  refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
+                    latest_caller_ +
+                    "): it has no or another BYTESCHEDULER_SECRET_FILE. "
+                    "MXNet's own stores cannot have one");
 }
 
 bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(const Address& address,
@@ -112,7 +119,7 @@ bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(const Address& address,
 void ZmqNetwork::StopListening() {
   if (listener_) loop_->Unwatch(listener_->socket().fd());
   tasks_.reset();
-  refusal_monitor_.reset();
+  monitor_.reset();
   listener_.reset();
 }
 
@@ -143,33 +150,31 @@ void ZmqNetwork::ReceiveMessage() {
     more = part->more();
     if (num_parts <= kMaxDataFrames) parts.push_back(std::move(part));
   }
-  Deliver(IdOfIdentity(identity.text()), std::move(parts), num_parts);
+  const int32_t peer = IdOfIdentity(identity.text());
+  if (num_parts > 0) return Deliver(peer, std::move(parts), num_parts);
+  upcalls_->OnGarbage(peer, bs::Status::InvalidArgument("no meta frame"));
 }
 
 void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts,
                          size_t num_parts) {
-  if (num_parts == 0)
-    return upcalls_->OnGarbage(peer, bs::Status::InvalidArgument("no meta frame"));
+  const ZmqMessage& first = *parts.front();
   if (num_parts > 1 + kMaxDataFrames) {
-    return upcalls_->OnGarbage(peer, bs::Status::InvalidArgument(std::to_string(num_parts - 1) +
-                                                                 " data frames are too many"));
+    return Drop(peer, first, std::to_string(num_parts - 1) + " data frames are too many");
   }
-  const uint64_t meta_bytes = parts.front()->bytes().size();
+  const uint64_t meta_bytes = first.bytes().size();
   if (meta_bytes > kMaxStrangerBytes && !upcalls_->Knows(peer)) {
-    return upcalls_->OnGarbage(peer,
-                               bs::Status::InvalidArgument("meta of " + std::to_string(meta_bytes) +
-                                                           " bytes of one that is not in the job"));
+    return Drop(peer, first,
+                "meta of " + std::to_string(meta_bytes) + " bytes of one that is not in the job");
   }
-  auto meta = ParseMeta(parts.front()->bytes());
-  if (!meta.ok()) return upcalls_->OnGarbage(peer, meta.status());
+  auto meta = ParseMeta(first.bytes());
+  if (!meta.ok()) return Drop(peer, first, meta.status().message());
   uint64_t data_bytes = 0;
   for (size_t i = 1; i < parts.size(); ++i) data_bytes += parts[i]->bytes().size();
   const uint64_t most = upcalls_->MostBytes(peer, meta.value());
   if (data_bytes > most) {
-    return upcalls_->OnGarbage(
-        peer,
-        bs::Status::InvalidArgument(std::to_string(data_bytes) + " bytes of data, more than the " +
-                                    std::to_string(most) + " that such a message may have"));
+    return Drop(peer, first,
+                std::to_string(data_bytes) + " bytes of data, more than the " +
+                    std::to_string(most) + " that such a message may have");
   }
   Message message{.peer = peer, .meta = std::move(meta.value())};
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -177,6 +182,11 @@ void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> 
     message.data.push_back(Frame::Borrow(bytes, [part = std::move(parts[i])] {}));
   }
   upcalls_->OnMessage(std::move(message));
+}
+
+void ZmqNetwork::Drop(int32_t peer, const ZmqMessage& part, const std::string& why) {
+  if (!upcalls_->Knows(peer)) callers_.TellDropped(part, why);
+  upcalls_->OnGarbage(peer, bs::Status::InvalidArgument(why));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // ZmqTransport: one ROUTER to receive, one DEALER a peer to send, as every ps-lite node has.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -22,6 +23,8 @@ struct ZmqOptions {
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // A longer frame ends its connection.  libzmq takes the memory for one at once, whoever sends it.
   uint64_t max_frame_bytes = kMaxFrameBytes;
+  // Who has not introduced himself in so long is hung up on.
+  bs::Duration patience = std::chrono::seconds(30);
   // All traffic is encrypted, and who has other keys, or none, is refused and logged.
   std::optional<CurveKeys> curve{};
 };

@@ -209,6 +209,9 @@ struct Message {
   int32_t peer = kEmpty;
   Meta meta{};
   std::vector<Frame> data{};
+  // As long as a native message waits to leave, its frames keep memory that nobody else needs, so
+  // they count for its receiver.  Those of stock messages always do.  Not on the wire.
+  bool keeps_memory = false;
 };
 
 }  // namespace ps

@@ -44,7 +44,8 @@ class Transport {
   struct Handler {
     // A parsed message; `peer` is the sender's id by its identity, kEmpty if it has none.
     std::function<void(Message message)> on_message;
-    // Bytes that are no message: from whom, and what is wrong.  The message is dropped.
+    // Bytes that are no message: from whom, and what is wrong.  The message is dropped.  Who is
+    // not a node of the job has been named in the log, by his address where the network tells it.
     std::function<void(int32_t peer, bs::Status what)> on_garbage;
     // The outgoing connection to `peer` came up, or broke (it is retried until Disconnect).
     std::function<void(int32_t peer)> on_connected;

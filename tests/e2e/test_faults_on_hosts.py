@@ -1,0 +1,263 @@
+"""Faults of jobs whose nodes are hosts of their own: what the survivors say, and what is summed.
+
+Each test prints after how long who ended (``pytest -rP``): docs/reliability.md has the figures.
+"""
+
+import pathlib
+import re
+import signal
+import subprocess
+import time
+from typing import Callable, Iterator, List, Tuple
+
+import pytest
+from job import Job, Process
+from lab import Lab, NoLab
+
+MakeJob = Callable[..., Job]
+HOSTS = 5
+SCHEDULER, SERVERS, WORKERS = 0, (1, 2), (3, 4)
+VICTIMS = {"scheduler": SCHEDULER, "server": SERVERS[1], "worker": WORKERS[1]}
+NAMES = {"scheduler": "the scheduler node", "server": r"server \d", "worker": r"worker \d"}
+# Much less than the time-outs of those who should not wait for them.
+SOON_S = 40.0
+SHORT_S, LONG_S = 1.0, 6.0
+# Of the first server and the first worker; stdout stays a file, for the test to read.
+STDERR_OF_SOME = [
+    *("sh", "-c", 'case $(hostname) in lab-2|lab-4) exec "$@" 2>stderr; esac; exec "$@"', "sh")
+]
+FILL = ["sh", "-c", "cat /dev/zero >filler 2>/dev/null; df --output=avail . | grep -qw 0"]
+FILL_LOG = "cat /dev/zero >>bytescheduler.log 2>/dev/null; true"
+PORTS = [9091, 9092, 9093]
+CUT = {"BYTESCHEDULER_PARTITION": "4KiB"}  # so that every sum needs both servers
+PATIENT = {**CUT, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s"}
+PATIENCE = r"5 s \(BYTESCHEDULER_HEARTBEAT_TIMEOUT\)"
+STRICT = {
+    **CUT,
+    "BYTESCHEDULER_HEARTBEAT_INTERVAL": "200ms",
+    "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "5s",
+}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    try:
+        hosts = Lab(HOSTS)
+    except NoLab as error:
+        pytest.skip(f"no hosts of their own to be had here: {error}")
+    with hosts:
+        yield hosts
+
+
+def name_of(lab: Lab, who: str) -> str:
+    """Return the pattern of what messages call the victim of this role."""
+    return rf"{NAMES[who]} \({re.escape(lab.address(VICTIMS[who]))}:\d+\)"
+
+
+def start(job: Job, folder: pathlib.Path, steps: int) -> None:
+    for _ in WORKERS:
+        job.start_worker("restarted_worker.py", str(folder / "checkpoint"), str(steps))
+
+
+def wait_for_step(job: Job, step: int) -> None:
+    for worker in job.workers:
+        worker.wait_for_line(f"step {step} done")
+
+
+def step_of(job: Job) -> int:
+    return max(int(step) for step in re.findall(r"step (\d+) done", job.workers[0].output()))
+
+
+def assert_every_step_counts_once(job: Job) -> None:
+    for process in [*job.workers, *job.processes]:
+        assert process.wait() == 0, job.all_output()
+    for worker in job.workers:
+        assert "every step counts once" in worker.output(), job.all_output()
+
+
+def start_and_make_five_steps(job: Job, folder: pathlib.Path, steps: int) -> None:
+    start(job, folder, steps)
+    wait_for_step(job, 5)
+
+
+def ends_of(job: Job, processes: List[Process]) -> "List[Tuple[Process, float]]":
+    """Return them in the order in which they end, and after how many seconds each does."""
+    began = time.monotonic()
+    ended: List[Tuple[Process, float]] = []
+    while processes:
+        first = job.wait_for_one(processes, SOON_S)
+        ended.append((first, time.monotonic() - began))
+        processes = [process for process in processes if process is not first]
+    for process, seconds in ended:
+        said = [line for line in process.output().splitlines() if "step" not in line]
+        print(f"{process.name} after {seconds:.1f} s:", *said[-3:], sep="\n    ")
+    return ended
+
+
+def assert_all_name(job: Job, processes: List[Process], pattern: str) -> None:
+    for process, _ in ends_of(job, processes):
+        assert process.wait() != 0, job.all_output()
+        assert re.search(pattern, process.output()), f"{process.name}:\n{job.all_output()}"
+
+
+@pytest.mark.parametrize("who", VICTIMS)
+def test_a_killed_node_is_named(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, who: str
+) -> None:
+    job = make_job(servers=2, env=PATIENT, lab=lab)
+    start_and_make_five_steps(job, tmp_path, 100_000)
+    victim = job.processes[VICTIMS[who]]
+    victim.kill()
+    others = [process for process in job.processes if process is not victim]
+    assert_all_name(job, others, rf"lost {name_of(lab, who)}: connection closed")
+
+
+def test_a_server_that_is_killed_and_started_again_is_named_and_the_job_begins_again(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    for life in (1, 2):
+        job = make_job(servers=2, env=PATIENT, lab=lab, ports=PORTS)
+        start(job, tmp_path, 20 * life)
+        if life == 2:
+            assert_every_step_counts_once(job)
+            assert "begins with 0 " not in job.workers[0].output()
+            return
+        wait_for_step(job, 10)
+        victim = job.servers[1]
+        victim.kill()
+        again = job.start_server(1, "server 1 again")
+        others = [process for process in job.processes if process not in (victim, again)]
+        text = rf"lost server \d \({re.escape(lab.address(SERVERS[1]))}:{PORTS[2]}\): connection"
+        assert_all_name(job, others, text)
+        assert_all_name(job, [again], text + "|came too late|no answer from the sch")
+
+
+def assert_costs_time_only(
+    job: Job, folder: pathlib.Path, harm: "Callable[[int], None]", mend: "Callable[[int], None]"
+) -> None:
+    """Let a host of each role suffer for a while, one after the other."""
+    start(job, folder, 150)
+    wait_for_step(job, 5)
+    for who, host in VICTIMS.items():
+        harm(host)
+        time.sleep(SHORT_S)
+        mend(host)
+        began, step = time.monotonic(), step_of(job)
+        wait_for_step(job, step + 3)
+        print(f"{who}: three steps {time.monotonic() - began:.2f} s after it")
+    assert_every_step_counts_once(job)
+
+
+def test_a_process_that_stops_for_a_while_costs_time_only(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    job = make_job(servers=2, env=PATIENT, lab=lab)
+
+    def signals(number: int) -> "Callable[[int], None]":
+        return lambda host: job.processes[host].signal(number)
+
+    assert_costs_time_only(job, tmp_path, signals(signal.SIGSTOP), signals(signal.SIGCONT))
+
+
+def test_a_host_whose_link_goes_down_and_up_costs_time_only(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    job = make_job(servers=2, env=PATIENT, lab=lab)
+    assert_costs_time_only(
+        job, tmp_path, lambda host: lab.link(host, "down"), lambda host: lab.link(host, "up")
+    )
+
+
+def test_a_host_with_a_slow_link_costs_time_only(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    job = make_job(servers=2, env=PATIENT, lab=lab)
+    assert_costs_time_only(
+        job, tmp_path, lambda host: lab.rate(host, "2mbit"), lambda host: lab.rate(host, "1gbit")
+    )
+
+
+@pytest.mark.parametrize("who", ["scheduler", "worker"])
+def test_a_process_that_stops_for_too_long_is_named(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, who: str
+) -> None:
+    job = make_job(servers=2, env=STRICT, lab=lab)
+    start_and_make_five_steps(job, tmp_path, 100_000)
+    victim = job.processes[VICTIMS[who]]
+    victim.signal(signal.SIGSTOP)
+    others = [process for process in job.processes if process is not victim]
+    assert_all_name(job, others, rf"lost {name_of(lab, who)}: silent for {PATIENCE}")
+    victim.signal(signal.SIGCONT)
+    assert_all_name(job, [victim], f"silent for {PATIENCE}|: connection closed")
+    said = [line for line in victim.output().splitlines() if "silent for" in line]
+    assert all(re.search(NAMES[who], line) for line in said), said
+
+
+def test_a_job_that_stops_as_a_whole_for_too_long_costs_time_only(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    """As when the machine of all its nodes is suspended: who did not run judges nobody."""
+    job = make_job(servers=2, env=STRICT, lab=lab)
+    start_and_make_five_steps(job, tmp_path, 30)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in job.processes:
+            process.signal(number)
+        time.sleep(LONG_S)
+    assert_every_step_counts_once(job)
+
+
+@pytest.mark.parametrize("who", VICTIMS)
+def test_a_host_whose_link_stays_down_is_named_and_names_whom_it_misses(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, who: str
+) -> None:
+    job = make_job(servers=2, env=STRICT, lab=lab)
+    start_and_make_five_steps(job, tmp_path, 100_000)
+    host = VICTIMS[who]
+    victim = job.processes[host]
+    others = [process for process in job.processes if process is not victim]
+    lab.link(host, "down")
+    try:
+        assert_all_name(job, others, rf"lost {name_of(lab, who)}: silent for {PATIENCE}")
+        assert_all_name(job, [victim], rf"lost .* \(10\.201\.0\.\d:\d+\): silent for {PATIENCE}")
+    finally:
+        lab.link(host, "up")
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_full_disks_cost_what_is_written_there_and_nothing_else(
+    lab: Lab, tmp_path: pathlib.Path, when: str
+) -> None:
+    """Logs and timelines of every host, and of one server and one worker also stderr."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for host in range(HOSTS):
+        lab.disk(host, folder, "32k")
+
+    def fill() -> None:
+        for host in range(HOSTS):
+            subprocess.run(lab.on(host, folder, FILL), check=True)
+
+    def fill_last_page_of_log() -> None:
+        for host in range(HOSTS):
+            subprocess.run(lab.on(host, folder, [*FILL[:2], FILL_LOG]), check=True)
+
+    env = {**PATIENT, "BYTESCHEDULER_DEBUG": "1", "BYTESCHEDULER_TIMELINE": "timeline.json"}
+    if when == "before":
+        fill()
+    with Job(folder, servers=2, env=env, lab=lab, prefix=STDERR_OF_SOME) as job:
+        start(job, tmp_path, 100)
+        if when == "during":
+            wait_for_step(job, 5)
+            fill()
+            fill_last_page_of_log()
+        assert_every_step_counts_once(job)
+        for process in (job.processes[SCHEDULER], job.servers[1], job.workers[1]):
+            said = process.output()
+            lost = re.findall(
+                r"WARNING .*BYTESCHEDULER_(\w+): .*No space left on device; (.*)", said
+            )
+            wanted = [("DEBUG", "the job goes on, nothing more is written to it")]
+            if process is not job.processes[SCHEDULER]:
+                wanted.append(("TIMELINE", "training goes on, the timeline ends here"))
+                assert re.search(r"BYTESCHEDULER_TIMELINE: .*json lacks \d+ events", said)
+            assert sorted(lost) == wanted, job.all_output()
