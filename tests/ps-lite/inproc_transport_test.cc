@@ -25,6 +25,7 @@ class InprocWorld final : public TransportWorld {
     return notification.WaitFor(std::chrono::seconds(30));
   }
   Address AnyAddress() override { return {"host", 0}; }
+  Address FreeAddress() override { return {"host", 1}; }
   // Waits until the network has seen everything sent so far.
   void FlushNetwork() {
     bs::Notification done;

@@ -20,6 +20,7 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 #include "ps-lite/transport_conformance.h"
+#include "tcp_socket.h"
 #include "wire.h"
 
 namespace ps::testing {
@@ -42,9 +43,23 @@ class LoopWorld final : public TransportWorld {
     return notification.WaitFor(std::chrono::seconds(60));
   }
   Address AnyAddress() override { return {"127.0.0.1", 0}; }
+  // Kept from other programs, and from connections that would otherwise leave from it; a listener
+  // shares it with what is only bound.
+  Address FreeAddress() override {
+    TcpSocket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    socket.Set(SOL_SOCKET, SO_REUSEADDR, 1);
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0);
+    const Address address{"127.0.0.1", ntohs(LocalAddress(socket).sin_port)};
+    kept_.push_back(std::move(socket));
+    return address;
+  }
 
  private:
   const Make make_;
+  std::vector<TcpSocket> kept_;
   std::vector<std::unique_ptr<bs::LoopThread>> loops_;
 };
 

@@ -34,6 +34,8 @@ class TransportWorld {
   virtual bool WaitFor(const bs::Notification& notification) = 0;
   // Port 0 at a host where nodes can bind.
   virtual Address AnyAddress() = 0;
+  // Where nobody receives yet, but a node of this world may later.
+  virtual Address FreeAddress() = 0;
 };
 
 // Counts how often borrowed bytes were given back.

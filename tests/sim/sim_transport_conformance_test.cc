@@ -25,6 +25,7 @@ class SimWorld final : public TransportWorld {
     return true;
   }
   Address AnyAddress() override { return {"10.0.0.1", 0}; }
+  Address FreeAddress() override { return {"10.0.0.1", 1}; }
 
  private:
   // Equal delays: the suite asks for the order of leaving, which random delays hide.
