@@ -3,7 +3,6 @@
 import json
 import pathlib
 import signal
-import time
 from typing import Callable, List
 
 import numpy as np
@@ -169,12 +168,12 @@ def test_a_worker_that_sends_heartbeats_and_is_stopped_is_named_and_ends_the_job
 ) -> None:
     heartbeats = {"PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "3"}
     job = make_job(servers=2, env={**heartbeats, "BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"})
-    job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
+    case = ("stock_worker.py", "dist_sync", "", "train_for_long")
+    first = job.start_worker(*case, env={"PS_VERBOSE": "2"})
     job.processes[0].wait_for_line("waiting for 1 of 2 workers")
-    time.sleep(2)  # for longer than an interval, before the other is there
-    victim = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
-    for worker in job.workers:
-        worker.wait_for_line("training as ")
+    victim = job.start_worker(*case)  # is there after more than an interval
+    first.wait_for_line("cmd=HEARTBEAT, node={ role=scheduler, id=1,")
+    victim.wait_for_line("training as ")
     name = victim.output().split("training as ")[1].strip()
     victim.signal(signal.SIGSTOP)
     why = f"after 4 s still waiting for {name} to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
@@ -183,6 +182,7 @@ def test_a_worker_that_sends_heartbeats_and_is_stopped_is_named_and_ends_the_job
     for process in job.processes:
         assert process.wait(SOON_S) != 0, job.all_output()
     assert why in job.processes[0].output()
+    assert "dropped a message" not in job.processes[0].output()
 
 
 @pytest.mark.parametrize(("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1)])
