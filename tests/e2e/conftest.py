@@ -43,7 +43,14 @@ def stock_weights(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str, s
 
 
 @pytest.fixture(scope="session")
-def stock_results(tmp_path_factory: pytest.TempPathFactory) -> "List[Results]":
-    """What each of two workers of MXNet's own cluster pulls in `CASES`."""
-    with Job(tmp_path_factory.mktemp("pulled"), stock=True, servers=2, env=CUT) as job:
-        return results_of(job, *CASES)
+def stock_results(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> "Callable[[str], List[Results]]":
+    """What each of two workers of MXNet's own cluster pulls in `CASES`, by the store's name."""
+
+    @functools.lru_cache(maxsize=None)
+    def results(store: str) -> "List[Results]":
+        with Job(tmp_path_factory.mktemp("pulled"), stock=True, servers=2, env=CUT) as job:
+            return results_of(job, *CASES, store=store)
+
+    return results

@@ -5,7 +5,7 @@ from typing import Dict, List, Union
 import zmq
 
 UNSET = 2**31 - 1
-ADD_NODE, BARRIER, ACK = 2, 3, 4
+ADD_NODE, BARRIER, ACK, HEARTBEAT = 2, 3, 4, 5
 SYNC_MODE = 3
 WORKER = 1
 Field = Union[int, bytes]
@@ -57,16 +57,24 @@ def decode(data: bytes) -> Fields:
     return fields
 
 
+def heartbeat(node: "Dict[int, Field]", number: int) -> bytes:
+    control = encode({1: HEARTBEAT, 2: encode(node)})
+    unset: Dict[int, Field] = {4: 0, 5: 0, 6: 0, 7: 0, 12: 0, 13: 0}
+    return encode({**unset, 1: UNSET, 3: control, 8: number, 10: UNSET})
+
+
 class StockPeer:
     """The only worker of a job with one server, in its dist_sync store; request 0 is behind it."""
 
-    def __init__(self, root_port: int) -> None:
+    def __init__(self, root_port: int, early_heartbeats: int = 0) -> None:
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
         self._receiver = self._context.socket(zmq.ROUTER)
         port = self._receiver.bind_to_random_port("tcp://127.0.0.1")
         anonymous = self._connect(root_port, b"")
-        own = {1: WORKER, 2: UNSET, 3: b"127.0.0.1", 4: port, 5: 0, 10: 0}
+        own: Dict[int, Field] = {1: WORKER, 2: UNSET, 3: b"127.0.0.1", 4: port, 5: 0, 10: 0}
+        for number in range(early_heartbeats):
+            anonymous.send(heartbeat(own, number))
         control = encode({1: ADD_NODE, 2: encode(own)})
         anonymous.send(encode({1: UNSET, 3: control, 4: 0, 5: 0, 6: 0, 8: 0, 10: UNSET}))
         _, meta, _ = self.receive()
@@ -74,6 +82,7 @@ class StockPeer:
         ports = {node[2][0]: node[4][0] for node in nodes}
         assert set(ports) == {1, 8, 9}
         anonymous.close()
+        self.own: Dict[int, Field] = {**own, 2: 9}
         self.root = self._connect(root_port, b"ps9")
         self.server = self._connect(int(ports[8]), b"ps9")
         self.barrier()

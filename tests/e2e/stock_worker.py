@@ -118,6 +118,33 @@ def commands(kv: KVStore, _: Results) -> None:
             kv._send_command_to_servers(head, body)
 
 
+def profiled(kv: KVStore, results: Results) -> None:
+    """Have the servers profile the requests of a key: not its first, nor those of a pause."""
+    where = {"profile_process": "server"}
+
+    def everywhere(command: "Callable[..., object]", *arguments: str) -> None:
+        command(*arguments, **where)  # by rank 0; MXNet's others send none
+        kv._barrier()
+
+    def push_and_read(steps: int) -> None:
+        for step in range(steps):
+            kv.push(400, array(kv.rank, step, 7))
+            out = zeros(7)
+            kv.pull(400, out=out)
+            results[f"profiled {step}"] = out.asnumpy()
+        kv._barrier()
+
+    mx.profiler.set_config(filename="servers.json", profile_all=True, **where)
+    kv.init(400, mx.nd.zeros(SHAPES[7]))
+    everywhere(mx.profiler.set_state, "run")
+    push_and_read(3)
+    everywhere(mx.profiler.pause)
+    push_and_read(4)
+    everywhere(mx.profiler.resume)
+    everywhere(mx.profiler.set_state, "stop")
+    everywhere(lambda **there: mx.profiler.dump(finished=True, **there))
+
+
 def another_size(kv: KVStore, _: Results) -> None:
     """Do what fails: the workers disagree about the size of an array."""
     kv.init(1, mx.nd.zeros((4,)))
@@ -234,13 +261,13 @@ def train_for_long(kv: KVStore, _: Results) -> None:
         kv.pushpull(keys, [mx.nd.ones((4,)), mx.nd.ones((4,))], out=outs)
         mx.nd.waitall()
         if step == 3:
-            print("training")
+            print(f"training as worker {kv.rank}")
 
 
 CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     f.__name__: f
     for f in (
-        *(dense, integers, wide, pushpull, unawaited, late, rows, commands),
+        *(dense, integers, wide, pushpull, unawaited, late, rows, commands, profiled),
         *(updates, rows_updated, two_bits, each_alone, each_in_the_end),
         *(another_size, another_optimizer, without_an_optimizer),
         *(never_pushed_by_rank_1, train_for_long),

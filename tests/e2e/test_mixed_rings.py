@@ -11,48 +11,53 @@ from job import Job
 from pulled import CASES, CUT, P3, Results, assert_same, results_of, run_two_stores
 
 MakeJob = Callable[..., Job]
+StockResults = Callable[[str], List[Results]]
 SOON_S = 60.0
 # Whether the scheduler node is MXNet's own, and how many of two servers are.
 CASES_OF_OURS = ["sums+order+floats+closed", "sparse+optimizer"]  # with keys of two kinds
 RINGS = [(True, 0), (True, 1), (False, 1), (False, 2)]
 
 
-@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+@pytest.mark.parametrize(
+    ("stock_scheduler", "stock_servers", "store"),
+    [*((*ring, "dist_sync") for ring in RINGS), (False, 1, "dist_device_sync")],
+)
 def test_stock_workers_get_the_sums_and_updates_of_a_stock_cluster_in_any_ring(
     make_job: MakeJob,
-    stock_results: "List[Results]",
+    stock_results: StockResults,
     stock_scheduler: bool,
     stock_servers: int,
+    store: str,
 ) -> None:
     """Dense, row_sparse and two-bit, with optimizers on the servers and without, bit for bit."""
     job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers, env=CUT)
-    for got, wanted in zip(results_of(job, *CASES), stock_results):
+    for got, wanted in zip(results_of(job, *CASES, store=store), stock_results(store)):
         assert_same(got, wanted)
     for server in job.servers[stock_servers:]:
         warned = "is MXNet's own: it tells nobody who is lost" in server.output()
         assert warned == stock_scheduler
 
 
-@pytest.mark.parametrize("stock_scheduler", [True, False])
-def test_a_dist_async_store_has_its_updates_from_servers_of_both_kinds(
-    make_job: MakeJob, stock_scheduler: bool
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+def test_a_dist_async_store_has_each_update_once_in_any_ring(
+    make_job: MakeJob, stock_scheduler: bool, stock_servers: int
 ) -> None:
-    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=1)
+    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
     for got in results_of(job, "each_in_the_end", store="dist_async"):
         np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
 
 
 @pytest.mark.filterwarnings("default:a store hung")
-@pytest.mark.parametrize("stock_scheduler", [True, False])
-def test_two_stores_of_one_process_on_servers_of_both_kinds(
-    make_job: MakeJob, stock_scheduler: bool
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+def test_two_stores_of_one_process_in_any_ring(
+    make_job: MakeJob, stock_scheduler: bool, stock_servers: int
 ) -> None:
-    run_two_stores(make_job, stock_scheduler=stock_scheduler, stock_servers=1)
+    run_two_stores(make_job, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
 
 
 @pytest.mark.filterwarnings("default:P3 hung")
-@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS[:3])
-def test_p3_workers_in_any_ring_with_a_server_of_ours(
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+def test_p3_workers_in_any_ring(
     make_job: MakeJob, stock_scheduler: bool, stock_servers: int
 ) -> None:
     # P3 hangs on stock servers now and then, also where all is stock; and a stock scheduler node

@@ -1,6 +1,8 @@
 """Stock MXNet workers on our scheduler node and servers get what they get in a stock cluster."""
 
+import json
 import pathlib
+import signal
 from typing import Callable, List
 
 import numpy as np
@@ -13,16 +15,18 @@ from test_two_bits import sums as two_bit_sums
 from trained import Weights, assert_equal, train
 
 MakeJob = Callable[..., Job]
+StockResults = Callable[[str], List[Results]]
 StockWeights = Callable[[str, str], Weights]
 SOON_S = 60.0
 
 
+@pytest.mark.parametrize("store", ["dist_sync", "dist_device_sync"])
 def test_two_workers_get_the_sums_and_updates_of_a_stock_cluster_bit_for_bit(
-    make_job: MakeJob, stock_results: "List[Results]"
+    make_job: MakeJob, stock_results: StockResults, store: str
 ) -> None:
-    ours = results_of(make_job(servers=2, env=CUT), *CASES)
+    ours = results_of(make_job(servers=2, env=CUT), *CASES, store=store)
     for rank in range(2):
-        assert_same(ours[rank], stock_results[rank])
+        assert_same(ours[rank], stock_results(store)[rank])
 
 
 def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
@@ -73,6 +77,21 @@ def test_p3_workers(make_job: MakeJob) -> None:
         assert_same(got, wanted)
 
 
+def test_the_profiler_of_servers_writes_the_requests_while_it_runs(make_job: MakeJob) -> None:
+    job = make_job(servers=2)
+    wanted = stock_model.sums_of_pushpull()
+    for step in range(4):
+        wanted[f"profiled {step}"] = sum(stock_model.numbers(r, step, (37,)) for r in range(2))
+    for got in results_of(job, "profiled", "pushpull"):
+        assert_same(got, wanted)
+    seen = []
+    for rank in range(2):
+        trace = json.loads((job.folder / f"rank{rank}_servers.json").read_text())
+        assert trace["otherData"] == {"lost": "0"}
+        seen += [(e["name"], e["tid"]) for e in trace["traceEvents"] if e["ph"] == "i"]
+    assert sorted(seen) == sorted([("pull", 0), ("pull", 1), ("push", 0), ("push", 1)] * 3)
+
+
 @pytest.mark.filterwarnings("default:a store hung")
 def test_two_stores_of_one_process_are_two_workers(make_job: MakeJob) -> None:
     run_two_stores(make_job)
@@ -80,7 +99,11 @@ def test_two_stores_of_one_process_are_two_workers(make_job: MakeJob) -> None:
 
 @pytest.mark.parametrize(
     ("api", "optimizer"),
-    [("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")],
+    [
+        *(("gluon", "sgd"), ("gluon-local-update", "adam"), ("module", "adam")),
+        *(("gluon-half", "sgd"), ("gluon-local-update-half", "adam")),
+        *(("gluon-compressed", "sgd"), ("gluon-local-update-compressed", "adam")),
+    ],
 )
 def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
     make_job: MakeJob,
@@ -89,7 +112,10 @@ def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
     api: str,
     optimizer: str,
 ) -> None:
-    for weights in train(make_job(), tmp_path, "stock", api, optimizer, workers=2):
+    # What the workers update needs no optimizer on the servers.
+    pickles = "refuse" if api.startswith("gluon-local-update") else "allow-list"
+    job = make_job(env={"BYTESCHEDULER_PICKLES": pickles})
+    for weights in train(job, tmp_path, "stock", api, optimizer, workers=2):
         assert_equal(stock_weights(api, optimizer), weights)
 
 
@@ -127,10 +153,40 @@ def assert_ends_and_says(job: Job, store: str, case: str, why: str) -> None:
         assert why in process.output()
 
 
+def test_servers_told_to_load_no_pickles_refuse_the_optimizers_of_mxnet_too(
+    make_job: MakeJob,
+) -> None:
+    job = make_job(servers=2, env={"BYTESCHEDULER_PICKLES": "refuse"})
+    why = "this server loads no pickled optimizers (BYTESCHEDULER_PICKLES=refuse)"
+    assert_ends_and_says(job, "dist_sync", "updates", why)
+
+
 def test_a_worker_that_lives_and_never_pushes_is_named_and_ends_the_job(make_job: MakeJob) -> None:
     job = make_job(servers=2, env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "3s"})
     why = "after 3 s still waiting for worker 1 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
     assert_ends_and_says(job, "dist_sync", "never_pushed_by_rank_1", why)
+
+
+def test_a_worker_that_sends_heartbeats_and_is_stopped_is_named_and_ends_the_job(
+    make_job: MakeJob,
+) -> None:
+    heartbeats = {"PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "3"}
+    job = make_job(servers=2, env={**heartbeats, "BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"})
+    case = ("stock_worker.py", "dist_sync", "", "train_for_long")
+    first = job.start_worker(*case, env={"PS_VERBOSE": "2"})
+    job.processes[0].wait_for_line("waiting for 1 of 2 workers")
+    victim = job.start_worker(*case)  # is there after more than an interval
+    first.wait_for_line("cmd=HEARTBEAT, node={ role=scheduler, id=1,")
+    victim.wait_for_line("training as ")
+    name = victim.output().split("training as ")[1].strip()
+    victim.signal(signal.SIGSTOP)
+    why = f"after 4 s still waiting for {name} to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
+    job.wait_for_text(job.servers, why)
+    victim.signal(signal.SIGCONT)
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+    assert why in job.processes[0].output()
+    assert "dropped a message" not in job.processes[0].output()
 
 
 @pytest.mark.parametrize(("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1)])

@@ -1,10 +1,12 @@
 """A worker that trains 50 steps and saves its weights: ``train.py STORE API OPTIMIZER FILE``.
 
 STORE is "stock" or "scheduled": the same script, with and without the one added line.  An API that
-ends in "-compressed" pushes gradients in two bits an element.
+ends in "-compressed" pushes gradients in two bits an element; one that ends in "-half" has weights
+and gradients of float16, and its optimizer keeps float32 besides.
 """
 
 import sys
+from types import ModuleType
 from typing import Dict, List, Optional
 
 import mxnet as mx
@@ -38,23 +40,44 @@ def initial(name: str, shape: "tuple[int, ...]") -> mx.nd.NDArray:
     return mx.nd.array(np.random.RandomState(seed).uniform(-0.1, 0.1, shape))
 
 
+class InFloat32:
+    """What float16 has no operator for on a CPU."""
+
+    def hybrid_forward(self, F: ModuleType, x: object, **weights: object) -> object:  # noqa: N803
+        wide = {name: F.cast(weight, "float32") for name, weight in weights.items()}
+        return super().hybrid_forward(F, x, **wide)  # type: ignore[misc]
+
+
+class Conv2D(InFloat32, mx.gluon.nn.Conv2D):  # type: ignore[misc]
+    pass
+
+
+class Dense(InFloat32, mx.gluon.nn.Dense):  # type: ignore[misc]
+    pass
+
+
 def train_gluon(
-    kvs: mx.kvstore.KVStore, optimizer: str, update_on_kvstore: bool, compression: Compression
+    kvs: mx.kvstore.KVStore,
+    optimizer: str,
+    update_on_kvstore: bool,
+    compression: Compression,
+    dtype: str,
 ) -> Weights:
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():
-        net.add(mx.gluon.nn.Conv2D(6, 5, in_channels=1, activation="relu"))
+        net.add(Conv2D(6, 5, in_channels=1, activation="relu"))
         net.add(mx.gluon.nn.MaxPool2D(2))
-        net.add(mx.gluon.nn.Dense(30, in_units=384, activation="tanh"))
-        net.add(mx.gluon.nn.Dense(CLASSES, in_units=30))
+        net.add(Dense(30, in_units=384, activation="tanh"))
+        net.add(Dense(CLASSES, in_units=30))
     net.initialize()
     for parameter in net.collect_params().values():
         parameter.set_data(initial(parameter.name, parameter.shape))
+    net.cast(dtype)
     net.hybridize()
     trainer = mx.gluon.Trainer(
         net.collect_params(),
         optimizer,
-        OPTIMIZERS[optimizer],
+        {**OPTIMIZERS[optimizer], "multi_precision": dtype == "float16"},
         kvstore=kvs,
         update_on_kvstore=update_on_kvstore,
         compression_params=compression,
@@ -154,10 +177,12 @@ def main() -> None:
         weights = train_module(kvs, optimizer, compression)
     else:
         update_on_kvstore = not api.startswith("gluon-local-update")
-        weights = train_gluon(kvs, optimizer, update_on_kvstore, compression)
+        dtype = "float16" if api.endswith("-half") else "float32"
+        weights = train_gluon(kvs, optimizer, update_on_kvstore, compression, dtype)
     for name, values in weights.items():
         assert np.isfinite(values).all(), name
-        assert (values != initial(name, values.shape).asnumpy()).any(), f"{name} was not trained"
+        first = initial(name, values.shape).astype(values.dtype).asnumpy()
+        assert (values != first).any(), f"{name} was not trained"
     np.savez(f"{file}-{kvs.rank}", **weights)
 
 
