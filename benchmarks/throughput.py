@@ -4,7 +4,7 @@ A worker pushes one tensor and waits for its sum, again and again; one worker, o
 loopback, nothing shaped. Plain TCP moves as many bytes between two processes, both ways at once.
 Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``kvstore`` (the same
 on stock servers), ``native`` (our engine without MXNet: the program ``wire_benchmark`` of a build
-with ``-DBS_BUILD_BENCHMARKS=ON``).
+with ``-DBS_BUILD_BENCHMARKS=ON``), ``sockets`` (the same without shared memory).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
     python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
@@ -29,6 +29,8 @@ from .output import add_out_option, give
 
 CHUNK_BYTES = 512 << 10
 WARM_UPS = 2
+# The engine without MXNet, and its settings.
+NATIVE = {"native": {}, "sockets": {"BYTESCHEDULER_SHARED_MEMORY": "0"}}
 Figures = Dict[str, Dict[str, List[Tuple[float, float]]]]  # arm -> size -> (GB/s, CPU-s per GB)
 
 
@@ -120,9 +122,9 @@ def run_arm(arm: str, sizes: List[int], native: str) -> List[local_job.Measured]
     """Run one arm with all sizes."""
     if arm == "tcp":
         return bare_tcp(sizes)
-    if arm == "native":
+    if arm in NATIVE:
         plans = [f"{size}:{rounds_of(size)}" for size in sizes]
-        return local_job.run([native, "node"], [native, "throughput", *plans], {})
+        return local_job.run([native, "node"], [native, "throughput", *plans], NATIVE[arm])
     worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
     worker += [str(size) for size in sizes]
     return local_job.run_arm(arm, worker)

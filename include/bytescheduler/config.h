@@ -68,6 +68,7 @@ struct Config {
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   uint64_t waiting_bytes = 0;  // for one peer
+  uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
   std::string log_level;
   bool debug = false;     // all lines to a file too
   std::string timeline;   // empty: none

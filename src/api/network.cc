@@ -46,6 +46,8 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = config.waiting_bytes;
   options.ahead_messages = config.water_mark;
+  // Nobody sends long frames to or from the scheduler node.
+  options.shared_bytes = config.role == "scheduler" ? 0 : config.shared_bytes;
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
   options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
   return ps::MakeTcpTransport(io, options, log);

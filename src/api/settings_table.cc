@@ -168,6 +168,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::waiting_bytes,
      "1MiB",
      "1024GiB"},
+    {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
+      "memory that a node shares with each peer of the same host and user, for what it sends to it; "
+      "0: everything goes through sockets (docs/architecture.md)"},
+     &Config::shared_bytes,
+     "0",
+     "256MiB"},
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},

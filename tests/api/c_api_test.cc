@@ -76,10 +76,8 @@ void ExpectAllEndedWell(Job* job) {
   ExpectEndedWell(job->scheduler.get());
 }
 
-// Every round of sums in a job of two workers, then an end in good order.
-void RunAWholeJob(Job* job) {
-  job->StartAll();
-  ASSERT_FALSE(Test::HasFatalFailure());
+// Every round of sums in a job of two workers that has started.
+void BroadcastAndAddUp(Job* job) {
   constexpr size_t kSize = 300'000;  // several partitions
   std::vector<Floats> values(2, Floats(kSize, -1));
   std::iota(values[0].begin(), values[0].end(), 0.0F);
@@ -100,6 +98,13 @@ void RunAWholeJob(Job* job) {
     EXPECT_EQ(out[0], Floats(kSize, static_cast<float>(round) + 10.0F));
     EXPECT_EQ(out[1], out[0]);
   }
+}
+
+// That, then an end in good order.
+void RunAWholeJob(Job* job) {
+  job->StartAll();
+  ASSERT_FALSE(Test::HasFatalFailure());
+  BroadcastAndAddUp(job);
   CloseWorkers(job);
   ExpectAllEndedWell(job);
 }
@@ -171,6 +176,33 @@ TEST(CApi, ConnectionsHoldAsLittleUnsentAsTheSettingSays) {
     ExpectAllEndedWell(&job);
   }
   EXPECT_EQ(ConnectionsWithUnsent(5000), 0U);
+}
+
+// How many times this process has mapped memory that nodes share.
+size_t SharedMappings() {
+  std::ifstream maps("/proc/self/maps");
+  size_t found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:bytescheduler") != std::string::npos) ++found;
+  }
+  return found;
+}
+
+TEST(CApi, NodesOfOneHostShareMemoryUnlessToldNotTo) {
+  for (const auto& [setting, mappings] :
+       std::vector<std::pair<std::string, size_t>>{{"", 16}, {"32KiB", 16}, {"0", 0}}) {
+    Job job(2, 2, {{"BYTESCHEDULER_SHARED_MEMORY", setting}});
+    job.StartAll();
+    ASSERT_FALSE(HasFatalFailure());
+    BroadcastAndAddUp(&job);
+    // Two workers and two servers, each way, both ends; and what the scheduler node did not take.
+    EXPECT_GE(SharedMappings(), mappings) << setting;
+    EXPECT_EQ(SharedMappings() == 0, mappings == 0) << setting;
+    CloseWorkers(&job);
+    ExpectAllEndedWell(&job);
+    job.scheduler.reset();
+    EXPECT_EQ(SharedMappings(), 0U) << setting;
+  }
 }
 
 TEST(CApi, ASchedulerBehindAServiceListensEverywhere) {

@@ -29,6 +29,17 @@ std::string OnAConnection(const std::string& meta) {
   return bytes + data;
 }
 
+// The same with the data in shared memory, behind an introduction of its own.
+std::string ThroughMemory(const std::string& meta) {
+  std::string bytes(1, '\x10');
+  bytes += ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9", "1 1 0 65536 00ff");
+  bytes += ps::ZmtpMemoryTaken();
+  ps::AppendFrameHeader(meta.size(), true, &bytes);
+  bytes += meta;
+  ps::AppendReference(32U << 10U, 300, false, &bytes);
+  return bytes;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,8 +49,10 @@ int main(int argc, char** argv) {
   }
   for (const ps::testing::Golden& golden : ps::testing::AllGolden()) {
     const std::string meta = ps::testing::FromHex(golden.hex);
+    const std::filesystem::path zmtp = argv[2];
     const bool written = Write(std::filesystem::path(argv[1]) / golden.name, meta) &&
-                         Write(std::filesystem::path(argv[2]) / golden.name, OnAConnection(meta));
+                         Write(zmtp / golden.name, OnAConnection(meta)) &&
+                         Write(zmtp / (std::string(golden.name) + "-shared"), ThroughMemory(meta));
     if (!written) return 1;
   }
 }

@@ -26,6 +26,11 @@ class Stream {
                     [this](std::string_view identity) {
                       said_ += "ready " + std::string(identity) + ";";
                     },
+                .on_memory =
+                    [this](std::string_view offer) {
+                      said_ += ps::SharedInbox::Open(offer).ok() ? "opened;" : "offered;";
+                    },
+                .on_memory_taken = [this] { said_ += "taken;"; },
                 .on_message = [this](bs::Result<ps::Message> message) { Note(message); },
                 .place = [this](const ps::Meta& meta,
                                 uint64_t size_bytes) { return Place(meta, size_bytes); },

@@ -46,6 +46,18 @@ std::pair<TcpSocket, TcpSocket> Connected() {
   return {std::move(listener.value()), std::move(connecting.value())};
 }
 
+TEST(WithinHost, IsWhatAddressesTell) {
+  const auto [listener, socket] = Connected();
+  EXPECT_TRUE(WithinHost(socket.fd()));
+  EXPECT_FALSE(WithinHost(listener.fd())) << "nobody is at its other end";
+  EXPECT_FALSE(WithinHost(-1));
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const TcpSocket first(ends[0]);
+  const TcpSocket second(ends[1]);
+  EXPECT_FALSE(WithinHost(first.fd()));
+}
+
 TEST(TuneSending, LetsTheKernelHoldLittle) {
   const auto [listener, socket] = Connected();
   TuneSending(socket.fd(), 0);

@@ -227,6 +227,7 @@ TEST_F(ZmqTransportTest, UrgentMessageOvertakesBehindASlowReceiver) {
     node.Send(std::move(message));
   }
   node.Send(Numbered(8, 100, 1));
+  node.Flush();
   int position = 0;
   for (std::vector<std::string> parts = router.Receive(); !parts.empty();
        parts = router.Receive(), ++position) {

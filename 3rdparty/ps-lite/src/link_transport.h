@@ -154,6 +154,7 @@ LinkListener LinkHub<Network>::ListenerFor(int32_t peer, const Address& address)
                 say("lost the connection to ");
                 upcalls_.OnDisconnected(peer);
               },
+          .on_sharing = [say] { say("sharing memory with "); },
           .on_refused =
               [this, peer](const std::string& what) {
                 if (upcalls_.muted()) return;

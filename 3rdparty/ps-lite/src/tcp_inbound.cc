@@ -22,7 +22,7 @@ bs::Status Strange(const std::string& why) { return bs::Status::FailedPreconditi
 }  // namespace
 
 TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
-                       bs::Duration patience, Listener listener)
+                       bs::Duration patience, bool shares, Listener listener)
     : loop_(loop),
       socket_(std::move(socket)),
       address_(DescribePeer(socket_.fd())),
@@ -40,6 +40,10 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                  identity_ = identity;
                  peer_ = IdOfIdentity(identity);
                  listener_.on_ready(identity_);
+               },
+           .on_memory =
+               [this, shares](std::string_view offer) {
+                 if (shares && WithinHost(socket_.fd())) TakeMemory(offer);
                },
            .on_message =
                [this](bs::Result<Message> message) {
@@ -98,6 +102,14 @@ bs::Status TcpInbound::Gone(const std::string& how) const {
 void TcpInbound::Put(const std::string& bytes) {
   const ssize_t sent = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(bytes.size())) broken_ = Closed("it takes no greeting");
+}
+
+// Who hears nothing of it goes on sending all his bytes.
+void TcpInbound::TakeMemory(std::string_view offer) {
+  auto inbox = SharedInbox::Open(offer);
+  if (!inbox.ok()) return;
+  input_.Share(std::move(inbox.value()));
+  Put(ZmtpMemoryTaken());
 }
 
 void TcpInbound::WaitFor(bs::Duration patience) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/loop_thread.h"
 #include "bytescheduler/status.h"
@@ -29,8 +30,9 @@ class TcpInbound {
 
   // `shared` is that of ZmtpInput.  Who does not introduce himself within `patience` is hung up
   // on, and who is not in the job and has nothing but the same unfinished message for so long.
+  // Memory that is offered from this host is taken if `shares`.
   TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
-             bs::Duration patience, Listener listener);
+             bs::Duration patience, bool shares, Listener listener);
   TcpInbound(const TcpInbound&) = delete;
   TcpInbound& operator=(const TcpInbound&) = delete;
   ~TcpInbound();
@@ -49,6 +51,7 @@ class TcpInbound {
   void WaitFor(bs::Duration patience);
   void LookAtProgress();
   void Put(const std::string& bytes);
+  void TakeMemory(std::string_view offer);
   void StopWaiting();
 
   bs::LoopThread* const loop_;

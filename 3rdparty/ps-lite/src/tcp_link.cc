@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "wire.h"
@@ -34,20 +35,33 @@ iovec PartOf(const void* data, size_t size_bytes) {
 
 }  // namespace
 
-TcpLink::Outgoing::Outgoing(Message m) : message(std::move(m)) {
+TcpLink::Outgoing::Outgoing(Message m, SharedOutbox* outbox) : message(std::move(m)) {
   const std::string meta = EncodeMeta(message.meta);
   std::vector<size_t> cuts;  // where heads go up to before each frame
   AppendFrameHeader(meta.size(), !message.data.empty(), &heads);
   heads += meta;
+  std::vector<bool> elsewhere(message.data.size());
   for (size_t i = 0; i < message.data.size(); ++i) {
-    AppendFrameHeader(message.data[i].size(), i + 1 < message.data.size(), &heads);
+    const auto bytes = message.data[i].bytes();
+    const bool more = i + 1 < message.data.size();
+    std::optional<uint64_t> offset;
+    if (outbox != nullptr && bytes.size() >= SharedOutbox::kLeastFrameBytes) {
+      offset = outbox->Put(bytes);
+    }
+    if (offset) {
+      AppendReference(*offset, bytes.size(), more, &heads);
+      shared_bytes += bytes.size();
+      elsewhere[i] = true;
+    } else {
+      AppendFrameHeader(bytes.size(), more, &heads);
+    }
     cuts.push_back(heads.size());
   }
   size_t begin = 0;
   for (size_t i = 0; i < cuts.size(); ++i) {
     parts.push_back(PartOf(heads.data() + begin, cuts[i] - begin));
     const auto bytes = message.data[i].bytes();
-    if (!bytes.empty()) parts.push_back(PartOf(bytes.data(), bytes.size()));
+    if (!bytes.empty() && !elsewhere[i]) parts.push_back(PartOf(bytes.data(), bytes.size()));
     begin = cuts[i];
   }
   if (begin < heads.size()) parts.push_back(PartOf(heads.data() + begin, heads.size() - begin));
@@ -94,8 +108,14 @@ void TcpLink::Connect(const sockaddr_in& address) {
   input_ = std::make_unique<ZmtpInput>(
       shared_->input,
       ZmtpInput::Listener{
-          .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
+          .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_, OfferMemory())); },
           .on_ready = [this](std::string_view) { ready_ = true; },
+          .on_memory_taken =
+              [this] {
+                if (!outbox_ || std::exchange(shares_, true)) return;
+                outbox_->Taken();
+                if (listener_.on_sharing) listener_.on_sharing();
+              },
           .on_message = {},  // peers answer on their own connection
           .known = [] { return false; }});
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
@@ -139,6 +159,15 @@ bool TcpLink::Greet() {
   return greeted_;
 }
 
+std::string TcpLink::OfferMemory() {
+  const uint64_t size_bytes = shared_->options.shared_bytes;
+  if (size_bytes == 0 || !WithinHost(socket_.fd())) return {};
+  auto outbox = SharedOutbox::Create(size_bytes);
+  if (!outbox.ok()) return {};
+  outbox_ = std::move(outbox.value());
+  return outbox_->offer();
+}
+
 bool TcpLink::Put(const std::string& bytes) const {
   return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
@@ -171,10 +200,14 @@ void TcpLink::Break(bs::Duration retry_after) {
   if (look_ != 0) loop_->Cancel(std::exchange(look_, 0));
   loop_->Unwatch(socket_.fd());
   socket_ = TcpSocket();
-  // The rest of a message that was cut off means nothing on another connection.
-  if (!out_.empty() && out_.front().begun) {
-    out_bytes_ -= out_.front().left_bytes;
-    out_.pop_front();
+  // The rest of a message that was cut off means nothing on another connection, and what lies in
+  // the memory of this one neither.
+  if (!out_.empty() && out_.front().begun) out_.pop_front();
+  outbox_.reset();
+  shares_ = false;
+  out_bytes_ = 0;
+  for (Outgoing& out : std::exchange(out_, {})) {
+    out_bytes_ += out_.emplace_back(std::move(out.message), nullptr).left_bytes;
   }
   ConnectLater(retry_after);
   // A peer that wants to authenticate may say no more than that.
@@ -206,7 +239,7 @@ void TcpLink::PumpLater() {
 void TcpLink::Pump() {
   uint64_t sent_bytes = 0;
   while (connected_) {
-    TakeFromQueue();
+    sent_bytes += TakeFromQueue();
     if (out_.empty()) break;
     if (sent_bytes > kBytesPerTurn) return PumpLater();
     std::array<iovec, kPartsPerCall> parts{};
@@ -223,12 +256,17 @@ void TcpLink::Pump() {
   if (queue_.empty() && out_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
-void TcpLink::TakeFromQueue() {
+uint64_t TcpLink::TakeFromQueue() {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
+  uint64_t shared_bytes = 0;
   while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
-    out_.emplace_back(queue_.Take());
+    out_.emplace_back(queue_.Take(), shares_ ? outbox_.get() : nullptr);
     out_bytes_ += out_.back().left_bytes;
+    shared_bytes += out_.back().shared_bytes;
+    // What is copied is on its way, and cannot be overtaken any more.
+    if (shared_bytes > 0) break;
   }
+  return shared_bytes;
 }
 
 size_t TcpLink::Gather(std::span<iovec> parts) const {

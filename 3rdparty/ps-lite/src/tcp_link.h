@@ -12,6 +12,7 @@
 #include "link_listener.h"
 #include "ps/message.h"
 #include "send_queue.h"
+#include "shared_memory.h"
 #include "tcp_socket.h"
 #include "tcp_transport.h"
 #include "zmtp.h"
@@ -54,12 +55,14 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
  private:
   // A message that leaves next.
   struct Outgoing {
-    explicit Outgoing(Message m);
+    // Its long frames are copied to `outbox` if there is one and it has room.
+    Outgoing(Message m, SharedOutbox* outbox);
     Message message;
     std::string heads;  // everything but the frames' bytes
     std::vector<iovec> parts;
     size_t next = 0;  // of parts; what is before it has left
     uint64_t left_bytes = 0;
+    uint64_t shared_bytes = 0;
     bool begun = false;
   };
 
@@ -75,10 +78,12 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   bool Put(const std::string& bytes) const;
   void TellRefused(const std::string& what);
   void Break(bs::Duration retry_after);
+  // What a SharedInbox is opened by; empty where no memory can be shared.
+  std::string OfferMemory();
   void Pump();
   void PumpLater();
-  // Makes up what goes out next.
-  void TakeFromQueue();
+  // Makes up what goes out next; how much of it was copied to shared memory.
+  uint64_t TakeFromQueue();
   size_t Gather(std::span<iovec> parts) const;
   void Leave(uint64_t size_bytes);
 
@@ -88,11 +93,13 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   const std::string identity_;
   LinkListener listener_;
   TcpSocket socket_;
-  std::unique_ptr<ZmtpInput> input_;  // of this connection
-  bool greeted_ = false;              // by us
-  bool ready_ = false;                // the peer has said so
-  bool refused_ = false;              // the peer did not take our READY
-  bool connected_ = false;            // and the listener has been told
+  std::unique_ptr<ZmtpInput> input_;      // of this connection
+  bool greeted_ = false;                  // by us
+  bool ready_ = false;                    // the peer has said so
+  bool refused_ = false;                  // the peer did not take our READY
+  bool connected_ = false;                // and the listener has been told
+  std::unique_ptr<SharedOutbox> outbox_;  // of this connection
+  bool shares_ = false;                   // the peer has taken it
   SendQueue queue_;
   std::deque<Outgoing> out_;
   uint64_t out_bytes_ = 0;

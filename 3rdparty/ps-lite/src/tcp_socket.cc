@@ -68,21 +68,9 @@ bs::Status NoSocket() {
 
 }  // namespace
 
-TcpSocket& TcpSocket::operator=(TcpSocket&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-TcpSocket::~TcpSocket() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void TcpSocket::Set(int level, int option, int value) const {
   // Fails on a connection that is broken already, which is found out anyway.
-  static_cast<void>(SetOption(fd_, level, option, value));
+  static_cast<void>(SetOption(fd(), level, option, value));
 }
 
 bool IsNumeric(const std::string& host) {
@@ -191,6 +179,20 @@ sockaddr_in LocalAddress(const TcpSocket& socket) {
   socklen_t size = sizeof(address);
   BS_CHECK(getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
   return address;
+}
+
+bool WithinHost(int fd) {
+  sockaddr_in here{};
+  sockaddr_in there{};
+  socklen_t size = sizeof(here);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) != 0) return false;
+  size = sizeof(there);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0) return false;
+  const auto loopback = [](const sockaddr_in& address) {
+    return ntohl(address.sin_addr.s_addr) >> 24U == kLoopbackNet;
+  };
+  return here.sin_family == AF_INET &&
+         (here.sin_addr.s_addr == there.sin_addr.s_addr || (loopback(here) && loopback(there)));
 }
 
 std::string DescribePeer(int fd) {

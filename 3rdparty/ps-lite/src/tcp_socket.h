@@ -8,33 +8,20 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "bytescheduler/status.h"
+#include "descriptor.h"
 #include "ps/transport.h"
 
 namespace ps {
 
-inline constexpr int kBacklog = 1024;  // every worker comes at the same moment
+inline constexpr uint32_t kLoopbackNet = 127;  // the first byte of its addresses
+inline constexpr int kBacklog = 1024;          // every worker comes at the same moment
 
-class TcpSocket {
+class TcpSocket : public Descriptor {
  public:
-  TcpSocket() = default;  // none
-  explicit TcpSocket(int fd) : fd_(fd) {}
-  TcpSocket(TcpSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  TcpSocket& operator=(TcpSocket&& other) noexcept;
-  TcpSocket(const TcpSocket&) = delete;
-  TcpSocket& operator=(const TcpSocket&) = delete;
-  ~TcpSocket();
-
-  explicit operator bool() const { return fd_ >= 0; }
-  int fd() const { return fd_; }
-  // Whoever takes it closes it.
-  int Release() { return std::exchange(fd_, -1); }
+  using Descriptor::Descriptor;
   void Set(int level, int option, int value) const;
-
- private:
-  int fd_ = -1;
 };
 
 // The first IPv4 address of `host`, "*" being any of ours.  Blocks while a name is looked up,
@@ -73,6 +60,8 @@ bs::Status BindError(const std::string& endpoint, int error);
 // both naming it.
 bs::Result<TcpSocket> ListenTcp(const Address& address);
 sockaddr_in LocalAddress(const TcpSocket& socket);
+// Whether both ends of a connection are at addresses of this host.
+bool WithinHost(int fd);
 // Who is at the other end of a connection, for people: "10.0.0.1:4711".
 inline constexpr std::string_view kGoneAlready = "gone already";  // what it is if nobody is
 std::string DescribePeer(int fd);

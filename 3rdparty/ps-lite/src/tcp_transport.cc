@@ -84,7 +84,6 @@ bs::Result<Listening> TcpNetwork::Listen(const Address& address) {
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
   loop_->WatchReadable(listener_.fd(), [this] { Accept(); });
-  constexpr uint32_t kLoopbackNet = 127;
   const sockaddr_in local = LocalAddress(listener_);
   return Listening{.port = ntohs(local.sin_port),
                    .exposed = ntohl(local.sin_addr.s_addr) >> 24U != kLoopbackNet};
@@ -129,9 +128,9 @@ void TcpNetwork::Adopt(TcpSocket socket) {
       .most_bytes = [this](int32_t peer,
                            const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
-  inbound_.emplace(number,
-                   std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
-                                                shared_.options.patience, std::move(listener)));
+  inbound_.emplace(number, std::make_unique<TcpInbound>(
+                               loop_, std::move(socket), shared_.input, shared_.options.patience,
+                               shared_.options.shared_bytes > 0, std::move(listener)));
 }
 
 // A restarted peer comes back under its old identity; its dead connection must not be in the way.

@@ -19,6 +19,9 @@ struct TcpOptions {
   int ahead_messages = 0;
   // What may wait here for one peer (SendQueue::waiting_bytes).
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
+  // Memory that is shared with each peer of this host, for the long frames that are sent to it; 0:
+  // none, and none is taken from peers.
+  uint64_t shared_bytes = 0;
   // The host of a peer that acknowledges nothing for so long, not even the kernel's probes, has
   // vanished: the connection counts as broken, and is not tried again at once.  0: never;
   // less than 5 s is as 5 s.

@@ -17,6 +17,10 @@ constexpr size_t kMechanismBytes = 20;
 constexpr unsigned kMore = 1;
 constexpr unsigned kLong = 2;
 constexpr unsigned kCommand = 4;
+constexpr unsigned kReference = 8;  // ours
+constexpr std::string_view kMemory = "X-Memory";
+constexpr std::string_view kMemoryTaken = "\x0cMEMORY-TAKEN";
+constexpr size_t kReferenceBytes = 16;
 constexpr size_t kShortHeaderBytes = 2;
 constexpr size_t kLongHeaderBytes = 9;
 constexpr uint64_t kLongestShort = 255;
@@ -54,6 +58,13 @@ void AppendProperty(std::string_view name, std::string_view value, std::string* 
   out->append(value);
 }
 
+std::string CommandOf(std::string_view body) {
+  BS_CHECK(body.size() <= kLongestShort);
+  std::string frame(1, static_cast<char>(kCommand));
+  frame.push_back(static_cast<char>(body.size()));
+  return frame.append(body);
+}
+
 bs::Status Wrong(const std::string& what) {
   return bs::Status::InvalidArgument("no ZMTP: " + what);
 }
@@ -63,9 +74,14 @@ bs::Status NoMemory(uint64_t size_bytes) {
                                        " bytes");
 }
 
-// The value of "Identity" among the properties of READY.
-bs::Result<std::string_view> FindIdentity(std::span<const std::byte> properties) {
+// What READY says.
+struct Introduction {
   std::string_view identity;
+  std::string_view memory;
+};
+
+bs::Result<Introduction> ParseProperties(std::span<const std::byte> properties) {
+  Introduction found;
   while (!properties.empty()) {
     const size_t name_bytes = At(properties, 0);
     if (properties.size() < 1 + name_bytes + 4) return Wrong("a property is cut short");
@@ -73,10 +89,11 @@ bs::Result<std::string_view> FindIdentity(std::span<const std::byte> properties)
     const uint64_t value_bytes = ReadBigEndian(properties.subspan(1 + name_bytes, 4));
     properties = properties.subspan(1 + name_bytes + 4);
     if (properties.size() < value_bytes) return Wrong("a property is cut short");
-    if (name == "Identity") identity = TextOf(properties.first(value_bytes));
+    if (name == "Identity") found.identity = TextOf(properties.first(value_bytes));
+    if (name == kMemory) found.memory = TextOf(properties.first(value_bytes));
     properties = properties.subspan(value_bytes);
   }
-  return identity;
+  return found;
 }
 
 }  // namespace
@@ -90,14 +107,22 @@ std::string ZmtpGreeting() {
   return greeting;
 }
 
-std::string ZmtpReady(std::string_view socket_type, std::string_view identity) {
+std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
+                      std::string_view memory) {
   std::string body = "\5READY";
   AppendProperty("Socket-Type", socket_type, &body);
   AppendProperty("Identity", identity, &body);
-  BS_CHECK(body.size() <= kLongestShort);
-  std::string frame(1, static_cast<char>(kCommand));
-  frame.push_back(static_cast<char>(body.size()));
-  return frame + body;
+  if (!memory.empty()) AppendProperty(kMemory, memory, &body);
+  return CommandOf(body);
+}
+
+std::string ZmtpMemoryTaken() { return CommandOf(kMemoryTaken); }
+
+void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out) {
+  out->push_back(static_cast<char>(kReference | (more ? kMore : 0)));
+  AppendBigEndian(kReferenceBytes, 1, out);
+  AppendBigEndian(offset_bytes, 8, out);
+  AppendBigEndian(size_bytes, 8, out);
 }
 
 void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out) {
@@ -207,8 +232,10 @@ bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header
   const bool is_long = (flags & kLong) != 0;
   header->more = (flags & kMore) != 0;
   header->command = (flags & kCommand) != 0;
+  header->reference = (flags & kReference) != 0;
   header->own_bytes = is_long ? kLongHeaderBytes : kShortHeaderBytes;
-  if (flags > (kMore | kLong | kCommand) || (header->command && header->more)) {
+  if (flags > (kMore | kLong | kCommand | kReference) || (header->command && header->more) ||
+      (header->reference && (header->command || is_long || !inbox_))) {
     return Wrong("flags " + std::to_string(flags));
   }
   if (state_ == State::kHandshake && !header->command) return Wrong("a message before READY");
@@ -319,8 +346,8 @@ void ZmtpInput::EndBody() {
 
 bs::Status ZmtpInput::OnFrame(const Header& header, std::span<const std::byte> body) {
   if (state_ == State::kHandshake) return OnReady(body);
-  // Nobody needs an answer to the commands of later versions.
-  if (header.command) return bs::Status::Ok();
+  if (header.command) return OnCommand(body);
+  if (header.reference) return OnReference(header, body);
   if (bs::Status over = Admit(header, true); !over.ok()) return over;
   const std::shared_ptr<Landing> landing = Place(header.more, body.size());
   if (landing) std::copy(body.begin(), body.end(), landing->bytes.begin());
@@ -328,13 +355,47 @@ bs::Status ZmtpInput::OnFrame(const Header& header, std::span<const std::byte> b
   return bs::Status::Ok();
 }
 
+bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body) {
+  if (body.size() != kReferenceBytes || num_parts_ == 0) return Wrong("a reference");
+  const uint64_t offset_bytes = ReadBigEndian(body.first(8));
+  header.size_bytes = ReadBigEndian(body.subspan(8));
+  bs::Result<Frame> frame = inbox_->Take(offset_bytes, header.size_bytes);
+  if (!frame.ok()) return frame.status();
+  if (bs::Status over = Admit(header, true); !over.ok()) return over;
+  if (refused()) {
+    OnPart(header.more, {}, {});
+    return bs::Status::Ok();
+  }
+  // To copy takes time, which a turn has not much of.
+  const uint64_t worth = header.size_bytes / kScratchBytes;
+  frames_left_ -= static_cast<int>(std::min<uint64_t>(worth, static_cast<uint64_t>(frames_left_)));
+  const std::span<const std::byte> bytes = frame.value().bytes();
+  if (const std::shared_ptr<Landing> landing = Place(header.more, header.size_bytes)) {
+    std::memcpy(landing->bytes.data(), bytes.data(), bytes.size());
+    OnPart(header.more, {}, Frame::Borrow(landing->bytes, {}));
+  } else {
+    // Native data are numbers, each read once.  Others have row ids, which are checked first and
+    // must not change then.
+    OnPart(header.more, bytes, message_.meta.native() ? std::move(frame.value()) : Frame());
+  }
+  return bs::Status::Ok();
+}
+
+bs::Status ZmtpInput::OnCommand(std::span<const std::byte> body) {
+  // Nobody needs an answer to the commands of later versions.
+  if (TextOf(body) == kMemoryTaken && listener_.on_memory_taken) listener_.on_memory_taken();
+  return bs::Status::Ok();
+}
+
 bs::Status ZmtpInput::OnReady(std::span<const std::byte> body) {
   constexpr std::string_view kReady = "\5READY";
   if (!TextOf(body).starts_with(kReady)) return Wrong("another command instead of READY");
-  const bs::Result<std::string_view> identity = FindIdentity(body.subspan(kReady.size()));
-  if (!identity.ok()) return identity.status();
+  const bs::Result<Introduction> who = ParseProperties(body.subspan(kReady.size()));
+  if (!who.ok()) return who.status();
   state_ = State::kMessages;
-  if (listener_.on_ready) listener_.on_ready(identity.value());
+  if (listener_.on_ready) listener_.on_ready(who.value().identity);
+  const std::string_view memory = who.value().memory;
+  if (!memory.empty() && listener_.on_memory) listener_.on_memory(memory);
   return bs::Status::Ok();
 }
 

@@ -22,14 +22,20 @@
 #include "growing_block.h"
 #include "ps/message.h"
 #include "ps/transport.h"
+#include "shared_memory.h"
 #include "wire.h"
 
 namespace ps {
 
 // What both ends send first.
 std::string ZmtpGreeting();
-// The command after it, as a frame.
-std::string ZmtpReady(std::string_view socket_type, std::string_view identity);
+// The command after it, as a frame; `memory` is what a SharedInbox is opened by, or empty.
+std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
+                      std::string_view memory = {});
+// The command that says that a SharedInbox was opened.
+std::string ZmtpMemoryTaken();
+// Appends a frame of a message whose bytes lie in shared memory.
+void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out);
 // Appends the header of a frame of a message.
 void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out);
 
@@ -43,6 +49,10 @@ class ZmtpInput {
   struct Listener {
     std::function<void()> on_greeting;
     std::function<void(std::string_view identity)> on_ready;
+    // After on_ready, if the other end offers memory; may be empty.
+    std::function<void(std::string_view offer)> on_memory{};
+    // The other end has taken what it was offered; may be empty.
+    std::function<void()> on_memory_taken{};
     // A message, or what is wrong with it; without its peer.
     std::function<void(bs::Result<Message> message)> on_message;
     // As Transport::Handler::place; may be empty.
@@ -69,6 +79,9 @@ class ZmtpInput {
   ZmtpInput& operator=(const ZmtpInput&) = delete;
   ~ZmtpInput();
 
+  // From now on frames may lie there.
+  void Share(std::shared_ptr<SharedInbox> inbox) { inbox_ = std::move(inbox); }
+
   Rooms MakeRooms();
   // A turn takes at most kFramesPerTurn frames out of what was read, so that who sends many tiny
   // ones holds nobody up: then it is over, and what is left waits here for the next.
@@ -90,6 +103,7 @@ class ZmtpInput {
   struct Header {
     bool more = false;
     bool command = false;
+    bool reference = false;  // its body says where the bytes lie
     uint64_t size_bytes = 0;
     size_t own_bytes = 0;  // of the header itself
   };
@@ -124,7 +138,9 @@ class ZmtpInput {
   // More memory for the body if what it has is full.
   bs::Status GrowBody();
   bs::Status OnFrame(const Header& header, std::span<const std::byte> body);
+  bs::Status OnCommand(std::span<const std::byte> body);
   bs::Status OnReady(std::span<const std::byte> body);
+  bs::Status OnReference(Header header, std::span<const std::byte> body);
   void EndBody();
   // A part of a message; its bytes are copied, or `frame`'s own.
   void OnPart(bool more, std::span<const std::byte> bytes, Frame frame);
@@ -134,6 +150,7 @@ class ZmtpInput {
 
   const Shared shared_;
   const Listener listener_;
+  std::shared_ptr<SharedInbox> inbox_;  // null: the other end shares no memory with us
   State state_ = State::kGreeting;
   // Bytes that are no whole header or short frame yet; or that wait, from rest_at_ on.
   std::vector<std::byte> rest_;

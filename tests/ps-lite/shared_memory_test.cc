@@ -1,0 +1,170 @@
+// Shared memory: what lies there and for how long, and offers of those who do not mean well.
+#include "shared_memory.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSlot = SharedMapping::kSlotBytes;
+
+std::span<const std::byte> BytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::unique_ptr<SharedOutbox> NewOutbox(uint64_t size_bytes) {
+  auto outbox = SharedOutbox::Create(size_bytes);
+  EXPECT_TRUE(outbox.ok()) << outbox.status().ToString();
+  return std::move(outbox.value());
+}
+
+std::shared_ptr<SharedInbox> InboxOf(const SharedOutbox& outbox) {
+  auto inbox = SharedInbox::Open(outbox.offer());
+  EXPECT_TRUE(inbox.ok()) << inbox.status().ToString();
+  return std::move(inbox.value());
+}
+
+std::string WhyRefused(const std::string& offer) {
+  const auto inbox = SharedInbox::Open(offer);
+  return inbox.ok() ? "it was taken" : inbox.status().message();
+}
+
+TEST(SharedMemory, WhatIsPutIsThereUntilItsFrameIsGone) {
+  const auto outbox = NewOutbox(4 * kSlot);
+  const auto inbox = InboxOf(*outbox);
+  const std::string first(2 * kSlot - 5, 'a');
+  const std::string second(kSlot, 'b');
+  const auto at_first = outbox->Put(BytesOf(first));
+  const auto at_second = outbox->Put(BytesOf(second));
+  ASSERT_TRUE(at_first && at_second);
+  Frame frame = std::move(inbox->Take(*at_first, first.size()).value());
+  EXPECT_EQ(frame.text(), first);
+  EXPECT_EQ(inbox->Take(*at_second, second.size()).value().text(), second);
+  // The second has room again, the first not yet.
+  EXPECT_FALSE(outbox->Put(BytesOf(std::string(3 * kSlot, 'c'))));
+  EXPECT_EQ(outbox->Put(BytesOf(std::string(2 * kSlot, 'c'))), 2 * kSlot);
+  EXPECT_EQ(frame.text(), first);
+  frame = {};
+  EXPECT_EQ(outbox->Put(BytesOf(second)), 0U);
+}
+
+TEST(SharedMemory, IsFullWhereNobodyTakesAnything) {
+  const auto outbox = NewOutbox(10 * kSlot);
+  for (uint64_t slot = 0; slot < 10; ++slot) EXPECT_EQ(outbox->Put(BytesOf("x")), slot * kSlot);
+  EXPECT_FALSE(outbox->Put(BytesOf("x")));
+  EXPECT_FALSE(NewOutbox(kSlot)->Put(BytesOf(std::string(kSlot + 1, 'x'))));
+}
+
+TEST(SharedMemory, OutlivesItsSender) {
+  auto outbox = NewOutbox(kSlot);
+  auto inbox = InboxOf(*outbox);
+  const std::string text(kSlot, 'x');
+  const auto at = outbox->Put(BytesOf(text));
+  const Frame frame = std::move(inbox->Take(*at, text.size()).value());
+  inbox.reset();
+  outbox.reset();
+  EXPECT_EQ(frame.text(), text);
+}
+
+TEST(SharedMemory, CanBeReadWhenItsSenderWasKilled) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto outbox = std::move(SharedOutbox::Create(kSlot).value());
+    static_cast<void>(outbox->Put(BytesOf("what it said")));
+    const std::string& offer = outbox->offer();
+    static_cast<void>(::write(ends[1], offer.data(), offer.size()) + ::pause());
+    ::_exit(0);
+  }
+  std::string offer(200, ' ');
+  const ssize_t got = ::read(ends[0], offer.data(), offer.size());
+  ASSERT_GT(got, 0);
+  offer.resize(static_cast<size_t>(got));
+  const auto inbox = SharedInbox::Open(offer);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ASSERT_TRUE(inbox.ok()) << inbox.status().ToString();
+  EXPECT_EQ(inbox.value()->Take(0, 12).value().text(), "what it said");
+  EXPECT_THAT(WhyRefused(offer), HasSubstr("is none, or another user's")) << "it is gone";
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(SharedMemory, HasNoMoreThanTheMost) {
+  const auto outbox = NewOutbox(uint64_t{1} << 40U);
+  EXPECT_TRUE(outbox->Put(BytesOf("x")));
+  EXPECT_THAT(outbox->offer(), HasSubstr(" " + std::to_string(SharedMapping::kMostBytes) + " "));
+  InboxOf(*outbox);
+}
+
+TEST(SharedMemory, NothingOutsideIsTaken) {
+  const auto outbox = NewOutbox(2 * kSlot);
+  const auto inbox = InboxOf(*outbox);
+  constexpr uint64_t kHuge = ~uint64_t{0};
+  for (const auto& [offset, size] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{0, 0},
+                                                  {0, 2 * kSlot + 1},
+                                                  {kSlot, kSlot + 1},
+                                                  {2 * kSlot, 1},
+                                                  {1, 1},
+                                                  {kHuge, 1},
+                                                  {0, kHuge},
+                                                  {kHuge - kSlot + 1, kHuge}}) {
+    const auto frame = inbox->Take(offset, size);
+    ASSERT_FALSE(frame.ok()) << offset << " " << size;
+    EXPECT_EQ(frame.status().code(), bs::StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(inbox->Take(0, 2 * kSlot).ok());
+}
+
+TEST(SharedMemory, OffersThatAreNoneAreRefused) {
+  const auto outbox = NewOutbox(2 * kSlot);
+  const std::string good = outbox->offer();
+  const std::string pid = std::to_string(::getpid());
+  for (const std::string& bad :
+       {std::string(), std::string(" "), std::string("1 2 3 4"), "2" + good.substr(1), good + " x",
+        std::string("1 x 3 65536 aa"), std::string("1 -1 3 65536 aa"),
+        std::string("1 ../../etc 3 65536 aa"), "1 " + pid + " 0 65537 aa",
+        "1 " + pid + " 0 99999999999999999999 aa", "1 " + pid + " 0 0 aa"}) {
+    EXPECT_THAT(WhyRefused(bad), HasSubstr("shared memory: ")) << bad;
+  }
+  EXPECT_THAT(WhyRefused(good.substr(0, good.size() - 1) + "x"), HasSubstr("not what was offered"));
+  EXPECT_EQ(WhyRefused(good), "it was taken");
+}
+
+TEST(SharedMemory, OnlyWhatASenderHasMadeIsOpened) {
+  const std::string pid = std::to_string(::getpid());
+  const auto refused = [&](int fd) {
+    const std::string why = WhyRefused("1 " + pid + " " + std::to_string(fd) + " 65536 aa");
+    if (fd >= 0) ::close(fd);
+    return why;
+  };
+  EXPECT_THAT(refused(::open("/dev/null", O_RDWR)), HasSubstr("is none, or another user's"));
+  EXPECT_THAT(refused(-1), HasSubstr("shared memory: "));
+  EXPECT_THAT(refused(::memfd_create("another", 0)), HasSubstr("is none, or another user's"));
+  // Its pages could be taken away while they are read.
+  EXPECT_THAT(refused(::memfd_create("bytescheduler", 0)), HasSubstr("is not sealed"));
+  const int small = ::memfd_create("bytescheduler", MFD_ALLOW_SEALING);
+  ASSERT_EQ(::fcntl(small, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_THAT(refused(small), HasSubstr("or of another size"));
+}
+
+}  // namespace
+}  // namespace ps
