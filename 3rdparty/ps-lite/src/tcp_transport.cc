@@ -23,6 +23,8 @@ namespace {
 
 // After accept has found no descriptor left.
 constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
+// So many connections are taken in a turn of the loop, then others get theirs.
+constexpr int kAcceptsPerTurn = 16;
 
 // As link_transport.h says.
 class TcpNetwork {
@@ -59,6 +61,8 @@ class TcpNetwork {
   void Accept();
   void AcceptLater(const std::string& why);
   void Adopt(TcpSocket socket);
+  // Hangs up on the oldest of the host's strangers if they are too many.
+  void BoundStrangers(const std::string& host);
   void OnReady(uint64_t number, const std::string& identity);
   void OnInput(uint64_t number, int32_t peer, bs::Result<Message> message);
   void Drop(uint64_t number, const bs::Status& why);
@@ -91,7 +95,7 @@ bs::Result<Listening> TcpNetwork::Listen(const Address& address) {
 }
 
 void TcpNetwork::Accept() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     TcpSocket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       Adopt(std::move(socket));
@@ -129,9 +133,24 @@ void TcpNetwork::Adopt(TcpSocket socket) {
       .most_bytes = [this](int32_t peer,
                            const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
-  inbound_.emplace(number,
-                   std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
-                                                shared_.options.patience, std::move(listener)));
+  auto inbound = std::make_unique<TcpInbound>(loop_, std::move(socket), shared_.input,
+                                              shared_.options.patience, std::move(listener));
+  const std::string host = StrangerLog::HostOf(inbound->address());
+  inbound_.emplace(number, std::move(inbound));
+  BoundStrangers(host);
+}
+
+void TcpNetwork::BoundStrangers(const std::string& host) {
+  int count = 0;
+  uint64_t oldest = 0;
+  for (const auto& [number, inbound] : inbound_) {
+    if (!inbound->stranger() || StrangerLog::HostOf(inbound->address()) != host) continue;
+    if (count++ == 0) oldest = number;
+  }
+  const int most = shared_.options.most_strangers;
+  if (count <= most) return;
+  Drop(oldest, bs::Status::ResourceExhausted("it is not in the job, and its host has " +
+                                             std::to_string(most) + " such connections already"));
 }
 
 // A restarted peer comes back under its old identity; its dead connection must not be in the way.
@@ -157,6 +176,7 @@ void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> mess
 void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   const auto it = inbound_.find(number);
   if (why.code() == bs::StatusCode::kUnavailable) {
+    if (it->second->stranger()) strangers_.CameAndWent(it->second->address());
     log_.Debug([&] {
       return "the connection of " + it->second->address() + " is over: " + why.message();
     });
