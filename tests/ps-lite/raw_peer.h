@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ps/transport.h"
+#include "stranger_log.h"
 #include "zmtp.h"
 
 namespace ps::testing {
@@ -79,6 +80,12 @@ inline std::string FrameOf(const std::string& body, bool more) {
   std::string frame;
   AppendFrameHeader(body.size(), more, &frame);
   return frame + body;
+}
+
+// More often than strangers may within a minute without being named, though libzmq does not see the
+// address of all.
+inline void ComeAndGoTooOften(const Address& address) {
+  for (uint64_t i = 0; i < 2 * StrangerLog::kManyVisits + 100; ++i) const RawPeer peer(address);
 }
 
 // Does something again and again on threads of its own, until it is over: at its end.

@@ -384,6 +384,21 @@ TEST(Strangers, WhoSendsTooManyMessagesIsHungUpOnAndNamed) {
             HasSubstr("it is not in the job, and has sent more than 4096 messages in 30 s")));
 }
 
+TEST(Strangers, WhoComesAndGoesTooOftenIsNamed) {
+  const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeTcpTransport(loop, {}, log);
+  };
+  EXPECT_THAT(
+      WarningsOf(make,
+                 [](const Address& address, const bs::Notification& garbage) {
+                   ComeAndGoTooOften(address);
+                   const RawPeer last(address);
+                   last.Send(ZmtpGreeting() + ZmtpReady("DEALER", "") + FrameOf("no meta", false));
+                   EXPECT_TRUE(garbage.WaitFor(std::chrono::seconds(60)));
+                 }),
+      AllOf(HasSubstr("closed by 127.0.0.1:"), HasSubstr("connection 1000 of that host")));
+}
+
 TEST(Strangers, OfTheConnectionsOfAHostTheOldestOfThoseNotInTheJobGoesFirst) {
   LoopWorld world([](bs::LoopThread* loop, size_t) {
     return MakeTcpTransport(loop, {.most_strangers = 3}, bs::Logger());
