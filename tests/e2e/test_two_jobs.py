@@ -1,10 +1,10 @@
 """A second job that is started by mistake on the root port of one that is there."""
 
 import pathlib
-from typing import Callable
+from typing import Callable, List
 
 import pytest
-from job import Job, free_port
+from job import Job, Process, free_port
 
 MakeJob = Callable[..., Job]
 SOON_S = 30.0
@@ -17,9 +17,10 @@ NOT_HERE = "nodes of another job need another DMLC_PS_ROOT_PORT"
 def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
     make_job: MakeJob, tmp_path: pathlib.Path, first_waits: bool
 ) -> None:
-    """Also where its workers come when all nodes of the second but them have come and gone."""
+    """Its scheduler node and its server also where the first has no workers yet."""
     job = make_job(ports=[free_port(), 0])
-    first, second = list(job.processes), []
+    first = list(job.processes)
+    second: List[Process] = []
 
     def start_worker(of: str) -> None:
         (first if of == "first" else second).append(
