@@ -58,7 +58,7 @@ class FloodedJob : public ::testing::TestWithParam<const char*> {
       const ps::Address scheduler{"127.0.0.1", job_.port()};
       const Attack on_scheduler(1, [&](const auto& over) { attack(scheduler, over); });
       const Attack on_server(1, [&](const auto& over) { attack(server_, over); });
-      SumOften();
+      SumUntil([&] { return on_scheduler.times() > 0 && on_server.times() > 0; });
     }
     CloseWorkers(&job_);
     ExpectAllEndedWell(&job_);
@@ -66,10 +66,10 @@ class FloodedJob : public ::testing::TestWithParam<const char*> {
   }
 
  private:
-  void SumOften() {
+  void SumUntil(const std::function<bool()>& enough) {
     std::vector<Floats> out(2, Floats(1000));
     BroadcastAll(&job_, 7, &out);
-    for (int round = 1; round <= 50; ++round) {
+    for (int round = 1; round <= 50 || !enough(); ++round) {
       const std::vector<Floats> in = {Floats(1000, static_cast<float>(round)), Floats(1000, 0.5F)};
       const WaiterPtr waiter(bs_waiter_new(4));
       for (size_t i = 0; i < 2; ++i) {
@@ -103,8 +103,9 @@ TEST_P(FloodedJob, NoGarbageDisturbsIt) {
       SaidUnder([&](const ps::Address& address, const std::atomic<bool>& over) {
         Flood(address, Hello(""), garbage, over);
       });
-  EXPECT_THAT(said, ::testing::ContainsRegex("scheduler: dropped bytes from 127.0.0.1:[0-9]+: "));
-  EXPECT_THAT(said, ::testing::ContainsRegex("server: dropped bytes from 127.0.0.1:[0-9]+: "));
+  EXPECT_THAT(said,
+              ::testing::ContainsRegex("scheduler: dropped bytes from 127.0.0.1(:[0-9]+)?: "));
+  EXPECT_THAT(said, ::testing::ContainsRegex("server: dropped bytes from 127.0.0.1(:[0-9]+)?: "));
 }
 
 TEST_P(FloodedJob, NoConnectionsDisturbIt) {

@@ -94,12 +94,13 @@ class Attack {
   explicit Attack(int num_threads, const std::function<void(const std::atomic<bool>& over)>& does) {
     for (int i = 0; i < num_threads; ++i) {
       threads_.emplace_back([this, does] {
-        while (!over_) does(over_);
+        for (; !over_; ++times_) does(over_);
       });
     }
   }
   Attack(const Attack&) = delete;
   Attack& operator=(const Attack&) = delete;
+  int times() const { return times_; }
   ~Attack() {
     over_ = true;
     for (std::thread& thread : threads_) thread.join();
@@ -107,15 +108,17 @@ class Attack {
 
  private:
   std::atomic<bool> over_ = false;
+  std::atomic<int> times_ = 0;
   std::vector<std::thread> threads_;
 };
 
-// Sends `bytes` again and again behind `hello`, until the other end hangs up or it is over.
+// Sends `bytes` behind `hello` more often than buffers hold, until the other end hangs up or it is
+// over.
 inline void Flood(const Address& address, const std::string& hello, const std::string& bytes,
                   const std::atomic<bool>& over) {
   const RawPeer peer(address);
   bool taken = peer.TrySend(hello) && peer.AwaitGreeting();
-  while (taken && !over) taken = peer.TrySend(bytes);
+  for (int i = 0; i < 200 && taken && !over; ++i) taken = peer.TrySend(bytes);
 }
 
 }  // namespace ps::testing
