@@ -34,6 +34,11 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
   auto node = std::make_unique<SchedulerNode>(config, options.value());
   node->listening_or_over_.WaitFor(config.timeout);
   const std::optional<Status> outcome = node->outcome().Get();
+  if (outcome && outcome->code() == StatusCode::kAlreadyExists) {
+    return Status::AlreadyExists(outcome->message() +
+                                 ": end what listens there (a job that still runs?), or give all "
+                                 "nodes of this job another DMLC_PS_ROOT_PORT");
+  }
   if (outcome && !outcome->ok()) return *outcome;
   return node;
 }

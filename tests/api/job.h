@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace bs::test {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
+inline constexpr int kFloat32 = 0;
 // Long for any machine; a job that works never waits so long.
 inline constexpr int kPatienceMs = 60'000;
 
@@ -141,6 +143,53 @@ inline bs_error Await(const bs_waiter* waiter) {
     std::strcpy(error.message, "nothing came");
   }
   return error;
+}
+
+inline int Broadcast(bs_worker* worker, uint64_t key, Floats* value, bs_waiter* waiter) {
+  return bs_worker_broadcast(worker, key, kFloat32, value->data(), value->size() * sizeof(float),
+                             bs_waiter_done, waiter, nullptr);
+}
+
+inline int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out,
+                    bs_waiter* waiter, float threshold = 0) {
+  bs_push_pull request = MakePushPull(key, in, out, waiter);
+  request.threshold = threshold;
+  return bs_worker_push_pull(worker, &request, nullptr);
+}
+
+// Broadcasts rank 0's value to all of the job.
+inline void BroadcastAll(Job* job, uint64_t key, std::vector<Floats>* values) {
+  const WaiterPtr waiter(bs_waiter_new(job->workers.size()));
+  for (size_t i = 0; i < job->workers.size(); ++i) {
+    ASSERT_EQ(Broadcast(job->workers[i].get(), key, &values->at(i), waiter.get()), 0);
+  }
+  const bs_error error = Await(waiter.get());
+  ASSERT_EQ(error.code, 0) << error.message;
+}
+
+inline void CloseWorkers(Job* job) {
+  std::vector<std::thread> closers;
+  for (WorkerPtr& worker : job->workers) {
+    if (worker == nullptr) continue;
+    closers.emplace_back(
+        [w = worker.release()] { EXPECT_EQ(bs_worker_close(w, 10'000, nullptr), 0); });
+  }
+  for (std::thread& closer : closers) closer.join();
+}
+
+inline void ExpectEndedWell(bs_node* node) {
+  bs_error error{};
+  ASSERT_EQ(bs_node_wait(node, kPatienceMs, &error), 1);
+  EXPECT_EQ(error.code, 0) << error.message;
+}
+
+// Servers first: the scheduler node ends when it has seen them go.
+inline void ExpectAllEndedWell(Job* job) {
+  for (NodePtr& server : job->servers) {
+    ExpectEndedWell(server.get());
+    server.reset();
+  }
+  ExpectEndedWell(job->scheduler.get());
 }
 
 }  // namespace bs::test

@@ -49,6 +49,17 @@ TEST(SchedulerNode, AnAbortedJobEndsWithTheReason) {
   EXPECT_NE(outcome->message().find("it got SIGTERM"), std::string::npos) << outcome->message();
 }
 
+TEST(SchedulerNode, SaysWhatToDoWhereAnotherOneListens) {
+  const auto first = SchedulerNode::Start(MakeConfig("scheduler", 0));
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  const auto second = SchedulerNode::Start(MakeConfig("scheduler", first.value()->port()));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().message(),
+            "tcp://127.0.0.1:" + std::to_string(first.value()->port()) +
+                ": the port is in use: end what listens there (a job that still runs?), or give "
+                "all nodes of this job another DMLC_PS_ROOT_PORT");
+}
+
 TEST(ServerNode, MayBeClosedBeforeAnyoneAnswers) {
   const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
   ASSERT_TRUE(scheduler.ok());

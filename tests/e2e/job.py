@@ -174,6 +174,11 @@ class Job:
         self.workers.append(process)
         return process
 
+    def start_scheduler(self, name: str = "scheduler") -> Process:
+        """Start ours on the port that it was given; `name` is that of its log."""
+        env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": str(self._ports[0])}
+        return self._start(name, OURS, env)
+
     def start_server(self, index: int, name: str = "") -> Process:
         """Start one of ours, again if it was there before; `name` is that of its log then."""
         env = {"DMLC_ROLE": "server", "DMLC_PORT": str(self._ports[index + 1])}
@@ -262,8 +267,7 @@ class Job:
             self._env["DMLC_PS_ROOT_PORT"] = str(free_port())
             self._start("scheduler", stock, {"DMLC_ROLE": "scheduler"})
         else:
-            env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": str(self._ports[0])}
-            scheduler = self._start("scheduler", OURS, env)
+            scheduler = self.start_scheduler()
             mark = f"listening on {self._address(0)}:"
             scheduler.wait_for_line(mark)
             self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]

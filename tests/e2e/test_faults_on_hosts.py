@@ -31,6 +31,7 @@ FILL_LOG = "cat /dev/zero >>bytescheduler.log 2>/dev/null; true"
 PORTS = [9091, 9092, 9093]
 CUT = {"BYTESCHEDULER_PARTITION": "4KiB"}  # so that every sum needs both servers
 PATIENT = {**CUT, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s"}
+REJOIN = {"BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s", "BYTESCHEDULER_REJOIN_TIMEOUT": "60s"}
 PATIENCE = r"5 s \(BYTESCHEDULER_HEARTBEAT_TIMEOUT\)"
 STRICT = {
     **CUT,
@@ -130,6 +131,34 @@ def test_a_server_that_is_killed_and_started_again_is_named_and_the_job_begins_a
         text = rf"lost server \d \({re.escape(lab.address(SERVERS[1]))}:{PORTS[2]}\): connection"
         assert_all_name(job, others, text)
         assert_all_name(job, [again], text + "|came too late|no answer from the sch")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        ("rejoining_worker.py", "wrapped", "0", "2", "20"),
+        ("rejoining_in_step.py", "owed", "0"),
+    ],
+    ids=["ours of dist_async", "MXNet's own of dist_sync"],
+)
+def test_a_killed_worker_is_replaced_from_another_host_and_every_push_counts_once(
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, script: "Tuple[str, ...]"
+) -> None:
+    job = make_job(servers=2, env=REJOIN, lab=lab)
+    for _ in WORKERS:
+        job.start_worker(*script, str(tmp_path))
+    lost = job.wait_for_text(job.workers, "to be killed")
+    lost.kill()
+    job.start_worker(*script, str(tmp_path))
+    for process in job.processes:
+        assert process is lost or process.wait() == 0, job.all_output()
+    said = job.processes[SCHEDULER].output()
+    # Of two hosts the later one has worker 0.
+    assert f"lost worker 0 ({lab.address(WORKERS[1])}:" in said, said
+    taken = rf"worker 0 \({re.escape(lab.address(WORKERS[0]))}:\d+\) takes the place"
+    assert re.search(taken, said), said
+    for worker in job.workers:
+        assert worker is lost or "well done" in worker.output(), job.all_output()
 
 
 def assert_costs_time_only(

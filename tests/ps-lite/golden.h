@@ -107,6 +107,7 @@ inline Meta UrgentLessPull() {
 inline std::vector<Golden> GoldenControl() {
   const Node server = NodeAt(Role::kServer, kEmpty, 43271);
   const Node worker = NodeAt(Role::kWorker, 9, 37373);
+  const Node far_worker = NodeAt(Role::kWorker, WorkerId(129), 38601);
   const std::vector<Node> everyone = {
       NodeAt(Role::kWorker, 9, 33761), NodeAt(Role::kWorker, 11, 35123),
       NodeAt(Role::kServer, 8, 43271), NodeAt(Role::kScheduler, 1, 19091, 376)};
@@ -125,6 +126,10 @@ inline std::vector<Golden> GoldenControl() {
        "08ffffffff071a1b08051217080110091a093132372e302e302e3120fda30228005000"
        "200028003000400350ffffffff0760006800",
        ControlMeta({.command = Command::kHeartbeat, .nodes = {worker}}, 3)},
+      {"HEARTBEAT from worker 129",
+       "08ffffffff071a1c080512180801108b021a093132372e302e302e3120c9ad0228005000"
+       "200028003000400250ffffffff0760006800",
+       ControlMeta({.command = Command::kHeartbeat, .nodes = {far_worker}}, 2)},
       {"ACK", "08ffffffff071a0a0804208380808090800220002800300050ffffffff0760006800",
        ControlMeta({.command = Command::kAck, .barrier_group = 0, .signature = 0x80100000003},
                    kEmpty)},

@@ -185,7 +185,8 @@ TEST(Refused, OneWorkerTooManyIsToldAndTheOthersGoOn) {
   for (const auto& node : job.natives) node->Start(milliseconds(node.get() == third ? 10 : 0));
   job.Run(seconds(3));
   EXPECT_EQ(third->refused.value().ToString(),
-            "kAlreadyExists: worker 10.0.0.1:4713: the job has its 2 worker(s) already");
+            "kAlreadyExists: worker 10.0.0.1:4713: the job has its 2 worker(s) already "
+            "(nodes of another job need another DMLC_PS_ROOT_PORT)");
   job.AddNative(Role::kServer)->Start();
   job.Run(seconds(3));
   EXPECT_TRUE(job.natives.at(0)->ready());
@@ -219,10 +220,13 @@ TEST(Refused, SecondStoreOfAProcessIsToldThatThereCanBeOne) {
   elsewhere->Start();
   job.Run(seconds(2));
   EXPECT_THAT(second->refused.value().message(),
-              HasSubstr("came too late: the job has all its nodes already; worker 0 "
+              HasSubstr("came too late: the job has all its nodes already (nodes of "
+                        "another job need another DMLC_PS_ROOT_PORT); worker 0 "
                         "(10.0.0.1:4711) of the same host is one of them (a process can have one "
                         "store of the native back end)"));
-  EXPECT_THAT(elsewhere->refused.value().message(), testing::EndsWith("all its nodes already"));
+  EXPECT_THAT(elsewhere->refused.value().message(),
+              testing::EndsWith("all its nodes already (nodes of another job need another "
+                                "DMLC_PS_ROOT_PORT)"));
 }
 
 TEST(Refused, SecondStoreBesideAStockWorkerIsToldThatThereCanBeOne) {

@@ -47,6 +47,19 @@ TEST(Resends, ARepeatIsNotHandledButAcknowledgedAsIsAllThatComesThen) {
   EXPECT_TRUE(resends.Take(Request(2), 1).ack);
 }
 
+TEST(Resends, OfAnIdAbove255TheLowestByteIsAcknowledged) {
+  Resends resends;
+  Message barrier = Request(1);
+  barrier.peer = WorkerId(129);
+  EXPECT_TRUE(Fresh(&resends, barrier));
+  const Resends::Verdict repeat = resends.Take(barrier, 1);
+  ASSERT_TRUE(repeat.ack);
+  // With this a stock worker 267 sends its barrier no more; with the whole id it goes on.
+  EXPECT_EQ(repeat.ack->control.signature, 0xb0100000003U);
+  barrier.peer -= 256;
+  EXPECT_TRUE(Fresh(&resends, barrier));
+}
+
 TEST(Resends, WhoAcknowledgesWantsToBeAcknowledged) {
   Resends resends;
   const Resends::Verdict heard = resends.Take(Control(Command::kAck, kEmpty), 1);

@@ -2,12 +2,10 @@
 // them must do beyond transport_conformance.h.
 #pragma once
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -19,9 +17,11 @@
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "base/notification.h"
+#include "ps-lite/raw_peer.h"
 #include "ps-lite/transport_conformance.h"
 #include "tcp_socket.h"
 #include "wire.h"
+#include "zmtp.h"
 
 namespace ps::testing {
 
@@ -98,37 +98,6 @@ inline std::string WarningsOf(
   return said;
 }
 
-// A plain socket that is connected to a node, as a hostile peer would have one.
-class RawPeer {
- public:
-  explicit RawPeer(const Address& address) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    where.sin_port = htons(static_cast<uint16_t>(address.port));
-    EXPECT_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof(where)), 0);
-  }
-  RawPeer(const RawPeer&) = delete;
-  RawPeer& operator=(const RawPeer&) = delete;
-  ~RawPeer() { ::close(fd_); }
-
-  void Send(const std::string& bytes) const {
-    EXPECT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-  // No more comes, but it would still listen.
-  void CloseSending() const { EXPECT_EQ(::shutdown(fd_, SHUT_WR), 0); }
-  // Until the other end hangs up.
-  void AwaitEnd() const {
-    char byte = 0;
-    while (::recv(fd_, &byte, 1, 0) == 1) {
-    }
-  }
-
- private:
-  const int fd_;
-};
-
 // The meta of Numbered(kEmpty, 5), as a stock node writes it.
 inline std::string StockMeta() { return EncodeMeta(Numbered(kEmpty, 5).meta); }
 
@@ -201,6 +170,38 @@ TEST_P(SocketConformance, TwoTransportsShareALoop) {
   EXPECT_TRUE(world()->WaitFor(came));
   first->Close(bs::Duration::zero());
   second->Close(bs::Duration::zero());
+}
+
+TEST_P(SocketConformance, WhoComesAndGoesAgainAndAgainHoldsNobodyUp) {
+  const auto [node, address] = BoundNode(world());
+  const auto sender = NewNode();
+  sender->Connect(8, address, 9);
+  ASSERT_TRUE(sender->AwaitConnects(8, 1));
+  const Attack attack(2, [&to = address](const auto&) { ComeAndGo(to); });
+  for (int32_t i = 0; i < 20; ++i) {
+    sender->Send(Numbered(8, i));
+    ASSERT_TRUE(node->AwaitMessages(1));
+    EXPECT_EQ(node->TakeMessages()[0].meta.timestamp, i);
+  }
+}
+
+TEST_P(SocketConformance, AFloodOfAStrangersMessagesHoldsNobodyUp) {
+  TransportNode node(world(), [](int32_t peer) { return peer == 9; });
+  Address address = world()->AnyAddress();
+  address.port = node.Bind(address).value();
+  const auto sender = NewNode();
+  sender->Connect(8, address, 9);
+  std::string much;
+  for (int i = 0; i < 1000; ++i) much += FrameOf(StockMeta(), false);
+  const std::string hello = ZmtpGreeting() + ZmtpReady("DEALER", "ps11");
+  const Attack attack(1, [&](const std::atomic<bool>& over) { Flood(address, hello, much, over); });
+  for (int32_t i = 0; i < 20; ++i) {
+    sender->Send(Numbered(8, i));
+    for (bool came = false; !came;) {
+      ASSERT_TRUE(node.AwaitMessages(1));
+      for (const Message& message : node.TakeMessages()) came = came || message.peer == 9;
+    }
+  }
 }
 
 }  // namespace ps::testing

@@ -23,6 +23,12 @@ class StrangerLogTest : public ::testing::Test {
     strangers_.Tell("hung up on", address, "it is strange");
     return said_;
   }
+  // What is said when the host comes and goes so often.
+  std::vector<std::string> Visit(const std::string& address, uint64_t times) {
+    said_.clear();
+    for (uint64_t i = 0; i < times; ++i) strangers_.CameAndWent(address);
+    return said_;
+  }
   void Wait(bs::Duration time) { clock_.RunUntil(clock_.Now() + time); }
 
  private:
@@ -56,6 +62,25 @@ TEST_F(StrangerLogTest, ManyHostsAreNotAllRemembered) {
   EXPECT_EQ(told, StrangerLog::kMostHosts);
   Wait(StrangerLog::kInterval);
   EXPECT_EQ(Tell("10.0.3.249:1").size(), 1U);
+}
+
+TEST_F(StrangerLogTest, WhoComesAndGoesManyTimesAMinuteIsNamedOnce) {
+  constexpr uint64_t kMany = StrangerLog::kManyVisits;
+  EXPECT_THAT(Visit("10.0.0.1:4711", kMany - 1), IsEmpty());
+  EXPECT_THAT(Visit("10.0.0.2:4711", kMany - 1), IsEmpty());
+  EXPECT_THAT(Visit("10.0.0.1:4712", 3 * kMany),
+              ElementsAre(::testing::HasSubstr("closed by 10.0.0.1:4712: connection 1000 of that "
+                                               "host within a minute, and it is not in the job")));
+  Wait(StrangerLog::kInterval);
+  EXPECT_THAT(Visit("10.0.0.2:4711", kMany - 1), IsEmpty());
+  EXPECT_EQ(Visit("10.0.0.1:4711", kMany).size(), 1U);
+}
+
+TEST_F(StrangerLogTest, OfManyHostsThatComeAndGoNotAllAreCounted) {
+  for (size_t i = 0; i < StrangerLog::kMostHosts; ++i) Visit("10.0.1." + std::to_string(i), 1);
+  EXPECT_THAT(Visit("10.0.0.1:4711", StrangerLog::kManyVisits), IsEmpty());
+  Wait(StrangerLog::kInterval);
+  EXPECT_EQ(Visit("10.0.0.1:4711", StrangerLog::kManyVisits).size(), 1U);
 }
 
 }  // namespace

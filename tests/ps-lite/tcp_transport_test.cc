@@ -10,13 +10,17 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ps-lite/socket_conformance.h"
+#include "tcp_inbound.h"
 #include "tcp_socket.h"
 #include "zmq_transport.h"
 #include "zmtp.h"
@@ -46,12 +50,6 @@ INSTANTIATE_TEST_SUITE_P(ZmqFirst, TransportConformance,
 INSTANTIATE_TEST_SUITE_P(TcpFirst, TransportConformance,
                          ::testing::Values(&MakeWorld<Kinds::kTcpFirst>));
 INSTANTIATE_TEST_SUITE_P(Tcp, SocketConformance, ::testing::Values(&MakeWorld<Kinds::kTcp>));
-
-std::string FrameOf(const std::string& body, bool more) {
-  std::string frame;
-  AppendFrameHeader(body.size(), more, &frame);
-  return frame + body;
-}
 
 class TcpTransportTest : public ::testing::Test {
  protected:
@@ -363,6 +361,136 @@ TEST(Strangers, WhoSendsGarbageStallsOrClosesInTheMiddleIsNamedByHisAddress) {
   // A port may be looked at, and a node may go.
   EXPECT_EQ(SaidOfStranger("", true, true), "");
   EXPECT_EQ(SaidOfStranger(hello + FrameOf(StockMeta(), false), true, true), "");
+}
+
+TEST(Strangers, WhoSendsTooManyMessagesIsHungUpOnAndNamed) {
+  std::string flood = ZmtpGreeting() + ZmtpReady("DEALER", "ps11");
+  for (uint64_t i = 0; i < TcpInbound::kMostMessages; ++i) flood += FrameOf(StockMeta(), false);
+  const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeTcpTransport(loop, {}, log);
+  };
+  const auto said_of = [&](const std::string& bytes, bool closes) {
+    return WarningsOf(make, [&](const Address& address, const bs::Notification&) {
+      const RawPeer peer(address);
+      peer.Send(bytes);
+      if (closes) peer.CloseSending();
+      peer.AwaitEnd();
+    });
+  };
+  EXPECT_EQ(said_of(flood, true), "");
+  EXPECT_THAT(
+      said_of(flood + FrameOf(StockMeta(), false), false),
+      AllOf(HasSubstr("hung up on 127.0.0.1:"),
+            HasSubstr("it is not in the job, and has sent more than 4096 messages in 30 s")));
+}
+
+TEST(Strangers, WhoComesAndGoesTooOftenIsNamed) {
+  const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeTcpTransport(loop, {}, log);
+  };
+  EXPECT_THAT(
+      WarningsOf(make,
+                 [](const Address& address, const bs::Notification& garbage) {
+                   ComeAndGoTooOften(address);
+                   const RawPeer last(address);
+                   last.Send(ZmtpGreeting() + ZmtpReady("DEALER", "") + FrameOf("no meta", false));
+                   EXPECT_TRUE(garbage.WaitFor(std::chrono::seconds(60)));
+                 }),
+      AllOf(HasSubstr("closed by 127.0.0.1:"), HasSubstr("connection 1000 of that host")));
+}
+
+TEST(Strangers, OfTheConnectionsOfAHostTheOldestOfThoseNotInTheJobGoesFirst) {
+  LoopWorld world([](bs::LoopThread* loop, size_t) {
+    return MakeTcpTransport(loop, {.most_strangers = 3}, bs::Logger());
+  });
+  TransportNode node(&world, [](int32_t peer) { return peer == 9; });
+  const Address address{"127.0.0.1", node.Bind({"127.0.0.1", 0}).value()};
+  const auto introduce = [&](const std::string& who) {
+    auto peer = std::make_unique<RawPeer>(address);
+    peer->Send(ZmtpGreeting() + ZmtpReady("DEALER", who) + FrameOf(StockMeta(), false));
+    EXPECT_TRUE(node.AwaitMessages(1));
+    node.TakeMessages();
+    return peer;
+  };
+  const auto member = introduce("ps9");
+  std::vector<std::unique_ptr<RawPeer>> strangers;
+  for (int i = 0; i < 8; ++i) strangers.push_back(introduce(""));
+  for (size_t i = 0; i < 5; ++i) strangers[i]->AwaitEnd();
+  for (size_t i = 5; i < 8; ++i) {
+    strangers[i]->Send(FrameOf(StockMeta(), false));
+    EXPECT_TRUE(node.AwaitMessages(1));
+    node.TakeMessages();
+  }
+  member->Send(FrameOf(StockMeta(), false));
+  EXPECT_TRUE(node.AwaitMessages(1));
+  EXPECT_EQ(node.TakeMessages()[0].peer, 9);
+}
+
+TEST(Strangers, WhoseHostHasTooManyConnectionsIsNamed) {
+  const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
+    return MakeTcpTransport(loop, {.most_strangers = 1}, log);
+  };
+  EXPECT_THAT(
+      WarningsOf(make,
+                 [](const Address& address, const bs::Notification&) {
+                   const RawPeer first(address);
+                   const RawPeer second(address);
+                   first.AwaitEnd();
+                 }),
+      AllOf(HasSubstr("hung up on 127.0.0.1:"),
+            HasSubstr("it is not in the job, and its host has 1 such connections already")));
+}
+
+int64_t OpenDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+TEST(Strangers, AFewAreLetInInATurnOfTheLoop) {
+  constexpr int kMany = 200;
+  constexpr int kFew = 32;
+  bs::LoopThread loop("bs-io");
+  const auto transport = MakeTcpTransport(&loop, {}, bs::Logger());
+  transport->Start({.on_message = {}, .on_garbage = {}, .on_connected = {}, .on_disconnected = {}});
+  Address address{"127.0.0.1", 0};
+  bs::Notification bound;
+  transport->Bind(address, [&](const bs::Result<int32_t>& port) {
+    address.port = port.value();
+    bound.Notify();
+  });
+  bound.Wait();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  // All are there when the loop goes on.
+  bs::Notification go_on;
+  loop.Post([&] { go_on.Wait(); });
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < kMany; ++i) peers.push_back(std::make_unique<RawPeer>(address));
+  bs::Notification all_in;
+  // On the loop.
+  const int64_t before = OpenDescriptors();
+  int64_t last = before;
+  int64_t most = 0;
+  loop.Post([&] {
+    loop.WatchReadable(ends[0], [&] {
+      const int64_t now = OpenDescriptors();
+      most = std::max(most, now - std::exchange(last, now));
+      if (now == before + kMany) all_in.Notify();
+    });
+  });
+  go_on.Notify();
+  EXPECT_TRUE(all_in.WaitFor(std::chrono::seconds(60)));
+  bs::Notification unwatched;
+  loop.Post([&] {
+    EXPECT_LE(most, kFew);
+    loop.Unwatch(ends[0]);
+    unwatched.Notify();
+  });
+  unwatched.Wait();
+  ::close(ends[0]);
+  ::close(ends[1]);
+  transport->Close(bs::Duration::zero());
 }
 
 // What a transport logs when it binds `host`.

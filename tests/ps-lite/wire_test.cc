@@ -437,8 +437,9 @@ TEST(Wire, SurvivesRandomMutations) {
 TEST(Identity, IsPsAndTheId) {
   EXPECT_EQ(IdentityOf(1), "ps1");
   EXPECT_EQ(IdentityOf(9), "ps9");
+  EXPECT_EQ(IdentityOf(WorkerId(129)), "ps267");
   EXPECT_EQ(IdentityOf(kEmpty), "");
-  for (const int32_t id : {0, 1, 8, 9, 1048585, 2147483646}) {
+  for (const int32_t id : {0, 1, 8, 9, 255, 256, 267, 1048585, 2147483646}) {
     EXPECT_EQ(IdOfIdentity(IdentityOf(id)), id);
   }
 }

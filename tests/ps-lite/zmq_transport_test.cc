@@ -297,6 +297,11 @@ TEST(Strangers, WhoSendsWhatLibzmqDoesNotUnderstandIsNamedByHisAddress) {
   });
 }
 
+TEST(Strangers, WhoComesAndGoesTooOftenIsNamed) {
+  EXPECT_THAT(SaidOf(&ComeAndGoTooOften),
+              AllOf(HasSubstr("closed by "), HasSubstr("connection 1000 of that host")));
+}
+
 class IpcTest : public ::testing::Test {
  protected:
   // A port whose file does not exist.

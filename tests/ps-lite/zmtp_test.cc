@@ -132,6 +132,8 @@ TEST(Zmtp, GreetingAndReadyAreThoseOfTheSpecification) {
   EXPECT_EQ(ZmtpGreeting(), greeting);
   EXPECT_EQ(ZmtpReady("DEALER", "ps9"),
             std::string("\4\x2c\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\3ps9", 46));
+  EXPECT_EQ(ZmtpReady("DEALER", "ps267"),
+            std::string("\4\x2e\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\5ps267", 48));
   std::string headers;
   AppendFrameHeader(255, true, &headers);
   AppendFrameHeader(256, false, &headers);

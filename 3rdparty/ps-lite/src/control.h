@@ -14,6 +14,9 @@
 
 namespace ps {
 
+// What to do about nodes that came to the wrong scheduler node.
+inline constexpr const char* kOfAnotherJob = "nodes of another job need another DMLC_PS_ROOT_PORT";
+
 // "127.0.0.1:4711".
 std::string TextOf(const Address& address);
 

@@ -121,7 +121,8 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     }
   }
   if (TakePlace(node, native, sequence)) return;
-  std::string why = DescribeUnranked(node) + " came too late: the job has all its nodes already";
+  std::string why = DescribeUnranked(node) + " came too late: the job has all its nodes already (" +
+                    kOfAnotherJob + ")";
   for (const Roster::Entry& other : roster_.entries()) {
     if (other.node.role != Role::kWorker || other.node.role != node.role) continue;
     if (other.node.hostname != node.hostname) continue;

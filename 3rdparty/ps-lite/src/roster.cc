@@ -63,7 +63,7 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
     return {Verdict::kRefused,
             bs::Status::AlreadyExists(who + ": the job has its " + std::to_string(wanted) +
                                       (node.role == Role::kWorker ? " worker(s)" : " server(s)") +
-                                      " already")};
+                                      " already (" + kOfAnotherJob + ")")};
   }
   BS_CHECK(!shares_address || !native);
   entries_.push_back({node, native, sequence});

@@ -18,6 +18,8 @@ class StrangerLog {
  public:
   static constexpr bs::Duration kInterval = std::chrono::minutes(1);
   static constexpr size_t kMostHosts = 256;
+  // Who only looks whether a port is open does so less often within kInterval.
+  static constexpr uint64_t kManyVisits = 1000;
 
   // `executor` gives the time and must outlive the log.
   StrangerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
@@ -25,8 +27,19 @@ class StrangerLog {
   // Warns, "hung up on host:port: why", or says it at level debug if the host, or kMostHosts
   // others, had a line within kInterval.
   void Tell(const std::string& doing, const std::string& address, const std::string& why);
+  // A stranger has connected and gone, and nothing is wrong with that: warns if his host has done
+  // so kManyVisits times within kInterval.  Counts for kMostHosts at a time.
+  void CameAndWent(const std::string& address);
+
+  static std::string HostOf(const std::string& address) {
+    return address.substr(0, address.rfind(':'));
+  }
 
  private:
+  struct Visits {
+    bs::TimePoint since{};
+    uint64_t count = 0;
+  };
   struct Host {
     bs::TimePoint told{};
     uint64_t untold = 0;  // since then
@@ -35,6 +48,7 @@ class StrangerLog {
   bs::Executor* const executor_;
   const bs::Logger log_;
   std::map<std::string, Host> hosts_;  // told within kInterval, or not looked at since
+  std::map<std::string, Visits> visits_;
 };
 
 }  // namespace ps

@@ -87,6 +87,10 @@ bs::Status TcpInbound::Read() {
     if (static_cast<size_t>(got) < rooms[0].iov_len + rooms[1].iov_len) break;
   }
   if (!taken.ok()) return taken;
+  if (input_.num_messages() > messages_ + kMostMessages && stranger()) {
+    return Strange("it is not in the job, and has sent more than " + std::to_string(kMostMessages) +
+                   " messages in " + TextOf(patience_));
+  }
   if (input_.waiting()) loop_->Revisit(socket_.fd());
   return broken_;
 }

@@ -28,8 +28,12 @@ class TcpInbound {
     std::function<void(const bs::Status& why)> on_closed;
   };
 
+  // Of one that is not in the job, in that time: more than any node sends before it is known.
+  static constexpr uint64_t kMostMessages = 4096;
+
   // `shared` is that of ZmtpInput.  Who does not introduce himself within `patience` is hung up
-  // on, and who is not in the job and has nothing but the same unfinished message for so long.
+  // on, and who is not in the job and has nothing but the same unfinished message for so long, or
+  // sends more than kMostMessages.
   // Memory that is offered from this host is taken if `shares`.
   TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
              bs::Duration patience, bool shares, Listener listener);
@@ -40,6 +44,7 @@ class TcpInbound {
   // Empty before on_ready, and for the anonymous.
   const std::string& identity() const { return identity_; }
   const std::string& address() const { return address_; }  // of the other end, for people
+  bool stranger() const { return !listener_.knows(peer_); }
 
  private:
   void OnReadable();
@@ -47,7 +52,6 @@ class TcpInbound {
   bs::Status Read();
   // That, when the other end has gone.
   bs::Status Gone(const std::string& how) const;
-  bool stranger() const { return !listener_.knows(peer_); }
   void WaitFor(bs::Duration patience);
   void LookAtProgress();
   void Put(const std::string& bytes);

@@ -2,8 +2,10 @@
 #include "tcp_transport.h"
 
 #include <arpa/inet.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <string>
@@ -23,6 +25,16 @@ namespace {
 
 // After accept has found no descriptor left.
 constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
+// So many connections are taken in a turn of the loop, then others get theirs.
+constexpr int kAcceptsPerTurn = 16;
+
+int MostStrangers(const TcpOptions& options) {
+  if (options.most_strangers > 0) return options.most_strangers;
+  constexpr rlim_t kMost = 4096;
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMost;
+  return static_cast<int>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
+}
 
 // As link_transport.h says.
 class TcpNetwork {
@@ -37,6 +49,7 @@ class TcpNetwork {
         upcalls_(upcalls),
         refusals_(loop, log),
         strangers_(loop, log),
+        most_strangers_(MostStrangers(options)),
         scratch_(ZmtpInput::kScratchBytes),
         shared_{.loop = loop,
                 .options = options,
@@ -59,6 +72,8 @@ class TcpNetwork {
   void Accept();
   void AcceptLater(const std::string& why);
   void Adopt(TcpSocket socket);
+  // Hangs up on the oldest of the host's strangers if they are too many.
+  void BoundStrangers(const std::string& host);
   void OnReady(uint64_t number, const std::string& identity);
   void OnInput(uint64_t number, int32_t peer, bs::Result<Message> message);
   void Drop(uint64_t number, const bs::Status& why);
@@ -68,6 +83,7 @@ class TcpNetwork {
   const Upcalls* const upcalls_;
   LimitedLog refusals_;
   StrangerLog strangers_;
+  const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;
   const TcpLink::Shared shared_;
   std::unique_ptr<bs::LoopThread> lookup_;  // once a name was looked up; gone after AwaitEnd
@@ -90,7 +106,7 @@ bs::Result<Listening> TcpNetwork::Listen(const Address& address) {
 }
 
 void TcpNetwork::Accept() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     TcpSocket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       Adopt(std::move(socket));
@@ -128,9 +144,24 @@ void TcpNetwork::Adopt(TcpSocket socket) {
       .most_bytes = [this](int32_t peer,
                            const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
-  inbound_.emplace(number, std::make_unique<TcpInbound>(
-                               loop_, std::move(socket), shared_.input, shared_.options.patience,
-                               shared_.options.shared_bytes > 0, std::move(listener)));
+  auto inbound = std::make_unique<TcpInbound>(
+      loop_, std::move(socket), shared_.input, shared_.options.patience,
+      shared_.options.shared_bytes > 0, std::move(listener));
+  const std::string host = StrangerLog::HostOf(inbound->address());
+  inbound_.emplace(number, std::move(inbound));
+  BoundStrangers(host);
+}
+
+void TcpNetwork::BoundStrangers(const std::string& host) {
+  int count = 0;
+  uint64_t oldest = 0;
+  for (const auto& [number, inbound] : inbound_) {
+    if (!inbound->stranger() || StrangerLog::HostOf(inbound->address()) != host) continue;
+    if (count++ == 0) oldest = number;
+  }
+  if (count <= most_strangers_) return;
+  Drop(oldest, bs::Status::ResourceExhausted("it is not in the job, and its host has " +
+                                             std::to_string(most_strangers_) + " such connections already"));
 }
 
 // A restarted peer comes back under its old identity; its dead connection must not be in the way.
@@ -156,6 +187,7 @@ void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> mess
 void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   const auto it = inbound_.find(number);
   if (why.code() == bs::StatusCode::kUnavailable) {
+    if (it->second->stranger()) strangers_.CameAndWent(it->second->address());
     log_.Debug([&] {
       return "the connection of " + it->second->address() + " is over: " + why.message();
     });

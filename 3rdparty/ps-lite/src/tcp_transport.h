@@ -27,8 +27,11 @@ struct TcpOptions {
   // less than 5 s is as 5 s.
   bs::Duration host_timeout{};
   // Who does not introduce himself for so long is hung up on and named, and so is who is not in the
-  // job and stays in the middle of a message.
+  // job and stays in the middle of a message, or sends more than kMostMessages in it.
   bs::Duration patience = std::chrono::seconds(30);
+  // Connections of one host by which nobody speaks who is in the job; of more the oldest is hung up
+  // on.  0: a quarter of the descriptors that this process may have, 4096 at most.
+  int most_strangers = 0;
 };
 
 // `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for

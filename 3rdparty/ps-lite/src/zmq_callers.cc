@@ -29,7 +29,7 @@ void ZmqCallers::OnEnd(int fd) {
     return strangers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
   }
   // A port may be looked at: who goes by himself, and so sooner, is not named.
-  if (executor_->Now() - since < patience_ / 2) return;
+  if (executor_->Now() - since < patience_ / 2) return strangers_.CameAndWent(address);
   strangers_.Tell("hung up on", address, "it has not introduced itself in " + TextOf(patience_));
 }
 
