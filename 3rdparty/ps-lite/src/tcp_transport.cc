@@ -161,7 +161,8 @@ void TcpNetwork::BoundStrangers(const std::string& host) {
   }
   if (count <= most_strangers_) return;
   Drop(oldest, bs::Status::ResourceExhausted("it is not in the job, and its host has " +
-                                             std::to_string(most_strangers_) + " such connections already"));
+                                             std::to_string(most_strangers_) +
+                                             " such connections already"));
 }
 
 // A restarted peer comes back under its old identity; its dead connection must not be in the way.
