@@ -21,10 +21,11 @@ int OpenFor(const std::string& path) {
 }  // namespace
 
 std::shared_ptr<DebugLog> DebugLog::Open(const Config& config) {
-  return config.debug ? std::make_shared<DebugLog>(kPath) : nullptr;
+  return config.debug ? std::make_shared<DebugLog>(kPath, config.role) : nullptr;
 }
 
-DebugLog::DebugLog(std::string path) : path_(std::move(path)), fd_(OpenFor(path_)) {
+DebugLog::DebugLog(std::string path, std::string who)
+    : path_(std::move(path)), who_(std::move(who)), fd_(OpenFor(path_)) {
   if (fd_ < 0) GiveUp(errno);
 }
 
@@ -44,8 +45,9 @@ void DebugLog::Append(std::string_view line) {
 
 void DebugLog::GiveUp(int error) {
   if (ended_.exchange(true)) return;
-  Logger().Warning("BYTESCHEDULER_DEBUG: " + path_ + ": " + std::generic_category().message(error) +
-                   "; the job goes on, nothing more is written to it");
+  Logger(who_, LogLevel::kWarning)
+      .Warning("BYTESCHEDULER_DEBUG: " + path_ + ": " + std::generic_category().message(error) +
+               "; the job goes on, nothing more is written to it");
 }
 
 Logger LoggerInto(std::shared_ptr<DebugLog> debug, std::string who, LogLevel threshold) {

@@ -19,8 +19,8 @@ class DebugLog {
   // Null if none is wanted.
   static std::shared_ptr<DebugLog> Open(const Config& config);
 
-  // Appends to `path`, which is made if there is none.
-  explicit DebugLog(std::string path);
+  // Appends to `path`, which is made if there is none; a warning about it comes from `who`.
+  DebugLog(std::string path, std::string who);
   DebugLog(const DebugLog&) = delete;
   DebugLog& operator=(const DebugLog&) = delete;
   ~DebugLog();
@@ -32,6 +32,7 @@ class DebugLog {
   void GiveUp(int error);
 
   const std::string path_;
+  const std::string who_;
   const int fd_;                     // -1: it could not be opened
   std::atomic<bool> ended_ = false;  // nothing more is written
 };

@@ -38,7 +38,8 @@ class DebugLogTest : public ::testing::Test {
 TEST_F(DebugLogTest, HasAllLinesAndStderrThoseItWouldHave) {
   testing::internal::CaptureStderr();
   {
-    const Logger log = LoggerInto(std::make_shared<DebugLog>(path_), "worker", LogLevel::kWarning);
+    const Logger log =
+        LoggerInto(std::make_shared<DebugLog>(path_, "worker"), "worker", LogLevel::kWarning);
     log.Debug("small");
     log.Named("worker 3").Warning("large");
   }
@@ -51,8 +52,8 @@ TEST_F(DebugLogTest, HasAllLinesAndStderrThoseItWouldHave) {
 }
 
 TEST_F(DebugLogTest, SeveralAppendToOneFile) {
-  DebugLog first(path_);
-  DebugLog second(path_);
+  DebugLog first(path_, "worker");
+  DebugLog second(path_, "server");
   first.Append("one");
   second.Append("two");
   first.Append("three");
@@ -62,21 +63,22 @@ TEST_F(DebugLogTest, SeveralAppendToOneFile) {
 TEST_F(DebugLogTest, AFullDiskIsOneWarning) {
   testing::internal::CaptureStderr();
   {
-    DebugLog full("/dev/full");
+    DebugLog full("/dev/full", "server");
     for (int i = 0; i < 3; ++i) full.Append("line");
   }
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_EQ(Lines(said), 1U) << said;
-  EXPECT_NE(said.find("BYTESCHEDULER_DEBUG: /dev/full: No space left on device; the job goes on, "
-                      "nothing more is written to it"),
-            std::string::npos)
+  EXPECT_NE(
+      said.find("WARNING server: BYTESCHEDULER_DEBUG: /dev/full: No space left on device; the "
+                "job goes on, nothing more is written to it"),
+      std::string::npos)
       << said;
 }
 
 TEST_F(DebugLogTest, AFileThatCannotBeOpenedIsOneWarning) {
   testing::internal::CaptureStderr();
   {
-    DebugLog none("/nosuch/b.log");
+    DebugLog none("/nosuch/b.log", "worker");
     none.Append("line");
   }
   const std::string said = testing::internal::GetCapturedStderr();

@@ -103,6 +103,12 @@ class SharedLinksTest : public ::testing::Test {
     node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
     return listener;
   }
+  // Sends one short message, and returns when the link shares memory with `peer`.
+  void Share(TransportNode* node, LinkPeer* peer) {
+    node->Send(Numbered(8, 0));
+    peer->Await(1);
+    ASSERT_TRUE(world_->WaitFor(shared_));
+  }
   Message Long(int32_t number) const {
     Message message = Numbered(8, number);
     message.meta.extension.version = kExtensionVersion;
@@ -144,9 +150,7 @@ TEST_F(SharedLinksTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom)
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node);
   LinkPeer peer(listener, true);
-  node.Send(Numbered(8, 0));
-  peer.Await(1);
-  ASSERT_TRUE(world_->WaitFor(shared_));
+  Share(&node, &peer);
   for (int32_t i = 1; i <= 6; ++i) node.Send(Long(i));
   auto& messages = peer.Await(7);
   for (size_t i = 1; i <= 6; ++i) EXPECT_TRUE(SameBytes(messages[i].data[0].bytes(), bytes_));
@@ -165,9 +169,7 @@ TEST_F(SharedLinksTest, BreakWithTheirMemoryAndLoseNoMessageBehind) {
   const TcpSocket listener = ListenFor(&node);
   {
     LinkPeer peer(listener, true);
-    node.Send(Numbered(8, 0));
-    peer.Await(1);
-    ASSERT_TRUE(world_->WaitFor(shared_));
+    Share(&node, &peer);
     for (int32_t i = 1; i <= 3; ++i) node.Send(Long(i));
     peer.Await(4);
   }

@@ -374,8 +374,8 @@ bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body
     std::memcpy(landing->bytes.data(), bytes.data(), bytes.size());
     OnPart(header.more, {}, Frame::Borrow(landing->bytes, {}));
   } else {
-    // Native data are numbers, each read once.  Others have row ids, which are checked first and
-    // must not change then.
+    // Native data are numbers, and any will do.  Others have row ids, which are checked and must
+    // not change then.
     OnPart(header.more, bytes, message_.meta.native() ? std::move(frame.value()) : Frame());
   }
   return bs::Status::Ok();
