@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from typing import Callable, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from job import Job, Process
@@ -48,6 +48,17 @@ def lab() -> Iterator[Lab]:
         pytest.skip(f"no hosts of their own to be had here: {error}")
     with hosts:
         yield hosts
+
+
+@pytest.fixture(params=["open", "secret"])
+def security(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> "Dict[str, str]":
+    """Return the settings of a job that talks over TCP of our own, or encrypted, over libzmq."""
+    if request.param == "open":
+        return {}
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of all nodes of this job")
+    secret.chmod(0o600)
+    return {"BYTESCHEDULER_SECRET_FILE": str(secret)}
 
 
 def name_of(lab: Lab, who: str) -> str:
@@ -103,9 +114,9 @@ def assert_all_name(job: Job, processes: List[Process], pattern: str) -> None:
 
 @pytest.mark.parametrize("who", VICTIMS)
 def test_a_killed_node_is_named(
-    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, who: str
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, security: "Dict[str, str]", who: str
 ) -> None:
-    job = make_job(servers=2, env=PATIENT, lab=lab)
+    job = make_job(servers=2, env={**PATIENT, **security}, lab=lab)
     start_and_make_five_steps(job, tmp_path, 100_000)
     victim = job.processes[VICTIMS[who]]
     victim.kill()
@@ -178,9 +189,9 @@ def assert_costs_time_only(
 
 
 def test_a_process_that_stops_for_a_while_costs_time_only(
-    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, security: "Dict[str, str]"
 ) -> None:
-    job = make_job(servers=2, env=PATIENT, lab=lab)
+    job = make_job(servers=2, env={**PATIENT, **security}, lab=lab)
 
     def signals(number: int) -> "Callable[[int], None]":
         return lambda host: job.processes[host].signal(number)
@@ -189,9 +200,9 @@ def test_a_process_that_stops_for_a_while_costs_time_only(
 
 
 def test_a_host_whose_link_goes_down_and_up_costs_time_only(
-    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, security: "Dict[str, str]"
 ) -> None:
-    job = make_job(servers=2, env=PATIENT, lab=lab)
+    job = make_job(servers=2, env={**PATIENT, **security}, lab=lab)
     assert_costs_time_only(
         job, tmp_path, lambda host: lab.link(host, "down"), lambda host: lab.link(host, "up")
     )
@@ -208,9 +219,9 @@ def test_a_host_with_a_slow_link_costs_time_only(
 
 @pytest.mark.parametrize("who", ["scheduler", "worker"])
 def test_a_process_that_stops_for_too_long_is_named(
-    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, who: str
+    make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, security: "Dict[str, str]", who: str
 ) -> None:
-    job = make_job(servers=2, env=STRICT, lab=lab)
+    job = make_job(servers=2, env={**STRICT, **security}, lab=lab)
     start_and_make_five_steps(job, tmp_path, 100_000)
     victim = job.processes[VICTIMS[who]]
     victim.signal(signal.SIGSTOP)

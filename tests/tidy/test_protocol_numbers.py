@@ -1,0 +1,46 @@
+"""Whatever has a number on the wire stands in PROTOCOL.md, with that number."""
+
+import pathlib
+import re
+from typing import List
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROTOCOL = (ROOT / "3rdparty/ps-lite/PROTOCOL.md").read_text()
+ENUMERATOR = re.compile(r"^\s*(k\w+) = (\d+),", re.M)
+
+
+def enumerators(file: str, name: str) -> "List[str]":
+    """Return "3 kPush" and so on."""
+    text = (ROOT / file).read_text()
+    body = re.search(rf"enum class {name} : \w+ {{(.*?)\n}};", text, re.S)
+    assert body, f"{file} has no enum class {name}"
+    return [f"{number} {word}" for word, number in ENUMERATOR.findall(body.group(1))]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("3rdparty/ps-lite/include/ps/message.h", "Op"),
+        ("3rdparty/ps-lite/include/ps/message.h", "Codec"),
+        ("include/bytescheduler/types.h", "DType"),
+        ("include/bytescheduler/types.h", "Mode"),
+        ("include/bytescheduler/status.h", "StatusCode"),
+        ("src/server/mxnet_protocol.cc", "StockCommand"),
+    ],
+)
+def test_every_number_is_told(file: str, name: str) -> None:
+    found = enumerators(file, name)
+    assert len(found) > 1
+    plain = PROTOCOL.replace("`", "").replace(" | ", " ")
+    missing = [each for each in found if not re.search(rf"\b{each}\b", plain)]
+    assert not missing, f"PROTOCOL.md does not tell of {name}: {', '.join(missing)}"
+
+
+def test_it_tells_which_settings_a_job_shares() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|[^|]*\|[^|]*\| job \|", (ROOT / "docs/settings.md").read_text(), re.M
+    )
+    assert len(rows) > 1
+    assert ", ".join(f"`{row}`" for row in rows) in PROTOCOL
