@@ -4,7 +4,7 @@ A worker pushes one tensor and waits for its sum, again and again; one worker, o
 loopback, nothing shaped. Plain TCP moves as many bytes between two processes, both ways at once.
 Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``kvstore`` (the same
 on stock servers), ``native`` (our engine without MXNet: the program ``wire_benchmark`` of a build
-with ``-DBS_BUILD_BENCHMARKS=ON``), ``sockets`` (the same without shared memory).
+with ``-DBS_BUILD_BENCHMARKS=ON``, with shared memory), ``sockets`` (the same without).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
     python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
@@ -30,7 +30,8 @@ from .output import add_out_option, give
 CHUNK_BYTES = 512 << 10
 WARM_UPS = 2
 # The engine without MXNet, and its settings.
-NATIVE = {"native": {}, "sockets": {"BYTESCHEDULER_SHARED_MEMORY": "0"}}
+SHARED = {"BYTESCHEDULER_SHARED_MEMORY": "8MiB"}
+NATIVE: Dict[str, Dict[str, str]] = {"native": SHARED, "sockets": {}}
 Figures = Dict[str, Dict[str, List[Tuple[float, float]]]]  # arm -> size -> (GB/s, CPU-s per GB)
 
 

@@ -139,9 +139,9 @@ size_t SharedMappings() {
   return found;
 }
 
-TEST(CApi, NodesOfOneHostShareMemoryUnlessToldNotTo) {
+TEST(CApi, NodesOfOneHostShareMemoryIfToldTo) {
   for (const auto& [setting, mappings] :
-       std::vector<std::pair<std::string, size_t>>{{"", 16}, {"32KiB", 16}, {"0", 0}}) {
+       std::vector<std::pair<std::string, size_t>>{{"8MiB", 20}, {"32KiB", 20}, {"", 0}}) {
     Job job(2, 2, {{"BYTESCHEDULER_SHARED_MEMORY", setting}});
     job.StartAll();
     ASSERT_FALSE(HasFatalFailure());

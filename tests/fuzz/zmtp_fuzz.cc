@@ -11,35 +11,39 @@
 #include <string_view>
 #include <vector>
 
+#include "shared_memory.h"
 #include "wire.h"
 #include "zmtp.h"
 
 namespace {
 
+constexpr uint64_t kSharedBytes = uint64_t{128} << 10U;
+
 // What came out, in words.
 class Stream {
  public:
-  Stream(std::span<std::byte> scratch, bool known)
-      : input_({scratch, std::make_shared<ps::BlockPool>(), kMaxFrameBytes},
-               {.on_greeting = [this] { said_ += "greeting;"; },
-                .on_ready =
-                    [this](std::string_view identity) {
-                      said_ += "ready " + std::string(identity) + ";";
-                    },
-                .on_memory =
-                    [this](std::string_view offer) {
-                      said_ += ps::SharedInbox::Open(offer).ok() ? "opened;" : "offered;";
-                    },
-                .on_memory_taken = [this] { said_ += "taken;"; },
-                .on_message = [this](bs::Result<ps::Message> message) { Note(message); },
-                .place = [this](const ps::Meta& meta,
-                                uint64_t size_bytes) { return Place(meta, size_bytes); },
-                // Known after some messages; each says how much it may have.
-                .known = [this, known] { return known || input_.num_messages() > 2; },
-                .most_bytes =
-                    [](const ps::Meta& meta) {
-                      return static_cast<uint64_t>(meta.customer_id & 0xffff);
-                    }}) {}
+  Stream(std::span<std::byte> scratch, bool known, std::shared_ptr<ps::SharedInbox> inbox)
+      : input_(
+            {scratch, std::make_shared<ps::BlockPool>(), kMaxFrameBytes},
+            {.on_greeting = [this] { said_ += "greeting;"; },
+             .on_ready =
+                 [this](std::string_view identity) {
+                   said_ += "ready " + std::string(identity) + ";";
+                 },
+             .on_memory =
+                 [this](std::string_view offer) { said_ += "offered " + std::string(offer) + ";"; },
+             .on_memory_taken = [this] { said_ += "taken;"; },
+             .on_message = [this](bs::Result<ps::Message> message) { Note(message); },
+             .place = [this](const ps::Meta& meta,
+                             uint64_t size_bytes) { return Place(meta, size_bytes); },
+             // Known after some messages; each says how much it may have.
+             .known = [this, known] { return known || input_.num_messages() > 2; },
+             .most_bytes =
+                 [](const ps::Meta& meta) {
+                   return static_cast<uint64_t>(meta.customer_id & 0xffff);
+                 }}) {
+    if (inbox) input_.Share(std::move(inbox));
+  }
 
   // In pieces of at most `longest` bytes.
   std::string Read(std::string_view bytes, size_t longest) {
@@ -99,7 +103,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bytes.append(reinterpret_cast<const char*>(data) + 1, size - 1);
   // New ones for each run cost most of it.
   static std::vector<std::byte> scratch(ps::ZmtpInput::kScratchBytes);
-  const std::string whole = Stream(scratch, data[0] % 2 == 0).Read(bytes, bytes.size());
-  if (Stream(scratch, data[0] % 2 == 0).Read(bytes, 1 + data[0] / 4U) != whole) std::abort();
+  static const auto outbox = std::move(ps::SharedOutbox::Create(kSharedBytes).value());
+  static const auto inbox = ps::SharedInbox::Open(outbox->offer()).value();
+  const bool known = data[0] % 2 == 0;
+  const auto shared = data[0] % 32 < 16 ? nullptr : inbox;
+  const std::string whole = Stream(scratch, known, shared).Read(bytes, bytes.size());
+  if (Stream(scratch, known, shared).Read(bytes, 1 + data[0] / 4U) != whole) std::abort();
   return 0;
 }

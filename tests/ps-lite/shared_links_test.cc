@@ -112,6 +112,7 @@ class SharedLinksTest : public ::testing::Test {
   Message Long(int32_t number) const {
     Message message = Numbered(8, number);
     message.meta.extension.version = kExtensionVersion;
+    message.meta.extension.op = Op::kPush;
     message.data.push_back(Frame::Borrow(bytes_, {}));
     return message;
   }

@@ -32,10 +32,12 @@ std::string ReferenceTo(uint64_t offset_bytes, uint64_t size_bytes, bool more) {
   AppendReference(offset_bytes, size_bytes, more, &frame);
   return frame;
 }
-std::string MetaOf(int32_t number, bool native) {
+// Of a push, whose data may be anything, or of a message whose data are looked at.
+std::string MetaOf(int32_t number, bool push) {
   Meta meta;
   meta.timestamp = number;
-  if (native) meta.extension.version = kExtensionVersion;
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = push ? Op::kPush : Op::kDeclare;
   return EncodeMeta(meta);
 }
 
@@ -113,7 +115,7 @@ TEST_F(ZmtpMemoryTest, FramesMayLieThere) {
   EXPECT_EQ(messages_[1].data[0].text(), text);
   EXPECT_FALSE(AllRoomIsBack());
   messages_[0] = {};
-  EXPECT_TRUE(AllRoomIsBack()) << "data of others than natives are copied at once";
+  EXPECT_TRUE(AllRoomIsBack()) << "what is checked is copied at once";
 }
 
 TEST_F(ZmtpMemoryTest, TheyAreCopiedToWhereTheyBelong) {

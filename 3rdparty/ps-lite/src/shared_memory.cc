@@ -2,9 +2,11 @@
 #include "shared_memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <system_error>
 
 #include "base/check.h"
@@ -67,18 +70,29 @@ std::vector<std::string_view> Split(std::string_view text) {
 // Nothing unless all of it is a number.
 std::optional<uint64_t> NumberOf(std::string_view text) {
   uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, number);
+  const char* const begin = std::to_address(text.begin());
+  const char* const end = begin + text.size();
+  const auto [at, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || at != end) return std::nullopt;
   return number;
 }
 
-// Only what a SharedOutbox has made: to open anything else could have effects.
-bool ShowsOutbox(const std::string& path) {
+// Only a file in memory that a SharedOutbox of this user has made: to open anything else could have
+// effects, and its link can be made to look like one.  So it is pinned, unopened, and looked at.
+Descriptor OpenOutbox(const std::string& path) {
   std::array<char, 64> shown{};
   const ssize_t size = ::readlink(path.c_str(), shown.data(), shown.size());
-  return size > 0 &&
-         std::string_view(shown.data(), static_cast<size_t>(size)).starts_with(kShownAs);
+  const Descriptor pinned(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  struct stat status{};
+  struct statfs system{};
+  if (size <= 0 || !pinned || ::fstat(pinned.fd(), &status) != 0 ||
+      ::fstatfs(pinned.fd(), &system) != 0 ||
+      !std::string_view(shown.data(), static_cast<size_t>(size)).starts_with(kShownAs) ||
+      !S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || system.f_type != TMPFS_MAGIC) {
+    return {};
+  }
+  const std::string same = "/proc/self/fd/" + std::to_string(pinned.fd());
+  return Descriptor(::open(same.c_str(), O_RDWR | O_CLOEXEC));
 }
 
 }  // namespace
@@ -114,7 +128,7 @@ bs::Result<std::unique_ptr<SharedOutbox>> SharedOutbox::Create(uint64_t size_byt
   outbox->file_ = Descriptor(::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const int fd = outbox->file_.fd();
   if (fd < 0) return NoMemory("memfd_create");
-  // Without the seals its maker could take the pages away from who reads them.
+  // Else its maker could cut it short under who reads it.
   if (::ftruncate(fd, static_cast<off_t>(SharedMapping::FileBytes(slots_bytes))) != 0 ||
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return NoMemory("a memfd");
@@ -173,9 +187,8 @@ bs::Result<std::shared_ptr<SharedInbox>> SharedInbox::Open(std::string_view offe
     return Wrong(std::to_string(*slots_bytes) + " bytes");
   }
   const std::string path = "/proc/" + std::to_string(*pid) + "/fd/" + std::to_string(*number);
-  if (!ShowsOutbox(path)) return Wrong(path + " is none, or another user's");
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file) return NoMemory(path);
+  const Descriptor file = OpenOutbox(path);
+  if (!file) return Wrong(path + " is none, or another user's");
   struct stat status{};
   const int seals = ::fcntl(file.fd(), F_GET_SEALS);
   if (seals < 0 || (static_cast<unsigned>(seals) & F_SEAL_SHRINK) == 0 ||

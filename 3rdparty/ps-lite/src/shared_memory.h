@@ -23,7 +23,7 @@
 
 namespace ps {
 
-// A mapping: flags of slots first, then the slots.
+// A mapping: a secret, a flag for each slot, the slots.  Owned by one end; see there for threads.
 class SharedMapping {
  public:
   static constexpr uint64_t kSlotBytes = 32U << 10U;
@@ -42,7 +42,8 @@ class SharedMapping {
   static uint64_t FileBytes(uint64_t slots_bytes);
   std::span<std::byte> secret() const;
   std::span<std::byte> slots() const;
-  // Whether what begins in that slot is still needed.
+  // Whether what begins in that slot is still needed.  The sender sets it before it tells of the
+  // slot, through a socket that orders the two; the receiver's release is read by an acquire.
   std::atomic<uint32_t>& taken(size_t slot) const;
 
  private:

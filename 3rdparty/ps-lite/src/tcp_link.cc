@@ -259,11 +259,12 @@ void TcpLink::Pump() {
 uint64_t TcpLink::TakeFromQueue() {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
   uint64_t shared_bytes = 0;
+  // What is copied is on its way, and cannot be overtaken any more: one at a time.
+  if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
     out_.emplace_back(queue_.Take(), shares_ ? outbox_.get() : nullptr);
     out_bytes_ += out_.back().left_bytes;
     shared_bytes += out_.back().shared_bytes;
-    // What is copied is on its way, and cannot be overtaken any more.
     if (shared_bytes > 0) break;
   }
   return shared_bytes;

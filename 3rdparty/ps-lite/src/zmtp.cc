@@ -1,4 +1,4 @@
-// Reads and writes greetings, commands and frames.
+// Reads greetings, commands and frames.
 #include "zmtp.h"
 
 #include <algorithm>
@@ -7,23 +7,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "zmtp_parts.h"
 
 namespace ps {
 namespace {
 
-constexpr size_t kGreetingBytes = 64;
-constexpr size_t kMechanismAt = 12;
-constexpr size_t kMechanismBytes = 20;
-constexpr unsigned kMore = 1;
-constexpr unsigned kLong = 2;
-constexpr unsigned kCommand = 4;
-constexpr unsigned kReference = 8;  // ours
-constexpr std::string_view kMemory = "X-Memory";
-constexpr std::string_view kMemoryTaken = "\x0cMEMORY-TAKEN";
-constexpr size_t kReferenceBytes = 16;
 constexpr size_t kShortHeaderBytes = 2;
 constexpr size_t kLongHeaderBytes = 9;
-constexpr uint64_t kLongestShort = 255;
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
 // Shorter bodies are put together in the scratch memory; longer ones are read where they stay.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
@@ -40,29 +30,16 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-void AppendBigEndian(uint64_t value, int num_bytes, std::string* out) {
-  for (int i = num_bytes - 1; i >= 0; --i)
-    out->push_back(static_cast<char>(value >> (8U * static_cast<unsigned>(i))));
-}
-
 uint64_t ReadBigEndian(std::span<const std::byte> bytes) {
   uint64_t value = 0;
   for (const std::byte byte : bytes) value = value << 8U | std::to_integer<uint64_t>(byte);
   return value;
 }
 
-void AppendProperty(std::string_view name, std::string_view value, std::string* out) {
-  out->push_back(static_cast<char>(name.size()));
-  out->append(name);
-  AppendBigEndian(value.size(), 4, out);
-  out->append(value);
-}
-
-std::string CommandOf(std::string_view body) {
-  BS_CHECK(body.size() <= kLongestShort);
-  std::string frame(1, static_cast<char>(kCommand));
-  frame.push_back(static_cast<char>(body.size()));
-  return frame.append(body);
+// Of any value, so that they may change while they are read; what is checked first may not.
+bool OnlyNumbers(const Meta& meta) {
+  const Op op = meta.extension.op;
+  return meta.native() && (op == Op::kPush || op == Op::kPushPull || op == Op::kPull);
 }
 
 bs::Status Wrong(const std::string& what) {
@@ -97,39 +74,6 @@ bs::Result<Introduction> ParseProperties(std::span<const std::byte> properties) 
 }
 
 }  // namespace
-
-std::string ZmtpGreeting() {
-  std::string greeting(kGreetingBytes, '\0');
-  greeting[0] = '\xff';
-  greeting[9] = '\x7f';
-  greeting[10] = 3;  // version 3.0
-  greeting.replace(kMechanismAt, 4, "NULL");
-  return greeting;
-}
-
-std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
-                      std::string_view memory) {
-  std::string body = "\5READY";
-  AppendProperty("Socket-Type", socket_type, &body);
-  AppendProperty("Identity", identity, &body);
-  if (!memory.empty()) AppendProperty(kMemory, memory, &body);
-  return CommandOf(body);
-}
-
-std::string ZmtpMemoryTaken() { return CommandOf(kMemoryTaken); }
-
-void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out) {
-  out->push_back(static_cast<char>(kReference | (more ? kMore : 0)));
-  AppendBigEndian(kReferenceBytes, 1, out);
-  AppendBigEndian(offset_bytes, 8, out);
-  AppendBigEndian(size_bytes, 8, out);
-}
-
-void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out) {
-  const bool is_long = size_bytes > kLongestShort;
-  out->push_back(static_cast<char>((more ? kMore : 0) | (is_long ? kLong : 0)));
-  AppendBigEndian(size_bytes, is_long ? 8 : 1, out);
-}
 
 ZmtpInput::ZmtpInput(Shared shared, Listener listener)
     : shared_(std::move(shared)), listener_(std::move(listener)) {
@@ -374,9 +318,14 @@ bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body
     std::memcpy(landing->bytes.data(), bytes.data(), bytes.size());
     OnPart(header.more, {}, Frame::Borrow(landing->bytes, {}));
   } else {
-    // Native data are numbers, and any will do.  Others have row ids, which are checked and must
-    // not change then.
-    OnPart(header.more, bytes, message_.meta.native() ? std::move(frame.value()) : Frame());
+    if (!OnlyNumbers(message_.meta)) {
+      std::span<std::byte> memory;
+      Frame copy = shared_.blocks->New(bytes.size(), &memory);
+      if (memory.empty()) return NoMemory(bytes.size());
+      std::memcpy(memory.data(), bytes.data(), bytes.size());
+      frame = std::move(copy);
+    }
+    OnPart(header.more, {}, std::move(frame.value()));
   }
   return bs::Status::Ok();
 }
