@@ -463,8 +463,13 @@ TEST(Strangers, AFewAreLetInInATurnOfTheLoop) {
   ASSERT_EQ(::pipe(ends.data()), 0);
   ASSERT_EQ(::write(ends[1], "x", 1), 1);
   // All are there when the loop goes on.
+  bs::Notification stands;
   bs::Notification go_on;
-  loop.Post([&] { go_on.Wait(); });
+  loop.Post([&] {
+    stands.Notify();
+    go_on.Wait();
+  });
+  stands.Wait();
   std::vector<std::unique_ptr<RawPeer>> peers;
   for (int i = 0; i < kMany; ++i) peers.push_back(std::make_unique<RawPeer>(address));
   bs::Notification all_in;
