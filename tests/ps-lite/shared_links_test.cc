@@ -205,12 +205,6 @@ TEST_F(SharedLinksTest, OfferNothingUnlessToldTo) {
   EXPECT_FALSE(peer.offered());
 }
 
-std::string FrameOf(const std::string& body, bool more) {
-  std::string frame;
-  AppendFrameHeader(body.size(), more, &frame);
-  return frame + body;
-}
-
 TEST_F(SharedLinksTest, ReadWhoOffersWhatIsNoMemoryAllTheSame) {
   const auto [node, address] = BoundNode(world_.get());
   const RawPeer peer(address);
