@@ -75,7 +75,7 @@ sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and t
 	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
 	cmake --build $(BUILD)/tsan -j $(JOBS)
 	TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
-	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
+	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS) -LE one-thread
 
 fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
