@@ -203,7 +203,8 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
 
     The clocks are aligned by the wall clocks of the hosts; with servers' files by what both sides
     saw besides (_timeline_clocks), which corrects wall clocks that cannot be right.  Times count
-    from the start of the one that started first.  A file is read while its events are taken, so
+    from the start of the one that started first.  Spans of servers are called as the workers call
+    their keys.  A file is read while its events are taken, so
     files may be larger than memory.
 
     Parameters
@@ -239,8 +240,18 @@ def _starts(paths: Sequence[str], nodes: Dict[int, _Node]) -> Dict[int, int]:
     return {pid: node.start_ns - ahead[pid] for pid, node in nodes.items()}
 
 
+def _names(paths: Sequence[str], nodes: Dict[int, _Node]) -> Dict[int, str]:
+    """Return what workers call their keys, for the spans of servers, which do not know it."""
+    if all(pid < _timeline_clocks.FIRST_SERVER_PID for pid in nodes):
+        return {}
+    quiet = (_lines(path, lambda text: None) for path in paths)  # told when all is read
+    found = (event["args"] for of in quiet for _, event in of if event.get("name") == KEY_NAME)
+    return {args["key"]: args["name"] for args in found}
+
+
 def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
     starts = _starts(paths, nodes)
+    names = _names(paths, nodes)
     zero_ns = min(starts.values())
     for node in nodes.values():
         yield {**node.event, "args": {**node.event["args"], "start_ns": zero_ns}}
@@ -255,6 +266,10 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
             if "ts" in event:
                 shift_us = (starts[event["pid"]] - zero_ns) / 1000
                 event["ts"] = round(event["ts"] + shift_us, 3)
+            if event.get("ph") == "X" and event["pid"] >= _timeline_clocks.FIRST_SERVER_PID:
+                key = event["args"]["key"]
+                if key in names:
+                    event["name"] = str(event.get("name")).replace(f"key {key}", names[key], 1)
             yield event
 
 

@@ -76,6 +76,23 @@ def test_tensors_have_the_names_of_their_keys(folder: Folder) -> None:
     assert "fc1_weight" in result.stdout
 
 
+def test_spans_of_servers_have_the_names_that_workers_give_their_keys(folder: Folder) -> None:
+    server = {**about(20000, role="server"), "args": {**about(0)["args"], "role": "server"}}
+    sums = [span(20000, "sum", 1, 2), span(20000, "sum", 2, 3, key=8)]
+    one = folder.put("s", server, *sums, the_end(20000))
+    other = folder.put(
+        "r", about(0), key_name(0, 7, "fc1_weight"), span(0, "push", 1, 3), the_end(0)
+    )
+    merged = {
+        e["args"]["key"]: e["name"]
+        for e in spans(list(timeline.merge([one, other])))
+        if e["pid"] > 1
+    }
+    assert merged == {7: "fc1_weight", 8: "key 8"}
+    alone = [event["name"] for event in spans(list(timeline.merge([one])))]
+    assert alone == ["key 7", "key 8"]
+
+
 @pytest.mark.parametrize(("key", "name"), [(-1, "a"), ("a", "a"), (1, 2)])
 def test_a_name_that_is_none_is_damage(folder: Folder, key: object, name: object) -> None:
     file = folder.put("a", about(0), key_name(0, key, name), the_end(0))
