@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from bytescheduler._child import Child, signal_name
 from bytescheduler._output import Printer
@@ -27,6 +27,7 @@ FIXED = (
     "DMLC_RANK",
 )
 
+_LOOK_S = 0.5
 _NOTICE_S = 1.0  # for the scheduler node to tell the others that the job ends
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 _LAST_WORDS_S = 2.0  # for output that is still in the pipes
@@ -56,6 +57,9 @@ class Job:
         scheduler node after the last worker.
     quiet : bool
         No prefixes, no remarks, and only warnings in the log.
+    enough : callable, optional
+        Asked twice a second, on a thread of its own; once it is true the job is ended, and this
+        is a good end.
     """
 
     command: Sequence[str]
@@ -66,6 +70,7 @@ class Job:
     timeout: Optional[float] = None
     grace: float = 10.0
     quiet: bool = False
+    enough: Optional[Callable[[], bool]] = None
 
 
 def prefer_native(env: Dict[str, str]) -> None:
@@ -97,6 +102,10 @@ class _Signalled(NamedTuple):
     number: int
 
 
+class _Enough(NamedTuple):
+    """What the job was run for is done."""
+
+
 class _Over(Exception):
     """The job is over, with this exit code."""
 
@@ -111,9 +120,10 @@ class _Run:
     def __init__(self, job: Job) -> None:
         self._job = job
         # A SimpleQueue, because signal handlers put into it.
-        self._events: queue.SimpleQueue[Union[_Exited, _Listening, _Signalled]] = (
+        self._events: queue.SimpleQueue[Union[_Exited, _Listening, _Signalled, _Enough]] = (
             queue.SimpleQueue()
         )
+        self._over = threading.Event()
         self._printer = Printer(
             sys.stdout.fileno(),
             prefixes=not job.quiet,
@@ -132,11 +142,14 @@ class _Run:
         with self._signals():
             try:
                 self._start_all()
+                if self._job.enough is not None:
+                    threading.Thread(target=self._watch, args=(self._job.enough,)).start()
                 self._supervise()
                 return self._finish()
             except _Over as over:
                 return over.code
             finally:
+                self._over.set()
                 self._end_all()
 
     @contextlib.contextmanager
@@ -243,6 +256,12 @@ class _Run:
 
     # -- watching ------------------------------------------------------------------------------
 
+    def _watch(self, enough: Callable[[], bool]) -> None:
+        while not self._over.wait(_LOOK_S):
+            if enough():
+                self._events.put(_Enough())
+                return
+
     def _supervise(self) -> None:
         """Return when every worker has ended well."""
         working = self._job.num_workers
@@ -259,11 +278,16 @@ class _Run:
             raise _Over(_TIMED_OUT)
         if isinstance(event, _Signalled):
             raise _Over(self._stopped_by(event.number))
+        if isinstance(event, _Enough):
+            self._remark("enough steps; ending the job")
+            raise _Over(0)
         if isinstance(event, _Exited) and event.child.code:
             raise _Over(self._fail(event.child))
         return event
 
-    def _get_event(self, deadline: Optional[float]) -> Union[_Exited, _Listening, _Signalled, None]:
+    def _get_event(
+        self, deadline: Optional[float]
+    ) -> Union[_Exited, _Listening, _Signalled, _Enough, None]:
         """Return the next event, or None when `deadline` (monotonic) has passed."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:

@@ -109,7 +109,7 @@ def _run_local(job: _local_job.Job) -> int:
     return _local_job.run(job)
 
 
-def _record(job: _local_job.Job, path: str) -> int:
+def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
     """Run a job here whose worker 0 leaves a profile."""
     from bytescheduler._advise import recording
 
@@ -118,7 +118,12 @@ def _record(job: _local_job.Job, path: str) -> int:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise click.UsageError(f"--record {path}: {folder} is no folder that can be written to")
-    return recording.record(job, path, _run_local)
+    if steps is not None and steps < recording.LEAST_STEPS:
+        raise click.UsageError(
+            f"--record-steps {steps}: want at least {recording.LEAST_STEPS}, of which the first "
+            "and the last tell nothing"
+        )
+    return recording.record(job, path, _run_local, steps)
 
 
 @click.command(
@@ -159,6 +164,12 @@ def _record(job: _local_job.Job, path: str) -> int:
     metavar="FILE",
     help="Write a profile of the model for bytescheduler advise (with --local).",
 )
+@click.option(
+    "--record-steps",
+    type=int,
+    metavar="N",
+    help="End the job well after N steps of training (with --record).",
+)
 @click.option("--port-fd", type=int, hidden=True)
 @click.version_option(__version__)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -171,6 +182,7 @@ def cli(
     grace: Optional[float],
     quiet: bool,
     record: Optional[str],
+    record_steps: Optional[int],
     port_fd: Optional[int],
     command: Tuple[str, ...],
 ) -> None:
@@ -195,6 +207,7 @@ def cli(
             "--grace": grace,
             "-q": quiet or None,
             "--record": record,
+            "--record-steps": record_steps,
         }
         for name, value in only_local.items():
             if value is not None:
@@ -212,8 +225,10 @@ def cli(
         quiet=quiet,
     )
     if record is None:
+        if record_steps is not None:
+            raise click.UsageError("--record-steps goes with --record FILE")
         sys.exit(_run_local(job))
-    sys.exit(_record(job, record))
+    sys.exit(_record(job, record, record_steps))
 
 
 def main(argv: Optional[List[str]] = None) -> None:

@@ -1,31 +1,71 @@
 """Records a profile while a job runs: out of the timeline of its worker 0."""
 
 import dataclasses
+import json
 import os
 import pathlib
+import statistics
 import tempfile
-from typing import Callable
+from typing import Callable, Dict, Optional
 
 from bytescheduler._advise import profile
 from bytescheduler._local_job import Job
 from bytescheduler._say import plain, say
 from bytescheduler.errors import Error
 
-__all__ = ["SETTING", "record"]
+__all__ = ["LEAST_STEPS", "SETTING", "record"]
 
 SETTING = "BYTESCHEDULER_TIMELINE"
+# Fewer make no profile: three besides the first must be whole.
+LEAST_STEPS = 5
 
 
-def record(job: Job, path: str, run: Callable[[Job], int]) -> int:
+class StepsWritten:
+    """Tells whether the timeline that a worker is writing has so many steps.
+
+    A step is a round of most of the keys.  Each look reads what was written since the last one.
+    """
+
+    def __init__(self, path: pathlib.Path, steps: int) -> None:
+        self._path = path
+        self._steps = steps
+        self._read = 0
+        self._rounds: Dict[int, int] = {}
+
+    def __call__(self) -> bool:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except OSError:  # not there yet; what else is wrong with it is told in the end
+            return False
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            if b'"cat":"tensor"' in line:
+                args = json.loads(line.strip().rstrip(b","))["args"]
+                self._rounds[args["key"]] = args["round"]
+        # One more has begun, so this many are whole.
+        return bool(self._rounds) and statistics.median_low(self._rounds.values()) > self._steps
+
+
+def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] = None) -> int:
     """Run `job` by `run`, then write the profile of what its worker 0 trained to `path`.
 
+    With `steps` the job is ended once worker 0 has trained so many, and that is a good end.
     Returns the job's exit code, or 1 if that is 0 and there is no profile.  A job that fails or is
     stopped after some steps has one too.
     """
     with tempfile.TemporaryDirectory() as folder:
         timeline = pathlib.Path(folder) / "timeline.json"
-        code = run(dataclasses.replace(job, env={**job.env, SETTING: str(timeline)}))
         of_worker = timeline.with_name("timeline-r0.json")
+        code = run(
+            dataclasses.replace(
+                job,
+                env={**job.env, SETTING: str(timeline)},
+                enough=None if steps is None else StepsWritten(of_worker, steps),
+            )
+        )
         try:
             if not of_worker.exists():
                 raise profile.ProfileError(

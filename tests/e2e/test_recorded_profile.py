@@ -49,6 +49,30 @@ def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     assert json.loads(advised.stdout)["layers"] == 3
 
 
+def test_a_recording_ends_by_itself_after_its_steps(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.json"
+    # The script would train for more than a quarter of an hour.
+    words = ("--record", str(path), "--record-steps", "5", "--", sys.executable)
+    run = command("launch", "--local", *words, str(HERE / "paced_worker.py"), "10000")
+    assert run.returncode == 0, run.stderr
+    assert "bslaunch: enough steps; ending the job" in run.stderr
+    assert len(profile.read(path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--local", "--record-steps", "9"), "--record-steps goes with --record FILE"),
+        (("--record-steps", "9"), "--record-steps goes with --local"),
+        (("--local", "--record", "x", "--record-steps", "4"), "--record-steps 4: want at least 5"),
+    ],
+)
+def test_a_number_of_steps_that_means_nothing_is_refused(words: Tuple[str, ...], text: str) -> None:
+    run = command("launch", *words, "--", "true")
+    assert run.returncode == 2
+    assert text in run.stderr
+
+
 @pytest.mark.parametrize(
     ("script", "text"),
     [
