@@ -66,16 +66,21 @@ class Advisor:
     ----------
     stopped : callable
         Whether to wait no more.
-
-    Raises
-    ------
-    AdvisorError
-        It cannot be started.
     """
 
     def __init__(self, stopped: Callable[[], bool]) -> None:
         self._stopped = stopped
         self._pid = 0
+        self._text = b""
+
+    def start(self) -> None:
+        """Start the process, which takes a second to be ready to think; call it once, first.
+
+        Raises
+        ------
+        AdvisorError
+            It cannot be started.
+        """
         words = [sys.executable, "-m", __name__, str(os.getpid())]
         ends: List[int] = []
         try:
@@ -98,7 +103,6 @@ class Advisor:
         asked, self._asks, self._answers, answered = ends
         os.close(asked)
         os.close(answered)
-        self._text = b""
 
     def ask(self, seen: Sequence[Seen]) -> Advice:
         """Return where to look next; blocks, two minutes at most.

@@ -72,6 +72,9 @@ class Job(Protocol):
 class Asks(Protocol):
     """An `Advisor`."""
 
+    def start(self) -> None:
+        """Make it ready to be asked; it will be soon."""
+
     def ask(self, seen: Sequence[Seen]) -> Advice:
         """Return where to look next."""
 
@@ -175,6 +178,7 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     seeing = _Seeing(job, start, limits)
     at = nearest(start)
     step_s = seeing.begin()
+    advisor.start()
     formula = _towards(
         at, nearest(by_formula(job.model_bytes(), step_s, job.num_workers, job.num_servers))
     )

@@ -16,11 +16,16 @@ _TALKATIVE = ("info", "debug")  # log levels
 def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Optional[Tuner]":
     """Tune the job of `worker`, rank 0, if BYTESCHEDULER_TUNING says so.
 
+    It does so by default too, but not away from numbers that were set by hand, and then tells of
+    what it found only.
     `declared` says how many tensors there are, and their bytes; any thread calls it.
     """
     settings = {row.name: row.value for row in values()}
+    by_hand = {row.name for row in values() if row.origin != "default"}
     wanted = settings["BYTESCHEDULER_TUNING"]
-    if wanted == "off":
+    asked = "BYTESCHEDULER_TUNING" in by_hand
+    pieces = ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT")
+    if wanted == "off" or (not asked and by_hand.intersection(pieces)):
         return None
     from bytescheduler._tuning.points import Point
     from bytescheduler._tuning.tuner import Tuned, Tuner
@@ -30,18 +35,22 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
             say(f"bytescheduler: {text}")
 
+    def remark(text: str) -> None:
+        if asked or settings["BYTESCHEDULER_LOG_LEVEL"] == "debug":
+            tell(text)
+
     def warn(text: str) -> None:
         if settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
             say(f"bytescheduler: {text}")
 
-    pieces = (size(settings[f"BYTESCHEDULER_{name}"]) for name in ("PARTITION", "CREDIT"))
     tuned = Tuned(
-        start=Point(*pieces),
+        start=Point(*(size(settings[name]) for name in pieces)),
         again=wanted == "on",
         root=settings["DMLC_PS_ROOT_URI"],
         cache=settings["BYTESCHEDULER_TUNING_CACHE"],
         declared=declared,
         say=tell,
+        remark=remark,
         warn=warn,
     )
     try:

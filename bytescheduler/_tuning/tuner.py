@@ -57,7 +57,8 @@ class Tuned(NamedTuple):
     cache: str  # a file; empty: the usual one
     # How many tensors there are, and their bytes.
     declared: Callable[[], Tuple[int, int]]
-    say: Callable[[str], None]  # of what is done
+    say: Callable[[str], None]  # of what was found
+    remark: Callable[[str], None]  # of why nothing is, for those who asked
     warn: Callable[[str], None]  # of what does not work
 
 
@@ -151,7 +152,7 @@ class Tuner:
         self._stop.set()
         self._thread.join()
         if why:
-            self._tuned.say(f"tuning ends: {why}")
+            self._tuned.remark(f"tuning ends: {why}")
 
     # -- all below on the thread ------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class Tuner:
         fruitless = 0
         while self._tuned.again:
             now = self._drifted(job, Drift(found.seconds, self._rest(fruitless)))
-            self._tuned.say(
+            self._tuned.remark(
                 f"tuning: a step takes {now:.3g} s instead of {found.seconds:.3g} s: "
                 "searching again"
             )
@@ -220,7 +221,7 @@ class Tuner:
             return Found(point, seconds, seconds, 1)
         found = settle(job, self._tuned.start, point, FIRST_SEARCH)
         if found.point != point:
-            self._tuned.say(f"tuning: {point}, which {cache} has, is not faster any more")
+            self._tuned.remark(f"tuning: {point}, which {cache} has, is not faster any more")
             return None
         self._tell(found, f"as {cache} has it")
         return found
@@ -234,13 +235,13 @@ class Tuner:
                 break
             except Unsteady as why:
                 if not told:
-                    self._tuned.say(
+                    self._tuned.remark(
                         f"tuning: {why}, which is too different to tell what is faster; waiting"
                     )
                 told = True
             except AdvisorSlow as why:
                 if not told:
-                    self._tuned.say(f"tuning: {why}: others need the processors; waiting")
+                    self._tuned.remark(f"tuning: {why}: others need the processors; waiting")
                 told = True
                 job.go_to(start)
             except (Error, _Stopped):
@@ -266,4 +267,4 @@ class Tuner:
                 f"{found.before:.3g} s, {less:.2g} % less ({how})"
             )
         else:
-            self._tuned.say(f"tuning: nothing is surely faster than {found.point} ({how})")
+            self._tuned.remark(f"tuning: nothing is surely faster than {found.point} ({how})")

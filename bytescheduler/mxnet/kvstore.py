@@ -100,7 +100,8 @@ def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
 
 def _say_untuned(settings: Dict[str, str], why: str) -> None:
     wanted = settings["BYTESCHEDULER_TUNING"]
-    if wanted != "off":
+    asked = any(r.name == "BYTESCHEDULER_TUNING" and r.origin != "default" for r in values())
+    if asked and wanted != "off":
         _say(settings, f"BYTESCHEDULER_TUNING={wanted} changes nothing: {why}")
 
 

@@ -82,10 +82,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::credit_bytes,
      "1",
      "64GiB"},
-    {{"BYTESCHEDULER_TUNING", "choice on|off|once", "", "off", "process",
+    {{"BYTESCHEDULER_TUNING", "choice on|off|once", "", "on", "process",
       "on: rank 0 looks for faster partitions and credit while the job trains, and again when "
-      "steps "
-      "take another time; once: only at the start; with our servers (docs/tuning.md)"},
+      "steps take another time; once: only at the start; with our servers. Where it is not set and "
+      "BYTESCHEDULER_PARTITION or _CREDIT is, these stay (docs/tuning.md)"},
      &Config::tuning},
     {{"BYTESCHEDULER_TUNING_CACHE", "text", "", "", "process",
       "file in which rank 0 remembers what it found, for each model and cluster; without it "

@@ -3,8 +3,9 @@
 import json
 import pathlib
 import re
-from typing import Callable
+from typing import Callable, Dict
 
+import pytest
 from job import Job
 
 from bytescheduler import timeline
@@ -12,12 +13,14 @@ from bytescheduler import timeline
 MakeJob = Callable[..., Job]
 
 
+# An empty setting is the default.
+@pytest.mark.parametrize("setting", ["", "once"])
 def test_a_job_tunes_itself_and_its_sums_stay_right(
-    make_job: MakeJob, tmp_path: pathlib.Path
+    make_job: MakeJob, tmp_path: pathlib.Path, setting: str
 ) -> None:
     results = tmp_path / "tuning.json"
-    env = {
-        "BYTESCHEDULER_TUNING": "once",
+    env: Dict[str, str] = {
+        "BYTESCHEDULER_TUNING": setting,
         "BYTESCHEDULER_TUNING_CACHE": str(results),
         "BYTESCHEDULER_TIMELINE": str(tmp_path / "t.json"),
         "BYTESCHEDULER_LOG_LEVEL": "debug",

@@ -56,6 +56,9 @@ class FakeAdvisor:
     def __init__(self, stopped: Callable[[], bool]) -> None:
         FakeAdvisor.opened += 1
 
+    def start(self) -> None:
+        pass
+
     def ask(self, seen: Sequence[Seen]) -> Advice:
         best = min(range(len(seen)), key=lambda i: seen[i].seconds)
         return Advice((6, 10), 0.0, best)
@@ -85,6 +88,7 @@ class Said:
             cache=str(self.cache),
             declared=lambda: (10, 69_000_000),
             say=self.lines.append,
+            remark=self.lines.append,
             warn=self.warnings.append,
         )
 
@@ -300,10 +304,40 @@ def test_two_slow_steps_are_enough_and_one_is_not(said: Said) -> None:
     assert job.measure(START, 5, 2.0) == [1.0, 9.0, 1.0, 9.0]
 
 
-def test_nobody_tunes_who_was_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("TUNING", "off"), ("PARTITION", "48K"), ("CREDIT", "1536KiB")]
+)
+def test_nobody_tunes_what_was_set_by_hand(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
+    monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
     worker = FakeWorker(seconds)
     assert start_tuner(worker, lambda: (0, 0)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("faster", "level"), [(False, "info"), (False, "debug"), (True, "info")])
+def test_by_default_it_tunes_and_tells_what_it_found_only(
+    said: Said,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    faster: bool,
+    level: str,
+) -> None:
+    monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
+    monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", str(said.cache))
+    monkeypatch.setenv("BYTESCHEDULER_LOG_LEVEL", level)
+    worker = FakeWorker(seconds if faster else lambda point: 0.6)
+    tuner = start_tuner(worker, lambda: (10, 69_000_000))  # type: ignore[arg-type]
+    assert tuner is not None
+    deadline = time.monotonic() + LIMIT_S
+    while not said.cache.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    tuner.close()
+    err = capfd.readouterr().err
+    assert ("bytescheduler: tuning: 256KiB in 1MiB: a step takes 0.5 s" in err) is faster
+    assert ("nothing is surely faster" in err) is (level == "debug")
 
 
 @pytest.mark.parametrize(("level", "said_so"), [("info", True), ("warning", False)])

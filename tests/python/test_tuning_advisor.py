@@ -15,9 +15,15 @@ from bytescheduler._tuning.points import CREDITS, PARTITIONS
 SEEN = [Seen((4, 8), 0.62, 0.003), Seen((4, 10), 0.60, 0.003), Seen((5, 10), 0.59, 0.003)]
 
 
+def started(stopped: bool = False) -> Advisor:
+    made = Advisor(lambda: stopped)
+    made.start()
+    return made
+
+
 @pytest.fixture
 def advisor() -> Iterator[Advisor]:
-    made = Advisor(lambda: False)
+    made = started()
     yield made
     made.close()
 
@@ -48,7 +54,7 @@ def test_numbers_that_make_no_sense_are_an_error_and_it_goes_on(advisor: Advisor
 def test_says_what_to_install(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bayes_opt.py").write_text('raise ImportError("no such library")')
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    advisor = Advisor(lambda: False)
+    advisor = started()
     with pytest.raises(AdvisorError, match="no such library: pip install bayesian-optimization=="):
         advisor.ask(SEEN)
     advisor.close()
@@ -72,7 +78,7 @@ def test_nobody_waits_for_one_that_thinks_for_too_long(
 
 
 def test_nobody_waits_who_is_told_to_stop() -> None:
-    advisor = Advisor(lambda: True)
+    advisor = started(stopped=True)
     with pytest.raises(AdvisorError, match="stopped"):
         advisor.ask(SEEN)
     advisor.close()
@@ -85,7 +91,7 @@ def test_works_where_a_thousand_descriptors_are_open() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
     many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
-        advisor = Advisor(lambda: False)
+        advisor = started()
         assert advisor.ask(SEEN).gain > 0
         advisor.close()
     finally:
@@ -102,7 +108,7 @@ def test_no_descriptor_left_is_an_error_and_leaves_none_behind() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 3, hard))
     try:
         with pytest.raises(AdvisorError, match="Too many open files"):
-            Advisor(lambda: False)
+            started()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(os.listdir("/proc/self/fd")) - 1 == open_ones
@@ -125,7 +131,7 @@ def test_does_not_name_what_was_seen(advisor: Advisor) -> None:
 
 def test_leaves_no_process_and_no_descriptor_behind() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
-    advisor = Advisor(lambda: False)
+    advisor = started()
     pid = advisor._pid
     advisor.close()
     assert sorted(os.listdir("/proc/self/fd")) == before
@@ -136,7 +142,7 @@ def test_leaves_no_process_and_no_descriptor_behind() -> None:
 def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nosuch/python")
     with pytest.raises(AdvisorError, match="/nosuch/python: No such file"):
-        Advisor(lambda: False)
+        started()
 
 
 def test_ends_with_the_training_process() -> None:

@@ -75,7 +75,16 @@ class FakeJob:
         return taken
 
 
-class Library:
+class Ready:
+    """An advisor that is always ready, and counts how often it was told to be."""
+
+    started = 0
+
+    def start(self) -> None:
+        self.started += 1
+
+
+class Library(Ready):
     """The library in this process, which says what it thinks of our numbers in warnings."""
 
     def ask(self, seen: Sequence[Seen]) -> Advice:
@@ -120,7 +129,7 @@ def test_stays_where_it_is_when_nothing_matters(library: Library) -> None:
     assert found.point == job.point == DEFAULT
 
 
-class Hopeless:
+class Hopeless(Ready):
     """An advisor that sees nothing to gain."""
 
     def ask(self, seen: Sequence[Seen]) -> Advice:
@@ -129,12 +138,14 @@ class Hopeless:
 
 def test_believes_the_advisor_that_nothing_is_to_be_had() -> None:
     job = FakeJob(lambda point: 0.6)
-    assert search.look(job, DEFAULT, Hopeless()).points == 5  # three, and two that confirm it
+    advisor = Hopeless()
+    assert search.look(job, DEFAULT, advisor).points == 5  # three, and two that confirm it
     assert job.point == DEFAULT
+    assert advisor.started == 1
 
 
 def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
-    class Wrong:
+    class Wrong(Ready):
         def ask(self, seen: Sequence[Seen]) -> Advice:
             return Advice((7, 12), 0.0, len(seen) - 1)
 
@@ -144,7 +155,7 @@ def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
 
 
 def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
-    class Bold:
+    class Bold(Ready):
         def ask(self, seen: Sequence[Seen]) -> Advice:
             return Advice((0, 0), 0.5, 0)
 
@@ -159,14 +170,16 @@ def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
 
 
 def test_steps_that_differ_too_much_are_told() -> None:
-    class Nobody:
+    class Nobody(Ready):
         def ask(self, seen: Sequence[Seen]) -> Advice:
             raise AssertionError
 
     job = FakeJob(lambda point: 0.6, noise=3.0)
+    nobody = Nobody()
     with pytest.raises(search.Unsteady, match=r"steps take 0\.\d+ to \d"):
-        search.look(job, DEFAULT, Nobody())
+        search.look(job, DEFAULT, nobody)
     assert job.point == DEFAULT
+    assert nobody.started == 0  # a job of few steps has no second process
 
 
 def test_more_noise_takes_more_steps() -> None:
@@ -177,7 +190,7 @@ def test_more_noise_takes_more_steps() -> None:
 
 
 def test_an_advisor_that_fails_is_no_result() -> None:
-    class Broken:
+    class Broken(Ready):
         def ask(self, seen: Sequence[Seen]) -> Advice:
             raise AdvisorError("it is broken")
 

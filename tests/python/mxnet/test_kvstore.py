@@ -39,6 +39,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> "Callable[..., ScheduledKVS]":
         return ScheduledKVS(inner)
 
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", "native")
+    monkeypatch.setenv("BYTESCHEDULER_TUNING", "off")  # the fake worker has no steps
     monkeypatch.setattr(kvstore, "check_settings", lambda *_: None)
     monkeypatch.setattr(kvstore, "Worker", Opener)
     monkeypatch.setattr(kvstore, "open_plugin", lambda worker: FakePlugin())
@@ -207,6 +208,11 @@ def test_who_asks_in_vain_for_tuning_is_told(
         f"bytescheduler: BYTESCHEDULER_TUNING={setting} changes nothing: nothing travels in pieces"
     )
     assert capfd.readouterr().err.splitlines()[-1] == line
+
+
+def test_nobody_is_told_who_did_not_ask_for_tuning(capfd: pytest.CaptureFixture[str]) -> None:
+    ScheduledKVS(mx.kv.create("local"))
+    assert "BYTESCHEDULER_TUNING" not in capfd.readouterr().err
 
 
 def test_the_line_heeds_the_level(
