@@ -62,7 +62,8 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
         code = run(
             dataclasses.replace(
                 job,
-                env={**job.env, SETTING: str(timeline)},
+                # Pieces that change would be in the steps that are recorded.
+                env={**job.env, SETTING: str(timeline), "BYTESCHEDULER_TUNING": "off"},
                 enough=None if steps is None else StepsWritten(of_worker, steps),
             )
         )

@@ -4,6 +4,7 @@ numpy and MXNet are imported in a child process: a broken MXNet may crash or han
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -139,6 +140,16 @@ def _mxnet(found: _Import, role: str) -> Finding:
     return good(_AREA, "mxnet", f"MXNet {found.detail}")
 
 
+def _tuning(role: str) -> List[Finding]:
+    if role in ("scheduler", "server"):
+        return []
+    name = "bayesian-optimization"
+    if importlib.util.find_spec("bayes_opt") is None:
+        text = f"{name} is not installed; without it partition and credit are not tuned"
+        return [warning(_AREA, "tuning", text, f'python -m pip install "{name}==1.4.3"')]
+    return [good(_AREA, "tuning", f"{name} is there: partition and credit are tuned")]
+
+
 def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
     """Look at the software.
 
@@ -158,4 +169,4 @@ def check(role: str, *, limit_s: float = 60.0) -> List[Finding]:
     findings.append(_numpy(imports["numpy"]))
     if "mxnet" in imports:
         findings.append(_mxnet(imports["mxnet"], role))
-    return findings
+    return findings + _tuning(role)

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import select
+import signal
 import sys
 import time
 from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -259,6 +260,7 @@ def main(asks: IO[str], answers: IO[str], parent: Optional[int] = None) -> None:
     """Answer until there are no more questions, or the training process has ended."""
     if parent is not None:
         die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training process
     os.nice(_NICE)
     with contextlib.suppress(ImportError):  # which the first answer says
         import bayes_opt  # noqa: F401  # now, as there is time before the first question

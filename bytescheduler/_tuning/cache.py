@@ -10,7 +10,7 @@ from typing import Dict, NamedTuple, Optional
 
 from bytescheduler._tuning.points import Point
 
-__all__ = ["Cache", "CacheError", "Place", "default_path"]
+__all__ = ["Cache", "CacheError", "Place", "Remembered", "default_path"]
 
 _KIND = "bytescheduler tuning"
 _VERSION = 1
@@ -37,6 +37,13 @@ class Place(NamedTuple):
             f"{self.tensors} tensors, {self.model_bytes} bytes; {self.workers} workers, "
             f"{self.servers} servers, {self.root}"
         )
+
+
+class Remembered(NamedTuple):
+    """What was found."""
+
+    point: Point
+    step_s: float
 
 
 def default_path() -> pathlib.Path:
@@ -100,7 +107,7 @@ class Cache:
             raise CacheError(f"{self._path} has results that make no sense; {advice}")
         return results
 
-    def find(self, place: Place) -> Optional[Point]:
+    def find(self, place: Place) -> Optional[Remembered]:
         """Return what was found there, if anything.
 
         Raises
@@ -109,7 +116,9 @@ class Cache:
             The file cannot be read.
         """
         row = self._read().get(place.text())
-        return None if row is None else Point(int(row["partition"]), int(row["credit"]))
+        if row is None:
+            return None
+        return Remembered(Point(int(row["partition"]), int(row["credit"])), row["step_s"])
 
     def keep(self, place: Place, point: Point, step_s: float) -> None:
         """Remember; the newest results if there are very many.

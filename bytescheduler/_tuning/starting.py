@@ -1,5 +1,6 @@
 """Starts the tuner where a setting says so."""
 
+import importlib.util
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from bytescheduler._native import Worker, values
@@ -40,8 +41,17 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
             tell(text)
 
     def warn(text: str) -> None:
-        if settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
+        if not asked:
+            remark(text)
+        elif settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
             say(f"bytescheduler: {text}")
+
+    if importlib.util.find_spec("bayes_opt") is None:  # before any point is tried
+        warn(
+            "tuning ends: there is no bayes_opt: pip install bayesian-optimization==1.4.3; "
+            "the job goes on as it is"
+        )
+        return None
 
     tuned = Tuned(
         start=Point(*(size(settings[name]) for name in pieces)),

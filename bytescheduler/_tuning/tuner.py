@@ -32,6 +32,12 @@ _CHANGING = 2
 _LEAST_S = 0.25
 _MOST_SAMPLES = 60
 _LOOK_S = (0.01, 0.5)  # how long from one look at the steps to the next
+# Once a search is over a look at this many steps is enough.
+_STEPS_A_LOOK = 8
+# As long as where a remembered point was found, or it was another link.
+_AS_LONG = 0.1
+# So long `close` waits for a thread that hangs in a file system; it touches the worker no more.
+_CLOSE_S = 5.0
 # Steps until a search begins after one that found nothing, and after one that could not begin.
 _FRUITLESS_REST = 100
 _UNSTEADY_REST = 50
@@ -92,12 +98,12 @@ class _Running:
             self._known = new[-1][0]
         return new
 
-    def all(self) -> Iterator[Tuple[int, float]]:
-        """Return all steps from the next on, and their numbers, as they end."""
+    def all(self, a_look: float = 0.25) -> Iterator[Tuple[int, float]]:
+        """Return all steps from the next on, and their numbers; so many are over at each look."""
         self._new()
         while True:
             for number, seconds in self._new():
-                self._pause = min(max(seconds / 4, _LOOK_S[0]), _LOOK_S[1])
+                self._pause = min(max(seconds * a_look, _LOOK_S[0]), _LOOK_S[1])
                 yield number, seconds
             if self._stop.wait(self._pause):
                 raise _Stopped
@@ -139,6 +145,7 @@ class Tuner:
         self._worker = worker
         self._tuned = tuned
         self._stop = threading.Event()
+        self._warned_of_cache = False  # of the thread
         self._thread = threading.Thread(target=self._run, name="bs-tuner", daemon=True)
         self._thread.start()
 
@@ -148,9 +155,12 @@ class Tuner:
         return self._thread.is_alive() and not self._stop.is_set()
 
     def close(self, why: str = "") -> None:
-        """End the thread and say why; blocks while it asks the engine, a second or so."""
+        """End the thread and say why; blocks while it asks the engine, a second or so.
+
+        A thread that hangs where the file of results is, is left behind after some seconds.
+        """
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_CLOSE_S)
         if why:
             self._tuned.remark(f"tuning ends: {why}")
 
@@ -173,7 +183,7 @@ class Tuner:
         job = _Running(self._worker, self._tuned, self._stop)
         job.skip(_WARM_UP)
         found = self._from_cache(job) or self._search(job, self._tuned.start, FIRST_SEARCH)
-        fruitless = 0
+        fruitless = int(found.point == self._tuned.start)
         while self._tuned.again:
             now = self._drifted(job, Drift(found.seconds, self._rest(fruitless)))
             self._tuned.remark(
@@ -190,7 +200,7 @@ class Tuner:
 
     @staticmethod
     def _drifted(job: _Running, drift: Drift) -> float:
-        for _, seconds in job.all():
+        for _, seconds in job.all(_STEPS_A_LOOK):
             now = drift.note(seconds)
             if now is not None:
                 return now
@@ -210,14 +220,21 @@ class Tuner:
         """Return what was found before, if it still is better than where the job is."""
         try:
             cache = self._cache()
-            point = cache.find(self._place())
+            remembered = cache.find(self._place())
         except CacheError as why:
-            self._tuned.warn(f"tuning: {why}")
+            self._warn_of_cache(why)
             return None
-        if point is None:
+        if remembered is None:
             return None
+        point = remembered.point
         if point == self._tuned.start:
             seconds = statistics.median(job.measure(point, FIRST_SEARCH.baseline, None))
+            if abs(seconds / remembered.step_s - 1) > _AS_LONG:
+                self._tuned.remark(
+                    f"tuning: a step takes {seconds:.3g} s, not {remembered.step_s:.3g} s as in "
+                    f"{cache}: searching again"
+                )
+                return None
             return Found(point, seconds, seconds, 1)
         found = settle(job, self._tuned.start, point, FIRST_SEARCH)
         if found.point != point:
@@ -225,6 +242,11 @@ class Tuner:
             return None
         self._tell(found, f"as {cache} has it")
         return found
+
+    def _warn_of_cache(self, why: CacheError) -> None:
+        if not self._warned_of_cache:
+            self._tuned.warn(f"tuning: {why}")
+        self._warned_of_cache = True
 
     def _search(self, job: _Running, start: Point, limits: Limits) -> Found:
         told = False
@@ -256,7 +278,7 @@ class Tuner:
         try:
             self._cache().keep(self._place(), found.point, found.seconds)
         except CacheError as why:
-            self._tuned.warn(f"tuning: {why}")
+            self._warn_of_cache(why)
         return found
 
     def _tell(self, found: Found, how: str) -> None:

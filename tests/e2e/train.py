@@ -1,13 +1,15 @@
 """A worker that trains 50 steps and saves its weights: ``train.py STORE API OPTIMIZER FILE``.
 
-STORE is "stock" or "scheduled": the same script, with and without the one added line.  An API that
-ends in "-compressed" pushes gradients in two bits an element; one that ends in "-half" has weights
-and gradients of float16, and its optimizer keeps float32 besides.
+STORE is "stock" or "scheduled": the same script, with and without the one added line; or
+"cut-anew", scheduled with pieces of another size all the time.  An API that ends in "-compressed"
+pushes gradients in two bits an element; one that ends in "-half" has weights and gradients of
+float16, and its optimizer keeps float32 besides.
 """
 
+import contextlib
 import sys
 from types import ModuleType
-from typing import Dict, List, Optional
+from typing import ContextManager, Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
@@ -163,24 +165,33 @@ def push_then_pull(kvs: mx.kvstore.KVStore) -> None:
     kvs.pushpull = pushpull
 
 
+def train(kvs: mx.kvstore.KVStore, api: str, optimizer: str, compression: Compression) -> Weights:
+    if api == "svrg":
+        return train_svrg(kvs, optimizer)
+    if api.startswith("module"):
+        return train_module(kvs, optimizer, compression)
+    update_on_kvstore = not api.startswith("gluon-local-update")
+    dtype = "float16" if api.endswith("-half") else "float32"
+    return train_gluon(kvs, optimizer, update_on_kvstore, compression, dtype)
+
+
 def main() -> None:
     store, api, optimizer, file = sys.argv[1:]
     kvs = mx.kv.create("dist_sync")
     compression = {"type": "2bit", "threshold": 0.01} if api.endswith("-compressed") else None
     if store == "stock" and compression:
         push_then_pull(kvs)
-    if store == "scheduled":
+    changes: ContextManager[None] = contextlib.nullcontext()
+    if store != "stock":
         from bytescheduler.mxnet import ScheduledKVS
 
         kvs = ScheduledKVS(kvs)  # the only added line
-    if api == "svrg":
-        weights = train_svrg(kvs, optimizer)
-    elif api.startswith("module"):
-        weights = train_module(kvs, optimizer, compression)
-    else:
-        update_on_kvstore = not api.startswith("gluon-local-update")
-        dtype = "float16" if api.endswith("-half") else "float32"
-        weights = train_gluon(kvs, optimizer, update_on_kvstore, compression, dtype)
+    if store == "cut-anew":
+        import cut_anew
+
+        changes = cut_anew.all_the_time(kvs)
+    with changes:
+        weights = train(kvs, api, optimizer, compression)
     for name, values in weights.items():
         assert np.isfinite(values).all(), name
         first = initial(name, values.shape).astype(values.dtype).asnumpy()

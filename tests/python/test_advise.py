@@ -74,6 +74,13 @@ def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:
     times = {"no_overlap": 1.0, "fifo": 1.2, "ours": 1.1, "p3": 1.2, "ideal": 0.6}
     assert advice._verdict(times, 0.5) == "unsure"
     assert advice._verdict({**times, "ours": 0.99}, 0.5) == "no gain"
+    assert advice._verdict({**times, "fifo": 0.705, "ours": 0.7}, 0.5) == "overlap helps"
+
+
+def test_thousands_of_workers_are_predicted(saved: pathlib.Path) -> None:
+    many = advised(saved, "--rate", "10gbit", "-w", "2000", "-s", "64")
+    few = advised(saved, "--rate", "10gbit", "-w", "64", "-s", "64")
+    assert many["step_s"]["ours"] > 3 * few["step_s"]["ours"]  # 31 workers share a server
 
 
 def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathlib.Path) -> None:

@@ -66,10 +66,20 @@ def modules(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Modules:
 
 def test_software_that_fits_is_named_with_its_versions(modules: Modules) -> None:
     found = by_name(software.check(""))
-    assert list(found) == ["python", "engine", "numpy", "mxnet"]
+    assert list(found) == ["python", "engine", "numpy", "mxnet", "tuning"]
     assert all(finding.level == "ok" for finding in found.values())
     assert found["numpy"].text == "numpy 1.23.5"
     assert found["mxnet"].text == "MXNet 1.9.1"
+
+
+def test_without_the_library_that_tunes_it_says_so(
+    modules: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = by_name(software.check("worker"))["tuning"]
+    assert found.level == "warning"
+    assert "bayesian-optimization==1.4.3" in found.advice
+    assert "tuning" not in by_name(software.check("server"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The thread that tunes, on a job whose steps are made up."""
 
 import json
+import os
 import pathlib
+import sys
 import threading
 import time
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
@@ -234,6 +236,48 @@ def test_what_was_found_to_be_best_is_not_searched_for_again(said: Said) -> None
     assert worker.tuned == []
 
 
+def test_what_was_best_on_another_link_is_searched_for_again(said: Said) -> None:
+    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)))
+    worker = FakeWorker(lambda point: 1.0 if point == BEST else 1.2)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    wanted = f"tuning: a step takes 1.2 s, not 0.6 s as in {said.cache}: searching again"
+    assert wanted in said.lines
+
+
+def test_a_search_that_found_nothing_makes_the_next_one_later(said: Said) -> None:
+    worker = FakeWorker(lambda point: 0.6)
+    tuner = Tuner(worker, said.tuned(again=True))
+    said.wait("nothing is surely faster")
+    ended_at = len(worker._steps)
+    worker.seconds = lambda point: 0.9
+    said.wait("searching again")
+    assert len(worker._steps) > ended_at + 100
+    tuner.close()
+
+
+def test_closing_does_not_wait_for_a_file_system_that_hangs(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOSE_S", 0.2)
+    os.mkfifo(said.cache)  # nobody writes to it: to open it takes for ever
+    tuner = Tuner(FakeWorker(seconds), said.tuned(again=True))
+    deadline = time.monotonic() + LIMIT_S
+    while not waits_in_open(tuner):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    tuner.close()
+    assert not tuner.running
+    os.close(os.open(said.cache, os.O_RDWR))  # let it go
+    tuner._thread.join(LIMIT_S)
+    assert not tuner._thread.is_alive()
+
+
+def waits_in_open(tuner: Tuner) -> bool:
+    frame = sys._current_frames().get(tuner._thread.ident or 0)
+    return frame is not None and "open" in frame.f_code.co_name
+
+
 def test_closing_says_why(said: Said) -> None:
     tuner = Tuner(FakeWorker(seconds), said.tuned(again=True))
     tuner.close("retune was called")
@@ -261,7 +305,7 @@ def test_a_file_that_is_none_is_a_warning_and_stays(said: Said) -> None:
     assert worker.point == BEST
     assert [line.split(";")[0] for line in said.warnings] == [
         f"tuning: {said.cache} is not a file of tuning results"
-    ] * 2
+    ]
     assert said.cache.read_text() == "my thesis"
 
 
@@ -314,6 +358,20 @@ def test_nobody_tunes_what_was_set_by_hand(
     monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
     worker = FakeWorker(seconds)
     assert start_tuner(worker, lambda: (0, 0)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_who_has_no_library_is_told_if_he_asked(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], asked: bool
+) -> None:
+    monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
+    if asked:
+        monkeypatch.setenv("BYTESCHEDULER_TUNING", "on")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    worker = FakeWorker(seconds)
+    assert start_tuner(worker, lambda: (0, 0)) is None  # type: ignore[arg-type]
+    line = "bytescheduler: tuning ends: there is no bayes_opt: pip install bayesian-optimization=="
+    assert (line in capfd.readouterr().err) is asked
 
 
 @pytest.mark.parametrize(("faster", "level"), [(False, "info"), (False, "debug"), (True, "info")])

@@ -150,12 +150,13 @@ def test_ends_with_the_training_process() -> None:
     report, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, str(Advisor(lambda: False)._pid).encode())
+        os.write(write, str(started()._pid).encode())
         os.close(write)
         signal.pause()
     os.close(write)
     pid = int(os.read(report, 32))
     os.close(report)
+    assert pathlib.Path(f"/proc/{pid}").exists()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     deadline = time.monotonic() + 60

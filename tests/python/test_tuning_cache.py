@@ -23,13 +23,13 @@ def test_remembers_each_model_and_cluster(cache: Cache) -> None:
     assert cache.find(PLACE) is None
     cache.keep(PLACE, POINT, 0.5)
     cache.keep(PLACE._replace(workers=3), Point(65536, 131072), 0.25)
-    assert cache.find(PLACE) == POINT
-    assert cache.find(PLACE._replace(workers=3)) == Point(65536, 131072)
+    assert cache.find(PLACE) == (POINT, 0.5)
+    assert cache.find(PLACE._replace(workers=3)) == (Point(65536, 131072), 0.25)
     for other in ("tensors", "model_bytes", "servers"):
         assert cache.find(PLACE._replace(**{other: 7})) is None
     assert cache.find(PLACE._replace(root="10.0.0.2")) is None
     cache.keep(PLACE, Point(32768, 32768), 0.4)
-    assert cache.find(PLACE) == Point(32768, 32768)
+    assert cache.find(PLACE) == (Point(32768, 32768), 0.4)
 
 
 def test_keeps_the_newest_of_very_many(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_what_could_not_be_written_leaves_the_old_one_and_nothing_else(
         patch.setattr(os, "replace", no_space)
         with pytest.raises(CacheError, match="No space left on device; nothing is remembered"):
             cache.keep(PLACE._replace(workers=9), POINT, 0.5)
-    assert cache.find(PLACE) == POINT
+    assert cache.find(PLACE) == (POINT, 0.5)
     assert os.listdir(tmp_path / "below") == ["tuning.json"]
 
 
