@@ -36,7 +36,7 @@ def run_two_stores(make_job: Callable[..., Job], **options: object) -> None:
     # One answer lets both stores go.  MXNet forgets it when the first has ended; the other, if it
     # has not looked by then, waits for ever: 1 of 140 runs, so not twice.
     for may_hang in (True, False):
-        job = make_job(servers=2, **options)
+        job = make_job(servers=2, env=CUT, **options)
         worker = job.start_worker("two_stores_worker.py")
         worker.wait_for_line("both agree")
         for process in job.processes:

@@ -38,13 +38,17 @@ def test_stock_workers_get_the_sums_and_updates_of_a_stock_cluster_in_any_ring(
         assert warned == stock_scheduler
 
 
-@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [*RINGS, (True, 2)])
 def test_a_dist_async_store_has_each_update_once_in_any_ring(
     make_job: MakeJob, stock_scheduler: bool, stock_servers: int
 ) -> None:
-    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
-    for got in results_of(job, "each_in_the_end", store="dist_async"):
-        np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
+    """Pushes at any time, and in turns of all kinds: cut, row_sparse, float16 and two-bit."""
+    options = {"stock_scheduler": stock_scheduler, "stock_servers": stock_servers}
+    job = make_job(servers=2, env=CUT, **options)
+    wanted = stock_model.after_turns()
+    wanted["each alone"] = np.full((2, 4), 150, np.float32)
+    for got in results_of(job, "each_in_the_end", "in_turns_in_the_end", store="dist_async"):
+        assert_same(got, wanted)
 
 
 @pytest.mark.filterwarnings("default:a store hung")

@@ -66,9 +66,12 @@ def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("transport", ["tcp", "zmq"])
 def test_a_dist_async_store(make_job: MakeJob, transport: str) -> None:
-    job = make_job(servers=2, env={"BYTESCHEDULER_TRANSPORT": transport})
-    for got in results_of(job, "each_alone", store="dist_async"):
-        np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
+    """Pushes at any time, and in turns of all kinds: cut, row_sparse, float16 and two-bit."""
+    job = make_job(servers=2, env={**CUT, "BYTESCHEDULER_TRANSPORT": transport})
+    wanted = stock_model.after_turns()
+    wanted["each alone"] = np.full((2, 4), 150, np.float32)
+    for got in results_of(job, "each_alone", "in_turns", store="dist_async"):
+        assert_same(got, wanted)
 
 
 def test_p3_workers(make_job: MakeJob) -> None:
