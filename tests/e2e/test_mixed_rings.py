@@ -102,6 +102,17 @@ def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob
     assert "lost worker 0" in job.processes[0].output()
 
 
+def test_a_native_worker_and_one_of_mxnet_are_no_job(make_job: MakeJob) -> None:
+    job = make_job()
+    stock = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
+    job.start_worker("cases.py", "native", "sums")
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+        if process is not stock:
+            assert "is a native worker: make the stores of all workers alike" in process.output()
+    assert "Check failed: " in stock.output()
+
+
 @pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [*RINGS, (False, 0)])
 def test_our_store_over_the_stock_one_in_any_ring(
     make_job: MakeJob, stock_scheduler: bool, stock_servers: int

@@ -116,6 +116,8 @@ class Coordinator::Impl {
   void OnAttach(const Node& node, const Extension& extension);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
+  // Some time after the first was attached: of stock workers beside whom there is none.
+  void WarnOfUnwrapped();
   void SendList(int32_t id);
   Node OwnEntry() const;
   // A connection to a native node that has no id yet.
@@ -210,6 +212,7 @@ class Coordinator::Impl {
   Barriers barriers_;
   Resends resends_;        // of stock peers
   int32_t timestamp_ = 0;  // the protocol's count of control messages
+  bool attached_ = false;  // somebody was
   bool final_timer_ = false;
   bs::TimePoint next_straggler_warning_{};
   std::optional<bs::TimePoint> stock_replaced_;  // when it was last
