@@ -28,11 +28,14 @@ def test_a_request_without_values_ends_its_sender_and_the_job(make_job: MakeJob)
         _, answer, _ = peer.receive()
         assert answer[8] == [1]
         peer.ask(2, [KEY], push=True)
+        said = "a request of worker 0 makes no sense: 1 data frames, want 2 or 3"
+        _, word, _ = peer.receive()
+        assert decode(bytes(word[3][0]))[1] == [ACK]
+        assert word[2] == [b"bytescheduler: " + said.encode()]
         sender, end, frames = peer.receive()
         assert (sender, end[4], end[12], frames) == (b"ps8", [0], [1], [])
         for process in job.processes:
             assert process.wait(SOON_S) == 1
-            said = "a request of worker 0 makes no sense: 1 data frames, want 2 or 3"
             assert said in process.output()
 
 

@@ -122,7 +122,7 @@ def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
         assert_equal(stock_weights(api, optimizer), weights)
 
 
-# -- a stock worker cannot be told that something failed, but it does not wait for ever -----------
+# -- no answer says that something failed: a stock worker gets a warning to print, and is ended ---
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,9 @@ def assert_ends_and_says(job: Job, store: str, case: str, why: str) -> None:
     workers = [job.start_worker("stock_worker.py", store, "", case) for _ in range(2)]
     for worker in workers:
         assert worker.wait(SOON_S) != 0, job.all_output()
-        assert "Check failed: msg.data.size() >= (size_t)2" in worker.output()
+        output = worker.output()
+        assert "Check failed: msg.data.size() >= (size_t)2" in output
+        assert why in output.split("body=bytescheduler: ")[1].split("\n")[0]
     for process in job.processes[:3]:
         assert process.wait(SOON_S) == 1
         assert why in process.output()

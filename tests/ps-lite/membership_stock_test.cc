@@ -235,6 +235,7 @@ TEST(StockRefused, ANativeWorkerAndAStockServerAreNoJob) {
   }
   EXPECT_EQ(job.finished.value().message(), why);
   for (StockNode* const node : {stock_worker, stock_server}) {
+    EXPECT_THAT(node->words, ElementsAre("bytescheduler: " + why));
     EXPECT_THAT(node->data, ElementsAre("1: "));
     EXPECT_TRUE(node->list.empty());
   }

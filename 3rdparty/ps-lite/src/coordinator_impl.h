@@ -75,7 +75,8 @@ class Coordinator::Impl {
   // What a node without a place is told, once; a stock one is ended.
   struct Word {
     Node node;
-    std::optional<Meta> meta;
+    std::optional<Meta> meta;  // for a native node
+    std::string why{};         // for a stock one, which is ended
   };
   // A native node that waits for the others: who it is, and the transport's peer.
   struct Temporary {
@@ -172,8 +173,8 @@ class Coordinator::Impl {
   void MaybeFinish();
   // Those that no native worker stands beside: nobody else tells them.
   void EndStockNodes();
-  // Ends the process of a stock node, which has no other word for it.
-  void EndStockNode(const Node& node, int32_t peer);
+  // Ends the process of a stock node, to which no message says that something failed.
+  void EndStockNode(const Node& node, int32_t peer, const std::string& why);
   void Finish();
 
   // Constant after Start.
