@@ -139,6 +139,7 @@ class Job:
             "DMLC_NUM_WORKER": str(workers),
             "DMLC_NUM_SERVER": str(servers),
             "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(HERE / "lean"),
             "PYTHONUNBUFFERED": "1",
             **(env or {}),
         }
