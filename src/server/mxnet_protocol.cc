@@ -36,7 +36,7 @@ void MxnetProtocol::OnMessage(ps::Message message) {
   message.meta.simple_app ? OnCommand(message) : store_.OnData(std::move(message));
 }
 
-void MxnetProtocol::Fail() { store_.Fail(); }
+void MxnetProtocol::Fail(const Status& why) { store_.Fail(why); }
 
 // What a command changes holds for all requests that come behind its answer.
 void MxnetProtocol::OnCommand(const ps::Message& request) {

@@ -32,7 +32,7 @@ class MxnetProtocol {
   // The worker of this id was lost, and another takes its place.
   void OnWorkerVacant(int32_t id) { store_.OnWorkerVacant(id); }
   // The job has failed: who waits for values is ended.
-  void Fail();
+  void Fail(const Status& why);
 
  private:
   void OnCommand(const ps::Message& request);

@@ -343,7 +343,7 @@ void Server::Impl::Fail(const Status& why) {
   if (failure_) return;
   failure_ = why;
   directory_.Fail(why);
-  stock_.Fail();
+  stock_.Fail(why);
   optimizer_.Fail(why);
   for (const Lane& lane : lanes_) {
     RunOn(lane, [shard = lane.shard, why] { shard->Fail(why); });

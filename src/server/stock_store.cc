@@ -116,9 +116,10 @@ void StockStore::SetOptimizer(const ps::Message& request) {
 
 // Workers that wrap their store use it for commands and barriers only; they learn the reason
 // natively, and must live to tell it.
-void StockStore::Fail() {
+void StockStore::Fail(const Status& why) {
   if (std::exchange(failed_, true) || !used_) return;
   for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
+    send_(ps::MakeStockWord(ps::WorkerId(rank), why.message()));
     send_(ps::MakeStockEnd(ps::WorkerId(rank)));
   }
 }

@@ -54,7 +54,7 @@ class StockStore {
   // The worker of this id was lost, and another takes its place.
   void OnWorkerVacant(int32_t id);
   // The job has failed: ends the processes of the stock workers, if they have asked for values.
-  void Fail();
+  void Fail(const Status& why);
 
  private:
   bool IsWorker(int32_t id) const;

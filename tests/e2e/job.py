@@ -139,6 +139,7 @@ class Job:
             "DMLC_NUM_WORKER": str(workers),
             "DMLC_NUM_SERVER": str(servers),
             "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(HERE / "lean"),
             "PYTHONUNBUFFERED": "1",
             # What pieces a test counts stay what they are, and its steps are too uneven to tell
             # points apart; test_tuned_job.py has the default.

@@ -8,6 +8,12 @@ FLOATS = ["float32", "float64", "float16"]
 INTEGERS = ["uint8", "int8", "int32", "int64"]
 SHAPES = {3: (4,), 5: (3, 5), 7: (37,), 11: (60, 50), 13: (1,)}  # 11 is cut, if the bound is 1000
 STEPS = 4
+# What workers push in turns to a dist_async store: kind and shape of each key.
+IN_TURNS = {
+    **{("dense", key): shape for key, shape in SHAPES.items()},
+    **{(kind, key): SHAPES[key] for kind in ("half", "rows", "two bits") for key in (5, 11)},
+}
+MOMENTUM, THRESHOLD = 0.5, 2.0
 Numbers = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
 
@@ -69,3 +75,39 @@ def sums_of_rows(workers: int = 2) -> "Dict[str, Numbers]":
             total[np.arange(shape[0] - 2, -1, -2)] = 0
             expected[f"rows {key} {step}"] = total
     return expected
+
+
+def pushed_in_turn(rank: int, step: int, shape: "tuple[int, ...]") -> Numbers:
+    """Return numbers of both signs whose sums are exact in float32, and most in float16."""
+    return numbers(rank, step, shape, "float64") - 4
+
+
+def dtype_of(kind: str) -> str:
+    return "float16" if kind == "half" else "float32"
+
+
+def weights_after_turns(kind: str, shape: "tuple[int, ...]") -> Numbers:
+    """Return what SGD with `MOMENTUM` and a rate of -1 makes of all pushes, one after the other."""
+    weights = pushed_in_turn(100, 0, shape)
+    momentum = np.zeros(shape)
+    residuals = np.zeros((2, *shape))
+    for step in range(STEPS):
+        for rank in range(2):
+            rows = rows_of(rank, step, shape) if kind == "rows" else np.arange(shape[0])
+            gradient = pushed_in_turn(rank, step, shape)
+            if kind == "two bits":
+                residuals[rank] += gradient
+                passed = abs(residuals[rank]) >= THRESHOLD
+                gradient = np.where(passed, np.copysign(THRESHOLD, residuals[rank]), 0)
+                residuals[rank] -= gradient
+            momentum[rows] = MOMENTUM * momentum[rows] + gradient[rows]
+            weights[rows] += momentum[rows]
+    return weights.astype(dtype_of(kind))
+
+
+def after_turns() -> "Dict[str, Numbers]":
+    """Return what everyone pulls when all have had their turns."""
+    return {
+        f"{kind} {key} after turns": weights_after_turns(kind, shape)
+        for (kind, key), shape in IN_TURNS.items()
+    }

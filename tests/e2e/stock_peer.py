@@ -1,13 +1,15 @@
-"""A stock worker made of bytes, by PROTOCOL.md, for what MXNet's own never sends."""
+"""Stock workers made of bytes, by PROTOCOL.md: what MXNet's own never send, and many of them."""
 
-from typing import Dict, List, Union
+import contextlib
+from typing import Dict, Iterator, List, Union
 
 import zmq
 
 UNSET = 2**31 - 1
 ADD_NODE, BARRIER, ACK, HEARTBEAT = 2, 3, 4, 5
-SYNC_MODE = 3
+STOP_SERVER, SYNC_MODE = 2, 3
 WORKER = 1
+EVERYONE = 7
 Field = Union[int, bytes]
 Fields = Dict[int, List[Field]]
 PATIENCE_MS = 60_000
@@ -64,43 +66,53 @@ def heartbeat(node: "Dict[int, Field]", number: int) -> bytes:
 
 
 class StockPeer:
-    """The only worker of a job with one server, in its dist_sync store; request 0 is behind it."""
+    """A worker of a job with one server, in its dist_sync store, after `meet` and `begin`."""
 
-    def __init__(self, root_port: int, early_heartbeats: int = 0) -> None:
-        self._context = zmq.Context()
-        self._context.setsockopt(zmq.LINGER, 0)
-        self._receiver = self._context.socket(zmq.ROUTER)
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", root_port: int) -> None:
+        self._context = context
+        self._receiver = context.socket(zmq.ROUTER)
+        self._root_port = root_port
         port = self._receiver.bind_to_random_port("tcp://127.0.0.1")
-        anonymous = self._connect(root_port, b"")
-        own: Dict[int, Field] = {1: WORKER, 2: UNSET, 3: b"127.0.0.1", 4: port, 5: 0, 10: 0}
+        self.own: Dict[int, Field] = {1: WORKER, 2: UNSET, 3: b"127.0.0.1", 4: port, 5: 0, 10: 0}
+        self.root = self._connect(root_port, b"")
+
+    def register(self, early_heartbeats: int = 0) -> None:
+        """Ask the scheduler node for a place."""
         for number in range(early_heartbeats):
-            anonymous.send(heartbeat(own, number))
-        control = encode({1: ADD_NODE, 2: encode(own)})
-        anonymous.send(encode({1: UNSET, 3: control, 4: 0, 5: 0, 6: 0, 8: 0, 10: UNSET}))
+            self.root.send(heartbeat(self.own, number))
+        control = encode({1: ADD_NODE, 2: encode(self.own)})
+        self.root.send(encode({1: UNSET, 3: control, 4: 0, 5: 0, 6: 0, 8: 0, 10: UNSET}))
+
+    def meet(self, workers: int) -> None:
+        """Take the list of all nodes, and ask to go on with them."""
         _, meta, _ = self.receive()
         nodes = [decode(node) for node in decode(bytes(meta[3][0]))[2] if isinstance(node, bytes)]
-        ports = {node[2][0]: node[4][0] for node in nodes}
-        assert set(ports) == {1, 8, 9}
-        anonymous.close()
-        self.own: Dict[int, Field] = {**own, 2: 9}
-        self.root = self._connect(root_port, b"ps9")
-        self.server = self._connect(int(ports[8]), b"ps9")
-        self.barrier()
+        ids = {node[4][0]: int(node[2][0]) for node in nodes}
+        assert sorted(ids.values()) == [1, 8, *range(9, 9 + 2 * workers, 2)]
+        self.id = ids[self.own[4]]
+        self.own[2] = self.id
+        identity = b"ps%d" % self.id
+        self.root.close()
+        self.root = self._connect(self._root_port, identity)
+        self.server = self._connect(next(int(port) for port in ids if ids[port] == 8), identity)
+        self.barrier(1)
+
+    def begin(self) -> None:
+        """Wait until all have met; one of them asks the server for rounds."""
         self.receive()
-        command = {1: SYNC_MODE, 4: 1, 5: 0, 6: 1, 7: 0, 8: 0, 10: 0, 12: 0, 13: 0}
+        if self.id == 9:
+            self.command(SYNC_MODE, 0)
+
+    def barrier(self, number: int) -> None:
+        """Send a request for the barrier of everyone."""
+        control = encode({1: BARRIER, 3: EVERYONE})
+        self.root.send(encode({1: UNSET, 3: control, 4: 1, 5: 0, 6: 0, 7: 0, 8: number, 10: 0}))
+
+    def command(self, head: int, number: int) -> None:
+        """Have the server do something."""
+        command = {1: head, 4: 1, 5: 0, 6: 1, 7: 0, 8: number, 10: 0, 12: 0, 13: 0}
         self.server.send(encode(command))
         self.receive()
-
-    def __enter__(self) -> "StockPeer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._context.destroy()
-
-    def barrier(self) -> None:
-        """Send a request for the barrier of everyone, which is its control message number 1."""
-        control = encode({1: BARRIER, 3: 7})
-        self.root.send(encode({1: UNSET, 3: control, 4: 1, 5: 0, 6: 0, 7: 0, 8: 1, 10: 0}))
 
     def ask(self, number: int, frames: "List[bytes]", push: bool) -> None:
         """Send a request for values of float32."""
@@ -119,3 +131,23 @@ class StockPeer:
             socket.setsockopt(zmq.IDENTITY, identity)
         socket.connect(f"tcp://127.0.0.1:{port}")
         return socket
+
+
+@contextlib.contextmanager
+def stock_peers(
+    root_port: int, count: int, early_heartbeats: int = 0
+) -> "Iterator[List[StockPeer]]":
+    """Make all workers of a job; the first request of each is number 1.  By rank."""
+    context = zmq.Context()
+    context.setsockopt(zmq.LINGER, 0)
+    try:
+        peers = [StockPeer(context, root_port) for _ in range(count)]
+        for peer in peers:
+            peer.register(early_heartbeats)
+        for peer in peers:
+            peer.meet(count)
+        for peer in peers:
+            peer.begin()
+        yield sorted(peers, key=lambda peer: peer.id)
+    finally:
+        context.destroy()

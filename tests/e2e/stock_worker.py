@@ -7,10 +7,11 @@ servers can be compared, or a job with what it should get (stock_model.py has th
 import sys
 import threading
 import time
-from typing import Callable, Dict, List
+from typing import Callable, Dict, Iterator, List
 
 import mxnet as mx
 import numpy as np
+import stock_model
 import two_bit_model
 from stock_model import FLOATS, INTEGERS, SHAPES, STEPS, numbers, rows_of
 
@@ -225,6 +226,76 @@ def each_in_the_end(kv: KVStore, results: Results) -> None:
     kv._barrier()
 
 
+def given_in_turn(kind: str, key: int, rank: int, step: int, *, every_row: bool = False) -> Array:
+    shape = SHAPES[key]
+    values = stock_model.pushed_in_turn(rank, step, shape)
+    if kind != "rows":
+        return mx.nd.array(values, dtype=stock_model.dtype_of(kind))
+    rows = np.arange(shape[0]) if every_row else rows_of(rank, step, shape)
+    return mx.nd.sparse.row_sparse_array((values[rows], rows), shape, dtype="float32")
+
+
+def take_turns(kv: KVStore, kinds: "List[str]") -> "Callable[[], Results]":
+    """Push to a dist_async store, one worker after the other, and return what pulls the values."""
+    names = {
+        key: 3000 + number for number, key in enumerate(stock_model.IN_TURNS) if key[0] in kinds
+    }
+    for key, name in names.items():
+        kv.init(name, given_in_turn(*key, 100 + kv.rank, 0, every_row=True))
+    for step in range(STEPS):
+        for rank in range(2):
+            if rank == kv.rank:
+                for key, name in names.items():
+                    kv.push(name, given_in_turn(*key, rank, step))
+                mx.nd.waitall()
+            kv._barrier()
+
+    def pull() -> Results:
+        got = {}
+        for (kind, key), name in names.items():
+            out = zeros(key, stock_model.dtype_of(kind))
+            if kind == "rows":
+                out = out.tostype("row_sparse")
+                kv.row_sparse_pull(name, out=out, row_ids=mx.nd.arange(SHAPES[key][0]))
+            else:
+                kv.pull(name, out=out)
+            got[f"{kind} {key} after turns"] = out.asnumpy()
+        return got
+
+    return pull
+
+
+def pushes_of_all_kinds(kv: KVStore) -> "Iterator[Callable[[], Results]]":
+    """Yield what pulls the values: once before compression, which cannot be taken back."""
+    kv.set_optimizer(
+        mx.optimizer.SGD(learning_rate=-1, momentum=stock_model.MOMENTUM, multi_precision=True)
+    )
+    kv._barrier()
+    yield take_turns(kv, ["dense", "half", "rows"])
+    kv.set_gradient_compression({"type": "2bit", "threshold": stock_model.THRESHOLD})
+    kv._barrier()
+    yield take_turns(kv, ["two bits"])
+
+
+def in_turns(kv: KVStore, results: Results) -> None:
+    """Every update has been made when its push is answered."""
+    for pull in pushes_of_all_kinds(kv):
+        results.update(pull())
+
+
+def in_turns_in_the_end(kv: KVStore, results: Results) -> None:
+    """Wait for updates that a stock server has only acknowledged."""
+    wanted = stock_model.after_turns()
+    for pull in pushes_of_all_kinds(kv):
+        end = time.monotonic() + 60
+        while any((got != wanted[name]).any() for name, got in pull().items()):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.02)  # nobody tells
+        results.update(pull())
+        kv._barrier()
+
+
 def without_an_optimizer(kv: KVStore, _: Results) -> None:
     """Do what fails: push to a dist_async store that can update nothing."""
     kv.init(1, mx.nd.zeros((4,)))
@@ -269,6 +340,7 @@ CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
     for f in (
         *(dense, integers, wide, pushpull, unawaited, late, rows, commands, profiled),
         *(updates, rows_updated, two_bits, each_alone, each_in_the_end),
+        *(in_turns, in_turns_in_the_end),
         *(another_size, another_optimizer, without_an_optimizer),
         *(never_pushed_by_rank_1, train_for_long),
     )

@@ -25,9 +25,9 @@ TCP_RTO_MAX_MS = 44  # Python does not name it yet
 LOGS_NOWHERE = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"]
 
 
-def start(job: Job, store: str, steps: int, pause: str = "0.02") -> None:
+def start(job: Job, store: str, steps: int) -> None:
     for _ in range(2):
-        job.start_worker("faulty_worker.py", store, str(steps), pause)
+        job.start_worker("faulty_worker.py", store, str(steps), "0.02")
     for worker in job.workers:
         worker.wait_for_line("step 3 of")
 
@@ -74,7 +74,8 @@ def test_a_process_that_stops_for_too_long_is_named_and_ends_when_it_goes_on(
 def test_a_slow_worker_is_waited_for(make_job: MakeJob) -> None:
     # Much longer than a heartbeat's deadline: it computes, and lives.
     job = make_job(env=STRICT)
-    start(job, "native", 5, "0.4!")
+    for _ in range(2):
+        job.start_worker("faulty_worker.py", "native", "2", "0.4!")
     for process in [*job.workers, *job.processes]:
         assert process.wait() == 0, job.all_output()
 
@@ -85,7 +86,7 @@ def test_a_worker_that_never_pushes_is_named_by_those_who_wait(
 ) -> None:
     job = make_job(env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "2s"})
     for _ in range(2):
-        job.start_worker("faulty_worker.py", store, "4", "0.5!")
+        job.start_worker("faulty_worker.py", store, "2", "0.35!")
     for worker in job.workers:
         assert worker.wait(SOON_S) != 0, job.all_output()
     assert re.search(r"after 2 ?s still waiting for worker 1", job.all_output()), job.all_output()

@@ -38,13 +38,17 @@ def test_stock_workers_get_the_sums_and_updates_of_a_stock_cluster_in_any_ring(
         assert warned == stock_scheduler
 
 
-@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS)
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [*RINGS, (True, 2)])
 def test_a_dist_async_store_has_each_update_once_in_any_ring(
     make_job: MakeJob, stock_scheduler: bool, stock_servers: int
 ) -> None:
-    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
-    for got in results_of(job, "each_in_the_end", store="dist_async"):
-        np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
+    """Pushes at any time, and in turns of all kinds: cut, row_sparse, float16 and two-bit."""
+    options = {"stock_scheduler": stock_scheduler, "stock_servers": stock_servers}
+    job = make_job(servers=2, env=CUT, **options)
+    wanted = stock_model.after_turns()
+    wanted["each alone"] = np.full((2, 4), 150, np.float32)
+    for got in results_of(job, "each_in_the_end", "in_turns_in_the_end", store="dist_async"):
+        assert_same(got, wanted)
 
 
 @pytest.mark.filterwarnings("default:a store hung")
@@ -90,12 +94,24 @@ def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob
     worker.wait_for_line("training")
     late = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
     assert late.wait(SOON_S) != 0
-    assert "came too late: the job has all its nodes already" in job.processes[0].output()
+    why = "came too late: the job has all its nodes already"
+    assert why in job.processes[0].output()
+    assert why in late.output().split("body=bytescheduler: ")[1]
     assert worker.running(), worker.output()
     worker.kill()
     for process in job.processes:
         assert process.wait(SOON_S) != 0, job.all_output()
     assert "lost worker 0" in job.processes[0].output()
+
+
+def test_a_native_worker_and_one_of_mxnet_are_no_job(make_job: MakeJob) -> None:
+    job = make_job()
+    stock = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
+    job.start_worker("cases.py", "native", "sums")
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+        assert "is a native worker: make the stores of all workers alike" in process.output()
+    assert "Check failed: " in stock.output()
 
 
 @pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [*RINGS, (False, 0)])

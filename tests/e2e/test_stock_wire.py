@@ -1,11 +1,12 @@
-"""What a stock worker may send that MXNet's own never does, as bytes on the wire."""
+"""Stock workers as bytes on the wire: what MXNet's own never send, and many of them."""
 
+import contextlib
 import struct
-from typing import Callable
+from typing import Callable, List
 
 import numpy as np
 from job import Job
-from stock_peer import ACK, HEARTBEAT, StockPeer, decode, heartbeat
+from stock_peer import ACK, HEARTBEAT, STOP_SERVER, StockPeer, decode, heartbeat, stock_peers
 
 MakeJob = Callable[..., Job]
 KEY = struct.pack("<Q", 3)
@@ -13,29 +14,34 @@ VALUES = np.arange(4, dtype=np.float32).tobytes()
 SOON_S = 30.0
 
 
-def peer_of(job: Job, early_heartbeats: int = 0) -> StockPeer:
+def peers_of(
+    job: Job, count: int = 1, early_heartbeats: int = 0
+) -> "contextlib.AbstractContextManager[List[StockPeer]]":
     port = int(job.processes[0].output().split("listening on 127.0.0.1:")[1].split()[0])
-    return StockPeer(port, early_heartbeats)
+    return stock_peers(port, count, early_heartbeats)
 
 
 def test_a_request_without_values_ends_its_sender_and_the_job(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=1)
-    with peer_of(job) as peer:
+    with peers_of(job) as [peer]:
         peer.ask(1, [KEY, VALUES], push=True)
         _, answer, _ = peer.receive()
         assert answer[8] == [1]
         peer.ask(2, [KEY], push=True)
+        said = "a request of worker 0 makes no sense: 1 data frames, want 2 or 3"
+        _, word, _ = peer.receive()
+        assert decode(bytes(word[3][0]))[1] == [ACK]
+        assert word[2] == [b"bytescheduler: " + said.encode()]
         sender, end, frames = peer.receive()
         assert (sender, end[4], end[12], frames) == (b"ps8", [0], [1], [])
         for process in job.processes:
             assert process.wait(SOON_S) == 1
-            said = "a request of worker 0 makes no sense: 1 data frames, want 2 or 3"
             assert said in process.output()
 
 
 def test_what_is_sent_again_is_acknowledged_and_counts_once(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=1)
-    with peer_of(job) as peer:
+    with peers_of(job) as [peer]:
         for number in (1, 2):  # the first is the initial value
             peer.ask(number, [KEY, VALUES], push=True)
             _, answer, _ = peer.receive()
@@ -44,7 +50,7 @@ def test_what_is_sent_again_is_acknowledged_and_counts_once(make_job: MakeJob) -
         _, ack, _ = peer.receive()
         control = decode(bytes(ack[3][0]))
         assert (control[1], control[4]) == ([ACK], [9 << 40 | 8 << 32 | 2 << 1 | 1])
-        peer.barrier()
+        peer.barrier(1)
         sender, ack, _ = peer.receive()
         control = decode(bytes(ack[3][0]))
         assert (sender, control[1]) == (b"ps1", [ACK])
@@ -60,7 +66,7 @@ def test_heartbeats_are_dropped_before_a_registration_and_answered_after_it(
     make_job: MakeJob,
 ) -> None:
     job = make_job(workers=1, servers=1)
-    with peer_of(job, early_heartbeats=3) as peer:
+    with peers_of(job, early_heartbeats=3) as [peer]:
         said = "dropped a message from an anonymous peer: control of a node that has not registered"
         assert said in job.processes[0].output()
         peer.root.send(heartbeat(peer.own, 2))
@@ -71,3 +77,33 @@ def test_heartbeats_are_dropped_before_a_registration_and_answered_after_it(
         peer.ask(1, [KEY, VALUES], push=True)
         sender, answer, _ = peer.receive()
         assert (sender, answer[8]) == (b"ps8", [1])
+
+
+def test_a_hundred_and_thirty_workers(make_job: MakeJob) -> None:
+    """Their ids need more than a byte; an ACK has the lowest of it only."""
+    count = 130
+    job = make_job(workers=count, servers=1)
+    with peers_of(job, count) as peers:
+        assert [peer.id for peer in peers] == list(range(9, 268, 2))
+        peers[0].ask(1, [KEY, VALUES], push=True)
+        peers[0].receive()
+        for rank, peer in enumerate(peers):
+            mine = np.full(4, rank + 1, np.float32)
+            peer.ask(2, [KEY, mine.tobytes()], push=True)
+        for peer in peers:
+            _, answer, _ = peer.receive()
+            assert answer[8] == [2]
+        for peer in peers:
+            peer.ask(3, [KEY, b""], push=False)
+        for peer in peers:
+            *_, frames = peer.receive()
+            got = np.frombuffer(frames[1], np.float32)
+            np.testing.assert_array_equal(got, np.full(4, count * (count + 1) / 2, np.float32))
+        peers[-1].ask(2, [KEY, VALUES], push=True)
+        _, ack, _ = peers[-1].receive()
+        assert decode(bytes(ack[3][0]))[4] == [(267 & 0xFF) << 40 | 8 << 32 | 2 << 1 | 1]
+        peers[0].command(STOP_SERVER, 4)
+        for peer in peers:
+            peer.barrier(2)
+        for process in job.processes:
+            assert process.wait(SOON_S) == 0, job.all_output()

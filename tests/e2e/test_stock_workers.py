@@ -66,9 +66,12 @@ def test_two_bits_an_element(make_job: MakeJob, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("transport", ["tcp", "zmq"])
 def test_a_dist_async_store(make_job: MakeJob, transport: str) -> None:
-    job = make_job(servers=2, env={"BYTESCHEDULER_TRANSPORT": transport})
-    for got in results_of(job, "each_alone", store="dist_async"):
-        np.testing.assert_array_equal(got["each alone"], np.full((2, 4), 150, np.float32))
+    """Pushes at any time, and in turns of all kinds: cut, row_sparse, float16 and two-bit."""
+    job = make_job(servers=2, env={**CUT, "BYTESCHEDULER_TRANSPORT": transport})
+    wanted = stock_model.after_turns()
+    wanted["each alone"] = np.full((2, 4), 150, np.float32)
+    for got in results_of(job, "each_alone", "in_turns", store="dist_async"):
+        assert_same(got, wanted)
 
 
 def test_p3_workers(make_job: MakeJob) -> None:
@@ -119,7 +122,7 @@ def test_training_gives_the_weights_of_a_stock_cluster_bit_for_bit(
         assert_equal(stock_weights(api, optimizer), weights)
 
 
-# -- a stock worker cannot be told that something failed, but it does not wait for ever -----------
+# -- no answer says that something failed: a stock worker gets a warning to print, and is ended ---
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,9 @@ def assert_ends_and_says(job: Job, store: str, case: str, why: str) -> None:
     workers = [job.start_worker("stock_worker.py", store, "", case) for _ in range(2)]
     for worker in workers:
         assert worker.wait(SOON_S) != 0, job.all_output()
-        assert "Check failed: msg.data.size() >= (size_t)2" in worker.output()
+        output = worker.output()
+        assert "Check failed: msg.data.size() >= (size_t)2" in output
+        assert why in output.split("body=bytescheduler: ")[1].split("\n")[0]
     for process in job.processes[:3]:
         assert process.wait(SOON_S) == 1
         assert why in process.output()

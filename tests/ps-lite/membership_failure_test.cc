@@ -85,10 +85,11 @@ TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {
 }
 
 TEST(Missing, AnAttachedWorkerThatDiesEarlyLeavesItsPlaceToo) {
-  Gathering gathering;
-  Job& job = gathering.job;
+  Job job(1);
+  job.AddStock(Role::kWorker);
+  job.AddNative(Role::kServer);
   NativeNode* const first = job.AddAttached(0);
-  first->Start();
+  job.StartAll();
   job.Run(seconds(6));
   first->Kill();
   job.Run(seconds(3));

@@ -118,8 +118,12 @@ void StockNode::OnMessage(const Message& message) {
     data.push_back(std::to_string(message.peer) + ": " + message.meta.body);
     return;
   }
-  EXPECT_EQ(message.peer, kSchedulerId);
   EXPECT_FALSE(message.meta.request);
+  if (message.meta.control.command == Command::kAck) {
+    words.push_back(message.meta.body);
+    return;
+  }
+  EXPECT_EQ(message.peer, kSchedulerId);
   switch (message.meta.control.command) {
     case Command::kAddNode:
       OnList(message);

@@ -84,6 +84,7 @@ class StockNode {
   int barrier_answers = 0;
   std::vector<Node> heartbeat_answers;
   std::vector<std::string> data;
+  std::vector<std::string> words;  // why it is ended
   ps::Transport* transport() { return transport_.get(); }
 
  private:

@@ -91,14 +91,14 @@ TEST(StockStart, AStockWorkerThatNeverComesToTheStartBarrierIsNamedInTheTimeOfTh
   using std::chrono::microseconds;
   Job job(7, {.delay_min = microseconds(1000), .delay_max = microseconds(1000)});
   StockNode* const stopped = job.AddStock(Role::kWorker);
-  NativeNode* const worker = job.AddNative(Role::kWorker);
-  job.AddNative(Role::kServer);
+  job.AddStock(Role::kWorker);
+  NativeNode* const server = job.AddNative(Role::kServer);
   job.StartAll();
   job.Run(microseconds(1500));  // it has registered
   job.network.Mute(stopped->transport());
   job.Run(job.options.timeout + seconds(1));
-  ASSERT_TRUE(worker->refused);
-  EXPECT_THAT(worker->refused->ToString(),
+  ASSERT_EQ(server->failures.size(), 1U);
+  EXPECT_THAT(server->failures.front().ToString(),
               HasSubstr("barrier of everyone: not complete in 60 s, waiting for worker 0 "
                         "(BYTESCHEDULER_TIMEOUT)"));
 }
@@ -194,9 +194,8 @@ TEST(Attach, BeforeTheRendezvousWaitsForIt) {
 
 TEST(Attach, BesideANativeWorkerOrStockServersIsRefused) {
   Job of_native_worker(9);
-  of_native_worker.options.num_workers = 2;
-  of_native_worker.AddNative(Role::kWorker, "10.0.0.3");
-  of_native_worker.AddStock(Role::kWorker, "10.0.0.2");
+  of_native_worker.options.num_workers = 1;
+  of_native_worker.AddNative(Role::kWorker);
   of_native_worker.AddNative(Role::kServer);
   of_native_worker.StartAll();
   of_native_worker.Run(seconds(1));
@@ -236,9 +235,43 @@ TEST(StockRefused, ANativeWorkerAndAStockServerAreNoJob) {
   }
   EXPECT_EQ(job.finished.value().message(), why);
   for (StockNode* const node : {stock_worker, stock_server}) {
+    EXPECT_THAT(node->words, ElementsAre("bytescheduler: " + why));
     EXPECT_THAT(node->data, ElementsAre("1: "));
     EXPECT_TRUE(node->list.empty());
   }
+}
+
+TEST(StockRefused, ANativeWorkerAndAStockOneAreNoJob) {
+  Job job(9);
+  NativeNode* const worker = job.AddNative(Role::kWorker);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  StockNode* const stock = job.AddStock(Role::kWorker, "10.0.0.9");
+  job.StartAll();
+  job.Run(seconds(5));
+  const std::string why =
+      "worker 10.0.0.9:4713 is MXNet's own, and worker 10.0.0.1:4711 is a native worker: make the "
+      "stores of all workers alike, each a dist store of MXNet's, wrapped in all or in none, or "
+      "none of them";
+  for (NativeNode* const node : {worker, server}) {
+    EXPECT_EQ(node->refused.value().message(), why);
+  }
+  EXPECT_EQ(job.finished.value().message(), why);
+  EXPECT_THAT(stock->data, ElementsAre("1: "));
+  EXPECT_TRUE(stock->list.empty());
+}
+
+TEST_F(StockJob, AStockWorkerBesideWhomNobodyAttachesIsWarnedOf) {
+  const std::string said =
+      "worker 1 (10.0.0.8:4712) uses MXNet's own store as it is, and others have wrapped theirs";
+  Attach(0);
+  job.Run(job.options.timeout - seconds(3));
+  EXPECT_FALSE(job.Logged(said));
+  job.Run(seconds(3));
+  EXPECT_EQ(job.CountLogged(said), 1);
+  EXPECT_FALSE(job.Logged("worker 0 (10.0.0.9:4711) uses"));
+  job.Run(3 * job.options.timeout);
+  EXPECT_EQ(job.CountLogged(said), 1);
+  EXPECT_FALSE(job.finished);
 }
 
 TEST_F(StockJob, WhoComesTooLateIsEndedAndTheOthersNoticeNothing) {

@@ -143,7 +143,7 @@ TEST_F(MxnetProtocolTest, AnUnknownCompressionFailsTheJob) {
 }
 
 TEST_F(MxnetProtocolTest, AfterTheFailureWhoAsksIsEnded) {
-  protocol_.Fail();
+  protocol_.Fail(Status::Unavailable("lost worker 1"));
   protocol_.OnMessage(Data());
   RunAll();
   EXPECT_TRUE(IsEnd(outbox_.Next()));

@@ -21,6 +21,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 MATCHER_P(EndOf, rank, "") { return IsEnd(arg) && arg.peer == ps::WorkerId(rank); }
+MATCHER_P(WordOf, rank, "") {
+  return arg.meta.is_control && arg.meta.control.command == ps::Command::kAck &&
+         arg.meta.body == "bytescheduler: lost worker 7" && arg.peer == ps::WorkerId(rank);
+}
+const Status kWhy = Status::Unavailable("lost worker 7");
 
 // A store with two shards on simulated time.
 class StockStoreTest : public testing::Test {
@@ -127,8 +132,8 @@ TEST_F(StockStoreTest, ARequestOfAWorkerThatMakesNoSenseFailsTheJobAndEndsThoseW
   EXPECT_TRUE(Do(std::move(garbage)).empty());
   EXPECT_THAT(failures_, ElementsAre("a request of worker 1 makes no sense: 1 data frames, want "
                                      "2 or 3"));
-  store_->Fail();
-  EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
+  store_->Fail(kWhy);
+  EXPECT_THAT(outbox_.All(), ElementsAre(WordOf(0), EndOf(0), WordOf(1), EndOf(1)));
   garbage = StockRequest(StockPull(1));
   garbage.data.clear();
   EXPECT_THAT(Do(std::move(garbage)), ElementsAre(EndOf(1)));
@@ -143,9 +148,9 @@ TEST_F(StockStoreTest, TheOwnerIsToldOfTheFirstFailureOnly) {
 
 TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
   Do(StockPull(0));
-  store_->Fail();
-  store_->Fail();
-  EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
+  store_->Fail(kWhy);
+  store_->Fail(kWhy);
+  EXPECT_THAT(outbox_.All(), ElementsAre(WordOf(0), EndOf(0), WordOf(1), EndOf(1)));
   EXPECT_THAT(Do(StockPush(1, Floats({1})), 9), ElementsAre(EndOf(1)));
 }
 
@@ -166,12 +171,12 @@ TEST_F(StockStoreTest, AnOptimizerOnAServerThatPythonDoesNotRunFailsTheJob) {
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("the optimizer of worker 1: this server is not run "
                                                "by Python")));
   // Who sends one has not wrapped its store, and waits for the answer.
-  store_->Fail();
-  EXPECT_THAT(outbox_.All(), ElementsAre(EndOf(0), EndOf(1)));
+  store_->Fail(kWhy);
+  EXPECT_THAT(outbox_.All(), ElementsAre(WordOf(0), EndOf(0), WordOf(1), EndOf(1)));
 }
 
 TEST_F(StockStoreTest, AFailureLeavesStoresAloneThatAreNotUsed) {
-  store_->Fail();
+  store_->Fail(kWhy);
   EXPECT_TRUE(outbox_.empty());
 }
 

@@ -113,7 +113,7 @@ void Coordinator::Impl::TellGathered() {
     if (entry.native) {
       natives.push_back(peer);
     } else {
-      EndStockNode(entry.node, peer);
+      EndStockNode(entry.node, peer, verdict_.message());
     }
   }
   for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node));
@@ -178,11 +178,12 @@ void Coordinator::Impl::MaybeFinish() {
 void Coordinator::Impl::EndStockNodes() {
   for (const int32_t id : alone_) {
     const Peer& peer = *FindPeer(id);
-    if (!peer.gone()) EndStockNode(peer.node, id);
+    if (!peer.gone()) EndStockNode(peer.node, id, verdict_.message());
   }
 }
 
-void Coordinator::Impl::EndStockNode(const Node& node, int32_t peer) {
+void Coordinator::Impl::EndStockNode(const Node& node, int32_t peer, const std::string& why) {
+  transport_->Send(MakeStockWord(peer, why));
   Message end = MakeStockEnd(peer);
   if (node.role == Role::kServer) {  // which no answer ends, but a push of a key without values
     end.meta.request = true;

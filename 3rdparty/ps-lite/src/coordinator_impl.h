@@ -75,7 +75,8 @@ class Coordinator::Impl {
   // What a node without a place is told, once; a stock one is ended.
   struct Word {
     Node node;
-    std::optional<Meta> meta;
+    std::optional<Meta> meta;  // for a native node
+    std::string why{};         // for a stock one, which is ended
   };
   // A native node that waits for the others: who it is, and the transport's peer.
   struct Temporary {
@@ -116,6 +117,8 @@ class Coordinator::Impl {
   void OnAttach(const Node& node, const Extension& extension);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
+  // Some time after the first was attached: of stock workers beside whom there is none.
+  void WarnOfUnwrapped();
   void SendList(int32_t id);
   Node OwnEntry() const;
   // A connection to a native node that has no id yet.
@@ -170,8 +173,8 @@ class Coordinator::Impl {
   void MaybeFinish();
   // Those that no native worker stands beside: nobody else tells them.
   void EndStockNodes();
-  // Ends the process of a stock node, which has no other word for it.
-  void EndStockNode(const Node& node, int32_t peer);
+  // Ends the process of a stock node, to which no message says that something failed.
+  void EndStockNode(const Node& node, int32_t peer, const std::string& why);
   void Finish();
 
   // Constant after Start.
@@ -210,6 +213,7 @@ class Coordinator::Impl {
   Barriers barriers_;
   Resends resends_;        // of stock peers
   int32_t timestamp_ = 0;  // the protocol's count of control messages
+  bool attached_ = false;  // somebody was
   bool final_timer_ = false;
   bs::TimePoint next_straggler_warning_{};
   std::optional<bs::TimePoint> stock_replaced_;  // when it was last

@@ -31,7 +31,9 @@ void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
     // job.
     const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
     const Peer* const peer = entry == nullptr ? nullptr : FindPeer(entry->node.id);
-    if (entry == nullptr || (peer != nullptr && peer->vacant)) TellOnce({node, std::nullopt});
+    if (entry == nullptr || (peer != nullptr && peer->vacant)) {
+      TellOnce({node, std::nullopt, why.message()});
+    }
     return;
   }
   Meta meta = NativeControl(Command::kNone, Op::kStatus, sequence);
@@ -76,7 +78,7 @@ void Coordinator::Impl::TellWaiting() {
     if (word.meta) {
       Send(peer, std::move(*word.meta));
     } else {
-      EndStockNode(word.node, peer);
+      EndStockNode(word.node, peer, word.why);
     }
     transport_->Disconnect(peer, kRefusalLinger);
   }

@@ -165,13 +165,18 @@ bs::Status Coordinator::Impl::CheckRing() const {
     });
     return found == all.end() ? nullptr : &found->node;
   };
-  const Node* const worker = find(Role::kWorker, true);
+  const Node* const native = find(Role::kWorker, true);
   const Node* const server = find(Role::kServer, false);
-  if (worker == nullptr || server == nullptr) return bs::Status::Ok();
+  const Node* const worker = find(Role::kWorker, false);
+  const Node* const stock = server != nullptr ? server : worker;
+  if (native == nullptr || stock == nullptr) return bs::Status::Ok();
   return bs::Status::FailedPrecondition(
-      DescribeUnranked(*server) + " is MXNet's own, and " + DescribeUnranked(*worker) +
-      " is a native worker: start our servers (bslaunch), or wrap a dist store in the workers "
-      "(BYTESCHEDULER_BACKEND=kvstore)");
+      DescribeUnranked(*stock) + " is MXNet's own, and " + DescribeUnranked(*native) +
+      " is a native worker: " +
+      (stock == server ? "start our servers (bslaunch), or wrap a dist store in the workers "
+                         "(BYTESCHEDULER_BACKEND=kvstore)"
+                       : "make the stores of all workers alike, each a dist store of MXNet's, "
+                         "wrapped in all or in none, or none of them"));
 }
 
 void Coordinator::Impl::CompleteRendezvous() {
@@ -279,6 +284,8 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
 }
 
 void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence) {
+  if (!attached_) scope_.After(options_.timeout, [this] { WarnOfUnwrapped(); });
+  attached_ = true;
   Node entry = node;
   entry.id = AttachedId(rank);
   const Peer* const before = FindPeer(entry.id);
@@ -300,6 +307,17 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
     log_.Info(Describe(peer->node) + " attached");
     SendList(id);
   });
+}
+
+void Coordinator::Impl::WarnOfUnwrapped() {
+  if (phase_ != Phase::kRunning) return;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.native || peer.node.role != Role::kWorker) continue;
+    if (FindPeer(AttachedId(RankOf(id))) != nullptr) continue;
+    log_.Warning(Describe(peer.node) +
+                 " uses MXNet's own store as it is, and others have wrapped theirs: they have no "
+                 "keys in common, so wrap it in every worker or in none");
+  }
 }
 
 void Coordinator::Impl::SendList(int32_t id) {

@@ -197,4 +197,13 @@ Message MakeStockEnd(int32_t worker_id) {
   return end;
 }
 
+Message MakeStockWord(int32_t id, const std::string& why) {
+  Message word;
+  word.peer = id;
+  word.meta.is_control = true;
+  word.meta.control.command = Command::kAck;
+  word.meta.body = "bytescheduler: " + why;
+  return word;
+}
+
 }  // namespace ps

@@ -213,6 +213,8 @@ void Member::Impl::TellTheEnd(int32_t id) {
   if (phase_ != Phase::kReady || left_) return;
   ++lost->second.told;
   transport_->Connect(id, AddressOf(lost->second.node), own_.id);
+  transport_->Send(
+      MakeStockWord(id, Describe(lost->second.node) + " was lost: " + lost->second.why));
   transport_->Send(MakeStockEnd(id));
   transport_->Disconnect(id, kLinger);
   scope_.After(kPause, [this, id] { TellTheEnd(id); });

@@ -41,5 +41,8 @@ Message MakeCommandResponse(const Message& request, const std::string& body);
 // A stock worker can not be told that the job has failed, and would wait for ever.  This ends its
 // process, whatever it waits for: it says that it answers a pull, and brings no values.
 Message MakeStockEnd(int32_t worker_id);
+// Goes before it: an acknowledgement of nothing, with `why`.  A stock node drops it with a warning
+// on stderr that has the text in it; one with PS_RESEND=1 is silent.
+Message MakeStockWord(int32_t id, const std::string& why);
 
 }  // namespace ps
