@@ -117,9 +117,8 @@ class Coordinator::Impl {
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
   void SendList(int32_t id);
   Node OwnEntry() const;
-  // True if who is refused may have the place of one that is gone: it comes again, by itself or by
-  // us.
-  bool ComesAgain(const Node& node, bool native);
+  // It waits for others: so that we notice if it dies.
+  void WatchSoon(const Node& node, bool native);
   // A connection to a node that has no id yet, which shows whether it is there.
   int32_t TemporaryPeer(const Node& node, bool native);
   void Watch(int32_t peer, const Node& node, bool native);
@@ -134,6 +133,9 @@ class Coordinator::Impl {
   bool SettingsDiffer(const Node& node, const Extension& extension);
   // "; refused: ...": who did not get a place while others are missing; empty if nobody.
   std::string Refused() const;
+  // True if who is refused may have the place of one that is gone: it comes again, by itself or by
+  // us.
+  bool ComesAgain(const Node& node, bool native);
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
   // What those hear that come when the job has ended.
   bs::Status Over() const;

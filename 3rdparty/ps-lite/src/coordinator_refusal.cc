@@ -38,6 +38,18 @@ std::string Coordinator::Impl::Refused() const {
   return text;
 }
 
+bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
+  if (!temporary_links_.AnyDown()) return false;
+  if (native) return true;
+  if (coming_again_ >= options_.num_workers + options_.num_servers) return false;
+  ++coming_again_;
+  scope_.After(options_.reconnect_grace, [this, node] {
+    --coming_again_;
+    Register(node, {});
+  });
+  return true;
+}
+
 void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
                                const bs::Status& why) {
   const std::string who = DescribeUnranked(node);

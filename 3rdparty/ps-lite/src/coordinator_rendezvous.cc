@@ -93,7 +93,7 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension) {
   if (outcome.verdict != Roster::Verdict::kAdded) return;
   log_.Info(DescribeUnranked(node) + " registered; " + roster_.Waiting());
   if (!roster_.complete()) {
-    TemporaryPeer(node, native);
+    WatchSoon(node, native);
     return;
   }
   if (const bs::Status check = CheckRing(); check.ok()) {
@@ -228,7 +228,7 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
   };
   if (phase_ == Phase::kGathering) {
     const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});
-    if (added) TemporaryPeer(node, true);
+    if (added) WatchSoon(node, true);
     if (!(AddressOf(it->second.node) == AddressOf(node))) {
       taken(it->second.node);
       return;
@@ -326,16 +326,15 @@ Node Coordinator::Impl::OwnEntry() const {
   return node;
 }
 
-bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
-  if (!temporary_links_.AnyDown()) return false;
-  if (native) return true;
-  if (coming_again_ >= options_.num_workers + options_.num_servers) return false;
-  ++coming_again_;
-  scope_.After(options_.reconnect_grace, [this, node] {
-    --coming_again_;
-    Register(node, {});
+void Coordinator::Impl::WatchSoon(const Node& node, bool native) {
+  if (!native) {
+    TemporaryPeer(node, native);
+    return;
+  }
+  // Who is needed at once would see a handshake broken off, and warn of it.
+  scope_.After(options_.retry_interval / 2, [this, node] {
+    if (phase_ == Phase::kGathering) TemporaryPeer(node, true);
   });
-  return true;
 }
 
 int32_t Coordinator::Impl::TemporaryPeer(const Node& node, bool native) {
