@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # For a loaded machine; what must be quick says so itself.
 PATIENCE_S = 120.0
 OURS = [sys.executable, "-m", "bytescheduler.server"]
+STOCK = [sys.executable, str(HERE / "stock_role.py")]
 
 
 class Process:
@@ -183,10 +184,12 @@ class Job:
         env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": str(self._ports[0])}
         return self._start(name, OURS, env)
 
-    def start_server(self, index: int, name: str = "") -> Process:
-        """Start one of ours, again if it was there before; `name` is that of its log then."""
-        env = {"DMLC_ROLE": "server", "DMLC_PORT": str(self._ports[index + 1])}
-        command = [*self._prefix, *OURS]
+    def start_server(
+        self, index: int, name: str = "", env: Optional[Dict[str, str]] = None
+    ) -> Process:
+        """Start this one, again if it was there before; `name` is that of its log then."""
+        env = {"DMLC_ROLE": "server", "DMLC_PORT": str(self._ports[index + 1]), **(env or {})}
+        command = STOCK if index < self._stock_servers else [*self._prefix, *OURS]
         process = self._start(name or f"server {index}", command, env, 1 + index)
         self.servers.append(process)
         return process
@@ -266,20 +269,16 @@ class Job:
         return process
 
     def _start_roles(self) -> None:
-        stock = [sys.executable, str(HERE / "stock_role.py")]
         if self._stock_scheduler:
             self._env["DMLC_PS_ROOT_PORT"] = str(free_port())
-            self._start("scheduler", stock, {"DMLC_ROLE": "scheduler"})
+            self._start("scheduler", STOCK, {"DMLC_ROLE": "scheduler"})
         else:
             scheduler = self.start_scheduler()
             mark = f"listening on {self._address(0)}:"
             scheduler.wait_for_line(mark)
             self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
         for index in range(self._num_servers):
-            if index < self._stock_servers:
-                self.servers.append(self._start(f"server {index}", stock, {"DMLC_ROLE": "server"}))
-            else:
-                self.start_server(index)
+            self.start_server(index)
 
     def _end(self) -> None:
         for process in self.processes:

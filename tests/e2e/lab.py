@@ -7,6 +7,7 @@ of several tests do not meet, and nothing is left behind, however the test ends.
 import os
 import pathlib
 import subprocess
+import time
 from types import TracebackType
 from typing import List, Optional, Type
 
@@ -81,6 +82,21 @@ class Lab:
     def link(self, host: int, state: str) -> None:
         """Pull the cable of `host` out of the switch ("down"), or put it in ("up")."""
         self._run("ip", "-n", f"{NAME}-sw", "link", "set", f"p{host + 1}", state)
+
+    def reset(self, host: int) -> None:
+        """End the connections of `host` to others, so that what is under way there is lost."""
+        self.link(host, "down")
+        time.sleep(0.5)  # until all who talk to each other wait for what is under way
+        left = ""
+        for flags in ("-KHtn", "-Htn"):
+            inside = [str(NETLAB), "exec", NAME, str(host + 1), "ss", flags]
+            command = [*self._enter(), "-m", *inside, "not", "dst", self.address(host)]
+            left = subprocess.run(
+                command, env=WITH_PATH, check=True, stdout=subprocess.PIPE, text=True
+            ).stdout
+        self.link(host, "up")
+        if "ESTAB" in left:
+            raise NoLab("this kernel ends no connections of others (CONFIG_INET_DIAG_DESTROY)")
 
     def rate(self, host: int, rate: str) -> None:
         """Change what the link of `host` takes in each direction (1gbit, 2mbit)."""

@@ -329,8 +329,10 @@ def train_for_long(kv: KVStore, _: Results) -> None:
     keys, outs = [1, 2], [mx.nd.zeros((4,)), mx.nd.zeros((4,))]  # one on each server
     kv.init(keys, outs)
     for step in range(1_000_000):
-        kv.pushpull(keys, [mx.nd.ones((4,)), mx.nd.ones((4,))], out=outs)
-        mx.nd.waitall()
+        mine = [mx.nd.full((4,), step % 1000) for _ in keys]
+        kv.pushpull(keys, mine, out=outs)
+        for out in outs:
+            assert (out.asnumpy() == kv.num_workers * (step % 1000)).all(), f"a wrong sum: {out}"
         if step == 3:
             print(f"training as worker {kv.rank}")
 

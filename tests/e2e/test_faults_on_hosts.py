@@ -217,7 +217,7 @@ def test_a_host_with_a_slow_link_costs_time_only(
     )
 
 
-@pytest.mark.parametrize("who", ["scheduler", "worker"])
+@pytest.mark.parametrize("who", VICTIMS)
 def test_a_process_that_stops_for_too_long_is_named(
     make_job: MakeJob, lab: Lab, tmp_path: pathlib.Path, security: "Dict[str, str]", who: str
 ) -> None:
@@ -261,6 +261,46 @@ def test_a_host_whose_link_stays_down_is_named_and_names_whom_it_misses(
         assert_all_name(job, [victim], rf"lost .* \(10\.201\.0\.\d:\d+\): silent for {PATIENCE}")
     finally:
         lab.link(host, "up")
+
+
+@pytest.mark.parametrize("who", ["worker", "server"])
+def test_a_node_of_mxnets_own_that_loses_what_was_under_way_is_named(
+    make_job: MakeJob, lab: Lab, who: str
+) -> None:
+    """Its messages travel once, so the job stands until a deadline of ours ends it."""
+    env = {"BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"}
+    stock_servers = 1 if who == "server" else 0
+    job = make_job(servers=2, stock_servers=stock_servers, env=env, lab=lab)
+    script = {
+        "worker": ("stock_worker.py", "dist_sync", "", "train_for_long"),
+        "server": ("faulty_worker.py", "dist_sync", "100000", "0"),
+    }[who]
+    for _ in WORKERS:
+        job.start_worker(*script, env={"BYTESCHEDULER_BACKEND": "kvstore"})
+    for worker in job.workers:
+        worker.wait_for_line("training" if who == "worker" else "step 5 ")
+    host = SERVERS[0] if who == "server" else WORKERS[1]
+    # It waits for this one when its link goes down, so what is lost is what it waits for.
+    job.workers[0].signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    lab.link(host, "down")
+    job.workers[0].signal(signal.SIGCONT)
+    try:
+        lab.reset(host)
+    except NoLab as error:
+        pytest.skip(str(error))
+    ends = ends_of(job, job.processes)
+    assert all(process.wait() != 0 for process in job.processes), job.all_output()
+    # Of two hosts the later one has rank 0.
+    if who == "worker":
+        why = "after 4 s still waiting for worker 0 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
+        assert all(why in process.output() for process in job.processes[: -len(WORKERS)])
+    else:
+        first = next(process for process, _ in ends if process in job.workers)
+        why = r"to server 1: after 4 s still waiting for the push of another worker, or for a stock"
+        assert re.search(why, first.output()), job.all_output()
+    assert "wrong sum" not in job.all_output()
+    assert ", want " not in job.all_output()
 
 
 @pytest.mark.parametrize("when", ["before", "during"])

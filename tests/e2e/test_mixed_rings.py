@@ -88,6 +88,24 @@ def test_p3_workers_in_any_ring(
         return
 
 
+@pytest.mark.parametrize(
+    ("transport", "stock_servers"), [("tcp", 1), ("zmq", 1), ("zmq", 0)], ids=str
+)
+def test_who_is_killed_before_everyone_is_there_leaves_its_place(
+    make_job: MakeJob, transport: str, stock_servers: int
+) -> None:
+    env = {"BYTESCHEDULER_TRANSPORT": transport, "BYTESCHEDULER_LOG_LEVEL": "debug"}
+    job = make_job(workers=1, stock_servers=stock_servers, env=env)
+    scheduler, killed = job.processes
+    scheduler.wait_for_line("connected to a node without an id")
+    killed.kill()
+    scheduler.wait_for_line("is gone before everyone was there (connection closed); another may")
+    job.start_server(0, "server 0 again")
+    job.start_worker("stock_worker.py", "dist_sync", "pulled", "unawaited")
+    for process in job.processes:
+        assert process is killed or process.wait() == 0, job.all_output()
+
+
 def test_who_comes_late_or_stays_behind_does_not_wait_for_ever(make_job: MakeJob) -> None:
     job = make_job(workers=1, servers=2, stock_servers=1)
     worker = job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")

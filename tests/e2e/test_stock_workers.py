@@ -3,13 +3,14 @@
 import json
 import pathlib
 import signal
+import time
 from typing import Callable, List
 
 import numpy as np
 import pytest
 import stock_model
 import two_bit_model
-from job import Job
+from job import Job, Process
 from pulled import CASES, CUT, P3, Results, assert_same, results_of, run_two_stores
 from test_two_bits import sums as two_bit_sums
 from trained import Weights, assert_equal, train
@@ -194,15 +195,57 @@ def test_a_worker_that_sends_heartbeats_and_is_stopped_is_named_and_ends_the_job
     assert "dropped a message" not in job.processes[0].output()
 
 
-@pytest.mark.parametrize(("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1)])
+@pytest.mark.parametrize(
+    ("victim", "servers"), [("worker", 2), ("server", 2), ("server", 1), ("scheduler", 1)]
+)
 def test_a_loss_ends_everybody(make_job: MakeJob, victim: str, servers: int) -> None:
     job = make_job(servers=servers)
+    lose_one(job, victim, [job.processes[0], *job.servers])
+    for process in job.processes:
+        assert process.wait(SOON_S) != 0, job.all_output()
+
+
+# With MXNet's own scheduler node or servers, of which the last named wait for ever: nobody of ours
+# is left that could tell them.
+@pytest.mark.parametrize(
+    ("stock_scheduler", "stock_servers", "victim", "stay"),
+    [
+        (True, 0, "worker", 1),
+        (True, 1, "worker", 2),
+        (False, 1, "worker", 0),
+        (False, 1, "server", 0),
+        (False, 1, "scheduler", 2),
+        (False, 2, "worker", 0),
+        (False, 2, "server", 0),
+    ],
+)
+def test_a_loss_ends_all_whom_ours_can_tell(
+    make_job: MakeJob, stock_scheduler: bool, stock_servers: int, victim: str, stay: int
+) -> None:
+    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
+    ours = job.servers[stock_servers:]
+    lost = lose_one(job, victim, ours if stock_scheduler else [job.processes[0], *ours])
+    for process in job.processes[stay:]:
+        assert process.wait(SOON_S) != 0, job.all_output()
+    assert all(process.running() for process in job.processes[:stay] if process is not lost)
+
+
+def lose_one(job: Job, victim: str, ours: List[Process]) -> Process:
+    """Kill the last of this role while two stock workers train; all of ours must name it."""
     for _ in range(2):
         job.start_worker("stock_worker.py", "dist_sync", "", "train_for_long")
     for worker in job.workers:
-        worker.wait_for_line("training")
-    lost = job.servers[-1] if victim == "server" else job.workers[1]
-    lost.kill()
-    for process in job.processes:
+        worker.wait_for_line("training as worker ")
+    lost = {"worker": job.workers[1], "server": job.servers[-1], "scheduler": job.processes[0]}
+    names = {
+        "worker": lost["worker"].output().split("training as ")[1].strip(),
+        "server": "server",
+        "scheduler": "the scheduler node",
+    }
+    began = time.monotonic()
+    lost[victim].kill()
+    for process in ours:
         assert process.wait(SOON_S) != 0, job.all_output()
-    assert f"lost {victim} " in job.processes[0].output()
+        print(f"{process.name} after {time.monotonic() - began:.1f} s")
+        assert process is lost[victim] or f"lost {names[victim]} " in process.output()
+    return lost[victim]

@@ -11,20 +11,25 @@ SOON_S = 30.0
 STEPS = "60"
 IN_USE = "the port is in use: end what listens there (a job that still runs?), or give all nodes"
 NOT_HERE = "nodes of another job need another DMLC_PS_ROOT_PORT"
+OTHER_SETTINGS = "has BYTESCHEDULER_DETERMINISTIC=1 instead of BYTESCHEDULER_DETERMINISTIC=0, which"
 
 
 @pytest.mark.parametrize("first_waits", [False, True], ids=["it trains", "it waits"])
 def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
     make_job: MakeJob, tmp_path: pathlib.Path, first_waits: bool
 ) -> None:
-    """Its scheduler node and its server also where the first has no workers yet."""
+    """Those of other settings also where the first has no workers yet."""
     job = make_job(ports=[free_port(), 0])
     first = list(job.processes)
     second: List[Process] = []
+    other = {"BYTESCHEDULER_DETERMINISTIC": "1"} if first_waits else {}
 
     def start_worker(of: str) -> None:
         (first if of == "first" else second).append(
-            job.start_worker("restarted_worker.py", str(tmp_path / of), STEPS)
+            job.start_worker(
+                *("restarted_worker.py", str(tmp_path / of), STEPS),
+                env=None if of == "first" else other,
+            )
         )
 
     def train() -> None:
@@ -36,7 +41,7 @@ def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
         train()
     else:
         first[0].wait_for_line("waiting for 2 of 2 workers, 0 of 1 servers")
-    second += [job.start_scheduler("second scheduler"), job.start_server(0, "second server")]
+    second += [job.start_scheduler("second scheduler"), job.start_server(0, "second server", other)]
     if first_waits:
         for process in second:
             process.wait(SOON_S)
@@ -45,7 +50,8 @@ def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
         start_worker("second")
     for process in second:
         assert process.wait(SOON_S) == 1, job.all_output()
-        text = IN_USE if process is second[0] else NOT_HERE
+        text = OTHER_SETTINGS if first_waits else NOT_HERE
+        text = IN_USE if process is second[0] else text
         assert text in process.output(), f"{process.name}:\n{job.all_output()}"
     for process in first:
         assert process.wait() == 0, job.all_output()

@@ -27,7 +27,8 @@ TEST(Missing, CoordinatorNamesThemAndTellsThoseWhoCame) {
   job.Run(seconds(35));
   const std::string want =
       "kDeadlineExceeded: rendezvous: after 60 s still missing 1 of 2 workers; registered: worker "
-      "10.0.0.1:4711, server 10.0.0.1:4712";
+      "10.0.0.1:4711, server 10.0.0.1:4712; refused: server 10.0.0.9:4713: the job has its 1 "
+      "server(s) already (nodes of another job need another DMLC_PS_ROOT_PORT)";
   ASSERT_TRUE(job.finished && worker->refused && server->refused);
   EXPECT_EQ(job.finished->ToString(), want);
   EXPECT_EQ(worker->refused->ToString(), want);
@@ -44,7 +45,7 @@ struct Gathering {
     job.StartCoordinator();
     worker->Start();
     server->Start();
-    job.Run(seconds(6));  // the scheduler node has said whom it waits for
+    job.Run(seconds(1));
   }
   Job job{1};
   NativeNode* worker;
@@ -57,13 +58,12 @@ TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) 
   NativeNode* server = gathering.server;
   for (int64_t deaths = 1; deaths <= 3; ++deaths) {
     server->Kill();
+    server = job.AddNative(Role::kServer);
+    server->Start(milliseconds(300));  // the scheduler node does not know yet
     job.Run(seconds(3));
     EXPECT_EQ(job.CountLogged("is gone before everyone was there (connection closed); another may "
                               "take its place; waiting for 1 of 2 workers, 1 of 1 servers"),
               deaths);
-    server = job.AddNative(Role::kServer);
-    server->Start();
-    job.Run(seconds(6));
   }
   NativeNode* const second = job.AddNative(Role::kWorker);
   second->Start();
@@ -155,26 +155,67 @@ TEST(Missing, BusyPortIsAnErrorForBothKinds) {
   EXPECT_EQ(second->refused->code(), bs::StatusCode::kAlreadyExists);
 }
 
-TEST(Refused, DifferentSettingsFailTheJobNamingThem) {
+TEST(Refused, WhoHasOtherSettingsIsNamedToEveryoneAndTheOthersWaitForTheNext) {
+  for (const bool comes : {true, false}) {
+    Job job(1);
+    job.options.settings = "num_servers=1\nnum_workers=2\n";
+    MembershipOptions odd = job.options;
+    odd.role = Role::kWorker;
+    odd.node_host = "10.0.0.3";
+    odd.node_port = 5000;
+    odd.settings = "num_servers=1\nnum_workers=3\n";
+    job.StartCoordinator();
+    NativeNode* const stranger = job.AddNative(odd);
+    stranger->Start();
+    NativeNode* const worker = job.AddNative(Role::kWorker);
+    NativeNode* const server = job.AddNative(Role::kServer);
+    worker->Start(seconds(1));
+    server->Start(milliseconds(1100));
+    job.Run(seconds(6));
+    const std::string why =
+        "settings differ: worker 10.0.0.3:5000 has num_workers=3 instead of num_workers=2, which "
+        "the scheduler node (10.0.0.100:9091) has";
+    EXPECT_EQ(stranger->refused.value().ToString(), "kInvalidArgument: " + why);
+    EXPECT_TRUE(job.Logged("WARNING refused: " + why));
+    EXPECT_TRUE(
+        job.Logged("the scheduler node is waiting for 1 of 2 workers, 0 of 1 servers; "
+                   "refused: " +
+                   why));
+    EXPECT_FALSE(job.finished || worker->refused || server->refused);
+    if (comes) job.AddNative(Role::kWorker)->Start();
+    job.Run(seconds(60));
+    EXPECT_EQ(job.finished.has_value(), !comes);
+    EXPECT_EQ(worker->ready() && server->ready(), comes);
+    if (comes) continue;
+    for (const NativeNode* node : {worker, server}) {
+      EXPECT_THAT(node->refused.value().message(),
+                  HasSubstr("still missing 1 of 2 workers; registered: worker 10.0.0.1:4711, "
+                            "server 10.0.0.1:4712; refused: " +
+                            why));
+    }
+  }
+}
+
+TEST(Refused, OfManyTheLastThreeAreNamedToThoseWhoWait) {
   Job job(1);
-  job.options.settings = "num_servers=1\nnum_workers=2\n";
-  NativeNode* const server = job.AddNative(Role::kServer);
+  job.options.settings = "num_workers=2\n";
+  job.StartCoordinator();
   MembershipOptions odd = job.options;
   odd.role = Role::kWorker;
-  odd.node_host = "10.0.0.3";
-  odd.node_port = 5000;
-  odd.settings = "num_servers=1\nnum_workers=3\n";
-  job.StartAll();
-  job.Run(seconds(1));
-  NativeNode* const worker = job.AddNative(odd);
-  worker->Start();
-  job.Run(seconds(10));
-  const std::string want =
-      "kInvalidArgument: settings differ: worker 10.0.0.3:5000 has num_workers=3 instead of "
-      "num_workers=2";
-  EXPECT_EQ(worker->refused.value().ToString(), want);
-  EXPECT_EQ(server->refused.value().ToString(), want);
-  EXPECT_EQ(job.finished.value().ToString(), want);
+  odd.settings = std::string(1000, 'x');
+  for (int port = 5000; port < 5005; ++port) {
+    odd.node_host = "10.0.0.3";
+    odd.node_port = port;
+    job.AddNative(odd)->Start(milliseconds(port));
+  }
+  job.Run(seconds(12));
+  std::string want = "waiting for 2 of 2 workers, 1 of 1 servers";
+  for (const char* port : {"5002", "5003", "5004"}) {
+    want += "; refused: settings differ: worker 10.0.0.3:" + std::string(port) + " has " +
+            std::string(256, 'x') + "... instead of num_workers=2, which the scheduler node " +
+            "(10.0.0.100:9091) has";
+  }
+  EXPECT_THAT(job.log.back(), testing::EndsWith("INFO " + want));
 }
 
 TEST(Refused, OneWorkerTooManyIsToldAndTheOthersGoOn) {

@@ -7,6 +7,7 @@
 namespace ps::test {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -101,6 +102,68 @@ TEST(StockStart, AStockWorkerThatNeverComesToTheStartBarrierIsNamedInTheTimeOfTh
   EXPECT_THAT(server->failures.front().ToString(),
               HasSubstr("barrier of everyone: not complete in 60 s, waiting for worker 0 "
                         "(BYTESCHEDULER_TIMEOUT)"));
+}
+
+// Each of them comes while the scheduler node does not know yet that the one before is gone.
+TEST(StockStart, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    Job job(7);
+    job.options.num_workers = 1;
+    job.StartCoordinator();
+    StockNode* node = job.AddStock(role);
+    node->Start();
+    job.Run(seconds(1));
+    for (int deaths = 1; deaths <= 3; ++deaths) {
+      node->Kill();
+      node = job.AddStock(role, "10.0.0.9", deaths == 2 ? 4711 : 0);
+      if (deaths < 3) node->Start(milliseconds(300));
+      job.Run(seconds(3));
+      EXPECT_EQ(job.CountLogged(" is gone before everyone was there (connection closed); another "
+                                "may take its place; waiting for 1 of 1 workers, 1 of 1 servers"),
+                deaths);
+    }
+    node->Start();
+    job.AddStock(role == Role::kWorker ? Role::kServer : Role::kWorker)->Start();
+    job.Run(seconds(2));
+    EXPECT_EQ(node->barrier_answers, 1);
+    EXPECT_TRUE(node->data.empty());
+  }
+}
+
+TEST(StockStart, WhoIsStartedAgainAtItsAddressHasItsPlace) {
+  Job job(7);
+  job.StartCoordinator();
+  job.AddStock(Role::kServer)->Start();
+  StockNode* node = job.AddStock(Role::kWorker, "10.0.0.9", 5000);
+  node->Start();
+  job.Run(seconds(1));
+  node->Kill();
+  node = job.AddStock(Role::kWorker, "10.0.0.9", 5000);
+  node->Start(milliseconds(300));
+  job.Run(seconds(40));
+  EXPECT_FALSE(job.Logged("is gone before everyone was there"));
+  job.AddStock(Role::kWorker)->Start();
+  job.Run(seconds(2));
+  EXPECT_EQ(node->barrier_answers, 1);
+}
+
+TEST(StockStart, WhoCannotBeReachedLeavesItsPlaceAfterTheHeartbeatTimeout) {
+  Job job(7);
+  job.options.num_workers = 1;
+  StockNode* const gone = job.AddStock(Role::kWorker);
+  job.StartCoordinator();
+  gone->Start();
+  job.Run(milliseconds(1));
+  gone->Kill();
+  StockNode* const next = job.AddStock(Role::kWorker);
+  next->Start(seconds(1));
+  job.Run(seconds(29));
+  EXPECT_FALSE(job.Logged("is gone before everyone was there"));
+  job.Run(seconds(4));
+  EXPECT_TRUE(job.Logged("is gone before everyone was there (no connection in 30 s)"));
+  job.AddStock(Role::kServer)->Start();
+  job.Run(seconds(2));
+  EXPECT_EQ(next->barrier_answers, 1);
 }
 
 TEST_F(StockJob, AttachedWorkerIsKnownToServersBeforeItIsReady) {

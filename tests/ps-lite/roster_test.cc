@@ -26,7 +26,8 @@ TEST(Roster, OneAddressHasOneRoleAndOneKind) {
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), false, 0).verdict, Roster::Verdict::kRefused);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 0), false, 0).verdict, Roster::Verdict::kAdded);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 1), false, 0).verdict, Roster::Verdict::kAdded);
-  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 1), false, 0).verdict, Roster::Verdict::kRefused);
+  EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 1), false, 0).verdict, Roster::Verdict::kRepeated);
+  EXPECT_EQ(roster.entries().size(), 3U);
 }
 
 TEST(Roster, SaysWhoIsMissing) {
@@ -38,13 +39,15 @@ TEST(Roster, SaysWhoIsMissing) {
   EXPECT_FALSE(roster.complete());
 }
 
-TEST(Roster, ANativeNodeThatIsGoneLeavesItsPlace) {
+TEST(Roster, ANodeThatIsGoneLeavesItsPlace) {
   Roster roster(1, 1);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 5).verdict, Roster::Verdict::kAdded);
   EXPECT_EQ(roster.Add(At(Role::kServer, "b", 1), false, 0).verdict, Roster::Verdict::kAdded);
   roster.Remove({"a", 2});
-  roster.Remove({"b", 1});  // a stock node: nobody watches it
   EXPECT_TRUE(roster.complete());
+  roster.Remove({"b", 1});
+  EXPECT_EQ(roster.Waiting(), "waiting for 0 of 1 workers, 1 of 1 servers");
+  EXPECT_EQ(roster.Add(At(Role::kServer, "b", 1), false, 0).verdict, Roster::Verdict::kAdded);
   roster.Remove({"a", 1});
   EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 workers, 0 of 1 servers");
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 2), true, 1).verdict, Roster::Verdict::kAdded);

@@ -39,9 +39,7 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       root_(options.root),
       roster_(options.num_workers, options.num_servers),
       next_temporary_(kFirstTemporaryId),
-      barriers_(options.num_workers) {
-  if (!options.settings.empty()) settings_ = options.settings;
-}
+      barriers_(options.num_workers) {}
 
 Coordinator::Impl::~Impl() { Close(bs::Duration(0)); }
 

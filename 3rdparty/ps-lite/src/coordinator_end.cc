@@ -109,14 +109,15 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
 void Coordinator::Impl::TellGathered() {
   std::vector<int32_t> natives;
   for (const Roster::Entry& entry : roster_.entries()) {
-    const int32_t peer = TemporaryPeer(entry.node);
+    const int32_t peer = TemporaryPeer(entry.node, entry.native);
     if (entry.native) {
       natives.push_back(peer);
     } else {
+      transport_->Connect(peer, AddressOf(entry.node), kSchedulerId);
       EndStockNode(entry.node, peer, verdict_.message());
     }
   }
-  for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node));
+  for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node, true));
   Meta news = NativeControl(Command::kNone, Op::kStatus, 0);
   SetStatus(verdict_, &news.extension);
   announcer_.Announce(natives, news, [this] {

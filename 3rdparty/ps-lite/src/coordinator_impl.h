@@ -78,7 +78,7 @@ class Coordinator::Impl {
     std::optional<Meta> meta;  // for a native node
     std::string why{};         // for a stock one, which is ended
   };
-  // A native node that waits for the others: who it is, and the transport's peer.
+  // A node that waits for the others: who it is, and the transport's peer.
   struct Temporary {
     Node node;
     int32_t peer = kEmpty;
@@ -104,11 +104,10 @@ class Coordinator::Impl {
 
   // coordinator_rendezvous.cc: registration
   void OnRegister(const Message& message);
-  void Register(const Node& node, const Message& message);
+  void Register(const Node& node, const Extension& extension);
   void OnLateRegister(const Node& node, bool native, uint64_t sequence);
   // `first` has it already.
   void WarnOfSharedAddress(const Node& node, const std::string& first);
-  bool SettingsDiffer(const Node& node, const Extension& extension);
   void Report();
   // Why the nodes that have come can be no job.
   bs::Status CheckRing() const;
@@ -121,8 +120,11 @@ class Coordinator::Impl {
   void WarnOfUnwrapped();
   void SendList(int32_t id);
   Node OwnEntry() const;
-  // A connection to a native node that has no id yet.
-  int32_t TemporaryPeer(const Node& node);
+  // It waits for others: so that we notice if it dies.
+  void WatchSoon(const Node& node, bool native);
+  // A connection to a node that has no id yet, which shows whether it is there.
+  int32_t TemporaryPeer(const Node& node, bool native);
+  void Watch(int32_t peer, const Node& node, bool native);
   // One that broke while others are still missing: the place is free for the next that registers.
   void OnTemporaryLost(int32_t peer, const std::string& why);
   void CloseTemporaryPeers();
@@ -130,6 +132,13 @@ class Coordinator::Impl {
                   const std::string& text);
 
   // coordinator_refusal.cc: nodes without a place
+  // Whether its settings are other ones than ours; it is refused then.
+  bool SettingsDiffer(const Node& node, const Extension& extension);
+  // "; refused: ...": who did not get a place while others are missing; empty if nobody.
+  std::string Refused() const;
+  // True if who is refused may have the place of one that is gone: it comes again, by itself or by
+  // us.
+  bool ComesAgain(const Node& node, bool native);
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
   // What those hear that come when the job has ended.
   bs::Status Over() const;
@@ -198,10 +207,11 @@ class Coordinator::Impl {
   Phase phase_ = Phase::kGathering;
   Address root_;  // the real port
   Roster roster_;
-  std::optional<std::string> settings_;         // ours, or those of the first native node
   std::map<int32_t, Early> early_;              // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
   int32_t next_temporary_;
+  int32_t coming_again_ = 0;
+  std::deque<std::string> refused_;  // why, the latest; while gathering
   std::vector<Late> held_;           // while running
   std::map<int32_t, Early> former_;  // by place: the native that was lost there last
   std::deque<Word> words_;           // to be told

@@ -16,16 +16,51 @@ namespace {
 constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
 constexpr int32_t kMostUnderWay = 32;
 constexpr size_t kMostWaiting = 4096;
+// Those that came last, of whom the others hear.
+constexpr size_t kMostNamed = 3;
 // And under way at the end, when there will be no later turn.
 constexpr int32_t kMostAtTheEnd = 512;
 
 }  // namespace
 
+bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extension) {
+  const std::string difference = DifferenceOf(extension.settings, options_.settings);
+  if (difference.empty()) return false;
+  Refuse(node, true, extension.sequence,
+         bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) + " has " +
+                                     difference + ", which " + Describe(OwnEntry()) + " has"));
+  return true;
+}
+
+std::string Coordinator::Impl::Refused() const {
+  std::string text;
+  for (const std::string& why : refused_) text += "; refused: " + why;
+  return text;
+}
+
+bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
+  if (!temporary_links_.AnyDown()) return false;
+  if (native) return true;
+  if (coming_again_ >= options_.num_workers + options_.num_servers) return false;
+  ++coming_again_;
+  scope_.After(options_.reconnect_grace, [this, node] {
+    --coming_again_;
+    Register(node, {});
+  });
+  return true;
+}
+
 void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
                                const bs::Status& why) {
   const std::string who = DescribeUnranked(node);
   const bool named = why.message().find(who) != std::string::npos;
-  strangers_.Warning("refused: " + (named ? "" : who + ": ") + why.message());
+  const std::string text = (named ? "" : who + ": ") + why.message();
+  strangers_.Warning("refused: " + text);
+  const bool known = std::find(refused_.begin(), refused_.end(), text) != refused_.end();
+  if (phase_ == Phase::kGathering && !known) {
+    refused_.push_back(text);
+    if (refused_.size() > kMostNamed) refused_.pop_front();
+  }
   if (!native) {
     // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
     // job.

@@ -25,7 +25,7 @@ void Coordinator::Impl::Start(Handler handler) {
   scope_.After(options_.timeout, [this] {
     if (phase_ != Phase::kGathering) return;
     EndJob(bs::Status::DeadlineExceeded("rendezvous: after " + TextOf(options_.timeout) +
-                                        " still " + roster_.Missing()));
+                                        " still " + roster_.Missing() + Refused()));
   });
 }
 
@@ -44,7 +44,7 @@ void Coordinator::Impl::OnRegister(const Message& message) {
   const bool repeat = meta.native() && meta.control.command == Command::kAck &&
                       (op == Op::kRegister || op == Op::kAttach);
   if (meta.control.command == Command::kAddNode || repeat) {
-    Register(node, message);
+    Register(node, meta.extension);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
     if (it != temporary_.end()) announcer_.Confirm(it->second.peer, meta.extension.sequence);
@@ -53,9 +53,8 @@ void Coordinator::Impl::OnRegister(const Message& message) {
   }
 }
 
-void Coordinator::Impl::Register(const Node& node, const Message& message) {
-  const Extension& extension = message.meta.extension;
-  const bool native = message.meta.native();
+void Coordinator::Impl::Register(const Node& node, const Extension& extension) {
+  const bool native = extension.version != 0;
   const uint64_t sequence = extension.sequence;
   if (phase_ == Phase::kEnding || phase_ == Phase::kFinished) {
     Refuse(node, native, sequence, Over());
@@ -84,12 +83,19 @@ void Coordinator::Impl::Register(const Node& node, const Message& message) {
     WarnOfSharedAddress(node, DescribeUnranked(same->node));
   }
   const Roster::Outcome outcome = roster_.Add(node, native, sequence);
-  if (outcome.verdict == Roster::Verdict::kRefused) {
+  if (outcome.verdict == Roster::Verdict::kRefused && !ComesAgain(node, native)) {
     Refuse(node, native, sequence, outcome.why);
+  }
+  // MXNet's own registers once, so it is a process that was started again at its address.
+  if (outcome.verdict == Roster::Verdict::kRepeated && !native) {
+    Watch(TemporaryPeer(node, native), node, native);
   }
   if (outcome.verdict != Roster::Verdict::kAdded) return;
   log_.Info(DescribeUnranked(node) + " registered; " + roster_.Waiting());
-  if (!roster_.complete()) return;
+  if (!roster_.complete()) {
+    WatchSoon(node, native);
+    return;
+  }
   if (const bs::Status check = CheckRing(); check.ok()) {
     CompleteRendezvous();
   } else {
@@ -133,27 +139,15 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
   Hold({{node, sequence}, native}, bs::Status::AlreadyExists(why));
 }
 
-bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extension) {
-  if (!settings_) settings_ = extension.settings;
-  const std::string difference = DifferenceOf(extension.settings, *settings_);
-  if (difference.empty()) return false;
-  const auto why = bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) +
-                                               " has " + difference);
-  Refuse(node, true, extension.sequence, why);
-  // A running job does not end because somebody of another one comes.
-  if (phase_ == Phase::kGathering) EndJob(why);
-  return true;
-}
-
 void Coordinator::Impl::Report() {
-  const std::string text = roster_.Waiting();
+  const std::string text = roster_.Waiting() + Refused();
   log_.Info(text);
   for (const Roster::Entry& entry : roster_.entries()) {
     if (!entry.native) continue;
-    SendStatus(TemporaryPeer(entry.node), entry.sequence, bs::Status::Ok(), text);
+    SendStatus(TemporaryPeer(entry.node, true), entry.sequence, bs::Status::Ok(), text);
   }
   for (const auto& [rank, early] : early_) {
-    SendStatus(TemporaryPeer(early.node), early.sequence, bs::Status::Ok(), text);
+    SendStatus(TemporaryPeer(early.node, true), early.sequence, bs::Status::Ok(), text);
   }
 }
 
@@ -239,6 +233,7 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
   };
   if (phase_ == Phase::kGathering) {
     const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});
+    if (added) WatchSoon(node, true);
     if (!(AddressOf(it->second.node) == AddressOf(node))) {
       taken(it->second.node);
       return;
@@ -349,14 +344,35 @@ Node Coordinator::Impl::OwnEntry() const {
   return node;
 }
 
-int32_t Coordinator::Impl::TemporaryPeer(const Node& node) {
+void Coordinator::Impl::WatchSoon(const Node& node, bool native) {
+  if (!native) {
+    TemporaryPeer(node, native);
+    return;
+  }
+  // Who is needed at once would see a handshake broken off, and warn of it.
+  scope_.After(options_.retry_interval / 2, [this, node] {
+    if (phase_ == Phase::kGathering) TemporaryPeer(node, true);
+  });
+}
+
+int32_t Coordinator::Impl::TemporaryPeer(const Node& node, bool native) {
   const auto [it, added] = temporary_.try_emplace(TextOf(AddressOf(node)));
   if (added) {
     it->second = {.node = node, .peer = next_temporary_++};
-    transport_->Connect(it->second.peer, AddressOf(node), kSchedulerId);
-    temporary_links_.Watch(it->second.peer);
+    Watch(it->second.peer, node, native);
   }
   return it->second.peer;
+}
+
+void Coordinator::Impl::Watch(int32_t peer, const Node& node, bool native) {
+  // Stock nodes hear the first connection of a name and no other while that lasts, so this one,
+  // which is not to last, has none.  They do not come back either if they are given up too soon.
+  transport_->Connect(peer, AddressOf(node), native ? kSchedulerId : kEmpty);
+  if (native) {
+    temporary_links_.Watch(peer);
+  } else {
+    temporary_links_.Watch(peer, options_.heartbeat_timeout);
+  }
 }
 
 void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {

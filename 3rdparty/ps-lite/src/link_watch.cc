@@ -1,6 +1,7 @@
 // LinkWatch: one timer for each connection that is down.
 #include "link_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control.h"
@@ -20,6 +21,11 @@ void LinkWatch::Forget(int32_t peer) {
   if (it == timers_.end()) return;
   if (it->second != 0) scope_->Cancel(it->second);
   timers_.erase(it);
+}
+
+bool LinkWatch::AnyDown() const {
+  return std::any_of(timers_.begin(), timers_.end(),
+                     [](const auto& timer) { return timer.second != 0; });
 }
 
 void LinkWatch::OnConnected(int32_t peer) {

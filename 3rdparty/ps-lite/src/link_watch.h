@@ -27,6 +27,8 @@ class LinkWatch {
   void Watch(int32_t peer) { Watch(peer, connect_timeout_); }
   void Watch(int32_t peer, bs::Duration connect_timeout);
   void Forget(int32_t peer);
+  // Whether a watched peer is not connected.
+  bool AnyDown() const;
   // What the transport says; about peers that are not watched it does not matter.
   void OnConnected(int32_t peer);
   void OnDisconnected(int32_t peer);

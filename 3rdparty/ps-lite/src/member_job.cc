@@ -12,6 +12,8 @@ namespace {
 
 // How long a goodbye may take when the job has failed anyway.
 constexpr bs::Duration kFarewell = std::chrono::seconds(2);
+// A goodbye is sent again so soon: who has heard it waits for kFarewell, no longer.
+constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -143,7 +145,7 @@ void Member::Impl::Leave(StatusCallback done) {
   leave_done_ = std::move(done);
   leave_sequence_ = NextSequence();
   SendLeave();
-  leave_retry_.Start(options_.retry_interval, [this] { SendLeave(); });
+  leave_retry_.Start(std::min(options_.retry_interval, kFarewellRetry), [this] { SendLeave(); });
   const bs::Duration patience = failure_.ok() ? options_.timeout : kFarewell;
   scope_.After(patience, [this, patience] {
     EndLeave(bs::Status::DeadlineExceeded("the scheduler node did not answer our goodbye in " +

@@ -14,6 +14,9 @@ namespace {
 
 using Verdict = Roster::Verdict;
 
+// Bytes of it that people are shown: anybody may send us settings.
+constexpr size_t kMostDifference = 256;
+
 std::set<std::string> LinesOf(const std::string& text) {
   std::set<std::string> lines;
   size_t begin = 0;
@@ -32,6 +35,7 @@ std::string Without(const std::set<std::string>& a, const std::set<std::string>&
     if (b.count(line) > 0) continue;
     text += text.empty() ? line : ", " + line;
   }
+  if (text.size() > kMostDifference) text = text.substr(0, kMostDifference) + "...";
   return text.empty() ? "nothing" : text;
 }
 
@@ -46,12 +50,12 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
   for (Entry& entry : entries_) {
     if (entry.node.hostname != node.hostname || entry.node.port != node.port) continue;
     const bool same_kind = entry.native == native && entry.node.role == node.role;
-    if (native && same_kind) {
+    // Stock processes with several customers register once for each, from one address.
+    if (same_kind && (native || entry.node.customer_id == node.customer_id)) {
       entry.sequence = std::max(entry.sequence, sequence);
       return {Verdict::kRepeated, bs::Status::Ok()};
     }
-    // Stock processes with several customers register once for each, from one address.
-    if (!same_kind || entry.node.customer_id == node.customer_id) {
+    if (!same_kind) {
       return {Verdict::kRefused,
               bs::Status::AlreadyExists(who + ": this address has registered as " +
                                         DescribeUnranked(entry.node) + " already")};
@@ -71,9 +75,7 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
 }
 
 void Roster::Remove(const Address& address) {
-  std::erase_if(entries_, [&](const Entry& entry) {
-    return entry.native && AddressOf(entry.node) == address;
-  });
+  std::erase_if(entries_, [&](const Entry& entry) { return AddressOf(entry.node) == address; });
 }
 
 void Roster::AssignIds() {

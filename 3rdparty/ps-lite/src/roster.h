@@ -35,7 +35,7 @@ class Roster {
   bool complete() const {
     return Count(Role::kWorker) == num_workers_ && Count(Role::kServer) == num_servers_;
   }
-  // The native node of this address is gone; nothing if there is none.  REQUIRES: no ids yet.
+  // The node of this address is gone; nothing if there is none.  REQUIRES: no ids yet.
   void Remove(const Address& address);
   // Orders the entries by host descending and port ascending and gives ranks and ids in that order;
   // entries with the same address share the id of the first.  REQUIRES: complete(), once.
