@@ -183,6 +183,7 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/coordinator.cc": "membership_test.cc",
     "3rdparty/ps-lite/src/coordinator_end.cc": "membership_failure_test.cc",
     "3rdparty/ps-lite/src/coordinator_refusal.cc": "membership_rejoin_test.cc",
+    "3rdparty/ps-lite/src/coordinator_waiting.cc": "membership_stock_test.cc",
     "3rdparty/ps-lite/src/coordinator_rejoin.cc": "membership_rejoin_test.cc",
     "3rdparty/ps-lite/src/coordinator_rendezvous.cc": "membership_test.cc",
     "3rdparty/ps-lite/src/member.cc": "membership_test.cc",
