@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,8 +121,30 @@ TEST(SharedMemory, GivesUpWhatThereIsNoMemoryFor) {
   });
 }
 
-// Of which this process, or thread, has so many.
-size_t DescriptorsOfIt() {
+// In a process whose files lie in a memory of 128 KiB.
+TEST(SharedMemory, IsNotPopulatedBeyondALimit) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/tmp", "tmpfs", 0, "size=128k") != 0) {
+      ::_exit(77);
+    }
+    const int fd = ::open("/tmp/file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const auto size = static_cast<off_t>(SharedMapping::FileBytes(3 * kSlot));
+    const SharedMapping mapping(::ftruncate(fd, size) == 0 ? fd : -1, 3 * kSlot);
+    const bool populated = mapping && mapping.PopulateHead(fd).ok() &&
+                           mapping.PopulateSlot(fd, 0).ok() && mapping.PopulateSlot(fd, 1).ok();
+    ::_exit(populated && !mapping.PopulateSlot(fd, 2).ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs root";
+  EXPECT_EQ(status, 0);
+}
+
+// Descriptors of shared memory that this process has.
+size_t Descriptors() {
   size_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
@@ -136,7 +160,7 @@ TEST(SharedMemory, TakesItFromTheFileOnKernelsThatCannotPopulateAMapping) {
     const auto outbox = NewOutbox(4 * kSlot);
     const auto inbox = InboxOf(*outbox);
     outbox->Taken();
-    EXPECT_EQ(DescriptorsOfIt(), 1U);
+    EXPECT_EQ(Descriptors(), 1U);
     EXPECT_EQ(outbox->Put(BytesOf("what it said")), 0U);
     EXPECT_EQ(inbox->Take(0, 12).value().text(), "what it said");
   });
@@ -145,9 +169,9 @@ TEST(SharedMemory, TakesItFromTheFileOnKernelsThatCannotPopulateAMapping) {
 TEST(SharedMemory, TakenItHasNoDescriptorAnyMore) {
   const auto outbox = NewOutbox(kSlot);
   const auto inbox = InboxOf(*outbox);
-  EXPECT_EQ(DescriptorsOfIt(), 1U);
+  EXPECT_EQ(Descriptors(), 1U);
   outbox->Taken();
-  EXPECT_EQ(DescriptorsOfIt(), 0U);
+  EXPECT_EQ(Descriptors(), 0U);
   EXPECT_TRUE(outbox->Put(BytesOf("x")));
 }
 
