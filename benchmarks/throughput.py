@@ -30,8 +30,8 @@ from .output import add_out_option, give
 CHUNK_BYTES = 512 << 10
 WARM_UPS = 2
 # The engine without MXNet, and its settings.
-SHARED = {"BYTESCHEDULER_SHARED_MEMORY": "8MiB"}
-NATIVE: Dict[str, Dict[str, str]] = {"native": SHARED, "sockets": {}}
+SOCKETS = {"BYTESCHEDULER_SHARED_MEMORY": "0"}
+NATIVE: Dict[str, Dict[str, str]] = {"native": {}, "sockets": SOCKETS}
 Figures = Dict[str, Dict[str, List[Tuple[float, float]]]]  # arm -> size -> (GB/s, CPU-s per GB)
 
 

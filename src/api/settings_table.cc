@@ -168,8 +168,10 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::waiting_bytes,
      "1MiB",
      "1024GiB"},
-    {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "0", "process",
-      "memory that a node shares with each peer of the same host and user, for what it sends it; "
+    {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
+      "the most memory that a node shares with each peer of the same host and user, for what it "
+      "sends "
+      "it; "
       "0: everything goes through sockets (docs/architecture.md)"},
      &Config::shared_bytes,
      "0",

@@ -77,7 +77,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.hold_bytes, 64U << 20);
   EXPECT_EQ(config.unsent_bytes, 16U << 10);
   EXPECT_EQ(config.waiting_bytes, uint64_t{8} << 30U);
-  EXPECT_EQ(config.shared_bytes, 0U);
+  EXPECT_EQ(config.shared_bytes, 8U << 20U);
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.transport, "tcp");
   EXPECT_EQ(config.backend, "auto");
@@ -154,8 +154,8 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_UNSENT", "0", [](const Config& c) { return c.unsent_bytes == 0; }},
       {"BYTESCHEDULER_WAITING", "1MiB",
        [](const Config& c) { return c.waiting_bytes == 1U << 20U; }},
-      {"BYTESCHEDULER_SHARED_MEMORY", "8MiB",
-       [](const Config& c) { return c.shared_bytes == 8U << 20U; }},
+      {"BYTESCHEDULER_SHARED_MEMORY", "1MiB",
+       [](const Config& c) { return c.shared_bytes == 1U << 20U; }},
       {"BYTESCHEDULER_LOG_LEVEL", "off", [](const Config& c) { return c.log_level == "off"; }},
       {"BYTESCHEDULER_PICKLES", "refuse", [](const Config& c) { return c.pickles == "refuse"; }},
       {"BYTESCHEDULER_TRUSTED_MODULES", "a,b",

@@ -137,6 +137,7 @@ def main() -> None:
     env = {
         "BYTESCHEDULER_HEARTBEAT_INTERVAL": "200ms",
         "BYTESCHEDULER_HEARTBEAT_TIMEOUT": args.patience,
+        "BYTESCHEDULER_SHARED_MEMORY": "0",  # all of it shall go through the link
     }
     stock = {"workers": 1, "servers": 1, "stock_servers": 1} if args.vanish else {}
     with tempfile.TemporaryDirectory() as folder, Job(

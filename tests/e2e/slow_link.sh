@@ -7,6 +7,7 @@ set -eu
 PATH=$PATH:/usr/sbin:/sbin  # where tc is, also for those who are not root
 if [ "${1:-}" = --inside ]; then
   shift; rate=$1; shift
+  export BYTESCHEDULER_SHARED_MEMORY=0  # else what is long does not go through it
   ip link set lo mtu 1500 up
   tc qdisc add dev lo root tbf rate "$rate" burst 64kb latency 50ms
   exec "$@"

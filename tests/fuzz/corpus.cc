@@ -32,8 +32,8 @@ std::string OnAConnection(const std::string& meta) {
 // The same with the data in shared memory, behind an introduction of its own.
 std::string ThroughMemory(const std::string& meta) {
   std::string bytes(1, '\x10');
-  bytes += ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9", "1 1 0 65536 00ff");
-  bytes += ps::ZmtpMemoryTaken();
+  bytes += ps::ZmtpGreeting() + ps::ZmtpReady("DEALER", "ps9", true);
+  bytes += ps::ZmtpMemory("1 1 0 65536 00ff") + ps::ZmtpMemoryAnswer(true);
   ps::AppendFrameHeader(meta.size(), true, &bytes);
   bytes += meta;
   ps::AppendReference(32U << 10U, 300, false, &bytes);

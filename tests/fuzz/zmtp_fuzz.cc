@@ -30,9 +30,10 @@ class Stream {
                  [this](std::string_view identity) {
                    said_ += "ready " + std::string(identity) + ";";
                  },
+             .on_takes_memory = [this] { said_ += "takes memory;"; },
              .on_memory =
                  [this](std::string_view offer) { said_ += "offered " + std::string(offer) + ";"; },
-             .on_memory_taken = [this] { said_ += "taken;"; },
+             .on_memory_answer = [this](bool taken) { said_ += taken ? "taken;" : "refused;"; },
              .on_message = [this](bs::Result<ps::Message> message) { Note(message); },
              .place = [this](const ps::Meta& meta,
                              uint64_t size_bytes) { return Place(meta, size_bytes); },

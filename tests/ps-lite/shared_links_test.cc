@@ -7,16 +7,24 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/loop_thread.h"
 #include "base/notification.h"
+#include "ps-lite/no_memory.h"
 #include "ps-lite/socket_conformance.h"
 #include "shared_memory.h"
 #include "tcp_socket.h"
@@ -41,28 +49,40 @@ INSTANTIATE_TEST_SUITE_P(Sharing, TransportConformance,
 INSTANTIATE_TEST_SUITE_P(Sharing, SocketConformance,
                          ::testing::Values(&MakeSharingWorld<2 * kLongBytes>));
 
-// The other end of a link, which takes the memory that it is offered if it `shares`.
+constexpr timeval kPatience{.tv_sec = 60, .tv_usec = 0};
+
+// How the other end of a link takes memory.
+enum class Takes { kIt, kNoneWhenOffered, kNone };
+
+// The other end of a link.
 class LinkPeer {
  public:
-  LinkPeer(const TcpSocket& listener, bool shares)
+  LinkPeer(const TcpSocket& listener, Takes takes)
       : socket_(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC)),
         input_({scratch_, std::make_shared<BlockPool>()},
-               {.on_greeting = [this] { Send(ZmtpGreeting() + ZmtpReady("ROUTER", "")); },
+               {.on_greeting =
+                    [this, takes] {
+                      Send(ZmtpGreeting() + ZmtpReady("ROUTER", "", takes != Takes::kNone));
+                    },
                 .on_ready = {},
                 .on_memory =
-                    [this, shares](std::string_view offer) {
+                    [this, takes](std::string_view offer) {
                       offered_ = true;
-                      if (!shares) return;
-                      input_.Share(SharedInbox::Open(offer).value());
-                      Send(ZmtpMemoryTaken());
+                      if (takes == Takes::kIt) input_.Share(SharedInbox::Open(offer).value());
+                      Send(ZmtpMemoryAnswer(takes == Takes::kIt));
                     },
                 .on_message =
                     [this](bs::Result<Message> message) {
                       messages_.push_back(std::move(message.value()));
-                    }}) {}
+                    }}) {
+    EXPECT_TRUE(socket_) << "nobody connects";
+    EXPECT_EQ(::setsockopt(socket_.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)),
+              0);
+  }
 
   bool offered() const { return offered_; }
   size_t read_bytes() const { return read_bytes_; }
+  size_t num_messages() const { return messages_.size(); }
   // Reads until there are so many.
   std::vector<Message>& Await(size_t messages) {
     while (messages_.size() < messages) {
@@ -73,7 +93,13 @@ class LinkPeer {
       }
       const ZmtpInput::Rooms rooms = input_.MakeRooms();
       const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
-      if (got <= 0 || !input_.Filled(static_cast<size_t>(got)).ok()) break;
+      if (got <= 0) {
+        ADD_FAILURE() << (got < 0 ? std::system_category().message(errno) : "the end");
+        break;
+      }
+      const bs::Status taken = input_.Filled(static_cast<size_t>(got));
+      EXPECT_TRUE(taken.ok()) << taken.ToString();
+      if (!taken.ok()) break;
       read_bytes_ += static_cast<size_t>(got);
     }
     EXPECT_EQ(messages_.size(), messages);
@@ -94,12 +120,30 @@ class LinkPeer {
   std::vector<Message> messages_;
 };
 
+// Descriptors of shared memory, and mappings of it.
+size_t MemfdsOfProcess() {
+  const auto is_ours = [](std::string_view where) {
+    return where.find("/memfd:bytescheduler") != where.npos;
+  };
+  size_t found = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) found += is_ours(line) ? 1 : 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    found += is_ours(std::filesystem::read_symlink(entry.path(), gone).string()) ? 1 : 0;
+  }
+  return found;
+}
+
 class SharedLinksTest : public ::testing::Test {
  protected:
   // Where the node connects to; who accepts there waits for it.
   static TcpSocket ListenFor(TransportNode* node) {
     TcpSocket listener = std::move(ListenTcp({"127.0.0.1", 0}).value());
     EXPECT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);
+    EXPECT_EQ(::setsockopt(listener.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)),
+              0);
+    listener.Set(SOL_SOCKET, SO_RCVBUF, kLongBytes / 4);  // of what it accepts
     node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
     return listener;
   }
@@ -117,40 +161,128 @@ class SharedLinksTest : public ::testing::Test {
     return message;
   }
 
+  // To a peer that takes three long messages, `reads` them, and hangs up; then to another.
+  void Break(bool reads) {
+    TransportNode node(world_.get());
+    const TcpSocket listener = ListenFor(&node);
+    {
+      LinkPeer peer(listener, Takes::kIt);
+      Share(&node, &peer);
+      for (int32_t i = 1; i <= 3; ++i) node.Send(Long(i));
+      for (int turn = 0; turn < 3; ++turn) node.Flush();  // they have left
+      if (reads) peer.Await(4);
+    }
+    ASSERT_TRUE(node.AwaitDisconnects(8, 1));
+    for (int32_t i = 4; i <= 9; ++i) node.Send(Long(i));
+    LinkPeer peer(listener, Takes::kIt);
+    const auto& messages = peer.Await(6);
+    for (const Message& message : messages) {
+      EXPECT_TRUE(SameBytes(message.data[0].bytes(), bytes_));
+    }
+    EXPECT_EQ(NumbersOf(messages), (std::vector<int32_t>{4, 5, 6, 7, 8, 9}));
+  }
+
   const std::vector<std::byte> bytes_ = Pattern(kLongBytes, 1);  // outlives the nodes
+  uint64_t shared_bytes_ = 4 * kLongBytes;                       // of nodes that come
   bs::Notification shared_;                                      // a link shares memory
+  bs::Notification refused_;                                     // and one does not
+  bs::Notification named_;                                       // why, by who refuses
+  std::atomic<int> warnings_ = 0;
+  bs::LoopThread* loop_ = nullptr;  // of the last node
   const std::unique_ptr<TransportWorld> world_ =
       std::make_unique<LoopWorld>([this](bs::LoopThread* loop, size_t) {
-        const auto hear = [this](bs::LogLevel, std::string_view line) {
-          const bool said = line.find("sharing memory with server 0") != std::string_view::npos;
-          if (said && !shared_.HasBeenNotified()) shared_.Notify();
+        loop_ = loop;
+        const auto hear = [this](bs::LogLevel level, std::string_view line) {
+          Note(line, "sharing memory with server 0", &shared_);
+          Note(line, "memory was refused by server 0", &refused_);
+          Note(line, "/proc/1/fd/0 is none, or another user's", &named_);
+          if (level >= bs::LogLevel::kWarning) ++warnings_;
         };
-        return MakeTcpTransport(loop, {.shared_bytes = 4 * kLongBytes},
+        return MakeTcpTransport(loop, {.shared_bytes = shared_bytes_},
                                 bs::Logger("", bs::LogLevel::kDebug, hear));
       });
+
+ private:
+  static void Note(std::string_view line, std::string_view wanted, bs::Notification* heard) {
+    if (line.find(wanted) != line.npos && !heard->HasBeenNotified()) heard->Notify();
+  }
 };
 
 TEST_F(SharedLinksTest, HaveRoomAgainForWhatComesLater) {
-  const auto [node, address] = BoundNode(world_.get());
-  TransportNode sender(world_.get());
-  sender.Connect(8, address, 9);
+  TransportNode node(world_.get());
+  const TcpSocket listener = ListenFor(&node);
+  LinkPeer peer(listener, Takes::kIt);
+  Share(&node, &peer);
   const ReleaseCount released(world_.get());
   constexpr int kMessages = 50;
   for (int i = 0; i < kMessages; ++i) {
+    peer.Await(peer.num_messages()).clear();
     const auto bytes = Pattern(kLongBytes, static_cast<uint64_t>(i));
     Message message = Long(i);
     message.data[0] = released.Borrow(bytes);
-    sender.Send(std::move(message));
-    ASSERT_TRUE(node->AwaitMessages(1));
-    EXPECT_TRUE(SameBytes(node->TakeMessages()[0].data[0].bytes(), bytes));
+    node.Send(std::move(message));
+    EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes));
   }
   EXPECT_TRUE(released.Await(kMessages));
+  EXPECT_LT(peer.read_bytes(), kLongBytes);
+}
+
+TEST_F(SharedLinksTest, HoldLittleThatAnUrgentMessageCannotOvertake) {
+  shared_bytes_ = 64 * kLongBytes;
+  TransportNode node(world_.get());
+  const TcpSocket listener = ListenFor(&node);
+  LinkPeer peer(listener, Takes::kIt);
+  Share(&node, &peer);
+  for (int32_t i = 0; i < 60; ++i) node.Send(Long(i));
+  for (int turn = 0; turn < 10; ++turn) node.Flush();
+  node.Send(Numbered(8, 100, 1));
+  const std::vector<int32_t> numbers = NumbersOf(peer.Await(62));
+  const auto ahead = std::find(numbers.begin(), numbers.end(), 100) - numbers.begin();
+  // And what Share sent, and what the kernel holds, which is less than two.
+  EXPECT_LE(ahead, SharedOutbox::kMostUnreadBytes / kLongBytes + 3);
+}
+
+TEST_F(SharedLinksTest, SendTheBytesOnceThereIsNoMemoryAndSaySoOnce) {
+  TransportNode node(world_.get());
+  const TcpSocket listener = ListenFor(&node);
+  LinkPeer peer(listener, Takes::kIt);
+  Share(&node, &peer);
+  node.Send(Long(1));
+  peer.Await(2);
+  std::atomic<bool> refuses = false;
+  loop_->Post([&] { refuses = RefusePopulating(EFAULT); });
+  node.Flush();
+  if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
+  for (int32_t i = 2; i <= 4; ++i) node.Send(Long(i));
+  auto& messages = peer.Await(5);
+  for (size_t i = 1; i <= 4; ++i) EXPECT_TRUE(SameBytes(messages[i].data[0].bytes(), bytes_));
+  EXPECT_GT(peer.read_bytes(), 3 * kLongBytes);
+  EXPECT_EQ(warnings_, 1);
+  messages.clear();
+  const size_t before = peer.read_bytes();
+  node.Send(Long(5));
+  EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));
+  EXPECT_LT(peer.read_bytes() - before, kLongBytes) << "what has memory is used on";
+}
+
+TEST_F(SharedLinksTest, SendTheBytesWhereThereWasNeverMemory) {
+  TransportNode node(world_.get());
+  std::atomic<bool> refuses = false;
+  loop_->Post([&] { refuses = RefusePopulating(ENOMEM); });
+  node.Flush();
+  if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
+  const TcpSocket listener = ListenFor(&node);
+  LinkPeer peer(listener, Takes::kIt);
+  node.Send(Long(1));
+  EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));
+  EXPECT_FALSE(peer.offered());
+  EXPECT_EQ(warnings_, 1);
 }
 
 TEST_F(SharedLinksTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom) {
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node);
-  LinkPeer peer(listener, true);
+  LinkPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   for (int32_t i = 1; i <= 6; ++i) node.Send(Long(i));
   auto& messages = peer.Await(7);
@@ -165,53 +297,43 @@ TEST_F(SharedLinksTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom)
   EXPECT_LT(peer.read_bytes() - before, kLongBytes);
 }
 
-TEST_F(SharedLinksTest, BreakWithTheirMemoryAndLoseNoMessageBehind) {
-  TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
-  {
-    LinkPeer peer(listener, true);
-    Share(&node, &peer);
-    for (int32_t i = 1; i <= 3; ++i) node.Send(Long(i));
-    peer.Await(4);
-  }
-  ASSERT_TRUE(node.AwaitDisconnects(8, 1));
-  for (int32_t i = 4; i <= 9; ++i) node.Send(Long(i));
-  LinkPeer peer(listener, true);
-  const auto& messages = peer.Await(6);
-  for (const Message& message : messages) {
-    EXPECT_TRUE(SameBytes(message.data[0].bytes(), bytes_));
-  }
-  EXPECT_EQ(NumbersOf(messages), (std::vector<int32_t>{4, 5, 6, 7, 8, 9}));
-}
+TEST_F(SharedLinksTest, BreakWithTheirMemoryAndLoseNoMessageBehind) { Break(true); }
+TEST_F(SharedLinksTest, BreakBeforeWhatLiesThereIsRead) { Break(false); }
 
-TEST_F(SharedLinksTest, SendTheBytesToWhoTakesNoMemory) {
-  TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
-  LinkPeer peer(listener, false);
-  for (int32_t i = 0; i < 3; ++i) node.Send(Long(i));
-  for (const Message& message : peer.Await(3)) {
-    EXPECT_TRUE(SameBytes(message.data[0].bytes(), bytes_));
+TEST_F(SharedLinksTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
+  for (const Takes takes : {Takes::kNone, Takes::kNoneWhenOffered}) {
+    TransportNode node(world_.get());
+    const TcpSocket listener = ListenFor(&node);
+    LinkPeer peer(listener, takes);
+    for (int32_t i = 0; i < 3; ++i) node.Send(Long(i));
+    for (const Message& message : peer.Await(3)) {
+      EXPECT_TRUE(SameBytes(message.data[0].bytes(), bytes_));
+    }
+    EXPECT_EQ(peer.offered(), takes == Takes::kNoneWhenOffered);
+    EXPECT_TRUE(!peer.offered() || world_->WaitFor(refused_));
+    EXPECT_EQ(MemfdsOfProcess(), 0U);
   }
-  EXPECT_TRUE(peer.offered());
 }
 
 TEST_F(SharedLinksTest, OfferNothingUnlessToldTo) {
-  const auto world = MakeSharingWorld<0>();
-  TransportNode node(world.get());
+  shared_bytes_ = 0;
+  TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node);
-  LinkPeer peer(listener, true);
+  LinkPeer peer(listener, Takes::kIt);
   node.Send(Long(1));
   EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));
   EXPECT_FALSE(peer.offered());
 }
 
-TEST_F(SharedLinksTest, ReadWhoOffersWhatIsNoMemoryAllTheSame) {
+TEST_F(SharedLinksTest, ReadWhoOffersWhatIsNoMemoryAllTheSameAndSayWhy) {
   const auto [node, address] = BoundNode(world_.get());
   const RawPeer peer(address);
-  peer.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps9", "1 1 0 32768 aa") +
+  const std::string offer = ZmtpMemory("1 1 0 32768 aa");
+  peer.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps9") + offer + offer +
             FrameOf(StockMeta(), true) + FrameOf("data", false));
   ASSERT_TRUE(node->AwaitMessages(1));
   EXPECT_EQ(node->TakeMessages()[0].data[0].text(), "data");
+  EXPECT_TRUE(world_->WaitFor(named_));
   std::string reference;
   AppendReference(0, 100, false, &reference);
   peer.Send(FrameOf(StockMeta(), true) + reference);

@@ -4,18 +4,27 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "ps-lite/no_memory.h"
 
 namespace ps {
 namespace {
@@ -69,6 +78,118 @@ TEST(SharedMemory, IsFullWhereNobodyTakesAnything) {
   for (uint64_t slot = 0; slot < 10; ++slot) EXPECT_EQ(outbox->Put(BytesOf("x")), slot * kSlot);
   EXPECT_FALSE(outbox->Put(BytesOf("x")));
   EXPECT_FALSE(NewOutbox(kSlot)->Put(BytesOf(std::string(kSlot + 1, 'x'))));
+}
+
+TEST(SharedMemory, HoldsLittleThatNobodyHasBegunToRead) {
+  constexpr uint64_t kHalf = SharedOutbox::kMostUnreadBytes / 2;
+  const auto outbox = NewOutbox(8 * kHalf);
+  const auto inbox = InboxOf(*outbox);
+  const std::string half(kHalf, 'x');
+  EXPECT_TRUE(outbox->Put(BytesOf(half)));
+  const auto second = outbox->Put(BytesOf(half));
+  ASSERT_TRUE(second);
+  EXPECT_FALSE(outbox->Put(BytesOf("x")));
+  const Frame read = std::move(inbox->Take(0, half.size()).value());
+  EXPECT_EQ(outbox->Put(BytesOf(half)), 2 * kHalf) << "the first is still needed";
+  EXPECT_FALSE(outbox->Put(BytesOf("x")));
+  for (const uint64_t at : {*second, 2 * kHalf}) EXPECT_TRUE(inbox->Take(at, half.size()).ok());
+  EXPECT_TRUE(outbox->Put(BytesOf(std::string(3 * kHalf, 'x')))) << "one may be longer";
+}
+
+// `does` on a thread for which there is no memory to map, which ends with `error`.
+template <typename F>
+void WithoutMemory(int error, F does) {
+  bool refuses = false;
+  std::thread thread([&] { does([&] { refuses = testing::RefusePopulating(error); }); });
+  thread.join();
+  if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
+}
+
+TEST(SharedMemory, GivesUpWhatThereIsNoMemoryFor) {
+  WithoutMemory(EFAULT, [](const auto& refuse) {
+    const auto outbox = NewOutbox(4 * kSlot);
+    const auto inbox = InboxOf(*outbox);
+    EXPECT_EQ(outbox->Put(BytesOf("x")), 0U);
+    refuse();
+    EXPECT_TRUE(outbox->memory().ok());
+    EXPECT_FALSE(outbox->Put(BytesOf("x")));
+    EXPECT_THAT(outbox->memory().message(), HasSubstr("32768 bytes: Bad address"));
+    EXPECT_TRUE(inbox->Take(0, 1).ok());
+    EXPECT_EQ(outbox->Put(BytesOf("x")), 0U) << "what has memory is used on";
+    EXPECT_FALSE(outbox->Put(BytesOf("x")));
+    EXPECT_THAT(SharedOutbox::Create(kSlot).status().message(), HasSubstr("65536 bytes: "));
+  });
+}
+
+// In a process whose files lie in a memory of 128 KiB.
+TEST(SharedMemory, IsNotPopulatedBeyondALimit) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/tmp", "tmpfs", 0, "size=128k") != 0) {
+      ::_exit(77);
+    }
+    const int fd = ::open("/tmp/file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const auto size = static_cast<off_t>(SharedMapping::FileBytes(3 * kSlot));
+    const SharedMapping mapping(::ftruncate(fd, size) == 0 ? fd : -1, 3 * kSlot);
+    const bool populated = mapping && mapping.PopulateHead(fd).ok() &&
+                           mapping.PopulateSlot(fd, 0).ok() && mapping.PopulateSlot(fd, 1).ok();
+    ::_exit(populated && !mapping.PopulateSlot(fd, 2).ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs root";
+  EXPECT_EQ(status, 0);
+}
+
+// Descriptors of shared memory that this process has.
+size_t Descriptors() {
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string where = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (where.starts_with("/memfd:bytescheduler")) ++found;
+  }
+  return found;
+}
+
+TEST(SharedMemory, TakesItFromTheFileOnKernelsThatCannotPopulateAMapping) {
+  WithoutMemory(EINVAL, [](const auto& refuse) {
+    refuse();
+    const auto outbox = NewOutbox(4 * kSlot);
+    const auto inbox = InboxOf(*outbox);
+    outbox->Taken();
+    EXPECT_EQ(Descriptors(), 1U);
+    EXPECT_EQ(outbox->Put(BytesOf("what it said")), 0U);
+    EXPECT_EQ(inbox->Take(0, 12).value().text(), "what it said");
+  });
+}
+
+TEST(SharedMemory, TakenItHasNoDescriptorAnyMore) {
+  const auto outbox = NewOutbox(kSlot);
+  const auto inbox = InboxOf(*outbox);
+  EXPECT_EQ(Descriptors(), 1U);
+  outbox->Taken();
+  EXPECT_EQ(Descriptors(), 0U);
+  EXPECT_TRUE(outbox->Put(BytesOf("x")));
+}
+
+TEST(SharedMemory, IsNotInChildren) {
+  const auto outbox = NewOutbox(kSlot);
+  const auto inbox = InboxOf(*outbox);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::ifstream maps("/proc/self/maps");
+    int found = 0;
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("/memfd:bytescheduler") != std::string::npos) ++found;
+    }
+    ::_exit(found);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SharedMemory, OutlivesItsSender) {

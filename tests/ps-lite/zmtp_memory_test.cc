@@ -49,17 +49,18 @@ class ZmtpMemoryTest : public ::testing::Test {
     messages_.clear();
     garbage_.clear();
     outbox_ = std::move(SharedOutbox::Create(kSharedBytes).value());
-    input_.emplace(
-        ZmtpInput::Shared{scratch_, std::make_shared<BlockPool>()},
-        ZmtpInput::Listener{.on_greeting = {},
-                            .on_ready = [this](std::string_view who) { heard_ += who; },
-                            .on_memory = [this](std::string_view offer) { heard_ += offer; },
-                            .on_memory_taken = [this] { heard_ += "taken"; },
-                            .on_message = [this](bs::Result<Message> m) { Add(std::move(m)); },
-                            .place = place_,
-                            .known = {},
-                            .most_bytes = most_bytes_});
-    ASSERT_TRUE(More(ZmtpGreeting() + ZmtpReady("DEALER", "ps9", " an offer ")).ok());
+    input_.emplace(ZmtpInput::Shared{scratch_, std::make_shared<BlockPool>()},
+                   ZmtpInput::Listener{
+                       .on_greeting = {},
+                       .on_ready = [this](std::string_view who) { heard_ += who; },
+                       .on_takes_memory = [this] { heard_ += " takes"; },
+                       .on_memory = [this](std::string_view offer) { heard_ += offer; },
+                       .on_memory_answer = [this](bool taken) { heard_ += taken ? "yes" : "no"; },
+                       .on_message = [this](bs::Result<Message> m) { Add(std::move(m)); },
+                       .place = place_,
+                       .known = {},
+                       .most_bytes = most_bytes_});
+    ASSERT_TRUE(More(ZmtpGreeting() + ZmtpReady("DEALER", "ps9", true)).ok());
     if (shares) input_->Share(SharedInbox::Open(outbox_->offer()).value());
   }
   bs::Status More(const std::string& bytes) {
@@ -96,9 +97,10 @@ class ZmtpMemoryTest : public ::testing::Test {
   std::unique_ptr<SharedOutbox> outbox_;
 };
 
-TEST_F(ZmtpMemoryTest, MemoryIsOfferedAndTaken) {
-  ASSERT_TRUE(More(ZmtpMemoryTaken()).ok());
-  EXPECT_EQ(heard_, "ps9 an offer taken");
+TEST_F(ZmtpMemoryTest, MemoryIsOfferedAndTakenOrRefused) {
+  ASSERT_TRUE(More(ZmtpMemory(" an offer ")).ok());
+  ASSERT_TRUE(More(ZmtpMemoryAnswer(false) + ZmtpMemoryAnswer(true)).ok());
+  EXPECT_EQ(heard_, "ps9 takes an offer noyes");
 }
 
 TEST_F(ZmtpMemoryTest, FramesMayLieThere) {

@@ -10,8 +10,9 @@ namespace ps {
 struct LinkListener {
   std::function<void()> on_connected;
   std::function<void()> on_disconnected;  // once for each on_connected at most
-  // From now on, until on_disconnected, long frames go through memory that both share.
-  std::function<void()> on_sharing{};
+  // Whether long frames go from now on, until on_disconnected, through memory that both share; not
+  // called where none was offered.
+  std::function<void(bool shares)> on_sharing{};
   // The first handshake that failed, with what is known of it, perhaps nothing; the link goes on
   // trying.
   std::function<void(const std::string& what)> on_refused;

@@ -144,25 +144,27 @@ LinkListener LinkHub<Network>::ListenerFor(int32_t peer, const Address& address)
     });
   };
   // `this` outlives its links: only the loop destroys them, before the end of the hub.
-  return {.on_connected =
-              [this, peer, say] {
-                say("connected to ");
-                upcalls_.OnConnected(peer);
-              },
-          .on_disconnected =
-              [this, peer, say] {
-                say("lost the connection to ");
-                upcalls_.OnDisconnected(peer);
-              },
-          .on_sharing = [say] { say("sharing memory with "); },
-          .on_refused =
-              [this, peer](const std::string& what) {
-                if (upcalls_.muted()) return;
-                log_.Warning(DescribeId(peer) +
-                             " refused the handshake: do both have the same "
-                             "BYTESCHEDULER_SECRET_FILE?" +
-                             (what.empty() ? "" : " (" + what + ")"));
-              }};
+  return {
+      .on_connected =
+          [this, peer, say] {
+            say("connected to ");
+            upcalls_.OnConnected(peer);
+          },
+      .on_disconnected =
+          [this, peer, say] {
+            say("lost the connection to ");
+            upcalls_.OnDisconnected(peer);
+          },
+      .on_sharing =
+          [say](bool shares) { say(shares ? "sharing memory with " : "memory was refused by "); },
+      .on_refused =
+          [this, peer](const std::string& what) {
+            if (upcalls_.muted()) return;
+            log_.Warning(DescribeId(peer) +
+                         " refused the handshake: do both have the same "
+                         "BYTESCHEDULER_SECRET_FILE?" +
+                         (what.empty() ? "" : " (" + what + ")"));
+          }};
 }
 
 template <typename Network>

@@ -29,6 +29,8 @@ constexpr size_t kFlagsAt = 64;
 constexpr size_t kOfferParts = 5;
 constexpr std::string_view kVersion = "1";
 constexpr const char* kName = "bytescheduler";
+// MADV_POPULATE_WRITE, which older headers lack.
+constexpr int kPopulateWrite = 23;
 constexpr std::string_view kShownAs = "/memfd:bytescheduler";
 
 static_assert(kFlagsAt + SharedMapping::kMostBytes / SharedMapping::kSlotBytes * sizeof(uint32_t) <=
@@ -100,7 +102,10 @@ Descriptor OpenOutbox(const std::string& path) {
 SharedMapping::SharedMapping(int fd, uint64_t slots_bytes) {
   const size_t size = FileBytes(slots_bytes);
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory != MAP_FAILED) all_ = {static_cast<std::byte*>(memory), size};
+  if (memory == MAP_FAILED) return;
+  all_ = {static_cast<std::byte*>(memory), size};
+  // Children that do not execute another program would keep it after this process.
+  ::madvise(memory, size, MADV_DONTFORK);
 }
 
 SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
@@ -110,6 +115,23 @@ SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
 
 SharedMapping::~SharedMapping() {
   if (!all_.empty()) ::munmap(all_.data(), all_.size());
+}
+
+bs::Status SharedMapping::PopulateHead(int fd) const {
+  return Populate(fd, all_.first(kHeadBytes));
+}
+bs::Status SharedMapping::PopulateSlot(int fd, size_t slot) const {
+  return Populate(fd, slots().subspan(slot * kSlotBytes, kSlotBytes));
+}
+
+bool SharedMapping::PopulatesMappings() { return ::madvise(nullptr, 0, kPopulateWrite) == 0; }
+
+bs::Status SharedMapping::Populate(int fd, std::span<std::byte> part) const {
+  if (::madvise(part.data(), part.size(), kPopulateWrite) == 0) return bs::Status::Ok();
+  const auto offset = static_cast<off_t>(part.data() - all_.data());
+  const auto size = static_cast<off_t>(part.size());
+  if (errno == EINVAL && ::fallocate(fd, 0, offset, size) == 0) return bs::Status::Ok();
+  return NoMemory(std::to_string(part.size()) + " bytes");
 }
 
 uint64_t SharedMapping::FileBytes(uint64_t slots_bytes) { return kHeadBytes + slots_bytes; }
@@ -135,6 +157,7 @@ bs::Result<std::unique_ptr<SharedOutbox>> SharedOutbox::Create(uint64_t size_byt
   }
   outbox->mapping_ = SharedMapping(fd, slots_bytes);
   if (!outbox->mapping_) return NoMemory("mmap");
+  if (bs::Status head = outbox->mapping_.PopulateHead(fd); !head.ok()) return head;
   const std::span<std::byte> secret = outbox->mapping_.secret();
   if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
     return NoMemory("getrandom");
@@ -145,27 +168,47 @@ bs::Result<std::unique_ptr<SharedOutbox>> SharedOutbox::Create(uint64_t size_byt
   return outbox;
 }
 
+void SharedOutbox::Taken() {
+  if (SharedMapping::PopulatesMappings()) file_ = Descriptor();
+}
+
 std::optional<uint64_t> SharedOutbox::Put(std::span<const std::byte> bytes) {
-  TakeBack();
+  const uint64_t unread_bytes = TakeBack();
+  if (unread_bytes > 0 && unread_bytes + bytes.size() > kMostUnreadBytes) return std::nullopt;
   const size_t num_slots = SlotsOf(bytes.size());
   const std::optional<size_t> first = FindRoom(num_slots);
-  if (!first) return std::nullopt;
+  if (!first || !Populate(*first + num_slots)) return std::nullopt;
   const auto begin = used_.begin() + static_cast<std::ptrdiff_t>(*first);
   std::fill(begin, begin + static_cast<std::ptrdiff_t>(num_slots), true);
-  kept_.push_back({*first, num_slots});
-  mapping_.taken(*first).store(1, std::memory_order_relaxed);
+  kept_.push_back({*first, num_slots, bytes.size()});
+  mapping_.taken(*first).store(SharedMapping::kPut, std::memory_order_relaxed);
   const uint64_t offset_bytes = *first * SharedMapping::kSlotBytes;
   std::memcpy(mapping_.slots().subspan(offset_bytes).data(), bytes.data(), bytes.size());
   return offset_bytes;
 }
 
-void SharedOutbox::TakeBack() {
-  kept_.remove_if([this](const Kept& kept) {
-    if (mapping_.taken(kept.first_slot).load(std::memory_order_acquire) != 0) return false;
+bool SharedOutbox::Populate(size_t end_slot) {
+  for (; num_populated_ < end_slot; ++num_populated_) {
+    memory_ = mapping_.PopulateSlot(file_.fd(), num_populated_);
+    if (!memory_.ok()) {
+      used_.resize(num_populated_);
+      return false;
+    }
+  }
+  return true;
+}
+
+uint64_t SharedOutbox::TakeBack() {
+  uint64_t unread_bytes = 0;
+  kept_.remove_if([&](const Kept& kept) {
+    const uint32_t state = mapping_.taken(kept.first_slot).load(std::memory_order_acquire);
+    if (state == SharedMapping::kPut) unread_bytes += kept.size_bytes;
+    if (state != SharedMapping::kFree) return false;
     const auto begin = used_.begin() + static_cast<std::ptrdiff_t>(kept.first_slot);
     std::fill(begin, begin + static_cast<std::ptrdiff_t>(kept.num_slots), false);
     return true;
   });
+  return unread_bytes;
 }
 
 // The first that is long enough: what was used a moment ago is in the caches.
@@ -211,8 +254,9 @@ bs::Result<Frame> SharedInbox::Take(uint64_t offset_bytes, uint64_t size_bytes) 
                  std::to_string(slots.size()));
   }
   const size_t slot = offset_bytes / SharedMapping::kSlotBytes;
+  mapping_.taken(slot).store(SharedMapping::kRead, std::memory_order_relaxed);
   return Frame::Borrow(slots.subspan(offset_bytes, size_bytes), [self = shared_from_this(), slot] {
-    self->mapping_.taken(slot).store(0, std::memory_order_release);
+    self->mapping_.taken(slot).store(SharedMapping::kFree, std::memory_order_release);
   });
 }
 

@@ -39,14 +39,25 @@ class SharedMapping {
   ~SharedMapping();
 
   explicit operator bool() const { return !all_.empty(); }
+  // Takes memory for that part of the slots, or of what is before them, now: where there is none,
+  // to write to it would end the process.  `fd` is needed on kernels before 5.14 only.
+  bs::Status PopulateHead(int fd) const;
+  bs::Status PopulateSlot(int fd, size_t slot) const;
+  // Whether it does without `fd`.
+  static bool PopulatesMappings();
   static uint64_t FileBytes(uint64_t slots_bytes);
   std::span<std::byte> secret() const;
   std::span<std::byte> slots() const;
-  // Whether what begins in that slot is still needed.  The sender sets it before it tells of the
-  // slot, through a socket that orders the two; the receiver's release is read by an acquire.
+  // Of what begins in that slot.  The sender sets it before it tells of the slot, through a socket
+  // that orders the two; the receiver's release is read by an acquire.
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kPut = 1;
+  static constexpr uint32_t kRead = 2;  // the receiver has it, and still needs it
   std::atomic<uint32_t>& taken(size_t slot) const;
 
  private:
+  bs::Status Populate(int fd, std::span<std::byte> part) const;
+
   std::span<std::byte> all_;
 };
 
@@ -55,6 +66,9 @@ class SharedOutbox {
  public:
   // Shorter frames are better sent.
   static constexpr uint64_t kLeastFrameBytes = 16U << 10U;
+  // What was put and has not begun to be read, but for a single frame: no urgent message can
+  // overtake it.
+  static constexpr uint64_t kMostUnreadBytes = uint64_t{1} << 20U;
 
   // Of about so many bytes, SharedMapping::kMostBytes at most; takes memory as it is used.
   static bs::Result<std::unique_ptr<SharedOutbox>> Create(uint64_t size_bytes);
@@ -64,25 +78,35 @@ class SharedOutbox {
 
   // What the receiver opens it by.
   const std::string& offer() const { return offer_; }
-  // The receiver has opened it; nobody else can any more.
-  void Taken() { file_ = Descriptor(); }
+  // The receiver has opened it; nobody else can any more, where the kernel needs no descriptor.
+  void Taken();
   // Copies them to where they are until the receiver has no use for them any more, and says where;
-  // nothing if there is no room now.
+  // nothing if there is no room now, or too much that it has not begun to read.
   std::optional<uint64_t> Put(std::span<const std::byte> bytes);
+  // Not ok once there was no memory for a slot; those that have memory are used on.
+  const bs::Status& memory() const { return memory_; }
 
  private:
   struct Kept {
     size_t first_slot;
     size_t num_slots;
+    uint64_t size_bytes;
   };
   SharedOutbox() = default;
-  void TakeBack();
+  // What is left and unread.
+  uint64_t TakeBack();
   std::optional<size_t> FindRoom(size_t num_slots) const;
+  // Those before it have memory then; if there is none for one of them, it and what is behind it
+  // are given up.
+  bool Populate(size_t end_slot);
 
   Descriptor file_;
   SharedMapping mapping_;
   std::string offer_;
-  std::vector<bool> used_;  // by slot
+  bs::Status memory_;
+  // By slot; those that were used before come first, and have memory.
+  std::vector<bool> used_;
+  size_t num_populated_ = 0;
   std::list<Kept> kept_;
 };
 

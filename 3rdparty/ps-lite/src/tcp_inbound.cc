@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "ps/text.h"
 #include "wire.h"
@@ -30,9 +31,9 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
       input_(
           std::move(shared),
           {.on_greeting =
-               [this] {
+               [this, shares] {
                  greeted_ = true;
-                 Put(ZmtpReady("ROUTER", ""));
+                 Put(ZmtpReady("ROUTER", "", shares && WithinHost(socket_.fd())));
                },
            .on_ready =
                [this](std::string_view identity) {
@@ -43,7 +44,8 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                },
            .on_memory =
                [this, shares](std::string_view offer) {
-                 if (shares && WithinHost(socket_.fd())) TakeMemory(offer);
+                 if (shares && WithinHost(socket_.fd()) && !std::exchange(offered_, true))
+                   TakeMemory(offer);
                },
            .on_message =
                [this](bs::Result<Message> message) {
@@ -108,12 +110,14 @@ void TcpInbound::Put(const std::string& bytes) {
   if (sent != static_cast<ssize_t>(bytes.size())) broken_ = Closed("it takes no greeting");
 }
 
-// Who hears nothing of it goes on sending all his bytes.
 void TcpInbound::TakeMemory(std::string_view offer) {
   auto inbox = SharedInbox::Open(offer);
-  if (!inbox.ok()) return;
-  input_.Share(std::move(inbox.value()));
-  Put(ZmtpMemoryTaken());
+  if (inbox.ok()) {
+    input_.Share(std::move(inbox.value()));
+  } else {
+    listener_.on_memory_refused(inbox.status().message());
+  }
+  Put(ZmtpMemoryAnswer(inbox.ok()));
 }
 
 void TcpInbound::WaitFor(bs::Duration patience) {

@@ -24,6 +24,8 @@ class TcpInbound {
         place;
     std::function<bool(int32_t peer)> knows;
     std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes;
+    // Memory that was offered cannot be shared.
+    std::function<void(const std::string& why)> on_memory_refused;
     // Once; may destroy this.  kUnavailable where nothing strange has happened.
     std::function<void(const bs::Status& why)> on_closed;
   };
@@ -68,6 +70,7 @@ class TcpInbound {
   bs::Status broken_;
   const bs::Duration patience_;
   bs::TimerId timer_ = 0;
+  bool offered_ = false;     // memory
   bool heard_ = false;       // anything
   bool greeted_ = false;     // and it is ZMTP
   bool introduced_ = false;  // and READY has come

@@ -108,14 +108,10 @@ void TcpLink::Connect(const sockaddr_in& address) {
   input_ = std::make_unique<ZmtpInput>(
       shared_->input,
       ZmtpInput::Listener{
-          .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_, OfferMemory())); },
+          .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
           .on_ready = [this](std::string_view) { ready_ = true; },
-          .on_memory_taken =
-              [this] {
-                if (!outbox_ || std::exchange(shares_, true)) return;
-                outbox_->Taken();
-                if (listener_.on_sharing) listener_.on_sharing();
-              },
+          .on_takes_memory = [this] { OfferMemory(); },
+          .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
           .on_message = {},  // peers answer on their own connection
           .known = [] { return false; }});
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
@@ -159,13 +155,20 @@ bool TcpLink::Greet() {
   return greeted_;
 }
 
-std::string TcpLink::OfferMemory() {
+void TcpLink::OfferMemory() {
   const uint64_t size_bytes = shared_->options.shared_bytes;
-  if (size_bytes == 0 || !WithinHost(socket_.fd())) return {};
+  if (size_bytes == 0 || !WithinHost(socket_.fd())) return;
   auto outbox = SharedOutbox::Create(size_bytes);
-  if (!outbox.ok()) return {};
+  if (!outbox.ok()) return shared_->on_no_memory(outbox.status());
   outbox_ = std::move(outbox.value());
-  return outbox_->offer();
+  refused_ = !Put(ZmtpMemory(outbox_->offer()));
+}
+
+void TcpLink::OnMemoryAnswer(bool taken) {
+  if (!outbox_ || shares_) return;
+  shares_ = taken;
+  taken ? outbox_->Taken() : outbox_.reset();
+  if (listener_.on_sharing) listener_.on_sharing(taken);
 }
 
 bool TcpLink::Put(const std::string& bytes) const {
@@ -267,6 +270,7 @@ uint64_t TcpLink::TakeFromQueue() {
     shared_bytes += out_.back().shared_bytes;
     if (shared_bytes > 0) break;
   }
+  if (shares_ && !outbox_->memory().ok()) shared_->on_no_memory(outbox_->memory());
   return shared_bytes;
 }
 

@@ -36,6 +36,8 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
     TcpOptions options;
     ZmtpInput::Shared input;
     std::function<bs::Executor*()> lookup;  // where host names are looked up, which blocks
+    // There was none to share with a peer, or no more.
+    std::function<void(const bs::Status& why)> on_no_memory;
   };
 
   // Connects to `address` as `identity` (empty: anonymous) once Open is called.
@@ -78,8 +80,8 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   bool Put(const std::string& bytes) const;
   void TellRefused(const std::string& what);
   void Break(bs::Duration retry_after);
-  // What a SharedInbox is opened by; empty where no memory can be shared.
-  std::string OfferMemory();
+  void OfferMemory();
+  void OnMemoryAnswer(bool taken);
   void Pump();
   void PumpLater();
   // Makes up what goes out next; how much of it was copied to shared memory.

@@ -54,10 +54,12 @@ class TcpNetwork {
         shared_{.loop = loop,
                 .options = options,
                 .input = {scratch_, std::make_shared<BlockPool>()},
-                .lookup = [this] {
-                  if (!lookup_) lookup_ = std::make_unique<bs::LoopThread>("bs-lookup");
-                  return lookup_.get();
-                }} {}
+                .lookup =
+                    [this] {
+                      if (!lookup_) lookup_ = std::make_unique<bs::LoopThread>("bs-lookup");
+                      return lookup_.get();
+                    },
+                .on_no_memory = [this](const bs::Status& why) { OnNoMemory(why); }} {}
   TcpNetwork(const TcpNetwork&) = delete;
   TcpNetwork& operator=(const TcpNetwork&) = delete;
   ~TcpNetwork() = default;
@@ -75,6 +77,7 @@ class TcpNetwork {
   // Hangs up on the oldest of the host's strangers if they are too many.
   void BoundStrangers(const std::string& host);
   void OnReady(uint64_t number, const std::string& identity);
+  void OnNoMemory(const bs::Status& why);
   void OnInput(uint64_t number, int32_t peer, bs::Result<Message> message);
   void Drop(uint64_t number, const bs::Status& why);
 
@@ -86,6 +89,7 @@ class TcpNetwork {
   const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;
   const TcpLink::Shared shared_;
+  bool told_of_no_memory_ = false;
   std::unique_ptr<bs::LoopThread> lookup_;  // once a name was looked up; gone after AwaitEnd
 
   TcpSocket listener_;
@@ -143,6 +147,11 @@ void TcpNetwork::Adopt(TcpSocket socket) {
       .knows = [this](int32_t peer) { return upcalls_->Knows(peer); },
       .most_bytes = [this](int32_t peer,
                            const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
+      .on_memory_refused =
+          [this, number](const std::string& why) {
+            log_.Debug(
+                [&] { return "refused memory of " + inbound_.at(number)->address() + ": " + why; });
+          },
       .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
   auto inbound = std::make_unique<TcpInbound>(
       loop_, std::move(socket), shared_.input, shared_.options.patience,
@@ -171,6 +180,15 @@ void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   std::erase_if(inbound_, [&](const auto& other) {
     return other.first != number && other.second->identity() == identity;
   });
+}
+
+// As long as that lasts it is so for every peer.
+void TcpNetwork::OnNoMemory(const bs::Status& why) {
+  if (std::exchange(told_of_no_memory_, true)) return;
+  log_.Warning(
+      "no memory to share with nodes of this host, so what is sent to them goes through "
+      "sockets: " +
+      why.message());
 }
 
 void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> message) {

@@ -332,7 +332,12 @@ bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body
 
 bs::Status ZmtpInput::OnCommand(std::span<const std::byte> body) {
   // Nobody needs an answer to the commands of later versions.
-  if (TextOf(body) == kMemoryTaken && listener_.on_memory_taken) listener_.on_memory_taken();
+  const std::string_view text = TextOf(body);
+  if (text.starts_with(kMemoryOffer) && listener_.on_memory) {
+    listener_.on_memory(text.substr(kMemoryOffer.size()));
+  } else if ((text == kMemoryTaken || text == kMemoryRefused) && listener_.on_memory_answer) {
+    listener_.on_memory_answer(text == kMemoryTaken);
+  }
   return bs::Status::Ok();
 }
 
@@ -343,8 +348,9 @@ bs::Status ZmtpInput::OnReady(std::span<const std::byte> body) {
   if (!who.ok()) return who.status();
   state_ = State::kMessages;
   if (listener_.on_ready) listener_.on_ready(who.value().identity);
-  const std::string_view memory = who.value().memory;
-  if (!memory.empty() && listener_.on_memory) listener_.on_memory(memory);
+  if (who.value().memory == kMemoryVersion && listener_.on_takes_memory) {
+    listener_.on_takes_memory();
+  }
   return bs::Status::Ok();
 }
 

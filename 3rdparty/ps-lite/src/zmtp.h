@@ -29,11 +29,12 @@ namespace ps {
 
 // What both ends send first.
 std::string ZmtpGreeting();
-// The command after it, as a frame; `memory` is what a SharedInbox is opened by, or empty.
+// The command after it, as a frame; whether offers of memory are looked at.
 std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
-                      std::string_view memory = {});
-// The command that says that a SharedInbox was opened.
-std::string ZmtpMemoryTaken();
+                      bool takes_memory = false);
+// The command that offers what a SharedInbox is opened by, and the one that answers it.
+std::string ZmtpMemory(std::string_view offer);
+std::string ZmtpMemoryAnswer(bool taken);
 // Appends a frame of a message whose bytes lie in shared memory.
 void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out);
 // Appends the header of a frame of a message.
@@ -49,10 +50,11 @@ class ZmtpInput {
   struct Listener {
     std::function<void()> on_greeting;
     std::function<void(std::string_view identity)> on_ready;
-    // After on_ready, if the other end offers memory; may be empty.
+    // After on_ready, if the other end looks at offers of memory; may be empty.
+    std::function<void()> on_takes_memory{};
+    // The other end offers memory, or answers an offer; may be empty.
     std::function<void(std::string_view offer)> on_memory{};
-    // The other end has taken what it was offered; may be empty.
-    std::function<void()> on_memory_taken{};
+    std::function<void(bool taken)> on_memory_answer{};
     // A message, or what is wrong with it; without its peer.
     std::function<void(bs::Result<Message> message)> on_message;
     // As Transport::Handler::place; may be empty.

@@ -18,7 +18,10 @@ inline constexpr unsigned kReference = 8;  // ours
 inline constexpr uint64_t kLongestShort = 255;
 // Of shared memory (PROTOCOL.md).
 inline constexpr std::string_view kMemory = "X-Memory";
+inline constexpr std::string_view kMemoryVersion = "1";
+inline constexpr std::string_view kMemoryOffer = "\x06MEMORY";
 inline constexpr std::string_view kMemoryTaken = "\x0cMEMORY-TAKEN";
+inline constexpr std::string_view kMemoryRefused = "\x0eMEMORY-REFUSED";
 inline constexpr size_t kReferenceBytes = 16;
 
 }  // namespace ps

@@ -36,16 +36,21 @@ std::string ZmtpGreeting() {
   return greeting;
 }
 
-std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
-                      std::string_view memory) {
+std::string ZmtpReady(std::string_view socket_type, std::string_view identity, bool takes_memory) {
   std::string body = "\5READY";
   AppendProperty("Socket-Type", socket_type, &body);
   AppendProperty("Identity", identity, &body);
-  if (!memory.empty()) AppendProperty(kMemory, memory, &body);
+  if (takes_memory) AppendProperty(kMemory, kMemoryVersion, &body);
   return CommandOf(body);
 }
 
-std::string ZmtpMemoryTaken() { return CommandOf(kMemoryTaken); }
+std::string ZmtpMemory(std::string_view offer) {
+  return CommandOf(std::string(kMemoryOffer) + std::string(offer));
+}
+
+std::string ZmtpMemoryAnswer(bool taken) {
+  return CommandOf(taken ? kMemoryTaken : kMemoryRefused);
+}
 
 void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std::string* out) {
   out->push_back(static_cast<char>(kReference | (more ? kMore : 0)));
