@@ -116,6 +116,17 @@ def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
     assert max(map(seconds, job.tried)) <= 1.3 * seconds(DEFAULT)
 
 
+def test_finds_it_again_where_the_link_has_changed(library: Library) -> None:
+    job = FakeJob(bowl(48 * KIB, 200 * KIB, 6))
+    found = search.look(job, DEFAULT, library)
+    slower = bowl(150 * KIB, 1000 * KIB, 6)
+    job.seconds = lambda point: 2 * slower(point)
+    job.steps = 0
+    again = search.look(job, found.point, library, search.LATER_SEARCH)
+    assert slower(again.point) <= 1.03 * least(slower)
+    assert job.steps <= 100
+
+
 def test_pauses_are_no_part_of_a_step(library: Library) -> None:
     seconds = bowl(512 * KIB, 4096 * KIB)
     job = FakeJob(seconds, pauses=0.05)

@@ -98,6 +98,8 @@ class Cluster {
   void MaybeLose();
   WorkerNode* FindToLose(int32_t rank);
   std::unique_ptr<WorkerNode> MakeWorker(int32_t index, uint64_t rank);
+  // Whether some workers push a key in a cut that others have not come to.
+  bool ChangesOver() const;
   void Kill(const Event& death);
   MemberNode* Find(const Event& event);
   void CheckEnd();
@@ -117,6 +119,7 @@ class Cluster {
   std::vector<std::unique_ptr<ServerNode>> servers_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::vector<int32_t> lives_;  // by rank: how many workers have had it
+  bool died_while_changing_ = false;
   bool was_cut_off_ = false;
   bool was_ready_ = false;
   size_t num_lost_ = 0;
@@ -292,7 +295,18 @@ void Cluster::MaybeLose() {
   workers_.back()->Start(loss.until_next);
 }
 
+bool Cluster::ChangesOver() const {
+  std::map<Key, uint32_t> known;
+  for (const auto& worker : workers_) {
+    for (const auto& [key, cut] : worker->cuts()) {
+      if (known.try_emplace(key, cut).first->second != cut) return true;
+    }
+  }
+  return false;
+}
+
 void Cluster::Kill(const Event& death) {
+  died_while_changing_ = ChangesOver();
   MemberNode* const victim = death.role == ps::Role::kScheduler ? nullptr : Find(death);
   job_.victim = "lost " + (victim == nullptr ? "the scheduler node" : victim->name());
   for (const auto& worker : workers_) {
@@ -416,6 +430,7 @@ Report Cluster::Run() {
   if (!stuck && !job_.victim && journal_.problems().empty()) CheckWeights();
   report.trace_hash = clock_.trace_hash();
   report.problems = journal_.problems();
+  report.died_while_changing = died_while_changing_;
   std::map<Key, uint32_t> cuts;
   for (const auto& [where, cut] : job_.cuts) cuts[where.first] = std::max(cuts[where.first], cut);
   for (const auto& [key, cut] : cuts) report.cuts += cut;

@@ -240,6 +240,7 @@ void WorkerNode::Transmit(ps::Message message) {
   const auto server = static_cast<size_t>(ps::RankOf(message.peer));
   if (about.op == ps::Op::kPush || about.op == ps::Op::kPushPull) {
     priorities_[about.key] = message.meta.priority;
+    cuts_[about.key] = about.cut;
     CheckCut(about);
   }
   // Sequences grow: what is not larger is a repeat and counts for nothing new.

@@ -129,6 +129,8 @@ class WorkerNode final : public MemberNode {
   void CheckCredit();
   // With which priority each key was pushed last.
   const std::map<Key, Priority>& priorities() const { return priorities_; }
+  // How often each key had been cut anew, as its latest push says.
+  const std::map<Key, uint32_t>& cuts() const { return cuts_; }
   // Decides, as rank 0.
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes);
   // Ends what is left, for a cluster that is taken down early.
@@ -158,6 +160,7 @@ class WorkerNode final : public MemberNode {
   std::vector<uint64_t> unacknowledged_bytes_;
   uint64_t last_push_ = 0;  // its sequence
   std::map<Key, Priority> priorities_;
+  std::map<Key, uint32_t> cuts_;
 };
 
 }  // namespace bs::sim

@@ -157,13 +157,16 @@ TEST(Cluster, TensorsAreCutAnewInTheSameRoundEverywhereAndEverySumIsRight) {
 
 TEST(Cluster, DeathWhileTensorsAreCutAnewIsNamed) {
   uint64_t cuts = 0;
+  uint64_t in_the_middle = 0;
   for (uint64_t seed = 0; seed < kTuning; ++seed) {
     const Report report = RunCluster(DrawTuningDeath(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --tuning-death --seed=" << seed;
     cuts += report.cuts;
+    in_the_middle += report.died_while_changing ? 1 : 0;
   }
   EXPECT_GT(cuts, kTuning / 2);
+  EXPECT_GT(in_the_middle, kTuning / 40);
 }
 
 TEST(Cluster, SameSeedIsTheSameTrace) {
