@@ -104,7 +104,7 @@ struct Report {
   std::vector<std::map<Key, Priority>> priorities;  // by rank; of each key's latest push
   uint64_t cuts = 0;                                // how often keys were cut anew, of all keys
   bool died_while_changing = false;  // a key was in one cut at some workers, in another at others
-  uint64_t replaced = 0;                            // workers that got the place of a lost one
+  uint64_t replaced = 0;             // workers that got the place of a lost one
 
   bool Has(Broken kind) const;
   std::string ToString() const;
