@@ -13,8 +13,7 @@ class OneThread : public ::testing::Environment {
   }
 };
 
-const ::testing::Environment* const kOneThread =
-    ::testing::AddGlobalTestEnvironment(new OneThread);
+const ::testing::Environment* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
 }  // namespace
 }  // namespace bs
