@@ -192,7 +192,8 @@ struct Answers {
 
   void Take(const ps::Message& message) {
     if (message.meta.request) std::abort();
-    const bool end = message.meta.pull && message.data.empty();
+    // And why: a word that nobody asked for.
+    const bool end = message.meta.is_control || (message.meta.pull && message.data.empty());
     if (message.meta.native()) {
       ++native[message.peer];
     } else if (!end) {
