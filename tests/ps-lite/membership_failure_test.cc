@@ -52,24 +52,35 @@ struct Gathering {
   NativeNode* server;
 };
 
-TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
+void ExpectAPlaceTakenAgainAndAgain(Role role, bs::Duration until_next,
+                                    const std::string& waiting) {
   Gathering gathering;
   Job& job = gathering.job;
-  NativeNode* server = gathering.server;
+  NativeNode*& node = role == Role::kServer ? gathering.server : gathering.worker;
   for (int64_t deaths = 1; deaths <= 3; ++deaths) {
-    server->Kill();
-    server = job.AddNative(Role::kServer);
-    server->Start(milliseconds(300));  // the scheduler node does not know yet
+    node->Kill();
+    node = job.AddNative(role);
+    node->Start(until_next);
     job.Run(seconds(3));
     EXPECT_EQ(job.CountLogged("is gone before everyone was there (connection closed); another may "
-                              "take its place; waiting for 1 of 2 workers, 1 of 1 servers"),
+                              "take its place; " +
+                              waiting),
               deaths);
   }
   NativeNode* const second = job.AddNative(Role::kWorker);
   second->Start();
   job.Run(seconds(2));
-  EXPECT_TRUE(gathering.worker->ready() && second->ready() && server->ready());
+  EXPECT_TRUE(gathering.worker->ready() && second->ready() && gathering.server->ready());
   EXPECT_FALSE(job.finished);
+}
+
+TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
+  // The scheduler node does not know yet.
+  ExpectAPlaceTakenAgainAndAgain(Role::kServer, milliseconds(300),
+                                 "waiting for 1 of 2 workers, 1 of 1 servers");
+  // It does; before, the next one would take the place that is free, and the job begin.
+  ExpectAPlaceTakenAgainAndAgain(Role::kWorker, seconds(2),
+                                 "waiting for 2 of 2 workers, 0 of 1 servers");
 }
 
 TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {

@@ -22,7 +22,10 @@ TEST(Roster, NativeRepeatIsRecognisedAndKeepsTheLatestSequence) {
 TEST(Roster, OneAddressHasOneRoleAndOneKind) {
   Roster roster(3, 3);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
-  EXPECT_EQ(roster.Add(At(Role::kServer, "a", 1), true, 1).verdict, Roster::Verdict::kRefused);
+  const Roster::Outcome other_role = roster.Add(At(Role::kServer, "a", 1), true, 1);
+  EXPECT_EQ(other_role.verdict, Roster::Verdict::kRefused);
+  EXPECT_EQ(other_role.why.message(),
+            "server a:1: this address has registered as worker a:1 already");
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), false, 0).verdict, Roster::Verdict::kRefused);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 0), false, 0).verdict, Roster::Verdict::kAdded);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "b", 1, 1), false, 0).verdict, Roster::Verdict::kAdded);

@@ -14,8 +14,8 @@ ENUMERATOR = re.compile(r"^\s*(k\w+) = (\d+),", re.M)
 def enumerators(file: str, name: str) -> "List[str]":
     """Return "3 kPush" and so on."""
     text = (ROOT / file).read_text()
-    body = re.search(rf"enum class {name} : \w+ {{(.*?)\n}};", text, re.S)
-    assert body, f"{file} has no enum class {name}"
+    body = re.search(rf"enum (?:class )?{name} : [\w:]+ {{(.*?)\n}};", text, re.S)
+    assert body, f"{file} has no enum {name}"
     return [f"{number} {word}" for word, number in ENUMERATOR.findall(body.group(1))]
 
 
@@ -36,6 +36,23 @@ def test_every_number_is_told(file: str, name: str) -> None:
     plain = PROTOCOL.replace("`", "").replace(" | ", " ")
     missing = [each for each in found if not re.search(rf"\b{each}\b", plain)]
     assert not missing, f"PROTOCOL.md does not tell of {name}: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("3rdparty/ps-lite/src/wire.cc", "MetaField"),
+        ("3rdparty/ps-lite/src/wire_async.cc", "Field"),
+    ],
+)
+def test_every_field_of_ours_has_a_row(file: str, name: str) -> None:
+    """Those of stock messages, which have numbers below 100, stand there in other words."""
+    fields = [each.split() for each in enumerators(file, name)]
+    ours = [(number, word) for number, word in fields if int(number) >= 100]
+    assert len(ours) > 3
+    for number, word in ours:
+        words = re.sub(r"(?<!^)([A-Z])", r"_\1", word[1:]).lower()
+        assert f"| {number} | {words} |" in PROTOCOL, word
 
 
 def test_it_tells_which_settings_a_job_shares() -> None:
