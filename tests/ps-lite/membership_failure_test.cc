@@ -83,6 +83,19 @@ TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) 
                                  "waiting for 2 of 2 workers, 0 of 1 servers");
 }
 
+TEST(Missing, AJobThatIsCompleteBeforeADeathIsKnownEndsNamingIt) {
+  Gathering gathering;
+  Job& job = gathering.job;
+  gathering.worker->Kill();
+  NativeNode* const second = job.AddNative(Role::kWorker);
+  second->Start(milliseconds(300));
+  job.Run(seconds(60));
+  ASSERT_TRUE(job.finished.has_value());
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 0 (10.0.0.1:4711): silent for 30 s"));
+  ASSERT_TRUE(second->refused.has_value());
+  EXPECT_EQ(second->refused->message(), job.finished->message());
+}
+
 TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {
   Gathering gathering;
   Job& job = gathering.job;
