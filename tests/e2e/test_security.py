@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import re
 import socket
+import struct
 import threading
 from typing import Callable, Iterator, List, Tuple
 
@@ -72,6 +73,60 @@ def test_what_nodes_with_a_secret_say_cannot_be_read_on_the_wire(
     said = b"".join(seen)
     assert len(said) > 100
     assert (b"BYTESCHEDULER_" in said) != secret  # the settings that all nodes must share
+
+
+_ALL_PROTOCOLS = 3
+
+
+@contextlib.contextmanager
+def overheard(port: int) -> Iterator[List[bytes]]:
+    """Yield what processes of this host send to `port` and from it over the loopback interface."""
+    heard: List[bytes] = []
+    try:
+        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+    except PermissionError:
+        pytest.skip("needs root")
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.is_set():
+            try:
+                packet = tap.recv(1 << 17)
+            except socket.timeout:  # noqa: UP041 - another class before Python 3.10
+                continue
+            tcp = packet[14 + 4 * (packet[14] & 15) :]  # behind the headers of Ethernet and IPv4
+            if port in struct.unpack("!HH", tcp[:4].ljust(4, b"\0")):
+                heard.append(tcp)
+
+    with tap:
+        tap.bind(("lo", 0))
+        tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 20)
+        tap.settimeout(0.1)
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            yield heard
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_gradients_of_a_job_with_a_secret_cannot_be_read_nor_are_they_in_shared_memory(
+    make_job: MakeJob, tmp_path: pathlib.Path, secret: bool
+) -> None:
+    file = secret_file(tmp_path, "secret", "a secret of this test") if secret else ""
+    env = {"BYTESCHEDULER_SECRET_FILE": file, "BYTESCHEDULER_LOG_LEVEL": "debug"}
+    if not secret:
+        env["BYTESCHEDULER_SHARED_MEMORY"] = "0"
+    port = free_port()
+    job = make_job(workers=1, env=env, ports=[0, port])
+    with overheard(port) as heard:
+        job.run("telling_worker.py", "Word")
+    # A push and a pull of 400,000 bytes, which come twice: once sent, once received.
+    assert sum(map(len, heard)) > 800_000
+    assert any(b"WordWordWordWord" in packet for packet in heard) != secret
+    assert "sharing memory" not in job.all_output()
 
 
 def test_a_worker_without_the_secret_or_with_another_stays_outside(
