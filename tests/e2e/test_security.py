@@ -135,20 +135,46 @@ def test_a_worker_without_the_secret_or_with_another_stays_outside(
     secret = secret_file(tmp_path, "secret", "a secret of this test\n")
     other = secret_file(tmp_path, "other", "another secret of this test\n")
     job = make_job(
-        env={"BYTESCHEDULER_SECRET_FILE": secret, "BYTESCHEDULER_TIMEOUT": "10s"},
+        env={"BYTESCHEDULER_SECRET_FILE": secret, "BYTESCHEDULER_TIMEOUT": "6s"},
     )
     job.start_worker("join.py", env={"BYTESCHEDULER_SECRET_FILE": ""})
     job.start_worker("join.py", env={"BYTESCHEDULER_SECRET_FILE": other})
-    # One of MXNet's own knows no secret at all; it waits for an answer that does not come.
-    stock = job.start_worker("stock_worker.py", "dist_sync", str(tmp_path / "got"), "dense")
     for process in job.processes:
-        if process is not stock:
-            assert process.wait() != 0, job.all_output()
-    assert stock.running(), stock.output()
-    stock.kill()
+        assert process.wait() != 0, job.all_output()
     for worker in job.workers[:2]:
         assert "refused the handshake: do both have the same" in worker.output(), worker.output()
     scheduler = job.processes[0].output()
     assert "refused a connection whose handshake failed" in scheduler
     assert "waiting for 2 of 2 workers" in scheduler
     assert not re.search("worker .* registered", scheduler)
+
+
+@pytest.mark.parametrize("who", ["worker of MXNet", "server of MXNet", "server"])
+def test_who_has_no_secret_is_not_served(
+    make_job: MakeJob, tmp_path: pathlib.Path, who: str
+) -> None:
+    secret = secret_file(tmp_path, "secret", "a secret of this test\n")
+    env = {"BYTESCHEDULER_SECRET_FILE": secret, "BYTESCHEDULER_TIMEOUT": "6s"}
+    is_server = who.startswith("server")
+    job = make_job(workers=1, servers=1, stock_servers=int(who == "server of MXNet"), env=env)
+    stranger = job.servers[0]
+    if who == "server":
+        stranger.kill()
+        stranger = job.start_server(0, "stranger", {"BYTESCHEDULER_SECRET_FILE": ""})
+    elif who == "worker of MXNet":
+        stranger = job.start_worker("stock_worker.py", "dist_sync", str(tmp_path / "got"), "dense")
+    scheduler = job.processes[0]
+    assert scheduler.wait() != 0, job.all_output()
+    said = scheduler.output()
+    assert "refused a connection whose handshake failed" in said
+    if is_server:
+        assert "missing 1 of 1 workers, 1 of 1 servers" in said
+    else:
+        assert "missing 1 of 1 workers; registered: server" in said
+    # It waits for an answer that does not come, or says why there is none.
+    if who == "server":
+        assert stranger.wait() != 0
+        assert "refused the handshake: do both have the same" in stranger.output()
+    else:
+        assert stranger.running(), stranger.output()
+        stranger.kill()
