@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/job.h"
@@ -106,6 +109,31 @@ TEST_P(FloodedJob, NoGarbageDisturbsIt) {
   EXPECT_THAT(said,
               ::testing::ContainsRegex("scheduler: dropped bytes from 127.0.0.1(:[0-9]+)?: "));
   EXPECT_THAT(said, ::testing::ContainsRegex("server: dropped bytes from 127.0.0.1(:[0-9]+)?: "));
+}
+
+TEST_P(FloodedJob, NobodyWhoStallsOrClosesHisHalfDisturbsIt) {
+  std::string endless = Hello("");
+  ps::AppendFrameHeader(uint64_t{4} << 30U, false, &endless);
+  const std::string frame = Hello("") + FrameOf(std::string(100, 'x'), false);
+  const std::string begun = frame.substr(0, frame.size() - 50);
+  const std::string greeting = ps::ZmtpGreeting();
+  const std::string said =
+      SaidUnder([&](const ps::Address& address, const std::atomic<bool>& over) {
+        std::deque<ps::testing::RawPeer> peers;
+        for (const bool half : {false, true}) {
+          for (const std::string& words :
+               {std::string(), greeting.substr(0, 20), greeting, Hello(""), begun, endless}) {
+            peers.emplace_back(address).TrySend(words);
+            if (half) peers.back().TryCloseSending();
+          }
+        }
+        for (int i = 0; i < 20 && !over; ++i) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));  // they stay as they are
+        }
+      });
+  if (GetParam() != std::string("tcp")) return;
+  EXPECT_THAT(said, ::testing::ContainsRegex("scheduler: hung up on 127.0.0.1:[0-9]+: "));
+  EXPECT_THAT(said, ::testing::ContainsRegex("server: hung up on 127.0.0.1:[0-9]+: "));
 }
 
 TEST_P(FloodedJob, NoConnectionsDisturbIt) {

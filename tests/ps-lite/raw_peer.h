@@ -33,6 +33,7 @@ class RawPeer {
   explicit RawPeer(const Address& address) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
     const timeval patience{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     EXPECT_EQ(ConnectTo(address, fd_), 0);
   }
   RawPeer(const RawPeer&) = delete;
@@ -50,6 +51,8 @@ class RawPeer {
   }
   // No more comes, but it would still listen.
   void CloseSending() const { EXPECT_EQ(::shutdown(fd_, SHUT_WR), 0); }
+  // The same, or the other end has hung up.
+  void TryCloseSending() const { ::shutdown(fd_, SHUT_WR); }
   // Its greeting and the beginning of READY: libzmq takes no message before.  False if it hangs up.
   bool AwaitGreeting() const {
     std::string bytes(ZmtpGreeting().size() + 1, '\0');
