@@ -17,7 +17,8 @@ from children import in_turn
 
 from bytescheduler.mxnet import ScheduledTrainer
 
-FEATURES, BATCH, STEPS = 6, 4, 6
+# More steps than the order of keys takes to be learned.
+FEATURES, BATCH, STEPS = 6, 4, 12
 Weights = Dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
 # From a store, and the workers whose data this process has, to the weights at the end.
 Train = Callable[[mx.kvstore.KVStore, List[int]], Weights]
