@@ -59,6 +59,23 @@ TEST_F(BarriersTest, StockAnswersNameTheCustomerOfTheLastRequest) {
   EXPECT_EQ(answers.at(1).request.customer_id, 5);
 }
 
+TEST_F(BarriersTest, OneSenderWaitsForSoManyCustomersAndNoMore) {
+  const auto most = static_cast<int32_t>(Barriers::kMostCustomers);
+  for (int32_t customer = 0; customer < most; ++customer) {
+    const BarrierRequest request = Stock(9, kWorkerGroup, customer);
+    EXPECT_TRUE(barriers_.Check(request).ok());
+    EXPECT_TRUE(barriers_.Arrive(request).empty());
+  }
+  EXPECT_EQ(barriers_.Check(Stock(9, kWorkerGroup, most)).ToString(),
+            "kResourceExhausted: worker 0 waits at a barrier of the workers for 64 customers "
+            "already, and no more may");
+  EXPECT_TRUE(barriers_.Check(Stock(9, kWorkerGroup, 0)).ok());  // a repeat
+  EXPECT_TRUE(barriers_.Check(Stock(9, kEveryone, most)).ok());
+  EXPECT_TRUE(barriers_.Check(Stock(11, kWorkerGroup, most)).ok());
+  EXPECT_EQ(barriers_.Arrive(Stock(11, kWorkerGroup)).size(), 2U);
+  EXPECT_TRUE(barriers_.Check(Stock(9, kWorkerGroup, most)).ok());
+}
+
 TEST_F(BarriersTest, RepeatsCountOnceAndAreAnsweredAgainAfterwards) {
   EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, 4)).empty());
   EXPECT_TRUE(barriers_.Arrive(Native(9, kWorkerGroup, 4)).empty());

@@ -2,6 +2,8 @@
 #include "barriers.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "control.h"
 
@@ -30,7 +32,23 @@ bs::Status Barriers::Check(const BarrierRequest& request) const {
                                        DescribeGroup(request.group) +
                                        ", to which it does not belong");
   }
+  if (IsOneTooMany(request)) {
+    return bs::Status::ResourceExhausted(
+        who + " waits at a barrier of " + DescribeGroup(request.group) + " for " +
+        std::to_string(kMostCustomers) + " customers already, and no more may");
+  }
   return bs::Status::Ok();
+}
+
+bool Barriers::IsOneTooMany(const BarrierRequest& request) const {
+  const auto place = waiting_.find(PlaceOf(request));
+  if (place == waiting_.end()) return false;
+  const Arrived& arrived = place->second;
+  if (arrived.contains({request.id, request.customer_id})) return false;
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  const auto begin = arrived.lower_bound({request.id, kLeast});
+  const auto end = arrived.lower_bound({request.id + 1, kLeast});
+  return static_cast<size_t>(std::distance(begin, end)) >= kMostCustomers;
 }
 
 Barriers::Answers Barriers::Arrive(const BarrierRequest& request) {

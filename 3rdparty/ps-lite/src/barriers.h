@@ -1,7 +1,7 @@
 // Barriers: who waits for whom, counted by group, for stock and native nodes.
 //
 // Pure bookkeeping of the scheduler node; sends nothing: every call returns the answers to send.
-// Confined to its owner's executor.  Bounded by the number of nodes.
+// Confined to its owner's executor.  Bounded by the number of nodes and kMostCustomers.
 //
 // Rules (PROTOCOL.md):
 // - Requests of a group are counted up to the group's logical size.  The scheduler node counts
@@ -12,6 +12,7 @@
 // - A native request that was answered is answered again when it is repeated.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -45,6 +46,9 @@ struct BarrierAnswer {
 class Barriers {
  public:
   using Answers = std::vector<BarrierAnswer>;
+
+  // Of one sender at a barrier: who would be more is refused.
+  static constexpr size_t kMostCustomers = 64;
 
   explicit Barriers(int32_t num_workers) : num_workers_(num_workers) {}
 
@@ -86,6 +90,8 @@ class Barriers {
   using Arrived = std::map<std::pair<int32_t, int32_t>, BarrierRequest>;  // by id and customer
 
   static Place PlaceOf(const BarrierRequest& request);
+  // Whether its sender waits there as many others already.
+  bool IsOneTooMany(const BarrierRequest& request) const;
   // Ids of the place's members in the order of answers, once for each logical member.
   std::vector<int32_t> MembersOf(const Place& place) const;
   std::vector<int32_t> AbsentFrom(const Place& place, const Arrived& arrived) const;
