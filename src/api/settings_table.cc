@@ -170,9 +170,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1024GiB"},
     {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
       "the most memory that a node shares with each peer of the same host and user, for what it "
-      "sends "
-      "it; "
-      "0: everything goes through sockets (docs/architecture.md)"},
+      "sends it; 0: everything goes through sockets (docs/architecture.md)"},
      &Config::shared_bytes,
      "0",
      "256MiB"},

@@ -3,6 +3,7 @@
 // Pure functions, thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -16,6 +17,12 @@ namespace ps {
 
 // What to do about nodes that came to the wrong scheduler node.
 inline constexpr const char* kOfAnotherJob = "nodes of another job need another DMLC_PS_ROOT_PORT";
+
+// How long a goodbye may take when the job has failed anyway, and nodes to confirm that they heard
+// of its end.
+inline constexpr bs::Duration kFarewell = std::chrono::seconds(2);
+// A goodbye is sent again so soon: who has heard it waits for kFarewell, no longer.
+inline constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
 
 // "127.0.0.1:4711".
 std::string TextOf(const Address& address);

@@ -9,9 +9,6 @@
 namespace ps {
 namespace {
 
-// How long the end of the job waits for nodes to confirm that they heard of it.
-constexpr bs::Duration kFarewell = std::chrono::seconds(2);
-constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
 constexpr const char* kServersAreNotReplaced =
     "; nobody can take a server's place, which had sums or weights of its own: start the job again "
     "from your last checkpoint";

@@ -8,14 +8,6 @@
 #include "wire.h"
 
 namespace ps {
-namespace {
-
-// How long a goodbye may take when the job has failed anyway.
-constexpr bs::Duration kFarewell = std::chrono::seconds(2);
-// A goodbye is sent again so soon: who has heard it waits for kFarewell, no longer.
-constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
-
-}  // namespace
 
 void Member::Impl::SendHeartbeat() {
   if (stock_scheduler_) {

@@ -33,7 +33,8 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
           {.on_greeting =
                [this, shares] {
                  greeted_ = true;
-                 Put(ZmtpReady("ROUTER", "", shares && WithinHost(socket_.fd())));
+                 takes_memory_ = shares && WithinHost(socket_.fd());
+                 Put(ZmtpReady("ROUTER", "", takes_memory_));
                },
            .on_ready =
                [this](std::string_view identity) {
@@ -43,9 +44,8 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                  listener_.on_ready(identity_);
                },
            .on_memory =
-               [this, shares](std::string_view offer) {
-                 if (shares && WithinHost(socket_.fd()) && !std::exchange(offered_, true))
-                   TakeMemory(offer);
+               [this](std::string_view offer) {
+                 if (std::exchange(takes_memory_, false)) TakeMemory(offer);
                },
            .on_message =
                [this](bs::Result<Message> message) {

@@ -70,12 +70,12 @@ class TcpInbound {
   bs::Status broken_;
   const bs::Duration patience_;
   bs::TimerId timer_ = 0;
-  bool offered_ = false;     // memory
-  bool heard_ = false;       // anything
-  bool greeted_ = false;     // and it is ZMTP
-  bool introduced_ = false;  // and READY has come
-  uint64_t messages_ = 0;    // when LookAtProgress looked last
-  bool stalled_ = false;     // in the middle of one then
+  bool takes_memory_ = false;  // until it was offered some
+  bool heard_ = false;         // anything
+  bool greeted_ = false;       // and it is ZMTP
+  bool introduced_ = false;    // and READY has come
+  uint64_t messages_ = 0;      // when LookAtProgress looked last
+  bool stalled_ = false;       // in the middle of one then
 };
 
 }  // namespace ps

@@ -167,7 +167,11 @@ void TcpLink::OfferMemory() {
 void TcpLink::OnMemoryAnswer(bool taken) {
   if (!outbox_ || shares_) return;
   shares_ = taken;
-  taken ? outbox_->Taken() : outbox_.reset();
+  if (taken) {
+    outbox_->Taken();
+  } else {
+    outbox_.reset();
+  }
   if (listener_.on_sharing) listener_.on_sharing(taken);
 }
 
