@@ -1,5 +1,6 @@
 """Timelines as files: read line by line, checked, put on one clock, written."""
 
+import collections
 import json
 import os
 import warnings
@@ -204,8 +205,7 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
     The clocks are aligned by the wall clocks of the hosts; with servers' files by what both sides
     saw besides (_timeline_clocks), which corrects wall clocks that cannot be right.  Times count
     from the start of the one that started first.  Spans of servers are called as the workers call
-    their keys.  A file is read while its events are taken, so
-    files may be larger than memory.
+    their keys.  A file is read while its events are taken, so files may be larger than memory.
 
     Parameters
     ----------
@@ -230,28 +230,35 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
     return _aligned(names, nodes)
 
 
-def _starts(paths: Sequence[str], nodes: Dict[int, _Node]) -> Dict[int, int]:
-    """Return when each node's time 0 was, by one clock."""
+class _Ahead(NamedTuple):
+    """What must be known before the first event is told."""
+
+    starts: Dict[int, int]  # by pid: when its time 0 was, by one clock
+    names: Dict[int, str]  # what workers call their keys, which servers do not know
+
+
+def _look_ahead(paths: Sequence[str], nodes: Dict[int, _Node]) -> _Ahead:
+    """Read the files once, or not at all where there is one host and no server."""
+    names: Dict[int, str] = {}
+
+    def events() -> Iterator[Event]:
+        for path in paths:
+            for _, event in _lines(path, lambda text: None):  # told when all is read again
+                if event.get("name") == KEY_NAME:
+                    names[event["args"]["key"]] = event["args"]["name"]
+                yield event
+
     clocks = {pid: node.clock for pid, node in nodes.items()}
     ahead = dict.fromkeys(nodes, 0)
     if len({clock.host for clock in clocks.values()}) > 1:
-        quiet = (_lines(path, lambda text: None) for path in paths)  # told when all is read
-        ahead = _timeline_clocks.errors(clocks, (event for of in quiet for _, event in of))
-    return {pid: node.start_ns - ahead[pid] for pid, node in nodes.items()}
-
-
-def _names(paths: Sequence[str], nodes: Dict[int, _Node]) -> Dict[int, str]:
-    """Return what workers call their keys, for the spans of servers, which do not know it."""
-    if all(pid < _timeline_clocks.FIRST_SERVER_PID for pid in nodes):
-        return {}
-    quiet = (_lines(path, lambda text: None) for path in paths)  # told when all is read
-    found = (event["args"] for of in quiet for _, event in of if event.get("name") == KEY_NAME)
-    return {args["key"]: args["name"] for args in found}
+        ahead = _timeline_clocks.errors(clocks, events())
+    elif any(pid >= _timeline_clocks.FIRST_SERVER_PID for pid in nodes):
+        collections.deque(events(), maxlen=0)
+    return _Ahead({pid: node.start_ns - ahead[pid] for pid, node in nodes.items()}, names)
 
 
 def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
-    starts = _starts(paths, nodes)
-    names = _names(paths, nodes)
+    starts, names = _look_ahead(paths, nodes)
     zero_ns = min(starts.values())
     for node in nodes.values():
         yield {**node.event, "args": {**node.event["args"], "start_ns": zero_ns}}

@@ -4,7 +4,6 @@ numpy and MXNet are imported in a child process: a broken MXNet may crash or han
 """
 
 import contextlib
-import importlib.util
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ from typing import Dict, List, NamedTuple, Tuple
 from bytescheduler import __version__
 from bytescheduler._child import die_with, signal_name
 from bytescheduler._doctor.findings import Finding, good, problem, warning
+from bytescheduler._tuning.advisor import LIBRARY, has_library
 
 __all__ = ["check"]
 
@@ -143,10 +143,10 @@ def _mxnet(found: _Import, role: str) -> Finding:
 def _tuning(role: str) -> List[Finding]:
     if role in ("scheduler", "server"):
         return []
-    name = "bayesian-optimization"
-    if importlib.util.find_spec("bayes_opt") is None:
+    name = LIBRARY.split("==")[0]
+    if not has_library():
         text = f"{name} is not installed; without it partition and credit are not tuned"
-        return [warning(_AREA, "tuning", text, f'python -m pip install "{name}==1.4.3"')]
+        return [warning(_AREA, "tuning", text, f'python -m pip install "{LIBRARY}"')]
     return [good(_AREA, "tuning", f"{name} is there: partition and credit are tuned")]
 
 

@@ -7,6 +7,7 @@ line of its output the answer, both JSON.
 """
 
 import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -19,7 +20,17 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from bytescheduler._child import die_with
 from bytescheduler._tuning.points import CREDITS, PARTITIONS, Rungs, on_rungs
 
-__all__ = ["Advice", "Advisor", "AdvisorError", "AdvisorSlow", "Seen"]
+__all__ = [
+    "LIBRARY",
+    "Advice",
+    "Advisor",
+    "AdvisorError",
+    "AdvisorSlow",
+    "Seen",
+    "has_library",
+]
+
+LIBRARY = "bayesian-optimization==1.4.3"
 
 # So many rungs from a point that was no slower than most, a point is tried.
 REACH = 2
@@ -58,6 +69,11 @@ class AdvisorError(Exception):
 
 class AdvisorSlow(AdvisorError):
     """There is none yet: others need the processors."""
+
+
+def has_library() -> bool:
+    """Whether there is what an advisor thinks with; nothing is loaded."""
+    return importlib.util.find_spec("bayes_opt") is not None
 
 
 class Advisor:
@@ -248,7 +264,7 @@ def _answer(line: str) -> Dict[str, object]:
         found = advise([Seen((int(x), int(y)), s, noise) for x, y, s, noise in rows])
         on_rungs(found.next)  # there is such a point
     except ImportError as error:
-        return {"error": f"{error}: pip install bayesian-optimization==1.4.3"}
+        return {"error": f"{error}: pip install {LIBRARY}"}
     except Exception as error:  # whatever the libraries think of the numbers
         return {"error": f"{type(error).__name__}: {error}"}
     if not math.isfinite(found.gain):

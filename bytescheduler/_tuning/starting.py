@@ -1,6 +1,5 @@
 """Starts the tuner where a setting says so."""
 
-import importlib.util
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from bytescheduler._native import Worker, values
@@ -28,6 +27,7 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
     pieces = ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT")
     if wanted == "off" or (not asked and by_hand.intersection(pieces)):
         return None
+    from bytescheduler._tuning.advisor import LIBRARY, has_library
     from bytescheduler._tuning.points import Point
     from bytescheduler._tuning.tuner import Tuned, Tuner
     from bytescheduler.config import size
@@ -46,11 +46,8 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         elif settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
             say(f"bytescheduler: {text}")
 
-    if importlib.util.find_spec("bayes_opt") is None:  # before any point is tried
-        warn(
-            "tuning ends: there is no bayes_opt: pip install bayesian-optimization==1.4.3; "
-            "the job goes on as it is"
-        )
+    if not has_library():  # before any point is tried
+        warn(f"tuning ends: there is no bayes_opt: pip install {LIBRARY}; the job goes on as it is")
         return None
 
     tuned = Tuned(
