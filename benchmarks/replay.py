@@ -168,7 +168,7 @@ def run_arm(arm: str, args: argparse.Namespace) -> Ran:
         ]
     ran = lab_job.run(arm, worker, env, args.timeout, node)
     if arm.startswith("native"):
-        return Ran([second for of_worker in ran for second in of_worker], [], [])
+        return Ran([second for of in ran for second in of["seconds"]], [], [])
     forward_s, backward_s = ran[0]["layers"]
     return Ran([second for of in ran for second in of["seconds"]], forward_s, backward_s)
 

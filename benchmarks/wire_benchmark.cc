@@ -13,6 +13,8 @@
 // In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "END NAME
 // seconds..." and waits for a line again, so that whoever reads it can look at every process in
 // between.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -59,6 +61,13 @@ struct Tensor {
   uint64_t key = 0;
   std::vector<float> in;
   std::vector<float> out;
+};
+
+// Of this process, since it began.
+struct Cost {
+  double sent;   // messages
+  double fused;  // of these, inside others
+  double cpu_us;
 };
 
 class Worker {
@@ -124,6 +133,24 @@ class Worker {
     for (const Tensor& tensor : *tensors) {
       BS_CHECK(tensor.out.front() == workers && tensor.out.back() == workers);
     }
+  }
+
+  Cost CostSoFar() const {
+    Cost cost{};
+    bs_error error{};
+    const auto row = [](void* context, const char* name, int /*of*/, double value) {
+      auto* const told = static_cast<Cost*>(context);
+      if (std::strcmp(name, "sent_messages_total") == 0) told->sent = value;
+      if (std::strcmp(name, "sent_fused_total") == 0) told->fused = value;
+    };
+    const int code = bs_worker_measure(worker_, kPatienceMs, row, &cost, &error);
+    CheckOk(code, error);
+    rusage used{};
+    BS_CHECK(::getrusage(RUSAGE_SELF, &used) == 0);
+    for (const timeval& time : {used.ru_utime, used.ru_stime}) {
+      cost.cpu_us += static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+    }
+    return cost;
   }
 
   static void Await(const bs_waiter* waiter) {
@@ -201,16 +228,30 @@ double Step(Worker* worker, std::vector<Layer>* layers, uint64_t step) {
   return took.count();
 }
 
+void PrintList(const char* name, const std::vector<double>& values) {
+  std::printf("\"%s\": [", name);
+  for (size_t i = 0; i < values.size(); ++i) std::printf(i == 0 ? "%.6f" : ", %.6f", values[i]);
+  std::printf("], ");
+}
+
 int RunReplay(int steps, const std::vector<std::string>& words) {
   Worker worker;
   std::vector<Layer> layers = DeclareLayers(&worker, words);
-  std::printf("RESULT [");
+  std::vector<double> seconds;
+  Cost before{};
   for (int i = 0; i < steps; ++i) {
-    const double seconds = Step(&worker, &layers, static_cast<uint64_t>(i));
-    if (i >= kWarmUps) std::printf(i > kWarmUps ? ", %.6f" : "%.6f", seconds);
+    if (i == kWarmUps) before = worker.CostSoFar();
+    const double took = Step(&worker, &layers, static_cast<uint64_t>(i));
+    if (i >= kWarmUps) seconds.push_back(took);
   }
-  std::printf("]\n");
   for (const Layer& layer : layers) Worker::Await(layer.sum.get());
+  const Cost after = worker.CostSoFar();
+  const auto counted = static_cast<double>(seconds.size());
+  std::printf("RESULT {");
+  PrintList("seconds", seconds);
+  std::printf("\"sent\": %.2f, \"fused\": %.2f, \"cpu_us\": %.0f}\n",
+              (after.sent - before.sent) / counted, (after.fused - before.fused) / counted,
+              (after.cpu_us - before.cpu_us) / counted);
   return 0;
 }
 
@@ -264,12 +305,6 @@ std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, int count) {
     seconds.push_back(took.count());
   }
   return seconds;
-}
-
-void PrintList(const char* name, const std::vector<double>& values) {
-  std::printf("\"%s\": [", name);
-  for (size_t i = 0; i < values.size(); ++i) std::printf(i == 0 ? "%.6f" : ", %.6f", values[i]);
-  std::printf("], ");
 }
 
 int RunUrgent(uint64_t tensors, size_t bytes, int count) {

@@ -39,6 +39,14 @@ class Row(NamedTuple):
         return own if self.of is None else (*own, self.of)
 
 
+_SENT = (
+    ("sent_messages_total", None, "messages to other nodes; none where a stock store sends"),
+    (
+        "sent_fused_total",
+        None,
+        "of these, those that travelled inside another (BYTESCHEDULER_FUSION)",
+    ),
+)
 _WORKER = (
     ("steps_total", None, "steps: rounds of the largest tensor, which a model uses once in each"),
     ("step_seconds", None, "length of the latest step, 0 before the second"),
@@ -74,6 +82,7 @@ _WORKER = (
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
+    *_SENT,
     ("failed", None, "1 once the worker has failed for good"),
 )
 _SERVER = (
@@ -92,6 +101,7 @@ _SERVER = (
     ("pulls_total", "worker", "answers to this worker with sums or weights"),
     ("pulled_bytes_total", "worker", "bytes of these"),
     ("refused_total", None, "requests that were refused"),
+    *_SENT,
     ("partitions", None, "partitions kept"),
     ("value_bytes", None, "memory for sums and weights, without states of optimizers"),
     ("held_bytes", None, "contributions that wait for those of lower ranks (BYTESCHEDULER_HOLD)"),

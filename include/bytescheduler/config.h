@@ -69,6 +69,7 @@ struct Config {
   uint64_t unsent_bytes = 0;
   uint64_t waiting_bytes = 0;  // for one peer
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
+  uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone
   std::string log_level;
   bool debug = false;     // all lines to a file too
   std::string timeline;   // empty: none

@@ -183,7 +183,7 @@ void CarriedNode::SetFailure(const Status& status) {
 }
 
 Result<Figures> CarriedNode::Measure(Duration timeout) const {
-  return MeasureWorker(thread_.get(), worker_, failure_, timeout);
+  return MeasureWorker(thread_.get(), worker_, failure_, nullptr, timeout);
 }
 
 void CarriedNode::NameKey(Key key, const std::string& name) {

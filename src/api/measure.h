@@ -15,6 +15,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
+#include "ps/transport.h"
 
 namespace bs::api {
 
@@ -41,10 +42,11 @@ Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
   return Status::DeadlineExceeded("the engine has not told its figures in time: it is busy");
 }
 
+void AddSent(const ps::SentCounts& sent, Figures* figures);
 // Those of a worker, which is made and ended on `executor`; errors as above, also while there is
-// none.  All that they are given outlives what runs there.
+// none.  All that they are given outlives what runs there.  `sent`: null where a stock store sends.
 Result<Figures> MeasureWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
-                              const Outcome& failure, Duration timeout);
+                              const Outcome& failure, const ps::SentCounts* sent, Duration timeout);
 Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
                                             const std::unique_ptr<Worker>& worker,
                                             Duration timeout);

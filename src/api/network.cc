@@ -38,11 +38,16 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
 
 // Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
 std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
+                                             std::shared_ptr<ps::SentCounts> sent,
                                              const Logger& log) {
   if (config.transport == "zmq" || config.local_ipc || !config.secret.empty()) {
-    return ps::MakeZmqTransport(io, MakeZmqOptions(config), log);
+    ps::ZmqOptions options = MakeZmqOptions(config);
+    options.sent = std::move(sent);
+    return ps::MakeZmqTransport(io, options, log);
   }
   ps::TcpOptions options;
+  options.sent = std::move(sent);
+  options.fusion_bytes = config.fusion_bytes;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = config.waiting_bytes;
   options.ahead_messages = config.water_mark;
@@ -122,6 +127,6 @@ void WarnOfUnknownRoot(const Config& config, const Logger& log) {
 }
 
 Network::Network(const Config& config, const Logger& log)
-    : io_("bs-io"), transport_(MakeTransport(&io_, config, log)) {}
+    : io_("bs-io"), transport_(MakeTransport(&io_, config, sent_, log)) {}
 
 }  // namespace bs::api

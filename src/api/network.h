@@ -45,10 +45,13 @@ class Network {
 
   LoopThread* io() { return &io_; }
   ps::Transport* transport() { return transport_.get(); }
+  // Thread-safe.
+  const ps::SentCounts& sent() const { return *sent_; }
   // The transport's end, before that of the thread; blocks as the destructor does.
   void EndTransport() { transport_.reset(); }
 
  private:
+  const std::shared_ptr<ps::SentCounts> sent_ = std::make_shared<ps::SentCounts>();
   LoopThread io_;  // ends last: the transport needs it to come to rest
   std::unique_ptr<ps::Transport> transport_;
 };

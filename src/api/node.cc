@@ -175,6 +175,7 @@ void ServerNode::TellFigures(GiveFigures give) const {
   Figures own;
   own.Add("ready", server_ ? 1 : 0);
   own.Add("rank", rank_);
+  AddSent(network_->sent(), &own);
   own.Add("failed", outcome_.Get().value_or(Status::Ok()).ok() ? 0 : 1);
   if (!server_) return give(own);
   server_->Measure([own = std::move(own), give = std::move(give)](const Figures& figures) {

@@ -168,6 +168,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::waiting_bytes,
      "1MiB",
      "1024GiB"},
+    {{"BYTESCHEDULER_FUSION", "bytes", "bytes", "16KiB", "process",
+      "small tensors that wait to be sent to the same node travel in one message, up to so many "
+      "bytes (docs/architecture.md); 0: each travels alone"},
+     &Config::fusion_bytes,
+     "0",
+     "64KiB"},
     {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
       "the most memory that a node shares with each peer of the same host and user, for what it "
       "sends it; 0: everything goes through sockets (docs/architecture.md)"},

@@ -160,7 +160,7 @@ void WorkerNode::Barrier(Done done) {
 }
 
 Result<Figures> WorkerNode::Measure(Duration timeout) const {
-  return MeasureWorker(network_->io(), worker_, failure_, timeout);
+  return MeasureWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
 }
 
 void WorkerNode::NameKey(Key key, const std::string& name) {

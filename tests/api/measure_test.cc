@@ -92,10 +92,12 @@ TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
   for (int server = 0; server < 2; ++server) pushed += first.at({"pushed_bytes_total", server});
   EXPECT_EQ(pushed, 4000);
   EXPECT_EQ(first.at({"failed", -1}), 0);
+  EXPECT_GT(first.at({"sent_messages_total", -1}), 0);
   double kept = 0;
   for (const NodePtr& server : job.servers) {
     const Told told = Measure(server.get());
     EXPECT_EQ(told.at({"ready", -1}), 1);
+    EXPECT_GT(told.at({"sent_messages_total", -1}), 0);
     kept += told.at({"value_bytes", -1});
   }
   EXPECT_EQ(kept, 4000);
@@ -105,6 +107,39 @@ TEST(Measure, EveryNodeOfAJobTellsItsOwn) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_GE(all.at({"worker_silent_seconds", rank}), 0);
     EXPECT_GE(all.at({"server_silent_seconds", rank}), 0);
+  }
+}
+
+// Many at once are more than go out at a time: some wait, and travel with others.
+TEST(Measure, SmallTensorsTravelTogetherUnlessToldNotTo) {
+  for (const bool fuses : {true, false}) {
+    Job job(1, 1, {{"BYTESCHEDULER_FUSION", fuses ? "16KiB" : "0"}});
+    job.StartAll();
+    const WorkerPtr worker = std::move(job.workers[0]);
+    constexpr uint64_t kKeys = 500;
+    std::vector<Floats> values(kKeys, Floats(100, 1));
+    std::vector<Floats> sums(kKeys, Floats(100));
+    const WaiterPtr declared(bs_waiter_new(kKeys));
+    for (uint64_t key = 0; key < kKeys; ++key) {
+      ASSERT_EQ(bs_worker_broadcast(worker.get(), key, 0, values[key].data(), 400, bs_waiter_done,
+                                    declared.get(), nullptr),
+                0);
+    }
+    ASSERT_EQ(Await(declared.get()).code, 0);
+    for (int round = 0; round < 5; ++round) {
+      const WaiterPtr waiter(bs_waiter_new(2 * kKeys));
+      for (uint64_t key = 0; key < kKeys; ++key) {
+        ASSERT_EQ(PushPull(worker.get(), key, values[key], &sums[key], waiter.get()), 0);
+      }
+      ASSERT_EQ(Await(waiter.get()).code, 0);
+      for (Floats& sum : sums) EXPECT_EQ(std::exchange(sum, Floats(100)), Floats(100, 1));
+    }
+    const Told told = Measure(worker.get());
+    const Told of_server = Measure(job.servers[0].get());
+    EXPECT_EQ(told.at({"sent_fused_total", -1}) > 0, fuses);
+    EXPECT_EQ(of_server.at({"sent_fused_total", -1}) > 0, fuses);
+    EXPECT_GE(told.at({"sent_messages_total", -1}), 6 * kKeys);
+    EXPECT_EQ(bs_worker_close(worker.get(), kPatienceMs, nullptr), 0);
   }
 }
 

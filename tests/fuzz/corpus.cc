@@ -3,9 +3,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "fusion.h"
 #include "ps-lite/golden.h"
+#include "wire.h"
 #include "zmtp.h"
 
 namespace {
@@ -27,6 +31,19 @@ std::string OnAConnection(const std::string& meta) {
   bytes += meta;
   ps::AppendFrameHeader(data.size(), false, &bytes);
   return bytes + data;
+}
+
+// Twice in one message.
+std::string Fused(const std::string& meta) {
+  std::vector<ps::Message> two(2);
+  for (ps::Message& message : two) {
+    const auto parsed = ps::ParseMeta(std::as_bytes(std::span(meta)));
+    if (parsed.ok()) message.meta = parsed.value();
+    message.data.push_back(ps::Frame::Copy(std::string(150, 'x')));
+  }
+  std::string bytes = OnAConnection(ps::EncodeMeta(ps::FusedMeta(two)));
+  bytes[0] = '\2';  // of a node of the job
+  return bytes;
 }
 
 // The same with the data in shared memory, behind an introduction of its own.
@@ -52,6 +69,7 @@ int main(int argc, char** argv) {
     const std::filesystem::path zmtp = argv[2];
     const bool written = Write(std::filesystem::path(argv[1]) / golden.name, meta) &&
                          Write(zmtp / golden.name, OnAConnection(meta)) &&
+                         Write(zmtp / (std::string(golden.name) + "-fused"), Fused(meta)) &&
                          Write(zmtp / (std::string(golden.name) + "-shared"), ThroughMemory(meta));
     if (!written) return 1;
   }

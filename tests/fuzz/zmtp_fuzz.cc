@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fusion.h"
 #include "shared_memory.h"
 #include "wire.h"
 #include "zmtp.h"
@@ -41,6 +42,7 @@ class Stream {
              .known = [this, known] { return known || input_.num_messages() > 2; },
              .most_bytes =
                  [](const ps::Meta& meta) {
+                   if (ps::IsFused(meta)) return ps::kMostFusedBytes;
                    return static_cast<uint64_t>(meta.customer_id & 0xffff);
                  }}) {
     if (inbox) input_.Share(std::move(inbox));

@@ -249,6 +249,50 @@ TEST_F(TcpTransportTest, CommandsOfLaterVersionsAreIgnored) {
   EXPECT_EQ(node->TakeMessages()[0].data[0].text(), "keys");
 }
 
+// What is sent while nobody listens waits, and leaves in as few messages as it fits in.
+TEST(Fusion, SmallMessagesThatWaitForAPeerTravelInOneUpToItsBytes) {
+  struct Case {
+    uint64_t fusion_bytes;
+    size_t payload_bytes;
+    uint64_t fused;  // of 64; 16 of those behind one that is long
+  };
+  for (const Case& c : {Case{.fusion_bytes = 0, .payload_bytes = 100, .fused = 0},
+                        Case{.fusion_bytes = 16U << 10U, .payload_bytes = 0, .fused = 61},
+                        Case{.fusion_bytes = 16U << 10U, .payload_bytes = 100, .fused = 61},
+                        Case{.fusion_bytes = 4096, .payload_bytes = 1024, .fused = 48},
+                        Case{.fusion_bytes = 1000, .payload_bytes = 1024, .fused = 0}}) {
+    const auto sent = std::make_shared<SentCounts>();
+    LoopWorld world([&](bs::LoopThread* loop, size_t /*number*/) {
+      TcpOptions options;
+      options.fusion_bytes = c.fusion_bytes;
+      options.sent = sent;
+      return MakeTcpTransport(loop, options, bs::Logger());
+    });
+    const Address address = world.FreeAddress();
+    TransportNode sender(&world);
+    sender.Connect(8, address, 9);
+    const auto send = [&](int32_t number, size_t bytes) {
+      Message message = Numbered(8, number);
+      message.meta.extension.version = kExtensionVersion;
+      message.meta.extension.op = Op::kPush;
+      if (bytes > 0) message.data.push_back(Frame::Copy(std::string(bytes, 'x')));
+      sender.Send(std::move(message));
+    };
+    for (int32_t i = 0; i < 48; ++i) send(i, c.payload_bytes);
+    send(48, 20000);
+    for (int32_t i = 49; i < 65; ++i) send(i, c.payload_bytes);
+    sender.Flush();
+    TransportNode receiver(&world);
+    ASSERT_TRUE(receiver.Bind(address).ok());
+    ASSERT_TRUE(receiver.AwaitMessages(65));
+    std::vector<int32_t> numbers = NumbersOf(receiver.TakeMessages());
+    EXPECT_TRUE(std::is_sorted(numbers.begin(), numbers.end()));
+    EXPECT_EQ(numbers.size(), 65U);
+    EXPECT_EQ(sent->messages, 65U);
+    EXPECT_EQ(sent->fused, c.fused) << c.fusion_bytes << " " << c.payload_bytes;
+  }
+}
+
 TEST_F(TcpTransportTest, ReceivedFramesOutliveTheTransport) {
   const auto [node, address] = BoundNode(world_.get());
   const RawPeer peer(address);

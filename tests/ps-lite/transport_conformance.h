@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -149,6 +150,44 @@ TEST_P(TransportConformance, WaitingMessagesLeaveByPriorityThenInOrder) {
   std::vector<int32_t> numbers = NumbersOf(receiver->TakeMessages());
   std::erase_if(numbers, [](int32_t n) { return n < 100; });
   EXPECT_EQ(numbers, (std::vector<int32_t>{105, 101, 103, 100, 104, 102, 107, 106}));
+}
+
+// Some transports fuse these.
+TEST_P(TransportConformance, SmallNativeMessagesThatWaitArriveWholeByPriorityThenInOrder) {
+  const Address address = FreeAddress();
+  const auto sender = NewNode();
+  sender->Connect(8, address, 9);
+  constexpr int32_t kMessages = 200;
+  const ReleaseCount released(world());
+  std::vector<std::vector<std::byte>> payloads;
+  std::vector<int32_t> want;
+  for (int32_t i = 0; i < kMessages; ++i) {
+    Message message = Numbered(8, i, i % 2);
+    message.meta.extension.version = kExtensionVersion;
+    message.meta.extension.op = Op::kPushPull;
+    message.meta.extension.sequence = static_cast<uint64_t>(i);
+    payloads.push_back(Pattern(static_cast<size_t>(i % 7) * 700, i));
+    if (i % 7 != 0) message.data.push_back(released.Borrow(payloads.back()));
+    sender->Send(std::move(message));
+  }
+  sender->Flush();
+  const auto receiver = NewNode();
+  ASSERT_TRUE(receiver->Bind(address).ok());
+  ASSERT_TRUE(receiver->AwaitMessages(kMessages));
+  std::array<int32_t, 2> latest = {-2, -1};
+  for (const Message& message : receiver->TakeMessages()) {
+    const int32_t number = message.meta.timestamp;
+    EXPECT_EQ(message.peer, 9);
+    EXPECT_EQ(message.meta.extension.sequence, static_cast<uint64_t>(number));
+    EXPECT_EQ(message.meta.extension.op, Op::kPushPull);
+    EXPECT_EQ(number, latest.at(number % 2) + 2);
+    latest.at(number % 2) = number;
+    ASSERT_EQ(message.data.size(), number % 7 == 0 ? 0U : 1U);
+    if (number % 7 != 0) {
+      EXPECT_TRUE(SameBytes(message.data[0].bytes(), payloads.at(number)));
+    }
+  }
+  EXPECT_TRUE(released.Await(kMessages - (kMessages + 6) / 7));
 }
 
 TEST_P(TransportConformance, BigFramesArriveIntactAndAreReleasedOnceAfterwards) {

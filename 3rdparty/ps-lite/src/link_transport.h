@@ -2,7 +2,7 @@
 //
 // What differs between such transports is the network, a class confined to the loop:
 //
-//   using Options = ...;  // with most_waiting_bytes
+//   using Options = ...;  // with most_waiting_bytes and sent
 //   // The connection to one peer; held by one owner, destroyed on the loop, where what has not
 //   left
 //   // is dropped, unless the network goes on with it until the deadline of Drain.
@@ -59,6 +59,7 @@ class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
       : loop_(loop),
         log_(log),
         most_waiting_bytes_(options.most_waiting_bytes),
+        sent_(options.sent),
         network_(loop, options, &upcalls_, log) {}
   LinkHub(const LinkHub&) = delete;
   LinkHub& operator=(const LinkHub&) = delete;
@@ -100,6 +101,7 @@ class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
   bs::LoopThread* const loop_;
   const bs::Logger log_;
   const uint64_t most_waiting_bytes_;
+  const std::shared_ptr<SentCounts> sent_;  // may be null
   bs::Notification ended_;
 
   Upcalls upcalls_;
@@ -177,6 +179,7 @@ template <typename Network>
 void LinkHub<Network>::Send(Message message) {
   const auto link = links_.find(message.peer);
   if (link == links_.end()) return;
+  if (sent_) ++sent_->messages;
   const uint64_t waiting_bytes = link->second->waiting_bytes();
   if (waiting_bytes < most_waiting_bytes_) return link->second->Send(std::move(message));
   const int32_t peer = message.peer;

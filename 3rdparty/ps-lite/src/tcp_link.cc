@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "fusion.h"
 #include "wire.h"
 
 namespace ps {
@@ -35,7 +36,28 @@ iovec PartOf(const void* data, size_t size_bytes) {
 
 }  // namespace
 
-TcpLink::Outgoing::Outgoing(Message m, SharedOutbox* outbox) : message(std::move(m)) {
+TcpLink::Outgoing::Outgoing(std::vector<Message> m, SharedOutbox* outbox) : messages(std::move(m)) {
+  messages.size() > 1 ? WriteFused() : Write(outbox);
+  for (const iovec& part : parts) left_bytes += part.iov_len;
+}
+
+void TcpLink::Outgoing::WriteFused() {
+  const std::string meta = EncodeMeta(FusedMeta(messages));
+  uint64_t data_bytes = 0;
+  for (const Message& message : messages) data_bytes += DataBytes(message);
+  AppendFrameHeader(meta.size(), data_bytes > 0, &heads);
+  heads += meta;
+  if (data_bytes > 0) AppendFrameHeader(data_bytes, false, &heads);
+  parts.push_back(PartOf(heads.data(), heads.size()));
+  for (const Message& message : messages) {
+    for (const Frame& frame : message.data) {
+      if (frame.size() > 0) parts.push_back(PartOf(frame.bytes().data(), frame.size()));
+    }
+  }
+}
+
+void TcpLink::Outgoing::Write(SharedOutbox* outbox) {
+  const Message& message = messages.front();
   const std::string meta = EncodeMeta(message.meta);
   std::vector<size_t> cuts;  // where heads go up to before each frame
   AppendFrameHeader(meta.size(), !message.data.empty(), &heads);
@@ -65,7 +87,6 @@ TcpLink::Outgoing::Outgoing(Message m, SharedOutbox* outbox) : message(std::move
     begin = cuts[i];
   }
   if (begin < heads.size()) parts.push_back(PartOf(heads.data() + begin, heads.size() - begin));
-  for (const iovec& part : parts) left_bytes += part.iov_len;
 }
 
 TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener)
@@ -214,7 +235,7 @@ void TcpLink::Break(bs::Duration retry_after) {
   shares_ = false;
   out_bytes_ = 0;
   for (Outgoing& out : std::exchange(out_, {})) {
-    out_bytes_ += out_.emplace_back(std::move(out.message), nullptr).left_bytes;
+    out_bytes_ += out_.emplace_back(std::move(out.messages), nullptr).left_bytes;
   }
   ConnectLater(retry_after);
   // A peer that wants to authenticate may say no more than that.
@@ -269,13 +290,28 @@ uint64_t TcpLink::TakeFromQueue() {
   // What is copied is on its way, and cannot be overtaken any more: one at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
-    out_.emplace_back(queue_.Take(), shares_ ? outbox_.get() : nullptr);
+    out_.emplace_back(TakeFused(), shares_ ? outbox_.get() : nullptr);
     out_bytes_ += out_.back().left_bytes;
     shared_bytes += out_.back().shared_bytes;
     if (shared_bytes > 0) break;
   }
   if (shares_ && !outbox_->memory().ok()) shared_->on_no_memory(outbox_->memory());
   return shared_bytes;
+}
+
+std::vector<Message> TcpLink::TakeFused() {
+  std::vector<Message> taken;
+  const uint64_t most = shared_->options.fusion_bytes;
+  uint64_t bytes = 0;
+  const auto joins = [&] {
+    if (queue_.empty() || taken.size() == kMostFused || !CanFuse(*queue_.first())) return false;
+    bytes += DataBytes(*queue_.first());
+    return bytes <= most;
+  };
+  while (most > 0 && joins()) taken.push_back(queue_.Take());
+  if (taken.empty()) taken.push_back(queue_.Take());
+  if (shared_->options.sent) shared_->options.sent->fused += taken.size() - 1;
+  return taken;
 }
 
 size_t TcpLink::Gather(std::span<iovec> parts) const {

@@ -57,9 +57,12 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
  private:
   // A message that leaves next.
   struct Outgoing {
-    // Its long frames are copied to `outbox` if there is one and it has room.
-    Outgoing(Message m, SharedOutbox* outbox);
-    Message message;
+    // Of one: its long frames are copied to `outbox` if there is one and it has room.  Of several:
+    // fused.
+    Outgoing(std::vector<Message> m, SharedOutbox* outbox);
+    void Write(SharedOutbox* outbox);
+    void WriteFused();
+    std::vector<Message> messages;
     std::string heads;  // everything but the frames' bytes
     std::vector<iovec> parts;
     size_t next = 0;  // of parts; what is before it has left
@@ -86,6 +89,8 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   void PumpLater();
   // Makes up what goes out next; how much of it was copied to shared memory.
   uint64_t TakeFromQueue();
+  // The first of the queue, with those behind it that travel with it.
+  std::vector<Message> TakeFused();
   size_t Gather(std::span<iovec> parts) const;
   void Leave(uint64_t size_bytes);
 

@@ -17,6 +17,10 @@ struct TcpOptions {
   int unsent_bytes = 16 << 10;
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
+  // Small messages that wait for the same peer are fused, up to so many bytes of payload; 0: each
+  // travels alone.  At most kMostFusedBytes.
+  uint64_t fusion_bytes = 16U << 10U;
+  std::shared_ptr<SentCounts> sent{};  // null: nobody counts
   // What may wait here for one peer (SendQueue::waiting_bytes).
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // Memory that is shared with each peer of this host, for the long frames that are sent to it; 0:

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "fusion.h"
 #include "limited_log.h"
 #include "link_transport.h"
 #include "task_scope.h"
@@ -181,7 +182,10 @@ void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> 
     const auto bytes = parts[i]->bytes();
     message.data.push_back(Frame::Borrow(bytes, [part = std::move(parts[i])] {}));
   }
-  upcalls_->OnMessage(std::move(message));
+  HandOut(std::move(message), upcalls_->Knows(peer), [&](bs::Result<Message> one) {
+    if (one.ok()) return upcalls_->OnMessage(std::move(one.value()));
+    Drop(peer, first, one.status().message());
+  });
 }
 
 void ZmqNetwork::Drop(int32_t peer, const ZmqMessage& part, const std::string& why) {

@@ -19,6 +19,7 @@ struct ZmqOptions {
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
   int committed_messages = 2;
+  std::shared_ptr<SentCounts> sent{};  // null: nobody counts
   // What may wait here for one peer (SendQueue::waiting_bytes).
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
   // A longer frame ends its connection.  libzmq takes the memory for one at once, whoever sends it.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fusion.h"
 #include "zmtp_parts.h"
 
 namespace ps {
@@ -379,7 +380,8 @@ void ZmtpInput::EndMessage() {
   const bs::Status wrong = wrong_;
   Message message = TakeMessage();
   if (!listener_.on_message) return;
-  wrong.ok() ? listener_.on_message(std::move(message)) : listener_.on_message(wrong);
+  if (!wrong.ok()) return listener_.on_message(wrong);
+  HandOut(std::move(message), !listener_.known || listener_.known(), listener_.on_message);
 }
 
 Message ZmtpInput::TakeMessage() {

@@ -89,6 +89,7 @@ enum class Op : uint32_t {
                    // asynchronous keys
   kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
   kRelease = 8,    // rank 0 tells a server that nobody needs earlier cuts of a key any more
+  kFused = 9,      // several small messages in one; seen by transports only
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
   kAttach = 17,    // rides on ADD_NODE of an attached worker

@@ -12,6 +12,7 @@
 // is committed to the network ahead of it (see design decision 5).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,6 +38,12 @@ struct Address {
 struct Landing {
   std::span<std::byte> bytes;
   bool revoked = false;  // nothing is written any more; what comes is dropped
+};
+
+// What a transport was given to send, all peers together.  Thread-safe.
+struct SentCounts {
+  std::atomic<uint64_t> messages = 0;
+  std::atomic<uint64_t> fused = 0;  // of these, so many travelled inside another message
 };
 
 class Transport {

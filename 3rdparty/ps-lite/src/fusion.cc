@@ -1,0 +1,123 @@
+// Writes and reads fused messages.
+#include "fusion.h"
+
+#include <algorithm>
+#include <memory>
+#include <protozero/pbf_message.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "wire.h"
+
+namespace ps {
+namespace {
+
+// Of the body; one pair for each message.
+enum FusedField : protozero::pbf_tag_type { kMeta = 1, kDataBytes = 2 };
+
+struct Entry {
+  std::span<const std::byte> meta;
+  uint64_t data_bytes = 0;
+};
+
+bs::Status Wrong(const std::string& what) {
+  return bs::Status::InvalidArgument("a fused message " + what);
+}
+
+bs::Result<std::vector<Entry>> ParseEntries(const std::string& body) {
+  std::vector<Entry> entries;
+  // protozero reports by throwing; nothing thrown passes this function.
+  try {
+    protozero::pbf_reader in(body);
+    while (in.next()) {
+      if (in.tag() == kMeta && in.wire_type() == protozero::pbf_wire_type::length_delimited) {
+        if (entries.size() == kMostFused) return Wrong("of too many");
+        const auto view = in.get_view();
+        entries.push_back({.meta = std::as_bytes(std::span(view.data(), view.size()))});
+      } else if (in.tag() == kDataBytes && in.wire_type() == protozero::pbf_wire_type::varint &&
+                 !entries.empty()) {
+        entries.back().data_bytes = in.get_uint64();
+      } else {
+        in.skip();
+      }
+    }
+  } catch (const protozero::exception& e) {
+    return Wrong(std::string("that is no list: ") + e.what());
+  }
+  return entries;
+}
+
+}  // namespace
+
+bool CanFuse(const Message& message) {
+  const Meta& meta = message.meta;
+  const Op op = meta.extension.op;
+  return meta.native() && !meta.is_control && message.data.size() <= 1 &&
+         (op == Op::kPush || op == Op::kPull || op == Op::kPushPull);
+}
+
+uint64_t DataBytes(const Message& message) {
+  uint64_t bytes = 0;
+  for (const Frame& frame : message.data) bytes += frame.size();
+  return bytes;
+}
+
+Meta FusedMeta(std::span<const Message> messages) {
+  BS_CHECK(messages.size() >= 2 && messages.size() <= kMostFused);
+  Meta meta;
+  meta.head = 0;
+  meta.app_id = 0;
+  meta.customer_id = 0;
+  meta.extension.version = kExtensionVersion;
+  meta.extension.op = Op::kFused;
+  protozero::pbf_writer out(meta.body);
+  for (const Message& message : messages) {
+    out.add_bytes(kMeta, EncodeMeta(message.meta));
+    if (const uint64_t bytes = DataBytes(message); bytes > 0) out.add_uint64(kDataBytes, bytes);
+  }
+  return meta;
+}
+
+bool IsFused(const Meta& meta) { return meta.native() && meta.extension.op == Op::kFused; }
+
+bs::Result<std::vector<Message>> TakeApart(Message message) {
+  BS_CHECK(IsFused(message.meta));
+  if (message.meta.is_control || message.data.size() > 1)
+    return Wrong("has one data frame at most");
+  const auto entries = ParseEntries(message.meta.body);
+  if (!entries.ok()) return entries.status();
+  // Shared by the frames of what it carries.
+  const auto whole =
+      std::make_shared<Frame>(message.data.empty() ? Frame() : std::move(message.data.front()));
+  if (whole->size() > kMostFusedBytes) return Wrong("with too much data");
+  std::span<const std::byte> rest = whole->bytes();
+  std::vector<Message> messages;
+  messages.reserve(entries.value().size());
+  for (const Entry& entry : entries.value()) {
+    auto meta = ParseMeta(entry.meta);
+    if (!meta.ok()) return meta.status();
+    if (entry.data_bytes > rest.size()) return Wrong("that lacks data");
+    Message& one = messages.emplace_back();
+    one.peer = message.peer;
+    one.meta = std::move(meta.value());
+    if (entry.data_bytes > 0) {
+      one.data.push_back(Frame::Borrow(rest.first(entry.data_bytes), [whole] {}));
+      rest = rest.subspan(entry.data_bytes);
+    }
+    if (!CanFuse(one)) return Wrong("of what may not be fused");
+  }
+  if (!rest.empty()) return Wrong("with data of nobody");
+  return messages;
+}
+
+void HandOut(Message message, bool known, const std::function<void(bs::Result<Message>)>& take) {
+  if (!IsFused(message.meta)) return take(std::move(message));
+  if (!known) return take(Wrong("of one that is not in the job"));
+  auto messages = TakeApart(std::move(message));
+  if (!messages.ok()) return take(messages.status());
+  for (Message& one : messages.value()) take(std::move(one));
+}
+
+}  // namespace ps

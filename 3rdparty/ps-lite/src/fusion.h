@@ -1,0 +1,42 @@
+// Fusion: small native messages that wait for the same peer travel as one.
+//
+// PROTOCOL.md, "Fused messages", has the format.  Pure functions, thread-safe; TakeApart never
+// aborts whatever the bytes are.  (The field's term; Horovod fuses tensors of one collective
+// operation, here each keeps its own request and answer.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "ps/message.h"
+
+namespace ps {
+
+// What a receiver takes.
+inline constexpr size_t kMostFused = 32;
+inline constexpr uint64_t kMostFusedBytes = 64U << 10U;  // of their payloads together
+
+// Whether it may be part of a fused message: a push, pull or push-pull, or an answer to one, of
+// native nodes, with one data frame or none.
+bool CanFuse(const Message& message);
+// Bytes of its data frames.
+uint64_t DataBytes(const Message& message);
+
+// The meta of the message that carries these.  Its one data frame, left out if it were empty, is
+// their payloads one after the other, in their order.  REQUIRES: CanFuse of each, 2 to kMostFused.
+Meta FusedMeta(std::span<const Message> messages);
+
+bool IsFused(const Meta& meta);
+// The messages that a fused one carries, in their order; their frames share its memory, which goes
+// when the last of them does.  kInvalidArgument with what is wrong.  REQUIRES: IsFused.
+bs::Result<std::vector<Message>> TakeApart(Message message);
+
+// Gives `take` the message, or those that it carries, or why it gets neither: only nodes of the job
+// (`known`) may fuse.
+void HandOut(Message message, bool known, const std::function<void(bs::Result<Message>)>& take);
+
+}  // namespace ps

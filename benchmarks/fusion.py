@@ -1,0 +1,87 @@
+"""Small tensors in one message: steps like ResNet-50's with and without fusion.
+
+Two workers and two servers on rate-limited hosts, our engine without MXNet, on replayed layers.
+Frameworks give gradients back one at a time, or several in one moment (MXNet's hybridized blocks
+run up to 15 operations as one): ``--groups`` says how many layers' gradients become ready together.
+Needs root (network namespaces) and iproute2.
+
+    python -m benchmarks.fusion --native build/benchmarks/wire_benchmark --out fusion.json
+
+Reported for each rate, group and setting of BYTESCHEDULER_FUSION: messages that a worker sends in a
+step, those that travelled inside another, microseconds of its processor time for a step, and the
+time of a step (medians of runs that alternate).
+"""
+
+import argparse
+import statistics
+import sys
+from typing import Any, Dict, List
+
+from bytescheduler._advise import models
+
+from . import lab_job
+from .output import add_out_option, give
+
+SETTINGS = ("0", "16KiB")
+
+
+def layers(args: argparse.Namespace, group: int) -> List[str]:
+    """Return the layers as wire_benchmark takes them.
+
+    The last of a group in backward's order, which is the first here, ends when all have.
+    """
+    steps = models.scaled(args.model, args.scale, args.compute)
+    words = []
+    for place, step in enumerate(steps):
+        first = (len(steps) - 1 - place) % group == 0
+        mates = steps[max(0, place - group + 1) : place + 1]
+        backward_s = sum(mate.backward_s for mate in mates) if first else 0
+        words.append(f"{step.size_bytes}:{step.forward_s * 1e6:.0f}:{backward_s * 1e6:.0f}:{place}")
+    return words
+
+
+def measure(args: argparse.Namespace, group: int, setting: str) -> Dict[str, float]:
+    """Run one job."""
+    worker = [args.native, "replay", str(args.iterations), *layers(args, group)]
+    env = {"BYTESCHEDULER_FUSION": setting}
+    ran: List[Any] = lab_job.run("native", worker, env, args.timeout, [args.native, "node"])
+    return {
+        "messages": statistics.mean(of["sent"] - of["fused"] for of in ran),
+        "fused": statistics.mean(of["fused"] for of in ran),
+        "cpu_us": statistics.mean(of["cpu_us"] for of in ran),
+        "step_ms": statistics.median(s for of in ran for s in of["seconds"]) * 1e3,
+    }
+
+
+def main() -> None:
+    """Run all settings in turn, several times, and print medians as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=sorted(models.MODELS), default="resnet50")
+    parser.add_argument("--scale", type=int, default=16, help="divide the parameters by this")
+    parser.add_argument("--compute", type=float, default=0.05, help="seconds of compute a step")
+    parser.add_argument("--iterations", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rates", default="10gbit,1gbit")
+    parser.add_argument("--groups", default="1,15,161")
+    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    add_out_option(parser)
+    args = parser.parse_args()
+    rows = []
+    for rate in args.rates.split(","):
+        with lab_job.lab(rate):
+            for group in map(int, args.groups.split(",")):
+                runs: Dict[str, List[Dict[str, float]]] = {setting: [] for setting in SETTINGS}
+                for _ in range(args.repeats):
+                    for setting in SETTINGS:
+                        runs[setting].append(measure(args, group, setting))
+                for setting, of in runs.items():
+                    medians = {key: statistics.median(run[key] for run in of) for key in of[0]}
+                    row = {"rate": rate, "group": group, "fusion": setting, **medians}
+                    print(row, file=sys.stderr, flush=True)
+                    rows.append({**row, "all": of})
+    give({"model": args.model, "scale": args.scale, "compute_s": args.compute, "rows": rows}, args)
+
+
+if __name__ == "__main__":
+    main()
