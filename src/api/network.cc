@@ -47,7 +47,7 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   }
   ps::TcpOptions options;
   options.sent = std::move(sent);
-  options.fusion_bytes = config.fusion_bytes;
+  options.fusion_bytes = std::min(config.fusion_bytes, config.partition_bytes);
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = config.waiting_bytes;
   options.ahead_messages = config.water_mark;
