@@ -26,27 +26,49 @@ bs::Status Wrong(const std::string& what) {
   return bs::Status::InvalidArgument("a fused message " + what);
 }
 
+// One field; false if it makes the list too long.
+bool ParseField(protozero::pbf_reader* in, std::vector<Entry>* entries) {
+  using protozero::pbf_wire_type;
+  const auto tag = in->tag();
+  if (tag == kMeta && in->wire_type() == pbf_wire_type::length_delimited) {
+    const auto view = in->get_view();
+    entries->push_back({.meta = std::as_bytes(std::span(view.data(), view.size()))});
+  } else if (tag == kDataBytes && in->wire_type() == pbf_wire_type::varint && !entries->empty()) {
+    entries->back().data_bytes = in->get_uint64();
+  } else {
+    in->skip();
+  }
+  return entries->size() <= kMostFused;
+}
+
 bs::Result<std::vector<Entry>> ParseEntries(const std::string& body) {
   std::vector<Entry> entries;
   // protozero reports by throwing; nothing thrown passes this function.
   try {
     protozero::pbf_reader in(body);
     while (in.next()) {
-      if (in.tag() == kMeta && in.wire_type() == protozero::pbf_wire_type::length_delimited) {
-        if (entries.size() == kMostFused) return Wrong("of too many");
-        const auto view = in.get_view();
-        entries.push_back({.meta = std::as_bytes(std::span(view.data(), view.size()))});
-      } else if (in.tag() == kDataBytes && in.wire_type() == protozero::pbf_wire_type::varint &&
-                 !entries.empty()) {
-        entries.back().data_bytes = in.get_uint64();
-      } else {
-        in.skip();
-      }
+      if (!ParseField(&in, &entries)) return Wrong("of too many");
     }
   } catch (const protozero::exception& e) {
     return Wrong(std::string("that is no list: ") + e.what());
   }
   return entries;
+}
+
+// The message of `entry`, whose data is the beginning of `rest`, a part of `whole`.
+bs::Result<Message> TakeOne(const Entry& entry, const std::shared_ptr<Frame>& whole,
+                            std::span<const std::byte>* rest) {
+  auto meta = ParseMeta(entry.meta);
+  if (!meta.ok()) return meta.status();
+  if (entry.data_bytes > rest->size()) return Wrong("that lacks data");
+  Message one;
+  one.meta = std::move(meta.value());
+  if (entry.data_bytes > 0) {
+    one.data.push_back(Frame::Borrow(rest->first(entry.data_bytes), [whole] {}));
+    *rest = rest->subspan(entry.data_bytes);
+  }
+  if (!CanFuse(one)) return Wrong("of what may not be fused");
+  return one;
 }
 
 }  // namespace
@@ -96,17 +118,10 @@ bs::Result<std::vector<Message>> TakeApart(Message message) {
   std::vector<Message> messages;
   messages.reserve(entries.value().size());
   for (const Entry& entry : entries.value()) {
-    auto meta = ParseMeta(entry.meta);
-    if (!meta.ok()) return meta.status();
-    if (entry.data_bytes > rest.size()) return Wrong("that lacks data");
-    Message& one = messages.emplace_back();
-    one.peer = message.peer;
-    one.meta = std::move(meta.value());
-    if (entry.data_bytes > 0) {
-      one.data.push_back(Frame::Borrow(rest.first(entry.data_bytes), [whole] {}));
-      rest = rest.subspan(entry.data_bytes);
-    }
-    if (!CanFuse(one)) return Wrong("of what may not be fused");
+    auto one = TakeOne(entry, whole, &rest);
+    if (!one.ok()) return one.status();
+    one.value().peer = message.peer;
+    messages.push_back(std::move(one.value()));
   }
   if (!rest.empty()) return Wrong("with data of nobody");
   return messages;
