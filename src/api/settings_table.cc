@@ -173,7 +173,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "bytes and BYTESCHEDULER_PARTITION (docs/architecture.md); 0: each travels alone"},
      &Config::fusion_bytes,
      "0",
-     "64KiB"},
+     "16KiB"},
     {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
       "the most memory that a node shares with each peer of the same host and user, for what it "
       "sends it; 0: everything goes through sockets (docs/architecture.md)"},

@@ -226,7 +226,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_UNSENT", "2GiB", "want 0 to 1GiB"},
       {"BYTESCHEDULER_WAITING", "1KiB", "want 1MiB to 1024GiB"},
       {"BYTESCHEDULER_SHARED_MEMORY", "1GiB", "want 0 to 256MiB"},
-      {"BYTESCHEDULER_FUSION", "1MiB", "want 0 to 64KiB"},
+      {"BYTESCHEDULER_FUSION", "17KiB", "want 0 to 16KiB"},
       {"BYTESCHEDULER_LOG_LEVEL", "loud", "want one of debug|info|warning|error|off"},
       {"BYTESCHEDULER_PICKLES", "maybe", "want one of allow-list|refuse"},
       {"BYTESCHEDULER_DEBUG", "file.log", "want 0 or 1"},

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "base/notification.h"
+#include "ps-lite/link_peer.h"
 #include "ps-lite/no_memory.h"
 #include "ps-lite/socket_conformance.h"
 #include "shared_memory.h"
@@ -49,77 +50,6 @@ INSTANTIATE_TEST_SUITE_P(Sharing, TransportConformance,
 INSTANTIATE_TEST_SUITE_P(Sharing, SocketConformance,
                          ::testing::Values(&MakeSharingWorld<2 * kLongBytes>));
 
-constexpr timeval kPatience{.tv_sec = 60, .tv_usec = 0};
-
-// How the other end of a link takes memory.
-enum class Takes { kIt, kNoneWhenOffered, kNone };
-
-// The other end of a link.
-class LinkPeer {
- public:
-  LinkPeer(const TcpSocket& listener, Takes takes)
-      : socket_(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC)),
-        input_({scratch_, std::make_shared<BlockPool>()},
-               {.on_greeting =
-                    [this, takes] {
-                      Send(ZmtpGreeting() + ZmtpReady("ROUTER", "", takes != Takes::kNone));
-                    },
-                .on_ready = {},
-                .on_memory =
-                    [this, takes](std::string_view offer) {
-                      offered_ = true;
-                      if (takes == Takes::kIt) input_.Share(SharedInbox::Open(offer).value());
-                      Send(ZmtpMemoryAnswer(takes == Takes::kIt));
-                    },
-                .on_message =
-                    [this](bs::Result<Message> message) {
-                      messages_.push_back(std::move(message.value()));
-                    }}) {
-    EXPECT_TRUE(socket_) << "nobody connects";
-    EXPECT_EQ(::setsockopt(socket_.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)),
-              0);
-  }
-
-  bool offered() const { return offered_; }
-  size_t read_bytes() const { return read_bytes_; }
-  size_t num_messages() const { return messages_.size(); }
-  // Reads until there are so many.
-  std::vector<Message>& Await(size_t messages) {
-    while (messages_.size() < messages) {
-      input_.BeginTurn();
-      if (input_.waiting()) {
-        EXPECT_TRUE(input_.Continue().ok());
-        continue;
-      }
-      const ZmtpInput::Rooms rooms = input_.MakeRooms();
-      const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
-      if (got <= 0) {
-        ADD_FAILURE() << (got < 0 ? std::system_category().message(errno) : "the end");
-        break;
-      }
-      const bs::Status taken = input_.Filled(static_cast<size_t>(got));
-      EXPECT_TRUE(taken.ok()) << taken.ToString();
-      if (!taken.ok()) break;
-      read_bytes_ += static_cast<size_t>(got);
-    }
-    EXPECT_EQ(messages_.size(), messages);
-    return messages_;
-  }
-
- private:
-  void Send(const std::string& bytes) const {
-    EXPECT_EQ(::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-
-  const TcpSocket socket_;
-  std::vector<std::byte> scratch_ = std::vector<std::byte>(ZmtpInput::kScratchBytes);
-  ZmtpInput input_;
-  bool offered_ = false;
-  size_t read_bytes_ = 0;
-  std::vector<Message> messages_;
-};
-
 // Descriptors of shared memory, and mappings of it.
 size_t MemfdsOfProcess() {
   const auto is_ours = [](std::string_view where) {
@@ -137,16 +67,6 @@ size_t MemfdsOfProcess() {
 
 class SharedLinksTest : public ::testing::Test {
  protected:
-  // Where the node connects to; who accepts there waits for it.
-  static TcpSocket ListenFor(TransportNode* node) {
-    TcpSocket listener = std::move(ListenTcp({"127.0.0.1", 0}).value());
-    EXPECT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);
-    EXPECT_EQ(::setsockopt(listener.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)),
-              0);
-    listener.Set(SOL_SOCKET, SO_RCVBUF, kLongBytes / 4);  // of what it accepts
-    node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
-    return listener;
-  }
   // Sends one short message, and returns when the link shares memory with `peer`.
   void Share(TransportNode* node, LinkPeer* peer) {
     node->Send(Numbered(8, 0));
@@ -164,7 +84,7 @@ class SharedLinksTest : public ::testing::Test {
   // To a peer that takes three long messages, `reads` them, and hangs up; then to another.
   void Break(bool reads) {
     TransportNode node(world_.get());
-    const TcpSocket listener = ListenFor(&node);
+    const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
     {
       LinkPeer peer(listener, Takes::kIt);
       Share(&node, &peer);
@@ -210,7 +130,7 @@ class SharedLinksTest : public ::testing::Test {
 
 TEST_F(SharedLinksTest, HaveRoomAgainForWhatComesLater) {
   TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
+  const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   LinkPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   const ReleaseCount released(world_.get());
@@ -230,7 +150,7 @@ TEST_F(SharedLinksTest, HaveRoomAgainForWhatComesLater) {
 TEST_F(SharedLinksTest, HoldLittleThatAnUrgentMessageCannotOvertake) {
   shared_bytes_ = 64 * kLongBytes;
   TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
+  const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   LinkPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   for (int32_t i = 0; i < 60; ++i) node.Send(Long(i));
@@ -244,7 +164,7 @@ TEST_F(SharedLinksTest, HoldLittleThatAnUrgentMessageCannotOvertake) {
 
 TEST_F(SharedLinksTest, SendTheBytesOnceThereIsNoMemoryAndSaySoOnce) {
   TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
+  const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   LinkPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   node.Send(Long(1));
@@ -271,7 +191,7 @@ TEST_F(SharedLinksTest, SendTheBytesWhereThereWasNeverMemory) {
   loop_->Post([&] { refuses = RefusePopulating(ENOMEM); });
   node.Flush();
   if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
-  const TcpSocket listener = ListenFor(&node);
+  const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   LinkPeer peer(listener, Takes::kIt);
   node.Send(Long(1));
   EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));
@@ -281,7 +201,7 @@ TEST_F(SharedLinksTest, SendTheBytesWhereThereWasNeverMemory) {
 
 TEST_F(SharedLinksTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom) {
   TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
+  const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   LinkPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   for (int32_t i = 1; i <= 6; ++i) node.Send(Long(i));
@@ -303,7 +223,7 @@ TEST_F(SharedLinksTest, BreakBeforeWhatLiesThereIsRead) { Break(false); }
 TEST_F(SharedLinksTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
   for (const Takes takes : {Takes::kNone, Takes::kNoneWhenOffered}) {
     TransportNode node(world_.get());
-    const TcpSocket listener = ListenFor(&node);
+    const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
     LinkPeer peer(listener, takes);
     for (int32_t i = 0; i < 3; ++i) node.Send(Long(i));
     for (const Message& message : peer.Await(3)) {
@@ -318,7 +238,7 @@ TEST_F(SharedLinksTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
 TEST_F(SharedLinksTest, OfferNothingUnlessToldTo) {
   shared_bytes_ = 0;
   TransportNode node(world_.get());
-  const TcpSocket listener = ListenFor(&node);
+  const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
   LinkPeer peer(listener, Takes::kIt);
   node.Send(Long(1));
   EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));

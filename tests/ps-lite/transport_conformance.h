@@ -38,29 +38,6 @@ class TransportConformance
   const std::unique_ptr<TransportWorld> world_ = GetParam()();
 };
 
-// A message that carries `number` and can be told apart from others.
-inline Message Numbered(int32_t peer, int32_t number, int32_t priority = 0) {
-  Message message;
-  message.peer = peer;
-  message.meta.head = 0;
-  message.meta.timestamp = number;
-  message.meta.priority = priority;
-  return message;
-}
-
-inline std::vector<int32_t> NumbersOf(const std::vector<Message>& messages) {
-  std::vector<int32_t> numbers;
-  numbers.reserve(messages.size());
-  for (const Message& message : messages) numbers.push_back(message.meta.timestamp);
-  return numbers;
-}
-
-inline std::vector<int32_t> Count(int32_t first, int32_t end) {
-  std::vector<int32_t> numbers(static_cast<size_t>(end - first));
-  std::iota(numbers.begin(), numbers.end(), first);
-  return numbers;
-}
-
 // Bytes that repeat in no short distance.
 inline std::vector<std::byte> Pattern(size_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);

@@ -9,6 +9,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +19,37 @@
 #include "ps/transport.h"
 
 namespace ps::testing {
+
+// A message that carries `number` and can be told apart from others.
+inline Message Numbered(int32_t peer, int32_t number, int32_t priority = 0) {
+  Message message;
+  message.peer = peer;
+  message.meta.head = 0;
+  message.meta.timestamp = number;
+  message.meta.priority = priority;
+  return message;
+}
+
+// A push of native nodes.
+inline Message Native(int32_t peer, int32_t number, int32_t priority = 0) {
+  Message message = Numbered(peer, number, priority);
+  message.meta.extension.version = kExtensionVersion;
+  message.meta.extension.op = Op::kPush;
+  return message;
+}
+
+inline std::vector<int32_t> NumbersOf(const std::vector<Message>& messages) {
+  std::vector<int32_t> numbers;
+  numbers.reserve(messages.size());
+  for (const Message& message : messages) numbers.push_back(message.meta.timestamp);
+  return numbers;
+}
+
+inline std::vector<int32_t> Count(int32_t first, int32_t end) {
+  std::vector<int32_t> numbers(static_cast<size_t>(end - first));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
 
 // What a kind of transport brings to the suite: executors, transports and a way to wait.
 class TransportWorld {

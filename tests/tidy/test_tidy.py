@@ -189,7 +189,6 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/member.cc": "membership_test.cc",
     "3rdparty/ps-lite/src/member_job.cc": "membership_failure_test.cc",
     "3rdparty/ps-lite/src/tcp_inbound.cc": "tcp_transport_test.cc",
-    "3rdparty/ps-lite/src/tcp_link.cc": "tcp_transport_test.cc",
     "3rdparty/ps-lite/src/wire_async.cc": "wire_test.cc",
     "3rdparty/ps-lite/src/zmq_callers.cc": "zmq_transport_test.cc",
     "3rdparty/ps-lite/src/zmq_endpoint.cc": "zmq_transport_test.cc",

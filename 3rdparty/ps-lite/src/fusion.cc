@@ -2,7 +2,6 @@
 #include "fusion.h"
 
 #include <algorithm>
-#include <memory>
 #include <protozero/pbf_message.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <string>
@@ -55,16 +54,15 @@ bs::Result<std::vector<Entry>> ParseEntries(const std::string& body) {
   return entries;
 }
 
-// The message of `entry`, whose data is the beginning of `rest`, a part of `whole`.
-bs::Result<Message> TakeOne(const Entry& entry, const std::shared_ptr<Frame>& whole,
-                            std::span<const std::byte>* rest) {
+// The message of `entry`, whose data is the beginning of `rest`.
+bs::Result<Message> TakeOne(const Entry& entry, std::span<const std::byte>* rest) {
   auto meta = ParseMeta(entry.meta);
   if (!meta.ok()) return meta.status();
   if (entry.data_bytes > rest->size()) return Wrong("that lacks data");
   Message one;
   one.meta = std::move(meta.value());
   if (entry.data_bytes > 0) {
-    one.data.push_back(Frame::Borrow(rest->first(entry.data_bytes), [whole] {}));
+    one.data.push_back(Frame::Copy(rest->first(entry.data_bytes)));
     *rest = rest->subspan(entry.data_bytes);
   }
   if (!CanFuse(one)) return Wrong("of what may not be fused");
@@ -104,21 +102,19 @@ Meta FusedMeta(std::span<const Message> messages) {
 
 bool IsFused(const Meta& meta) { return meta.native() && meta.extension.op == Op::kFused; }
 
-bs::Result<std::vector<Message>> TakeApart(Message message) {
+bs::Result<std::vector<Message>> TakeApart(const Message& message) {
   BS_CHECK(IsFused(message.meta));
   if (message.meta.is_control || message.data.size() > 1)
     return Wrong("has one data frame at most");
   const auto entries = ParseEntries(message.meta.body);
   if (!entries.ok()) return entries.status();
-  // Shared by the frames of what it carries.
-  const auto whole =
-      std::make_shared<Frame>(message.data.empty() ? Frame() : std::move(message.data.front()));
-  if (whole->size() > kMostFusedBytes) return Wrong("with too much data");
-  std::span<const std::byte> rest = whole->bytes();
+  if (DataBytes(message) > kMostFusedBytes) return Wrong("with too much data");
+  std::span<const std::byte> rest;
+  if (!message.data.empty()) rest = message.data.front().bytes();
   std::vector<Message> messages;
   messages.reserve(entries.value().size());
   for (const Entry& entry : entries.value()) {
-    auto one = TakeOne(entry, whole, &rest);
+    auto one = TakeOne(entry, &rest);
     if (!one.ok()) return one.status();
     one.value().peer = message.peer;
     messages.push_back(std::move(one.value()));
@@ -127,12 +123,18 @@ bs::Result<std::vector<Message>> TakeApart(Message message) {
   return messages;
 }
 
-void HandOut(Message message, bool known, const std::function<void(bs::Result<Message>)>& take) {
-  if (!IsFused(message.meta)) return take(std::move(message));
-  if (!known) return take(Wrong("of one that is not in the job"));
-  auto messages = TakeApart(std::move(message));
-  if (!messages.ok()) return take(messages.status());
+size_t HandOut(Message message, bool known, const std::function<void(bs::Result<Message>)>& take) {
+  if (!IsFused(message.meta)) {
+    take(std::move(message));
+    return 1;
+  }
+  auto messages = known ? TakeApart(message) : Wrong("of one that is not in the job");
+  if (!messages.ok()) {
+    take(messages.status());
+    return 1;
+  }
   for (Message& one : messages.value()) take(std::move(one));
+  return std::max<size_t>(messages.value().size(), 1);
 }
 
 }  // namespace ps

@@ -23,6 +23,8 @@ constexpr int kProbesInTimeout = 4;
 constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
 // Taken out of the queue at a time: enough that small messages go out many in a call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
+// Of a message that is fused, about.
+constexpr uint64_t kMetaBytes = 64;
 constexpr size_t kPartsPerCall = 128;
 // Peers have little to say here.
 constexpr int kReadsPerTurn = 16;
@@ -285,12 +287,13 @@ void TcpLink::Pump() {
 }
 
 uint64_t TcpLink::TakeFromQueue() {
-  const auto most = static_cast<size_t>(shared_->options.ahead_messages);
   uint64_t shared_bytes = 0;
   // What is copied is on its way, and cannot be overtaken any more: one at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
-  while (!queue_.empty() && (most > 0 ? out_.size() < most : out_bytes_ < kAheadBytes)) {
-    out_.emplace_back(TakeFused(), shares_ ? outbox_.get() : nullptr);
+  while (!queue_.empty()) {
+    const Room room = RoomAhead();
+    if (room.messages == 0 || room.bytes == 0) break;
+    out_.emplace_back(TakeFused(room), shares_ ? outbox_.get() : nullptr);
     out_bytes_ += out_.back().left_bytes;
     shared_bytes += out_.back().shared_bytes;
     if (shared_bytes > 0) break;
@@ -299,14 +302,27 @@ uint64_t TcpLink::TakeFromQueue() {
   return shared_bytes;
 }
 
-std::vector<Message> TcpLink::TakeFused() {
+TcpLink::Room TcpLink::RoomAhead() const {
+  const auto most = static_cast<size_t>(shared_->options.ahead_messages);
+  if (most == 0)
+    return {.messages = kMostFused, .bytes = kAheadBytes - std::min(kAheadBytes, out_bytes_)};
+  size_t messages = 0;
+  for (const Outgoing& out : out_) messages += out.messages.size();
+  return {.messages = most - std::min(most, messages), .bytes = kMostFusedBytes};
+}
+
+std::vector<Message> TcpLink::TakeFused(const Room& room) {
   std::vector<Message> taken;
   const uint64_t most = shared_->options.fusion_bytes;
   uint64_t bytes = 0;
   const auto joins = [&] {
-    if (queue_.empty() || taken.size() == kMostFused || !CanFuse(*queue_.first())) return false;
-    bytes += DataBytes(*queue_.first());
-    return bytes <= most;
+    if (queue_.empty() || !CanFuse(*queue_.first())) return false;
+    const uint64_t more = DataBytes(*queue_.first());
+    bytes += more;
+    // Long frames go through shared memory, if there is some.
+    return bytes <= most && !(shares_ && more >= SharedOutbox::kLeastFrameBytes) &&
+           taken.size() < std::min(kMostFused, room.messages) &&
+           bytes + (taken.size() + 1) * kMetaBytes <= room.bytes;
   };
   while (most > 0 && joins()) taken.push_back(queue_.Take());
   if (taken.empty()) taken.push_back(queue_.Take());

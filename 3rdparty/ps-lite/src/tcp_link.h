@@ -89,8 +89,14 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   void PumpLater();
   // Makes up what goes out next; how much of it was copied to shared memory.
   uint64_t TakeFromQueue();
-  // The first of the queue, with those behind it that travel with it.
-  std::vector<Message> TakeFused();
+  // What may yet be taken ahead of the network: it can not be overtaken any more.
+  struct Room {
+    size_t messages = 0;
+    uint64_t bytes = 0;
+  };
+  Room RoomAhead() const;
+  // The first of the queue, with those behind it that travel with it and find room.
+  std::vector<Message> TakeFused(const Room& room);
   size_t Gather(std::span<iovec> parts) const;
   void Leave(uint64_t size_bytes);
 

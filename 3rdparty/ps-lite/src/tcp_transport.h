@@ -18,7 +18,7 @@ struct TcpOptions {
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
   // Small messages that wait for the same peer are fused, up to so many bytes of payload; 0: each
-  // travels alone.  At most kMostFusedBytes.
+  // travels alone.  No more than may be ahead of the network (16 KiB) ever is.
   uint64_t fusion_bytes = 16U << 10U;
   std::shared_ptr<SentCounts> sent{};  // null: nobody counts
   // What may wait here for one peer (SendQueue::waiting_bytes).

@@ -9,7 +9,6 @@
 #include "fusion.h"
 #include "limited_log.h"
 #include "link_transport.h"
-#include "task_scope.h"
 #include "tcp_socket.h"
 #include "wire.h"
 #include "zmq_callers.h"
@@ -21,7 +20,7 @@ namespace ps {
 namespace {
 
 // So many messages come in in one turn of the loop, then others get theirs.
-constexpr int kMessagesPerTurn = 64;
+constexpr size_t kMessagesPerTurn = 64;
 
 // As link_transport.h says.
 class ZmqNetwork {
@@ -36,7 +35,6 @@ class ZmqNetwork {
         upcalls_(upcalls),
         refusals_(loop, log),
         callers_(loop, log, options.patience),
-        tasks_(std::make_unique<TaskScope>(loop)),
         context_(std::make_unique<ZmqContext>()) {}
   ZmqNetwork(const ZmqNetwork&) = delete;
   ZmqNetwork& operator=(const ZmqNetwork&) = delete;
@@ -50,7 +48,6 @@ class ZmqNetwork {
 
  private:
   void Receive();
-  void ReceiveLater();
   void ReceiveMessage();
   void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
   void Drop(int32_t peer, const ZmqMessage& part, const std::string& why);
@@ -63,14 +60,13 @@ class ZmqNetwork {
   const Upcalls* const upcalls_;
   LimitedLog refusals_;
   ZmqCallers callers_;
-  std::unique_ptr<TaskScope> tasks_;     // gone after StopListening
   std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
 
   std::unique_ptr<ZmqListener> listener_;
   std::shared_ptr<ZmqMonitor> monitor_;  // of it
   std::string latest_caller_;            // with keys
   uint64_t next_link_ = 0;
-  bool receive_posted_ = false;
+  size_t taken_ = 0;  // messages in this turn
 };
 
 bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
@@ -81,7 +77,8 @@ bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
   bs::Status watched = WatchCallers();
   if (!watched.ok()) return watched;
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
-  ReceiveLater();  // what came before the watch began is not told
+  // What came before the watch began is not told.
+  loop_->Revisit(listener_->socket().fd());
   return Listening{.port = listener_->port(),
                    .exposed = !options_.curve && !options_.ipc && !listener_->loopback()};
 }
@@ -119,25 +116,16 @@ bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(const Address& address,
 
 void ZmqNetwork::StopListening() {
   if (listener_) loop_->Unwatch(listener_->socket().fd());
-  tasks_.reset();
   monitor_.reset();
   listener_.reset();
 }
 
 void ZmqNetwork::Receive() {
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  for (taken_ = 0; taken_ < kMessagesPerTurn; ++taken_) {
     if ((listener_->socket().Events() & ZMQ_POLLIN) == 0) return;
     ReceiveMessage();
   }
-  ReceiveLater();
-}
-
-void ZmqNetwork::ReceiveLater() {
-  if (std::exchange(receive_posted_, true)) return;
-  tasks_->Post([this] {
-    receive_posted_ = false;
-    Receive();
-  });
+  loop_->Revisit(listener_->socket().fd());
 }
 
 void ZmqNetwork::ReceiveMessage() {
@@ -182,10 +170,11 @@ void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> 
     const auto bytes = parts[i]->bytes();
     message.data.push_back(Frame::Borrow(bytes, [part = std::move(parts[i])] {}));
   }
-  HandOut(std::move(message), upcalls_->Knows(peer), [&](bs::Result<Message> one) {
+  const auto take = [&](bs::Result<Message> one) {
     if (one.ok()) return upcalls_->OnMessage(std::move(one.value()));
     Drop(peer, first, one.status().message());
-  });
+  };
+  taken_ += HandOut(std::move(message), upcalls_->Knows(peer), take) - 1;
 }
 
 void ZmqNetwork::Drop(int32_t peer, const ZmqMessage& part, const std::string& why) {

@@ -312,8 +312,7 @@ bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body
     return bs::Status::Ok();
   }
   // To copy takes time, which a turn has not much of.
-  const uint64_t worth = header.size_bytes / kScratchBytes;
-  frames_left_ -= static_cast<int>(std::min<uint64_t>(worth, static_cast<uint64_t>(frames_left_)));
+  Charge(header.size_bytes / kScratchBytes);
   const std::span<const std::byte> bytes = frame.value().bytes();
   if (const std::shared_ptr<Landing> landing = Place(header.more, header.size_bytes)) {
     std::memcpy(landing->bytes.data(), bytes.data(), bytes.size());
@@ -381,7 +380,12 @@ void ZmtpInput::EndMessage() {
   Message message = TakeMessage();
   if (!listener_.on_message) return;
   if (!wrong.ok()) return listener_.on_message(wrong);
-  HandOut(std::move(message), !listener_.known || listener_.known(), listener_.on_message);
+  const bool known = !listener_.known || listener_.known();
+  Charge(HandOut(std::move(message), known, listener_.on_message) - 1);
+}
+
+void ZmtpInput::Charge(uint64_t frames) {
+  frames_left_ -= static_cast<int>(std::min(frames, static_cast<uint64_t>(frames_left_)));
 }
 
 Message ZmtpInput::TakeMessage() {

@@ -85,8 +85,9 @@ class ZmtpInput {
   void Share(std::shared_ptr<SharedInbox> inbox) { inbox_ = std::move(inbox); }
 
   Rooms MakeRooms();
-  // A turn takes at most kFramesPerTurn frames out of what was read, so that who sends many tiny
-  // ones holds nobody up: then it is over, and what is left waits here for the next.
+  // A turn takes at most kFramesPerTurn frames out of what was read, and each message that travels
+  // in another counts as one, so that who sends many tiny ones holds nobody up: then it is over,
+  // and what is left waits here for the next.
   static constexpr int kFramesPerTurn = 128;
   void BeginTurn() { frames_left_ = kFramesPerTurn; }
   bool turn_over() const { return frames_left_ == 0; }
@@ -147,6 +148,8 @@ class ZmtpInput {
   // A part of a message; its bytes are copied, or `frame`'s own.
   void OnPart(bool more, std::span<const std::byte> bytes, Frame frame);
   void EndMessage();
+  // A turn has so many fewer frames left.
+  void Charge(uint64_t frames);
   // What there is of the message under way, which is over.
   Message TakeMessage();
 
