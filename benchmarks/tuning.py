@@ -86,9 +86,14 @@ def point(text: str) -> sweep.Point:
 
 
 def came_within(steps: List[float], seconds: float) -> Optional[int]:
-    """Return after how many steps all the others' median was no longer than `seconds`, if ever."""
-    most = len(steps) - LAST
-    return next((i for i in range(most + 1) if statistics.median(steps[i:]) <= seconds), None)
+    """Return after how many steps no median of `LAST` in a row was longer than `seconds` any more.
+
+    None: never, or they were again at the end.
+    """
+    medians = [statistics.median(steps[i : i + LAST]) for i in range(len(steps) - LAST + 1)]
+    too_long = [i for i, median in enumerate(medians) if median > seconds]
+    came = too_long[-1] + 1 if too_long else 0
+    return came if came < len(medians) else None
 
 
 def summarize(steps: List[float], points: List[Dict[str, Any]]) -> Dict[str, Any]:

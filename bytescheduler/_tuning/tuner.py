@@ -38,8 +38,7 @@ _STEPS_A_LOOK = 8
 _AS_LONG = 0.1
 # So long `close` waits for a thread that hangs in a file system; it touches the worker no more.
 _CLOSE_S = 5.0
-# Steps until a search begins after one that found nothing, and after one that could not begin.
-_FRUITLESS_REST = 100
+# Steps until a search begins after one that could not.
 _UNSTEADY_REST = 50
 
 
@@ -185,7 +184,7 @@ class Tuner:
         found = self._from_cache(job) or self._search(job, self._tuned.start, FIRST_SEARCH)
         fruitless = int(found.point == self._tuned.start)
         while self._tuned.again:
-            now = self._drifted(job, Drift(found.seconds, self._rest(fruitless)))
+            now = self._drifted(job, Drift(found.seconds, fruitless))
             self._tuned.remark(
                 f"tuning: a step takes {now:.3g} s instead of {found.seconds:.3g} s: "
                 "searching again"
@@ -193,10 +192,6 @@ class Tuner:
             again = self._search(job, found.point, LATER_SEARCH)
             fruitless = fruitless + 1 if again.point == found.point else 0
             found = again
-
-    @staticmethod
-    def _rest(fruitless: int) -> int:
-        return 0 if fruitless == 0 else _FRUITLESS_REST << min(fruitless - 1, 10)
 
     @staticmethod
     def _drifted(job: _Running, drift: Drift) -> float:

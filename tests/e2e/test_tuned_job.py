@@ -13,10 +13,10 @@ from bytescheduler import timeline
 MakeJob = Callable[..., Job]
 
 
-# An empty setting is the default.
-@pytest.mark.parametrize("setting", ["", "once"])
+# An empty setting is the default, with which a change of the steps begins a second search.
+@pytest.mark.parametrize(("setting", "searches"), [("", 2), ("once", 1)])
 def test_a_job_tunes_itself_and_its_sums_stay_right(
-    make_job: MakeJob, tmp_path: pathlib.Path, setting: str
+    make_job: MakeJob, tmp_path: pathlib.Path, setting: str, searches: int
 ) -> None:
     results = tmp_path / "tuning.json"
     env: Dict[str, str] = {
@@ -26,12 +26,16 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
         "BYTESCHEDULER_LOG_LEVEL": "debug",
     }
     env["PYTHONPATH"] = ""  # the model of what was measured needs scipy
-    outputs = make_job().run("tuned_worker.py", env=env)
+    outputs = make_job().run("tuned_worker.py", str(searches), env=env)
     assert results.exists(), outputs
     (row,) = json.loads(results.read_text())["results"].values()
     assert row["partition"] <= row["credit"]
-    assert row["step_s"] > 0.05
     (tuned,) = [output for output in outputs if "tuning: " in output]  # rank 0's
+    (ran,) = re.findall(r"found (\d) shortest (\S+) longest (\S+)", tuned)
+    assert int(ran[0]) == searches, tuned
+    # What it remembers is what the caller saw of the last steps.
+    assert float(ran[1]) * 0.9 < row["step_s"] < float(ran[2]) * 1.1
+    assert tuned.count("searching again") == searches - 1, tuned
     changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
     assert len(changes) > 4
     merged = list(timeline.merge([tmp_path / "t-r0.json", tmp_path / "t-r1.json"]))

@@ -245,14 +245,17 @@ def test_what_was_best_on_another_link_is_searched_for_again(said: Said) -> None
     assert wanted in said.lines
 
 
-def test_a_search_that_found_nothing_makes_the_next_one_later(said: Said) -> None:
+@pytest.mark.parametrize(("now", "waits"), [(0.75, True), (1.2, False)])
+def test_a_search_that_found_nothing_makes_small_changes_wait(
+    said: Said, now: float, waits: bool
+) -> None:
     worker = FakeWorker(lambda point: 0.6)
     tuner = Tuner(worker, said.tuned(again=True))
     said.wait("nothing is surely faster")
     ended_at = len(worker._steps)
-    worker.seconds = lambda point: 0.9
+    worker.seconds = lambda point: now
     said.wait("searching again")
-    assert len(worker._steps) > ended_at + 100
+    assert (len(worker._steps) > ended_at + 100) == waits
     tuner.close()
 
 

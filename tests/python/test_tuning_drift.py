@@ -19,7 +19,7 @@ def test_steps_that_stay_are_no_news() -> None:
     assert first(Drift(1.0), *[1.05, 0.95, 1.02, 0.98] * 50) is None
 
 
-@pytest.mark.parametrize("now", [2.0, 1.15, 0.85])
+@pytest.mark.parametrize("now", [2.0, 1.15, 0.87])
 def test_a_change_is_noticed_after_eight_steps(now: float) -> None:
     assert first(Drift(1.0), *[now] * 20) == 8
 
@@ -42,5 +42,14 @@ def test_says_what_steps_take_now() -> None:
     assert [drift.note(2.0) for _ in range(8)] == [None] * 7 + [2.0]
 
 
-def test_rests_after_a_search_that_found_nothing() -> None:
-    assert first(Drift(1.0, rest=100), *[2.0] * 120) == 108
+def test_a_small_change_waits_after_a_search_that_found_nothing() -> None:
+    assert first(Drift(1.0, fruitless=1), *[1.25] * 120) == 104
+    assert first(Drift(1.0, fruitless=2), *[1.25] * 240) == 204
+    assert first(Drift(1.0, fruitless=50), *[2.0] * 2000) is None
+
+
+def test_a_large_change_does_not_wait() -> None:
+    assert first(Drift(1.0, fruitless=1), *[1.4] * 120) == 8
+    assert first(Drift(1.0, fruitless=1), *[0.7] * 120) == 8
+    assert first(Drift(1.0, fruitless=2), *[1.4] * 120) is None
+    assert first(Drift(1.0, fruitless=2), *[1.8] * 120) == 8
