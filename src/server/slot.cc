@@ -136,7 +136,7 @@ void Slot::Take(ps::KvCall& call) {
   const uint64_t payload_bytes = call.payload.size();
   const bool hold = MustHold(rank, payload_bytes);
   if (hold) {
-    held_.try_emplace(rank, std::move(call.payload));
+    held_.try_emplace(rank, ps::Frame::Alone(std::move(call.payload)));
     shard_->held_bytes += payload_bytes;
   } else if (!has_sum_) {
     PrepareBuffer();

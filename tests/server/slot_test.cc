@@ -26,8 +26,8 @@ class Bench {
   }
 
   // The answers to one request, in order.
-  std::vector<ps::Message> Do(const Ask& ask) {
-    ps::KvCall call = MakeCall(ask);
+  std::vector<ps::Message> Do(const Ask& ask) { return Do(ask, MakeCall(ask)); }
+  std::vector<ps::Message> Do(const Ask& ask, ps::KvCall call) {
     ask.op == ps::Op::kPull ? slot_->Pull(call) : slot_->Push(call);
     return outbox_.All();
   }
@@ -299,6 +299,25 @@ TEST(SlotTest, AcknowledgementsCarryThePriorityOfTheirRequest) {
   Ask push = Push(0, 0, Floats({1}));
   push.priority = 12;
   EXPECT_EQ(bench.Do(push).at(0).meta.priority, 12);
+}
+
+TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
+  Bench bench(3);
+  bench.Round(0, {0});
+  bool released = false;
+  const std::vector<std::byte> values = Floats({4, 8, 16});
+  auto whole =
+      std::make_shared<ps::Frame>(ps::Frame::Borrow(values, [&released] { released = true; }));
+  const Ask early = Push(2, 1, Floats({8}));
+  ps::KvCall call = MakeCall(early);
+  call.payload = ps::Frame::PartOf(whole, whole->bytes().subspan(4, 4));
+  whole.reset();
+  bench.Do(early, std::move(call));
+  EXPECT_EQ(bench.state().held_bytes, 4U);
+  EXPECT_TRUE(released);
+  bench.DoOk(Push(0, 1, Floats({1})));
+  bench.DoOk(Push(1, 1, Floats({2})));
+  EXPECT_EQ(ToBytes(bench.PullNow(0, 1, 4).data.at(0)), Floats({11}));
 }
 
 TEST(SlotTest, ARepeatedPullIsToldForWhomItWaits) {

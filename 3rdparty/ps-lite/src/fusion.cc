@@ -2,6 +2,7 @@
 #include "fusion.h"
 
 #include <algorithm>
+#include <memory>
 #include <protozero/pbf_message.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <string>
@@ -54,15 +55,16 @@ bs::Result<std::vector<Entry>> ParseEntries(const std::string& body) {
   return entries;
 }
 
-// The message of `entry`, whose data is the beginning of `rest`.
-bs::Result<Message> TakeOne(const Entry& entry, std::span<const std::byte>* rest) {
+// The message of `entry`, whose data is the beginning of `rest`, a part of `whole`.
+bs::Result<Message> TakeOne(const Entry& entry, const std::shared_ptr<Frame>& whole,
+                            std::span<const std::byte>* rest) {
   auto meta = ParseMeta(entry.meta);
   if (!meta.ok()) return meta.status();
   if (entry.data_bytes > rest->size()) return Wrong("that lacks data");
   Message one;
   one.meta = std::move(meta.value());
   if (entry.data_bytes > 0) {
-    one.data.push_back(Frame::Copy(rest->first(entry.data_bytes)));
+    one.data.push_back(Frame::PartOf(whole, rest->first(entry.data_bytes)));
     *rest = rest->subspan(entry.data_bytes);
   }
   if (!CanFuse(one)) return Wrong("of what may not be fused");
@@ -102,19 +104,20 @@ Meta FusedMeta(std::span<const Message> messages) {
 
 bool IsFused(const Meta& meta) { return meta.native() && meta.extension.op == Op::kFused; }
 
-bs::Result<std::vector<Message>> TakeApart(const Message& message) {
+bs::Result<std::vector<Message>> TakeApart(Message message) {
   BS_CHECK(IsFused(message.meta));
   if (message.meta.is_control || message.data.size() > 1)
     return Wrong("has one data frame at most");
   const auto entries = ParseEntries(message.meta.body);
   if (!entries.ok()) return entries.status();
   if (DataBytes(message) > kMostFusedBytes) return Wrong("with too much data");
-  std::span<const std::byte> rest;
-  if (!message.data.empty()) rest = message.data.front().bytes();
+  const auto whole =
+      std::make_shared<Frame>(message.data.empty() ? Frame() : std::move(message.data.front()));
+  std::span<const std::byte> rest = whole->bytes();
   std::vector<Message> messages;
   messages.reserve(entries.value().size());
   for (const Entry& entry : entries.value()) {
-    auto one = TakeOne(entry, &rest);
+    auto one = TakeOne(entry, whole, &rest);
     if (!one.ok()) return one.status();
     one.value().peer = message.peer;
     messages.push_back(std::move(one.value()));
@@ -128,7 +131,7 @@ size_t HandOut(Message message, bool known, const std::function<void(bs::Result<
     take(std::move(message));
     return 1;
   }
-  auto messages = known ? TakeApart(message) : Wrong("of one that is not in the job");
+  auto messages = known ? TakeApart(std::move(message)) : Wrong("of one that is not in the job");
   if (!messages.ok()) {
     take(messages.status());
     return 1;

@@ -31,9 +31,9 @@ uint64_t DataBytes(const Message& message);
 Meta FusedMeta(std::span<const Message> messages);
 
 bool IsFused(const Meta& meta);
-// The messages that a fused one carries, in their order, with memory of their own: who keeps one
-// keeps no more than that.  kInvalidArgument with what is wrong.  REQUIRES: IsFused.
-bs::Result<std::vector<Message>> TakeApart(const Message& message);
+// The messages that a fused one carries, in their order; their frames share its memory, which goes
+// when the last of them does.  kInvalidArgument with what is wrong.  REQUIRES: IsFused.
+bs::Result<std::vector<Message>> TakeApart(Message message);
 
 // Gives `take` the message, or those that it carries, or why it gets neither: only nodes of the job
 // (`known`) may fuse.  How often it was called, or 1.

@@ -48,8 +48,22 @@ Frame Frame::Borrow(std::span<const std::byte> bytes, bs::UniqueFunction<void()>
   return frame;
 }
 
+Frame Frame::PartOf(std::shared_ptr<const Frame> whole, std::span<const std::byte> bytes) {
+  Frame frame = Borrow(bytes, [kept = std::move(whole)] {});
+  frame.shares_ = true;
+  return frame;
+}
+
+Frame Frame::Alone(Frame&& frame) {
+  Frame alone = frame.shares_ ? Copy(frame.bytes_) : std::move(frame);
+  frame = Frame();
+  return alone;
+}
+
 Frame::Frame(Frame&& other) noexcept
-    : bytes_(std::exchange(other.bytes_, {})), release_(std::move(other.release_)) {}
+    : bytes_(std::exchange(other.bytes_, {})),
+      release_(std::move(other.release_)),
+      shares_(std::exchange(other.shares_, false)) {}
 
 Frame& Frame::operator=(Frame&& other) noexcept {
   if (this == &other) return *this;
@@ -57,6 +71,7 @@ Frame& Frame::operator=(Frame&& other) noexcept {
   const Frame old = std::move(*this);
   bytes_ = std::exchange(other.bytes_, {});
   release_ = std::move(other.release_);
+  shares_ = std::exchange(other.shares_, false);
   return *this;
 }
 

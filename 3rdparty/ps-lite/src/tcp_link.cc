@@ -23,8 +23,6 @@ constexpr int kProbesInTimeout = 4;
 constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
 // Taken out of the queue at a time: enough that small messages go out many in a call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
-// Of a message that is fused, about.
-constexpr uint64_t kMetaBytes = 64;
 constexpr size_t kPartsPerCall = 128;
 // Peers have little to say here.
 constexpr int kReadsPerTurn = 16;
@@ -320,9 +318,9 @@ std::vector<Message> TcpLink::TakeFused(const Room& room) {
     const uint64_t more = DataBytes(*queue_.first());
     bytes += more;
     // Long frames go through shared memory, if there is some.
-    return bytes <= most && !(shares_ && more >= SharedOutbox::kLeastFrameBytes) &&
-           taken.size() < std::min(kMostFused, room.messages) &&
-           bytes + (taken.size() + 1) * kMetaBytes <= room.bytes;
+    return bytes <= std::min(most, room.bytes) &&
+           !(shares_ && more >= SharedOutbox::kLeastFrameBytes) &&
+           taken.size() < std::min(kMostFused, room.messages);
   };
   while (most > 0 && joins()) taken.push_back(queue_.Take());
   if (taken.empty()) taken.push_back(queue_.Take());

@@ -187,6 +187,12 @@ class Frame {
   // The bytes stay the caller's and unchanged until `release` has run, which happens exactly once,
   // on any thread.  `release` may be empty.
   static Frame Borrow(std::span<const std::byte> bytes, bs::UniqueFunction<void()> release);
+  // Bytes of `whole`, whose memory goes with the last frame that shares it.
+  static Frame PartOf(std::shared_ptr<const Frame> whole, std::span<const std::byte> bytes);
+  // For who keeps it for long: a frame that keeps no more memory than its bytes need, a copy if it
+  // shares that of others.  `frame` is empty then.  May throw std::bad_alloc, which changes
+  // nothing.
+  static Frame Alone(Frame&& frame);
 
   Frame(Frame&& other) noexcept;
   Frame& operator=(Frame&& other) noexcept;
@@ -203,6 +209,7 @@ class Frame {
  private:
   std::span<const std::byte> bytes_;
   bs::UniqueFunction<void()> release_;
+  bool shares_ = false;
 };
 
 struct Message {
