@@ -3,8 +3,8 @@
 A model's layer profile is replayed as by `benchmarks.replay`, by a job with BYTESCHEDULER_TUNING=on
 and nothing remembered. After `--tuned-steps` steps every link gets the rate `--then`, and the job
 goes on for as many. A grid of fixed points is swept before, and once more at the second rate, by
-jobs of their own. The sums of the last step are checked. Needs root (network namespaces), iproute2,
-mxnet and bayesian-optimization.
+jobs of their own. The sums of the last step are checked, and of every twentieth of the job that
+tunes itself. Needs root (network namespaces), iproute2, mxnet and bayesian-optimization.
 
     python -m benchmarks.tuning --rate 1gbit --then 500mbit --out tuning.json
     python -m benchmarks.tuning --start 2048,8192    # from a point far away
@@ -37,6 +37,8 @@ def work(args: argparse.Namespace) -> None:
         if step == args.tuned_steps and replayed.store.rank == 0:
             (pathlib.Path(args.folder) / _CHANGE).touch()
         seconds.append(replayed.step(step))
+        if step % LAST == LAST - 1:  # which the engine takes for a pause
+            replayed.check(step)
     replayed.check(2 * args.tuned_steps - 1)
     lab_job.report(seconds)
 
