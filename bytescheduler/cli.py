@@ -2,7 +2,8 @@
 
 A subcommand is a click command that lives with what it is about and is listed here.  Each has
 `--json` where it has anything to say, and ends with 0 (all is well), 1 (something was found, or
-failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on what it ran.
+failed), 2 (it was called wrongly, or a setting is wrong) or 3 (what it prints could not be
+written); `launch` passes on what it ran.
 """
 
 from typing import List, Optional
@@ -10,6 +11,7 @@ from typing import List, Optional
 import click
 
 from bytescheduler import __version__, advise, bench, config, doctor, launch, timeline, top
+from bytescheduler._say import with_stdout
 
 __all__ = ["main"]
 
@@ -31,7 +33,7 @@ _cli.add_command(top.command)
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bytescheduler`."""
-    _cli(argv, prog_name="bytescheduler")
+    with_stdout("bytescheduler", lambda: _cli(argv, prog_name="bytescheduler"))
 
 
 if __name__ == "__main__":

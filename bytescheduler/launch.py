@@ -9,6 +9,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 import click
 
 from bytescheduler import __version__, _local_job, _role_worker
+from bytescheduler._say import with_stdout
 from bytescheduler.config import check_settings, values
 from bytescheduler.errors import ConfigError
 
@@ -233,7 +234,7 @@ def cli(
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bslaunch`."""
-    cli(argv, prog_name="bslaunch")
+    with_stdout("bslaunch", lambda: cli(argv, prog_name="bslaunch"))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ one file of all of them with their clocks aligned; servers' files tell besides w
 docs/timeline.md says what stands in a file.
 """
 
+import contextlib
 import json
 import math
 import os
 import statistics
 import sys
 import warnings
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import click
 
@@ -302,14 +303,26 @@ def _run(
             raise TimelineError(f"{out}: both the timeline and the picture are to be written there")
     if out is not None:
         _not_to_read(out, paths)
-        with open(out, "w", encoding="utf-8") as file:
+        with _naming(out), open(out, "w", encoding="utf-8") as file:
             write(events, file)
         events = merge(paths)
     job = _Job(events)
     found = job.summary()
     click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
     if picture is not None:
-        _draw(picture, job)
+        with _naming(picture.path):
+            _draw(picture, job)
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file in what goes wrong while it is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise TimelineError(f"{path}: {error.strerror}") from None
 
 
 @click.command("timeline", short_help="Sum up where the time of a job's steps went.")

@@ -2,9 +2,10 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
-from typing import Dict
+from typing import Dict, List
 
 import pytest
 from click.testing import CliRunner, Result
@@ -179,12 +180,37 @@ def test_config_writes_out_what_a_terminal_would_obey(monkeypatch: pytest.Monkey
     assert result.stdout.splitlines()[1].split()[1] == "a\\x1b[2J\\nb"
 
 
-def test_config_reports_a_full_disk() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["config"],
+        ["config", "--json"],
+        ["doctor"],
+        ["advise", "--model", "vgg16", "--compute", "0.1", "--rate", "100gbit"],
+        ["launch", "--help"],
+        ["timeline", "TRACE"],
+        ["timeline", "TRACE", "--json"],
+        ["bench", "-w", "1", "--size", "4KiB", "--rounds", "1"],
+    ],
+    ids=" ".join,
+)
+def test_a_full_disk_is_told_in_one_line(arguments: List[str], tmp_path: pathlib.Path) -> None:
+    trace = tmp_path / "t.json"
+    about = {"version": 1, "role": "worker", "rank": 0, "num_workers": 1, "num_servers": 1}
+    head = {"name": "bytescheduler", "ph": "M", "pid": 1, "tid": 0}
+    trace.write_text(
+        "[\n" + json.dumps({**head, "args": {**about, "host": "h", "start_ns": 0}}) + "\n]\n"
+    )
+    words = [str(trace) if word == "TRACE" else word for word in arguments]
     with open("/dev/full", "w") as full:
-        code = subprocess.call(
-            [sys.executable, "-m", "bytescheduler.cli", "config"],
+        done = subprocess.run(
+            [sys.executable, "-m", "bytescheduler.cli", *words],
             stdout=full,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             timeout=LIMIT_S,
         )
-    assert code != 0
+    line = "bytescheduler: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr[-len(line) :]) == (3, line)
+    assert "Traceback" not in done.stderr
