@@ -13,7 +13,7 @@ import mxnet as mx
 
 from bytescheduler.mxnet import ScheduledKVS
 
-STEP_S = (0.06, 0.15)
+STEP_S = (0.05, 0.08)
 MOST_S = 90.0
 KEYS = ["a", "b", "c", "d", "e"]
 
