@@ -29,7 +29,7 @@ class Drift:
     def __init__(self, seconds: float, fruitless: int = 0) -> None:
         self._usual = seconds
         self._rest = _REST << min(fruitless - 1, _MOST_DOUBLINGS) if fruitless > 0 else 0
-        self._very_much = _VERY_MUCH**fruitless
+        self._very_much = _VERY_MUCH ** min(fruitless, _MOST_DOUBLINGS)
         self._window: List[float] = []
         self._sides: List[int] = []
 
