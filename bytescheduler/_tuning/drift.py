@@ -41,7 +41,7 @@ class Drift:
             return None
         now = statistics.median(self._window)
         self._window.clear()
-        much = max(_MUCH, self._very_much) if self._rest > 0 else _MUCH
+        much = self._very_much if self._rest > 0 else _MUCH
         side = 0
         if max(now / self._usual, self._usual / now) > much:
             side = 1 if now > self._usual else -1
