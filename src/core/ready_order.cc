@@ -90,16 +90,21 @@ std::vector<uint64_t> ReadyOrder::TimesInAStep() const {
   return counts;
 }
 
-std::vector<ReadyOrder::Step> ReadyOrder::Cut() const {
+ReadyOrder::Cuts ReadyOrder::Cut() const {
+  Cuts cuts{.notes = std::vector<size_t>(log_.size()), .steps = {}};
+  std::iota(cuts.notes.begin(), cuts.notes.end(), size_t{0});
+  std::sort(cuts.notes.begin(), cuts.notes.end(), [this](size_t a, size_t b) {
+    return std::tuple(log_[a].called, a) < std::tuple(log_[b].called, b);
+  });
   const std::vector<uint64_t> times = TimesInAStep();
   const auto all = tensors_.size() - static_cast<size_t>(std::count(times.begin(), times.end(), 0));
-  std::vector<Step> steps;
+  std::vector<Step>& steps = cuts.steps;
   std::vector<uint64_t> came(tensors_.size(), 0);
   std::vector<size_t> came_in(tensors_.size(), 0);  // the number of a step, from 1
   size_t begin = 0;
   size_t whole = 0;  // regular ones that came as often as they do
   for (size_t i = 0; i < log_.size(); ++i) {
-    const uint32_t tensor = log_[i].tensor;
+    const uint32_t tensor = log_[cuts.notes[i]].tensor;
     const bool again =
         came_in[tensor] == steps.size() + 1 && came[tensor] >= std::max<uint64_t>(1, times[tensor]);
     if (again && whole == all) {
@@ -110,34 +115,42 @@ std::vector<ReadyOrder::Step> ReadyOrder::Cut() const {
     if (std::exchange(came_in[tensor], steps.size() + 1) != steps.size() + 1) came[tensor] = 0;
     if (++came[tensor] == times[tensor]) ++whole;
   }
-  return steps;
+  for (const Step& step : steps) {
+    const auto notes = cuts.notes.begin();
+    std::sort(notes + static_cast<std::ptrdiff_t>(step.begin),
+              notes + static_cast<std::ptrdiff_t>(step.end));
+  }
+  return cuts;
 }
 
-void ReadyOrder::FindMoments(const Step& step, std::vector<size_t>* moments) const {
+void ReadyOrder::FindMoments(const Cuts& cuts, const Step& step,
+                             std::vector<size_t>* moments) const {
+  const auto event = [&](size_t i) -> const Event& { return log_[cuts.notes[i]]; };
   size_t latest = step.begin;  // of those that were waited for
   size_t at_once = step.end;   // where the one of the others began, if there are any
   for (size_t i = step.begin; i < step.end; ++i) {
-    if (log_[i].at_once) {
+    if (event(i).at_once) {
       if (at_once == step.end) at_once = i;
       (*moments)[i] = at_once;
       continue;
     }
-    if (log_[i].ready - log_[latest].ready >= kMoment || log_[latest].at_once) latest = i;
+    if (event(i).ready - event(latest).ready >= kMoment || event(latest).at_once) latest = i;
     (*moments)[i] = latest;
   }
 }
 
 std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
-  const std::vector<Step> steps = Cut();
+  const Cuts cuts = Cut();
+  const std::vector<Step>& steps = cuts.steps;
   if (steps.size() < kLeastSteps + 1) return {};
   std::vector<Places> sums(tensors_.size());
   for (uint32_t tensor = 0; tensor < sums.size(); ++tensor) sums[tensor].tensor = tensor;
   std::vector<size_t> counted_in(tensors_.size(), 0);  // the number of a step, from 1
   std::vector<size_t> moments(log_.size());            // where the one of each note began
   for (size_t s = 1; s < steps.size(); ++s) {
-    FindMoments(steps[s], &moments);
+    FindMoments(cuts, steps[s], &moments);
     for (size_t i = steps[s].end; i-- > steps[s].begin;) {
-      const Event& event = log_[i];
+      const Event& event = log_[cuts.notes[i]];
       if (counted_in[event.tensor] == s) continue;  // not its last time in this step
       counted_in[event.tensor] = s;
       Places& places = sums[event.tensor];

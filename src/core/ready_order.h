@@ -4,11 +4,13 @@
 // the last to be ready is needed first.  Frameworks number parameters in other orders, by name for
 // instance, where conv10 stands before conv2.
 //
-// What it takes for granted: the first tensor it is told of begins a step; a step contains every
-// regular tensor (one that comes about as often as most, or more often) as often as its share says,
-// and ends when one comes again after that.  So pauses, tensors that come several times in a step
-// and tensors that come only in some steps change nothing; only those of every recorded step are
-// renumbered.  The first step is not recorded: initialisation and compilation are in it.
+// What it takes for granted: the first tensor that is called for begins a step; a step contains
+// every regular tensor (one that comes about as often as most, or more often) as often as its share
+// says, and ends when one is called for again after that.  So callers that run ahead (a gradient
+// that backward left out is ready before those of the step before), pauses, tensors that come
+// several times in a step and tensors that come only in some steps change nothing; only those of
+// every recorded step are renumbered.  The first step is not recorded: initialisation and
+// compilation are in it.
 //
 // Tensors that became ready in the order in which the caller called for them tell nothing: it may
 // be a loop over gradients that had all been there, of which a large one is copied for longer.
@@ -86,7 +88,11 @@ class ReadyOrder {
     TimePoint ready{};
   };
   struct Step {
-    size_t begin = 0, end = 0;  // of the log
+    size_t begin = 0, end = 0;  // of `notes`
+  };
+  struct Cuts {
+    std::vector<size_t> notes;  // of the log: step by step, and in each as they became ready
+    std::vector<Step> steps;
   };
   // Sums over the recorded steps.
   struct Places {
@@ -99,9 +105,9 @@ class ReadyOrder {
   // How many times each comes in a step, judged by what came since the newest did; 0 if it comes in
   // some steps only.
   std::vector<uint64_t> TimesInAStep() const;
-  std::vector<Step> Cut() const;
-  // For each note of the step, where in the log its moment began.
-  void FindMoments(const Step& step, std::vector<size_t>* moments) const;
+  Cuts Cut() const;
+  // For each note of the step, where among `notes` its moment began.
+  void FindMoments(const Cuts& cuts, const Step& step, std::vector<size_t>* moments) const;
   // Of the tensors that came in every step, the first to be ready first.
   std::vector<Places> Measure() const;
   Lesson Renumber(const std::vector<Places>& ready) const;

@@ -12,6 +12,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace bs::core {
@@ -79,6 +80,17 @@ class Trainer {
       if (std::find(there.begin(), there.end(), key) != there.end()) note(key, true);
     }
     for (const Key key : ready) note(key, false);
+  }
+  // As steps of a caller who does not wait for them: what becomes ready is of the step beside it.
+  void StepsAhead(const Keys& calls, const std::vector<std::pair<size_t, Key>>& ready) {
+    for (const auto& [step, key] : ready) {
+      const auto turn = std::find(calls.begin(), calls.end(), key) - calls.begin();
+      now_ += std::chrono::milliseconds(1);
+      order_.Note({.key = key,
+                   .priority = priorities_.at(key),
+                   .called = 1 + step * calls.size() + static_cast<uint64_t>(turn)},
+                  now_);
+    }
   }
   void SetPriority(Key key, Priority priority) { priorities_[key] = priority; }
 
@@ -303,6 +315,23 @@ TEST(ReadyOrder, KeyThatComesTwiceAfterAllOthersIsOfTheSameStep) {
   trainer.Steps(8, calls, {3, 1, 2, 0, 4, 4});
   EXPECT_EQ(trainer.order().Learn().num_learned, 5U);
   EXPECT_EQ(trainer.Urgency(Five()), (Keys{4, 0, 2, 1, 3}));
+}
+
+// A layer that is left out keeps its gradient, which is ready before those of the step before where
+// the caller does not wait for them.
+TEST(ReadyOrder, WhatIsReadyBeforeTheStepBeforeHasEndedIsOfItsOwnStep) {
+  const Keys forward = {3, 0, 4, 1, 2};
+  std::vector<std::pair<size_t, Key>> ready;
+  for (size_t step = 0; step < 6; ++step) {
+    for (const Key key : Reversed(forward)) {
+      if (key != 1 || step % 3 != 2) ready.emplace_back(step, key);
+      if (key == 1 && step % 3 == 1) ready.emplace_back(step + 1, key);
+    }
+  }
+  Trainer trainer(Negated(Five()));
+  trainer.StepsAhead(Five(), ready);
+  EXPECT_EQ(trainer.order().Learn().num_learned, 5U);
+  EXPECT_EQ(trainer.Urgency(Five()), forward);
 }
 
 // Key 9 is pushed twice in each step; its last time counts.
