@@ -184,6 +184,7 @@ void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
     return earlier;
   });
   const int32_t peer = inbound_.at(number)->peer();
+  if (peer == kEmpty) return;
   if (torn) upcalls_->OnInboundEnded(peer, torn);
   upcalls_->OnInbound(peer);
 }
