@@ -56,6 +56,11 @@ struct ServerOptions {
   // How long requests of stock workers wait for another worker that lives, or for the hosting
   // process, before the job fails.  Native workers count for themselves.
   Duration straggler_timeout = std::chrono::minutes(30);
+  // Keys of stock workers, initialised or only asked for: who asks for one more ends the job.
+  size_t max_stock_keys = size_t{1} << 22U;
+  // How many bytes of memory this process can still have, about: who initialises a key of stock
+  // workers that does not fit ends the job.  Any thread; empty: as the system says.
+  std::function<uint64_t()> available_bytes{};
   // Of asynchronous keys whose optimizer the server has not got itself; may be absent.
   ServerUpdater updater{};
   // Told of each complete round of synchronous keys, on the executor of the shard of that index;

@@ -18,6 +18,9 @@ constexpr size_t kMostWaiting = 4096;
 // Answers say their length in 31 bits.
 constexpr uint64_t kMaxValueBytes = std::numeric_limits<int32_t>::max();
 
+// To ask for memory that is left takes the time in which some 100 KiB are copied.
+constexpr uint64_t kCountedBytes = uint64_t{1} << 20U;
+
 }  // namespace
 
 StockSlot::StockSlot(StockState* state, uint64_t key) : state_(state), key_(key) {}
@@ -86,14 +89,29 @@ Status StockSlot::Check(const StockCall& call) const {
       "push");
 }
 
+// Memory that there is not is given all the same, and the process is killed when it uses it.
+Status StockSlot::CheckSize(const StockCall& call, uint64_t size_bytes) {
+  if (size_bytes > kMaxValueBytes) {
+    return Status::InvalidArgument(DescribeStockCall(call) + ": " + std::to_string(size_bytes) +
+                                   " bytes are more than the " + std::to_string(kMaxValueBytes) +
+                                   " that a key may have");
+  }
+  state_->uncounted_bytes += size_bytes;
+  if (state_->uncounted_bytes < kCountedBytes) return Status::Ok();
+  state_->uncounted_bytes = 0;
+  const uint64_t available_bytes = state_->available_bytes();
+  if (size_bytes <= available_bytes) return Status::Ok();
+  return Status::ResourceExhausted(DescribeStockCall(call) + ": its " + std::to_string(size_bytes) +
+                                   " bytes do not fit into memory, of which " +
+                                   std::to_string(available_bytes) +
+                                   " are left here: use more servers, or larger ones");
+}
+
 void StockSlot::Initialise(StockCall call) {
   const Result<StockShape> shape = ShapeOfInit(call);
   if (!shape.ok()) return state_->fail(shape.status());
-  if (shape.value().size_bytes > kMaxValueBytes) {
-    return state_->fail(Status::InvalidArgument(
-        DescribeStockCall(call) + ": " + std::to_string(shape.value().size_bytes) +
-        " bytes are more than the " + std::to_string(kMaxValueBytes) + " that a key may have"));
-  }
+  const Status wrong = CheckSize(call, shape.value().size_bytes);
+  if (!wrong.ok()) return state_->fail(wrong);
   shape_ = shape.value();
   auto value = std::make_unique<StockValue>(
       StockValue::Place{state_->numa_node, state_->num_workers}, key_, shape_);

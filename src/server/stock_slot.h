@@ -22,6 +22,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "server/hosted_updates.h"
@@ -39,6 +40,8 @@ struct StockState : ShardBase {
   std::function<void(const Status&)> fail{};  // ends the job
   Logger log{};
   Duration straggler_timeout = std::chrono::minutes(30);
+  // That values may still take.
+  std::function<uint64_t()> available_bytes = [] { return AvailableBytes(); };
 
   // Commands of the workers.
   bool synchronous = false;
@@ -46,7 +49,8 @@ struct StockState : ShardBase {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t queued_bytes = 0;  // of what waits; WaitingCall alone changes it
+  uint64_t uncounted_bytes = 0;  // of values since available_bytes was asked
+  uint64_t queued_bytes = 0;     // of what waits; WaitingCall alone changes it
   std::vector<float> scratch{};
 };
 
@@ -86,6 +90,8 @@ class StockSlot {
   }
   WaitingCall Counted(StockCall call) { return {&state_->queued_bytes, std::move(call)}; }
   void Initialise(StockCall call);
+  // Whether a value of `size_bytes` can be had.
+  Status CheckSize(const StockCall& call, uint64_t size_bytes);
   // Whether it is the initial value again, of who has taken the place of the first worker.
   bool IsInitialAgain(const StockCall& call);
   void WaitForInit(StockCall call);

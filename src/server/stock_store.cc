@@ -58,6 +58,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
     StockState state{MakeShardBase(options, shard, send_, ways.hosted)};
     state.max_queued_bytes = kMaxQueuedBytes;
     state.straggler_timeout = options.straggler_timeout;
+    if (options.available_bytes) state.available_bytes = options.available_bytes;
     state.fail = fail_;
     state.log = log;
     lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
@@ -138,9 +139,9 @@ void StockStore::Drop(const std::string& why) {
 Lane<StockShard>* StockStore::LaneOf(const StockCall& call) {
   auto known = lane_of_.find(call.key);
   if (known == lane_of_.end()) {
-    if (lane_of_.size() >= Server::kMaxPartitions) {
+    if (lane_of_.size() >= options_.max_stock_keys) {
       fail_(Status::ResourceExhausted(DescribeStockCall(call) + ": there are " +
-                                      std::to_string(Server::kMaxPartitions) +
+                                      std::to_string(options_.max_stock_keys) +
                                       " keys already, and no room for more"));
       return nullptr;
     }

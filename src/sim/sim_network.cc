@@ -138,20 +138,20 @@ void SimNetwork::Impl::CutOff(const std::shared_ptr<SimNode>& node, Duration dur
   });
 }
 
-void SimNetwork::Impl::Part(const SimNode* from, const SimNode* to) {
-  parted_.insert({from->number, to->number});
-  Break([&](const SimLink& link) {
-    return parted_.contains({link.owner->number, link.target->number});
-  });
+void SimNetwork::Impl::Part(const SimNode* from, const SimNode* to, bool for_good) {
+  if (for_good) parted_.insert({from->number, to->number});
+  Break([&](const SimLink& link) { return link.owner.get() == from && link.target.get() == to; },
+        !for_good);
 }
 
-void SimNetwork::Impl::Break(const std::function<bool(const SimLink&)>& pick) {
+void SimNetwork::Impl::Break(const std::function<bool(const SimLink&)>& pick, bool torn) {
   std::vector<uint64_t> broken;
   for (const auto& [number, link] : links_) {
     if (link->target != nullptr && pick(*link)) broken.push_back(number);
   }
   for (const uint64_t number : broken) {
     SimLink* const link = Find(number);
+    TellInbound(*link, false, torn);
     link->target = nullptr;
     link->breaking = true;
     wires_.PostAt(AfterDelay(), [this, number] { NoticeBreak(number); });
@@ -202,6 +202,7 @@ void SimNetwork::Impl::TryConnect(uint64_t number) {
   if (it == bound_.end() || it->second->cut_off || link->owner->cut_off) return;
   if (parted_.contains({link->owner->number, it->second->number})) return;
   link->target = it->second;
+  TellInbound(*link, true, false);
   if (!link->closing) {
     Tell(link->owner, [peer = link->peer](SimNode* owner) {
       if (owner->handler.on_connected) owner->handler.on_connected(peer);
@@ -379,8 +380,8 @@ void SimNetwork::Kill(Transport* transport) { impl_->Kill(Impl::NodeOf(transport
 void SimNetwork::CutOff(Transport* transport, Duration duration) {
   impl_->CutOff(Impl::NodeOf(transport), duration);
 }
-void SimNetwork::Part(Transport* from, Transport* to) {
-  impl_->Part(Impl::NodeOf(from).get(), Impl::NodeOf(to).get());
+void SimNetwork::Part(Transport* from, Transport* to, bool for_good) {
+  impl_->Part(Impl::NodeOf(from).get(), Impl::NodeOf(to).get(), for_good);
 }
 void SimNetwork::Mute(Transport* transport) { Impl::NodeOf(transport)->muted = true; }
 void SimNetwork::Overflow(Transport* of, int32_t peer) { impl_->Overflow(Impl::NodeOf(of), peer); }

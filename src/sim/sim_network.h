@@ -73,8 +73,9 @@ class SimNetwork {
   void Kill(ps::Transport* transport);
   // Every connection of the node breaks and comes back after `duration`.
   void CutOff(ps::Transport* transport, Duration duration);
-  // The connection that one node has made to another breaks for good; nothing else does.
-  void Part(ps::Transport* from, ps::Transport* to);
+  // The connection that one node has made to another breaks, and nothing else: for good, or in the
+  // middle of a message, and then it comes back.
+  void Part(ps::Transport* from, ps::Transport* to, bool for_good = true);
   // Connections stay up, but nothing that the node sends arrives any more.
   void Mute(ps::Transport* transport);
 

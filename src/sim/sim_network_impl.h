@@ -111,7 +111,7 @@ class SimNetwork::Impl {
   void Close(const std::shared_ptr<SimNode>& node, Duration linger);
   void Kill(const std::shared_ptr<SimNode>& node);
   void CutOff(const std::shared_ptr<SimNode>& node, Duration duration);
-  void Part(const SimNode* from, const SimNode* to);
+  void Part(const SimNode* from, const SimNode* to, bool for_good);
   void Overflow(const std::shared_ptr<SimNode>& node, int32_t peer);
   void PutOnHost(const std::shared_ptr<SimNode>& node, const SimHostOptions& options);
 
@@ -130,8 +130,17 @@ class SimNetwork::Impl {
   void ConnectAllTo(const std::string& address);
   void Unbind(SimNode* node);
   // Links for which `pick` is true lose their connection.
-  void Break(const std::function<bool(const SimLink&)>& pick);
+  void Break(const std::function<bool(const SimLink&)>& pick, bool torn = false);
   void Tell(const std::shared_ptr<SimNode>& node, std::function<void(SimNode*)> what);
+  // Tells its target that the link's connection came up, or ended.
+  void TellInbound(const SimLink& link, bool up, bool torn) {
+    if (link.own_id == ps::kEmpty) return;
+    Tell(link.target, [peer = link.own_id, up, torn](SimNode* target) {
+      const Transport::Handler& handler = target->handler;
+      if (up && handler.on_inbound) handler.on_inbound(peer);
+      if (!up && handler.on_inbound_ended) handler.on_inbound_ended(peer, torn);
+    });
+  }
   void NoticeBreak(uint64_t number);
   void Travel(SimLink* link, const Message& message);
   void Pump(SimLink* link);

@@ -1,10 +1,12 @@
 """Stock workers as bytes on the wire: what MXNet's own never send, and many of them."""
 
 import contextlib
+import re
 import struct
 from typing import Callable, List
 
 import numpy as np
+import pytest
 from job import Job
 from stock_peer import ACK, HEARTBEAT, STOP_SERVER, StockPeer, decode, heartbeat, stock_peers
 
@@ -60,6 +62,27 @@ def test_what_is_sent_again_is_acknowledged_and_counts_once(make_job: MakeJob) -
         assert decode(bytes(ack[3][0]))[1] == [ACK]
         _, answer, frames = peer.receive()
         assert (answer[8], frames[1]) == ([3], VALUES)
+
+
+@pytest.mark.parametrize("whom", ["server", "root"])
+def test_a_worker_that_lives_and_is_heard_no_more_is_named_and_ended(
+    make_job: MakeJob, whom: str
+) -> None:
+    job = make_job(workers=1, servers=1)
+    with peers_of(job) as [peer]:
+        peer.ask(1, [KEY, VALUES], push=True)
+        peer.receive()
+        getattr(peer, whom).close()
+        why = "connection closed, and no other opened in 1 s"
+        said, end, frames = "", decode(b""), [b""]
+        while end.get(12) != [1]:  # and what else scheduler node and server say
+            said += str(end.get(2))
+            _, end, frames = peer.receive()
+        assert why in said
+        assert frames == []
+        for process in job.processes:
+            assert process.wait(SOON_S) == 1
+            assert re.search(rf"lost worker 0 \(127\.0\.0\.1:\d+\): {why}", process.output())
 
 
 def test_heartbeats_are_dropped_before_a_registration_and_answered_after_it(

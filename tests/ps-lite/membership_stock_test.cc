@@ -88,6 +88,86 @@ TEST_F(StockJob, StockBarrierThatAWorkerDoesNotComeToIsWaitedForAndSaid) {
   EXPECT_FALSE(job.finished);
 }
 
+// A stock worker of the job that lives, and whose own connection to a node ends.
+class StockInbound : public StockJob {
+ protected:
+  StockInbound() {
+    Meta push;
+    push.request = true;
+    push.push = true;
+    push.timestamp = 7;
+    w1->Send(ServerId(0), push, "values");
+    job.Run(seconds(1));
+    EXPECT_THAT(s0->data, ElementsAre("11: values"));
+  }
+  // To server 0, or to the scheduler node.
+  void Part(bool server, bool for_good) {
+    job.network.Part(w1->transport(), server ? s0->transport() : job.coordinator_transport(),
+                     for_good);
+    job.Run(seconds(5));
+  }
+  void ExpectLost(const std::string& why) {
+    ASSERT_TRUE(job.finished);
+    EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1 (10.0.0.8:4712): " + why));
+    for (const NativeNode* server : {s0, s1}) {
+      EXPECT_THAT(server->failures.at(0).message(), HasSubstr(why));
+    }
+    ASSERT_FALSE(w1->words.empty()) << "its process lives";
+    EXPECT_THAT(w1->words.front(), HasSubstr(why));
+  }
+};
+
+TEST_F(StockInbound, AWorkerThatOpensNoOtherIsLost) {
+  Part(true, true);
+  ExpectLost("connection closed, and no other opened in 1 s");
+}
+
+TEST_F(StockInbound, SoIsOneThatTheSchedulerNodeDoesNotHear) {
+  Part(false, true);
+  ExpectLost("connection closed, and no other opened in 1 s");
+}
+
+TEST_F(StockInbound, AWorkerWhoseMessageIsLostIsLostThoughItComesBack) {
+  Part(true, false);
+  ExpectLost("connection closed in the middle of a message, which is lost");
+}
+
+TEST_F(StockInbound, SoIsOneWhoseControlIsLost) {
+  Part(false, false);
+  ExpectLost("connection closed in the middle of a message, which is lost");
+}
+
+TEST_F(StockInbound, BesideWhomANativeWorkerStandsThatTells) {
+  NativeNode* const beside = Attach(1);
+  Part(true, true);
+  EXPECT_THAT(beside->failures.at(0).message(), HasSubstr("lost worker 1 (10.0.0.8:4712)"));
+  EXPECT_TRUE(w1->words.empty());
+}
+
+TEST_F(StockInbound, AWorkerThatSendsAgainIsNot) {
+  Meta ack;
+  ack.is_control = true;
+  ack.control.command = Command::kAck;
+  w1->Send(ServerId(0), ack);
+  job.Run(seconds(1));
+  Part(true, false);
+  EXPECT_FALSE(job.finished);
+}
+
+TEST_F(StockInbound, AConnectionThatComesBackIsNoLoss) {
+  for (StockNode* const worker : {w0, w1})
+    job.network.CutOff(worker->transport(), milliseconds(900));
+  job.Run(seconds(10));
+  EXPECT_FALSE(job.finished);
+  EndStock();
+}
+
+TEST_F(StockInbound, AtTheEndItDoesNotMatter) {
+  s0->JoinFinalBarrier();
+  Part(true, false);
+  EXPECT_FALSE(job.finished);
+}
+
 TEST(StockStart, AStockWorkerThatNeverComesToTheStartBarrierIsNamedInTheTimeOfTheStart) {
   using std::chrono::microseconds;
   Job job(7, {.delay_min = microseconds(1000), .delay_max = microseconds(1000)});

@@ -30,6 +30,7 @@
 namespace ps::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 enum class Kinds { kTcp, kZmqFirst, kTcpFirst };
@@ -162,6 +163,52 @@ TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
   over = true;
   flood.join();
   for (const auto& [sender, what] : node->TakeGarbage()) EXPECT_EQ(sender, 13);
+}
+
+TEST(Inbound, EndsAreToldWithWhetherAMessageIsLost) {
+  bs::LoopThread loop("bs-io");
+  const auto transport = MakeTcpTransport(&loop, {}, bs::Logger());
+  std::vector<std::string> told;  // on the loop
+  bs::Notification over;
+  const auto tell = [&](const std::string& what, int32_t peer) {
+    told.push_back(what + std::to_string(peer));
+    if (told.back() == "end 15") over.Notify();
+  };
+  transport->Start(
+      {.on_message = {},
+       .on_garbage = {},
+       .on_connected = {},
+       .on_disconnected = {},
+       .on_inbound = [&](int32_t peer) { tell("open ", peer); },
+       .on_inbound_ended = [&](int32_t peer, bool torn) { tell(torn ? "torn " : "end ", peer); }});
+  Address address{"127.0.0.1", 0};
+  bs::Notification bound;
+  transport->Bind(address, [&](const bs::Result<int32_t>& port) {
+    address.port = port.value();
+    bound.Notify();
+  });
+  bound.Wait();
+  const std::string message = FrameOf(StockMeta(), false);
+  const auto come_and_go = [&](const std::string& identity, const std::string& what) {
+    const RawPeer peer(address);
+    peer.Send(ZmtpGreeting() + ZmtpReady("DEALER", identity) + what);
+    peer.CloseSending();
+    peer.AwaitEnd();
+  };
+  come_and_go("", message.substr(0, 5));  // nobody knows whose
+  come_and_go("ps9", message);
+  come_and_go("ps9", message + message.substr(0, 1));
+  come_and_go("ps9", message + FrameOf(StockMeta(), true));
+  const RawPeer stays(address);
+  stays.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps11") + message.substr(0, 5));
+  EXPECT_TRUE(stays.AwaitGreeting());
+  come_and_go("ps11", "");  // the same node again: the earlier one counts no more
+  stays.AwaitEnd();
+  come_and_go("ps15", "");
+  over.Wait();
+  EXPECT_THAT(told, ElementsAre("open 9", "end 9", "open 9", "torn 9", "open 9", "torn 9",  //
+                                "open 11", "torn 11", "open 11", "end 11", "open 15", "end 15"));
+  transport->Close(bs::Duration(0));
 }
 
 // How many messages a node takes in one turn of its loop when a peer sends it many at once: frames

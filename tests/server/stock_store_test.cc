@@ -30,8 +30,10 @@ const Status kWhy = Status::Unavailable("lost worker 7");
 // A store with two shards on simulated time.
 class StockStoreTest : public testing::Test {
  protected:
-  explicit StockStoreTest(int32_t num_workers = 2, bool hosts = false) {
+  explicit StockStoreTest(int32_t num_workers = 2, bool hosts = false, size_t max_keys = 100) {
     ServerOptions options;
+    options.max_stock_keys = max_keys;
+    options.available_bytes = [this] { return available_bytes_; };
     options.rank = 1;
     options.num_workers = num_workers;
     options.num_servers = 2;
@@ -68,6 +70,7 @@ class StockStoreTest : public testing::Test {
   FakeHost hangs_{&stands_still_};
   Outbox outbox_;
   std::map<int, int> answers_of_;
+  uint64_t available_bytes_ = uint64_t{1} << 30U;
   std::vector<std::string> failures_;
   std::vector<std::string> lines_;
   Logger log_{"server 1", LogLevel::kInfo,
@@ -152,6 +155,39 @@ TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
   store_->Fail(kWhy);
   EXPECT_THAT(outbox_.All(), ElementsAre(WordOf(0), EndOf(0), WordOf(1), EndOf(1)));
   EXPECT_THAT(Do(StockPush(1, Floats({1})), 9), ElementsAre(EndOf(1)));
+}
+
+TEST_F(StockStoreTest, AValueThatDoesNotFitIntoMemoryFailsTheJobAndNamesWhoseItIs) {
+  constexpr size_t kMiB = size_t{1} << 18U;  // floats
+  available_bytes_ = 4 * kMiB;
+  EXPECT_EQ(Do(StockPush(0, Floats(std::vector<float>(kMiB, 1))), 3).size(), 1U);
+  available_bytes_ -= 1;
+  EXPECT_TRUE(Do(StockPush(1, Floats(std::vector<float>(kMiB, 1))), 4).empty());
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr(
+                             "push of key 4 from worker 1: its 1048576 bytes do not fit into "
+                             "memory, of which 1048575 are left here")));
+}
+
+TEST_F(StockStoreTest, ManySmallValuesThatDoNotFitIntoMemoryFailTheJobToo) {
+  available_bytes_ = 1000;
+  const std::vector<std::byte> value = Floats(std::vector<float>(16384, 1));
+  for (uint64_t key = 0; key < 64 && failures_.empty(); ++key) Do(StockPush(0, value), key);
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("its 65536 bytes do not fit into memory")));
+}
+
+class StockStoreOfThreeKeysTest : public StockStoreTest {
+ protected:
+  StockStoreOfThreeKeysTest() : StockStoreTest(2, false, 3) {}
+};
+
+TEST_F(StockStoreOfThreeKeysTest, WhoAsksForOneMoreFailsTheJobAndIsNamed) {
+  for (const uint64_t key : {3u, 4u}) EXPECT_EQ(Do(StockPush(0, Floats({1})), key).size(), 1u);
+  EXPECT_TRUE(Do(StockPull(1), 5).empty());  // one that nobody has initialised
+  for (const uint64_t key : {3u, 4u}) EXPECT_EQ(Do(StockPull(1), key).size(), 1u);
+  EXPECT_TRUE(failures_.empty());
+  EXPECT_TRUE(Do(StockPull(1), 6).empty());
+  EXPECT_THAT(failures_, ElementsAre("pull of key 6 from worker 1: there are 3 keys already, and "
+                                     "no room for more"));
 }
 
 ps::Message Optimizer(int32_t id) {

@@ -26,6 +26,8 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       scope_(executor),
       links_(&scope_, options.timeout, options.reconnect_grace,
              [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      inbound_(&scope_, options.reconnect_grace,
+               [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       // Whoever lives and was given up registers again.
       temporary_links_(
           &scope_, std::max(options.report_interval, options.reconnect_grace),
@@ -81,6 +83,8 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     known->lost = true;  // it has closed: our answer to its goodbye has arrived
     MaybeFinish();
   };
+  handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
+  handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
   return handler;
 }
 

@@ -19,7 +19,25 @@ void Coordinator::Impl::Abort(const bs::Status& why) {
   if (phase_ == Phase::kGathering || phase_ == Phase::kRunning) EndJob(why);
 }
 
+void Coordinator::Impl::OnInboundEnded(int32_t id, bool torn) {
+  const Peer* const peer = FindPeer(id);
+  const bool stock = peer != nullptr && !peer->native && !peer->gone();
+  inbound_.OnEnded(id, stock && phase_ == Phase::kRunning && !barriers_.final_done(),
+                   torn && !resends_.SendsAgain(id));
+}
+
+void Coordinator::Impl::OnUnheard(int32_t id, const std::string& why) {
+  const Peer* const peer = FindPeer(id);
+  if (peer == nullptr || peer->gone() || phase_ != Phase::kRunning) return;
+  if (StandsAlone(id, *peer)) {
+    EndStockNode(peer->node, id, LostStatus(peer->node, why).message());
+    transport_->Disconnect(id, kFarewell);
+  }
+  OnLost(id, why);
+}
+
 void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
+  inbound_.Forget(id);
   Peer* const peer = FindPeer(id);
   if (peer == nullptr || peer->gone()) return;
   peer->lost = true;
@@ -128,10 +146,9 @@ void Coordinator::Impl::TellRunning() {
   std::vector<int32_t> natives;
   for (const auto& [id, peer] : peers_) {
     if (peer.gone()) continue;
-    const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
     if (peer.native) {
       natives.push_back(id);
-    } else if (peer.node.role != Role::kWorker || beside == nullptr || beside->gone()) {
+    } else if (StandsAlone(id, peer)) {
       alone_.push_back(id);
     }
   }
@@ -141,6 +158,11 @@ void Coordinator::Impl::TellRunning() {
     everyone_told_ = true;
     MaybeFinish();
   });
+}
+
+bool Coordinator::Impl::StandsAlone(int32_t id, const Peer& peer) {
+  const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
+  return peer.node.role != Role::kWorker || beside == nullptr || beside->gone();
 }
 
 void Coordinator::Impl::MaybeFinish() {

@@ -16,6 +16,7 @@
 #include "announcer.h"
 #include "attention.h"
 #include "barriers.h"
+#include "inbound_watch.h"
 #include "limited_log.h"
 #include "link_watch.h"
 #include "ps/membership.h"
@@ -173,6 +174,11 @@ class Coordinator::Impl {
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);
+  void OnInboundEnded(int32_t id, bool torn);
+  // A stock node, which lives, as far as we know.
+  void OnUnheard(int32_t id, const std::string& why);
+  // Whether no native worker stands beside a stock node, to tell its process what has failed.
+  bool StandsAlone(int32_t id, const Peer& peer);
   void MarkLeft(Peer* peer);
   // Ends the job in good order if nobody has anything left to do.
   void CheckEnd();
@@ -196,6 +202,7 @@ class Coordinator::Impl {
   // Time.
   TaskScope scope_;
   LinkWatch links_;
+  InboundWatch inbound_;  // of stock nodes
   LinkWatch temporary_links_;
   Announcer announcer_;
   Repeater report_;     // while gathering: who is missing

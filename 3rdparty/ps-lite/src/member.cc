@@ -29,6 +29,8 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       scope_(executor),
       links_(&scope_, options.timeout, options.reconnect_grace,
              [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      inbound_(&scope_, options.reconnect_grace,
+               [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       retry_(&scope_),
       barrier_retry_(&scope_),
       leave_retry_(&scope_),
@@ -108,6 +110,8 @@ Transport::Handler Member::Impl::TransportHandler() {
     if (peer == kSchedulerId) scheduler_connected_ = false;
     links_.OnDisconnected(peer);
   };
+  handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
+  handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
   return handler;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "attention.h"
+#include "inbound_watch.h"
 #include "limited_log.h"
 #include "link_watch.h"
 #include "ps/membership.h"
@@ -106,6 +107,11 @@ class Member::Impl {
   void TellTheEnd(int32_t id);
   void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
+  void OnInboundEnded(int32_t id, bool torn);
+  // It lives, as far as we know.
+  void OnUnheard(int32_t id, const std::string& why);
+  // Tells a stock worker to end its process, and forgets it.
+  void SendEnd(const Node& node, const std::string& why);
   void OnShutdown(const Extension& extension);
   // The job failed: tells the owner, once.
   void Fail(const bs::Status& why);
@@ -128,7 +134,8 @@ class Member::Impl {
   // Time.
   TaskScope scope_;
   LinkWatch links_;
-  Repeater retry_;  // the registration
+  InboundWatch inbound_;  // of stock peers
+  Repeater retry_;        // the registration
   Repeater barrier_retry_;
   Repeater leave_retry_;
   Repeater heartbeat_;

@@ -199,7 +199,6 @@ void Member::Impl::TurnAway(const Message& message) {
 
 // Again and again: as long as the worker has our old connection, it does not hear a new one.
 void Member::Impl::TellTheEnd(int32_t id) {
-  constexpr bs::Duration kLinger = std::chrono::seconds(1);
   constexpr bs::Duration kPause = std::chrono::seconds(2);
   constexpr int kMostTold = 30;
   const auto lost = lost_.find(id);
@@ -207,14 +206,36 @@ void Member::Impl::TellTheEnd(int32_t id) {
   if (phase_ != Phase::kReady || left_) return;
   ++lost->second.told;
   transport_->Connect(id, AddressOf(lost->second.node), own_.id);
-  transport_->Send(
-      MakeStockWord(id, Describe(lost->second.node) + " was lost: " + lost->second.why));
-  transport_->Send(MakeStockEnd(id));
-  transport_->Disconnect(id, kLinger);
+  SendEnd(lost->second.node, lost->second.why);
   scope_.After(kPause, [this, id] { TellTheEnd(id); });
 }
 
+void Member::Impl::SendEnd(const Node& node, const std::string& why) {
+  constexpr bs::Duration kLinger = std::chrono::seconds(1);
+  transport_->Send(MakeStockWord(node.id, Describe(node) + " was lost: " + why));
+  transport_->Send(MakeStockEnd(node.id));
+  transport_->Disconnect(node.id, kLinger);
+}
+
+// At the end stock nodes close when they have the answer of the final barrier.
+void Member::Impl::OnInboundEnded(int32_t id, bool torn) {
+  const bool known = known_.contains(id) || (id == kSchedulerId && stock_scheduler_);
+  const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
+  inbound_.OnEnded(id, known && resends_.Heard(id) && running && !joined_final_,
+                   torn && !resends_.SendsAgain(id));
+}
+
+void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
+  if (joined_final_) return;
+  links_.Forget(id);
+  const auto it = known_.find(id);
+  const bool alone = !known_.contains(AttachedId(RankOf(id)));  // else that tells its process
+  if (it != known_.end() && alone) SendEnd(it->second, why);
+  OnLost(id, why);
+}
+
 void Member::Impl::OnLost(int32_t id, const std::string& why) {
+  inbound_.Forget(id);
   if (id == kSchedulerId) {
     const bs::Status lost = LostStatus(scheduler_, why);
     scheduler_lost_ = true;
@@ -257,6 +278,7 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
   lives_[node.id] = meta.extension.round;
   unreachable_.erase(node.id);
   links_.Forget(node.id);
+  inbound_.Forget(node.id);
   resends_.Forget(node.id);
   if (known_.erase(node.id) > 0) {
     lost_[node.id] = {.node = node, .why = "its place is free for another"};

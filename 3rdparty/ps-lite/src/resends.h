@@ -32,6 +32,12 @@ class Resends {
 
   // A message of a stock node in the job; `own_id` is the receiver's.
   Verdict Take(const Message& message, int32_t own_id);
+  // Whether it is a stock node, as far as anybody has heard of it, and one with PS_RESEND.
+  bool Heard(int32_t peer) const { return peers_.contains(peer); }
+  bool SendsAgain(int32_t peer) const {
+    const auto it = peers_.find(peer);
+    return it != peers_.end() && it->second.resends;
+  }
   // Another process has the peer's id from now on.
   void Forget(int32_t peer) { peers_.erase(peer); }
 

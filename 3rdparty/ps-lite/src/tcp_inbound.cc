@@ -2,6 +2,7 @@
 #include "tcp_inbound.h"
 
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -66,6 +67,12 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
 TcpInbound::~TcpInbound() {
   loop_->Cancel(timer_);
   loop_->Unwatch(socket_.fd());
+}
+
+bool TcpInbound::torn() const {
+  int unread_bytes = 0;
+  return input_.unfinished() || input_.waiting() ||
+         (::ioctl(socket_.fd(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 0);
 }
 
 void TcpInbound::OnReadable() {

@@ -47,6 +47,9 @@ class TcpInbound {
   const std::string& identity() const { return identity_; }
   const std::string& address() const { return address_; }  // of the other end, for people
   bool stranger() const { return !listener_.knows(peer_); }
+  int32_t peer() const { return peer_; }  // by the identity; kEmpty if that tells none
+  // If it ends now something is lost that had begun to come, or had come and was not read.
+  bool torn() const;
 
  private:
   void OnReadable();

@@ -177,9 +177,16 @@ void TcpNetwork::BoundStrangers(const std::string& host) {
 // A restarted peer comes back under its old identity; its dead connection must not be in the way.
 void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   if (identity.empty()) return;
+  bool torn = false;
   std::erase_if(inbound_, [&](const auto& other) {
-    return other.first != number && other.second->identity() == identity;
+    const bool earlier = other.first != number && other.second->identity() == identity;
+    torn = torn || (earlier && other.second->torn());
+    return earlier;
   });
+  const int32_t peer = inbound_.at(number)->peer();
+  if (peer == kEmpty) return;
+  if (torn) upcalls_->OnInboundEnded(peer, torn);
+  upcalls_->OnInbound(peer);
 }
 
 // As long as that lasts it is so for every peer.
@@ -213,7 +220,10 @@ void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   } else {
     strangers_.Tell("hung up on", it->second->address(), why.message());
   }
+  const int32_t peer = it->second->peer();
+  const bool torn = it->second->torn();
   inbound_.erase(it);
+  if (peer != kEmpty) upcalls_->OnInboundEnded(peer, torn);
 }
 
 bs::Result<std::shared_ptr<TcpLink>> TcpNetwork::Connect(const Address& address,

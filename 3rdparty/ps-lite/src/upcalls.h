@@ -34,6 +34,12 @@ class Upcalls {
   void OnDisconnected(int32_t peer) const {
     if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
   }
+  void OnInbound(int32_t peer) const {
+    if (!muted_ && handler_.on_inbound) handler_.on_inbound(peer);
+  }
+  void OnInboundEnded(int32_t peer, bool torn) const {
+    if (!muted_ && handler_.on_inbound_ended) handler_.on_inbound_ended(peer, torn);
+  }
   void OnOverflow(int32_t peer, const std::string& why) const {
     if (!muted_ && handler_.on_overflow) handler_.on_overflow(peer, why);
   }

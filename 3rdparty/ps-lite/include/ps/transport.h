@@ -57,6 +57,11 @@ class Transport {
     // The outgoing connection to `peer` came up, or broke (it is retried until Disconnect).
     std::function<void(int32_t peer)> on_connected;
     std::function<void(int32_t peer)> on_disconnected;
+    // `peer` has opened a connection to us; an earlier one of its counts no more.  And its last one
+    // has ended, `torn` if a message that had begun to come is lost with it.  May be empty; only
+    // where the network tells who it was (not ZmqTransport, InprocTransport).
+    std::function<void(int32_t peer)> on_inbound{};
+    std::function<void(int32_t peer, bool torn)> on_inbound_ended{};
     // Of a message with one data frame of `size_bytes`, known but for these bytes: where they
     // belong, or null.  The message then comes to on_message with a frame that shows that memory
     // and does not own it, or, if it was revoked, perhaps not at all.  May be empty; a transport
