@@ -6,6 +6,7 @@ The package needs its native extension to be imported at all, so this stands bes
 import contextlib
 import json
 import os
+import signal
 import sys
 from typing import List
 
@@ -20,8 +21,8 @@ def _say(line: str) -> None:
         os.write(2, f"{line}\n".encode(errors="replace"))
 
 
-def _doctor(why: str, arguments: List[str]) -> None:
-    """Print what `bytescheduler doctor` can still say."""
+def _doctor(why: str, arguments: List[str]) -> int:
+    """Print what `bytescheduler doctor` can still say; return the exit code."""
     if "--json" in arguments:
         finding = {
             "area": "software",
@@ -30,9 +31,19 @@ def _doctor(why: str, arguments: List[str]) -> None:
             "text": why,
             "advice": _ADVICE,
         }
-        print(json.dumps({"worst": "problem", "findings": [finding], "link": None}, indent=2))
+        report = {"worst": "problem", "findings": [finding], "link": None}
+        text = json.dumps(report, indent=2)
     else:
-        print(f"software\n  problem  {why}\n           -> {_ADVICE}\n1 problem")
+        text = f"software\n  problem  {why}\n           -> {_ADVICE}\n1 problem"
+    # As bytescheduler/_stdout.py, which cannot be imported here; nothing stays in a buffer.
+    try:
+        os.write(1, f"{text}\n".encode(errors="replace"))
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        _say(f"bytescheduler: cannot write to standard output: {error.strerror}")
+        return os.EX_IOERR
+    return 1
 
 
 def _explain(error: ImportError, program: str, arguments: List[str]) -> int:
@@ -41,9 +52,8 @@ def _explain(error: ImportError, program: str, arguments: List[str]) -> int:
     if not why.startswith(_BROKEN):
         raise error
     if program == "bytescheduler" and arguments[:1] == ["doctor"]:
-        _doctor(why, arguments)
-    else:
-        _say(f"{program}: {why}")
+        return _doctor(why, arguments)
+    _say(f"{program}: {why}")
     return 1
 
 

@@ -3,12 +3,8 @@
 import contextlib
 import os
 import sys
-from typing import Callable, Iterator, TextIO, cast
 
-__all__ = ["UNWRITTEN", "plain", "say", "with_stdout"]
-
-# The exit code of a command whose results could not be written.
-UNWRITTEN = 3
+__all__ = ["plain", "say"]
 
 
 def plain(text: str) -> str:
@@ -32,56 +28,3 @@ def say(line: str) -> None:
             os.write(stderr.fileno(), f"{line}\n".encode(errors="replace"))
         else:
             print(line, file=stderr, flush=True)
-
-
-class _StdoutError(Exception):
-    """Standard output takes no more."""
-
-
-class _Stdout:
-    """Standard output, whose errors are told apart from those of other files.
-
-    Of a pipe that is closed it raises what click expects.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with self._telling():
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        with self._telling():
-            self._stream.flush()
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _telling() -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise _StdoutError(error.strerror) from error
-
-
-def with_stdout(program: str, command: Callable[[], None]) -> None:
-    """Run a command that prints; one line, and the code `UNWRITTEN`, if stdout takes it not."""
-    stdout = sys.stdout
-    if stdout is not None:  # not closed before Python started
-        sys.stdout = cast(TextIO, _Stdout(stdout))
-    try:
-        command()
-    except _StdoutError as error:
-        # So that Python does not try it once more at the end.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stdout.fileno())
-        os.close(nowhere)
-        say(f"{program}: cannot write to standard output: {error}")
-        sys.exit(UNWRITTEN)
-    finally:
-        sys.stdout = stdout

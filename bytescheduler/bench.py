@@ -207,7 +207,11 @@ def bench(
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     if found is None:
         return
-    if result is not None:
-        result.write_text(found)
-    else:
+    if result is None:
         click.echo(found if as_json else _text(json.loads(found)))
+        return
+    try:
+        result.write_text(found)
+    except OSError as error:
+        say(f"bytescheduler: {result}: {error.strerror}")
+        sys.exit(1)

@@ -2,16 +2,25 @@
 
 A subcommand is a click command that lives with what it is about and is listed here.  Each has
 `--json` where it has anything to say, and ends with 0 (all is well), 1 (something was found, or
-failed), 2 (it was called wrongly, or a setting is wrong) or 3 (what it prints could not be
-written); `launch` passes on what it ran.
+failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on what it ran.
+One that cannot print ends as `_stdout` says.
 """
 
 from typing import List, Optional
 
 import click
 
-from bytescheduler import __version__, advise, bench, config, doctor, launch, timeline, top
-from bytescheduler._say import with_stdout
+from bytescheduler import (
+    __version__,
+    _stdout,
+    advise,
+    bench,
+    config,
+    doctor,
+    launch,
+    timeline,
+    top,
+)
 
 __all__ = ["main"]
 
@@ -33,7 +42,7 @@ _cli.add_command(top.command)
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bytescheduler`."""
-    with_stdout("bytescheduler", lambda: _cli(argv, prog_name="bytescheduler"))
+    _stdout.run(_cli, argv, "bytescheduler")
 
 
 if __name__ == "__main__":

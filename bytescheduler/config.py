@@ -11,6 +11,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import click
 
+from bytescheduler import _stdout
 from bytescheduler._native import Setting, Value, check_settings, settings, values
 from bytescheduler._say import plain, say
 from bytescheduler.errors import ConfigError
@@ -244,4 +245,4 @@ def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    _stdout.run(command, None, "bytescheduler config")

@@ -8,8 +8,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import click
 
-from bytescheduler import __version__, _local_job, _role_worker
-from bytescheduler._say import with_stdout
+from bytescheduler import __version__, _local_job, _role_worker, _stdout
 from bytescheduler.config import check_settings, values
 from bytescheduler.errors import ConfigError
 
@@ -234,7 +233,7 @@ def cli(
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bslaunch`."""
-    with_stdout("bslaunch", lambda: cli(argv, prog_name="bslaunch"))
+    _stdout.run(cli, argv, "bslaunch")
 
 
 if __name__ == "__main__":

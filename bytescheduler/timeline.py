@@ -16,8 +16,8 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 import click
 
-from bytescheduler import _timeline_plot, _timeline_steps
-from bytescheduler._say import plain
+from bytescheduler import _stdout, _timeline_plot, _timeline_steps
+from bytescheduler._say import plain, say
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import (
     KEY_NAME,
@@ -267,6 +267,15 @@ def _not_to_read(out: str, paths: Sequence[str]) -> None:
         raise TimelineError(f"{out} is one of the files to read")
 
 
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Name the file that cannot be written; one that cannot be read has its name."""
+    try:
+        yield
+    except OSError as error:
+        raise TimelineError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
 def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
     """Return the step that was asked for; else of that rank one that took as long as most."""
     ranks = sorted({row["rank"] for row in rows})
@@ -290,7 +299,8 @@ def _draw(picture: _Picture, job: _Job) -> None:
     row = job.row((rank, number))
     title = f"worker {rank}, step {number}: {_ms(row['seconds'])} ms"
     front = job.fronts.get((rank, number))
-    _timeline_plot.draw(job.steps[rank, number], front, title, picture.path)
+    with _writing(picture.path):
+        _timeline_plot.draw(job.steps[rank, number], front, title, picture.path)
 
 
 def _run(
@@ -303,26 +313,14 @@ def _run(
             raise TimelineError(f"{out}: both the timeline and the picture are to be written there")
     if out is not None:
         _not_to_read(out, paths)
-        with _naming(out), open(out, "w", encoding="utf-8") as file:
+        with _writing(out), open(out, "w", encoding="utf-8") as file:
             write(events, file)
         events = merge(paths)
     job = _Job(events)
     found = job.summary()
     click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
     if picture is not None:
-        with _naming(picture.path):
-            _draw(picture, job)
-
-
-@contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Name the file in what goes wrong while it is written."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise TimelineError(f"{path}: {error.strerror}") from None
+        _draw(picture, job)
 
 
 @click.command("timeline", short_help="Sum up where the time of a job's steps went.")
@@ -355,12 +353,12 @@ def timeline(
         try:
             _run(files, as_json, out, picture)
         except (TimelineError, OSError) as error:
-            click.echo(f"bytescheduler: {error}", err=True)
+            say(f"bytescheduler: {error}")
             sys.exit(2)
     ours = (w.message for w in caught if isinstance(w.message, TimelineWarning))
     for text in dict.fromkeys(map(str, ours)):
-        click.echo(f"bytescheduler: {text}", err=True)
+        say(f"bytescheduler: {text}")
 
 
 if __name__ == "__main__":
-    timeline()
+    _stdout.run(timeline, None, "bytescheduler timeline")

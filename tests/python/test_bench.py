@@ -124,3 +124,10 @@ def test_a_job_that_fails_is_a_line_and_code_1(capfd: pytest.CaptureFixture[str]
     assert (
         "bytescheduler: the job ended with exit code 124" in result.stderr + capfd.readouterr().err
     )
+
+
+def test_a_result_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_run_job", lambda *_: "{}")
+    result = invoke("--result", "/dev/full")
+    assert result.stderr == "bytescheduler: /dev/full: No space left on device\n"
+    assert result.exit_code == 1

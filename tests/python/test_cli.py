@@ -3,14 +3,16 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
-from typing import Dict, List
+from typing import Dict, Iterator, Tuple
 
 import pytest
 from click.testing import CliRunner, Result
 
 from bytescheduler import __version__, cli, config
+from bytescheduler._metrics.exporter import Exporter
 
 LIMIT_S = 60
 NAMES = ["advise", "bench", "config", "doctor", "launch", "timeline", "top"]
@@ -180,37 +182,59 @@ def test_config_writes_out_what_a_terminal_would_obey(monkeypatch: pytest.Monkey
     assert result.stdout.splitlines()[1].split()[1] == "a\\x1b[2J\\nb"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["config"],
-        ["config", "--json"],
-        ["doctor"],
-        ["advise", "--model", "vgg16", "--compute", "0.1", "--rate", "100gbit"],
-        ["launch", "--help"],
-        ["timeline", "TRACE"],
-        ["timeline", "TRACE", "--json"],
-        ["bench", "-w", "1", "--size", "4KiB", "--rounds", "1"],
-    ],
-    ids=" ".join,
-)
-def test_a_full_disk_is_told_in_one_line(arguments: List[str], tmp_path: pathlib.Path) -> None:
-    trace = tmp_path / "t.json"
+# -- a stdout that takes nothing ---------------------------------------------------------------
+
+LAYER = {"name": "fc", "bytes": 4096, "forward_s": 0.001, "backward_s": 0.001}
+
+
+@pytest.fixture
+def job_and_files(tmp_path: pathlib.Path) -> Iterator[Dict[str, str]]:
+    """Show a worker's metrics, and leave a profile and a timeline; by what stands for them."""
+    profile, timeline = tmp_path / "profile.json", tmp_path / "timeline.json"
+    profile.write_text(json.dumps({"bytescheduler_profile": 1, "layers": [LAYER]}))
     about = {"version": 1, "role": "worker", "rank": 0, "num_workers": 1, "num_servers": 1}
-    head = {"name": "bytescheduler", "ph": "M", "pid": 1, "tid": 0}
-    trace.write_text(
-        "[\n" + json.dumps({**head, "args": {**about, "host": "h", "start_ns": 0}}) + "\n]\n"
-    )
-    words = [str(trace) if word == "TRACE" else word for word in arguments]
-    with open("/dev/full", "w") as full:
+    about.update({"host": "h", "start_ns": 0})
+    event = {"name": "bytescheduler", "ph": "M", "pid": 1, "tid": 0, "args": about}
+    end = {"name": "bytescheduler_end", "ph": "M", "pid": 1, "tid": 0, "args": {"lost": 0}}
+    timeline.write_text(f"[\n{json.dumps(event)},\n{json.dumps(end)}\n]\n")
+    showing = Exporter(lambda: [], "worker", 0, "127.0.0.1", 0)
+    yield {
+        "PORT": str(showing._server.server_port),
+        "PROFILE": str(profile),
+        "TIMELINE": str(timeline),
+    }
+    showing.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--help", "config --json", "doctor", "advise PROFILE --rate 1gbit", "timeline TIMELINE"),
+        "bench -w 1 --size 4 --rounds 1",
+        *("doctor --listen --wait 0.1 --json", "top --once --interval 0.2 PORT"),
+    ],
+)
+def test_a_full_disk_is_one_line_and_an_exit_code_and_a_lost_reader_another(
+    line: str, job_and_files: Dict[str, str]
+) -> None:
+    command = [job_and_files.get(word, word) for word in line.split()]
+
+    def printing_to(stdout: int) -> "Tuple[int, str]":
         done = subprocess.run(
-            [sys.executable, "-m", "bytescheduler.cli", *words],
-            stdout=full,
+            [sys.executable, "-m", "bytescheduler.cli", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
             stderr=subprocess.PIPE,
-            text=True,
             timeout=LIMIT_S,
+            text=True,
         )
-    line = "bytescheduler: cannot write to standard output: No space left on device\n"
-    assert (done.returncode, done.stderr[-len(line) :]) == (3, line)
-    assert "Traceback" not in done.stderr
+        os.close(stdout)
+        said = [text for text in done.stderr.splitlines(True) if not text.startswith("listening")]
+        return done.returncode, "".join(said)
+
+    code, said = printing_to(os.open("/dev/full", os.O_WRONLY))
+    assert said == "bytescheduler: cannot write to standard output: No space left on device\n"
+    assert code == 74
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    assert printing_to(write_end) == (128 + signal.SIGPIPE, "")

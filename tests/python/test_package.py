@@ -120,18 +120,21 @@ def test_an_extension_that_does_not_load_is_named(tmp_path: pathlib.Path) -> Non
     assert "does not load or is older than the Python files" in import_error(tmp_path)
 
 
-def run_command(directory: pathlib.Path, name: str, *arguments: str) -> "Tuple[int, str, str]":
+def run_command(
+    directory: pathlib.Path, name: str, *arguments: str, stdout: int = subprocess.PIPE
+) -> "Tuple[int, str, str]":
     shutil.copy(ROOT / "_bytescheduler_command.py", directory)
     program = f"import _bytescheduler_command as c; c.{name}()"
     done = subprocess.run(
         [sys.executable, "-S", "-c", program, *arguments],
         cwd=directory,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout, done.stderr
+    return done.returncode, done.stdout or "", done.stderr
 
 
 @pytest.mark.parametrize("name", ["bytescheduler", "bslaunch"])
@@ -158,6 +161,10 @@ def test_doctor_finds_that_the_extension_is_missing(tmp_path: pathlib.Path) -> N
     code, stdout, _ = run_command(tmp_path, "bytescheduler", "doctor")
     assert code == 1
     assert "  problem  bytescheduler's native extension cannot be used: " in stdout
+    with open("/dev/full", "w") as full:
+        code, _, stderr = run_command(tmp_path, "bytescheduler", "doctor", stdout=full.fileno())
+    cannot = "bytescheduler: cannot write to standard output: No space left on device\n"
+    assert (code, stderr) == (74, cannot)
 
 
 def test_what_else_cannot_be_imported_is_not_explained_away(tmp_path: pathlib.Path) -> None:

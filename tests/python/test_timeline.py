@@ -399,8 +399,8 @@ def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
         ([str(folder.path / "nosuch")], "No such file or directory"),
         ([file, file], "are both of worker 0"),
         ([file, "-o", file], f"{file} is one of the files to read"),
-        ([file, "-o", str(folder.path / "no" / "all")], "No such file or directory"),
-        ([file, "-o", "/dev/full"], "/dev/full: No space left on device"),
+        ([file, "-o", str(folder.path / "no" / "all")], "no/all: No such file or directory"),
+        ([file, "-o", "/dev/full"], "bytescheduler: /dev/full: No space left on device\n"),
     ]:
         done = CliRunner().invoke(timeline.timeline, arguments)
         assert done.exit_code == 2, arguments

@@ -79,12 +79,14 @@ def test_the_picture_shows_what_is_lost_before_the_next_forward(tmp_path: pathli
 
 def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None:
     file = timeline_of(tmp_path / "t.json", *a_step(1, 90))
-    svg = str(tmp_path / "a.svg")
+    svg, full = str(tmp_path / "a.svg"), tmp_path / "full.svg"
+    full.symlink_to("/dev/full")
     for arguments, message in [
         (["--plot", svg, "--step", "9"], "rank 0 made no step 9: its last is 1"),
         (["--plot", svg, "--rank", "1"], "there is no step of rank 1 in these files, only of 0"),
         (["--plot", str(tmp_path / "a.docx")], "a.docx: Format 'docx' is not supported"),
-        (["--plot", str(tmp_path / "no" / "a.svg")], "No such file or directory"),
+        (["--plot", str(tmp_path / "no" / "a.svg")], "no/a.svg: No such file or directory"),
+        (["--plot", str(full)], f"bytescheduler: {full}: No space left on device\n"),
         (["--plot", file], "is one of the files to read"),
         (["--plot", svg, "-o", svg], "a.svg: both the timeline and the picture"),
         (["--rank", "0"], "--plot FILE is missing"),

@@ -1,0 +1,67 @@
+"""A command whose stdout takes nothing, or all of it."""
+
+import os
+import subprocess
+import sys
+from typing import Tuple
+
+import pytest
+
+# What is printed stays in a buffer until the end; the command has an exit code of its own.
+PRINTING = """
+import sys, threading, click
+from bytescheduler import _stdout
+
+@click.command()
+def command():
+    print("\\u00e4" * 100)
+    sys.exit(3)
+
+_stdout.run(command, [], "x")
+"""
+# A disk that is full is an error for an optimizer on a server, which says what came of it.
+ON_A_THREAD = PRINTING.replace(
+    "    print(",
+    """
+    def update():
+        try:
+            print("updated", flush=True)
+        except OSError as error:
+            print(error.strerror, file=sys.stderr)
+    thread = threading.Thread(target=update)
+    thread.start()
+    thread.join()
+    print(""",
+)
+CANNOT = "x: cannot write to standard output: No space left on device\n"
+
+
+def run(program: str, where: str) -> Tuple[int, str, str]:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-c", program],
+        cwd="/",  # not in a source tree
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout.decode("latin-1"), done.stderr.decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("", (3, "\u00e4" * 100 + "\n", "")),
+        (">&-", (3, "", "")),
+        (">/dev/full", (74, "", CANNOT)),
+        (">/dev/full 2>/dev/full", (74, "", "")),
+    ],
+)
+def test_what_is_left_in_the_buffer_is_written_or_told(
+    where: str, expected: Tuple[int, str, str]
+) -> None:
+    assert run(PRINTING, where) == expected
+
+
+def test_another_thread_gets_the_error() -> None:
+    said = "No space left on device\n"
+    assert run(ON_A_THREAD, ">/dev/full") == (74, "", said + CANNOT)
