@@ -54,9 +54,10 @@ std::string OwnGroup(const std::string& root) {
 }  // namespace
 
 uint64_t AvailableBytes(const std::string& root) {
+  const std::string groups = root + "/sys/fs/cgroup";
   uint64_t least = OfHost(root);
   for (std::string group = OwnGroup(root);; group.erase(group.rfind('/'))) {
-    least = std::min(least, OfGroup(root + "/sys/fs/cgroup" + group));
+    least = std::min(least, OfGroup(groups + group));
     if (group.empty()) return least;
   }
 }

@@ -158,6 +158,22 @@ TEST_F(StockSchedulerTest, AServerSaysWhichWorkerIsLost) {
   EXPECT_THAT(server->failures.at(0).message(), HasSubstr("lost worker 0 (10.0.0.9:4712)"));
 }
 
+TEST_F(StockSchedulerTest, AServerEndsAWorkerThatItDoesNotHearAnyMore) {
+  StartBoth();
+  Meta push;
+  push.request = true;
+  push.push = true;
+  worker->Send(ServerId(0), push, "values");
+  job.Run(seconds(1));
+  job.network.Part(worker->transport(), server->transport());
+  job.Run(seconds(5));
+  const std::string why = "connection closed, and no other opened in 1 s";
+  ASSERT_EQ(server->failures.size(), 1U);
+  EXPECT_THAT(server->failures.front().message(), HasSubstr(why));
+  ASSERT_EQ(worker->words.size(), 1U);  // nobody else would tell it
+  EXPECT_THAT(worker->words.front(), HasSubstr(why));
+}
+
 TEST_F(StockSchedulerTest, AServerSaysThatTheSchedulerNodeIsLost) {
   StartBoth();
   scheduler.Kill();

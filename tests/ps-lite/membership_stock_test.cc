@@ -166,6 +166,7 @@ TEST_F(StockInbound, AtTheEndItDoesNotMatter) {
   s0->JoinFinalBarrier();
   Part(true, false);
   EXPECT_FALSE(job.finished);
+  EXPECT_TRUE(w1->words.empty());
 }
 
 TEST(StockStart, AStockWorkerThatNeverComesToTheStartBarrierIsNamedInTheTimeOfTheStart) {

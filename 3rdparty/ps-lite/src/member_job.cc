@@ -217,16 +217,14 @@ void Member::Impl::SendEnd(const Node& node, const std::string& why) {
   transport_->Disconnect(node.id, kLinger);
 }
 
-// At the end stock nodes close when they have the answer of the final barrier.
 void Member::Impl::OnInboundEnded(int32_t id, bool torn) {
   const bool known = known_.contains(id) || (id == kSchedulerId && stock_scheduler_);
   const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
-  inbound_.OnEnded(id, known && resends_.Heard(id) && running && !joined_final_,
-                   torn && !resends_.SendsAgain(id));
+  inbound_.OnEnded(id, known && resends_.Heard(id) && running, torn && !resends_.SendsAgain(id));
 }
 
 void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
-  if (joined_final_) return;
+  if (joined_final_) return;  // they close when they have the answer of the final barrier
   links_.Forget(id);
   const auto it = known_.find(id);
   const bool alone = !known_.contains(AttachedId(RankOf(id)));  // else that tells its process
