@@ -35,6 +35,8 @@ def order_of_the_last_step(file: pathlib.Path, tensors: int, steps: int) -> str:
     events = list(timeline.merge([file]))
     names = {e["args"]["key"]: e["args"]["name"] for e in events if e["name"] == KEY_NAME}
     pushes = [e for e in events if e.get("cat") == "push" and e["args"]["round"] == steps]
+    frozen = str("abcdfgh".index("f"))
+    assert frozen not in [names[e["args"]["key"]] for e in pushes]
     firsts = sorted(pushes, key=lambda e: e["ts"])[:tensors]
     firsts.sort(key=lambda e: -e["args"]["priority"])
     return "".join("abcdfgh"[int(names[e["args"]["key"]])] for e in firsts)
