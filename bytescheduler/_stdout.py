@@ -53,11 +53,14 @@ def _watch_stdout(program: str) -> None:
     if stdout is None:  # closed before Python started
         return
     stdout.flush()
+    raw = _Stdout(program)
+    unbuffered = getattr(stdout, "write_through", False)  # python -u, PYTHONUNBUFFERED
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_Stdout(program)),
+        raw if unbuffered else io.BufferedWriter(raw),
         encoding=stdout.encoding,
         errors=stdout.errors,
         line_buffering=stdout.isatty(),
+        write_through=unbuffered,
     )
 
 

@@ -31,12 +31,17 @@ class Place(NamedTuple):
     servers: int
     root: str  # address of the scheduler node
 
+    def model(self) -> str:
+        """Return its first half as the file has it."""
+        return f"{self.tensors} tensors, {self.model_bytes} bytes"
+
+    def cluster(self) -> str:
+        """Return its other half."""
+        return f"{self.workers} workers, {self.servers} servers, {self.root}"
+
     def text(self) -> str:
         """Return it as the file has it."""
-        return (
-            f"{self.tensors} tensors, {self.model_bytes} bytes; {self.workers} workers, "
-            f"{self.servers} servers, {self.root}"
-        )
+        return f"{self.model()}; {self.cluster()}"
 
 
 class Remembered(NamedTuple):
@@ -119,6 +124,18 @@ class Cache:
         if row is None:
             return None
         return Remembered(Point(int(row["partition"]), int(row["credit"])), row["step_s"])
+
+    def other_cluster(self, place: Place) -> Optional[str]:
+        """Return the latest cluster that trained this model if this one never did.
+
+        Raises
+        ------
+        CacheError
+            The file cannot be read.
+        """
+        model = place.model() + "; "
+        clusters = [text[len(model) :] for text in self._read() if text.startswith(model)]
+        return None if not clusters or place.cluster() in clusters else clusters[-1]
 
     def keep(self, place: Place, point: Point, step_s: float) -> None:
         """Remember; the newest results if there are very many.

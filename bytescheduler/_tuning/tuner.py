@@ -215,10 +215,17 @@ class Tuner:
         """Return what was found before, if it still is better than where the job is."""
         try:
             cache = self._cache()
-            remembered = cache.find(self._place())
+            place = self._place()
+            remembered = cache.find(place)
+            other = cache.other_cluster(place)
         except CacheError as why:
             self._warn_of_cache(why)
             return None
+        if other is not None:
+            self._tuned.remark(
+                f"tuning: {cache} has this model on another cluster ({other}), not on this one "
+                f"({place.cluster()}): searching"
+            )
         if remembered is None:
             return None
         point = remembered.point

@@ -9,6 +9,7 @@
 //  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
 #include "api/node.h"
 
+#include <random>
 #include <utility>
 
 #include "api/shard_places.h"
@@ -29,8 +30,10 @@ constexpr uint64_t kFrontBytes = 16U << 10U;
 }  // namespace
 
 Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config) {
-  const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
+  Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
   if (!options.ok()) return options.status();
+  std::random_device chance;
+  options.value().job = (uint64_t{chance()} << 32U) | chance();
   auto node = std::make_unique<SchedulerNode>(config, options.value());
   node->listening_or_over_.WaitFor(config.timeout);
   const std::optional<Status> outcome = node->outcome().Get();

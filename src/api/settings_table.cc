@@ -170,7 +170,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1024GiB"},
     {{"BYTESCHEDULER_FUSION", "bytes", "bytes", "16KiB", "process",
       "small tensors that wait to be sent to the same node travel in one message, up to so many "
-      "bytes and BYTESCHEDULER_PARTITION (docs/architecture.md); 0: each travels alone"},
+      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION (docs/architecture.md); 0: each travels "
+      "alone"},
      &Config::fusion_bytes,
      "0",
      "16KiB"},

@@ -206,6 +206,7 @@ bs::Logger Job::logger() {
 }
 
 void Job::StartCoordinator(bs::Duration delay) {
+  coordinator_.reset();
   transport_ = network.MakeTransport(&executor_);
   coordinator_ = std::make_unique<Coordinator>(options, transport_.get(), &executor_, logger());
   Coordinator::Handler handler;

@@ -100,6 +100,88 @@ TEST_F(Hostile, StrangersInARunningJobAreDroppedAndNamed) {
   ExpectJobGoesOn();
 }
 
+// Processes of a job that has ended go on trying for a while, and addresses are used again.
+class OfAnotherJob : public Hostile {
+ protected:
+  static constexpr uint64_t kOther = 8;
+  OfAnotherJob() { job.options.job = 7; }
+  static Meta Word(Command command, Op op) {
+    Meta meta = Control(command);
+    meta.extension.version = kExtensionVersion;
+    meta.extension.op = op;
+    meta.extension.sequence = uint64_t{1} << 62U;
+    meta.extension.key = kOther;
+    return meta;
+  }
+  // All that would end a member, or bring it into the wrong job.
+  void SayTo(const Address& member) {
+    Send(member, kSchedulerId, Word(Command::kNone, Op::kShutdown));
+    Send(member, kSchedulerId, Word(Command::kHeartbeat, Op::kShutdown));
+    Meta failed = Word(Command::kNone, Op::kStatus);
+    failed.extension.status = 2;
+    Send(member, kSchedulerId, failed);
+    Meta list = Word(Command::kAddNode, Op::kRegister);
+    list.control.nodes = {{Role::kWorker, 9, "10.0.0.1", 4711, false, 0},
+                          {Role::kServer, 8, "10.0.0.1", 4712, false, 0}};
+    Send(member, kSchedulerId, list);
+  }
+  static constexpr const char* kDropped =
+      "dropped a message from the scheduler: it is of another job";
+};
+
+TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbWhoRegisters) {
+  worker->Start();
+  job.Run(milliseconds(100));
+  SayTo({"10.0.0.1", 4711});
+  EXPECT_TRUE(job.Logged(kDropped));
+  EXPECT_EQ(worker->calls_of_ready, 0);
+  job.StartCoordinator();
+  server->Start();
+  job.Run(seconds(3));
+  ASSERT_TRUE(worker->ready());
+  ExpectJobGoesOn();
+}
+
+TEST_F(OfAnotherJob, ASchedulerNodeDoesNotDisturbWhoIsInTheJob) {
+  job.StartAll();
+  job.Run(seconds(2));
+  SayTo({"10.0.0.1", 4711});
+  SayTo({"10.0.0.1", 4712});
+  EXPECT_TRUE(job.Logged(kDropped));
+  ExpectJobGoesOn();
+}
+
+TEST_F(OfAnotherJob, AMemberDoesNotDisturbTheSchedulerNode) {
+  job.StartAll();
+  job.Run(seconds(2));
+  Send(job.options.root, 9, Word(Command::kNone, Op::kLeave));
+  Meta failed = Word(Command::kHeartbeat, Op::kState);
+  failed.extension.status = 2;
+  Send(job.options.root, 8, failed);
+  Meta barrier = Word(Command::kBarrier, Op::kNone);
+  barrier.request = true;
+  barrier.control.barrier_group = kWorkerGroup;
+  Send(job.options.root, 9, barrier);
+  EXPECT_TRUE(job.Logged("dropped a message from server 0: it is of another job"));
+  EXPECT_TRUE(worker->workers_left.empty() && server->workers_left.empty());
+  ExpectJobGoesOn();
+}
+
+// As by bslaunch: its nodes wait, and register with the one that is there now.
+TEST_F(OfAnotherJob, WhoRegistersMayBeToldByOneAndTakenByTheNext) {
+  worker->Start();
+  job.StartCoordinator();
+  job.Run(seconds(6));
+  EXPECT_TRUE(job.Logged("waiting for"));
+  job.KillCoordinator();
+  job.options.job = kOther;
+  job.StartCoordinator();
+  server->Start();
+  job.Run(seconds(5));
+  ASSERT_TRUE(worker->ready());
+  EXPECT_TRUE(server->ready());
+}
+
 TEST_F(Hostile, NobodyButAServerTakesAWorkersPlaceAway) {
   job.options.rejoin_timeout = seconds(60);
   job.StartAll();

@@ -123,7 +123,8 @@ TEST(TcpLink, TheWaterMarkCountsMessagesHoweverTheyTravel) {
 
 TEST(TcpLink, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
   constexpr int32_t kMany = 2000;
-  const auto world = MakeWorld({});
+  const auto sent = std::make_shared<SentCounts>();
+  const auto world = MakeWorld({.fusion_bytes = 16U << 10U, .sent = sent});
   TransportNode node(world.get());
   const TcpSocket listener = ListenFor(&node, 16 << 10);
   const std::string bytes(2000, 'x');
@@ -144,6 +145,7 @@ TEST(TcpLink, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
   EXPECT_GT(rest.front(), numbers.back() + 1) << "the kernel had some";
   EXPECT_LT(rest.front(), kMany / 2);
   EXPECT_EQ(rest, Count(rest.front(), kMany));
+  EXPECT_GT(sent->fused, kMany / 2) << "most travelled with others";
 }
 
 }  // namespace

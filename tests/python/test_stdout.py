@@ -36,11 +36,11 @@ ON_A_THREAD = PRINTING.replace(
 CANNOT = "x: cannot write to standard output: No space left on device\n"
 
 
-def run(program: str, where: str) -> Tuple[int, str, str]:
+def run(program: str, where: str, unbuffered: str = "") -> Tuple[int, str, str]:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-c", program],
         cwd="/",  # not in a source tree
-        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        env={**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUNBUFFERED": unbuffered},
         capture_output=True,
         timeout=60,
     )
@@ -65,3 +65,15 @@ def test_what_is_left_in_the_buffer_is_written_or_told(
 def test_another_thread_gets_the_error() -> None:
     said = "No space left on device\n"
     assert run(ON_A_THREAD, ">/dev/full") == (74, "", said + CANNOT)
+
+
+@pytest.mark.parametrize(("unbuffered", "printed"), [("", ""), ("1", "\u00e4" * 100 + "\n")])
+def test_python_can_be_told_not_to_buffer(unbuffered: str, printed: str) -> None:
+    killed = PRINTING.replace("sys.exit(3)", "import os; os._exit(3)")
+    assert run(killed, "", unbuffered) == (3, printed, "")
+
+
+@pytest.mark.parametrize("where", ["", ">/dev/full"])
+def test_an_unbuffered_stdout_is_watched_too(where: str) -> None:
+    expected = (74, "", CANNOT) if where else (3, "\u00e4" * 100 + "\n", "")
+    assert run(PRINTING, where, "1") == expected

@@ -245,6 +245,17 @@ def test_what_was_best_on_another_link_is_searched_for_again(said: Said) -> None
     assert wanted in said.lines
 
 
+def test_a_file_of_another_cluster_is_said_and_harms_nothing(said: Said) -> None:
+    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)))
+    here = [line for line in said.lines if "on another cluster" in line]
+    ended(Tuner(FakeWorker(lambda point: 0.6), said.tuned(again=False)._replace(root="10.9.9.9")))
+    there = [line for line in said.lines if "on another cluster" in line]
+    assert here == []
+    assert len(there) == 1
+    assert str(said.cache) in there[0]
+    assert there[0].endswith("10.9.9.9): searching")
+
+
 @pytest.mark.parametrize(("now", "waits"), [(0.75, True), (1.2, False)])
 def test_a_search_that_found_nothing_makes_small_changes_wait(
     said: Said, now: float, waits: bool

@@ -32,6 +32,17 @@ def test_remembers_each_model_and_cluster(cache: Cache) -> None:
     assert cache.find(PLACE) == (Point(32768, 32768), 0.4)
 
 
+def test_knows_on_which_other_cluster_a_model_was(cache: Cache) -> None:
+    assert cache.other_cluster(PLACE) is None
+    cache.keep(PLACE._replace(tensors=PLACE.tensors + 1, workers=3), POINT, 0.5)
+    assert cache.other_cluster(PLACE) is None
+    there = PLACE._replace(workers=4)
+    cache.keep(there, POINT, 0.5)
+    assert cache.other_cluster(PLACE) == f"4 workers, {PLACE.servers} servers, {PLACE.root}"
+    cache.keep(PLACE, POINT, 0.5)
+    assert cache.other_cluster(PLACE) is None
+
+
 def test_keeps_the_newest_of_very_many(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bytescheduler._tuning.cache._MOST_RESULTS", 2)
     for workers in (1, 2, 3):

@@ -106,6 +106,10 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     Drop(message, "it registered otherwise");
     return;
   }
+  if (peer->native && message.meta.extension.key != options_.job) {
+    Drop(message, "it is of another job");
+    return;
+  }
   if (peer->vacant || (peer->native && message.meta.extension.round != peer->life)) {
     Dismiss(*peer, message);
     return;
@@ -269,6 +273,7 @@ void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
   Message message;
   message.peer = peer;
   message.meta = std::move(meta);
+  if (message.meta.native()) message.meta.extension.key = options_.job;
   transport_->Send(std::move(message));
 }
 

@@ -130,6 +130,10 @@ void Member::Impl::OnMessage(Message message) {
       OnStockControl(message);
       return;
     }
+    if (!IsOfOurJob(message.meta)) {
+      Drop(kSchedulerId, "it is of another job");
+      return;
+    }
     last_word_ = scope_.Now();
     OnControl(message.meta);
     return;
@@ -147,6 +151,16 @@ void Member::Impl::OnMessage(Message message) {
     }
   }
   handler_.on_message(std::move(message));
+}
+
+// Our address may be one that a node of another job had: its scheduler node goes on with it.
+bool Member::Impl::IsOfOurJob(const Meta& meta) {
+  const Extension& extension = meta.extension;
+  const bool answer = meta.control.command == Command::kAddNode || extension.op == Op::kStatus;
+  if (phase_ == Phase::kRegistering && answer && extension.sequence == registration_) {
+    job_ = extension.key;
+  }
+  return job_ == extension.key;
 }
 
 bool Member::Impl::TakeStock(const Message& message) {
@@ -361,7 +375,10 @@ void Member::Impl::SendControl(Meta meta) {
   Message message;
   message.peer = kSchedulerId;
   message.meta = std::move(meta);
-  if (message.meta.native()) message.meta.extension.round = view_.life;
+  if (message.meta.native()) {
+    message.meta.extension.key = job_.value_or(0);
+    message.meta.extension.round = view_.life;
+  }
   transport_->Send(std::move(message));
 }
 

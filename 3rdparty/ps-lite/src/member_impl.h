@@ -74,6 +74,8 @@ class Member::Impl {
   bool IsNews(const Meta& meta);
   // False if there is nothing more to do with it: a repeat, or an acknowledgement.
   bool TakeStock(const Message& message);
+  // Of the scheduler node's native word.
+  bool IsOfOurJob(const Meta& meta);
   void SendControl(Meta meta);
   void Drop(int32_t peer, const std::string& why);
 
@@ -146,6 +148,7 @@ class Member::Impl {
   Phase phase_ = Phase::kRegistering;
   uint64_t next_sequence_;
   uint64_t registration_ = 0;           // its sequence
+  std::optional<uint64_t> job_;         // whose scheduler node has answered that
   bs::TimePoint last_word_{};           // of the scheduler node
   std::optional<Attention> attention_;  // once we are in the job
   std::string last_text_;

@@ -33,6 +33,7 @@ struct MembershipOptions {
   int32_t wanted_rank = -1;  // attached workers: the rank of the stock worker beside
   bool attach = false;       // worker only: attach beside a stock worker of the same rank
   std::string settings;      // "name=value\n" lines that must be equal on every native node
+  uint64_t job = 0;  // scheduler: a number that no other job has; members hear it from there
   bs::Duration timeout = std::chrono::seconds(60);            // until everyone is there
   bs::Duration straggler_timeout = std::chrono::minutes(30);  // a living node comes to a barrier
   bs::Duration report_interval = std::chrono::seconds(5);     // "waiting for 1 of 2 workers ..."

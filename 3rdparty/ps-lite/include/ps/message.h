@@ -125,7 +125,7 @@ struct Extension {
   uint32_t version = 0;  // 0: a stock message, nothing below is on the wire
   Op op = Op::kNone;
   uint64_t sequence = 0;  // identifies a request of one sender; repeated on a retry, echoed
-  uint64_t key = 0;
+  uint64_t key = 0;       // of a tensor; in control messages the number of the job
   uint64_t round = 0;
   uint32_t part = 0;          // index of the partition
   uint64_t offset_bytes = 0;  // of the partition in the tensor
