@@ -167,6 +167,17 @@ TEST_F(OfAnotherJob, AMemberDoesNotDisturbTheSchedulerNode) {
   ExpectJobGoesOn();
 }
 
+TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeItHasBegunToo) {
+  worker->Start();
+  job.StartCoordinator();
+  job.Run(seconds(6));  // it has said for whom they wait
+  Meta over = Word(Command::kNone, Op::kShutdown);
+  over.extension.key = 7;
+  Send({"10.0.0.1", 4711}, kSchedulerId, over);
+  ASSERT_TRUE(worker->refused.has_value());
+  EXPECT_EQ(worker->refused->message(), "the job is over");
+}
+
 // As by bslaunch: its nodes wait, and register with the one that is there now.
 TEST_F(OfAnotherJob, WhoRegistersMayBeToldByOneAndTakenByTheNext) {
   worker->Start();

@@ -309,7 +309,8 @@ void Member::Impl::OnShutdown(const Extension& extension) {
     return;
   }
   const bool tell = phase_ == Phase::kReady && !left_;
-  if (phase_ == Phase::kStarting) TellReady(bs::Status::Unavailable("the job is over"));
+  const bool early = phase_ == Phase::kRegistering || phase_ == Phase::kStarting;
+  if (early) TellReady(bs::Status::Unavailable("the job is over"));
   if (phase_ == Phase::kOver) return;
   phase_ = Phase::kOver;
   EndAllBarriers(bs::Status::Unavailable("the job is over"));
