@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/numa.h"
+#include "ps-lite/loop_world.h"
+#include "tcp_transport.h"
 
 namespace bs::api {
 namespace {
@@ -37,6 +39,41 @@ TEST(SchedulerNode, ListensWhenStartReturns) {
   ASSERT_TRUE(node.ok()) << node.status().ToString();
   EXPECT_GT(node.value()->port(), 0);
   EXPECT_FALSE(node.value()->outcome().Get().has_value());
+}
+
+// What a scheduler node says to somebody with other settings.
+ps::Meta AskedBy(ps::testing::TransportNode* node, int32_t own_port, int32_t scheduler_port) {
+  ps::Message message;
+  message.peer = ps::kSchedulerId;
+  message.meta.is_control = true;
+  message.meta.control.command = ps::Command::kAddNode;
+  message.meta.control.nodes = {{ps::Role::kWorker, ps::kEmpty, "127.0.0.1", own_port, false, 0}};
+  message.meta.extension.version = ps::kExtensionVersion;
+  message.meta.extension.op = ps::Op::kRegister;
+  message.meta.extension.sequence = 1;
+  message.meta.extension.settings = "DMLC_NUM_WORKER=77\n";
+  node->Connect(ps::kSchedulerId, {"127.0.0.1", scheduler_port}, ps::kEmpty);
+  node->Send(std::move(message));
+  EXPECT_TRUE(node->AwaitMessages(1));
+  return node->TakeMessages().at(0).meta;
+}
+
+TEST(SchedulerNode, EachHasANumberOfItsOwn) {
+  std::set<uint64_t> numbers{0};
+  for (int i = 0; i < 2; ++i) {
+    const auto scheduler = SchedulerNode::Start(MakeConfig("scheduler", 0));
+    ASSERT_TRUE(scheduler.ok()) << scheduler.status().ToString();
+    ps::testing::LoopWorld world([](LoopThread* loop, size_t /*number*/) {
+      return ps::MakeTcpTransport(loop, {}, Logger());
+    });
+    ps::testing::TransportNode node(&world);
+    const Result<int32_t> port = node.Bind(world.AnyAddress());
+    ASSERT_TRUE(port.ok());
+    const ps::Meta said = AskedBy(&node, port.value(), scheduler.value()->port());
+    EXPECT_NE(said.extension.status, 0U);
+    numbers.insert(said.extension.key);
+  }
+  EXPECT_EQ(numbers.size(), 3U) << "two, and neither 0";
 }
 
 TEST(SchedulerNode, AnAbortedJobEndsWithTheReason) {
