@@ -2,10 +2,12 @@
 #include "base/memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string>
 
 namespace bs {
 namespace {
@@ -21,7 +23,8 @@ class AvailableBytesTest : public ::testing::Test {
   void PutHost() const {
     Put("/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:   4000 kB\nSwapFree:  1000 kB\n");
   }
-  const std::string root_ = ::testing::TempDir() + "memory_test";
+  // Of this process: tests run side by side.
+  const std::string root_ = ::testing::TempDir() + "memory_test-" + std::to_string(::getpid());
 };
 
 TEST_F(AvailableBytesTest, ThisHostHasSome) {
