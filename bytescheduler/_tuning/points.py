@@ -5,6 +5,7 @@ from typing import NamedTuple, Tuple
 
 __all__ = [
     "CREDITS",
+    "DEFAULT",
     "PARTITIONS",
     "Point",
     "Rungs",
@@ -46,6 +47,10 @@ def size_text(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.4g}{text}"
     return str(size)
+
+
+# What jobs begin with that are told nothing.
+DEFAULT = Point(128 * KIB, 512 * KIB)
 
 
 def _rung(ladder: Tuple[int, ...], size: float) -> int:

@@ -5,11 +5,12 @@ Nothing here knows of threads, clocks or MXNet: a `Job` runs steps, an `Asks` sa
 
 import math
 import statistics
-from typing import List, NamedTuple, Optional, Protocol, Sequence
+from typing import List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from bytescheduler._tuning.advisor import Advice, Seen
 from bytescheduler._tuning.points import (
     CREDITS,
+    DEFAULT,
     PARTITIONS,
     Point,
     Rungs,
@@ -161,12 +162,23 @@ def _towards(rungs: Rungs, other: Rungs) -> Rungs:
     return x, y
 
 
+def _first(at: Rungs, formula: Rungs) -> Tuple[Rungs, ...]:
+    """Return what is looked at before the advisor is asked: known places, then around them."""
+    home = nearest(DEFAULT)
+    if max(abs(here - there) for here, there in zip(at, home)) > _LEAP:
+        return home, _towards(home, formula)
+    more = (at[0], min(at[1] + 2, len(CREDITS) - 1))
+    larger = (min(at[0] + 1, len(PARTITIONS) - 1), more[1])
+    return _towards(at, formula), more, larger
+
+
 def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -> Found:
     """Search from `start`, where the job is, and leave the job at what was found.
 
-    First where it is, where the formula of `by_formula` leads, and with more in flight; then where
-    the advisor sees most to gain, until it sees nothing or all `limits.points` are used; what looks
-    best is then compared with `start` in turn.
+    First where it is, where the formula of `by_formula` leads, and with more in flight, or from far
+    away at the default, and where the formula leads from there; then where the advisor sees most to
+    gain, until it sees nothing or all `limits.points` are used; what looks best is then compared
+    with `start` in turn.
 
     Raises
     ------
@@ -179,12 +191,8 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     at = nearest(start)
     step_s = seeing.begin()
     advisor.start()
-    formula = _towards(
-        at, nearest(by_formula(job.model_bytes(), step_s, job.num_workers, job.num_servers))
-    )
-    more = (at[0], min(at[1] + 2, len(CREDITS) - 1))
-    larger = (min(at[0] + 1, len(PARTITIONS) - 1), more[1])
-    for rungs in dict.fromkeys((formula, more, larger)):
+    formula = by_formula(job.model_bytes(), step_s, job.num_workers, job.num_servers)
+    for rungs in dict.fromkeys(_first(at, nearest(formula))):
         if rungs != at and len(seeing.seen) < _FIRST:
             seeing.look(rungs)
     hopeless = 0

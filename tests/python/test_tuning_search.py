@@ -12,6 +12,7 @@ from bytescheduler._tuning import search
 from bytescheduler._tuning.advisor import Advice, AdvisorError, Seen, advise
 from bytescheduler._tuning.points import (
     CREDITS,
+    DEFAULT,
     PARTITIONS,
     Point,
     by_formula,
@@ -19,9 +20,9 @@ from bytescheduler._tuning.points import (
     on_rungs,
     size_text,
 )
+from bytescheduler.config import settings
 
 KIB = 1024
-DEFAULT = Point(128 * KIB, 512 * KIB)
 Landscape = Callable[[Point], float]
 
 
@@ -255,3 +256,25 @@ def test_theory_leads_no_further_than_a_few_rungs() -> None:
     search.look(job, DEFAULT, Hopeless())
     x, y = nearest(job.tried[1])
     assert (x, y) == (4 + search._LEAP, 8 + search._LEAP)
+
+
+@pytest.mark.parametrize(
+    ("start", "far"),
+    [
+        (Point(2048 * KIB, 8192 * KIB), True),
+        (Point(32 * KIB, 64 * KIB), True),
+        (Point(256 * KIB, 1024 * KIB), False),
+    ],
+)
+def test_from_far_away_the_default_is_looked_at_first(start: Point, far: bool) -> None:
+    job = FakeJob(lambda point: 0.6)
+    job.point = start
+    search.look(job, start, Hopeless())
+    assert job.tried[0] == start
+    assert (job.tried[1] == DEFAULT) == far
+
+
+def test_the_default_is_that_of_the_settings() -> None:
+    defaults = {row.name: row.default for row in settings()}
+    assert size_text(DEFAULT.partition) == defaults["BYTESCHEDULER_PARTITION"]
+    assert size_text(DEFAULT.credit) == defaults["BYTESCHEDULER_CREDIT"]
