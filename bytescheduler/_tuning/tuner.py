@@ -217,16 +217,11 @@ class Tuner:
             cache = self._cache()
             place = self._place()
             remembered = cache.find(place)
-            other = cache.other_cluster(place)
+            if remembered is None:
+                self._tell_of_other_cluster(cache, place)
+                return None
         except CacheError as why:
             self._warn_of_cache(why)
-            return None
-        if other is not None:
-            self._tuned.remark(
-                f"tuning: {cache} has this model on another cluster ({other}), not on this one "
-                f"({place.cluster()}): searching"
-            )
-        if remembered is None:
             return None
         point = remembered.point
         if point == self._tuned.start:
@@ -244,6 +239,14 @@ class Tuner:
             return None
         self._tell(found, f"as {cache} has it")
         return found
+
+    def _tell_of_other_cluster(self, cache: Cache, place: Place) -> None:
+        other = cache.other_cluster(place)
+        if other is not None:
+            self._tuned.remark(
+                f"tuning: {cache} has this model on another cluster ({other}), not on this one "
+                f"({place.cluster()}): searching"
+            )
 
     def _warn_of_cache(self, why: CacheError) -> None:
         if not self._warned_of_cache:

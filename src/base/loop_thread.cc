@@ -46,6 +46,15 @@ class OwnedFd {
   const int fd_;
 };
 
+// By its name in tests/tsan.supp.
+class TimerFd : public OwnedFd {
+ public:
+  using OwnedFd::OwnedFd;
+  TimerFd(const TimerFd&) = delete;
+  TimerFd& operator=(const TimerFd&) = delete;
+  ~TimerFd() = default;
+};
+
 void Drain(int fd) {
   uint64_t count = 0;
   static_cast<void>(!::read(fd, &count, sizeof(count)));  // non-blocking; empty is fine
@@ -293,7 +302,7 @@ class LoopThread::Impl {
 
   const OwnedFd epoll_;
   const OwnedFd wake_;
-  const OwnedFd timer_;
+  const TimerFd timer_;
   std::atomic<std::thread::id> thread_id_{};
 
   // Touched on the loop's thread only.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/numa.h"
+#include "control.h"
 #include "ps-lite/loop_world.h"
 #include "tcp_transport.h"
 
@@ -45,12 +46,8 @@ TEST(SchedulerNode, ListensWhenStartReturns) {
 ps::Meta AskedBy(ps::testing::TransportNode* node, int32_t own_port, int32_t scheduler_port) {
   ps::Message message;
   message.peer = ps::kSchedulerId;
-  message.meta.is_control = true;
-  message.meta.control.command = ps::Command::kAddNode;
+  message.meta = ps::NativeControl(ps::Command::kAddNode, ps::Op::kRegister, 1);
   message.meta.control.nodes = {{ps::Role::kWorker, ps::kEmpty, "127.0.0.1", own_port, false, 0}};
-  message.meta.extension.version = ps::kExtensionVersion;
-  message.meta.extension.op = ps::Op::kRegister;
-  message.meta.extension.sequence = 1;
   message.meta.extension.settings = "DMLC_NUM_WORKER=77\n";
   node->Connect(ps::kSchedulerId, {"127.0.0.1", scheduler_port}, ps::kEmpty);
   node->Send(std::move(message));

@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "control.h"
 #include "membership_harness.h"
 
 namespace ps::test {
@@ -106,10 +107,7 @@ class OfAnotherJob : public Hostile {
   static constexpr uint64_t kOther = 8;
   OfAnotherJob() { job.options.job = 7; }
   static Meta Word(Command command, Op op) {
-    Meta meta = Control(command);
-    meta.extension.version = kExtensionVersion;
-    meta.extension.op = op;
-    meta.extension.sequence = uint64_t{1} << 62U;
+    Meta meta = NativeControl(command, op, uint64_t{1} << 62U);
     meta.extension.key = kOther;
     return meta;
   }

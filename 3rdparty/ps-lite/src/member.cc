@@ -130,7 +130,8 @@ void Member::Impl::OnMessage(Message message) {
       OnStockControl(message);
       return;
     }
-    if (!IsOfOurJob(message.meta)) {
+    LearnJob(message.meta);
+    if (job_ != message.meta.extension.key) {
       Drop(kSchedulerId, "it is of another job");
       return;
     }
@@ -153,14 +154,14 @@ void Member::Impl::OnMessage(Message message) {
   handler_.on_message(std::move(message));
 }
 
-// Our address may be one that a node of another job had: its scheduler node goes on with it.
-bool Member::Impl::IsOfOurJob(const Meta& meta) {
+// Only the answer to our own registration tells: our address may be one that a node of another job
+// had, whose scheduler node goes on with it.
+void Member::Impl::LearnJob(const Meta& meta) {
   const Extension& extension = meta.extension;
   const bool answer = meta.control.command == Command::kAddNode || extension.op == Op::kStatus;
   if (phase_ == Phase::kRegistering && answer && extension.sequence == registration_) {
     job_ = extension.key;
   }
-  return job_ == extension.key;
 }
 
 bool Member::Impl::TakeStock(const Message& message) {

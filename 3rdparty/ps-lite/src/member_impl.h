@@ -74,8 +74,8 @@ class Member::Impl {
   bool IsNews(const Meta& meta);
   // False if there is nothing more to do with it: a repeat, or an acknowledgement.
   bool TakeStock(const Message& message);
-  // Of the scheduler node's native word.
-  bool IsOfOurJob(const Meta& meta);
+  // From the scheduler node's native word.
+  void LearnJob(const Meta& meta);
   void SendControl(Meta meta);
   void Drop(int32_t peer, const std::string& why);
 
