@@ -182,15 +182,16 @@ class Tuner:
         job = _Running(self._worker, self._tuned, self._stop)
         job.skip(_WARM_UP)
         found = self._from_cache(job) or self._search(job, self._tuned.start, FIRST_SEARCH)
-        fruitless = int(found.point == self._tuned.start)
+        drift = Drift()
+        drift.searched(found.seconds, found.point != self._tuned.start)
         while self._tuned.again:
-            now = self._drifted(job, Drift(found.seconds, fruitless))
+            now = self._drifted(job, drift)
             self._tuned.remark(
                 f"tuning: a step takes {now:.3g} s instead of {found.seconds:.3g} s: "
                 "searching again"
             )
             again = self._search(job, found.point, LATER_SEARCH)
-            fruitless = fruitless + 1 if again.point == found.point else 0
+            drift.searched(again.seconds, again.point != found.point)
             found = again
 
     @staticmethod

@@ -6,7 +6,7 @@ import pathlib
 import sys
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -256,24 +256,27 @@ def test_a_file_of_another_cluster_is_said_and_harms_nothing(said: Said) -> None
     assert there[0].endswith("10.9.9.9): searching")
 
 
-@pytest.mark.parametrize(("now", "waits"), [(0.75, True), (1.2, False)])
-def test_a_search_that_found_nothing_makes_small_changes_wait(
-    said: Said, now: float, waits: bool
+@pytest.mark.parametrize(("third", "waits"), [(0.6, True), (0.9, False)])
+def test_what_steps_took_where_nothing_was_found_is_not_searched_for_again_soon(
+    said: Said, third: float, waits: bool
 ) -> None:
-    at: Dict[str, int] = {}  # the steps before each line, as the tuner's thread sees them
+    ends: List[int] = []  # the steps before each search that found nothing was over
+    begins: List[int] = []  # and before each that began because steps took another time
 
     def seconds(point: Point) -> float:
-        for text in ("nothing is surely faster", "searching again"):
-            if any(text in line for line in said.lines):
-                at.setdefault(text, len(worker._steps))
-        return now if at else 0.6
+        for text, at in (("nothing is surely faster", ends), ("searching again", begins)):
+            if sum(text in line for line in said.lines) > len(at):
+                at.append(len(worker._steps))
+        return (0.6, 0.75, third)[min(len(ends), 2)]
 
     worker = FakeWorker(seconds)
     tuner = Tuner(worker, said.tuned(again=True))
-    said.wait("searching again")
+    deadline = time.monotonic() + LIMIT_S
+    while len(begins) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
     tuner.close()
-    begun, again = at["nothing is surely faster"], at.get("searching again", len(worker._steps))
-    assert (again - begun >= 100) == waits
+    assert begins[0] - ends[0] < 50
+    assert (begins[1] - ends[1] >= 200) == waits
 
 
 def test_closing_does_not_wait_for_a_file_system_that_hangs(
