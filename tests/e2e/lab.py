@@ -4,12 +4,13 @@ They are those of benchmarks/netlab.sh, in namespaces that only this test's proc
 of several tests do not meet, and nothing is left behind, however the test ends.
 """
 
+import contextlib
 import os
 import pathlib
 import subprocess
 import time
 from types import TracebackType
-from typing import List, Optional, Type
+from typing import Iterator, List, Optional, Sequence, Type
 
 NETLAB = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "netlab.sh"
 PATIENCE_S = 30.0
@@ -87,16 +88,40 @@ class Lab:
         """End the connections of `host` to others, so that what is under way there is lost."""
         self.link(host, "down")
         time.sleep(0.5)  # until all who talk to each other wait for what is under way
-        left = ""
-        for flags in ("-KHtn", "-Htn"):
-            inside = [str(NETLAB), "exec", NAME, str(host + 1), "ss", flags]
-            command = [*self._enter(), "-m", *inside, "not", "dst", self.address(host)]
-            left = subprocess.run(
-                command, env=WITH_PATH, check=True, stdout=subprocess.PIPE, text=True
-            ).stdout
-        self.link(host, "up")
-        if "ESTAB" in left:
+        try:
+            self.end_connections(host)
+        finally:
+            self.link(host, "up")
+
+    def end_connections(self, host: int) -> None:
+        """End the connections of `host` to others, who hear of it if they are heard."""
+        self._connections(host, "-K")
+        if self._connections(host):
             raise NoLab("this kernel ends no connections of others (CONFIG_INET_DIAG_DESTROY)")
+
+    def num_waiting(self, host: int) -> int:
+        """Return how many connections of `host` to others have bytes that nobody acknowledged."""
+        return sum(int(line.split()[2]) > 0 for line in self._connections(host))
+
+    def _connections(self, host: int, *flags: str) -> List[str]:
+        """Return what ss says of each connection of `host` to others."""
+        inside = [str(NETLAB), "exec", NAME, str(host + 1), "ss", "-Htn", *flags]
+        command = [*self._enter(), "-m", *inside, "not", "dst", self.address(host)]
+        done = subprocess.run(command, env=WITH_PATH, check=True, stdout=subprocess.PIPE, text=True)
+        return [line for line in done.stdout.splitlines() if line.startswith("ESTAB")]
+
+    @contextlib.contextmanager
+    def unheard(self, host: int, others: Sequence[int]) -> Iterator[None]:
+        """Lose what `host` sends to `others`: no card has the address that it takes for theirs."""
+        neighbour = ["ip", "-n", f"{NAME}-{host + 1}", "neigh"]
+        for other in others:
+            nobody = ["lladdr", "02:00:00:00:00:01", "dev", "eth0"]
+            self._run(*neighbour, "replace", self.address(other), *nobody)
+        try:
+            yield
+        finally:
+            for other in others:
+                self._run(*neighbour, "del", self.address(other), "dev", "eth0")
 
     def rate(self, host: int, rate: str) -> None:
         """Change what the link of `host` takes in each direction (1gbit, 2mbit)."""

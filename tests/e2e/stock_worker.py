@@ -4,6 +4,7 @@ Runs the cases in their order and saves what they pulled in FILE-RANK.npz, so th
 servers can be compared, or a job with what it should get (stock_model.py has the numbers).
 """
 
+import pathlib
 import sys
 import threading
 import time
@@ -326,15 +327,33 @@ def another_optimizer(kv: KVStore, _: Results) -> None:
 
 
 def train_for_long(kv: KVStore, _: Results) -> None:
+    train(kv, 0)
+
+
+def train_at_a_word(kv: KVStore, _: Results) -> None:
+    train(kv, 5)
+
+
+def train(kv: KVStore, pause: int) -> None:
     keys, outs = [1, 2], [mx.nd.zeros((4,)), mx.nd.zeros((4,))]  # one on each server
     kv.init(keys, outs)
     for step in range(1_000_000):
+        if step and step == pause:
+            wait_for_a_word()
         mine = [mx.nd.full((4,), step % 1000) for _ in keys]
         kv.pushpull(keys, mine, out=outs)
         for out in outs:
             assert (out.asnumpy() == kv.num_workers * (step % 1000)).all(), f"a wrong sum: {out}"
         if step == 3:
             print(f"training as worker {kv.rank}")
+
+
+def wait_for_a_word() -> None:
+    print("waiting")
+    deadline = time.monotonic() + 60
+    while not pathlib.Path("go").exists():
+        assert time.monotonic() < deadline, "nobody says go"
+        time.sleep(0.01)
 
 
 CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
@@ -344,7 +363,7 @@ CASES: "Dict[str, Callable[[KVStore, Results], None]]" = {
         *(updates, rows_updated, two_bits, each_alone, each_in_the_end),
         *(in_turns, in_turns_in_the_end),
         *(another_size, another_optimizer, without_an_optimizer),
-        *(never_pushed_by_rank_1, train_for_long),
+        *(never_pushed_by_rank_1, train_for_long, train_at_a_word),
     )
 }
 

@@ -303,6 +303,33 @@ def test_a_node_of_mxnets_own_that_loses_what_was_under_way_is_named(
     assert ", want " not in job.all_output()
 
 
+def test_stock_workers_all_of_whose_pushes_are_lost_do_not_wait_for_ever(
+    make_job: MakeJob, lab: Lab
+) -> None:
+    """No round is open, so the servers have nothing to miss but the workers themselves."""
+    job = make_job(servers=2, env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"}, lab=lab)
+    for _ in WORKERS:
+        job.start_worker("stock_worker.py", "dist_sync", "", "train_at_a_word")
+    for worker in job.workers:
+        worker.wait_for_line("waiting")
+    first, second = WORKERS
+    with lab.unheard(first, SERVERS), lab.unheard(second, SERVERS):
+        (job.folder / "go").touch()
+        deadline = time.monotonic() + SOON_S
+        while any(
+            lab.num_waiting(host) < len(SERVERS) for host in WORKERS
+        ):  # until all have pushed
+            assert time.monotonic() < deadline, job.all_output()
+        try:
+            for host in WORKERS:
+                lab.end_connections(host)
+        except NoLab as error:
+            pytest.skip(str(error))
+    silent = "closed, with which messages may be lost, nothing has come for 4 s"
+    assert_all_name(job, job.processes, rf"lost worker \d .*: after one of its .* {silent}")
+    assert "wrong sum" not in job.all_output()
+
+
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_full_disks_cost_what_is_written_there_and_nothing_else(
     lab: Lab, tmp_path: pathlib.Path, when: str

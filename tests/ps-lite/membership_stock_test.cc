@@ -92,13 +92,16 @@ TEST_F(StockJob, StockBarrierThatAWorkerDoesNotComeToIsWaitedForAndSaid) {
 class StockInbound : public StockJob {
  protected:
   StockInbound() {
+    Push(7);
+    EXPECT_THAT(s0->data, ElementsAre("11: values"));
+  }
+  void Push(int32_t timestamp) {
     Meta push;
     push.request = true;
     push.push = true;
-    push.timestamp = 7;
+    push.timestamp = timestamp;
     w1->Send(ServerId(0), push, "values");
     job.Run(seconds(1));
-    EXPECT_THAT(s0->data, ElementsAre("11: values"));
   }
   // To server 0, or to the scheduler node.
   void Part(bool server, bool for_good) {
@@ -158,6 +161,31 @@ TEST_F(StockInbound, AConnectionThatComesBackIsNoLoss) {
   for (StockNode* const worker : {w0, w1})
     job.network.CutOff(worker->transport(), milliseconds(900));
   job.Run(seconds(10));
+  EXPECT_FALSE(job.finished);
+  EndStock();
+}
+
+TEST_F(StockInbound, WhoIsSilentAfterAConnectionOfItsCameBackIsLost) {
+  job.network.CutOff(w1->transport(), milliseconds(900));
+  job.Run(job.options.straggler_timeout - seconds(5));
+  Push(8);
+  EXPECT_THAT(s0->data, ElementsAre("11: values", "11: values"));
+  job.Run(job.options.straggler_timeout - seconds(1));
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(6));
+  ExpectLost("after one of its connections was closed, with which messages may be lost, nothing");
+}
+
+TEST_F(StockInbound, SoIsOneToWhichOursCameBack) {
+  job.network.Part(s0->transport(), w1->transport(), false);
+  job.Run(job.options.straggler_timeout - seconds(1));
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(6));
+  ExpectLost("after one of its connections was closed, with which messages may be lost, nothing");
+}
+
+TEST_F(StockInbound, WhoIsSilentAndHasLostNoConnectionIsNot) {
+  job.Run(3 * job.options.straggler_timeout);
   EXPECT_FALSE(job.finished);
   EndStock();
 }

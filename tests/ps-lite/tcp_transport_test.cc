@@ -204,10 +204,16 @@ TEST(Inbound, EndsAreToldWithWhetherAMessageIsLost) {
   EXPECT_TRUE(stays.AwaitGreeting());
   come_and_go("ps11", "");  // the same node again: the earlier one counts no more
   stays.AwaitEnd();
+  const RawPeer idle(address);
+  idle.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps13"));
+  EXPECT_TRUE(idle.AwaitGreeting());
+  come_and_go("ps13", "");
+  idle.AwaitEnd();
   come_and_go("ps15", "");
   over.Wait();
   EXPECT_THAT(told, ElementsAre("open 9", "end 9", "open 9", "torn 9", "open 9", "torn 9",  //
-                                "open 11", "torn 11", "open 11", "end 11", "open 15", "end 15"));
+                                "open 11", "torn 11", "open 11", "end 11",                  //
+                                "open 13", "end 13", "open 13", "end 13", "open 15", "end 15"));
   transport->Close(bs::Duration(0));
 }
 

@@ -31,6 +31,8 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
              [this](int32_t id, const std::string& why) { OnLost(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
+      doubts_(&scope_, options.straggler_timeout,
+              [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       retry_(&scope_),
       barrier_retry_(&scope_),
       leave_retry_(&scope_),
@@ -109,6 +111,7 @@ Transport::Handler Member::Impl::TransportHandler() {
   handler.on_disconnected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = false;
     links_.OnDisconnected(peer);
+    Doubt(peer);
   };
   handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
   handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
@@ -165,6 +168,7 @@ void Member::Impl::LearnJob(const Meta& meta) {
 }
 
 bool Member::Impl::TakeStock(const Message& message) {
+  doubts_.OnHeard(message.peer);
   Resends::Verdict verdict = resends_.Take(message, own_.id);
   if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
   return verdict.fresh;

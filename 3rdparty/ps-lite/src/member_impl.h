@@ -13,6 +13,7 @@
 #include <string>
 
 #include "attention.h"
+#include "doubt_watch.h"
 #include "inbound_watch.h"
 #include "limited_log.h"
 #include "link_watch.h"
@@ -110,6 +111,8 @@ class Member::Impl {
   void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
+  // A connection with the node has ended, with which something may be lost that travels once.
+  void Doubt(int32_t id);
   // It lives, as far as we know.
   void OnUnheard(int32_t id, const std::string& why);
   // Tells a stock worker to end its process, and forgets it.
@@ -137,6 +140,7 @@ class Member::Impl {
   TaskScope scope_;
   LinkWatch links_;
   InboundWatch inbound_;  // of stock peers
+  DoubtWatch doubts_;     // of stock workers, on servers
   Repeater retry_;        // the registration
   Repeater barrier_retry_;
   Repeater leave_retry_;

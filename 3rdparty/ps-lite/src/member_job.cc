@@ -221,6 +221,14 @@ void Member::Impl::OnInboundEnded(int32_t id, bool torn) {
   const bool known = known_.contains(id) || (id == kSchedulerId && stock_scheduler_);
   const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
   inbound_.OnEnded(id, known && resends_.Heard(id) && running, torn && !resends_.SendsAgain(id));
+  Doubt(id);
+}
+
+void Member::Impl::Doubt(int32_t id) {
+  const bool stock_worker =
+      known_.contains(id) && IdFitsRole(id, Role::kWorker) && resends_.Heard(id);
+  const bool trains = phase_ == Phase::kReady && !left_ && !joined_final_;
+  if (own_.role == Role::kServer && stock_worker && trains) doubts_.Begin(id);
 }
 
 void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
@@ -234,6 +242,7 @@ void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
 
 void Member::Impl::OnLost(int32_t id, const std::string& why) {
   inbound_.Forget(id);
+  doubts_.Forget(id);
   if (id == kSchedulerId) {
     const bs::Status lost = LostStatus(scheduler_, why);
     scheduler_lost_ = true;
@@ -277,6 +286,7 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
   unreachable_.erase(node.id);
   links_.Forget(node.id);
   inbound_.Forget(node.id);
+  doubts_.Forget(node.id);
   resends_.Forget(node.id);
   if (known_.erase(node.id) > 0) {
     lost_[node.id] = {.node = node, .why = "its place is free for another"};
@@ -293,6 +303,7 @@ void Member::Impl::OnWorkerLeft(const Node& node) {
   const bool known = known_.erase(node.id) > 0;
   if (!known && !unreachable) return;
   links_.Forget(node.id);
+  doubts_.Forget(node.id);
   if (known) transport_->Disconnect(node.id, bs::Duration(0));
   scope_.Post([this, rank = RankOf(node.id)] {
     if (handler_.on_worker_left) handler_.on_worker_left(rank);

@@ -178,14 +178,14 @@ void TcpNetwork::BoundStrangers(const std::string& host) {
 void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   if (identity.empty()) return;
   bool torn = false;
-  std::erase_if(inbound_, [&](const auto& other) {
+  const size_t ended = std::erase_if(inbound_, [&](const auto& other) {
     const bool earlier = other.first != number && other.second->identity() == identity;
     torn = torn || (earlier && other.second->torn());
     return earlier;
   });
   const int32_t peer = inbound_.at(number)->peer();
   if (peer == kEmpty) return;
-  if (torn) upcalls_->OnInboundEnded(peer, torn);
+  if (ended > 0) upcalls_->OnInboundEnded(peer, torn);
   upcalls_->OnInbound(peer);
 }
 

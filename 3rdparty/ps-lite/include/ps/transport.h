@@ -57,8 +57,8 @@ class Transport {
     // The outgoing connection to `peer` came up, or broke (it is retried until Disconnect).
     std::function<void(int32_t peer)> on_connected;
     std::function<void(int32_t peer)> on_disconnected;
-    // `peer` has opened a connection to us; an earlier one of its counts no more.  And its last one
-    // has ended, `torn` if a message that had begun to come is lost with it.  May be empty; only
+    // `peer` has opened a connection to us, which ends an earlier one of its.  And one of its has
+    // ended, `torn` if a message that had begun to come is lost with it.  May be empty; only
     // where the network tells who it was (not ZmqTransport, InprocTransport).
     std::function<void(int32_t peer)> on_inbound{};
     std::function<void(int32_t peer, bool torn)> on_inbound_ended{};
