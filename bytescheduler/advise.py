@@ -3,15 +3,17 @@
 Workers and servers of the engine replay a model's profile on simulated time (docs/advise.md).
 """
 
+import contextlib
 import json
 import math
+import signal
 import sys
-from typing import List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 import click
 
 from bytescheduler._advise import models, profile
-from bytescheduler._advise.advice import Cluster, advise, bits_per_s, table
+from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
 from bytescheduler._say import plain, say
 from bytescheduler.config import seconds, size, values
 from bytescheduler.errors import ConfigError, Error
@@ -74,6 +76,16 @@ def _layers(
     ]
 
 
+@contextlib.contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the process: the engine looks at nothing else while it simulates."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @click.command("advise", short_help="Predict what scheduling will gain on a cluster.")
 @click.argument("path", metavar="[PROFILE]", required=False, type=click.Path())
 @click.option("--model", type=click.Choice(sorted(models.MODELS)), help="Instead of a profile.")
@@ -92,6 +104,14 @@ def _layers(
 @click.option(
     "--latency", callback=_latency, default="0.05ms", show_default=True, help="One way, idle."
 )
+@click.option(
+    "--simulate",
+    type=click.IntRange(1, 65536),
+    default=FEW,
+    show_default=True,
+    metavar="N",
+    help="Workers that are simulated; of more, these stand for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     path: Optional[str],
@@ -101,6 +121,7 @@ def command(
     workers: int,
     servers: int,
     latency: float,
+    simulate: int,
     as_json: bool,
 ) -> None:
     """Predict how long a training step will take on a cluster, and whether scheduling helps.
@@ -114,8 +135,10 @@ def command(
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
     try:
         partition, credit = _pieces()
-        cluster = Cluster(workers, servers, rate, latency, partition, credit)
-        found = advise(_layers(path, model, compute), cluster)
+        cluster = Cluster(workers, servers, rate, latency, partition, credit, simulate)
+        layers = _layers(path, model, compute)
+        with _ended_by_interrupts():
+            found = advise(layers, cluster)
     except Error as error:
         say(plain(f"bytescheduler: {error}"))
         sys.exit(2 if isinstance(error, ConfigError) else 1)

@@ -8,7 +8,7 @@ from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._native import Prediction, predict
 from bytescheduler.errors import ConfigError
 
-__all__ = ["GOODPUT", "POLICIES", "Cluster", "advise", "bits_per_s", "table"]
+__all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "bits_per_s", "table"]
 
 GOODPUT = 0.953  # share of an Ethernet link that TCP's payload gets, with frames of 1500 bytes
 POLICIES = {"ours": 0, "fifo": 1, "p3": 2}
@@ -19,6 +19,9 @@ _LITTLE = 0.02
 _NO_MATTER = 0.05
 _FEWEST_SERVERS = 1.03  # times the time with many
 _MOST_SERVERS = 4096
+FEW = 8  # workers that stand for all
+# Each takes some 6 KB.
+_MOST_PAIRS = 1 << 21
 _TRIES = 4
 
 
@@ -46,7 +49,7 @@ class Cluster(NamedTuple):
     latency_s: float
     partition_bytes: int
     credit_bytes: int
-    most_workers: int = 8
+    most_workers: int = FEW
 
     @property
     def bytes_per_s(self) -> float:
@@ -76,6 +79,9 @@ class Cluster(NamedTuple):
 
 def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:
     """Return about how few servers make a step take next to no longer than many do."""
+    if cluster.most_workers > FEW:  # many tries with few rather than few with many
+        cluster = cluster._replace(most_workers=FEW)
+        ours = cluster.predict(layers, "ours").step_s
     most = min(cluster.workers, _MOST_SERVERS)
     aim = _FEWEST_SERVERS * ideal_s(layers, cluster._replace(servers=most).share_bytes_per_s)
     servers = 1
@@ -150,6 +156,13 @@ def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
     compute = math.fsum(layer.forward_s + layer.backward_s for layer in layers)
     if compute <= 0:
         raise ConfigError("the layers take no time", 1)
+    simulated = min(cluster.workers, cluster.most_workers)
+    if simulated * cluster.servers > max(_MOST_PAIRS, FEW * cluster.servers):
+        raise ConfigError(
+            f"{simulated} workers with {cluster.servers} servers are too many to simulate: want at "
+            f"most {_MOST_PAIRS // cluster.servers} with so many servers (--simulate)",
+            1,
+        )
     runs = {policy: cluster.predict(layers, policy) for policy in ("fifo", "p3", "ours")}
     times = {
         "no_overlap": no_overlap_s(layers, cluster.share_bytes_per_s),

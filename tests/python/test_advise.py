@@ -20,6 +20,9 @@ LAYERS: List[Dict[str, Any]] = [
 ]
 
 
+THOUSANDS = ("-w", "4000", "-s", "1000", "--simulate", "3000")
+
+
 def invoke(*arguments: str) -> Result:
     return CliRunner(mix_stderr=False).invoke(cli._cli, ["advise", *arguments])
 
@@ -83,6 +86,15 @@ def test_thousands_of_workers_are_predicted(saved: pathlib.Path) -> None:
     assert many["step_s"]["ours"] > 3 * few["step_s"]["ours"]  # 31 workers share a server
 
 
+def test_as_many_workers_are_simulated_as_are_asked_for(saved: pathlib.Path) -> None:
+    many = ("--rate", "1gbit", "-w", "24", "-s", "24")
+    found = {n: advised(saved, *many, "--simulate", str(n)) for n in (8, 20, 1000)}
+    assert [found[n]["simulated_workers"] for n in found] == [8, 20, 24]
+    assert advised(saved, *many)["simulated_workers"] == 8
+    assert found[1000]["step_s"]["ours"] == pytest.approx(found[8]["step_s"]["ours"], rel=0.1)
+    assert found[1000]["step_s"] != found[8]["step_s"]
+
+
 def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathlib.Path) -> None:
     ran = tmp_path / "ran"
     words = ["launch", "--local", "--record", "/no/such/folder/model.json", "--", "touch", str(ran)]
@@ -134,6 +146,12 @@ def test_closed_forms_are_those_of_the_docs() -> None:
         (["--model", "vgg16"], "Missing option '--rate'"),
         (["x", "--rate", "1gbit", "--latency", "soon"], "want a time of up to 1s, such as 0.05ms"),
         (["x", "--rate", "1gbit", "-w", "0"], "0 is not in the range"),
+        (["x", "--rate", "1gbit", "--simulate", "0"], "0 is not in the range"),
+        (["x", "--rate", "1gbit", "--simulate", "all"], "'all' is not a valid integer"),
+        (
+            [*("--model", "vgg16", "--compute", "1", "--rate", "1gbit"), *THOUSANDS],
+            "3000 workers with 1000 servers are too many to simulate: want at most 2097 with so",
+        ),
         (["x", "--rate", "1gbit", "--compute", "nan"], "'nan' is no number of seconds"),
     ],
 )
