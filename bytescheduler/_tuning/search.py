@@ -178,7 +178,7 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     First where it is, where the formula of `by_formula` leads, and with more in flight, or from far
     away at the default, and where the formula leads from there; then where the advisor sees most to
     gain, until it sees nothing or all `limits.points` are used; what looks best is then compared
-    with `start` in turn.
+    with `start` in turn, unless that was far slower.
 
     Raises
     ------
@@ -206,4 +206,9 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
         seconds = job.measure(start, limits.final, None)
         after = statistics.median(seconds)
         return Found(start, after, after, len(seeing.seen))
-    return settle(job, start, seeing.point(best), limits)._replace(points=len(seeing.seen))
+    point = seeing.point(best)
+    if step_s > _TOO_SLOW * seeing.seen[advice.best].seconds:
+        after = statistics.median(job.measure(point, limits.final, None))
+        if step_s > _TOO_SLOW * after:
+            return Found(point, after, step_s, len(seeing.seen))
+    return settle(job, start, point, limits)._replace(points=len(seeing.seen))

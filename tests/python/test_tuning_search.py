@@ -166,6 +166,37 @@ def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
     assert job.point == DEFAULT
 
 
+@pytest.mark.parametrize(("slower", "again"), [(1.5, False), (1.1, True)])
+def test_a_start_that_was_far_slower_is_not_gone_back_to(slower: float, again: bool) -> None:
+    class Knowing(Ready):
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            return Advice((7, 12), 0.0, 1)
+
+    start = Point(2048 * KIB, 8192 * KIB)
+    job = FakeJob(lambda point: 0.6 * slower if point == start else 0.6)
+    job.point = start
+    found = search.look(job, start, Knowing())
+    assert found.point == job.point == DEFAULT
+    assert (start in job.tried[1:]) == again
+    assert found.before == pytest.approx(0.6 * slower, rel=0.1)
+
+
+def test_what_was_fast_by_chance_is_compared_with_a_start_that_was_far_slower() -> None:
+    class Lucky(FakeJob):
+        def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
+            return [
+                0.3 if len(self.tried) == 5 else s for s in super().measure(point, samples, bound_s)
+            ]
+
+    class Wrong(Ready):
+        def ask(self, seen: Sequence[Seen]) -> Advice:
+            return Advice((7, 12), 0.0, len(seen) - 1)
+
+    job = Lucky(bowl(128 * KIB, 512 * KIB))
+    assert search.look(job, DEFAULT, Wrong()).point == DEFAULT
+    assert job.tried[-1] == DEFAULT
+
+
 def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
     class Bold(Ready):
         def ask(self, seen: Sequence[Seen]) -> Advice:
