@@ -24,6 +24,12 @@ ARMS: Dict[str, Dict[str, str]] = {
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
     "ours-measured": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "measured"},
+    # From the default, with nothing remembered.
+    "ours-tuned": {
+        "BYTESCHEDULER_BACKEND": "native",
+        "BYTESCHEDULER_PRIORITY": "caller",
+        "BYTESCHEDULER_TUNING": "on",
+    },
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
     # Nothing overtakes anything, and the kernel takes what it likes.

@@ -2,7 +2,8 @@
 
 Each worker sleeps instead of computing a layer, writes its gradient for real, and
 calls ``pushpull(index, grad, out=weight, priority=-index)`` on a real KVStore; the next forward of
-a layer waits for its weight. The sums of the last step are checked. Needs root (network
+a layer waits for its weight. The sums of the last step are checked. Of the arm ours-tuned, a job
+that tunes itself from the default, the steps behind the first 120 count. Needs root (network
 namespaces), iproute2 and mxnet.
 
     python -m benchmarks.replay --model vgg16 --scale 8 --compute 0.58 --out replay.json
@@ -11,6 +12,7 @@ namespaces), iproute2 and mxnet.
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from typing import Dict, List, NamedTuple
 
@@ -19,6 +21,7 @@ from bytescheduler._advise import models
 from . import lab_job
 from .output import add_out_option, give
 
+TUNING = 120  # steps that a job which tunes itself has made before its steps count
 GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
 
 
@@ -149,11 +152,21 @@ class Ran(NamedTuple):
 
 
 def run_arm(arm: str, args: argparse.Namespace) -> Ran:
-    """Run one job and return the times of its workers."""
+    """Run one job and return the times of its workers; of one that tunes itself, those behind."""
+    if arm != "ours-tuned":
+        return run_steps(arm, args, args.iterations, {})
+    with tempfile.TemporaryDirectory() as folder:
+        cache = {"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json"}
+        return run_steps(arm, args, TUNING + args.iterations, cache)
+
+
+def run_steps(arm: str, args: argparse.Namespace, iterations: int, more: Dict[str, str]) -> Ran:
+    """Run one job of so many steps, with further settings; return the times of the last ones."""
     # A shrunk model needs a shrunk split bound, or stock is handicapped.
-    env = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, 1_000_000 // args.scale))}
+    env = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, 1_000_000 // args.scale)), **more}
     worker = [sys.executable, "-m", "benchmarks.replay", "--replay", "--arm", arm]
-    for name in ("model", "scale", "compute", "iterations"):
+    worker += ["--iterations", str(iterations)]
+    for name in ("model", "scale", "compute"):
         worker += [f"--{name}", str(getattr(args, name))]
     node = None
     if args.by_name:
@@ -161,16 +174,17 @@ def run_arm(arm: str, args: argparse.Namespace) -> Ran:
     if arm.startswith("native"):
         steps = models.scaled(args.model, args.scale, args.compute)
         node = [args.native, "node"]
-        worker = [args.native, "replay", str(args.iterations)]
+        worker = [args.native, "replay", str(iterations)]
         worker += [
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
             for s, place in zip(steps, places(len(steps), args.by_name))
         ]
     ran = lab_job.run(arm, worker, env, args.timeout, node)
+    seconds = [second for of in ran for second in of["seconds"][2 - args.iterations :]]
     if arm.startswith("native"):
-        return Ran([second for of in ran for second in of["seconds"]], [], [])
+        return Ran(seconds, [], [])
     forward_s, backward_s = ran[0]["layers"]
-    return Ran([second for of in ran for second in of["seconds"]], forward_s, backward_s)
+    return Ran(seconds, forward_s, backward_s)
 
 
 def main() -> None:
@@ -195,6 +209,8 @@ def main() -> None:
     parser.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--arm", default="ours", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.iterations < 3:
+        parser.error("--iterations: want at least 3; the first two are not counted")
     if args.replay:
         replay(args)
         return
