@@ -19,10 +19,10 @@ _LITTLE = 0.02
 _NO_MATTER = 0.05
 _FEWEST_SERVERS = 1.03  # times the time with many
 _MOST_SERVERS = 4096
-FEW = 8  # workers that stand for all
-# Each takes some 6 KB.
-_MOST_PAIRS = 1 << 21
 _TRIES = 4
+FEW = 8  # workers that stand for all
+# Workers times servers that are simulated; each takes some 6 KB.
+_MOST_PAIRS = 1 << 21
 
 
 def bits_per_s(rate: str) -> float:
@@ -157,7 +157,7 @@ def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
     if compute <= 0:
         raise ConfigError("the layers take no time", 1)
     simulated = min(cluster.workers, cluster.most_workers)
-    if simulated * cluster.servers > max(_MOST_PAIRS, FEW * cluster.servers):
+    if simulated * cluster.servers > _MOST_PAIRS:
         raise ConfigError(
             f"{simulated} workers with {cluster.servers} servers are too many to simulate: want at "
             f"most {_MOST_PAIRS // cluster.servers} with so many servers (--simulate)",
