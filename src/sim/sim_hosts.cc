@@ -65,6 +65,14 @@ void SimNetwork::Impl::TakeTurns(const std::shared_ptr<SimNode>& node) {
   }
 }
 
+Message SimNetwork::Impl::TakeUrgent(SimLink* link) {
+  const auto urgent = link->waiting.begin();
+  Message message = std::move(urgent->second.front());
+  urgent->second.pop_front();
+  if (urgent->second.empty()) link->waiting.erase(urgent);
+  return message;
+}
+
 void SimNetwork::Impl::Commit(SimLink* link) {
   SimHost* const host = link->owner->host.get();
   const Message message = TakeUrgent(link);

@@ -37,8 +37,8 @@ std::shared_ptr<SimNode> SimNetwork::Impl::AddNode(Executor* executor) {
 void SimNetwork::Impl::RemoveNode(const std::shared_ptr<SimNode>& node) {
   Close(node, Duration(0));
   // A real transport would wait for its linger to pass; here the network keeps what still waits.
-  for (auto& [number, link] : links_) {
-    if (link->owner == node) OwnFrames(link.get());
+  for (const uint64_t number : node->lingering) {
+    if (SimLink* const link = Find(number)) OwnFrames(link);
   }
   nodes_.erase(node->number);
 }
@@ -46,6 +46,13 @@ void SimNetwork::Impl::RemoveNode(const std::shared_ptr<SimNode>& node) {
 SimLink* SimNetwork::Impl::Find(uint64_t number) {
   const auto it = links_.find(number);
   return it == links_.end() ? nullptr : it->second.get();
+}
+
+void SimNetwork::Impl::Erase(uint64_t number) {
+  const auto it = links_.find(number);
+  if (it == links_.end()) return;
+  links_to_[it->second->to].erase(number);
+  links_.erase(it);
 }
 
 TimePoint SimNetwork::Impl::AfterDelay() {
@@ -88,6 +95,7 @@ void SimNetwork::Impl::Connect(const std::shared_ptr<SimNode>& node, int32_t pee
   link->own_id = own_id;
   link->to = NameOf(address);
   node->links[peer] = link->number;
+  links_to_[link->to].insert(link->number);
   TryConnectLater(link->number);
   links_.emplace(link->number, std::move(link));
 }
@@ -102,9 +110,10 @@ void SimNetwork::Impl::Disconnect(const std::shared_ptr<SimNode>& node, int32_t 
   if (link == nullptr) return;
   link->closing = true;
   if (link->idle() || linger <= Duration(0)) {
-    links_.erase(number);
+    Erase(number);
   } else {
-    wires_.PostAt(clock_->Now() + linger, [this, number] { links_.erase(number); });
+    node->lingering.push_back(number);
+    wires_.PostAt(clock_->Now() + linger, [this, number] { Erase(number); });
   }
 }
 
@@ -117,15 +126,17 @@ void SimNetwork::Impl::Close(const std::shared_ptr<SimNode>& node, Duration ling
 
 void SimNetwork::Impl::Kill(const std::shared_ptr<SimNode>& node) {
   Close(node, Duration(0));
-  for (auto it = links_.begin(); it != links_.end();) {  // those that linger
-    it = it->second->owner == node ? links_.erase(it) : std::next(it);
-  }
+  for (const uint64_t number : node->lingering) Erase(number);
 }
 
 void SimNetwork::Impl::Unbind(SimNode* node) {
-  if (!node->bound.empty()) bound_.erase(node->bound);
-  node->bound.clear();
-  Break([node](const SimLink& link) { return link.target.get() == node; });
+  if (node->bound.empty()) return;
+  std::vector<uint64_t> broken;
+  for (const uint64_t number : links_to_[node->bound]) {
+    if (Find(number)->target.get() == node) broken.push_back(number);
+  }
+  bound_.erase(std::exchange(node->bound, {}));
+  Break(broken, false);
 }
 
 void SimNetwork::Impl::CutOff(const std::shared_ptr<SimNode>& node, Duration duration) {
@@ -149,6 +160,10 @@ void SimNetwork::Impl::Break(const std::function<bool(const SimLink&)>& pick, bo
   for (const auto& [number, link] : links_) {
     if (link->target != nullptr && pick(*link)) broken.push_back(number);
   }
+  Break(broken, torn);
+}
+
+void SimNetwork::Impl::Break(const std::vector<uint64_t>& broken, bool torn) {
   for (const uint64_t number : broken) {
     SimLink* const link = Find(number);
     TellInbound(*link, false, torn);
@@ -186,9 +201,7 @@ void SimNetwork::Impl::Tell(const std::shared_ptr<SimNode>& node,
 }
 
 void SimNetwork::Impl::ConnectAllTo(const std::string& address) {
-  for (const auto& [number, link] : links_) {
-    if (link->to == address) TryConnectLater(number);
-  }
+  for (const uint64_t number : links_to_[address]) TryConnectLater(number);
 }
 
 void SimNetwork::Impl::TryConnectLater(uint64_t number) {
@@ -224,14 +237,6 @@ void SimNetwork::Impl::Send(const std::shared_ptr<SimNode>& node, Message messag
   Pump(link);
 }
 
-Message SimNetwork::Impl::TakeUrgent(SimLink* link) {
-  const auto urgent = link->waiting.begin();
-  Message message = std::move(urgent->second.front());
-  urgent->second.pop_front();
-  if (urgent->second.empty()) link->waiting.erase(urgent);
-  return message;
-}
-
 SimPacket SimNetwork::Impl::Pack(const SimLink& link, const Message& message) {
   SimPacket packet{link.own_id, ps::EncodeMeta(message.meta), {}};
   for (const Frame& frame : message.data) {
@@ -243,7 +248,7 @@ SimPacket SimNetwork::Impl::Pack(const SimLink& link, const Message& message) {
 void SimNetwork::Impl::Pump(SimLink* link) {
   if (link->target == nullptr || link->sending) return;
   if (link->waiting.empty()) {
-    if (link->closing) links_.erase(link->number);
+    if (link->closing) Erase(link->number);
     return;
   }
   if (link->owner->host) {

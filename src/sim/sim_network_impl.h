@@ -63,6 +63,7 @@ struct SimNode {
   Transport::Handler handler;
   std::string bound;                  // "host:port", empty while unbound
   std::map<int32_t, uint64_t> links;  // by peer
+  std::vector<uint64_t> lingering;    // links that it has forgotten, those that are over too
   bool closed = false;                // by itself, or killed
   bool cut_off = false;
   bool muted = false;
@@ -123,6 +124,7 @@ class SimNetwork::Impl {
   class Endpoint;
 
   SimLink* Find(uint64_t number);
+  void Erase(uint64_t number);
   TimePoint AfterDelay();
   TimePoint ArrivalOf(SimLink* link, int32_t priority);
   void TryConnectLater(uint64_t number);
@@ -131,6 +133,7 @@ class SimNetwork::Impl {
   void Unbind(SimNode* node);
   // Links for which `pick` is true lose their connection.
   void Break(const std::function<bool(const SimLink&)>& pick, bool torn = false);
+  void Break(const std::vector<uint64_t>& broken, bool torn);
   void Tell(const std::shared_ptr<SimNode>& node, std::function<void(SimNode*)> what);
   // Tells its target that the link's connection came up, or ended.
   void TellInbound(const SimLink& link, bool up, bool torn) {
@@ -145,10 +148,10 @@ class SimNetwork::Impl {
   void Travel(SimLink* link, const Message& message);
   void Pump(SimLink* link);
   void Transmitted(uint64_t number);
-  static Message TakeUrgent(SimLink* link);
   static SimPacket Pack(const SimLink& link, const Message& message);
 
   // sim_hosts.cc
+  static Message TakeUrgent(SimLink* link);
   void ForgetHosts();
   void TakeTurns(const std::shared_ptr<SimNode>& node);
   void Commit(SimLink* link);
@@ -163,8 +166,9 @@ class SimNetwork::Impl {
   std::map<uint64_t, std::shared_ptr<SimNode>> nodes_;  // shared with the transports
   std::map<std::string, std::shared_ptr<SimNode>> bound_;
   std::map<uint64_t, std::unique_ptr<SimLink>> links_;
-  std::set<std::pair<uint64_t, uint64_t>> parted_;  // from, to
-  std::vector<std::weak_ptr<SimNode>> hosts_;       // nodes with a host
+  std::map<std::string, std::set<uint64_t>> links_to_;  // their numbers, by address
+  std::set<std::pair<uint64_t, uint64_t>> parted_;      // from, to
+  std::vector<std::weak_ptr<SimNode>> hosts_;           // nodes with a host
   uint64_t next_number_ = 1;
   int32_t next_port_ = 20000;
   SimExecutor wires_;  // last: its tasks refer to the above
