@@ -11,6 +11,7 @@ __all__ = [
     "FRONT",
     "OF_WORKERS",
     "PROXY",
+    "Fronts",
     "Interval",
     "Step",
     "Tensor",
@@ -18,6 +19,7 @@ __all__ = [
     "add",
     "add_front",
     "in_step",
+    "of_steps",
     "union",
 ]
 
@@ -98,6 +100,8 @@ class Tensor:
 Step = Dict[int, Tensor]
 # Rank and number of a round.
 Where = Tuple[int, int]
+# Rank, number of a round and key of what was at the front.
+Fronts = Dict[Tuple[int, int, int], Interval]
 
 
 def add(steps: Dict[Where, Step], event: Event) -> None:
@@ -106,10 +110,20 @@ def add(steps: Dict[Where, Step], event: Event) -> None:
     steps.setdefault(where, {}).setdefault(event["args"]["key"], Tensor()).add(event)
 
 
-def add_front(fronts: Dict[Where, Interval], event: Event) -> None:
+def add_front(fronts: Fronts, event: Event) -> None:
     """Take a worker's span at the front of a step."""
-    begin = event["ts"] / 1e6
-    fronts[event["pid"] - 1, event["args"]["round"]] = (begin, begin + event["dur"] / 1e6)
+    begin, args = event["ts"] / 1e6, event["args"]
+    end = begin + event["dur"] / 1e6
+    fronts[event["pid"] - 1, args["round"], args["key"]] = (begin, end)
+
+
+def of_steps(fronts: Fronts, steps: Dict[Where, Step]) -> Dict[Where, Interval]:
+    """Return the fronts of steps: the rounds of other keys are not steps."""
+    return {
+        (rank, number): front
+        for (rank, number, key), front in fronts.items()
+        if key in steps.get((rank, number), {})
+    }
 
 
 def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:

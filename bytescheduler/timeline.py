@@ -116,14 +116,14 @@ class _Job:
         self._sizes: Dict[int, int] = {}
         self._names: Dict[int, str] = {}
         self._servers = _Servers()
-        self.fronts: Dict[Where, Interval] = {}
+        fronts: _timeline_steps.Fronts = {}
         for event in events:
             if event.get("name") == KEY_NAME:
                 self._names[event["args"]["key"]] = event["args"]["name"]
             if event.get("ph") != "X" or event["args"]["round"] == 0:
                 continue
             if event["cat"] == FRONT:
-                _timeline_steps.add_front(self.fronts, event)
+                _timeline_steps.add_front(fronts, event)
             if event["cat"] in (FRONT, PROXY):
                 continue
             if event["cat"] not in _timeline_steps.OF_WORKERS:
@@ -133,6 +133,7 @@ class _Job:
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
         self.steps = _timeline_steps.in_step(self._rounds)
+        self.fronts = _timeline_steps.of_steps(fronts, self.steps)
         self.rows = [self.row(where) for where in sorted(self.steps)]
 
     def row(self, where: Where) -> Dict[str, Any]:

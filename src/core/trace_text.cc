@@ -148,7 +148,9 @@ int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
     if (rows[i] <= event.begin && (best == rows.size() || rows[i] > rows[best])) best = i;
   }
   if (best == kMostRows) best = kMostRows - 1;  // over each other, which loses nothing in the file
-  const int64_t row = group * kRowsApart + static_cast<int64_t>(best) + 1;
+  // A thread with the number of its process is the main one to viewers: none has one of the first
+  // 1000 workers'.
+  const int64_t row = (group + 1) * kRowsApart + static_cast<int64_t>(best) + 1;
   if (best == rows.size()) {
     rows.emplace_back();
     Meta("thread_name", row, text);

@@ -52,10 +52,10 @@ TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
             R"([
 {"name":"bytescheduler","ph":"M","pid":2,"tid":0,"args":{"version":1,"role":"worker","rank":1,"num_workers":2,"num_servers":1,"host":"node1","start_ns":1700000000000000000}},
 {"name":"process_name","ph":"M","pid":2,"tid":0,"args":{"name":"worker 1 on node1"}},
-{"name":"thread_name","ph":"M","pid":2,"tid":4001,"args":{"name":"server 0 push 1"}},
-{"name":"key 7 part 3","cat":"push","ph":"X","pid":2,"tid":4001,"ts":1.000,"dur":3.005,"args":{"key":7,"part":3,"round":2,"bytes":4096,"priority":-7,"server":0}},
-{"name":"thread_name","ph":"M","pid":2,"tid":1,"args":{"name":"tensor 1"}},
-{"name":"key 7","cat":"tensor","ph":"X","pid":2,"tid":1,"ts":1.000,"dur":4.000,"args":{"key":7,"round":2,"bytes":4096,"priority":-7}},
+{"name":"thread_name","ph":"M","pid":2,"tid":5001,"args":{"name":"server 0 push 1"}},
+{"name":"key 7 part 3","cat":"push","ph":"X","pid":2,"tid":5001,"ts":1.000,"dur":3.005,"args":{"key":7,"part":3,"round":2,"bytes":4096,"priority":-7,"server":0}},
+{"name":"thread_name","ph":"M","pid":2,"tid":1001,"args":{"name":"tensor 1"}},
+{"name":"key 7","cat":"tensor","ph":"X","pid":2,"tid":1001,"ts":1.000,"dur":4.000,"args":{"key":7,"round":2,"bytes":4096,"priority":-7}},
 {"name":"server 0","ph":"C","pid":2,"ts":6.000,"args":{"bytes in flight":4096,"partitions queued":3}},
 {"name":"bytescheduler_end","ph":"M","pid":2,"tid":0,"args":{"lost":5}}
 ]
@@ -91,7 +91,7 @@ TEST(TraceText, SpansThatOverlapGetRowsOfTheirOwn) {
   EXPECT_THAT(Written(&writer, Span(Kind::kPull, 0, 10)), HasSubstr("server 0 pull 1"));
   EXPECT_THAT(Written(&writer, Span(Kind::kPull, 5, 20)), HasSubstr("server 0 pull 2"));
   const std::string third = Written(&writer, Span(Kind::kPull, 10, 30));
-  EXPECT_THAT(third, HasSubstr("\"tid\":5001,"));  // where the first has ended just then
+  EXPECT_THAT(third, HasSubstr("\"tid\":6001,"));  // where the first has ended just then
   EXPECT_THAT(third, Not(HasSubstr("thread_name")));
 }
 
@@ -100,8 +100,8 @@ TEST(TraceText, ALongSpanFindsTheRowThatAShortOneLeftFree) {
   Written(&writer, Span(Kind::kPull, 0, 10));
   Written(&writer, Span(Kind::kPull, 5, 20));
   // Both rows are free; the one that has been so for longer can take the next.
-  EXPECT_THAT(Written(&writer, Span(Kind::kPull, 25, 30)), HasSubstr("\"tid\":5002,"));
-  EXPECT_THAT(Written(&writer, Span(Kind::kPull, 12, 40)), HasSubstr("\"tid\":5001,"));
+  EXPECT_THAT(Written(&writer, Span(Kind::kPull, 25, 30)), HasSubstr("\"tid\":6002,"));
+  EXPECT_THAT(Written(&writer, Span(Kind::kPull, 12, 40)), HasSubstr("\"tid\":6001,"));
 }
 
 TEST(TraceText, KindsAndServersDoNotShareRows) {
@@ -118,11 +118,11 @@ TEST(TraceText, ProxiesAndLostTimeAreOfWholeTensors) {
   TraceText writer({});
   Written(&writer, Span(Kind::kProxy, 0, 1));  // the row
   EXPECT_EQ(Written(&writer, Span(Kind::kProxy, 2, 5)),
-            R"({"name":"key 7","cat":"proxy","ph":"X","pid":1,"tid":1001,"ts":2.000,"dur":3.000,)"
+            R"({"name":"key 7","cat":"proxy","ph":"X","pid":1,"tid":2001,"ts":2.000,"dur":3.000,)"
             R"("args":{"key":7,"round":2,"bytes":4096,"priority":-7}},)"
             "\n");
   EXPECT_THAT(Written(&writer, Span(Kind::kFront, 2, 5)),
-              HasSubstr(R"({"name":"key 7","cat":"front","ph":"X","pid":1,"tid":2001,)"));
+              HasSubstr(R"({"name":"key 7","cat":"front","ph":"X","pid":1,"tid":3001,)"));
 }
 
 TEST(TraceText, AServersRowsAreThoseOfItsShards) {
@@ -146,7 +146,7 @@ TEST(TraceText, RowsAreBounded) {
   for (size_t i = 0; i < TraceText::kMostRows; ++i) Written(&writer, Span(Kind::kQueued, 0, 10));
   const std::string more = Written(&writer, Span(Kind::kQueued, 0, 10));
   EXPECT_THAT(more, Not(HasSubstr("thread_name")));
-  EXPECT_THAT(more, HasSubstr("\"tid\":3256,"));
+  EXPECT_THAT(more, HasSubstr("\"tid\":4256,"));
 }
 
 TEST(TraceText, AnyHostNameIsJson) {

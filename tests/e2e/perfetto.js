@@ -1,5 +1,5 @@
 // Perfetto's trace processor, as its own user interface has it (WebAssembly), under Node instead of
-// a browser's worker: frames of four bytes of length and a TraceProcessorRpcStream each, both ways.
+// a browser's worker: a TraceProcessorRpcStream each way, in pieces of any size.
 "use strict";
 const fs = require("fs");
 const path = require("path");
@@ -24,21 +24,10 @@ vm.runInThisContext(read("engine_bundle.js").toString());
 
 const port = {
   postMessage(bytes) {
-    const head = Buffer.alloc(4);
-    head.writeUInt32LE(bytes.byteLength);
-    for (let left = Buffer.concat([head, bytes]); left.length > 0; ) {
+    for (let left = bytes; left.length > 0; ) {
       left = left.subarray(fs.writeSync(1, left));
     }
   },
 };
 self.onmessage({ data: port });
-
-let input = Buffer.alloc(0);
-process.stdin.on("data", (chunk) => {
-  input = Buffer.concat([input, chunk]);
-  while (input.length >= 4 && input.length >= 4 + input.readUInt32LE(0)) {
-    const end = 4 + input.readUInt32LE(0);
-    port.onmessage({ data: new Uint8Array(input.subarray(4, end)) });
-    input = input.subarray(end);
-  }
-});
+process.stdin.on("data", (chunk) => port.onmessage({ data: new Uint8Array(chunk) }));

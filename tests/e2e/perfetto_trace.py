@@ -2,7 +2,6 @@
 
 import importlib.util
 import pathlib
-import struct
 import subprocess
 import threading
 from types import TracebackType
@@ -13,6 +12,7 @@ Message = Any  # of classes that are made when they are wanted
 CHUNK = 1 << 20
 PATIENCE_S = 60.0
 GLUE = pathlib.Path(__file__).with_name("perfetto.js")
+FIELD_MSG = b"\x0a"  # of a TraceProcessorRpcStream, before a message's length (a varint)
 NULL, INTEGER, FLOAT, STRING = 1, 2, 3, 4  # kinds of cells of a QueryResult
 
 
@@ -85,25 +85,34 @@ class PerfettoTrace:
             message.append_trace_data = data
 
         self._send(fill)
-        for message in self._receive():
-            assert not message.append_result.error, message.append_result.error
+        result = self._receive().append_result
+        assert not result.error, result.error
 
     def _send(self, fill: Callable[[Message], None]) -> None:
         stream = self._protos.TraceProcessorRpcStream()
         fill(stream.msg.add())
-        request = stream.SerializeToString()
         assert self._node.stdin is not None
-        self._node.stdin.write(struct.pack("<I", len(request)) + request)
+        self._node.stdin.write(stream.SerializeToString())
         self._node.stdin.flush()
 
-    def _receive(self) -> List[Message]:
-        stream = self._protos.TraceProcessorRpcStream()
+    def _receive(self) -> Message:
+        assert self._read(1) == FIELD_MSG
+        size = shift = 0
+        more = True
+        while more:
+            (byte,) = self._read(1)
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            more = byte >= 0x80
+        message = self._protos.TraceProcessorRpc()
+        message.ParseFromString(self._read(size))
+        return message
+
+    def _read(self, size: int) -> bytes:
         assert self._node.stdout is not None
-        while not stream.msg:
-            head = self._node.stdout.read(4)
-            assert head, f"it has ended, or did not in {PATIENCE_S:g} s"
-            stream.ParseFromString(self._node.stdout.read(*struct.unpack("<I", head)))
-        return list(stream.msg)
+        data = self._node.stdout.read(size)
+        assert len(data) == size, f"it has ended, or did not in {PATIENCE_S:g} s"
+        return data
 
     def rows(self, sql: str) -> List[Dict[str, Any]]:
         """Return what a query finds."""
@@ -116,18 +125,16 @@ class PerfettoTrace:
         columns: List[str] = []
         cells: List[Any] = []
         while True:
-            for message in self._receive():
-                result = message.query_result
-                assert not result.error, result.error
-                columns = columns or list(result.column_names)
-                for batch in result.batch:
-                    cells += cells_of(batch)
-                if result.batch and result.batch[-1].is_last_batch:
-                    width = len(columns)
-                    return [
-                        dict(zip(columns, cells[at : at + width]))
-                        for at in range(0, len(cells), width)
-                    ]
+            result = self._receive().query_result
+            assert not result.error, result.error
+            columns = columns or list(result.column_names)
+            for batch in result.batch:
+                cells += cells_of(batch)
+            if result.batch and result.batch[-1].is_last_batch:
+                width = len(columns)
+                return [
+                    dict(zip(columns, cells[at : at + width])) for at in range(0, len(cells), width)
+                ]
 
 
 def cells_of(batch: Message) -> List[Any]:

@@ -273,6 +273,8 @@ def at_the_front(rank: int, number: int, at: float = 0) -> List[Event]:
 
 def test_a_step_tells_what_was_lost_before_the_next_forward_pass() -> None:
     events = [*a_step(0, 1), *a_step(0, 2, at=200), *at_the_front(0, 2, at=200)]
+    # Of a key that is in no step, whose rounds are others.
+    events += [span(0, "front", 280, 290, key=99, round=number) for number in (1, 2)]
     found = timeline.summary(events)
     first, second = found["steps"]
     assert first["lost_s"] is None
