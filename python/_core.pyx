@@ -470,7 +470,7 @@ cdef class Worker:
         self._wait_for_one(waiter, code, &error)
 
     def start_push_pull(self, uint64_t key, uintptr_t send, uintptr_t recv, uint64_t size, *,
-                        owner):
+                        owner, int priority=0):
         """Register one round of `key` from `send` to `recv`; returns at once.
 
         Parameters
@@ -483,6 +483,8 @@ cdef class Worker:
             Bytes.
         owner : object
             Kept alive while the engine uses the memory.
+        priority : int
+            Larger goes first.
 
         Returns
         -------
@@ -495,7 +497,7 @@ cdef class Worker:
         cdef int code
         pending.waiter = _Waiter(2, owner)
         request.key = key
-        request.priority = 0
+        request.priority = priority
         request.sent = <const void*>send
         request.received = <void*>recv
         request.size_bytes = size

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 Usual = Dict[Key, MXNetRounds]
 # How long the others may wait to hear of an exception that nobody caught.
 _LAST_WORDS_S = 0.5
+# Behind all tensors, whose order and lost time it has no part in.
+_NO_HURRY = -(2**31)
 
 # Float64 numbers that the workers add up, outside MXNet's engine.
 Numbers = Any  # np.ndarray
@@ -267,10 +269,11 @@ class Link:
             with as_mxnet_errors(self._names):
                 raise
 
-    def _start(self, key: int, numbers: Numbers) -> Tuple[Waits, Numbers]:
+    def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Waits, Numbers]:
         total = np.zeros_like(numbers)
         addresses = (numbers.ctypes.data, total.ctypes.data, total.nbytes)
-        pending = self._worker.start_push_pull(key, *addresses, owner=(numbers, total))
+        owner = (numbers, total)
+        pending = self._worker.start_push_pull(key, *addresses, owner=owner, priority=priority)
         return pending, total
 
     def sum(self, key: int, numbers: Numbers) -> Numbers:
@@ -279,14 +282,14 @@ class Link:
         In each place all but one worker's are 0.
         """
         with as_mxnet_errors(self._names):
-            pending, total = self._start(key, numbers)
+            pending, total = self._start(key, numbers, 0)
             pending.wait()
         return total
 
     def watch(self, key: int, numbers: Numbers, judge: Callable[[Numbers], Optional[str]]) -> None:
         """Let the job fail if `judge` says why, once it gets every worker's `numbers` added up."""
         with as_mxnet_errors(self._names):
-            self._watched.append(_Watched(*self._start(key, numbers), judge))
+            self._watched.append(_Watched(*self._start(key, numbers, _NO_HURRY), judge))
 
     def _look(self, *, wait: bool) -> None:
         """Judge the sums that are there; with `wait`, all."""

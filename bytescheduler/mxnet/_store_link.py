@@ -182,9 +182,9 @@ class StoreLink(Link):
         else:
             self._compressed.push_pull(tensor, priority)
 
-    def _start(self, key: int, numbers: Numbers) -> Tuple[Waits, Numbers]:
+    def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Waits, Numbers]:
         if self._compressed is None:
-            return super()._start(key, numbers)
+            return super()._start(key, numbers, priority)
         self._look(wait=True)  # soon over: so many rounds lie between
         total = np.zeros_like(numbers)
         return self._compressed.start_sum(key, numbers, total), total

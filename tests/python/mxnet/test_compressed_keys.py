@@ -217,7 +217,7 @@ class EventfulWorker(FakeWorker):
         self.num_workers = 2
         self.events = events
 
-    def start_push_pull(self, *_: object, owner: object) -> Note:
+    def start_push_pull(self, *_: object, owner: object, priority: int) -> Note:
         return Note(self.events)
 
     def barrier(self) -> None:
