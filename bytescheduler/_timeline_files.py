@@ -93,6 +93,8 @@ def _check(event: object, place: _Place) -> Event:
         for name in _COUNTS[category]:
             if not _is_count(args.get(name)):
                 raise place.wrong(f"{name!r} is not a number from 0")
+        if not _is_number(args.get("priority", 0)):
+            raise place.wrong("'priority' is not a number")
     return event
 
 

@@ -15,7 +15,7 @@ import click
 from bytescheduler._advise import models, profile
 from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
 from bytescheduler._say import plain, say
-from bytescheduler.config import seconds, size, values
+from bytescheduler.config import examine, seconds, size, values
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["command"]
@@ -48,15 +48,11 @@ def _compute(
 
 
 def _pieces() -> Tuple[int, int]:
-    """Return partition and credit as they are set here."""
+    """Return partition and credit as they are set here, where a job would take all settings."""
+    for problem in examine()[0]:
+        raise ConfigError(problem.message, 1)
     rows = {row.name: row.value for row in values()}
-    found = []
-    for name in ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"):
-        try:
-            found.append(size(rows[name]))
-        except ValueError as error:
-            raise ConfigError(f"{name}={error}", 1) from error
-    return found[0], found[1]
+    return size(rows["BYTESCHEDULER_PARTITION"]), size(rows["BYTESCHEDULER_CREDIT"])
 
 
 def _layers(

@@ -17,6 +17,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 import click
 
+from bytescheduler._child import die_with
 from bytescheduler._native import Pending, Worker
 from bytescheduler._say import say
 from bytescheduler.errors import ConfigError, Error
@@ -144,7 +145,12 @@ def _work(size: int, rounds: int) -> Optional[str]:
 
 
 def _run_job(size: int, rounds: int, workers: int, servers: int) -> str:
-    """Run a job on this host; return the same."""
+    """Run a job on this host, which ends with this process; return the same."""
+    from bytescheduler.config import examine
+
+    for problem in examine()[0]:
+        raise ConfigError(problem.message, 1)
+    us = os.getpid()
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "result.json"
         this = [sys.executable, "-m", "bytescheduler.cli"]
@@ -155,6 +161,7 @@ def _run_job(size: int, rounds: int, workers: int, servers: int) -> str:
             [*this, *launch, *limit, "--", *this, *mine],
             stdin=subprocess.DEVNULL,
             stdout=2,  # what the job has to say is no result
+            preexec_fn=lambda: die_with(us),
         )
         if code:
             say(f"bytescheduler: the job ended with exit code {code}")

@@ -45,8 +45,8 @@ Sizes are bytes: `1048576`, `1024K` and `1MiB` are the same (K, M and G are powe
 Times are seconds: `5`, `0.5`, `500ms`, `5s`, `2m`, `1h`.
 Flags are `0` or `1` (also false/true, no/yes, off/on).
 
-Settings marked *job* must be equal on every node; a node that differs is refused, and the job with
-it.
+Settings marked *job* must be equal on every node; a node that differs is
+refused.
 `bytescheduler config` prints what is in force, and where it comes from.
 
 | name | default | what | scope | meaning |

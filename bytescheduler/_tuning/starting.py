@@ -40,11 +40,11 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         if asked or settings["BYTESCHEDULER_LOG_LEVEL"] == "debug":
             tell(text)
 
-    def warn(text: str) -> None:
-        if not asked:
-            remark(text)
-        elif settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
+    def complain(text: str) -> None:
+        if settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
             say(f"bytescheduler: {text}")
+
+    warn = complain if asked else remark
 
     if not has_library():  # before any point is tried
         warn(f"tuning ends: there is no bayes_opt: pip install {LIBRARY}; the job goes on as it is")
@@ -59,6 +59,7 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         say=tell,
         remark=remark,
         warn=warn,
+        complain=complain,
     )
     try:
         return Tuner(worker, tuned)

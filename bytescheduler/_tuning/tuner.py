@@ -62,9 +62,10 @@ class Tuned(NamedTuple):
     cache: str  # a file; empty: the usual one
     # How many tensors there are, and their bytes.
     declared: Callable[[], Tuple[int, int]]
-    say: Callable[[str], None]  # of what was found
+    say: Callable[[str], None]  # of what was found, now or by jobs before
     remark: Callable[[str], None]  # of why nothing is, for those who asked
-    warn: Callable[[str], None]  # of what does not work
+    warn: Callable[[str], None]  # of what does not work, for those who asked
+    complain: Callable[[str], None]  # of what somebody has to mend
 
 
 class _Stopped(Exception):
@@ -221,8 +222,9 @@ class Tuner:
             if remembered is None:
                 self._tell_of_other_cluster(cache, place)
                 return None
-        except CacheError as why:
-            self._warn_of_cache(why)
+        except CacheError as why:  # a file that is there, so whoever sets nothing hears of it too
+            self._tuned.complain(f"tuning: {why}")
+            self._warned_of_cache = True
             return None
         point = remembered.point
         if point == self._tuned.start:
@@ -244,7 +246,7 @@ class Tuner:
     def _tell_of_other_cluster(self, cache: Cache, place: Place) -> None:
         other = cache.other_cluster(place)
         if other is not None:
-            self._tuned.remark(
+            self._tuned.say(
                 f"tuning: {cache} has this model on another cluster ({other}), not on this one "
                 f"({place.cluster()}): searching"
             )

@@ -161,6 +161,16 @@ def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: 
     assert text in result.stderr
 
 
+@pytest.mark.parametrize(("name", "value"), [("PARTITION", "2GiB"), ("CREDITS", "1MiB")])
+def test_a_setting_that_a_job_refuses_is_refused(
+    saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
+    result = invoke(str(saved), "--rate", "1gbit")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"BYTESCHEDULER_{name}" in result.stderr
+
+
 def test_a_wrong_setting_is_named(saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTESCHEDULER_PARTITION", "8Q")
     result = invoke(str(saved), "--rate", "1gbit")

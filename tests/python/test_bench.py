@@ -84,6 +84,18 @@ def test_a_wrong_setting_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
+    ("name", "value"), [("PARTITION", "8Q"), ("PARTITION", "2GiB"), ("CREDITS", "1MiB")]
+)
+def test_no_job_is_started_with_a_wrong_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
+    result = invoke()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"BYTESCHEDULER_{name}" in result.stderr
+
+
+@pytest.mark.parametrize(
     "size", ["3", "6", "0", "8GiB", "big", "-4", "", "64 MiB", "8moo", "64Mbit"]
 )
 def test_a_size_that_is_none_is_refused(size: str) -> None:

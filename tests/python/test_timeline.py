@@ -22,7 +22,7 @@ def about(rank: int, start_ns: int = 0, **more: object) -> Event:
     return {"name": "bytescheduler", "ph": "M", "pid": rank + 1, "tid": 0, "args": args}
 
 
-def span(rank: int, kind: str, begin: float, end: float, **args: int) -> Event:
+def span(rank: int, kind: str, begin: float, end: float, **args: object) -> Event:
     known = {"key": 7, "part": 0, "round": 1, "bytes": 100, "priority": -7, "server": 0, **args}
     event = {"name": f"key {known['key']}", "cat": kind, "ph": "X", "pid": rank + 1, "tid": 1}
     return {**event, "ts": begin, "dur": end - begin, "args": known}
@@ -199,6 +199,8 @@ def test_a_newer_format_is_refused(folder: Folder) -> None:
         ({**span(0, "push", 1, 3), "dur": float("nan")}, "line 3: 'dur' is not a number"),
         (span(0, "sleep", 1, 3), "line 3: a span of an unknown kind, 'sleep'"),
         (span(0, "push", 1, 3, key=-1), "line 3: 'key' is not a number from 0"),
+        (span(0, "push", 1, 3, priority="high"), "line 3: 'priority' is not a number"),
+        (span(0, "tensor", 1, 3, priority=None), "line 3: 'priority' is not a number"),
         (span(5, "push", 1, 3), "line 3: pid 6 told nothing about itself"),
     ],
 )

@@ -92,6 +92,7 @@ class Said:
             say=self.lines.append,
             remark=self.lines.append,
             warn=self.warnings.append,
+            complain=self.warnings.append,
         )
 
     def wait(self, text: str) -> None:
@@ -419,6 +420,44 @@ def test_by_default_it_tunes_and_tells_what_it_found_only(
     err = capfd.readouterr().err
     assert ("bytescheduler: tuning: 256KiB in 1MiB: a step takes 0.5 s" in err) is faster
     assert ("nothing is surely faster" in err) is (level == "debug")
+
+
+def test_who_sets_nothing_hears_that_the_file_of_results_is_none(
+    said: Said, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
+    monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", str(said.cache))
+    said.cache.write_text("my thesis")
+    tuner = start_tuner(FakeWorker(seconds), lambda: (10, 69_000_000))  # type: ignore[arg-type]
+    assert tuner is not None
+    err = ""
+    deadline = time.monotonic() + LIMIT_S
+    while "a step takes 0.5 s" not in err:
+        assert time.monotonic() < deadline, err
+        time.sleep(0.01)
+        err += capfd.readouterr().err
+    tuner.close()
+    err += capfd.readouterr().err
+    assert err.count(str(said.cache)) == 1
+    assert said.cache.read_text() == "my thesis"
+
+
+def test_who_sets_nothing_hears_that_the_results_are_another_clusters(
+    said: Said, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
+    monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", str(said.cache))
+    monkeypatch.delenv("BYTESCHEDULER_TUNING", raising=False)
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", "10.9.9.9")
+    tuner = start_tuner(FakeWorker(seconds), lambda: (10, 69_000_000))  # type: ignore[arg-type]
+    assert tuner is not None
+    err = ""
+    deadline = time.monotonic() + LIMIT_S
+    while "on another cluster" not in err:
+        assert time.monotonic() < deadline, err
+        time.sleep(0.01)
+        err += capfd.readouterr().err
+    tuner.close()
 
 
 @pytest.mark.parametrize(("level", "said_so"), [("info", True), ("warning", False)])

@@ -73,6 +73,7 @@ def of(**changed: object) -> str:
         (of(partition=65536.5), "has results that make no sense"),
         (of(credit=0), "has results that make no sense"),
         (of(step_s=float("nan")), "has results that make no sense"),
+        (of(step_s=10**400), "has results that make no sense"),
         (of(step_s="fast"), "has results that make no sense"),
     ],
 )
