@@ -19,6 +19,7 @@ import click
 
 from bytescheduler._child import die_with
 from bytescheduler._native import Pending, Worker
+from bytescheduler._numbers import Count, shortened
 from bytescheduler._say import say
 from bytescheduler.errors import ConfigError, Error
 
@@ -177,17 +178,19 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> int:
     except ValueError:
         found = 0
     if not 4 <= found <= 1 << 32 or found % 4:
-        raise click.BadParameter(f"{text}: want 4 bytes to 4GiB, whole floats, such as 64MiB")
+        raise click.BadParameter(
+            f"{shortened(text)}: want 4 bytes to 4GiB, whole floats, such as 64MiB"
+        )
     return found
 
 
 @click.command(short_help="Measure how fast sums are, here or in a job.")
-@click.option("-w", "--workers", type=click.IntRange(1, 64), default=2, show_default=True)
-@click.option("-s", "--servers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("-w", "--workers", type=Count(1, 64), default=2, show_default=True)
+@click.option("-s", "--servers", type=Count(1, 64), default=1, show_default=True)
 @click.option(
     "--size", callback=_size, default="64MiB", show_default=True, help="Of the large tensor."
 )
-@click.option("--rounds", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("--rounds", type=Count(1, 1000), default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--result", type=click.Path(path_type=pathlib.Path), hidden=True)
 def bench(

@@ -9,6 +9,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 import click
 
 from bytescheduler import __version__, _local_job, _role_worker, _stdout
+from bytescheduler._numbers import A_YEAR_S, Count, Seconds
 from bytescheduler.config import check_settings, values
 from bytescheduler.errors import ConfigError
 
@@ -131,24 +132,20 @@ def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
     short_help="Start one role of a job, or a whole job on this host.",
 )
 @click.option("--local", is_flag=True, help="Start the whole job on this host.")
-@click.option(
-    "-w", "--workers", type=click.IntRange(1, 1024), help="Workers (with --local; default 1)."
-)
-@click.option(
-    "-s", "--servers", type=click.IntRange(1, 1024), help="Servers (with --local; default 1)."
-)
+@click.option("-w", "--workers", type=Count(1, 1024), help="Workers (with --local; default 1).")
+@click.option("-s", "--servers", type=Count(1, 1024), help="Servers (with --local; default 1).")
 @click.option(
     "--env", multiple=True, metavar="NAME=VALUE", help="Set a variable for every process."
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1, A_YEAR_S),
     metavar="S",
     help="End the job after this many seconds, with exit code 124 (with --local).",
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(0, A_YEAR_S),
     metavar="S",
     help="Time for the others to end by themselves after a failure (with --local; default 10).",
 )
@@ -166,7 +163,7 @@ def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
 )
 @click.option(
     "--record-steps",
-    type=int,
+    type=Count(1, 10**9),
     metavar="N",
     help="End the job well after N steps of training (with --record).",
 )

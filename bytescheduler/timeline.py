@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 import click
 
 from bytescheduler import _stdout, _timeline_plot, _timeline_steps
+from bytescheduler._numbers import Count
 from bytescheduler._say import plain, say
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import (
@@ -335,8 +336,8 @@ def _run(
     type=click.Path(),
     help="Draw a step, tensor by tensor, as .svg, .png or .pdf; needs bytescheduler[plot].",
 )
-@click.option("--rank", type=click.IntRange(0), help="Whose step to draw.  [the first there is]")
-@click.option("--step", type=click.IntRange(1), help="Which step to draw.  [the median]")
+@click.option("--rank", type=Count(0, 65535), help="Whose step to draw.  [the first there is]")
+@click.option("--step", type=Count(1, 10**9), help="Which step to draw.  [the median]")
 def timeline(
     files: Tuple[str, ...],
     as_json: bool,

@@ -10,6 +10,7 @@ import click
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.serving import MOST_PORTS, parse_address
 from bytescheduler._native import values
+from bytescheduler._numbers import Seconds, shortened
 from bytescheduler._say import plain, say
 
 __all__ = ["command", "text"]
@@ -33,7 +34,7 @@ class _Address(click.ParamType):
         except ValueError:
             host, port = "", 0
         if str(value).startswith(":") or not 0 < port < 65536:
-            self.fail(f"{plain(str(value))!r}: want PORT or HOST:PORT, such as 18600", param, ctx)
+            self.fail(f"{shortened(str(value))}: want PORT or HOST:PORT, such as 18600", param, ctx)
         return _ANYWHERE.get(host, host), port
 
 
@@ -226,7 +227,7 @@ def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
 @click.option("--once", is_flag=True, help="Look once, for one interval, and end.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.2, 3600),
+    type=Seconds(0.2, 3600),
     default=2.0,
     metavar="S",
     help="Seconds from one look to the next (default 2).",

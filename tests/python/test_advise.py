@@ -145,14 +145,14 @@ def test_closed_forms_are_those_of_the_docs() -> None:
         (["--model", "vgg16", "--rate", "0gbit"], "want kbit, mbit or gbit"),
         (["--model", "vgg16"], "Missing option '--rate'"),
         (["x", "--rate", "1gbit", "--latency", "soon"], "want a time of up to 1s, such as 0.05ms"),
-        (["x", "--rate", "1gbit", "-w", "0"], "0 is not in the range"),
-        (["x", "--rate", "1gbit", "--simulate", "0"], "0 is not in the range"),
-        (["x", "--rate", "1gbit", "--simulate", "all"], "'all' is not a valid integer"),
+        (["x", "--rate", "1gbit", "-w", "0"], "0: want a whole number from 1 to 65536"),
+        (["x", "--rate", "1gbit", "--simulate", "0"], "0: want a whole number from 1 to 65536"),
+        (["x", "--rate", "1gbit", "--simulate", "all"], "all: want a whole number"),
         (
             [*("--model", "vgg16", "--compute", "1", "--rate", "1gbit"), *THOUSANDS],
             "3000 workers with 1000 servers are too many to simulate: want at most 2097 with so",
         ),
-        (["x", "--rate", "1gbit", "--compute", "nan"], "'nan' is no number of seconds"),
+        (["x", "--rate", "1gbit", "--compute", "nan"], "nan: want seconds from 1e-06 to 100000"),
     ],
 )
 def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: str) -> None:

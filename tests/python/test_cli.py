@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from bytescheduler import __version__, cli, config
 from bytescheduler._metrics.exporter import Exporter
+from bytescheduler._numbers import A_YEAR_S, Count, Seconds
 
 LIMIT_S = 60
 NAMES = ["advise", "bench", "config", "doctor", "launch", "timeline", "top"]
@@ -69,7 +70,10 @@ def test_every_command_explains_itself(name: str) -> None:
         (["config", "XYZZY"], "XYZZY is no setting; docs/settings.md lists them"),
         (["doctor", "--wait", "3"], "--wait goes with --listen"),
         (["doctor", "--seconds", "1"], "--seconds goes with --peer"),
-        (["doctor", "--seconds", "90", "--peer", "a:1"], "90.0 is not in the range"),
+        (
+            ["doctor", "--seconds", "90", "--peer", "a:1"],
+            "90: want seconds from 0.1 to 20, such as 5",
+        ),
         (["doctor", "--listen", "--seconds", "1"], "--listen answers another host"),
         (["doctor", "--peer", "a:1", "--listen"], "--listen answers another host"),
         (["doctor", "--peer", "10.0.0.2"], "want HOST:PORT, such as 10.0.0.2:9095"),
@@ -79,10 +83,11 @@ def test_every_command_explains_itself(name: str) -> None:
         (["doctor", "--peer", "a:\u00b2"], "want HOST:PORT"),
         (["doctor", "--peer", "a:\u0663"], "want HOST:PORT"),
         (["doctor", "--peer", "a:" + "9" * 5000], "want HOST:PORT"),
-        (["doctor", "--peer", "a:1", "--seconds", "nan"], "'nan' is not a valid float"),
-        (["doctor", "--listen", "--wait", "-NaN"], "'-NaN' is not a valid float"),
-        (["doctor", "--listen", "--wait", "inf"], "inf is not in the range"),
-        (["doctor", "--listen", "65536"], "65536 is not in the range"),
+        (["doctor", "--peer", "a:1", "--seconds", "nan"], "nan: want seconds from 0.1 to 20"),
+        (["doctor", "--listen", "--wait", "-NaN"], "-NaN: want seconds from 0.1 to 86400"),
+        (["doctor", "--listen", "--wait", "inf"], "inf: want seconds from 0.1 to 86400"),
+        (["doctor", "--listen", "65536"], "65536: want a whole number from 0 to 65535"),
+        (["doctor", "--listen", "nan"], "nan: want a whole number from 0 to 65535"),
         (["launch"], "DMLC_ROLE is not set; set DMLC_ROLE to scheduler, server or worker"),
         (["launch", "--local"], "--local needs a command"),
     ],
@@ -91,6 +96,40 @@ def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: "list[str]", text
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
+
+
+LONG = "9" * 5000
+NO_NUMBERS = ["nan", "-inf", "1e308", "-1", LONG, "soon", "", "\x1b[2J"]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"launch --local {name} NUMBER -- true" for name in ("--timeout", "--grace", "-w", "-s")),
+        "launch --local --record x --record-steps NUMBER -- true",
+        *("top --interval NUMBER 1", "top -- NUMBER"),
+        *(f"bench {name} NUMBER" for name in ("-w", "-s", "--size", "--rounds")),
+        *("doctor --peer a:1 --seconds NUMBER", "doctor --peer a:NUMBER"),
+        "doctor --listen --wait NUMBER",
+        *(f"timeline x --plot x.svg {name} NUMBER" for name in ("--rank", "--step")),
+        "advise --rate NUMBER --model vgg16 --compute 1",
+        *(f"advise --rate 1gbit x {name} NUMBER" for name in ("-w", "-s", "--simulate")),
+        *(f"advise --rate 1gbit x {name} NUMBER" for name in ("--compute", "--latency")),
+    ],
+)
+def test_what_is_no_number_is_refused_with_what_is_wanted(line: str, number: str) -> None:
+    result = invoke(*(word.replace("NUMBER", number) for word in line.split()))
+    assert (result.exit_code, result.stdout) == (2, ""), result.exception
+    assert ": want " in result.stderr
+    assert "\x1b" not in result.stderr
+    assert len(result.stderr) < 500
+
+
+def test_seconds_and_counts_in_their_range_are_taken() -> None:
+    assert Seconds(0.1, A_YEAR_S).convert("0.1", None, None) == 0.1
+    assert Seconds(0.1, A_YEAR_S).convert("31536000", None, None) == A_YEAR_S
+    assert Count(1, 3).convert("3", None, None) == 3
 
 
 # -- launch ------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None
         (["--plot", file], "is one of the files to read"),
         (["--plot", svg, "-o", svg], "a.svg: both the timeline and the picture"),
         (["--rank", "0"], "--plot FILE is missing"),
-        (["--plot", svg, "--step", "0"], "0 is not in the range"),
+        (["--plot", svg, "--step", "0"], "0: want a whole number from 1"),
     ]:
         done = CliRunner().invoke(timeline.timeline, [file, *arguments])
         assert done.exit_code == 2, arguments
