@@ -129,7 +129,9 @@ class _Run:
             prefixes=not job.quiet,
             colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             on_broken=lambda: self._events.put(_Signalled(signal.SIGPIPE)),
-            on_lost=lambda why: self._say(f"lines of the output are lost: {why}"),
+            on_lost=lambda why: self._say(
+                f"cannot write to standard output: {why}; lines of the job's output are lost"
+            ),
         )
         self._children: List[Child] = []
         # In the order of their ends, as far as we have heard of them.

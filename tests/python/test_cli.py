@@ -253,14 +253,15 @@ def job_and_files(tmp_path: pathlib.Path) -> Iterator[Dict[str, str]]:
         *("doctor --listen --wait 0.1 --json", "top --once --interval 0.2 PORT"),
     ],
 )
-def test_a_full_disk_is_one_line_and_an_exit_code_and_a_lost_reader_another(
+def test_a_full_disk_or_none_is_one_line_and_an_exit_code_and_a_lost_reader_another(
     line: str, job_and_files: Dict[str, str]
 ) -> None:
     command = [job_and_files.get(word, word) for word in line.split()]
 
-    def printing_to(stdout: int) -> "Tuple[int, str]":
+    def printing_to(stdout: int, how: str = "") -> "Tuple[int, str]":
+        python = [sys.executable, "-m", "bytescheduler.cli"]
         done = subprocess.run(
-            [sys.executable, "-m", "bytescheduler.cli", *command],
+            ["sh", "-c", f'exec "$@" {how}', "sh", *python, *command],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -274,6 +275,8 @@ def test_a_full_disk_is_one_line_and_an_exit_code_and_a_lost_reader_another(
     code, said = printing_to(os.open("/dev/full", os.O_WRONLY))
     assert said == "bytescheduler: cannot write to standard output: No space left on device\n"
     assert code == 74
+    closed = "bytescheduler: cannot write to standard output: it is not open for writing\n"
+    assert printing_to(os.open("/dev/null", os.O_WRONLY), ">&-") == (74, closed)
     read_end, write_end = os.pipe()
     os.close(read_end)
     assert printing_to(write_end) == (128 + signal.SIGPIPE, "")

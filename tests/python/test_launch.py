@@ -299,6 +299,28 @@ def test_quiet_still_says_what_failed(tmp_path: pathlib.Path) -> None:
     assert "worker 0 ended with exit code 1" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [(">&-", "it is not open for writing"), (">/dev/full", "No space left on device")],
+)
+def test_a_job_runs_without_a_stdout_and_says_so(
+    tmp_path: pathlib.Path, where: str, why: str
+) -> None:
+    script = 'echo hello; touch "$0.ran"; exit 7'
+    command = ["--local", "-q", "--grace", "0.1", "sh", "-c", script, str(tmp_path / "x")]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {where}', "sh", *BSLAUNCH, *command],
+        capture_output=True,
+        timeout=LIMIT_S,
+        text=True,
+    )
+    assert done.returncode == 7
+    assert (tmp_path / "x.ran").exists()
+    lost = f"bslaunch: cannot write to standard output: {why}; lines of the job's output are lost\n"
+    assert done.stderr.count(lost) == 1
+    assert "Traceback" not in done.stderr
+
+
 def test_a_lost_reader_ends_the_job(tmp_path: pathlib.Path) -> None:
     process = start(["--local", "sh", "-c", "while echo y; do :; done"], tmp_path)
     assert process.stdout is not None
