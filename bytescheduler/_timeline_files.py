@@ -21,7 +21,7 @@ from typing import (
 from bytescheduler import _timeline_clocks
 from bytescheduler.errors import ConfigError
 
-__all__ = ["KEY_NAME", "Event", "TimelineError", "TimelineWarning", "merge", "write"]
+__all__ = ["KEY_NAME", "Event", "TimelineError", "TimelineWarning", "merge", "text_of", "write"]
 
 Event = Dict[str, Any]
 Path = Union[str, "os.PathLike[str]"]
@@ -218,7 +218,7 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
     ------
     TimelineError
         A file is no timeline, or is damaged otherwise than at its end; two are of the same node,
-        or not of one job.
+        or not of one job; one is a pipe.
     OSError
         A file cannot be read.
 
@@ -228,6 +228,12 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
         A file is cut off, which costs its last event; or its process could not write all events.
     """
     names = [os.fspath(path) for path in paths]
+    for name in names:
+        if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
+            raise TimelineError(
+                f"{name} is no file: timelines are read more than once, so a pipe or a device will "
+                "not do; write it to a file first"
+            )
     nodes = _all_nodes(names)
     return _aligned(names, nodes)
 
@@ -282,10 +288,15 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
             yield event
 
 
-def write(events: Iterable[Event], file: TextIO) -> None:
-    """Write events as one timeline, an event a line."""
+def text_of(events: Iterable[Event]) -> Iterator[str]:
+    """Yield events as one timeline, in pieces of an event each."""
     separator = "[\n"
     for event in events:
-        file.write(separator + json.dumps(event, separators=(",", ":")))
+        yield separator + json.dumps(event, separators=(",", ":"))
         separator = ",\n"
-    file.write("\n]\n")
+    yield "\n]\n"
+
+
+def write(events: Iterable[Event], file: TextIO) -> None:
+    """Write events as one timeline, an event a line."""
+    file.writelines(text_of(events))

@@ -1,12 +1,14 @@
 """One step of one worker as a picture: for each tensor when it was queued, sent, and waited for."""
 
+import io
 import math
+import os
 from typing import List, Optional, Tuple
 
 from bytescheduler._timeline_files import TimelineError
 from bytescheduler._timeline_steps import Interval, Step, Tensor, union
 
-__all__ = ["draw"]
+__all__ = ["draw", "kind_of"]
 
 _MOST_LABELS = 40
 _ROW_INCHES = 0.12
@@ -20,20 +22,27 @@ _LOST = "#f3d4d4"
 _LOST_NAME = "lost before the next forward"
 
 
-def draw(step: Step, front: Optional[Interval], title: str, path: str) -> None:
-    """Write the picture, with what is lost at the `front` if that is known.
+def kind_of(path: str) -> str:
+    """Return the kind of picture that the end of a file's name says: svg, png, pdf.
 
-    The end of `path` says as what: .svg, .png, .pdf.
-
-    TimelineError if matplotlib is not there or knows no such kind of file; OSError if it cannot be
-    written.
+    TimelineError if it says none, or matplotlib is not there.
     """
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise TimelineError(
             "a plot needs matplotlib: python -m pip install 'bytescheduler[plot]'"
         ) from None
+    kind = os.path.splitext(path)[1][1:].lower()
+    if kind not in FigureCanvasBase.get_supported_filetypes():
+        raise TimelineError(f"{path}: want a name that ends in .svg, .png or .pdf")
+    return kind
+
+
+def draw(step: Step, front: Optional[Interval], title: str, kind: str) -> bytes:
+    """Return the picture, with what is lost at the `front` if that is known."""
+    import matplotlib
     from matplotlib.figure import Figure
 
     matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same times
@@ -63,10 +72,9 @@ def draw(step: Step, front: Optional[Interval], title: str, path: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
     figure.set_layout_engine("constrained")
-    try:
-        figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
-    except ValueError as error:
-        raise TimelineError(f"{path}: {error}") from None
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return picture.getvalue()
 
 
 def _most_urgent_first(step: Step) -> List[Tuple[int, Tensor]]:

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from bytescheduler import _timeline_steps
 from bytescheduler._advise.models import Step
+from bytescheduler._replaced import replaced
 from bytescheduler._timeline_files import KEY_NAME, TimelineWarning, merge
 from bytescheduler.errors import ConfigError
 
@@ -117,15 +118,8 @@ def write(layers: List[Step], path: Path) -> None:
         for layer in layers
     ]
     text = json.dumps({_MARK: _VERSION, "layers": rows}, indent=1) + "\n"
-    target = pathlib.Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
-    except BaseException:
-        if beside.exists():
-            beside.unlink()
-        raise
+    with replaced(path) as file:
+        file.write(text.encode())
 
 
 _Rounds = Dict[_timeline_steps.Where, _timeline_steps.Step]

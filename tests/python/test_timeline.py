@@ -1,6 +1,7 @@
 """Timelines of workers, put together and summed up; files that are cut off, foreign or damaged."""
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -399,8 +400,16 @@ def test_the_command_prints_json(folder: Folder) -> None:
 
 def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
     file = folder.put("a", about(0), the_end(0))
+    nosuch, fifo = str(folder.path / "nosuch"), str(folder.path / "fifo")
+    os.mkfifo(fifo)
     for arguments, message in [
-        ([str(folder.path / "nosuch")], "No such file or directory"),
+        ([nosuch], f"bytescheduler: {nosuch}: No such file or directory\n"),
+        ([str(folder.path)], f"bytescheduler: {folder.path}: Is a directory\n"),
+        ([file, "/dev/null"], "bytescheduler: /dev/null is no file: timelines are read more than"),
+        ([fifo], f"bytescheduler: {fifo} is no file: timelines are read more than once"),
+        ([file, "-o", str(folder.path)], f"bytescheduler: {folder.path}: Is a directory\n"),
+        ([""], "bytescheduler: '': No such file or directory\n"),
+        ([file, "-o", ""], "bytescheduler: '': No such file or directory\n"),
         ([file, file], "are both of worker 0"),
         ([file, "-o", file], f"{file} is one of the files to read"),
         ([file, "-o", str(folder.path / "no" / "all")], "no/all: No such file or directory"),
@@ -412,3 +421,25 @@ def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
         assert message in done.output
     assert pathlib.Path(file).read_text().startswith("[\n")
     assert CliRunner().invoke(timeline.timeline, []).exit_code == 2
+
+
+def test_what_is_refused_costs_no_older_timeline(folder: Folder) -> None:
+    damaged = folder.put("a", about(0), *a_step(0, 1), "{", the_end(0))
+    out = folder.path / "all.json"
+    out.write_text("an older one")
+    done = CliRunner().invoke(timeline.timeline, [damaged, "-o", str(out)])
+    assert done.exit_code == 2
+    assert "not JSON" in done.output
+    assert out.read_text() == "an older one"
+    assert sorted(path.name for path in folder.path.iterdir()) == ["a", "all.json"]
+
+
+def test_stdout_takes_the_timeline_and_the_table_behind_it(folder: Folder) -> None:
+    file = folder.put("a", about(0), *a_step(0, 1), the_end(0))
+    command = f"{sys.executable} -m bytescheduler.timeline {file} -o /dev/stdout"
+    into = folder.path / "printed"
+    for how in (f">{into}", f"| cat >{into}"):
+        subprocess.run(["sh", "-c", f"{command} {how}"], check=True)
+        events, end, shown = into.read_text().partition("\n]\n")
+        assert json.loads(events + end) == list(timeline.merge([file]))
+        assert shown == timeline.table(timeline.summary(timeline.merge([file])))
