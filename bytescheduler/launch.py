@@ -10,6 +10,7 @@ import click
 
 from bytescheduler import __version__, _local_job, _role_worker, _stdout
 from bytescheduler._numbers import A_YEAR_S, Count, Seconds
+from bytescheduler._say import plain
 from bytescheduler.config import check_settings, values
 from bytescheduler.errors import ConfigError
 
@@ -110,15 +111,26 @@ def _run_local(job: _local_job.Job) -> int:
     return _local_job.run(job)
 
 
+def _require_place(path: str) -> None:
+    """Refuse what no profile could be written to when the job is over."""
+    shown = plain(path) or "''"
+    is_no_file = os.path.exists(path) and not os.path.isfile(path)
+    if is_no_file or path.endswith("/") or not path:
+        raise click.UsageError(f"--record {shown}: want the name of a file, new or to be replaced")
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise click.UsageError(
+            f"--record {shown}: {plain(folder)} is no folder that can be written to"
+        )
+
+
 def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
     """Run a job here whose worker 0 leaves a profile."""
     from bytescheduler._advise import recording
 
     if recording.SETTING in {**os.environ, **job.env}:
         raise click.UsageError(f"--record needs {recording.SETTING} for itself; unset it")
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise click.UsageError(f"--record {path}: {folder} is no folder that can be written to")
+    _require_place(path)
     if steps is not None and steps < recording.LEAST_STEPS:
         raise click.UsageError(
             f"--record-steps {steps}: want at least {recording.LEAST_STEPS}, of which the first "
@@ -157,7 +169,7 @@ def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
 )
 @click.option(
     "--record",
-    type=click.Path(dir_okay=False),
+    type=click.Path(),
     metavar="FILE",
     help="Write a profile of the model for bytescheduler advise (with --local).",
 )

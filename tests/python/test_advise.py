@@ -1,6 +1,7 @@
 """`bytescheduler advise`: predictions, verdicts, and profiles that are none."""
 
 import json
+import os
 import pathlib
 from typing import Any, Dict, List
 
@@ -102,6 +103,21 @@ def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathl
     assert result.exit_code == 2
     assert "/no/such/folder is no folder that can be written to" in result.stderr
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("name", ["", "folder", "link", "fifo", "new/", "a\x1b[2J/b"])
+def test_a_profile_replaces_nothing_but_a_file(tmp_path: pathlib.Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "fifo")
+    ran, path = tmp_path / "ran", name and f"{tmp_path}/{name}"
+    words = ["launch", "--local", "--record", path, "--", "touch", str(ran)]
+    result = CliRunner(mix_stderr=False).invoke(cli._cli, words)
+    assert result.exit_code == 2
+    assert "Error: --record" in result.stderr
+    assert "\x1b" not in result.stderr
+    assert not ran.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "folder", "link"]
 
 
 def test_a_table_is_for_people(saved: pathlib.Path) -> None:
