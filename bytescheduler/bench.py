@@ -18,6 +18,7 @@ from typing import Dict, List, NamedTuple, Optional
 import click
 
 from bytescheduler._child import die_with
+from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Pending, Worker
 from bytescheduler._numbers import Count, shortened
 from bytescheduler._say import say
@@ -138,10 +139,13 @@ def _text(found: Dict[str, float]) -> str:
 def _work(size: int, rounds: int) -> Optional[str]:
     """Measure the job this process is a worker of; return what worker 0 has to say, as JSON."""
     worker = Worker.open()
+    metrics = serve(worker.measure, "worker", worker.rank)
     try:
         found = _measure(worker, size, rounds)
         return json.dumps(found) if worker.rank == 0 else None
     finally:
+        if metrics is not None:
+            metrics.close()
         worker.close()
 
 
