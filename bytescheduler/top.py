@@ -188,7 +188,7 @@ class _Job:
         before = self.nodes
         begin = time.monotonic()
         everywhere = self._quick or not before
-        self.nodes = reader.scan(self._all if everywhere else before)
+        self.nodes = reader.scan(self._all if everywhere else before, before)
         self._quick = not everywhere or time.monotonic() - begin < _QUICK_S
         return before, self.nodes
 
@@ -210,12 +210,17 @@ def _failed(found: Report) -> bool:
 def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
     """Show reports until the job is over; return the exit code."""
     draws = sys.stdout.isatty() and not once and not as_json
+    somebody = True  # was there at the last look
     while True:
         time.sleep(interval_s)
         before, now = job.look()
         if not now:
-            say("bytescheduler: the job has ended, or shows no metrics any more")
-            return 1 if once else 0
+            if once or not somebody:
+                say("bytescheduler: the job has ended, or shows no metrics any more")
+                return 1 if once else 0
+            somebody = False
+            continue
+        somebody = True
         found = reader.report(before, now)
         _show(found, as_json, draws)
         if once:
