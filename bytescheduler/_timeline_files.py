@@ -21,7 +21,16 @@ from typing import (
 from bytescheduler import _timeline_clocks
 from bytescheduler.errors import ConfigError
 
-__all__ = ["KEY_NAME", "Event", "TimelineError", "TimelineWarning", "merge", "text_of", "write"]
+__all__ = [
+    "KEY_NAME",
+    "OWN_KEYS",
+    "Event",
+    "TimelineError",
+    "TimelineWarning",
+    "merge",
+    "text_of",
+    "write",
+]
 
 Event = Dict[str, Any]
 Path = Union[str, "os.PathLike[str]"]
@@ -29,6 +38,8 @@ Path = Union[str, "os.PathLike[str]"]
 _VERSION = 1
 _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
+# Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
+OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
 _END = "bytescheduler_end"
 # What an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
@@ -247,7 +258,7 @@ class _Ahead(NamedTuple):
 
 def _look_ahead(paths: Sequence[str], nodes: Dict[int, _Node]) -> _Ahead:
     """Read the files once, or not at all where there is one host and no server."""
-    names: Dict[int, str] = {}
+    names = dict(OWN_KEYS)
 
     def events() -> Iterator[Event]:
         for path in paths:
@@ -281,10 +292,12 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
             if "ts" in event:
                 shift_us = (starts[event["pid"]] - zero_ns) / 1000
                 event["ts"] = round(event["ts"] + shift_us, 3)
-            if event.get("ph") == "X" and event["pid"] >= _timeline_clocks.FIRST_SERVER_PID:
+            if event.get("ph") == "X":
                 key = event["args"]["key"]
-                if key in names:
-                    event["name"] = str(event.get("name")).replace(f"key {key}", names[key], 1)
+                of_server = event["pid"] >= _timeline_clocks.FIRST_SERVER_PID
+                name = names.get(key) if of_server else OWN_KEYS.get(key)
+                if name is not None:
+                    event["name"] = str(event.get("name")).replace(f"key {key}", name, 1)
             yield event
 
 

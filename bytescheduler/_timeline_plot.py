@@ -3,14 +3,16 @@
 import io
 import math
 import os
-from typing import List, Optional, Tuple
+from typing import List, Mapping, Optional, Tuple
 
+from bytescheduler._say import plain
 from bytescheduler._timeline_files import TimelineError
 from bytescheduler._timeline_steps import Interval, Step, Tensor, union
 
 __all__ = ["draw", "kind_of"]
 
 _MOST_LABELS = 40
+_MOST_CHARACTERS = 40  # of a label
 _ROW_INCHES = 0.12
 # What stands in the three lanes of a tensor's row, and how it is drawn.
 _LANES = (
@@ -40,8 +42,13 @@ def kind_of(path: str) -> str:
     return kind
 
 
-def draw(step: Step, front: Optional[Interval], title: str, kind: str) -> bytes:
-    """Return the picture, with what is lost at the `front` if that is known."""
+def draw(
+    step: Step, front: Optional[Interval], names: Mapping[int, str], title: str, kind: str
+) -> bytes:
+    """Return the picture, with what is lost at the `front` if that is known.
+
+    Tensors are called as `names` has it, others by their keys.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -62,7 +69,8 @@ def draw(step: Step, front: Optional[Interval], title: str, kind: str) -> bytes:
         since, until = ((when - zero) * 1e3 for when in front)
         axes.axvspan(since, until, color=_LOST, zorder=0, lw=0, label=_LOST_NAME)
     shown = range(0, len(rows), math.ceil(len(rows) / _MOST_LABELS))
-    axes.set_yticks([row + 0.5 for row in shown], [str(rows[row][0]) for row in shown])
+    labels = [_label(names.get(rows[row][0], str(rows[row][0]))) for row in shown]
+    axes.set_yticks([row + 0.5 for row in shown], labels)
     axes.tick_params(axis="y", labelsize=6, length=0)
     axes.set_ylim(len(rows), 0)
     axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
@@ -75,6 +83,12 @@ def draw(step: Step, front: Optional[Interval], title: str, kind: str) -> bytes:
     picture = io.BytesIO()
     figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return picture.getvalue()
+
+
+def _label(name: str) -> str:
+    """Return a name without what matplotlib takes for a formula, and not too long."""
+    shown = plain(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
+    return shown.replace("$", r"\$")
 
 
 def _most_urgent_first(step: Step) -> List[Tuple[int, Tensor]]:

@@ -22,6 +22,7 @@ from bytescheduler._say import plain, say
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import (
     KEY_NAME,
+    OWN_KEYS,
     Event,
     TimelineError,
     TimelineWarning,
@@ -116,12 +117,12 @@ class _Job:
     def __init__(self, events: Iterable[Event]) -> None:
         self._rounds: Dict[Where, Step] = {}
         self._sizes: Dict[int, int] = {}
-        self._names: Dict[int, str] = {}
+        self.names = dict(OWN_KEYS)
         self._servers = _Servers()
         fronts: _timeline_steps.Fronts = {}
         for event in events:
             if event.get("name") == KEY_NAME:
-                self._names[event["args"]["key"]] = event["args"]["name"]
+                self.names[event["args"]["key"]] = event["args"]["name"]
             if event.get("ph") != "X" or event["args"]["round"] == 0:
                 continue
             if event["cat"] == FRONT:
@@ -147,7 +148,7 @@ class _Job:
             "steps": self.rows,
             "ranks": [_medians(rank, self.rows) for rank in ranks],
             "tensors": [
-                {"name": self._names.get(row["key"]), **row}
+                {"name": self.names.get(row["key"]), **row}
                 for row in _longest_waits(self._rounds, self._sizes)
             ],
             **self._servers.rows(),
@@ -300,7 +301,7 @@ def _drawn(picture: _Picture, kind: str, job: _Job) -> bytes:
     row = job.row((rank, number))
     title = f"worker {rank}, step {number}: {_ms(row['seconds'])} ms"
     front = job.fronts.get((rank, number))
-    return _timeline_plot.draw(job.steps[rank, number], front, title, kind)
+    return _timeline_plot.draw(job.steps[rank, number], front, job.names, title, kind)
 
 
 def _put(path: str, pieces: Iterable[bytes]) -> None:

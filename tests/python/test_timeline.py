@@ -94,6 +94,21 @@ def test_spans_of_servers_have_the_names_that_workers_give_their_keys(folder: Fo
     assert alone == ["key 7", "key 8"]
 
 
+def test_the_engines_own_keys_are_called_by_what_they_are(folder: Folder) -> None:
+    server = {**about(20000, role="server"), "args": {**about(0)["args"], "role": "server"}}
+    own = {"key": 2**64 - 1}
+    pushed = [span(0, kind, 1, 3, **own) for kind in ("push", "pull", "tensor")]
+    one = folder.put("r", about(0), *pushed, the_end(0))
+    other = folder.put("s", server, span(20000, "sum", 1, 2, key=2**64 - 2), the_end(20000))
+    named = {event["name"] for event in spans(list(timeline.merge([one, other])))}
+    assert named == {"measured order", "size of the measured order"}
+    assert named == {event["name"] for event in spans(list(timeline.merge([one])))} | {
+        event["name"] for event in spans(list(timeline.merge([other])))
+    }
+    (row,) = timeline.summary(timeline.merge([one]))["tensors"]
+    assert row["name"] == "measured order"
+
+
 @pytest.mark.parametrize(("key", "name"), [(-1, "a"), ("a", "a"), (1, 2)])
 def test_a_name_that_is_none_is_damage(folder: Folder, key: object, name: object) -> None:
     file = folder.put("a", about(0), key_name(0, key, name), the_end(0))

@@ -140,6 +140,14 @@ def test_the_most_urgent_tensor_stands_at_the_top(tmp_path: pathlib.Path) -> Non
     assert drawn.index("<!-- 32 -->") < drawn.index("<!-- 33 -->") < drawn.index("<!-- 31 -->")
 
 
+def test_tensors_have_the_names_of_their_keys(tmp_path: pathlib.Path) -> None:
+    name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
+    named = {**name, "args": {"key": 7, "name": "fc1_$weight$"}}
+    file, out = timeline_of(tmp_path / "t.json", named, *a_step(1, 1)), tmp_path / "a.svg"
+    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert "<!-- fc1_$weight$ -->" in out.read_text()
+
+
 def test_without_matplotlib_it_says_how_to_install_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
