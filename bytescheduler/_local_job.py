@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 
 from bytescheduler._child import Child, signal_name
 from bytescheduler._output import Printer
-from bytescheduler._say import say
+from bytescheduler._say import plain, say
 
 __all__ = ["FIXED", "Job", "prefer_native", "run"]
 
@@ -243,7 +243,7 @@ class _Run:
         try:
             child, source = Child.start(name, command, env, pass_fds)
         except OSError as error:
-            self._say(f"cannot run {command[0]}: {error.strerror}")
+            self._say(f"cannot run {plain(command[0])}: {error.strerror}")
             raise _Over(_CANNOT_RUN) from error
         prefix = self._printer.prefix(name, len(self._children))
         self._children.append(child)

@@ -10,8 +10,8 @@ import click
 
 from bytescheduler import __version__, _local_job, _role_worker, _stdout
 from bytescheduler._numbers import A_YEAR_S, Count, Seconds
-from bytescheduler._say import plain
-from bytescheduler.config import check_settings, values
+from bytescheduler._say import plain, say
+from bytescheduler.config import as_text, check_settings, settings, values
 from bytescheduler.errors import ConfigError
 
 __all__ = ["cli", "main"]
@@ -38,22 +38,26 @@ def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> 
         raise click.UsageError(f"{what} needs a command: bslaunch ... -- python train.py")
     if shutil.which(command[0], path=path) is not None:
         return
+    program = plain(command[0]) or "''"
     if shutil.which(command[0], mode=os.F_OK, path=path) is not None:
-        click.echo(
-            f"bslaunch: cannot run {command[0]}: permission denied; is it executable (chmod +x)?",
-            err=True,
-        )
+        say(f"bslaunch: cannot run {program}: permission denied; is it executable (chmod +x)?")
         sys.exit(126)
-    click.echo(f"bslaunch: command not found: {command[0]}", err=True)
+    say(f"bslaunch: command not found: {program}")
     sys.exit(127)
 
 
 def _require_settings(overrides: Mapping[str, str]) -> None:
-    """Refuse wrong settings once, before anything starts."""
+    """Refuse wrong settings once, before anything starts; other variables are no matter of ours."""
+    known = {row.name for row in settings()}
+    judged = {
+        name: value
+        for name, value in as_text(overrides).items()
+        if name in known or name.startswith("BYTESCHEDULER_")
+    }
     try:
-        check_settings(overrides)
+        check_settings(judged)
     except ConfigError as error:
-        click.echo(f"bslaunch: {error}", err=True)
+        say(f"bslaunch: {plain(str(error))}")
         sys.exit(2)
 
 
@@ -61,17 +65,19 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     """Run the role that the environment names, to its end."""
     role = os.environ.get("DMLC_ROLE", "")
     if role not in _ROLES:
-        given = f"DMLC_ROLE={role}: no such role" if role else "DMLC_ROLE is not set"
+        given = f"DMLC_ROLE={plain(role)}: no such role" if role else "DMLC_ROLE is not set"
         raise click.UsageError(f"{given}; {_USAGE_ROLE}")
     if role == "worker":
         _require_command(command, "a worker", None)
         _require_settings({})
         env = dict(os.environ)
         _local_job.prefer_native(env)
-        settings = {row.name: row.value for row in values()}
-        return _role_worker.run(command, env, _role_worker.Rendezvous.from_settings(settings))
+        set_here = {row.name: row.value for row in values()}
+        return _role_worker.run(command, env, _role_worker.Rendezvous.from_settings(set_here))
     if command:
-        raise click.UsageError(f"DMLC_ROLE={role} runs no command; leave out {' '.join(command)}")
+        raise click.UsageError(
+            f"DMLC_ROLE={role} runs no command; leave out {plain(' '.join(command))}"
+        )
     from bytescheduler import server  # not for workers: what they import is theirs to say
 
     def report(port: int) -> None:

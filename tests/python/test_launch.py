@@ -49,6 +49,7 @@ def start(arguments: List[str], cwd: pathlib.Path, **env: str) -> "subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="surrogateescape",
     )
 
 
@@ -142,6 +143,17 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["--local", "-w", "two", "--", "true"], {}, 2, "two: want a whole number"),
         (["--local", "--env", "A", "--", "true"], {}, 2, "'A': want NAME=VALUE"),
         (["--local", "--env", "=1", "--", "true"], {}, 2, "'=1': want NAME=VALUE"),
+        (["--local", "--", ""], {}, 127, "command not found: ''"),
+        (["--local", "--", "a\x1b[2J"], {}, 127, "command not found: a\\x1b[2J"),
+        (["--local", "--", "\udcff"], {}, 127, "command not found: \\udcff"),
+        ([], {"DMLC_ROLE": "\x1b[2J"}, 2, "DMLC_ROLE=\\x1b[2J: no such role"),
+        (["\x1b[2J"], {"DMLC_ROLE": "server"}, 2, "runs no command; leave out \\x1b[2J"),
+        (
+            ["--local", "--env", "BYTESCHEDULER_CREDIT=\udcff", "true"],
+            {},
+            2,
+            "_CREDIT=?: want bytes",
+        ),
         (["--local", "--env", "DMLC_ROLE=x", "--", "true"], {}, 2, "is set by --local"),
         (["--local", "--bogus", "true"], {}, 2, "No such option: --bogus"),
         (
@@ -161,6 +173,13 @@ def test_wrong_use_is_refused_in_words(
     assert text in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("value", ["a b", "\udcff"])
+def test_any_variable_may_be_set_for_every_process(tmp_path: pathlib.Path, value: str) -> None:
+    arguments = ["--local", "-q", "--grace", "0.1", "--env", f"OF_THE_SCRIPT={value}"]
+    result = bslaunch(*arguments, "sh", "-c", 'echo "$OF_THE_SCRIPT"', cwd=tmp_path)
+    assert result.stdout.startswith(f"{value}\n"), result.stderr
 
 
 def test_the_role_may_come_from_the_options(tmp_path: pathlib.Path) -> None:
