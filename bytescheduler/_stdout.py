@@ -1,4 +1,7 @@
-"""How a command ends that cannot print: stdout is closed or full, or nobody reads it any more."""
+"""How a command ends that cannot print: stdout is closed or full, or nobody reads it any more.
+
+What it cannot say on stderr changes nothing.
+"""
 
 import errno
 import io
@@ -67,6 +70,31 @@ class _Stdout(io.FileIO):
             raise SystemExit(_CANNOT_WRITE) from None
 
 
+class _Stderr(io.FileIO):
+    """The process's stderr, which takes everything: a full disk changes no exit code."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "w", closefd=False)
+
+    def write(self, content) -> Optional[int]:  # type: ignore[no-untyped-def,override] # noqa: ANN001
+        """Write to the descriptor, if it takes it."""
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
+
+
+def _watch_stderr() -> None:
+    """Let the process's stderr be a `_Stderr`; where there is none, click's errors go to stdout."""
+    stderr = sys.stderr
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Stderr()),
+        encoding="utf-8" if stderr is None else stderr.encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
 def _watch_stdout(program: str) -> None:
     """Let the process's stdout be a `_Stdout`, also one that was closed before Python started."""
     stdout = sys.stdout
@@ -95,6 +123,7 @@ def run(command: click.Command, argv: Optional[List[str]], program: str) -> None
         Always.
     """
     _hold_descriptors()
+    _watch_stderr()
     _watch_stdout(program)
     try:
         command.main(argv, prog_name=program)

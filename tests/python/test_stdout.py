@@ -80,6 +80,12 @@ def test_what_is_left_in_the_buffer_is_written_or_told(
     assert run(PRINTING, where) == expected
 
 
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2>/dev/full >/dev/full"])
+def test_an_error_that_cannot_be_said_has_its_exit_code(where: str) -> None:
+    wrong = PRINTING.replace("print(", "raise click.UsageError(")
+    assert run(wrong, where) == (2, "", "")
+
+
 @pytest.mark.parametrize("where", ["", ">&-", "<&- >&- 2>&-"])
 def test_nothing_that_is_opened_takes_the_place_of_a_closed_one(where: str) -> None:
     assert run(OPENING, where) == (0, "", "")
