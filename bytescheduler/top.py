@@ -164,7 +164,13 @@ def _places(given: Sequence[reader.Place]) -> List[reader.Place]:
             "say where the job shows its metrics: bytescheduler top PORT, where the job was "
             "started with BYTESCHEDULER_METRICS=PORT"
         )
-    return [_Address()(setting)]
+    try:
+        return [_Address()(setting)]
+    except click.BadParameter:
+        raise click.UsageError(
+            f"BYTESCHEDULER_METRICS={shortened(setting)} names no port to look at: say which, "
+            "such as bytescheduler top 18600"
+        ) from None
 
 
 def _nothing(places: Sequence[reader.Place]) -> str:

@@ -241,6 +241,19 @@ def test_a_profile_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     assert "none: it cannot be read: No such file or directory" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/dev/zero", "/dev/zero: it has more than 64 MiB; record one with"),
+        ("", "'': it cannot be read: No such file or directory"),
+    ],
+)
+def test_what_can_be_no_profile_is_not_read_for_ever(path: str, text: str) -> None:
+    result = invoke(path, "--rate", "1gbit")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
     layers = [models.Step("a", 4, 0.5, 0.25), models.Step("b", 8, 0, 1)]
     profile.write(layers, tmp_path / "p.json")

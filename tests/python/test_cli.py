@@ -62,6 +62,9 @@ def test_every_command_explains_itself(name: str) -> None:
     ("arguments", "text"),
     [
         (["dokter"], "No such command 'dokter'"),
+        (["."], "No such command '.'"),
+        (["\udcff"], "No such command '\\udcff'"),
+        (["config", "\udcff"], "? is no setting"),
         (["config", "--yaml"], "No such option: --yaml"),
         (["config", "--markdown", "--json"], "--markdown is the whole reference"),
         (["config", "--markdown", "DMLC_ROLE"], "--markdown is the whole reference"),

@@ -284,6 +284,16 @@ def test_addresses_that_are_none_are_refused(address: str) -> None:
     assert "want PORT or HOST:PORT, such as 18600" in result.stderr
 
 
+@pytest.mark.parametrize("setting", ["0", "x", "h:99999"])
+def test_a_setting_that_names_no_port_is_named(
+    monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", setting)
+    result = invoke("--once")
+    assert result.exit_code == 2
+    assert f"BYTESCHEDULER_METRICS={setting} names no port to look at" in result.stderr
+
+
 def test_without_an_address_it_says_what_to_give() -> None:
     result = invoke()
     assert result.exit_code == 2
