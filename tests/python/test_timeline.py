@@ -215,6 +215,8 @@ def test_a_newer_format_is_refused(folder: Folder) -> None:
         ({**span(0, "push", 1, 3), "dur": float("nan")}, "line 3: 'dur' is not a number"),
         (span(0, "sleep", 1, 3), "line 3: a span of an unknown kind, 'sleep'"),
         (span(0, "push", 1, 3, key=-1), "line 3: 'key' is not a number from 0"),
+        (span(0, "push", 1, 3, bytes=HUGE), "line 3: 'bytes' is not a number from 0"),
+        (span(0, "push", 1, 3, round=2**64), "line 3: 'round' is not a number from 0"),
         (span(0, "push", 1, 3, priority="high"), "line 3: 'priority' is not a number"),
         (span(0, "tensor", 1, 3, priority=None), "line 3: 'priority' is not a number"),
         (span(5, "push", 1, 3), "line 3: pid 6 told nothing about itself"),
