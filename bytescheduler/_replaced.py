@@ -38,13 +38,14 @@ def replaced(path: "Union[str, os.PathLike[str]]") -> Iterator[BinaryIO]:
     if _is_stdout(name):
         yield sys.stdout.buffer
         return
-    target = os.path.realpath(name)
-    beside = os.path.join(os.path.dirname(target), f".bytescheduler-{os.urandom(8).hex()}")
+    beside = ""
     try:
         if _is_written_directly(name):
             with open(name, "wb") as file:
                 yield file
             return
+        target = os.path.realpath(name)
+        beside = os.path.join(os.path.dirname(target), f".bytescheduler-{os.urandom(8).hex()}")
         with open(beside, "xb") as file:
             with contextlib.suppress(OSError):
                 os.fchmod(file.fileno(), stat.S_IMODE(os.stat(target).st_mode))

@@ -123,7 +123,10 @@ def _require_place(path: str) -> None:
     is_no_file = os.path.exists(path) and not os.path.isfile(path)
     if is_no_file or path.endswith("/") or not path:
         raise click.UsageError(f"--record {shown}: want the name of a file, new or to be replaced")
-    folder = os.path.dirname(os.path.realpath(path))
+    try:
+        folder = os.path.dirname(os.path.realpath(path))
+    except OSError as error:  # the working directory is gone
+        raise click.UsageError(f"--record {shown}: {error.strerror}") from None
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise click.UsageError(
             f"--record {shown}: {plain(folder)} is no folder that can be written to"

@@ -364,7 +364,8 @@ def timeline(
         except TimelineError as error:
             _refuse(str(error))
         except OSError as error:
-            _refuse(f"{error.filename or repr(error.filename)}: {error.strerror}")
+            what = "" if error.filename is None else f"{error.filename or repr('')}: "
+            _refuse(f"{what}{error.strerror}")
     ours = (w.message for w in caught if isinstance(w.message, TimelineWarning))
     for text in dict.fromkeys(map(str, ours)):
         say(f"bytescheduler: {text}")

@@ -102,3 +102,15 @@ def test_what_cannot_be_a_file_is_named(
         put(name, b"new")
     assert caught.value.filename == name
     assert names(tmp_path) == ["folder"]
+
+
+def test_a_working_directory_that_is_gone_is_no_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        put("new", b"new")
+    assert caught.value.filename == "new"
