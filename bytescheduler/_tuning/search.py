@@ -19,7 +19,7 @@ from bytescheduler._tuning.points import (
     on_rungs,
 )
 
-__all__ = ["Asks", "Found", "Job", "Limits", "Unsteady", "look", "settle"]
+__all__ = ["Asks", "Found", "Job", "Limits", "Moved", "Unsteady", "look", "settle"]
 
 # What is slower by so much than the best is not looked at for longer; and no more is told than
 # this, or the advisor would see nothing else.
@@ -31,6 +31,8 @@ _WORTH = 0.01
 # about points.
 _UNSTEADY = 0.05
 _MORE = 4
+# Steps that take so many times as long, or as short, at the same point are those of another link.
+_MOVED = 1.1
 # A median should be known so well; for that a point is measured for longer, up to so many times.
 _KNOWN = 0.015
 # The advisor is asked once it has so many points, and believed twice that nothing is to be had.
@@ -52,6 +54,8 @@ class Limits(NamedTuple):
 FIRST_SEARCH = Limits()
 # The link or the model has changed: half as thorough, as it was right before.
 LATER_SEARCH = Limits(points=8, rounds=1)
+# Where it began was far slower, so that little tells it again, and costs enough.
+_BRIEF = Limits(final=3, rounds=1)
 
 
 class Job(Protocol):
@@ -93,6 +97,17 @@ class Unsteady(Exception):
     """Steps differ too much to tell points apart."""
 
 
+class Moved(Exception):
+    """Steps take another time than when the search began, so that its points say nothing.
+
+    The job is at `point`, the faster of where the search began and of what looked best.
+    """
+
+    def __init__(self, point: Point, before: float, now: float) -> None:
+        super().__init__(f"a step takes {now:.3g} s where it took {before:.3g} s before")
+        self.point = point
+
+
 def noise_of(seconds: Sequence[float]) -> float:
     """Return the standard error of the median, from the spread of the middle half or so."""
     middle = statistics.median(seconds)
@@ -106,7 +121,10 @@ def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
     of_other: List[float] = []
     for _ in range(limits.rounds):
         of_start += job.measure(start, limits.final, None)
-        of_other += job.measure(other, limits.final, None)
+        bound = _TOO_SLOW * statistics.median(of_start)
+        of_other += job.measure(other, limits.final, bound)
+        if statistics.median(of_other) > bound:
+            break
     before, after = statistics.median(of_start), statistics.median(of_other)
     doubt = math.hypot(noise_of(of_start), noise_of(of_other))
     if before - after > max(_WORTH * before, 2 * doubt):
@@ -124,6 +142,7 @@ class _Seeing:
         self._start = nearest(start)
         self._exact = start
         self.seen: List[Seen] = []
+        self.start_s = 0.0  # a step where it began
         self._noise = 0.0  # of one step
         self._samples = limits.samples
 
@@ -131,8 +150,8 @@ class _Seeing:
         """Return the point there; where it began, that is the one it began with."""
         return self._exact if rungs == self._start else on_rungs(rungs)
 
-    def begin(self) -> float:
-        """Measure where the job is; return the seconds of a step."""
+    def begin(self) -> None:
+        """Measure where the job is."""
         seconds: List[float] = []
         for _ in range(_MORE):
             seconds += self._job.measure(self._exact, self._limits.baseline, None)
@@ -144,8 +163,8 @@ class _Seeing:
         self._noise = noise_of(seconds) * math.sqrt(len(seconds))
         wanted = math.ceil((self._noise / (_KNOWN * middle)) ** 2)
         self._samples = min(max(wanted, self._limits.samples), _MORE * self._limits.samples)
+        self.start_s = middle
         self.seen.append(Seen(self._start, middle, noise_of(seconds)))
-        return middle
 
     def look(self, rungs: Rungs) -> None:
         """Measure a point."""
@@ -178,10 +197,12 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     First where it is, where the formula of `by_formula` leads, and with more in flight, or from far
     away at the default, and where the formula leads from there; then where the advisor sees most to
     gain, until it sees nothing or all `limits.points` are used; what looks best is then compared
-    with `start` in turn, unless that was far slower.
+    with `start` in turn, only briefly if that was far slower.
 
     Raises
     ------
+    Moved
+        The link, or something else, has become another meanwhile.
     Unsteady
         Steps differ by more than points do.
     AdvisorError
@@ -189,9 +210,9 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     """
     seeing = _Seeing(job, start, limits)
     at = nearest(start)
-    step_s = seeing.begin()
+    seeing.begin()
     advisor.start()
-    formula = by_formula(job.model_bytes(), step_s, job.num_workers, job.num_servers)
+    formula = by_formula(job.model_bytes(), seeing.start_s, job.num_workers, job.num_servers)
     for rungs in dict.fromkeys(_first(at, nearest(formula))):
         if rungs != at and len(seeing.seen) < _FIRST:
             seeing.look(rungs)
@@ -201,14 +222,19 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
         hopeless = hopeless + 1 if advice.gain < _NO_GAIN else 0
         seeing.look(advice.next)
         advice = advisor.ask(seeing.seen)
-    best = seeing.seen[advice.best].at
-    if best == at:
-        seconds = job.measure(start, limits.final, None)
-        after = statistics.median(seconds)
-        return Found(start, after, after, len(seeing.seen))
-    point = seeing.point(best)
-    if step_s > _TOO_SLOW * seeing.seen[advice.best].seconds:
-        after = statistics.median(job.measure(point, limits.final, None))
-        if step_s > _TOO_SLOW * after:
-            return Found(point, after, step_s, len(seeing.seen))
-    return settle(job, start, point, limits)._replace(points=len(seeing.seen))
+    found = _confirm(job, start, seeing, advice.best, limits)
+    return found._replace(points=len(seeing.seen))
+
+
+def _confirm(job: Job, start: Point, seeing: _Seeing, best: int, limits: Limits) -> Found:
+    """Go to what looked best if it is, and if steps where it began take as long as then."""
+    seen = seeing.seen[best]
+    if seen.at == seeing.seen[0].at:
+        seconds = statistics.median(job.measure(start, limits.final, None))
+        found = Found(start, seconds, seconds, 1)
+    else:
+        far = seeing.start_s > _TOO_SLOW * seen.seconds
+        found = settle(job, start, seeing.point(seen.at), _BRIEF if far else limits)
+    if max(found.before / seeing.start_s, seeing.start_s / found.before) > _MOVED:
+        raise Moved(found.point, seeing.start_s, found.before)
+    return found

@@ -16,6 +16,7 @@ from bytescheduler._tuning.search import (
     LATER_SEARCH,
     Found,
     Limits,
+    Moved,
     Unsteady,
     look,
     settle,
@@ -36,10 +37,14 @@ _LOOK_S = (0.01, 0.5)  # how long from one look at the steps to the next
 _STEPS_A_LOOK = 8
 # As long as where a remembered point was found, or it was another link.
 _AS_LONG = 0.1
+# What a remembered point may gain; if it seems to be more, that was another link too.
+_MOST_GAIN = 2.0
 # So long `close` waits for a thread that hangs in a file system; it touches the worker no more.
 _CLOSE_S = 5.0
-# Steps until a search begins after one that could not.
+# Steps until a search begins after one that could not; after each whose steps became others, but
+# the first, twice as many.
 _UNSTEADY_REST = 50
+_MOST_DOUBLINGS = 10
 
 
 class Steps(Protocol):
@@ -235,17 +240,19 @@ class Tuner:
             self._tuned.complain(f"tuning: {why}")
             self._warned_of_cache = True
             return None
-        point = remembered.point
-        if point == self._tuned.start:
-            seconds = statistics.median(job.measure(point, FIRST_SEARCH.baseline, None))
-            if abs(seconds / remembered.step_s - 1) > _AS_LONG:
-                self._tuned.remark(
-                    f"tuning: a step takes {seconds:.3g} s, not {remembered.step_s:.3g} s as in "
-                    f"{cache}: searching again"
-                )
-                return None
+        start, point = self._tuned.start, remembered.point
+        seconds = statistics.median(job.measure(start, FIRST_SEARCH.baseline, None))
+        gain = seconds / remembered.step_s
+        most_gain = 1 + _AS_LONG if point == start else _MOST_GAIN
+        if not 1 - _AS_LONG <= gain <= most_gain:
+            self._tuned.remark(
+                f"tuning: a step takes {seconds:.3g} s, and {cache} has {remembered.step_s:.3g} s "
+                f"for {point}: searching again"
+            )
+            return None
+        if point == start:
             return Found(point, seconds, seconds, 1)
-        found = settle(job, self._tuned.start, point, FIRST_SEARCH)
+        found = settle(job, start, point, FIRST_SEARCH)
         if found.point != point:
             self._tuned.remark(f"tuning: {point}, which {cache} has, is not faster any more")
             return None
@@ -267,11 +274,18 @@ class Tuner:
 
     def _search(self, job: _Running, start: Point, limits: Limits) -> Found:
         told = False
+        moves = 0
         while True:
+            rest = _UNSTEADY_REST
             advisor = Advisor(self._stop.is_set)
             try:
                 found = look(job, start, advisor, limits)
                 break
+            except Moved as why:
+                self._tuned.remark(f"tuning: {why}: searching again")
+                start = why.point
+                rest = _UNSTEADY_REST << min(moves - 1, _MOST_DOUBLINGS) if moves > 0 else 0
+                moves += 1
             except Unsteady as why:
                 if not told:
                     self._tuned.remark(
@@ -290,7 +304,7 @@ class Tuner:
                 raise
             finally:
                 advisor.close()
-            job.skip(_UNSTEADY_REST)
+            job.skip(rest)
         self._tell(found, f"{found.points} points tried")
         try:
             self._cache().keep(self._place(), found.point, found.seconds)

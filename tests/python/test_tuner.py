@@ -13,6 +13,7 @@ import pytest
 from bytescheduler._tuning import tuner as module
 from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Seen
 from bytescheduler._tuning.points import Point
+from bytescheduler._tuning.search import Found, Moved
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler._tuning.tuner import Tuned, Tuner
 from bytescheduler.errors import Closed, Error, PeerLost, Timeout
@@ -251,8 +252,69 @@ def test_what_was_best_on_another_link_is_searched_for_again(said: Said) -> None
     worker = FakeWorker(lambda point: 1.0 if point == BEST else 1.2)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
-    wanted = f"tuning: a step takes 1.2 s, not 0.6 s as in {said.cache}: searching again"
-    assert wanted in said.lines
+    known = f"and {said.cache} has 0.6 s for {START}"
+    assert f"tuning: a step takes 1.2 s, {known}: searching again" in said.lines
+
+
+FAR = Point(1024 * KIB, 4096 * KIB)
+
+
+def remembers_far(said: Said, step_s: float) -> None:
+    """Let the file have what no search finds here."""
+    ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
+    rows = json.loads(said.cache.read_text())
+    (row,) = rows["results"].values()
+    row.update(partition=FAR.partition, credit=FAR.credit, step_s=step_s)
+    said.cache.write_text(json.dumps(rows))
+
+
+@pytest.mark.parametrize(("step_s", "most"), [(0.2, 0), (0.5, 6)])
+def test_a_remembered_point_that_is_far_slower_now_costs_little(
+    said: Said, step_s: float, most: int
+) -> None:
+    remembers_far(said, step_s)
+    worker = FakeWorker(lambda point: 3.0 if point == FAR else seconds(point))
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    # What gains so much was another link's; else two steps change over and two are looked at, and
+    # this worker makes one whenever somebody begins to look.
+    slow = [number for number, second in worker._steps if second > 1]
+    assert len(slow) == most
+    assert (FAR in worker.tuned) == (most > 0)
+
+
+@pytest.mark.parametrize("when", [12, 16, 20])
+def test_a_link_that_becomes_another_in_a_search_is_searched_again(said: Said, when: int) -> None:
+    # At first the start is best; then everything takes twice as long, and BEST is.
+    def seconds(point: Point) -> float:
+        if len(worker._steps) < when:
+            return 0.6 if point == START else 0.63
+        return 1.0 if point == BEST else 1.2
+
+    worker = FakeWorker(seconds)
+    ended(Tuner(worker, said.tuned(again=False)))
+    assert worker.point == BEST
+    assert "tuning: a step takes 1.2 s where it took 0.6 s before: searching again" in said.lines
+    (row,) = json.loads(said.cache.read_text())["results"].values()
+    assert row["step_s"] == 1.0  # nothing of the first link
+
+
+def test_steps_that_become_others_in_each_search_are_searched_more_and_more_rarely(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = FakeWorker(seconds)
+    begins: List[int] = []
+
+    def look(job: object, start: Point, *_: object) -> Found:
+        begins.append(len(worker._steps))
+        if len(begins) < 6:
+            raise Moved(start, 1.0, 2.0)
+        return Found(start, 2.0, 2.0, 1)
+
+    monkeypatch.setattr(module, "look", look)
+    ended(Tuner(worker, said.tuned(again=False)))
+    rests = [second - first for first, second in zip(begins, begins[1:])]
+    assert [round(rest, -1) for rest in rests] == [0, 50, 100, 200, 400]
 
 
 def test_a_file_of_another_cluster_is_said_and_harms_nothing(said: Said) -> None:

@@ -166,8 +166,10 @@ def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
     assert job.point == DEFAULT
 
 
-@pytest.mark.parametrize(("slower", "again"), [(1.5, False), (1.1, True)])
-def test_a_start_that_was_far_slower_is_not_gone_back_to(slower: float, again: bool) -> None:
+@pytest.mark.parametrize(("slower", "times"), [(1.5, 1), (1.1, 2)])
+def test_a_start_that_was_far_slower_is_looked_at_again_only_briefly(
+    slower: float, times: int
+) -> None:
     class Knowing(Ready):
         def ask(self, seen: Sequence[Seen]) -> Advice:
             return Advice((7, 12), 0.0, 1)
@@ -177,8 +179,39 @@ def test_a_start_that_was_far_slower_is_not_gone_back_to(slower: float, again: b
     job.point = start
     found = search.look(job, start, Knowing())
     assert found.point == job.point == DEFAULT
-    assert (start in job.tried[1:]) == again
+    assert job.tried[1:].count(start) == times
     assert found.before == pytest.approx(0.6 * slower, rel=0.1)
+
+
+def changing(at: int, before: Landscape, after: Landscape) -> FakeJob:
+    """Return a job whose link becomes another with a step."""
+    job = FakeJob(lambda point: (before if job.steps < at else after)(point))
+    return job
+
+
+@pytest.mark.parametrize("at", range(8, 32, 4))
+def test_a_link_that_changes_in_a_search_is_told(library: Library, at: int) -> None:
+    slower = bowl(32 * KIB, 64 * KIB, 1.5)
+    job = changing(at, bowl(128 * KIB, 512 * KIB), lambda point: 2 * slower(point))
+    with pytest.raises(search.Moved, match=r"a step takes 1\.\d+ s where it took 0\.6") as moved:
+        search.look(job, DEFAULT, library)
+    assert job.point == moved.value.point
+    assert slower(job.point) <= slower(DEFAULT)
+
+
+def test_first_steps_that_are_slow_for_another_reason_are_no_gain(library: Library) -> None:
+    fast = bowl(128 * KIB, 512 * KIB, 3)
+    job = changing(14, lambda point: 1.5 * fast(point), fast)
+    with pytest.raises(search.Moved):
+        search.look(job, DEFAULT, library)
+
+
+def test_a_comparison_with_what_is_far_slower_ends_after_two_steps() -> None:
+    far = Point(4096 * KIB, 16384 * KIB)
+    job = FakeJob(lambda point: 3.0 if point == far else 0.6)
+    found = search.settle(job, DEFAULT, far, search.FIRST_SEARCH)
+    assert (found.point, job.point) == (DEFAULT, DEFAULT)
+    assert job.tried.count(far) == 1
 
 
 def test_what_was_fast_by_chance_is_compared_with_a_start_that_was_far_slower() -> None:
