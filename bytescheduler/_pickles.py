@@ -8,6 +8,7 @@ schedulers without calling them, and refuses all else.
 import importlib
 import pickletools
 import re
+import sys
 from typing import Callable, Dict, List, NoReturn, Sequence, Tuple
 
 __all__ = ["Refused", "load"]
@@ -21,6 +22,11 @@ _CLASSES_OF = (
 # Python 2's names, which old protocols use.
 _RENAMED = {"copy_reg": "copyreg", "__builtin__": "builtins"}
 _PLAIN_KEYS = (str, bytes, int, float, bool, type(None))
+# What a pickle may become is bounded by what it is: a few bytes in it name a value of before, and
+# whatever is made of that is memory of its own.
+_MOST_OPERATIONS = 1 << 20
+_MADE_PER_BYTE = 4
+_MADE_BESIDES = 1 << 20
 _DTYPE = re.compile(r"[<=|]?[biufc]\d{1,2}|\?")
 
 
@@ -90,7 +96,9 @@ def _dtype(name: object, *_: object) -> object:
     import numpy as np
 
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
-        _wrong(f"numpy arrays of dtype {name!r}")
+        _wrong(
+            "numpy arrays of another dtype" + (f", {name[:20]!r}" if isinstance(name, str) else "")
+        )
     return np.dtype(name)
 
 
@@ -136,9 +144,13 @@ class _Reader:
         self._below: List[List[object]] = []  # stacks below each mark
         self._memo: Dict[int, object] = {}
         self._made: Dict[int, object] = {}  # instances, by id; keeps them alive
+        self._budget_bytes = 0  # what may still be made
 
     def read(self, data: bytes) -> object:
-        for operation, argument, _ in pickletools.genops(data):
+        self._budget_bytes = _MADE_PER_BYTE * len(data) + _MADE_BESIDES
+        for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
+            if count == _MOST_OPERATIONS:
+                _wrong(f"it has more than {_MOST_OPERATIONS} operations")
             name = operation.name
             if name == "STOP":
                 return self._value(self._stack.pop())
@@ -168,6 +180,11 @@ class _Reader:
             _wrong("a key that is not plain")
         return value
 
+    def _charge(self, size_bytes: int) -> None:
+        self._budget_bytes -= size_bytes
+        if self._budget_bytes < 0:
+            _wrong("what it makes has many times its own length")
+
     def _to_mark(self) -> List[object]:
         items, self._stack = self._stack, self._below.pop()
         return items
@@ -186,6 +203,10 @@ class _Reader:
         if type(top) is not kind:
             _wrong(f"something that is no {kind.__name__} is used as one")
         return top
+
+    def _push_made(self, made: object) -> None:
+        self._charge(sys.getsizeof(made))
+        self._stack.append(made)
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -221,8 +242,7 @@ class _Reader:
         self._stack.append(dict(pairs))
 
     def make_frozenset(self, _: object) -> None:
-        items = self._to_mark()
-        self._stack.append(frozenset(_plain_set(items)))
+        self._push_made(frozenset(_plain_set(self._to_mark())))
 
     def append(self, _: object) -> None:
         item = self._value(self._stack.pop())
@@ -282,7 +302,7 @@ class _Reader:
             made = maker.target(*self._plain(arguments))  # type: ignore[operator]
             self._stack.append(self._keep(made))
         elif maker.path in _MAKERS:
-            self._stack.append(_MAKERS[maker.path](*arguments))
+            self._push_made(_MAKERS[maker.path](*arguments))
         else:
             _refuse(f"a call of {maker.path}")
 
@@ -337,8 +357,7 @@ class _Reader:
         else:
             restore(state)
 
-    @staticmethod
-    def _build_numpy(target: object, state: object) -> None:
+    def _build_numpy(self, target: object, state: object) -> None:
         import numpy as np
 
         if not isinstance(state, tuple):
@@ -360,6 +379,7 @@ class _Reader:
         )
         if not fits:
             _wrong("a numpy array with an unusual state")
+        self._charge(len(content))
         target.__setstate__((version, shape, dtype, bool(fortran), content))
 
 
@@ -387,7 +407,7 @@ _OPERATIONS: Dict[str, Callable[[_Reader, object], None]] = {
     "LONG_BINGET": _Reader.get,
     "EMPTY_LIST": lambda reader, _: reader._stack.append([]),
     "EMPTY_DICT": lambda reader, _: reader._stack.append({}),
-    "EMPTY_SET": lambda reader, _: reader._stack.append(set()),
+    "EMPTY_SET": lambda reader, _: reader._push_made(set()),
     "TUPLE": _Reader.make_tuple,
     "TUPLE1": lambda reader, _: reader.tuple_of(1),
     "TUPLE2": lambda reader, _: reader.tuple_of(2),
@@ -444,7 +464,7 @@ def load(data: bytes, trusted: Sequence[str] = ()) -> object:
     except Refused:
         raise
     except Exception as error:  # of any kind: the bytes may be anything
-        raise Refused(f"the pickled optimizer cannot be read: {error!r}") from error
+        raise Refused(f"the pickled optimizer cannot be read: {repr(error)[:200]}") from error
     if not isinstance(optimizer, _kinds()[0]):
         raise Refused(f"the pickle holds a {type(optimizer).__name__}, which is no optimizer")
     return optimizer

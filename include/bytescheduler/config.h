@@ -68,6 +68,7 @@ struct Config {
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   uint64_t waiting_bytes = 0;  // for one peer
+  bool waiting_given = false;  // whether it is set
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
   uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone
   std::string log_level;

@@ -58,8 +58,12 @@ struct ServerOptions {
   Duration straggler_timeout = std::chrono::minutes(30);
   // Keys of stock workers, initialised or only asked for: who asks for one more ends the job.
   size_t max_stock_keys = size_t{1} << 22U;
-  // How many bytes of memory this process can still have, about: who initialises a key of stock
-  // workers that does not fit ends the job.  Any thread; empty: as the system says.
+  // Of requests, all workers' together, that have come and that no shard has taken up yet
+  // (server/backlog.h): of native ones more are refused, by one of stock workers the job ends.
+  uint64_t max_backlog_bytes = uint64_t{4} << 30U;
+  // How many bytes of memory this process can still have, about: a partition whose values or sums
+  // do not fit is refused, and a key of stock workers ends the job.  Any thread; empty: as the
+  // system says.
   std::function<uint64_t()> available_bytes{};
   // Of asynchronous keys whose optimizer the server has not got itself; may be absent.
   ServerUpdater updater{};
@@ -86,6 +90,9 @@ class Server {
     // Something that ends the job: a stock worker asks for what can not be done, and can not be
     // told.  On the front's executor; the owner calls Fail().
     std::function<void(Status)> on_failure;
+    // A native message of this peer makes no sense: what is wrong, for people.  On the front's
+    // executor; the owner judges how many of them are too many.  May be empty.
+    std::function<void(int32_t peer, const std::string& what)> on_nonsense{};
   };
 
   // `front` is the executor OnMessage is called on; everything must outlive the server.

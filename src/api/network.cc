@@ -7,6 +7,7 @@
 
 #include "api/debug_log.h"
 #include "api/host.h"
+#include "base/memory.h"
 #include "base/notification.h"
 #include "role_limits.h"
 #include "tcp_transport.h"
@@ -23,11 +24,17 @@ LogLevel LevelOf(std::string_view name) {
   return LogLevel::kOff;
 }
 
+// Of memory that is left at the start; with less than this a node is of no use.
+uint64_t HalfOf(uint64_t available_bytes) {
+  constexpr uint64_t kLeastBytes = uint64_t{64} << 20U;
+  return std::max(available_bytes / 2, kLeastBytes);
+}
+
 ps::ZmqOptions MakeZmqOptions(const Config& config) {
   ps::ZmqOptions options;
   options.ipc = config.local_ipc;
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
-  options.most_waiting_bytes = config.waiting_bytes;
+  options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
   const bool scheduler = config.role == "scheduler";
   options.max_frame_bytes =
       ps::MostFrameBytes(scheduler ? ps::Role::kScheduler : ps::Role::kServer);
@@ -49,7 +56,7 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   options.sent = std::move(sent);
   options.fusion_bytes = std::min(config.fusion_bytes, config.partition_bytes);
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
-  options.most_waiting_bytes = config.waiting_bytes;
+  options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
   options.ahead_messages = config.water_mark;
   // Nobody sends long frames to or from the scheduler node.
   options.shared_bytes = config.role == "scheduler" ? 0 : config.shared_bytes;
@@ -71,6 +78,18 @@ Logger MakeLogger(const Config& config) {
 Logger MakeNetworkLogger(const Config& config, const Logger& log) {
   if (config.debug) return log;
   return {config.role, config.verbose > 0 ? LogLevel::kDebug : LevelOf(config.log_level)};
+}
+
+uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes) {
+  if (config.waiting_given) return config.waiting_bytes;
+  return std::min(config.waiting_bytes, HalfOf(available_bytes));
+}
+
+// Correct native workers have their credit under way, which is little; MXNet's own have all that
+// they push before they wait.
+uint64_t MostBacklogBytes(uint64_t available_bytes) {
+  constexpr uint64_t kMostBytes = uint64_t{4} << 30U;
+  return std::min(kMostBytes, HalfOf(available_bytes));
 }
 
 void RunOn(Executor* executor, Task task) {

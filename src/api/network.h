@@ -22,6 +22,11 @@ Logger MakeLogger(const Config& config);
 // `log`: the node's own.
 Logger MakeNetworkLogger(const Config& config, const Logger& log);
 
+// What may wait to be sent to one peer; `available_bytes` of memory are left at the start.
+uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);
+// What may wait in a server for its threads, of requests that have come.
+uint64_t MostBacklogBytes(uint64_t available_bytes);
+
 // Runs `task` on `executor` and blocks until it has run.  REQUIRES: not called on `executor`, which
 // is not ended meanwhile.
 void RunOn(Executor* executor, Task task);

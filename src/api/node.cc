@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "api/shard_places.h"
+#include "base/memory.h"
 #include "base/numa.h"
 
 namespace bs::api {
@@ -149,6 +150,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.updater = updater_;
   options.timed = !config_.metrics.empty();
   options.front_bytes = kFrontBytes;
+  options.max_backlog_bytes = MostBacklogBytes(AvailableBytes());
   Server::Handler handler;
   handler.on_stop = [this] {
     if (member_) member_->JoinFinalBarrier();
@@ -156,6 +158,9 @@ void ServerNode::OnReady(Result<ps::View> view) {
   handler.on_failure = [this](const Status& why) {
     if (member_) member_->ReportFailure(why);
     OnFailure(why);
+  };
+  handler.on_nonsense = [this](int32_t peer, const std::string& what) {
+    if (member_) member_->ReportNonsense(peer, what);
   };
   ps::Transport* const transport = network_->transport();
   std::vector<ServerShard> shards = MakeShards(rank);

@@ -164,7 +164,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1GiB"},
     {{"BYTESCHEDULER_WAITING", "bytes", "bytes", "8GiB", "process",
       "bytes that may wait to be sent to one peer before it counts as lost: values for one of "
-      "MXNet's own workers or of dist_async, and 1 KiB for every message (docs/reliability.md)"},
+      "MXNet's own workers or of dist_async, and 1 KiB for every message (docs/reliability.md); if "
+      "not set, no more than half of the memory that is left at the start"},
      &Config::waiting_bytes,
      "1MiB",
      "1024GiB"},

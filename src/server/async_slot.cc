@@ -43,11 +43,16 @@ void AsyncSlot::Push(ps::KvCall& call) {
   const Round round = call.extension.round;
   const bool duplicate = round == 0 ? initialised() : round <= party_of(call).pushes;
   if (duplicate) return shard_->send(ps::MakeResponse(call, {}));
+  if (round > 0) {
+    if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
+    if (updating_rank_) return Queue(call);
+  }
+  // Kept until it is used, but for what the hosting process uses later.
+  const Result<MemoryRoom::Promise> memory = AskForMemory(call);
+  if (!memory.ok()) return Refuse(call, memory.status());
   if (round == 0) {
     Initialise(call);
   } else {
-    if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
-    if (updating_rank_) return Queue(call);
     if (call.extension.codec != ps::Codec::kNone) call.payload = Decode(call);
     if (IsHosted()) return BeginHosted(call);
     Update(call);
@@ -117,6 +122,23 @@ Status AsyncSlot::CheckPull(const ps::KvCall& call) {
     return shard_->gone.front().value_or(Status::Ok());
   }
   return CheckPullSize(call, shape_);
+}
+
+Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const ps::KvCall& call) const {
+  const uint64_t size_bytes = call.extension.size_bytes;
+  uint64_t more_bytes = 0;
+  if (!initialised()) {
+    more_bytes = size_bytes;
+  } else {
+    if (!spare_ && (IsHosted() || weights_->InFlight())) more_bytes += size_bytes;
+    if (!IsHosted() && !state_) {
+      more_bytes += StateBytes(*shard_->optimizer.native, static_cast<DType>(shape_.dtype),
+                               size_bytes / SizeOf(static_cast<DType>(shape_.dtype)));
+    }
+  }
+  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(more_bytes);
+  if (memory.ok()) return memory;
+  return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
 }
 
 void AsyncSlot::Initialise(const ps::KvCall& call) {

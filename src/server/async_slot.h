@@ -81,6 +81,8 @@ class AsyncSlot {
   bool IsAwaited(size_t rank) const;
   Status CheckPush(const ps::KvCall& call) const;
   Status CheckPull(const ps::KvCall& call);
+  // For what taking `call` needs for the first time.
+  Result<MemoryRoom::Promise> AskForMemory(const ps::KvCall& call) const;
   void Initialise(const ps::KvCall& call);
   // Why the server cannot update with `call`.
   Status CheckUpdate(const ps::KvCall& call) const;

@@ -206,6 +206,12 @@ bool CanUpdate(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16;
 }
 
+uint64_t StateBytes(const OptimizerSpec& spec, DType dtype, uint64_t count) {
+  // Float16 is updated in float32, with weights and a gradient of their own.
+  const uint64_t element_bytes = dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
+  return (NumMoments(spec) + (dtype == DType::kFloat16 ? 2 : 0)) * element_bytes * count;
+}
+
 OptimizerState::OptimizerState(std::shared_ptr<const OptimizerSpec> spec, DType dtype,
                                std::span<const std::byte> weights)
     : spec_(std::move(spec)), dtype_(dtype), count_(weights.size() / SizeOf(dtype)) {

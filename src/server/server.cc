@@ -13,6 +13,7 @@
 #include "server/hosted_updates.h"
 #include "server/lane.h"
 #include "server/mxnet_protocol.h"
+#include "server/nonsense.h"
 #include "server/optimizer_calls.h"
 #include "server/shard.h"
 #include "server/slot.h"
@@ -90,6 +91,8 @@ class Server::Impl {
   // Runs `task` where the lane's shard lives: now, or soon.
   template <typename F>
   void RunOn(const Lane& lane, F task);
+  // Hands it to the shard of that lane, if it may wait there.
+  void HandIn(const Lane& lane, ps::KvCall& call);
   size_t LaneFor(uint64_t size_bytes);
   void OnRequest(ps::Message message);
   // Why `call` is refused before anything is looked up.
@@ -105,9 +108,11 @@ class Server::Impl {
 
   const ServerOptions options_;
   Executor* const front_;
+  const server::Tell tell_nonsense_;
   const SendFn send_;
   // Owners: the front and the shards.
   const std::shared_ptr<server::HostedUpdates> hosted_;
+  const server::Bounds bounds_;
   server::MxnetProtocol stock_;
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
@@ -124,9 +129,11 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
                    const Logger& log)
     : options_(options),
       front_(front),
-      send_(std::move(send)),
+      tell_nonsense_(server::ToldOn(front, std::move(handler.on_nonsense))),
+      send_(server::SendAndTell(std::move(send), tell_nonsense_)),
       hosted_(std::make_shared<server::HostedUpdates>(options.updater)),
-      stock_(options, front, shards, {send_, std::move(handler.on_failure), hosted_},
+      bounds_(server::MakeBounds(options)),
+      stock_(options, front, shards, {send_, std::move(handler.on_failure), hosted_, bounds_},
              std::move(handler.on_stop), log),
       directory_(options.max_partition_bytes, send_),
       optimizer_(front, hosted_.get(), send_,
@@ -136,7 +143,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
   std::vector<ServerShard> all = shards;
   all.push_back({.executor = front, .numa_node = shards.front().numa_node});
   for (const ServerShard& shard : all) {
-    server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_)};
+    server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_, bounds_)};
     state.num_buffers = options.test_num_buffers;
     state.max_staleness = options.max_staleness;
     state.on_round = ToldBy(options, lanes_.size());
@@ -149,7 +156,8 @@ void Server::Impl::OnMessage(ps::Message message) {
   stock_.Note(message);
   if (!message.meta.native()) return stock_.OnMessage(std::move(message));
   // Responses are not answered, or two confused nodes would talk for ever.
-  if (message.meta.is_control || !message.meta.request || message.peer == ps::kEmpty) return;
+  if (message.meta.is_control || message.peer == ps::kEmpty) return;
+  if (!message.meta.request) return tell_nonsense_(message.peer, "an answer to a server");
   OnRequest(std::move(message));
 }
 
@@ -219,10 +227,14 @@ void Server::Impl::ToShard(ps::KvCall& call) {
     known = lane_of_.emplace(id, Place{LaneFor(size_bytes), size_bytes, asynchronous}).first;
     lanes_[known->second.lane].load_bytes += size_bytes;
   }
-  const Lane& lane = lanes_[known->second.lane];
-  RunOn(lane, [shard = lane.shard, moved = std::move(call)]() mutable {
-    shard->Handle(std::move(moved));
-  });
+  HandIn(lanes_[known->second.lane], call);
+}
+
+void Server::Impl::HandIn(const Lane& lane, ps::KvCall& call) {
+  if (lane.executor == front_) return lane.shard->Handle(std::move(call));
+  const int32_t rank = call.worker_rank;
+  if (server::PostCall(lane, bounds_.backlog.get(), rank, &call)) return;
+  Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": " + bounds_.backlog->Why(rank)));
 }
 
 // A repeat that comes late finds nothing left to forget.

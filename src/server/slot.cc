@@ -37,9 +37,12 @@ void Slot::Push(ps::KvCall& call) {
                                                      rounds_.Missing()));
     case PushVerdict::kDuplicate:
       return Pulls(call) ? Pull(call) : shard_->send(ps::MakeResponse(call, {}));
-    case PushVerdict::kTake:
+    case PushVerdict::kTake: {
       if (const Status* why = Blocked()) return Refuse(call, *why);
-      return Take(call);
+      // Kept until the sum is written.
+      const Result<MemoryRoom::Promise> memory = AskForMemory(call);
+      return memory.ok() ? Take(call) : Refuse(call, memory.status());
+    }
   }
 }
 
@@ -111,6 +114,14 @@ Status Slot::CheckNext(const ps::KvCall& call) const {
 
 Status Slot::CheckPull(const ps::KvCall& call) const {
   return has_shape() ? CheckPullSize(call, shape_) : Status::Ok();
+}
+
+// Not for memory that takes the place of other: that is bounded with what waits for the network.
+Result<MemoryRoom::Promise> Slot::AskForMemory(const ps::KvCall& call) const {
+  if (buffers_[rounds_.buffer_of(rounds_.current())]) return MemoryRoom::Promise();
+  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.extension.size_bytes);
+  if (memory.ok()) return memory;
+  return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
 }
 
 const Status* Slot::Blocked() const {

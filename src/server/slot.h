@@ -82,6 +82,8 @@ class Slot {
   Status CheckCoding(const ps::KvCall& call) const;
   Status CheckNext(const ps::KvCall& call) const;
   Status CheckPull(const ps::KvCall& call) const;
+  // For the sum of the current round, if it has no memory yet.
+  Result<MemoryRoom::Promise> AskForMemory(const ps::KvCall& call) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }

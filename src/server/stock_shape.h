@@ -44,6 +44,11 @@ struct StockSum {
 inline size_t SumElements(const StockShape& shape) {
   return shape.num_elements() + (shape.rows ? shape.num_rows : 0);
 }
+// Of memory that a sum takes; `wide`: that of float16 is of float32.
+inline uint64_t SumBytes(const StockShape& shape, bool wide) {
+  const bool widens = wide && shape.dtype == DType::kFloat16;
+  return SumElements(shape) * SizeOf(widens ? DType::kFloat32 : shape.dtype);
+}
 // Adds what `call` pushes.  `scratch` keeps its memory from call to call.  May throw
 // std::bad_alloc; then nothing was added.  REQUIRES: CheckStockCall is ok.
 void AddPush(const StockShape& shape, const StockCall& call, float threshold, StockSum* sum,

@@ -18,9 +18,6 @@ constexpr size_t kMostWaiting = 4096;
 // Answers say their length in 31 bits.
 constexpr uint64_t kMaxValueBytes = std::numeric_limits<int32_t>::max();
 
-// To ask for memory that is left takes the time in which some 100 KiB are copied.
-constexpr uint64_t kCountedBytes = uint64_t{1} << 20U;
-
 }  // namespace
 
 StockSlot::StockSlot(StockState* state, uint64_t key) : state_(state), key_(key) {}
@@ -89,34 +86,42 @@ Status StockSlot::Check(const StockCall& call) const {
       "push");
 }
 
-// Memory that there is not is given all the same, and the process is killed when it uses it.
-Status StockSlot::CheckSize(const StockCall& call, uint64_t size_bytes) {
-  if (size_bytes > kMaxValueBytes) {
-    return Status::InvalidArgument(DescribeStockCall(call) + ": " + std::to_string(size_bytes) +
-                                   " bytes are more than the " + std::to_string(kMaxValueBytes) +
-                                   " that a key may have");
+Result<MemoryRoom::Promise> StockSlot::AskForMemory(const StockCall& call,
+                                                    const StockShape& shape) const {
+  if (shape.size_bytes > kMaxValueBytes) {
+    return Status::InvalidArgument(DescribeStockCall(call) + ": " +
+                                   std::to_string(shape.size_bytes) + " bytes are more than the " +
+                                   std::to_string(kMaxValueBytes) + " that a key may have");
   }
-  state_->uncounted_bytes += size_bytes;
-  if (state_->uncounted_bytes < kCountedBytes) return Status::Ok();
-  state_->uncounted_bytes = 0;
-  const uint64_t available_bytes = state_->available_bytes();
-  if (size_bytes <= available_bytes) return Status::Ok();
-  return Status::ResourceExhausted(DescribeStockCall(call) + ": its " + std::to_string(size_bytes) +
-                                   " bytes do not fit into memory, of which " +
-                                   std::to_string(available_bytes) +
-                                   " are left here: use more servers, or larger ones");
+  const uint64_t sum_bytes = SumBytes(shape, state_->wide);
+  Result<MemoryRoom::Promise> memory = state_->AskForMemory(shape.size_bytes + sum_bytes);
+  if (memory.ok()) return memory;
+  return Status(memory.status().code(),
+                DescribeStockCall(call) + ": value and sum: its " + memory.status().message());
+}
+
+Result<MemoryRoom::Promise> StockSlot::AskForUpdate() const {
+  Result<MemoryRoom::Promise> memory =
+      state_->AskForMemory(value_->UpdateBytes(gradient_.sum.dtype != shape_.dtype));
+  if (memory.ok()) return memory;
+  return Status(memory.status().code(),
+                "key " + std::to_string(key_) +
+                    ": the copy of it that the optimizer on the server changes: its " +
+                    memory.status().message());
 }
 
 void StockSlot::Initialise(StockCall call) {
   const Result<StockShape> shape = ShapeOfInit(call);
   if (!shape.ok()) return state_->fail(shape.status());
-  const Status wrong = CheckSize(call, shape.value().size_bytes);
-  if (!wrong.ok()) return state_->fail(wrong);
+  Result<MemoryRoom::Promise> memory = AskForMemory(call, shape.value());
+  if (!memory.ok()) return state_->fail(memory.status());
   shape_ = shape.value();
   auto value = std::make_unique<StockValue>(
       StockValue::Place{state_->numa_node, state_->num_workers}, key_, shape_);
   value->Initialise(call, state_->threshold);
   value_ = std::move(value);
+  sum_memory_ = std::move(memory.value());
+  sum_memory_.Used(shape_.size_bytes);
   Answer(&call);
   for (WaitingCall& early : std::exchange(early_, {})) {
     early.EndWait();
@@ -243,6 +248,7 @@ void StockSlot::Add(Party* party) {
   StockCall& call = *party->calls.front();
   AddPush(shape_, call, state_->threshold, &gradient_.sum, &state_->scratch);
   call.values = ps::Frame();
+  sum_memory_.Used(sum_memory_.size_bytes());
 }
 
 void StockSlot::AddHeld() {
@@ -261,8 +267,11 @@ void StockSlot::Complete() {
     value_->Replace(&gradient_);
     return Finish();
   }
-  updating_ = true;
+  updating_ = true;  // for good if it fails, which ends the job
   since_ = state_->executor->Now();
+  Result<MemoryRoom::Promise> memory = AskForUpdate();
+  if (!memory.ok()) return state_->fail(memory.status());
+  update_memory_ = std::move(memory.value());
   value_->Update(state_->hosted.get(), state_->optimizer, gradient_, state_->executor,
                  [this](const Status& status) { EndUpdate(status); });
 }
@@ -273,6 +282,7 @@ void StockSlot::EndUpdate(const Status& status) {
         status.code(),
         "key " + std::to_string(key_) + ": the optimizer on the server: " + status.message()));
   }
+  update_memory_ = {};
   updating_ = false;
   Finish();
   Advance();

@@ -22,7 +22,6 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "server/hosted_updates.h"
@@ -40,8 +39,6 @@ struct StockState : ShardBase {
   std::function<void(const Status&)> fail{};  // ends the job
   Logger log{};
   Duration straggler_timeout = std::chrono::minutes(30);
-  // That values may still take.
-  std::function<uint64_t()> available_bytes = [] { return AvailableBytes(); };
 
   // Commands of the workers.
   bool synchronous = false;
@@ -49,8 +46,7 @@ struct StockState : ShardBase {
   float threshold = 0;                   // of two-bit codes; 0: none was set
   HostedUpdates::Optimizer optimizer{};  // null: sums become values
 
-  uint64_t uncounted_bytes = 0;  // of values since available_bytes was asked
-  uint64_t queued_bytes = 0;     // of what waits; WaitingCall alone changes it
+  uint64_t queued_bytes = 0;  // of what waits; WaitingCall alone changes it
   std::vector<float> scratch{};
 };
 
@@ -90,8 +86,10 @@ class StockSlot {
   }
   WaitingCall Counted(StockCall call) { return {&state_->queued_bytes, std::move(call)}; }
   void Initialise(StockCall call);
-  // Whether a value of `size_bytes` can be had.
-  Status CheckSize(const StockCall& call, uint64_t size_bytes);
+  // For a value of this shape and its sums.
+  Result<MemoryRoom::Promise> AskForMemory(const StockCall& call, const StockShape& shape) const;
+  // For what an update needs for the first time.
+  Result<MemoryRoom::Promise> AskForUpdate() const;
   // Whether it is the initial value again, of who has taken the place of the first worker.
   bool IsInitialAgain(const StockCall& call);
   void WaitForInit(StockCall call);
@@ -117,6 +115,8 @@ class StockSlot {
   StockShape shape_;
   std::unique_ptr<StockValue> value_;    // once initialised
   StockGradient gradient_;               // the open round's sum
+  MemoryRoom::Promise sum_memory_;       // until it is used
+  MemoryRoom::Promise update_memory_;    // while an update is under way
   std::vector<WaitingCall> early_;       // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;

@@ -44,6 +44,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
                        const std::vector<ServerShard>& shards, StockWays ways, const Logger& log)
     : options_(options),
       send_(std::move(ways.send)),
+      bounds_(ways.bounds),
       range_(StockRangeOf(options.rank, options.num_servers)),
       fail_(TellOnce(front, std::move(ways.on_failure))),
       log_(log),
@@ -55,10 +56,9 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
           fail_, options.straggler_timeout) {
   BS_CHECK(!shards.empty() && options.num_servers > 0);
   for (const ServerShard& shard : shards) {
-    StockState state{MakeShardBase(options, shard, send_, ways.hosted)};
+    StockState state{MakeShardBase(options, shard, send_, ways.hosted, bounds_)};
     state.max_queued_bytes = kMaxQueuedBytes;
     state.straggler_timeout = options.straggler_timeout;
-    if (options.available_bytes) state.available_bytes = options.available_bytes;
     state.fail = fail_;
     state.log = log;
     lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
@@ -76,9 +76,11 @@ void StockStore::OnData(ps::Message message) {
   if (!call.ok()) return fail_(call.status());
   const Lane<StockShard>* const lane = LaneOf(call.value());
   if (lane == nullptr) return;
-  lane->executor->Post([shard = lane->shard, moved = std::move(call.value())]() mutable {
-    shard->Handle(std::move(moved));
-  });
+  const int32_t rank = call.value().worker_rank;
+  if (PostCall(*lane, bounds_.backlog.get(), rank, &call.value())) return;
+  fail_(Status::ResourceExhausted(DescribeStockCall(call.value()) + ": " +
+                                  bounds_.backlog->Why(rank) +
+                                  ": wait for some of it (mx.nd.waitall) before asking for more"));
 }
 
 void StockStore::OnWorkerVacant(int32_t id) {

@@ -31,7 +31,9 @@ struct StockWays {
   Server::SendFn send;
   // Posted to the front, at most once; the owner calls Fail() then.
   std::function<void(Status)> on_failure;
-  std::shared_ptr<HostedUpdates> hosted;  // shared with the native keys
+  // Shared with the native keys.
+  std::shared_ptr<HostedUpdates> hosted;
+  Bounds bounds;
 };
 
 class StockStore {
@@ -64,6 +66,7 @@ class StockStore {
 
   const ServerOptions options_;
   const Server::SendFn send_;
+  const Bounds bounds_;
   const StockRange range_;
   const std::function<void(const Status&)> fail_;
   const Logger log_;

@@ -64,6 +64,11 @@ void StockValue::Take(const SumBuffer& from, bool wide) {
   }
 }
 
+uint64_t StockValue::UpdateBytes(bool wide) const {
+  if (!wide && !shape_.rows) return spare_ ? 0 : shape_.size_bytes;
+  return weights_ && weights_wide_ == wide ? 0 : SumBytes(shape_, wide);
+}
+
 // Memory that no answer shows, for the weights to come.
 void StockValue::PrepareWeights(bool wide) {
   if (!wide && !shape_.rows) {

@@ -43,6 +43,8 @@ class StockValue {
   void Prepare(bool wide, StockGradient* gradient) const;
   // value := sum.  Leaves other memory in `sum`.
   void Replace(StockGradient* sum);
+  // Of memory that Update needs beside what there is.
+  uint64_t UpdateBytes(bool wide) const;
   // Has the value updated; answers show the old one until `done`, which runs on `back`, is ok.
   // REQUIRES: one at a time; the hosting process is there.
   void Update(HostedUpdates* hosted, const HostedUpdates::Optimizer& optimizer,

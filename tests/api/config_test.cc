@@ -77,6 +77,7 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.hold_bytes, 64U << 20);
   EXPECT_EQ(config.unsent_bytes, 16U << 10);
   EXPECT_EQ(config.waiting_bytes, uint64_t{8} << 30U);
+  EXPECT_FALSE(config.waiting_given);
   EXPECT_EQ(config.shared_bytes, 8U << 20U);
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.transport, "tcp");
@@ -153,7 +154,7 @@ TEST(Config, EveryRowReachesItsField) {
       {"BYTESCHEDULER_MAX_STALENESS", "4", [](const Config& c) { return c.max_staleness == 4; }},
       {"BYTESCHEDULER_UNSENT", "0", [](const Config& c) { return c.unsent_bytes == 0; }},
       {"BYTESCHEDULER_WAITING", "1MiB",
-       [](const Config& c) { return c.waiting_bytes == 1U << 20U; }},
+       [](const Config& c) { return c.waiting_given && c.waiting_bytes == 1U << 20U; }},
       {"BYTESCHEDULER_SHARED_MEMORY", "1MiB",
        [](const Config& c) { return c.shared_bytes == 1U << 20U; }},
       {"BYTESCHEDULER_FUSION", "4KiB", [](const Config& c) { return c.fusion_bytes == 4096; }},

@@ -251,11 +251,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.max_partition_bytes = 4096;
   options.straggler_timeout = std::chrono::milliseconds(3);
   options.deterministic = input.ConsumeBool();
+  if (input.ConsumeBool()) options.max_backlog_bytes = 8192;
   if (input.ConsumeBool()) options.updater = MakeUpdater(&updater);
   bs::Server server(
       options, &front, {{&shard, 0}},
       [&answers](const ps::Message& message) { answers.Take(message); },
-      {[] {}, [](const bs::Status&) {}}, bs::Logger("", bs::LogLevel::kOff));
+      {[] {}, [](const bs::Status&) {}, [](int32_t, const std::string&) {}},
+      bs::Logger("", bs::LogLevel::kOff));
   for (size_t i = 0; i < kMostMessages && input.remaining_bytes() > 0; ++i) {
     ps::Message message = DrawMessage(&input);
     if (IsQuestion(message)) ++questions[message.peer];

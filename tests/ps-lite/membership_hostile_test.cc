@@ -6,6 +6,7 @@
 
 #include "control.h"
 #include "membership_harness.h"
+#include "nonsense_count.h"
 
 namespace ps::test {
 namespace {
@@ -16,8 +17,8 @@ using std::chrono::seconds;
 // What strangers and broken peers send: dropped with a line that names them, and the job goes on.
 class Hostile : public ::testing::Test {
  protected:
-  explicit Hostile(uint64_t seed = 17) : job(seed) {
-    job.options.num_workers = 1;
+  explicit Hostile(uint64_t seed = 17, int32_t num_workers = 1) : job(seed) {
+    job.options.num_workers = num_workers;
     job.options.timeout = seconds(300);
     worker = job.AddNative(Role::kWorker);
     server = job.AddNative(Role::kServer);
@@ -299,6 +300,68 @@ TEST_P(Impersonated, ControlOfAnyShapeIsSurvived) {
 INSTANTIATE_TEST_SUITE_P(Hostile, Impersonated,
                          ::testing::Combine(::testing::Values(seconds(0), seconds(60)),
                                             ::testing::Range<uint64_t>(1, 31)));
+
+// A member of the job that goes on sending what makes no sense is dropped and named.
+class Nonsense : public Hostile {
+ protected:
+  Nonsense() : Hostile(17, 2) { second = job.AddNative(Role::kWorker); }
+  void StartAll() {
+    job.StartAll();
+    job.Run(seconds(2));
+  }
+  void Say(int32_t to, const Meta& meta, uint32_t times) {
+    for (uint32_t i = 0; i < times; ++i) {
+      Message message;
+      message.peer = to;
+      message.meta = meta;
+      worker->transport()->Send(std::move(message));
+    }
+    job.Run(seconds(1));
+  }
+  static Meta NativeData() {
+    Meta meta = NativeControl(Command::kNone, Op::kPush, 1);
+    meta.is_control = false;
+    return meta;
+  }
+  NativeNode* second;
+};
+
+TEST_F(Nonsense, OfAWorkerToAServerEndsTheJobWithItsNameBeyondSomeThousands) {
+  StartAll();
+  Say(8, Control(Command::kAddNode), NonsenseCount::kMost);
+  EXPECT_FALSE(job.finished);
+  EXPECT_TRUE(job.Logged("dropped a message from worker 0: control that is not"));
+  job.Run(NonsenseCount::kWindow);
+  Say(8, Control(Command::kAddNode), NonsenseCount::kMost);
+  EXPECT_FALSE(job.finished) << "not so many in that time";
+  Say(8, Control(Command::kAddNode), 1);
+  ASSERT_EQ(second->failures.size(), 1U);
+  EXPECT_THAT(second->failures.front().message(),
+              ::testing::HasSubstr("it sends what makes no sense: control that is not the "
+                                   "scheduler node's"));
+  EXPECT_THAT(second->failures.front().message(), ::testing::HasSubstr("lost worker 0"));
+}
+
+TEST_F(Nonsense, ToTheSchedulerNodeEndsTheJobWithItsName) {
+  StartAll();
+  Say(kSchedulerId, NativeData(), NonsenseCount::kMost + 1);
+  for (NativeNode* const node : {second, server}) {
+    ASSERT_EQ(node->failures.size(), 1U);
+    EXPECT_THAT(node->failures.front().message(),
+                ::testing::AllOf(::testing::HasSubstr("lost worker 0"),
+                                 ::testing::HasSubstr("data for the scheduler node")));
+  }
+}
+
+TEST_F(Nonsense, OfAnotherJobAndOfEarlierHoldersIsNotCounted) {
+  StartAll();
+  Meta other = NativeControl(Command::kHeartbeat, Op::kState, 1);
+  other.extension.key = job.options.job + 1;
+  Say(kSchedulerId, other, 2 * NonsenseCount::kMost);
+  EXPECT_TRUE(job.Logged("dropped a message from worker 0: it is of another job"));
+  second->Barrier(kWorkerGroup);
+  ExpectJobGoesOn();
+}
 
 // A transport that shows what it was started with.
 class ShownTransport final : public Transport {

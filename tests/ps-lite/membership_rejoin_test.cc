@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "membership_harness.h"
+#include "nonsense_count.h"
 
 namespace ps::test {
 namespace {
@@ -191,6 +192,26 @@ TEST_F(Rejoin, AWorkerForWhomTooMuchWaitsIsLostWhoeverNotices) {
   }
   EXPECT_TRUE(job.Logged("it does not read (noticed by server 0); its place is free"));
   EXPECT_TRUE(job.Logged("): it does not read; its place is free"));
+  ExpectNobodyFailed();
+}
+
+TEST_F(Rejoin, WhoSendsTooMuchThatMakesNoSenseIsReplacedAndOthersDoNotNotice) {
+  for (uint32_t i = 0; i <= NonsenseCount::kMost; ++i) {
+    Message message;
+    message.peer = ServerId(0);
+    message.meta.is_control = true;
+    message.meta.control.command = Command::kAddNode;
+    w1->transport()->Send(std::move(message));
+  }
+  job.Run(seconds(5));
+  EXPECT_TRUE(job.Logged("lost worker 1 (10.0.0.8:4712): it sends what makes no sense: control"));
+  EXPECT_EQ(w1->failures.size(), 1U);
+  NativeNode* const next = Add();
+  job.Run(seconds(5));
+  ASSERT_TRUE(next->ready());
+  next->Send(ServerId(0), "again");
+  job.Run(seconds(1));
+  EXPECT_THAT(s0->data, ElementsAre("11: again"));
   ExpectNobodyFailed();
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,12 +22,14 @@ class AsyncBench : public HostedBench {
     int32_t num_workers = 1;
     int64_t max_staleness = -1;
     bool hosts = true;
+    std::function<uint64_t()> available_bytes{};
   };
   explicit AsyncBench(const Options& options) {
     ShardState state;
     state.num_workers = options.num_workers;
     state.max_staleness = options.max_staleness;
     state.send = outbox.sender();
+    state.bounds.room = std::make_shared<MemoryRoom>(options.available_bytes);
     state.executor = &executor;
     state.hosted =
         std::make_shared<HostedUpdates>(options.hosts ? host.Updater() : ServerUpdater{});

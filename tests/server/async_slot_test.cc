@@ -15,6 +15,7 @@ using testing::HasSubstr;
 // The bench without a hosting process, and with an optimizer of the server's own.
 class Bench : public AsyncBench {
  public:
+  explicit Bench(const Options& options) : AsyncBench(options) {}
   explicit Bench(int32_t num_workers, int64_t max_staleness = -1,
                  const std::string& optimizer = "sgd learning_rate=-1")
       : AsyncBench({.num_workers = num_workers, .max_staleness = max_staleness, .hosts = false}) {
@@ -161,6 +162,23 @@ TEST(AsyncSlotTest, RatesOfAPushWinOverTheOptimizers) {
   bench.shard().Handle(std::move(bad));
   EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
+}
+
+TEST(AsyncSlotTest, TheStateOfAnOptimizerIsAskedForOnce) {
+  uint64_t available_bytes = uint64_t{8} << 20U;
+  Bench bench(
+      {.num_workers = 1, .hosts = false, .available_bytes = [&] { return available_bytes; }});
+  const std::vector<std::byte> value = Floats(std::vector<float>(1U << 18U, 1));  // a MiB
+  bench.Set("adam");
+  bench.DoOk(Push(0, 0, value));
+  available_bytes = (2U << 20U) - 1;
+  const auto [code, text] = bench.Refused(Push(0, 1, value));
+  EXPECT_EQ(code, StatusCode::kResourceExhausted);
+  EXPECT_THAT(text, HasSubstr("round=1 partition=0 from worker 0: its 2097152 bytes do not fit"));
+  available_bytes += 1;
+  bench.DoOk(Push(0, 1, value));
+  available_bytes = 0;
+  bench.DoOk(Push(0, 2, value));
 }
 
 TEST(AsyncSlotTest, ANewOptimizerStartsItsStateAfresh) {

@@ -33,7 +33,8 @@ class MxnetProtocolTest : public testing::Test {
     return options;
   }
   StockWays Ways() {
-    return {outbox_.sender(), [this](Status why) { failures_.push_back(std::move(why)); }, hosted_};
+    return {outbox_.sender(), [this](Status why) { failures_.push_back(std::move(why)); }, hosted_,
+            MakeBounds(Options())};
   }
 
   sim::SimClock clock_{1};
@@ -120,7 +121,7 @@ TEST_F(MxnetProtocolTest, TheProfilersFileIsThereBeforeTheAnswer) {
       &front_,
       {{&shard_, 0}},
       {[&](const ps::Message&) { written = std::filesystem::exists("rank0_answered.json"); },
-       [](const Status&) {}, hosted_},
+       [](const Status&) {}, hosted_, MakeBounds(Options())},
       {},
       log_};
   for (const char* command : {"filename:answered.json,0", "11", "01"}) {

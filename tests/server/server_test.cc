@@ -33,7 +33,11 @@ class Bench {
     };
     server_ = std::make_unique<Server>(
         options, &front_, std::move(shards), send,
-        Server::Handler{[this] { ++stops_; }, [this](const Status&) { ++failures_; }}, Logger());
+        Server::Handler{[this] { ++stops_; }, [this](const Status&) { ++failures_; },
+                        [this](int32_t peer, const std::string& what) {
+                          nonsense_.push_back(ps::DescribeId(peer) + ": " + what);
+                        }},
+        Logger());
   }
 
   void Post(ps::Message message) { server_->OnMessage(std::move(message)); }
@@ -58,6 +62,7 @@ class Bench {
   std::map<size_t, int>& answers_by_shard() { return answers_by_shard_; }
   int stops() const { return stops_; }
   int failures() const { return failures_; }
+  const std::vector<std::string>& nonsense() const { return nonsense_; }
 
  private:
   sim::SimClock clock_{1};
@@ -67,6 +72,7 @@ class Bench {
   std::map<size_t, int> answers_by_shard_;
   int stops_ = 0;
   int failures_ = 0;
+  std::vector<std::string> nonsense_;
   std::unique_ptr<Server> server_;
 };
 
@@ -75,6 +81,87 @@ ServerOptions Workers(int32_t num_workers) {
   options.num_workers = num_workers;
   options.max_partition_bytes = 1 << 20;
   return options;
+}
+
+TEST(ServerTest, WhatWaitsForAShardIsBoundedAndWhoSendsMoreIsRefused) {
+  ServerOptions options = Workers(2);
+  options.max_backlog_bytes = uint64_t{8} << 20U;
+  Bench bench(options);
+  EXPECT_EQ(bench.Do(Push(0, 0, Floats(std::vector<float>(1U << 18U, 1)))).size(), 1u);
+  const auto post = [&](int32_t rank) {  // as who has no regard to credit
+    bench.Post(MakeRequest(Push(rank, 1, Floats(std::vector<float>(1U << 18U, 1)))));
+  };
+  for (int turn = 0; turn < 3; ++turn) {  // no shard runs in between
+    for (int i = 0; i < 7; ++i) post(1);
+    for (const ps::Message& answer : bench.Run()) EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
+  }
+  for (int i = 0; i < 9; ++i) post(1);
+  post(0);  // another's part of it is his
+  const std::vector<ps::Message> answers = bench.Run();
+  EXPECT_EQ(answers.size(), 10u);
+  int refused = 0;
+  for (const ps::Message& answer : answers) {
+    if (CodeOf(answer) == StatusCode::kOk) continue;
+    ++refused;
+    EXPECT_EQ(CodeOf(answer), StatusCode::kResourceExhausted);
+    EXPECT_THAT(TextOf(answer), testing::HasSubstr("from worker 1: 7347200 bytes of requests"));
+  }
+  EXPECT_EQ(refused, 2);
+}
+
+TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
+  Bench bench(Workers(2));
+  bench.Do(Push(0, 0, Floats({1})));
+  bench.Do(Push(0, 0, Floats({1})));  // again
+  bench.Do(Push(1, 5, Floats({1})));  // a round to come
+  bench.Do(Pull(1, 7, 4));            // the same
+  bench.Do(Push(0, 1, Floats({1})));
+  Ask released = Push(0, 3, Floats({1}));
+  released.cut = 1;
+  bench.Do(released);
+  EXPECT_TRUE(bench.nonsense().empty());
+  ps::Message answer = MakeRequest(Pull(1, 0, 4));
+  answer.meta.request = false;
+  EXPECT_TRUE(bench.Do(std::move(answer)).empty());
+  bench.Refused(Push(5, 0, Floats({1})));     // the front refuses it
+  bench.Refused(Push(1, 1, Floats({1, 2})));  // a shard does
+  Ask odd = Pull(0, 0, 4);
+  odd.op = static_cast<ps::Op>(77);
+  bench.Refused(odd);
+  EXPECT_THAT(bench.nonsense(),
+              testing::ElementsAre("worker 1: an answer to a server",
+                                   testing::HasSubstr("worker 5: push key=7 round=0"),
+                                   testing::HasSubstr("worker 1: push key=7 round=1"),
+                                   testing::HasSubstr("worker 0: ")));
+}
+
+TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByItsNameAndOthersGoOn) {
+  ServerOptions options = Workers(1);
+  uint64_t available_bytes = uint64_t{2} << 20U;
+  options.available_bytes = [&] { return available_bytes; };
+  Bench bench(options, 2);
+  const auto push = [](uint64_t key, uint64_t round, Mode mode = Mode::kSynchronous) {
+    Ask ask = Push(0, round, Floats(std::vector<float>(1U << 18U, 1)));  // a MiB
+    ask.key = key;
+    ask.mode = mode;
+    return ask;
+  };
+  EXPECT_EQ(CodeOf(bench.Do(push(1, 0)).at(0)), StatusCode::kOk);
+  EXPECT_EQ(CodeOf(bench.Do(push(1, 1)).at(0)), StatusCode::kOk);
+  available_bytes = (1U << 20U) - 1;
+  for (const Mode mode : {Mode::kSynchronous, Mode::kAsynchronous}) {
+    EXPECT_EQ(
+        bench.Refused(push(mode == Mode::kSynchronous ? 2 : 3, 0, mode)),
+        std::make_pair(StatusCode::kResourceExhausted,
+                       std::string("push key=") + (mode == Mode::kSynchronous ? "2" : "3") +
+                           " round=0 partition=0 from worker 0: its 1048576 bytes do not fit "
+                           "into memory, of which 1048575 are left here: use more servers, or "
+                           "larger ones"));
+  }
+  available_bytes = 0;  // rounds of a key that has its memory need no more
+  for (const uint64_t round : {2u, 3u, 4u}) {
+    EXPECT_EQ(CodeOf(bench.Do(push(1, round)).at(0)), StatusCode::kOk);
+  }
 }
 
 float SumOf(const ps::Message& pulled) { return ToFloats(pulled.data.at(0).bytes()).at(0); }

@@ -68,6 +68,31 @@ TEST_F(StockSlotUpdateTest, ARoundUpdatesTheValueOnceWithTheSum) {
   EXPECT_THAT(host.abouts, ElementsAre(""));
 }
 
+TEST_F(StockSlotUpdateTest, WhatAnUpdateNeedsIsAskedForOnce) {
+  uint64_t available_bytes = uint64_t{2} << 20U;
+  state_.bounds.room = std::make_shared<MemoryRoom>([&] { return available_bytes; });
+  const std::vector<std::byte> value = Floats(std::vector<float>(1U << 18U, 1));  // a MiB
+  EXPECT_EQ(Do(StockPush(0, value)).size(), 1u);
+  Do(StockPush(0, value));
+  EXPECT_EQ(Do(StockPush(1, value)).size(), 2u);
+  available_bytes = 0;
+  Do(StockPush(0, value));
+  EXPECT_EQ(Do(StockPush(1, value)).size(), 2u);
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockSlotUpdateTest, AnUpdateThatDoesNotFitIntoMemoryFailsTheJob) {
+  uint64_t available_bytes = uint64_t{2} << 20U;
+  state_.bounds.room = std::make_shared<MemoryRoom>([&] { return available_bytes; });
+  const std::vector<std::byte> value = Floats(std::vector<float>(1U << 18U, 1));
+  Do(StockPush(0, value));
+  Do(StockPush(0, value));
+  available_bytes = (1U << 20U) - 1;
+  EXPECT_TRUE(Do(StockPush(1, value)).empty());
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("key 3: the copy of it that the optimizer on the "
+                                               "server changes: its 1048576 bytes do not fit")));
+}
+
 TEST_F(StockSlotUpdateTest, PushesDuringAnUpdateAreOfTheNextRound) {
   Do(StockPush(0, Floats({0})));
   for (const int32_t rank : {0, 1, 0, 1, 1, 0}) Post(StockPush(rank, Floats({1})));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -33,6 +34,7 @@ class StockStoreTest : public testing::Test {
   explicit StockStoreTest(int32_t num_workers = 2, bool hosts = false, size_t max_keys = 100) {
     ServerOptions options;
     options.max_stock_keys = max_keys;
+    options.max_backlog_bytes = uint64_t{8} << 20U;
     options.available_bytes = [this] { return available_bytes_; };
     options.rank = 1;
     options.num_workers = num_workers;
@@ -45,7 +47,8 @@ class StockStoreTest : public testing::Test {
     store_ = std::make_unique<StockStore>(
         options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
         StockWays{send, [this](const Status& why) { failures_.push_back(why.message()); },
-                  std::make_shared<HostedUpdates>(hosts ? hangs_.Updater() : ServerUpdater{})},
+                  std::make_shared<HostedUpdates>(hosts ? hangs_.Updater() : ServerUpdater{}),
+                  MakeBounds(options)},
         log_);
     store_->SetSynchronous();
   }
@@ -97,7 +100,7 @@ TEST_F(StockStoreTest, TwoHundredWorkersHaveIdsAbove255) {
   StockStore store(
       options, &front_, {{&shards_[0], 0}},
       StockWays{outbox_.sender(), [](const Status& why) { ADD_FAILURE() << why.message(); },
-                std::make_shared<HostedUpdates>(ServerUpdater{})},
+                std::make_shared<HostedUpdates>(ServerUpdater{}), MakeBounds(options)},
       log_);
   store.SetSynchronous();
   for (int32_t rank = -1; rank < 200; ++rank) {  // the first is the initial value
@@ -159,20 +162,70 @@ TEST_F(StockStoreTest, AFailureEndsAllStockWorkersAndWhoComesLater) {
 
 TEST_F(StockStoreTest, AValueThatDoesNotFitIntoMemoryFailsTheJobAndNamesWhoseItIs) {
   constexpr size_t kMiB = size_t{1} << 18U;  // floats
-  available_bytes_ = 4 * kMiB;
-  EXPECT_EQ(Do(StockPush(0, Floats(std::vector<float>(kMiB, 1))), 3).size(), 1U);
-  available_bytes_ -= 1;
-  EXPECT_TRUE(Do(StockPush(1, Floats(std::vector<float>(kMiB, 1))), 4).empty());
+  const std::vector<std::byte> value = Floats(std::vector<float>(kMiB, 1));
+  available_bytes_ = 8 * kMiB;  // for a value and its sum
+  EXPECT_EQ(Do(StockPush(0, value), 3).size(), 1U);
+  // The sum of the first has no memory yet, which the system does not know.
+  available_bytes_ = 12 * kMiB - 1;
+  EXPECT_TRUE(Do(StockPush(1, value), 4).empty());
   EXPECT_THAT(failures_, ElementsAre(HasSubstr(
-                             "push of key 4 from worker 1: its 1048576 bytes do not fit into "
-                             "memory, of which 1048575 are left here")));
+                             "push of key 4 from worker 1: value and sum: its 2097152 bytes do not "
+                             "fit into memory, of which 2097151 are left here")));
+}
+
+TEST_F(StockStoreTest, ASumThatIsThereIsNotCountedOnceMore) {
+  constexpr size_t kMiB = size_t{1} << 18U;  // floats
+  const std::vector<std::byte> value = Floats(std::vector<float>(kMiB, 1));
+  available_bytes_ = 8 * kMiB;
+  Do(StockPush(0, value), 3);
+  for (const int32_t rank : {0, 1}) Do(StockPush(rank, value), 3);
+  EXPECT_EQ(Do(StockPush(1, value), 4).size(), 1u);
+  available_bytes_ = 0;  // rounds need no more
+  for (const int32_t rank : {0, 1, 1, 0}) Do(StockPush(rank, value), 3);
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(StockStoreTest, RowsOfNothingHaveASumThatIsCounted) {
+  StockAsk ask = StockPush(0, {});
+  ask.keys = {StockRangeOf(1, 2).begin + 3};
+  std::vector<uint64_t> rows(size_t{1} << 19U);
+  std::iota(rows.begin(), rows.end(), 0);
+  available_bytes_ = (2U << 20U) - 1;
+  EXPECT_TRUE(Do(StockRequest(StockRows(ask, rows))).empty());
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("value and sum: its 2097152 bytes do not fit")));
 }
 
 TEST_F(StockStoreTest, ManySmallValuesThatDoNotFitIntoMemoryFailTheJobToo) {
   available_bytes_ = 1000;
   const std::vector<std::byte> value = Floats(std::vector<float>(16384, 1));
   for (uint64_t key = 0; key < 64 && failures_.empty(); ++key) Do(StockPush(0, value), key);
-  EXPECT_THAT(failures_, ElementsAre(HasSubstr("its 65536 bytes do not fit into memory")));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("its 131072 bytes do not fit into memory")));
+}
+
+TEST_F(StockStoreTest, WhatWaitsForAShardIsBoundedAndWhoSendsMoreFailsTheJobAndIsNamed) {
+  const auto push = [this](int32_t rank) {
+    StockAsk ask = StockPush(rank, Floats(std::vector<float>(1U << 18U, 1)));  // a MiB
+    ask.keys = {StockRangeOf(1, 2).begin + 3};
+    store_->OnData(StockRequest(ask));
+  };
+  for (int round = 0; round < 3; ++round) {  // no shard runs in between
+    for (int i = 0; i < 3; ++i) push(1);
+    for (int i = 0; i < 4; ++i) push(0);
+    Run();
+    EXPECT_TRUE(failures_.empty());
+    for (int i = 0; i < 3; ++i) push(0);
+    for (int i = 0; i < 4; ++i) push(1);
+    Run();
+  }
+  EXPECT_TRUE(failures_.empty());
+  for (int i = 0; i < 7; ++i) push(1);
+  push(0);
+  EXPECT_TRUE(failures_.empty());
+  push(1);
+  Run();
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr(
+                             "push of key 3 from worker 1: 7347256 bytes of requests of this "
+                             "worker, of 8396864 of all, wait to be summed already")));
 }
 
 class StockStoreOfThreeKeysTest : public StockStoreTest {

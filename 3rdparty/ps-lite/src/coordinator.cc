@@ -55,13 +55,17 @@ void Coordinator::Impl::Close(bs::Duration linger) {
 Transport::Handler Coordinator::Impl::TransportHandler() {
   Transport::Handler handler;
   handler.on_message = [this](const Message& message) { OnMessage(message); };
-  handler.knows = [this](int32_t peer) { return peers_.contains(peer); };
+  handler.knows = [this](int32_t peer) {
+    const Peer* const known = FindPeer(peer);
+    return known != nullptr && !known->dismissed;
+  };
   handler.most_bytes = [](int32_t, const Meta& meta) {
     return MostDataBytes(Role::kScheduler, meta);
   };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     if (!peers_.contains(peer)) return;  // the transport has named him
     strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
+    OnNonsense(peer, what.message());
   };
   handler.on_overflow = [this](int32_t peer, const std::string& why) {
     temporary_links_.Forget(peer);
@@ -90,7 +94,7 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
 
 void Coordinator::Impl::OnMessage(const Message& message) {
   if (!message.meta.is_control) {
-    Drop(message, "data for the scheduler node");
+    DropNonsense(message, "data for the scheduler node");
     return;
   }
   if (message.peer == kEmpty) {
@@ -130,7 +134,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
       OnPeerOp(message.peer, message);
       return;
     default:
-      Drop(message, "unexpected control command");
+      DropNonsense(message, "unexpected control command");
   }
 }
 
@@ -151,12 +155,12 @@ void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
   request.app_id = message.meta.app_id;
   request.customer_id = message.meta.customer_id;
   if (!message.meta.request) {
-    Drop(message, "a barrier's answer");
+    DropNonsense(message, "a barrier's answer");
     return;
   }
   if (const bs::Status check = barriers_.Check(request); !check.ok()) {
-    Drop(message, check.message());
     if (request.native) SendAnswers({{request, id, check}});
+    DropNonsense(message, check.message());
     return;
   }
   SendAnswers(barriers_.Arrive(request));
@@ -192,7 +196,7 @@ void Coordinator::Impl::OnPeerOp(int32_t id, const Message& message) {
   if (message.meta.extension.op == Op::kLeave) {
     OnLeave(id, message.meta.extension);
   } else {
-    Drop(message, "unexpected operation");
+    DropNonsense(message, "unexpected operation");
   }
 }
 
@@ -298,6 +302,19 @@ void Coordinator::Impl::SendAnswers(const Barriers::Answers& answers) {
 
 void Coordinator::Impl::Drop(const Message& message, const std::string& why) {
   strangers_.Warning("dropped a message from " + DescribeSender(message.peer) + ": " + why);
+}
+
+void Coordinator::Impl::DropNonsense(const Message& message, const std::string& why) {
+  Drop(message, why);
+  OnNonsense(message.peer, why);
+}
+
+void Coordinator::Impl::OnNonsense(int32_t id, const std::string& what) {
+  Peer* const peer = FindPeer(id);
+  const bool counts = peer != nullptr && !peer->gone() && phase_ == Phase::kRunning;
+  if (!counts || !nonsense_.Add(id, scope_.Now())) return;
+  peer->dismissed = true;
+  OnLost(id, NonsenseCount::Why(what));
 }
 
 Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {

@@ -19,6 +19,7 @@
 #include "inbound_watch.h"
 #include "limited_log.h"
 #include "link_watch.h"
+#include "nonsense_count.h"
 #include "ps/membership.h"
 #include "resends.h"
 #include "roster.h"
@@ -61,6 +62,7 @@ class Coordinator::Impl {
     int heartbeats_since_cut = 0;        // and has not said again
     uint64_t life = 0;                   // of who has the place, or will have it next
     bool vacant = false;                 // lost, and another may take the place
+    bool dismissed = false;              // sent too much that makes no sense: a stranger now
     bool vacated = false;                // and every server knows
     std::optional<Early> successor{};
     std::optional<bs::TimePoint> broke{};  // when our connection to it did last
@@ -99,6 +101,9 @@ class Coordinator::Impl {
   void SendUnnumbered(int32_t peer, Meta meta);
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
+  // The same of what no correct node sends.
+  void DropNonsense(const Message& message, const std::string& why);
+  void OnNonsense(int32_t id, const std::string& what);
   Peer* FindPeer(int32_t id);
   // Ids of native servers that are there.
   std::vector<int32_t> NativeServers() const;
@@ -209,6 +214,7 @@ class Coordinator::Impl {
   Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
   std::optional<Attention> attention_;  // while running
   LimitedLog strangers_;
+  NonsenseCount nonsense_;
 
   // Gathering.
   Phase phase_ = Phase::kGathering;

@@ -102,7 +102,7 @@ Transport::Handler Member::Impl::TransportHandler() {
   };
   SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (Knows(peer)) Drop(peer, what.message());  // else the transport has named him
+    if (Knows(peer)) DropNonsense(peer, what.message());  // else the transport has named him
   };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
@@ -126,7 +126,7 @@ void Member::Impl::OnMessage(Message message) {
       return;
     }
     if (message.peer != kSchedulerId) {
-      Drop(message.peer, "control that is not the scheduler node's");
+      DropNonsense(message.peer, "control that is not the scheduler node's");
       return;
     }
     if (!message.meta.native()) {
@@ -192,7 +192,7 @@ void Member::Impl::OnControl(const Meta& meta) {
     case Command::kNone:
       break;
     default:
-      Drop(kSchedulerId, "unexpected control command");
+      DropNonsense(kSchedulerId, "unexpected control command");
       return;
   }
   if (extension.op == Op::kStatus) {
@@ -207,7 +207,7 @@ void Member::Impl::OnControl(const Meta& meta) {
   } else if (extension.op == Op::kLeave) {
     if (leaving_ && extension.sequence == leave_sequence_) EndLeave(bs::Status::Ok());
   } else {
-    Drop(kSchedulerId, "unexpected operation");
+    DropNonsense(kSchedulerId, "unexpected operation");
   }
 }
 
@@ -358,12 +358,13 @@ void Member::Impl::OnNewcomer(const Node& node, uint64_t life) {
                     (IsAttachedId(node.id) || lives_.contains(node.id)) &&
                     IdFitsRole(node.id, node.role) && RankOf(node.id) < options_.num_workers;
   if (!sane) {
-    Drop(kSchedulerId, "news of an impossible worker");
+    DropNonsense(kSchedulerId, "news of an impossible worker");
     return;
   }
   if (life > 0) lives_[node.id] = life;
   known_[node.id] = node;
   lost_.erase(node.id);
+  dismissed_.erase(node.id);
   transport_->Connect(node.id, AddressOf(node), own_.id);
   links_.Watch(node.id);
 }
@@ -385,10 +386,6 @@ void Member::Impl::SendControl(Meta meta) {
     message.meta.extension.round = view_.life;
   }
   transport_->Send(std::move(message));
-}
-
-void Member::Impl::Drop(int32_t peer, const std::string& why) {
-  strangers_.Warning("dropped a message from " + DescribeSender(peer) + ": " + why);
 }
 
 }  // namespace ps

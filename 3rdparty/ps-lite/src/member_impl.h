@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "attention.h"
@@ -17,6 +18,7 @@
 #include "inbound_watch.h"
 #include "limited_log.h"
 #include "link_watch.h"
+#include "nonsense_count.h"
 #include "ps/membership.h"
 #include "resends.h"
 #include "task_scope.h"
@@ -36,6 +38,7 @@ class Member::Impl {
   void JoinFinalBarrier();
   void Leave(StatusCallback done);
   void ReportFailure(const bs::Status& why);
+  void OnNonsense(int32_t peer, const std::string& what);
   void Send(Message message) { transport_->Send(std::move(message)); }
   void Close(bs::Duration linger);
   const View& view() const { return view_; }
@@ -79,6 +82,8 @@ class Member::Impl {
   void LearnJob(const Meta& meta);
   void SendControl(Meta meta);
   void Drop(int32_t peer, const std::string& why);
+  // The same of what no correct node sends.
+  void DropNonsense(int32_t peer, const std::string& why);
 
   // member_stock.cc: where the scheduler node is MXNet's own
   void OnStockControl(const Message& message);
@@ -102,7 +107,8 @@ class Member::Impl {
   void EndLeave(const bs::Status& status);
   // What others may send us, and what may wait for them.
   bool Knows(int32_t peer) const {
-    return peer == kSchedulerId || known_.contains(peer) || lost_.contains(peer);
+    const bool there = peer == kSchedulerId || known_.contains(peer) || lost_.contains(peer);
+    return there && !dismissed_.contains(peer);
   }
   // Of data of who is not in the job.
   void TurnAway(const Message& message);
@@ -147,6 +153,8 @@ class Member::Impl {
   Repeater heartbeat_;
   Repeater silence_;  // of the scheduler node while we register
   LimitedLog strangers_;
+  NonsenseCount nonsense_;
+  std::set<int32_t> dismissed_;  // for too much of it; strangers until another has the place
 
   // Coming in.
   Phase phase_ = Phase::kRegistering;

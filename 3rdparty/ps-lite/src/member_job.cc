@@ -279,7 +279,7 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
   const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
                     RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
   if (!sane || own_.role != Role::kServer) {
-    Drop(kSchedulerId, "news of an impossible loss");
+    DropNonsense(kSchedulerId, "news of an impossible loss");
     return;
   }
   lives_[node.id] = meta.extension.round;

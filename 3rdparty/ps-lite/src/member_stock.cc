@@ -23,7 +23,7 @@ void Member::Impl::OnStockControl(const Message& message) {
     case Command::kHeartbeat:
       return;
     default:
-      Drop(kSchedulerId, "unexpected control command");
+      DropNonsense(kSchedulerId, "unexpected control command");
   }
 }
 

@@ -9,6 +9,7 @@ import pickle
 import pickletools
 import subprocess
 import sys
+import tracemalloc
 from typing import Any, Tuple
 
 import hypothesis
@@ -171,6 +172,63 @@ def test_what_no_pickler_writes_is_refused(name: str) -> None:
     with pytest.raises(Refused):
         load(FORGED[name])
     assert dict(vars(O.SGD)) == before
+
+
+TEXT = b"X\x00\x00\x10\x00" + b"a" * (1 << 20)  # of a MiB
+BYTES = b"B\x00\x00\x10\x00" + b"a" * (1 << 20)
+NUMBERS = b"(" + b"".join(b"J%s" % n.to_bytes(4, "little") for n in range(1 << 14)) + b"l"
+ARRAY = (
+    b"cnumpy.core.multiarray\n_reconstruct\nq\x01(cnumpy\nndarray\nK\x00\x85C\x01btq\x02"
+    b"(K\x01J\x00\x00\x10\x00\x85cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89h\x00tq\x03"
+)
+# What is made, and the few bytes that make it once more.
+COPIES = {
+    "bytes": (TEXT + b"q\x00c_codecs\nencode\nq\x01", b"h\x01h\x00\x85R"),
+    "bytearray": (BYTES + b"q\x00cbuiltins\nbytearray\nq\x01", b"h\x01h\x00\x85R"),
+    "set": (NUMBERS + b"q\x00cbuiltins\nset\nq\x01", b"h\x01h\x00\x85R"),
+    "frozenset": (NUMBERS + b"q\x00cbuiltins\nfrozenset\nq\x01", b"h\x01h\x00\x85R"),
+    "empty sets": (b"", b"\x8f" * 100),
+    "frozensets of nothing": (b"", b"(\x91" * 100),
+    "dictionaries": (b"ccollections\nOrderedDict\nq\x01", b"h\x01)R" * 100),
+    "complex numbers": (b"cbuiltins\ncomplex\nq\x01", b"h\x01)R" * 200),
+    "empty arrays": (ARRAY[: -len(b"q\x03")].replace(b"h\x00", b"N"), b"h\x01h\x02R" * 100),
+    "arrays": (BYTES + b"q\x00" + ARRAY, b"h\x01h\x02Rh\x03b"),
+    "operations": (b"", b"N" * 70),
+    "marks": (b"", b"(" * 70),
+}
+
+
+@pytest.mark.parametrize("name", sorted(COPIES))
+def test_what_makes_much_of_little_is_refused_before_it_has(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bytescheduler._pickles._MOST_OPERATIONS", 1 << 16)  # or it takes long
+    setup, again = COPIES[name]
+    data = b"\x80\x04" + setup + again * 1000 + b"."
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="many times its own length|more than 65536 operations"):
+            load(data)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_large_values_that_are_there_once_arrive(protocol: int) -> None:
+    many = {n: f"layer{n}_weight" for n in range(50_000)}
+    array = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
+    loaded = load(pickle.dumps(with_value([many, array, array.tobytes()]), min(protocol, 4)))
+    assert loaded.value[0] == many
+    assert loaded.value[2] == array.tobytes()
+    np.testing.assert_array_equal(loaded.value[1], array)
+
+
+def test_a_value_that_is_endless_in_words_is_refused_in_no_time() -> None:
+    doubled = b")q\x00" + b"h\x00h\x00\x86q\x00" * 60  # a pair of pairs of pairs ...
+    for maker in (b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cbuiltins\nset\n"):
+        with pytest.raises(Refused):
+            load(b"\x80\x04" + maker + doubled + b"\x85R.")
 
 
 GOOD = pickle.dumps(O.Adam(param_idx2name={0: "a"}), 4)

@@ -1,0 +1,59 @@
+// Backlog: how many bytes of requests wait for the threads of a server's shards, and whose they
+// are.
+//
+// Requests may come faster than sums are made: some cost their sender next to nothing, and who
+// sends without regard to credit or answers is not slowed down by them.  Nobody may fill the memory
+// with such.  Of all workers together little more than most_bytes may wait: beyond, only requests
+// of those are taken of whom less than their equal share of it waits, so that nobody is refused for
+// what another one has sent.
+//
+// Take: on the front's executor.  Done: any thread.  Never fails, never blocks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bs::server {
+
+class Backlog {
+ public:
+  // REQUIRES: num_workers > 0.
+  Backlog(int32_t num_workers, uint64_t most_bytes)
+      : most_bytes_(most_bytes),
+        share_bytes_(most_bytes / static_cast<uint64_t>(num_workers)),
+        of_worker_(static_cast<size_t>(num_workers)) {}
+
+  // Counts a request of that worker until Done; false if it may not wait, which counts nothing.
+  bool Take(int32_t rank, uint64_t size_bytes) {
+    std::atomic<uint64_t>& own = of_worker_[static_cast<size_t>(rank)];
+    // Relaxed, as below: these are numbers and guard nothing.
+    const bool full = all_.load(std::memory_order_relaxed) + size_bytes > most_bytes_;
+    if (full && own.load(std::memory_order_relaxed) >= share_bytes_) return false;
+    all_.fetch_add(size_bytes, std::memory_order_relaxed);
+    own.fetch_add(size_bytes, std::memory_order_relaxed);
+    return true;
+  }
+  void Done(int32_t rank, uint64_t size_bytes) {
+    all_.fetch_sub(size_bytes, std::memory_order_relaxed);
+    of_worker_[static_cast<size_t>(rank)].fetch_sub(size_bytes, std::memory_order_relaxed);
+  }
+  uint64_t bytes() const { return all_.load(std::memory_order_relaxed); }
+  // Why a request of `rank` is not taken, for people: goes behind its description.
+  std::string Why(int32_t rank) const {
+    const uint64_t own = of_worker_[static_cast<size_t>(rank)].load(std::memory_order_relaxed);
+    return std::to_string(own) + " bytes of requests of this worker, of " +
+           std::to_string(bytes()) + " of all, wait to be summed already, and there may be " +
+           std::to_string(most_bytes_);
+  }
+
+ private:
+  const uint64_t most_bytes_;
+  const uint64_t share_bytes_;
+  std::atomic<uint64_t> all_ = 0;
+  std::vector<std::atomic<uint64_t>> of_worker_;  // by rank
+};
+
+}  // namespace bs::server

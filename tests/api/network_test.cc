@@ -1,0 +1,31 @@
+#include "api/network.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace bs::api {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20U;
+constexpr uint64_t kGiB = uint64_t{1} << 30U;
+
+TEST(MostWaitingBytesTest, IsHalfOfWhatIsLeftUnlessItIsSet) {
+  Config config;
+  config.waiting_bytes = 8 * kGiB;
+  EXPECT_EQ(MostWaitingBytes(config, std::numeric_limits<uint64_t>::max()), 8 * kGiB);
+  EXPECT_EQ(MostWaitingBytes(config, 100 * kGiB), 8 * kGiB);
+  EXPECT_EQ(MostWaitingBytes(config, 6 * kGiB), 3 * kGiB);
+  EXPECT_EQ(MostWaitingBytes(config, 0), 64 * kMiB);
+  config.waiting_given = true;
+  EXPECT_EQ(MostWaitingBytes(config, 6 * kGiB), 8 * kGiB);
+}
+
+TEST(MostBacklogBytesTest, IsHalfOfWhatIsLeftToo) {
+  EXPECT_EQ(MostBacklogBytes(std::numeric_limits<uint64_t>::max()), 4 * kGiB);
+  EXPECT_EQ(MostBacklogBytes(2 * kGiB), kGiB);
+  EXPECT_EQ(MostBacklogBytes(0), 64 * kMiB);
+}
+
+}  // namespace
+}  // namespace bs::api
