@@ -34,7 +34,8 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
   if (!options.ok()) return options.status();
   std::random_device chance;
-  options.value().job = (uint64_t{chance()} << 32U) | chance();
+  // What its data carries is never 0, which is what data without a number has.
+  options.value().job = (uint64_t{chance()} << 32U) | chance() | 1U;
   auto node = std::make_unique<SchedulerNode>(config, options.value());
   node->listening_or_over_.WaitFor(config.timeout);
   const std::optional<Status> outcome = node->outcome().Get();

@@ -36,6 +36,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
   options.requests.life = view.life;
+  options.requests.job = view.job;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
   // Several tries before the deadline, however short it is.

@@ -345,13 +345,21 @@ void StoreLink::BarrierNext() {
 
 // -- answers -------------------------------------------------------------------------------------
 
-void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame payload) {
+ps::Message StoreLink::ResponseTo(const Asked& request, ps::Op op) {
   ps::Message response;
   response.peer = request.peer;
+  response.meta.extension = {.version = ps::kExtensionVersion,
+                             .op = op,
+                             .sequence = request.what.sequence,
+                             .key = request.what.key,
+                             .round = request.what.round,
+                             .part = request.what.part};
+  return response;
+}
+
+void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame payload) {
+  ps::Message response = ResponseTo(request, request.what.op);
   ps::Extension& said = response.meta.extension;
-  said.version = ps::kExtensionVersion;
-  said.op = request.what.op;
-  said.sequence = request.what.sequence;
   said.status = static_cast<uint32_t>(status.code());
   said.text = status.message();
   if (payload.size() > 0) response.data.push_back(std::move(payload));
@@ -368,13 +376,8 @@ void StoreLink::AnswerLookup(const Asked& request, const Tensor& tensor) {
 }
 
 void StoreLink::SayPending(const Asked& request) {
-  ps::Message response;
-  response.peer = request.peer;
-  ps::Extension& said = response.meta.extension;
-  said.version = ps::kExtensionVersion;
-  said.op = ps::Op::kPending;
-  said.sequence = request.what.sequence;
-  said.text =
+  ps::Message response = ResponseTo(request, ps::Op::kPending);
+  response.meta.extension.text =
       "the push of another worker, or for a stock server: MXNet's own processes do not say who is "
       "lost, so look which of them has ended and start the job again (how long to wait: "
       "BYTESCHEDULER_STRAGGLER_TIMEOUT)";

@@ -135,6 +135,7 @@ class StoreLink {
   void Settle(StorePiece* piece);
   std::optional<int32_t> TakeHeaderKey();
 
+  static ps::Message ResponseTo(const Asked& request, ps::Op op);
   void Answer(const Asked& request, const Status& status, ps::Frame payload = {});
   void AnswerLookup(const Asked& request, const Tensor& tensor);
   void SayPending(const Asked& request);

@@ -1,6 +1,7 @@
-"""A second job that is started by mistake on the root port of one that is there."""
+"""A second job on the ports of one that is there, by mistake, or of one that has just ended."""
 
 import pathlib
+import signal
 from typing import Callable, List
 
 import pytest
@@ -11,6 +12,7 @@ SOON_S = 30.0
 STEPS = "60"
 IN_USE = "the port is in use: end what listens there (a job that still runs?), or give all nodes"
 NOT_HERE = "nodes of another job need another DMLC_PS_ROOT_PORT"
+ANOTHER_JOB = "lost the scheduler node: another job has its address"
 OTHER_SETTINGS = "has BYTESCHEDULER_DETERMINISTIC=1 instead of BYTESCHEDULER_DETERMINISTIC=0, which"
 
 
@@ -57,3 +59,39 @@ def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
         assert process.wait() == 0, job.all_output()
     for worker in job.workers[:2]:
         assert "every step counts once" in worker.output(), job.all_output()
+
+
+def test_a_worker_that_slept_through_the_end_of_its_job_counts_nothing_in_the_next(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    """It is at the same step, so its push would fit; it is told that its job is over."""
+    ports = [free_port(), free_port()]
+    step, steps = 3, 4
+
+    def begin(base: int) -> "tuple[Job, Process, pathlib.Path]":
+        """Start a job, whose worker waits for that step then."""
+        job = make_job(workers=1, servers=1, ports=ports)
+        files = tmp_path / f"steps of {base}"
+        files.mkdir()
+        for each in range(1, step):
+            (files / str(each)).touch()
+        worker = job.start_worker("stepping_worker.py", str(files), str(base), str(steps))
+        worker.wait_for_line(f"step {step} waits")
+        return job, worker, files
+
+    old, sleeper, old_files = begin(1000)
+    sleeper.signal(signal.SIGSTOP)
+    for process in old.processes:
+        if process is not sleeper:
+            process.kill()
+    new, worker, new_files = begin(5000)
+    (old_files / str(step)).touch()
+    sleeper.signal(signal.SIGCONT)
+    assert sleeper.wait(SOON_S) == 1, new.all_output()
+    assert ANOTHER_JOB in sleeper.output()
+    for each in range(step, steps + 1):
+        (new_files / str(each)).touch()
+    for process in new.processes:
+        assert process.wait(SOON_S) == 0, new.all_output()
+    assert "every sum is right" in worker.output()
+    assert "dropped a message from worker 0: it is of another job" in new.servers[0].output()

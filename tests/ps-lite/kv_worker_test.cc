@@ -73,6 +73,9 @@ class KvWorkerTest : public ::testing::Test {
     answer.meta.extension.version = kExtensionVersion;
     answer.meta.extension.op = op;
     answer.meta.extension.sequence = sent.meta.extension.sequence;
+    answer.meta.extension.key = sent.meta.extension.key;
+    answer.meta.extension.round = sent.meta.extension.round;
+    answer.meta.extension.part = sent.meta.extension.part;
     if (!payload.empty()) answer.data.push_back(Frame::Copy(payload));
     return answer;
   }
@@ -161,6 +164,37 @@ TEST_F(KvWorkerTest, WhatFitsNoRequestBelongsNowhere) {
   EXPECT_EQ(worker_->Place(ServerId(1), bad, bytes_.size()), nullptr);
   const Meta push = AnswerTo(sent_[1], Op::kPush).meta;
   EXPECT_EQ(worker_->Place(ServerId(1), push, bytes_.size()), nullptr);
+}
+
+// Sequences are small numbers, so those of another job's answers fit.
+TEST_F(KvWorkerTest, AnAnswerAboutAnotherPartOrRoundIsDroppedByName) {
+  const std::optional<Outcome>& out = Send(Op::kPull, 7);
+  for (const Op op : {Op::kPull, Op::kPending}) {
+    for (uint64_t Extension::* const field : {&Extension::key, &Extension::round}) {
+      Message other = AnswerTo(sent_.front(), op, "sums");
+      ++(other.meta.extension.*field);
+      EXPECT_EQ(worker_->Place(ServerId(1), other.meta, bytes_.size()), nullptr);
+      worker_->OnMessage(std::move(other));
+    }
+    Message other = AnswerTo(sent_.front(), op, "sums");
+    ++other.meta.extension.part;
+    EXPECT_EQ(worker_->Place(ServerId(1), other.meta, bytes_.size()), nullptr);
+    worker_->OnMessage(std::move(other));
+  }
+  Run(seconds(1));
+  EXPECT_FALSE(out.has_value());
+  EXPECT_THAT(log_, ::testing::Contains(::testing::HasSubstr(
+                        "dropped a message from server 1: it answers another request")));
+  worker_->OnMessage(AnswerTo(sent_.front(), Op::kPull, "sum"));
+  Run(seconds(1));
+  ASSERT_TRUE(out.has_value());
+  EXPECT_EQ(out->payload, "sum");
+}
+
+TEST_F(KvWorkerTest, ARequestSaysOfWhichJobItIs) {
+  Make({.job = (uint64_t{5} << 32U) + 7});
+  Send(Op::kPush, 7);
+  EXPECT_EQ(sent_.front().meta.extension.job, 7U);
 }
 
 TEST_F(KvWorkerTest, MemoryIsRevokedBeforeTheRequestEnds) {

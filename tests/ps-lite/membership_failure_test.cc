@@ -386,8 +386,8 @@ TEST_F(Loss, AServerThatIsKilledAndStartedAgainAtOnceIsNamedThoughItsConnections
   ExpectVerdict(s1, text);
 }
 
-// The registration of another worker that has this address.
-Message RegistrationAt(const std::string& host, int32_t port) {
+// The registration of another worker that has this address; not with the sequence of that one.
+Message RegistrationAt(const std::string& host, int32_t port, uint64_t sequence = 7) {
   Message message;
   message.peer = kSchedulerId;
   message.meta.is_control = true;
@@ -395,7 +395,7 @@ Message RegistrationAt(const std::string& host, int32_t port) {
   message.meta.control.nodes = {{Role::kWorker, kEmpty, host, port, false, 0}};
   message.meta.extension.version = kExtensionVersion;
   message.meta.extension.op = Op::kRegister;
-  message.meta.extension.sequence = 7;  // not that of the one who has it
+  message.meta.extension.sequence = sequence;
   return message;
 }
 
@@ -416,19 +416,69 @@ TEST_F(Loss, WhoLivesIsNotTakenForGoneByWhoRegistersAtItsAddress) {
   stranger.reset();
 }
 
-TEST(Missing, TwoProcessesOfOneAddressAreTold) {
+// A process of a host that has run for longer, so that its sequences are larger, which goes on
+// registering at the address of another while the last node comes.
+class Second {
+ public:
+  static constexpr uint64_t kSequence = uint64_t{1} << 62U;
+  Second(Job* job, const Meta& registration) : executor_(&job->clock) {
+    transport_ = job->network.MakeTransport(&executor_);
+    transport_->Start({[](const Message&) {}, {}, {}, {}});
+    transport_->Connect(kSchedulerId, job->options.root, kEmpty);
+    for (int i = 0; i < 60; ++i) {
+      executor_.PostAt(job->clock.Now() + i * milliseconds(50), [this, registration] {
+        Message message;
+        message.peer = kSchedulerId;
+        message.meta = registration;
+        transport_->Send(std::move(message));
+      });
+    }
+    job->Run(seconds(1));
+  }
+
+ private:
+  bs::sim::SimExecutor executor_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST(OneAddress, OfTwoProcessesIsToldAndTheJobBeginsWithTheOneWhoListensThere) {
   Gathering gathering;
   Job& job = gathering.job;
   EXPECT_FALSE(job.Logged("another process registers"));
-  bs::sim::SimExecutor executor(&job.clock);
-  auto second = job.network.MakeTransport(&executor);
-  second->Start({[](const Message&) {}, {}, {}, {}});
-  second->Connect(kSchedulerId, job.options.root, kEmpty);
-  second->Send(RegistrationAt("10.0.0.1", 4711));
-  job.Run(seconds(2));
+  const Second second(&job, RegistrationAt("10.0.0.1", 4711, Second::kSequence).meta);
   EXPECT_TRUE(job.Logged("another process registers at the address of worker 10.0.0.1:4711: if"));
+  NativeNode* const last = job.AddNative(Role::kWorker);
+  last->Start();
+  job.Run(seconds(4));
+  ASSERT_TRUE(gathering.worker->ready() && last->ready());
+  gathering.worker->Barrier(kWorkerGroup);
+  last->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  ASSERT_EQ(last->barriers.size(), 1U);
+  EXPECT_TRUE(last->barriers.front().ok());
   EXPECT_FALSE(job.finished);
-  second.reset();
+}
+
+TEST(OneAddress, OfTwoAttachedWorkersIsThatOfTheOneWhoListensThere) {
+  Job job(1);
+  job.AddNative(Role::kServer);
+  job.AddStock(Role::kWorker);
+  MembershipOptions own = job.options;
+  own.node_host = "10.0.0.2";
+  own.node_port = job.NextPort();
+  own.attach = true;
+  own.wanted_rank = 0;
+  NativeNode* const attached = job.AddNative(own);
+  job.StartAll();
+  job.Run(seconds(1));
+  Meta registration = RegistrationAt("10.0.0.2", own.node_port, Second::kSequence).meta;
+  registration.extension.op = Op::kAttach;
+  registration.extension.rank = 0;
+  const Second second(&job, registration);
+  job.AddStock(Role::kWorker)->Start();
+  job.Run(seconds(4));
+  EXPECT_TRUE(attached->ready());
+  EXPECT_FALSE(job.finished);
 }
 
 TEST_F(Loss, CutOffForLongIsALoss) {

@@ -177,6 +177,63 @@ TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeItHasBegunToo) {
   EXPECT_EQ(worker->refused->message(), "the job is over");
 }
 
+// Its connection was that of a node which has the id now, and its sequences are as good.
+TEST_F(OfAnotherJob, DataOfAnotherJobReachesNobody) {
+  job.StartAll();
+  job.Run(seconds(2));
+  const Address at_worker{"10.0.0.1", 4711};
+  const Address at_server{"10.0.0.1", 4712};
+  Meta push;
+  push.extension = {.version = kExtensionVersion, .op = Op::kPush, .sequence = 1};
+  for (const uint32_t mark : {uint32_t{0}, JobMark(kOther)}) {
+    push.extension.job = mark;
+    push.request = true;
+    Send(at_server, 9, push);
+    push.request = false;
+    Send(at_worker, 8, push);
+  }
+  EXPECT_TRUE(worker->data.empty() && server->data.empty());
+  EXPECT_TRUE(job.Logged("dropped a message from worker 0: it is of another job"));
+  EXPECT_TRUE(job.Logged("dropped a message from server 0: it is of another job"));
+  push.extension.job = JobMark(7);
+  Send(at_worker, 8, push);
+  push.request = true;
+  Send(at_server, 9, push);
+  EXPECT_EQ(worker->data.size(), 1U);
+  EXPECT_EQ(server->data.size(), 1U);
+  ExpectJobGoesOn();
+}
+
+// It was stopped while its own job ended and another began at the same addresses.
+TEST_F(OfAnotherJob, WhoHasSleptThroughTheEndOfItsJobIsToldSoByTheNext) {
+  job.StartAll();
+  job.Run(seconds(2));
+  job.KillCoordinator();
+  job.options.job = kOther;
+  job.StartCoordinator();
+  job.Run(seconds(5));
+  for (const NativeNode* const node : {worker, server}) {
+    ASSERT_EQ(node->failures.size(), 1U);
+    EXPECT_EQ(node->failures.front().message(),
+              "lost the scheduler node: another job has its address, 10.0.0.100:9091");
+  }
+  EXPECT_FALSE(job.finished);
+}
+
+TEST_F(OfAnotherJob, NobodyIsToldAtTheAddressOfANodeOfTheJob) {
+  job.StartAll();
+  job.Run(seconds(2));
+  Meta beat = Word(Command::kHeartbeat, Op::kState);
+  beat.control.nodes = {{Role::kWorker, 9, "10.6.6.6", 666, false, 0}};
+  Send(job.options.root, 9, beat);
+  EXPECT_EQ(answers, 1);
+  beat.control.nodes = {{Role::kWorker, 9, "10.0.0.1", 4711, false, 0}};
+  const int64_t before = job.CountLogged("dropped a message from the scheduler");
+  Send(job.options.root, 9, beat);
+  EXPECT_EQ(job.CountLogged("dropped a message from the scheduler"), before);
+  ExpectJobGoesOn();
+}
+
 // As by bslaunch: its nodes wait, and register with the one that is there now.
 TEST_F(OfAnotherJob, WhoRegistersMayBeToldByOneAndTakenByTheNext) {
   worker->Start();
@@ -377,6 +434,52 @@ class ShownTransport final : public Transport {
  private:
   Handler* const handler_;
 };
+
+// A worker's transport that binds at once and shows what was sent last.
+class BoundTransport final : public Transport {
+ public:
+  void Start(Handler h) override { handler = std::move(h); }
+  void Bind(const Address&, BindDone done) override { done(4711); }
+  void Connect(int32_t, const Address&, int32_t) override {}
+  void Disconnect(int32_t, bs::Duration) override {}
+  void Send(Message message) override { sent = message.meta; }
+  void Close(bs::Duration) override {}
+  Handler handler;
+  Meta sent;
+};
+
+TEST(Landing, IsForDataOfThisJobOnly) {
+  bs::sim::SimClock clock(1);
+  bs::sim::SimExecutor executor(&clock);
+  BoundTransport transport;
+  MembershipOptions options;
+  options.node_host = "10.0.0.1";
+  Member member(options, &transport, &executor, bs::Logger());
+  Member::Handler owner;
+  owner.on_ready = [](const bs::Result<View>& view) { EXPECT_EQ(view.value().job, 7U); };
+  owner.place = [](int32_t, const Meta&, uint64_t) { return std::make_shared<Landing>(); };
+  member.Start(owner);
+  const auto answer = [&](Meta meta) {
+    meta.extension.key = 7;
+    Message message;
+    message.peer = kSchedulerId;
+    message.meta = std::move(meta);
+    transport.handler.on_message(std::move(message));
+  };
+  const uint64_t registration = transport.sent.extension.sequence;
+  Meta list = NativeControl(Command::kAddNode, Op::kRegister, registration);
+  list.control.nodes = {{Role::kWorker, 9, "10.0.0.1", 4711, false, 0},
+                        {Role::kServer, 8, "10.0.0.1", 4712, false, 0}};
+  answer(list);
+  answer(NativeControl(Command::kBarrier, Op::kNone, transport.sent.extension.sequence));
+  clock.RunUntil(clock.Now() + milliseconds(1));
+  Meta data;
+  data.extension = {.version = kExtensionVersion, .op = Op::kPull, .job = 7};
+  EXPECT_NE(transport.handler.place(8, data, 4), nullptr);
+  data.extension.job = 8;
+  EXPECT_EQ(transport.handler.place(8, data, 4), nullptr);
+  member.Close(bs::Duration(0));
+}
 
 // The transport names them by their addresses, once.
 TEST(Garbage, OfStrangersIsNotNamedAgain) {

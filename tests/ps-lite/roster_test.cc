@@ -16,7 +16,7 @@ TEST(Roster, NativeRepeatIsRecognisedAndKeepsTheLatestSequence) {
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 7).verdict, Roster::Verdict::kRepeated);
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 1), true, 6).verdict, Roster::Verdict::kRepeated);
   ASSERT_EQ(roster.entries().size(), 1U);
-  EXPECT_EQ(roster.entries().at(0).sequence, 7U);
+  EXPECT_EQ(roster.entries().at(0).sequence, 6U);
 }
 
 TEST(Roster, OneAddressHasOneRoleAndOneKind) {

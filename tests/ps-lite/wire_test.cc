@@ -76,7 +76,8 @@ Meta FullExtension() {
                     .status = 4,
                     .rank = -2,
                     .text = "why",
-                    .settings = "a=b\n"};
+                    .settings = "a=b\n",
+                    .job = 0x89abcdef};
   return meta;
 }
 
@@ -119,7 +120,8 @@ TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
             "f80603"
             "82070377"
             "6879"
-            "8a0704613d620a");
+            "8a0704613d620a"
+            "9507efcdab89");
   const auto parsed = Parse(native);
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed.value(), FullExtension());
@@ -346,6 +348,7 @@ Extension RandomExtension(Random* random) {
           .rank = random->Int(),
           .text = random->Text(),
           .settings = random->Text(),
+          .job = static_cast<uint32_t>(random->Number()),
           .codec = static_cast<Codec>(random->Number()),
           .threshold = static_cast<float>(random->Int()),
           .mode = static_cast<uint32_t>(random->Below(3)),

@@ -136,6 +136,7 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
   job_.membership.num_workers = options.num_workers;
   job_.membership.num_servers = options.num_servers;
   job_.membership.root = {"10.0.0.1", 9091};
+  job_.membership.job = seed + 1;
   if (!options.losses.empty()) job_.membership.rejoin_timeout = seconds(60);
   lives_.resize(static_cast<size_t>(options.num_workers), 1);
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {

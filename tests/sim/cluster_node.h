@@ -84,6 +84,7 @@ class MemberNode {
   std::string name_;
   SimExecutor io_;
   uint64_t life_ = 0;
+  uint64_t number_ = 0;  // of the job
 
  private:
   int32_t rank_ = -1;

@@ -85,6 +85,9 @@ ps::Message Bench::ResponseTo(const ps::Message& request) {
   response.meta.extension.version = ps::kExtensionVersion;
   response.meta.extension.op = request.meta.extension.op;
   response.meta.extension.sequence = request.meta.extension.sequence;
+  response.meta.extension.key = request.meta.extension.key;
+  response.meta.extension.round = request.meta.extension.round;
+  response.meta.extension.part = request.meta.extension.part;
   return response;
 }
 

@@ -5,6 +5,7 @@
 #include "control.h"
 #include "coordinator_impl.h"
 #include "role_limits.h"
+#include "wire.h"
 
 namespace ps {
 
@@ -41,6 +42,7 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       root_(options.root),
       roster_(options.num_workers, options.num_servers),
       next_temporary_(kFirstTemporaryId),
+      next_refused_(kFirstRefusedId),
       barriers_(options.num_workers) {}
 
 Coordinator::Impl::~Impl() { Close(bs::Duration(0)); }
@@ -102,6 +104,11 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     return;
   }
   Peer* const peer = FindPeer(message.peer);
+  if (message.meta.native() && message.meta.extension.key != options_.job) {
+    Drop(message, "it is of another job");
+    DismissOfAnotherJob(message.meta);
+    return;
+  }
   if (peer == nullptr) {
     Drop(message, "it is not in this job");
     return;
@@ -110,15 +117,12 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     Drop(message, "it registered otherwise");
     return;
   }
-  if (peer->native && message.meta.extension.key != options_.job) {
-    Drop(message, "it is of another job");
-    return;
-  }
   if (peer->vacant || (peer->native && message.meta.extension.round != peer->life)) {
     Dismiss(*peer, message);
     return;
   }
   peer->last_heard = scope_.Now();
+  peer->heard = true;
   if (!peer->native && !TakeStock(message)) return;
   switch (message.meta.control.command) {
     case Command::kBarrier:
@@ -277,7 +281,9 @@ void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
   Message message;
   message.peer = peer;
   message.meta = std::move(meta);
-  if (message.meta.native()) message.meta.extension.key = options_.job;
+  // A number that is there is that of another job.
+  uint64_t& job = message.meta.extension.key;
+  if (message.meta.native() && job == 0) job = options_.job;
   transport_->Send(std::move(message));
 }
 

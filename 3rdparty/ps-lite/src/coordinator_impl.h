@@ -58,6 +58,7 @@ class Coordinator::Impl {
     bool left_known = false;  // and every server confirmed that it knows
     bool lost = false;        // its connection is gone, or it is silent
     bool connected = false;   // or was
+    bool heard = false;       // as the node that has the place
     std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
     int heartbeats_since_cut = 0;        // and has not said again
     uint64_t life = 0;                   // of who has the place, or will have it next
@@ -110,8 +111,13 @@ class Coordinator::Impl {
 
   // coordinator_rendezvous.cc: registration
   void OnRegister(const Message& message);
-  void Register(const Node& node, const Extension& extension);
-  void OnLateRegister(const Node& node, bool native, uint64_t sequence);
+  // `repeat`: it has registered before, and waits.
+  void Register(const Node& node, const Extension& extension, bool repeat);
+  void OnLateRegister(const Node& node, bool native, uint64_t sequence, bool repeat);
+  // Several processes may register with one address, which is that of one of them.  While nobody
+  // has been heard as `peer`, who goes on registering is sent the list; only who listens there gets
+  // it.  One that took the list and is gone has broken the connection by then.
+  static void Adopt(Peer* peer, uint64_t sequence, bool repeat);
   // `first` has it already.
   void WarnOfSharedAddress(const Node& node, const std::string& first);
   void Report();
@@ -119,7 +125,7 @@ class Coordinator::Impl {
   bs::Status CheckRing() const;
   void CompleteRendezvous();
   void AddPeer(const Node& node, bool native, uint64_t sequence);
-  void OnAttach(const Node& node, const Extension& extension);
+  void OnAttach(const Node& node, const Extension& extension, bool repeat);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
   // Some time after the first was attached: of stock workers beside whom there is none.
@@ -171,6 +177,8 @@ class Coordinator::Impl {
   void Fill(Peer* peer);
   // Tells who sends as an earlier holder of a place that it has none.
   void Dismiss(const Peer& peer, const Message& message);
+  // Tells a node of another job, which has lost its scheduler node to us, that its job is over.
+  void DismissOfAnotherJob(const Meta& meta);
   // A server has lost a worker, or a worker a server.
   void OnUnreachable(int32_t id, const Meta& meta);
   void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
@@ -223,6 +231,7 @@ class Coordinator::Impl {
   std::map<int32_t, Early> early_;              // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
   int32_t next_temporary_;
+  int32_t next_refused_;  // of those to whom words are sent
   int32_t coming_again_ = 0;
   std::deque<std::string> refused_;  // why, the latest; while gathering
   std::vector<Late> held_;           // while running

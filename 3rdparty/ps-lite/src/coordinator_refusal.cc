@@ -45,7 +45,7 @@ bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
   ++coming_again_;
   scope_.After(options_.reconnect_grace, [this, node] {
     --coming_again_;
-    Register(node, {});
+    Register(node, {}, false);
   });
   return true;
 }
@@ -108,7 +108,7 @@ void Coordinator::Impl::TellWaiting() {
       --words_under_way_;
       TellWaiting();
     });
-    const int32_t peer = next_temporary_++;
+    const int32_t peer = next_refused_++;
     transport_->Connect(peer, AddressOf(word.node), kSchedulerId);
     if (word.meta) {
       Send(peer, std::move(*word.meta));

@@ -178,12 +178,20 @@ void Coordinator::Impl::Fill(Peer* peer) {
   });
 }
 
+namespace {
+
+// Whether it tells where a native node can be told something.
+bool IsHeartbeat(const Meta& meta) {
+  const std::vector<Node>& nodes = meta.control.nodes;
+  return meta.native() && meta.control.command == Command::kHeartbeat && nodes.size() == 1 &&
+         CheckNode(nodes[0]).ok();
+}
+
+}  // namespace
+
 void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
   const std::vector<Node>& nodes = message.meta.control.nodes;
-  const bool heartbeat = message.meta.control.command == Command::kHeartbeat;
-  if (!message.meta.native() || !heartbeat || nodes.size() != 1 || !CheckNode(nodes[0]).ok()) {
-    return;
-  }
+  if (!IsHeartbeat(message.meta)) return;
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   SetStatus(bs::Status::Unavailable(DescribeId(message.peer) + " (" + TextOf(AddressOf(nodes[0])) +
                                     ") was taken for lost, and its place " +
@@ -191,6 +199,19 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
                                                  : "is that of " + TextOf(AddressOf(peer.node)))),
             &news.extension);
   TellOnce({nodes[0], std::move(news)});
+}
+
+void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta) {
+  if (!IsHeartbeat(meta)) return;
+  const Node& node = meta.control.nodes[0];
+  // A node of this job would hear nothing on its old connection any more.
+  if (roster_.Find(node.hostname, node.port) != nullptr) return;
+  Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
+  news.extension.key = meta.extension.key;
+  SetStatus(bs::Status::Unavailable("lost the scheduler node: another job has its address, " +
+                                    TextOf(AddressOf(OwnEntry()))),
+            &news.extension);
+  TellOnce({node, std::move(news)});
 }
 
 void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {

@@ -44,7 +44,7 @@ void Coordinator::Impl::OnRegister(const Message& message) {
   const bool repeat = meta.native() && meta.control.command == Command::kAck &&
                       (op == Op::kRegister || op == Op::kAttach);
   if (meta.control.command == Command::kAddNode || repeat) {
-    Register(node, meta.extension);
+    Register(node, meta.extension, repeat);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
     if (it != temporary_.end()) announcer_.Confirm(it->second.peer, meta.extension.sequence);
@@ -53,7 +53,7 @@ void Coordinator::Impl::OnRegister(const Message& message) {
   }
 }
 
-void Coordinator::Impl::Register(const Node& node, const Extension& extension) {
+void Coordinator::Impl::Register(const Node& node, const Extension& extension, bool repeat) {
   const bool native = extension.version != 0;
   const uint64_t sequence = extension.sequence;
   if (phase_ == Phase::kEnding || phase_ == Phase::kFinished) {
@@ -70,11 +70,11 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension) {
   if (native && IsFormer(node, sequence)) return;
   if (native && SettingsDiffer(node, extension)) return;
   if (extension.op == Op::kAttach) {
-    OnAttach(node, extension);
+    OnAttach(node, extension, repeat);
     return;
   }
   if (phase_ == Phase::kRunning) {
-    OnLateRegister(node, native, sequence);
+    OnLateRegister(node, native, sequence, repeat);
     return;
   }
   const Roster::Entry* const same = roster_.Find(node.hostname, node.port);
@@ -109,10 +109,16 @@ void Coordinator::Impl::WarnOfSharedAddress(const Node& node, const std::string&
                      " a DMLC_NODE_HOST and DMLC_PORT that no other has");
 }
 
-void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence) {
+void Coordinator::Impl::Adopt(Peer* peer, uint64_t sequence, bool repeat) {
+  if (repeat && !peer->heard && !peer->broke && !peer->gone()) peer->sequence = sequence;
+}
+
+void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t sequence,
+                                       bool repeat) {
   const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
   if (native && entry != nullptr && entry->native && entry->node.role == node.role) {
     Peer* const peer = FindPeer(entry->node.id);
+    Adopt(peer, sequence, repeat);
     const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
     if (in_job) SendList(peer->node.id);
     if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another one of its address
@@ -217,7 +223,7 @@ void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence
   links_.Watch(node.id);
 }
 
-void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
+void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension, bool repeat) {
   const int32_t rank = extension.rank;
   const auto refuse = [&](const bs::Status& why) { Refuse(node, true, extension.sequence, why); };
   if (const bs::Status check = CheckAttach(node, rank); !check.ok()) {
@@ -238,12 +244,13 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension) {
       taken(it->second.node);
       return;
     }
-    it->second.sequence = std::max(it->second.sequence, extension.sequence);
+    it->second.sequence = extension.sequence;
     return;
   }
   Peer* const peer = FindPeer(AttachedId(rank));
-  if (peer != nullptr && !peer->vacant && AddressOf(peer->node) == AddressOf(node) &&
-      extension.sequence <= peer->sequence) {
+  const bool same = peer != nullptr && AddressOf(peer->node) == AddressOf(node);
+  if (same) Adopt(peer, extension.sequence, repeat);
+  if (same && !peer->vacant && extension.sequence <= peer->sequence) {
     if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
   } else if (peer == nullptr || peer->left) {
     Attach(rank, node, extension.sequence);

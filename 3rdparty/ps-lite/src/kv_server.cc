@@ -154,6 +154,7 @@ Message MakeResponse(const KvCall& call, Frame payload) {
   meta.extension.key = call.extension.key;
   meta.extension.round = call.extension.round;
   meta.extension.part = call.extension.part;
+  meta.extension.job = call.extension.job;
   meta.extension.size_bytes = payload.size();
   if (payload.size() > 0) response.data.push_back(std::move(payload));
   return response;

@@ -60,6 +60,11 @@ bool Answers(Op answer, Op request) {
   return answer == request || (request == Op::kPushPull && answer == Op::kPull);
 }
 
+// Whether both are about the same part of the same round; sequences alone are those of any worker.
+bool IsAbout(const Extension& answer, const Extension& request) {
+  return answer.key == request.key && answer.round == request.round && answer.part == request.part;
+}
+
 // A copy is out of use.
 void TakeBack(Pending* pending, bs::TimePoint now) {
   --pending->frames_out;
@@ -154,6 +159,7 @@ void KvWorker::Impl::Send(KvRequest request, Done done) {
   Extension& extension = pending->request.extension;
   extension.version = kExtensionVersion;
   extension.sequence = next_sequence_++;
+  extension.job = JobMark(options_.job);
   pending->first_sent = executor_->Now();
   pending->last_life = pending->first_sent;
   pending_.emplace(extension.sequence, pending);
@@ -208,6 +214,7 @@ std::shared_ptr<Landing> KvWorker::Impl::Place(int32_t peer, const Meta& meta,
   Pending& pending = *it->second;
   const bool belongs = peer == ServerId(pending.request.server) &&
                        Answers(extension.op, pending.request.extension.op) &&
+                       IsAbout(extension, pending.request.extension) &&
                        size_bytes == pending.request.answer.size() && !pending.landing;
   if (!belongs) return nullptr;
   pending.landing = std::make_shared<Landing>(Landing{.bytes = pending.request.answer});
@@ -215,31 +222,28 @@ std::shared_ptr<Landing> KvWorker::Impl::Place(int32_t peer, const Meta& meta,
 }
 
 void KvWorker::Impl::OnMessage(Message message) {
+  const auto drop = [&](const char* why) {
+    strangers_.Warning("dropped a message from " + DescribeSender(message.peer) + ": " + why);
+  };
   const Extension& extension = message.meta.extension;
   const auto it = pending_.find(extension.sequence);
   if (!message.meta.native() || message.meta.request || it == pending_.end()) {
     const bool stale = message.meta.native() && !message.meta.request &&
                        extension.sequence < next_sequence_;  // the answer to a repeat
-    if (!stale) {
-      strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
-                         ": it answers no request");
-    }
+    if (!stale) drop("it answers no request");
     return;
   }
   const PendingPtr pending = it->second;
+  const Extension& asked = pending->request.extension;
   if (message.peer != ServerId(pending->request.server)) {
-    strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
-                       ": it answers a request to another server");
-    return;
+    return drop("it answers a request to another server");
   }
+  const bool waits = extension.op == Op::kPending;
+  if (!waits && !Answers(extension.op, asked.op)) return drop("it answers another operation");
+  if (!IsAbout(extension, asked)) return drop("it answers another request");
   pending->last_life = executor_->Now();
-  if (extension.op == Op::kPending) {
+  if (waits) {
     pending->waits_for = extension.text;
-    return;
-  }
-  if (!Answers(extension.op, pending->request.extension.op)) {
-    strangers_.Warning("dropped a message from " + DescribeSender(message.peer) +
-                       ": it answers another operation");
     return;
   }
   const bs::Status outcome = StatusOf(extension);

@@ -17,8 +17,8 @@
 //   // At most once.  What comes in goes to `upcalls`.
 //   bs::Result<Listening> Listen(const Address& address);
 //   // Fails for an address that nobody can have; what nobody is at now is tried again.
-//   bs::Result<std::shared_ptr<Link>> Connect(const Address& address, const std::string& identity,
-//                                             LinkListener listener);
+//   bs::Result<std::shared_ptr<Link>> Connect(int32_t peer, const Address& address,
+//                                             const std::string& identity, LinkListener listener);
 //   // Receives nothing any more.
 //   void StopListening();
 //   // Not on the loop, blocks: after StopListening and when every link is gone.
@@ -130,7 +130,7 @@ template <typename Network>
 void LinkHub<Network>::Connect(int32_t peer, const Address& address, int32_t own_id) {
   if (closed_) return;
   links_.erase(peer);
-  auto link = network_.Connect(address, IdentityOf(own_id), ListenerFor(peer, address));
+  auto link = network_.Connect(peer, address, IdentityOf(own_id), ListenerFor(peer, address));
   if (!link.ok()) {
     log_.Warning("cannot reach " + DescribeId(peer) + ": " + link.status().message());
     return;

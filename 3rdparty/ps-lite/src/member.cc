@@ -98,7 +98,8 @@ Transport::Handler Member::Impl::TransportHandler() {
   handler.on_message = [this](Message message) { OnMessage(std::move(message)); };
   handler.place = [this](int32_t peer, const Meta& meta, uint64_t size_bytes) {
     const bool data = !meta.is_control && ready_told_ && known_.count(peer) > 0;
-    return data && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
+    const bool ours = data && !OfAnotherJob(meta.extension);
+    return ours && handler_.place ? handler_.place(peer, meta, size_bytes) : nullptr;
   };
   SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
@@ -147,6 +148,10 @@ void Member::Impl::OnMessage(Message message) {
     return;
   }
   if (stock && !TakeStock(message)) return;
+  if (!stock && OfAnotherJob(message.meta.extension)) {
+    Drop(message.peer, "it is of another job");
+    return;
+  }
   if (!stock && own_.role == Role::kServer && !lives_.empty()) {
     const auto life = lives_.find(message.peer);
     if (life != lives_.end() && LifeOf(message.meta.extension.sequence) != life->second) {
@@ -273,6 +278,7 @@ void Member::Impl::OnAddNode(const Meta& meta) {
   bs::Result<View> view = CheckList(meta);
   if (view.ok()) {
     view.value().life = meta.extension.round;
+    view.value().job = job_.value_or(0);
     Enter(std::move(view.value()));
   } else {
     Drop(kSchedulerId, view.status().message());

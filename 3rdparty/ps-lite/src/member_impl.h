@@ -105,6 +105,8 @@ class Member::Impl {
   void EndAllBarriers(const bs::Status& status);
   void SendLeave();
   void EndLeave(const bs::Status& status);
+  // Of native data.
+  bool OfAnotherJob(const Extension& data) const { return data.job != JobMark(job_.value_or(0)); }
   // What others may send us, and what may wait for them.
   bool Knows(int32_t peer) const {
     const bool there = peer == kSchedulerId || known_.contains(peer) || lost_.contains(peer);

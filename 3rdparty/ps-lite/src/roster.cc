@@ -52,7 +52,7 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
     const bool same_kind = entry.native == native && entry.node.role == node.role;
     // Stock processes with several customers register once for each, from one address.
     if (same_kind && (native || entry.node.customer_id == node.customer_id)) {
-      entry.sequence = std::max(entry.sequence, sequence);
+      entry.sequence = sequence;
       return {Verdict::kRepeated, bs::Status::Ok()};
     }
     if (!same_kind) {

@@ -89,11 +89,13 @@ void TcpLink::Outgoing::Write(SharedOutbox* outbox) {
   if (begin < heads.size()) parts.push_back(PartOf(heads.data() + begin, heads.size() - begin));
 }
 
-TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener)
+TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener,
+                 bool apart)
     : shared_(shared),
       loop_(shared->loop),
       address_(std::move(address)),
       identity_(std::move(identity)),
+      apart_(apart),
       listener_(std::move(listener)) {}
 
 TcpLink::~TcpLink() {
@@ -107,7 +109,10 @@ void TcpLink::Open() {
     const auto resolved = ResolveTcp(address_);
     return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
   }
-  shared_->lookup()->Post([weak = weak_from_this(), loop = loop_, address = address_] {
+  // It may have another by the next time, which a connection that fails shows.
+  if (resolved_) return Connect(*std::exchange(resolved_, std::nullopt));
+  shared_->lookup(apart_)->Post([weak = weak_from_this(), loop = loop_, address = address_] {
+    if (weak.expired()) return;
     loop->Post([weak, resolved = ResolveTcp(address)] {
       const auto self = weak.lock();
       if (!self) return;
@@ -130,7 +135,11 @@ void TcpLink::Connect(const sockaddr_in& address) {
       shared_->input,
       ZmtpInput::Listener{
           .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
-          .on_ready = [this](std::string_view) { ready_ = true; },
+          .on_ready =
+              [this, address](std::string_view) {
+                ready_ = true;
+                resolved_ = address;
+              },
           .on_takes_memory = [this] { OfferMemory(); },
           .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
           .on_message = {},  // peers answer on their own connection

@@ -1,9 +1,12 @@
 // TcpLink: the connection to one peer, with the queue of what waits for it.
 #pragma once
 
+#include <netinet/in.h>
+
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,13 +38,16 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
     bs::LoopThread* loop;
     TcpOptions options;
     ZmtpInput::Shared input;
-    std::function<bs::Executor*()> lookup;  // where host names are looked up, which blocks
+    // Where host names are looked up, which blocks; `apart`: those for which nobody else may wait.
+    std::function<bs::Executor*(bool apart)> lookup;
     // There was none to share with a peer, or no more.
     std::function<void(const bs::Status& why)> on_no_memory;
   };
 
-  // Connects to `address` as `identity` (empty: anonymous) once Open is called.
-  TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener);
+  // Connects to `address` as `identity` (empty: anonymous) once Open is called; its host is looked
+  // up `apart` or not.
+  TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener,
+          bool apart);
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
   // What still waits here is dropped.
@@ -104,7 +110,9 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   bs::LoopThread* const loop_;
   const Address address_;
   const std::string identity_;
+  const bool apart_;
   LinkListener listener_;
+  std::optional<sockaddr_in> resolved_;  // where the latest connection came up
   TcpSocket socket_;
   std::unique_ptr<ZmtpInput> input_;      // of this connection
   bool greeted_ = false;                  // by us

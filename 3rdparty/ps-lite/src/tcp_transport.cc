@@ -55,9 +55,10 @@ class TcpNetwork {
                 .options = options,
                 .input = {scratch_, std::make_shared<BlockPool>()},
                 .lookup =
-                    [this] {
-                      if (!lookup_) lookup_ = std::make_unique<bs::LoopThread>("bs-lookup");
-                      return lookup_.get();
+                    [this](bool apart) {
+                      std::unique_ptr<bs::LoopThread>& thread = apart ? lookup_apart_ : lookup_;
+                      if (!thread) thread = std::make_unique<bs::LoopThread>("bs-lookup");
+                      return thread.get();
                     },
                 .on_no_memory = [this](const bs::Status& why) { OnNoMemory(why); }} {}
   TcpNetwork(const TcpNetwork&) = delete;
@@ -65,10 +66,13 @@ class TcpNetwork {
   ~TcpNetwork() = default;
 
   bs::Result<Listening> Listen(const Address& address);
-  bs::Result<std::shared_ptr<TcpLink>> Connect(const Address& address, const std::string& identity,
-                                               LinkListener listener);
+  bs::Result<std::shared_ptr<TcpLink>> Connect(int32_t peer, const Address& address,
+                                               const std::string& identity, LinkListener listener);
   void StopListening();
-  void AwaitEnd() { lookup_.reset(); }
+  void AwaitEnd() {
+    lookup_.reset();
+    lookup_apart_.reset();
+  }
 
  private:
   void Accept();
@@ -90,7 +94,9 @@ class TcpNetwork {
   std::vector<std::byte> scratch_;
   const TcpLink::Shared shared_;
   bool told_of_no_memory_ = false;
-  std::unique_ptr<bs::LoopThread> lookup_;  // once a name was looked up; gone after AwaitEnd
+  // Each once a name was looked up there; gone after AwaitEnd.
+  std::unique_ptr<bs::LoopThread> lookup_;
+  std::unique_ptr<bs::LoopThread> lookup_apart_;  // of nodes that get no place
 
   TcpSocket listener_;
   bs::TimerId accept_again_ = 0;
@@ -226,12 +232,13 @@ void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   if (peer != kEmpty) upcalls_->OnInboundEnded(peer, torn);
 }
 
-bs::Result<std::shared_ptr<TcpLink>> TcpNetwork::Connect(const Address& address,
+bs::Result<std::shared_ptr<TcpLink>> TcpNetwork::Connect(int32_t peer, const Address& address,
                                                          const std::string& identity,
                                                          LinkListener listener) {
   bs::Status possible = CheckRemotePort(address);
   if (!possible.ok()) return possible;
-  auto link = std::make_shared<TcpLink>(&shared_, address, identity, std::move(listener));
+  const bool apart = peer >= kFirstRefusedId;
+  auto link = std::make_shared<TcpLink>(&shared_, address, identity, std::move(listener), apart);
   link->Open();
   return link;
 }

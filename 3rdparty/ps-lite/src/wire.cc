@@ -48,6 +48,7 @@ enum MetaField : protozero::pbf_tag_type {
   kRank = 111,
   kText = 112,
   kSettings = 113,
+  kJob = 114,
   kCodec = 130,
   kThreshold = 131,
   kCut = 140,
@@ -119,6 +120,7 @@ void EncodeExtension(const Extension& extension, pbf_writer* out) {
   if (extension.rank != Extension{}.rank) out->add_sint32(kRank, extension.rank);
   if (!extension.text.empty()) out->add_string(kText, extension.text);
   if (!extension.settings.empty()) out->add_string(kSettings, extension.settings);
+  if (extension.job != 0) out->add_fixed32(kJob, extension.job);
   add(kCodec, static_cast<uint32_t>(extension.codec));
   if (extension.threshold != 0) out->add_float(kThreshold, extension.threshold);
   EncodeAsyncFields(extension, out);
@@ -264,6 +266,9 @@ bool ParseExtensionField(pbf_reader* in, Extension* extension) {
       return true;
     case Bytes(kSettings):
       extension->settings = in->get_string();
+      return true;
+    case Fixed32(kJob):
+      extension->job = in->get_fixed32();
       return true;
     default:
       return ParseCoding(in, extension) || ParseAsyncField(in, extension);

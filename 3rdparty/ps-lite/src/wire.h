@@ -26,6 +26,10 @@ inline constexpr uint64_t kMaxStrangerBytes = 64u << 10;
 // What all those together may make us keep of messages that are not whole yet.
 inline constexpr uint64_t kMaxStrangersBytes = 64u << 20;
 
+// The scheduler node's connections to nodes that get no place; above the temporary ones.  Strangers
+// may name hosts that take long to look up, for which nobody else should wait.
+inline constexpr int32_t kFirstRefusedId = 1 << 29;
+
 // Fields in ascending order, the same bytes as a stock node writes.
 std::string EncodeMeta(const Meta& meta);
 // kInvalidArgument, with what is wrong, for anything that is no PBMeta.  Unknown fields are

@@ -41,8 +41,8 @@ class ZmqNetwork {
   ~ZmqNetwork() = default;
 
   bs::Result<Listening> Listen(const Address& address);
-  bs::Result<std::shared_ptr<ZmqLink>> Connect(const Address& address, const std::string& identity,
-                                               LinkListener listener);
+  bs::Result<std::shared_ptr<ZmqLink>> Connect(int32_t peer, const Address& address,
+                                               const std::string& identity, LinkListener listener);
   void StopListening();
   void AwaitEnd() { context_.reset(); }
 
@@ -103,7 +103,7 @@ void ZmqNetwork::OnRefusal(int event, int value) {
                     "MXNet's own stores cannot have one");
 }
 
-bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(const Address& address,
+bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(int32_t /*peer*/, const Address& address,
                                                          const std::string& identity,
                                                          LinkListener listener) {
   const auto endpoint = RemoteEndpoint(address, options_.ipc);

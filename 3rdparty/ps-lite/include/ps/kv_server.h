@@ -29,7 +29,7 @@ uint64_t MostRequestBytes(const Meta& meta);
 // kInvalidArgument, naming the sender and the field, for requests that make no sense.
 bs::Result<KvCall> ParseCall(Message message);
 
-// The response to `call`: same op, sequence, key, round, part, customer and time stamp; to be
+// The response to `call`: same op, sequence, key, round, part, job, customer and time stamp; to be
 // filled in and sent.  `payload` may be empty.
 Message MakeResponse(const KvCall& call, Frame payload);
 Message MakeErrorResponse(const KvCall& call, const bs::Status& status);

@@ -25,6 +25,7 @@ struct KvWorkerOptions {
   // The server answers but other workers do not come (kPending): give up after this long.
   bs::Duration straggler_timeout = std::chrono::seconds(1800);
   uint64_t life = 0;  // View::life
+  uint64_t job = 0;   // View::job
 };
 
 struct KvRequest {

@@ -52,6 +52,7 @@ struct View {
   int32_t num_workers = 0;
   int32_t num_servers = 0;
   uint64_t life = 0;  // above 0: this worker has taken the place of one that was lost
+  uint64_t job = 0;   // the scheduler node's number; 0 if that is MXNet's own
   std::vector<Node> nodes;
 };
 
@@ -61,7 +62,7 @@ class Member {
   struct Handler {
     // Registered and connected: sent once.  An error says who is missing or why we were refused.
     std::function<void(bs::Result<View>)> on_ready;
-    // A data or command message (not control).  Only from known peers.
+    // A data or command message (not control).  Only from known peers, of this job.
     std::function<void(Message)> on_message;
     // As Transport::Handler::place, for data of nodes in the job.
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>

@@ -108,6 +108,9 @@ inline constexpr uint64_t kMostLives = uint64_t{1} << 16U;
 constexpr uint64_t LifeOf(uint64_t sequence) { return sequence >> kLifeShift; }
 constexpr uint64_t FirstSequence(uint64_t life) { return (life << kLifeShift) + 1; }
 
+// Of the number of a job, what its data carries.
+constexpr uint32_t JobMark(uint64_t job) { return static_cast<uint32_t>(job); }
+
 // How the payload of a push is coded.  Numbers are on the wire.
 enum class Codec : uint32_t {
   kNone = 0,    // as it lies in memory
@@ -136,6 +139,8 @@ struct Extension {
   int32_t rank = -1;       // wanted or reported rank
   std::string text{};      // for people
   std::string settings{};  // cluster settings that everyone must share, "name=value\n" lines
+  // Of data: JobMark of the job, so that what another one's nodes still send is known.
+  uint32_t job = 0;
   Codec codec = Codec::kNone;
   float threshold = 0;  // of kTwoBit: an element is sent as +threshold, -threshold or 0
   // How often the key had been cut anew when its tensor was cut as in this request.
