@@ -42,6 +42,7 @@ struct Floats {
 struct Float32 {
   static constexpr size_t kElementBytes = 4;
   static constexpr size_t kStepBytes = 2 * kVectorBytes;
+  static constexpr bool kPrefetch = false;
   static Floats Load(const unsigned char* from) {
     return {_mm256_castsi256_ps(LoadVector(from)),
             _mm256_castsi256_ps(LoadVector(from + kVectorBytes))};
@@ -58,6 +59,7 @@ struct Float32 {
 struct Float64 {
   static constexpr size_t kElementBytes = 8;
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = false;
   static __m256d Load(const unsigned char* from) { return _mm256_castsi256_pd(LoadVector(from)); }
   static __m256d Add(__m256d a, __m256d b) { return _mm256_add_pd(a, b); }
   static __m256d Round(__m256d sums) { return sums; }
@@ -73,6 +75,7 @@ struct Float64 {
 struct Float16 {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = true;
   static Floats Load(const unsigned char* from) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(HalfVector(from, 0))),
             _mm256_cvtph_ps(_mm_loadu_si128(HalfVector(from, 1)))};
@@ -96,8 +99,12 @@ struct Float16 {
 struct Bfloat16 {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = true;
   static Floats Load(const unsigned char* from) {
-    const __m256i both = LoadVector(from);
+    __m256i both = LoadVector(from);
+    // Empty, but makes the compiler load each vector once, not once for each use: where arrays are
+    // not aligned, half of the loads are two.
+    asm("" : "+x"(both));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16)), Upper(both)};
   }
   static Floats Add(Floats a, Floats b) { return Floats::Add(a, b); }
@@ -124,6 +131,7 @@ struct Bfloat16 {
 
 struct Integer {
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = false;
   static __m256i Load(const unsigned char* from) { return LoadVector(from); }
   static __m256i Round(__m256i sums) { return sums; }
   static void Store(unsigned char* to, __m256i sums) { StoreVector(to, sums); }

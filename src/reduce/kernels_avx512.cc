@@ -34,6 +34,7 @@ struct Floats {
 struct Float32 {
   static constexpr size_t kElementBytes = 4;
   static constexpr size_t kStepBytes = 2 * kVectorBytes;
+  static constexpr bool kPrefetch = false;
   static Floats Load(const unsigned char* from) {
     return {_mm512_loadu_ps(from), _mm512_loadu_ps(from + kVectorBytes)};
   }
@@ -49,6 +50,7 @@ struct Float32 {
 struct Float64 {
   static constexpr size_t kElementBytes = 8;
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = false;
   static __m512d Load(const unsigned char* from) { return _mm512_loadu_pd(from); }
   static __m512d Add(__m512d a, __m512d b) { return _mm512_add_pd(a, b); }
   static __m512d Round(__m512d sums) { return sums; }
@@ -63,6 +65,7 @@ struct Float64 {
 struct Float16 {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = true;
   static Floats Load(const unsigned char* from) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(HalfVector(from, 0))),
             _mm512_cvtph_ps(_mm256_loadu_si256(HalfVector(from, 1)))};
@@ -87,6 +90,7 @@ struct Float16 {
 struct Bfloat16 {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = true;
   static Floats Load(const unsigned char* from) {
     __m512i both = _mm512_loadu_si512(from);
     // Empty, but makes the compiler load each vector once, not once for each use.  Without it, sums
@@ -118,6 +122,7 @@ struct Bfloat16 {
 
 struct Integer {
   static constexpr size_t kStepBytes = kVectorBytes;
+  static constexpr bool kPrefetch = false;
   static __m512i Load(const unsigned char* from) { return _mm512_loadu_si512(from); }
   static __m512i Round(__m512i sums) { return sums; }
   static void Store(unsigned char* to, __m512i sums) { _mm512_storeu_si512(to, sums); }

@@ -3,7 +3,8 @@
 // Included by kernels_avx2.cc and kernels_avx512.cc only: compiled once for each, and therefore in
 // an anonymous namespace (kernels_x86.h).
 //
-// Element has kElementBytes, kStepBytes (of one array in a step) and:
+// Element has kElementBytes, kStepBytes (of one array in a step), kPrefetch (whether a step takes
+// so long that the CPU sees too few of the loads to come) and:
 //   Load(from)         a step's elements, in the type in which they are added
 //   Add(a, b)          their sums, not yet rounded to what is stored
 //   Round(sums)        rounded, and in the type in which they are added; any NaN stays some NaN
@@ -17,7 +18,10 @@
 namespace bs::reduce {
 namespace {
 
-// Not left to the compiler, which called one for two vectors of bfloat16.
+constexpr size_t kLineBytes = 64;
+constexpr size_t kPrefetchBytes = 8 * kLineBytes;  // ahead
+
+// Not left to the compiler, which called it for each step of bfloat16.
 template <typename Element, size_t kInputs>
 [[gnu::always_inline]] inline void SumStep(unsigned char* to,
                                            const unsigned char* const (&from)[kInputs],
@@ -51,6 +55,9 @@ void SumOf(void* target, const void* const* inputs, size_t count) {
   const size_t size_bytes = count * Element::kElementBytes;
   const size_t whole_bytes = size_bytes / Element::kStepBytes * Element::kStepBytes;
   for (size_t at = 0; at < whole_bytes; at += Element::kStepBytes) {
+    if (Element::kPrefetch && at % kLineBytes == 0) {
+      for (const unsigned char* array : from) __builtin_prefetch(array + at + kPrefetchBytes);
+    }
     SumStep<Element, kInputs>(to, from, at);
   }
   if (whole_bytes == size_bytes) return;

@@ -9,9 +9,9 @@
 namespace bs::reduce {
 namespace {
 
-// Of one array, in which the partial sums of more inputs than a kernel takes stay in the first
-// cache.
-constexpr size_t kBlockBytes = size_t{8} * 1024;
+// Of one array: the partial sums of more inputs than a kernel takes stay in a core's cache from one
+// pass to the next.  With smaller blocks the hardware prefetches less of the inputs.
+constexpr size_t kBlockBytes = size_t{64} * 1024;
 
 Kernels::SumFn Find(const Kernels& kernels, DType dtype) {
   const auto code = static_cast<size_t>(dtype);

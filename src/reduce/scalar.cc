@@ -95,7 +95,8 @@ Stored At(const unsigned char* array, size_t offset_bytes) {
   return element;
 }
 
-// `first` is inputs[0], or the target: a compiler that is told so need not ask whether they overlap.
+// `first` is inputs[0], or the target: a compiler that is told so need not ask whether they
+// overlap.
 template <typename Element, size_t kInputs>
 void SumOf(unsigned char* target, const unsigned char* first, const void* const* inputs,
            size_t count) {

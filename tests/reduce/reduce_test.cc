@@ -88,8 +88,8 @@ TEST_P(KernelsTest, GiveTheSameBitsWhenTheOperandsAreSwapped) {
   }
 }
 
-// The sum of several arrays must have the bits of adding one after the other, also of the types that
-// round every partial sum, in whatever groups and blocks a kernel adds them.
+// The sum of several arrays must have the bits of adding one after the other, also of the types
+// that round every partial sum, in whatever groups and blocks a kernel adds them.
 void ExpectSumsInTurn(DType dtype, const std::vector<Bytes>& arrays, size_t misalignment) {
   const size_t count = arrays[0].size() / SizeOf(dtype);
   Bytes expected = arrays[0];
@@ -97,8 +97,8 @@ void ExpectSumsInTurn(DType dtype, const std::vector<Bytes>& arrays, size_t misa
     Sum(ScalarKernels(), dtype, expected.data(), arrays[i].data(), count);
   }
   for (const Kernels* kernels : AvailableKernels()) {
-    SCOPED_TRACE(testing::Message() << kernels->name << " inputs=" << arrays.size() << " count="
-                                    << count << " misalignment=" << misalignment);
+    SCOPED_TRACE(testing::Message() << kernels->name << " inputs=" << arrays.size()
+                                    << " count=" << count << " misalignment=" << misalignment);
     std::vector<Guarded> guarded;
     std::vector<const void*> inputs;
     for (const Bytes& array : arrays) {
