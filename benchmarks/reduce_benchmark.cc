@@ -1,13 +1,15 @@
 // Speed of sums for each kernel and dtype, in a core's cache and in memory, beside plain copies.
 //
 // bytes_per_second counts what is read and written: three arrays for target = a + b, the
-// accumulator twice for accumulator += addend, two arrays for a copy, n + 1 for a sum of n inputs.
-// items are elements.  stream/copy and stream/add are loops of STREAM (McCalpin, 1995).
+// accumulator twice for accumulator += addend, two arrays for a copy, n + 1 for a sum of n inputs,
+// however it is made.  items are elements.  stream/copy and stream/add are loops of STREAM
+// (McCalpin, 1995); copy/streaming stores past the cache, which saves reading the target first.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reduce/reduce.h"
@@ -18,14 +20,39 @@ namespace {
 constexpr size_t kCacheBytes = size_t{128} * 1024;  // of one array; three fit in a 512 KiB L2
 constexpr size_t kMemoryBytes =
     size_t{128} * 1024 * 1024;  // of one array; larger than common L3 caches
+constexpr size_t kMostInputs = 8;
 
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16,
                              DType::kInt8,    DType::kUint8,   DType::kInt32,   DType::kInt64};
 
-// Every byte 0x3c: an ordinary small number in every dtype, so that sums stay ordinary for long.
-std::vector<unsigned char> Array(size_t size_bytes) {
-  return std::vector<unsigned char>(size_bytes, 0x3c);
-}
+// Every byte of an array: an ordinary small number in every dtype, so that sums stay ordinary for
+// long.
+constexpr unsigned char kByte = 0x3c;
+
+// The arrays that all benchmarks sum and copy: the target at a page, as sums have theirs, inputs 16
+// bytes behind a line, as what is allocated for a message, each a line further into its page than
+// the one before: loads wait for stores at the same distance.
+class Arrays {
+ public:
+  unsigned char* target(size_t size_bytes) {
+    std::memset(At(0), kByte, size_bytes);  // what another dtype left there may be no number
+    return At(0);
+  }
+  const unsigned char* input(size_t index) { return At(index + 1) + kLineBytes * index + 16; }
+
+ private:
+  static constexpr size_t kPageBytes = 4096;
+  static constexpr size_t kLineBytes = 64;
+  static constexpr size_t kApartBytes = kMemoryBytes + kPageBytes;
+
+  unsigned char* At(size_t index) {
+    const size_t ahead = reinterpret_cast<uintptr_t>(memory_.data()) % kPageBytes;
+    return memory_.data() + kPageBytes - ahead + index * kApartBytes;
+  }
+
+  std::vector<unsigned char> memory_ =
+      std::vector<unsigned char>((kMostInputs + 1) * kApartBytes + kPageBytes, kByte);
+};
 
 void Report(benchmark::State& state, size_t array_bytes, size_t num_streams, size_t element_bytes) {
   const auto iterations = static_cast<int64_t>(state.iterations());
@@ -33,44 +60,74 @@ void Report(benchmark::State& state, size_t array_bytes, size_t num_streams, siz
   state.SetItemsProcessed(iterations * static_cast<int64_t>(array_bytes / element_bytes));
 }
 
-void BenchmarkSum(benchmark::State& state, const Kernels& kernels, DType dtype, size_t size_bytes) {
-  std::vector<unsigned char> accumulator = Array(size_bytes);
-  const std::vector<unsigned char> addend = Array(size_bytes);
+struct What {
+  Arrays* arrays;
+  const Kernels* kernels;
+  DType dtype;
+  size_t size_bytes;
+};
+
+void BenchmarkSum(benchmark::State& state, const What& what) {
+  unsigned char* const accumulator = what.arrays->target(what.size_bytes);
+  const unsigned char* const addend = what.arrays->input(0);
   for (auto unused : state) {
-    Sum(kernels, dtype, accumulator.data(), addend.data(), size_bytes / SizeOf(dtype));
+    Sum(*what.kernels, what.dtype, accumulator, addend, what.size_bytes / SizeOf(what.dtype));
     benchmark::ClobberMemory();
   }
-  Report(state, size_bytes, 3, SizeOf(dtype));
+  Report(state, what.size_bytes, 3, SizeOf(what.dtype));
 }
 
-void BenchmarkSum2(benchmark::State& state, const Kernels& kernels, DType dtype,
-                   size_t size_bytes) {
-  const std::vector<unsigned char> a = Array(size_bytes);
-  const std::vector<unsigned char> b = Array(size_bytes);
-  std::vector<unsigned char> target = Array(size_bytes);
+void BenchmarkSum2(benchmark::State& state, const What& what) {
+  unsigned char* const target = what.arrays->target(what.size_bytes);
+  const unsigned char* const a = what.arrays->input(0);
+  const unsigned char* const b = what.arrays->input(1);
   for (auto unused : state) {
-    Sum(kernels, dtype, target.data(), a.data(), b.data(), size_bytes / SizeOf(dtype));
+    Sum(*what.kernels, what.dtype, target, a, b, what.size_bytes / SizeOf(what.dtype));
     benchmark::ClobberMemory();
   }
-  Report(state, size_bytes, 3, SizeOf(dtype));
+  Report(state, what.size_bytes, 3, SizeOf(what.dtype));
 }
 
-// As a server sums what n workers pushed: a partition at a time, the first two at once.
-void BenchmarkInputs(benchmark::State& state, DType dtype, size_t num_inputs) {
-  constexpr size_t kPartitionBytes = kCacheBytes;
-  const std::vector<std::vector<unsigned char>> inputs(num_inputs, Array(kMemoryBytes));
-  std::vector<unsigned char> target = Array(kMemoryBytes);
-  const size_t count = kPartitionBytes / SizeOf(dtype);
-  for (auto unused : state) {
-    for (size_t at = 0; at < kMemoryBytes; at += kPartitionBytes) {
-      Sum(BestKernels(), dtype, &target[at], &inputs[0][at], &inputs[1][at], count);
-      for (size_t i = 2; i < num_inputs; ++i) {
-        Sum(BestKernels(), dtype, &target[at], &inputs[i][at], count);
-      }
+// How a sum of several inputs is made.  Of each: target = the sum of `inputs`.
+using SumFn = void (*)(const Kernels& kernels, DType dtype, unsigned char* target,
+                       const std::vector<const void*>& inputs, size_t size_bytes);
+
+// A copy, and the other inputs added to it one after the other.
+void Pairwise(const Kernels& kernels, DType dtype, unsigned char* target,
+              const std::vector<const void*>& inputs, size_t size_bytes) {
+  Copy(target, inputs[0], size_bytes);
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    Sum(kernels, dtype, target, inputs[i], size_bytes / SizeOf(dtype));
+  }
+}
+
+void Fused(const Kernels& kernels, DType dtype, unsigned char* target,
+           const std::vector<const void*>& inputs, size_t size_bytes) {
+  SumInputs(kernels, dtype, target, inputs, size_bytes / SizeOf(dtype));
+}
+
+// The same in partitions, as a server has them, that stay in a cache from one input to the next.
+template <SumFn sum>
+void InPartitions(const Kernels& kernels, DType dtype, unsigned char* target,
+                  const std::vector<const void*>& inputs, size_t size_bytes) {
+  std::vector<const void*> parts(inputs.size());
+  for (size_t at = 0; at < size_bytes; at += kCacheBytes) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      parts[i] = static_cast<const unsigned char*>(inputs[i]) + at;
     }
+    sum(kernels, dtype, target + at, parts, kCacheBytes);
+  }
+}
+
+void BenchmarkInputs(benchmark::State& state, const What& what, SumFn sum, size_t num_inputs) {
+  unsigned char* const target = what.arrays->target(what.size_bytes);
+  std::vector<const void*> inputs;
+  for (size_t i = 0; i < num_inputs; ++i) inputs.push_back(what.arrays->input(i));
+  for (auto unused : state) {
+    sum(*what.kernels, what.dtype, target, inputs, what.size_bytes);
     benchmark::ClobberMemory();
   }
-  Report(state, kMemoryBytes, num_inputs + 1, SizeOf(dtype));
+  Report(state, what.size_bytes, num_inputs + 1, SizeOf(what.dtype));
 }
 
 template <typename Loop>
@@ -93,48 +150,59 @@ void RegisterStream() {
   benchmark::RegisterBenchmark("stream/add/memory", BenchmarkStream<decltype(add)>, add, 3);
 }
 
-void RegisterInputs() {
-  for (const size_t num_inputs : {2U, 4U, 8U}) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-      const std::string name =
-          "inputs/" + std::to_string(num_inputs) + "/" + std::string(NameOf(dtype)) + "/memory";
-      benchmark::RegisterBenchmark(name.c_str(), BenchmarkInputs, dtype, num_inputs);
+void RegisterInputs(Arrays* arrays) {
+  const std::pair<const char*, SumFn> ways[] = {
+      {"pairwise", Pairwise},
+      {"fused", Fused},
+      {"pairwise-partitions", InPartitions<Pairwise>},
+      {"fused-partitions", InPartitions<Fused>},
+  };
+  for (const auto& [way, sum] : ways) {
+    for (const size_t num_inputs : {size_t{2}, size_t{4}, kMostInputs}) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+        const std::string name = std::string("inputs/") + way + '/' + std::to_string(num_inputs) +
+                                 '/' + std::string(NameOf(dtype)) + "/memory";
+        const What what{arrays, &BestKernels(), dtype, kMemoryBytes};
+        benchmark::RegisterBenchmark(name.c_str(), BenchmarkInputs, what, sum, num_inputs);
+      }
     }
   }
 }
 
-template <typename Function>
-void BenchmarkCopy(benchmark::State& state, Function copy, size_t size_bytes) {
-  const std::vector<unsigned char> source = Array(size_bytes);
-  std::vector<unsigned char> target = Array(size_bytes);
+using CopyFn = void (*)(void* target, const void* source, size_t size_bytes);
+
+void PlainCopy(void* target, const void* source, size_t size_bytes) {
+  std::memcpy(target, source, size_bytes);
+}
+
+void BenchmarkCopy(benchmark::State& state, Arrays* arrays, CopyFn copy, size_t size_bytes) {
+  unsigned char* const target = arrays->target(size_bytes);
+  const unsigned char* const source = arrays->input(0);
   for (auto unused : state) {
-    copy(target.data(), source.data(), size_bytes);
+    copy(target, source, size_bytes);
     benchmark::ClobberMemory();
   }
   Report(state, size_bytes, 2, 1);
 }
 
-void RegisterSums(const std::string& place, size_t size_bytes) {
-  for (const Kernels* kernels : AvailableKernels()) {
-    for (const DType dtype : kDTypes) {
-      const std::string rest =
-          "/" + std::string(kernels->name) + "/" + std::string(NameOf(dtype)) + "/" + place;
-      benchmark::RegisterBenchmark(("sum" + rest).c_str(), BenchmarkSum, *kernels, dtype,
-                                   size_bytes);
-      benchmark::RegisterBenchmark(("sum2" + rest).c_str(), BenchmarkSum2, *kernels, dtype,
-                                   size_bytes);
-    }
-  }
+void RegisterCopies(Arrays* arrays) {
+  benchmark::RegisterBenchmark("copy/memcpy/memory", BenchmarkCopy, arrays, PlainCopy,
+                               kMemoryBytes);
+  benchmark::RegisterBenchmark("copy/streaming/memory", BenchmarkCopy, arrays, Copy, kMemoryBytes);
+  benchmark::RegisterBenchmark("copy/memcpy/cache", BenchmarkCopy, arrays, PlainCopy, kCacheBytes);
+  benchmark::RegisterBenchmark("copy/ours/cache", BenchmarkCopy, arrays, Copy, kCacheBytes);
 }
 
-void RegisterCopies(const std::string& place, size_t size_bytes) {
-  const auto plain = [](void* target, const void* source, size_t count) {
-    std::memcpy(target, source, count);
-  };
-  benchmark::RegisterBenchmark(("memcpy/" + place).c_str(), BenchmarkCopy<decltype(plain)>, plain,
-                               size_bytes);
-  benchmark::RegisterBenchmark(("Copy/" + place).c_str(), BenchmarkCopy<decltype(&Copy)>, &Copy,
-                               size_bytes);
+void RegisterSums(Arrays* arrays, const std::string& place, size_t size_bytes) {
+  for (const Kernels* kernels : AvailableKernels()) {
+    for (const DType dtype : kDTypes) {
+      const What what{arrays, kernels, dtype, size_bytes};
+      const std::string rest =
+          "/" + std::string(kernels->name) + "/" + std::string(NameOf(dtype)) + "/" + place;
+      benchmark::RegisterBenchmark(("sum" + rest).c_str(), BenchmarkSum, what);
+      benchmark::RegisterBenchmark(("sum2" + rest).c_str(), BenchmarkSum2, what);
+    }
+  }
 }
 
 }  // namespace
@@ -143,14 +211,12 @@ void RegisterCopies(const std::string& place, size_t size_bytes) {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  bs::reduce::Arrays arrays;
   bs::reduce::RegisterStream();
-  bs::reduce::RegisterInputs();
-  for (const bool in_memory : {false, true}) {
-    const char* place = in_memory ? "memory" : "cache";
-    const size_t size_bytes = in_memory ? bs::reduce::kMemoryBytes : bs::reduce::kCacheBytes;
-    bs::reduce::RegisterCopies(place, size_bytes);
-    bs::reduce::RegisterSums(place, size_bytes);
-  }
+  bs::reduce::RegisterCopies(&arrays);
+  bs::reduce::RegisterInputs(&arrays);
+  bs::reduce::RegisterSums(&arrays, "memory", bs::reduce::kMemoryBytes);
+  bs::reduce::RegisterSums(&arrays, "cache", bs::reduce::kCacheBytes);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -9,6 +9,8 @@
 // NaN: every NaN result is the positive quiet NaN without payload (0x7fc00000, 0x7e00, ...),
 // whatever the operands, so that sums do not depend on the order a compiler gives the operands of
 // an addition.
+// Of several inputs the sum is ((a + b) + c) + ..., every partial sum rounded: the bits of adding
+// one after the other.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +21,19 @@
 
 namespace bs::reduce {
 
+// As many inputs as a kernel adds in one pass.
+inline constexpr size_t kMaxFusedInputs = 4;
+
 // One way to do the arithmetic.  A table of functions, constant after construction.
 //
 // The functions run in the caller's floating-point environment; Sum() below sets the default one.
 struct Kernels {
-  // accumulator[i] += addend[i], i < count elements.  REQUIRES: the ranges do not overlap.
-  using SumFn = void (*)(void* accumulator, const void* addend, size_t count);
-  // target[i] = a[i] + b[i].  REQUIRES: target overlaps neither a nor b.
-  using Sum2Fn = void (*)(void* target, const void* a, const void* b, size_t count);
+  // target[i] = inputs[0][i] + inputs[1][i] + ..., i < count elements.
+  // REQUIRES: 2 <= num_inputs <= kMaxFusedInputs; target is inputs[0] or overlaps no input.
+  using SumFn = void (*)(void* target, const void* const* inputs, size_t num_inputs, size_t count);
 
   std::string_view name;  // "scalar", "avx2", "avx512"
   SumFn sum[16];          // by DType code; null for codes that are no DType
-  Sum2Fn sum2[16];
 };
 
 // The specification.
@@ -42,10 +45,15 @@ const Kernels& BestKernels();
 
 // accumulator += addend, `count` elements of `dtype`, with the kernels given.  Rounds to nearest
 // and keeps subnormals even where a library has set the calling thread otherwise.
+// REQUIRES: the ranges do not overlap.
 void Sum(const Kernels& kernels, DType dtype, void* accumulator, const void* addend, size_t count);
-// target = a + b.
+// target = a + b.  REQUIRES: target is a, or overlaps neither.
 void Sum(const Kernels& kernels, DType dtype, void* target, const void* a, const void* b,
          size_t count);
+// target = inputs[0] + inputs[1] + ..., every array read from memory and written to it once.
+// REQUIRES: at least two inputs; target is inputs[0], or overlaps none.
+void SumInputs(const Kernels& kernels, DType dtype, void* target,
+               std::span<const void* const> inputs, size_t count);
 // float16 to float32, exactly, and back to the nearest even.  REQUIRES: as many elements on both
 // sides.
 void Widen(std::span<float> target, std::span<const std::byte> halves);

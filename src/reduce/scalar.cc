@@ -88,25 +88,46 @@ struct Integer {
   static Unsigned Add(Unsigned a, Unsigned b) { return static_cast<Unsigned>(a + b); }
 };
 
-template <typename Element>
-void Sum2(void* target, const void* a, const void* b, size_t count) {
+template <typename Stored>
+Stored At(const unsigned char* array, size_t offset_bytes) {
+  Stored element;  // copied out, because an array may start at any byte of a message
+  std::memcpy(&element, array + offset_bytes, sizeof(element));
+  return element;
+}
+
+// `first` is inputs[0], or the target: a compiler that is told so need not ask whether they
+// overlap.
+template <typename Element, size_t kInputs>
+void SumOf(unsigned char* target, const unsigned char* first, const void* const* inputs,
+           size_t count) {
   using Stored = typename Element::Stored;
-  auto* out = static_cast<unsigned char*>(target);
-  const auto* left = static_cast<const unsigned char*>(a);
-  const auto* right = static_cast<const unsigned char*>(b);
+  const unsigned char* from[kInputs] = {first};
+  for (size_t i = 1; i < kInputs; ++i) from[i] = static_cast<const unsigned char*>(inputs[i]);
   for (size_t offset = 0; offset < count * sizeof(Stored); offset += sizeof(Stored)) {
-    Stored x;  // copied in and out, because an array may start at any byte of a message
-    Stored y;
-    std::memcpy(&x, left + offset, sizeof(x));
-    std::memcpy(&y, right + offset, sizeof(y));
-    const Stored sum = Element::Add(x, y);
-    std::memcpy(out + offset, &sum, sizeof(sum));
+    auto sum = At<Stored>(from[0], offset);
+    for (size_t i = 1; i < kInputs; ++i) sum = Element::Add(sum, At<Stored>(from[i], offset));
+    std::memcpy(target + offset, &sum, sizeof(sum));
   }
 }
 
+template <typename Element, size_t kInputs>
+void SumInPlaceOrNot(void* target, const void* const* inputs, size_t count) {
+  auto* to = static_cast<unsigned char*>(target);
+  if (inputs[0] == target) return SumOf<Element, kInputs>(to, to, inputs, count);
+  SumOf<Element, kInputs>(to, static_cast<const unsigned char*>(inputs[0]), inputs, count);
+}
+
 template <typename Element>
-void Sum(void* accumulator, const void* addend, size_t count) {
-  Sum2<Element>(accumulator, accumulator, addend, count);
+void Sum(void* target, const void* const* inputs, size_t num_inputs, size_t count) {
+  static_assert(kMaxFusedInputs == 4);
+  switch (num_inputs) {
+    case 2:
+      return SumInPlaceOrNot<Element, 2>(target, inputs, count);
+    case 3:
+      return SumInPlaceOrNot<Element, 3>(target, inputs, count);
+    default:
+      return SumInPlaceOrNot<Element, 4>(target, inputs, count);
+  }
 }
 
 using Int8 = Integer<uint8_t>;
@@ -118,8 +139,6 @@ constexpr Kernels kKernels = {
     .name = "scalar",
     .sum = {Sum<Float32>, Sum<Float64>, Sum<Float16>, Sum<Int8>, Sum<Int32>, Sum<Int8>, Sum<Int64>,
             nullptr, nullptr, nullptr, nullptr, nullptr, Sum<Bfloat16>},
-    .sum2 = {Sum2<Float32>, Sum2<Float64>, Sum2<Float16>, Sum2<Int8>, Sum2<Int32>, Sum2<Int8>,
-             Sum2<Int64>, nullptr, nullptr, nullptr, nullptr, nullptr, Sum2<Bfloat16>},
 };
 
 }  // namespace

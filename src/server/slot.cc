@@ -223,28 +223,24 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
 }
 
 void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
-  const reduce::Kernels& kernels = reduce::BestKernels();
-  const auto dtype = static_cast<DType>(shape_.dtype);
-  const size_t count = shape_.size_bytes / SizeOf(dtype);
   std::byte* const sum = buffers_[rounds_.buffer_of(rounds_.current())]->data();
-  const auto bytes = [&](size_t i) { return ready[i].second.bytes().data(); };
-  size_t next = 0;
   if (coding_.codec == ps::Codec::kTwoBit) {
     SumTwoBit(ready, sum);
-    next = ready.size();
-  } else if (count > 0 && !has_sum_) {
-    if (ready.size() == 1) {
-      reduce::Copy(sum, bytes(0), shape_.size_bytes);
-      next = 1;
-    } else {
-      reduce::Sum(kernels, dtype, sum, bytes(0), bytes(1), count);
-      next = 2;
-    }
-  }
-  for (; count > 0 && next < ready.size(); ++next) {
-    reduce::Sum(kernels, dtype, sum, bytes(next), count);
+  } else if (shape_.size_bytes > 0) {
+    SumPlain(ready, sum);
   }
   has_sum_ = true;
+}
+
+// In one pass, also where several were held.
+void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
+  std::vector<const void*> inputs;
+  inputs.reserve(ready.size() + 1);
+  if (has_sum_) inputs.push_back(sum);
+  for (const auto& [rank, payload] : ready) inputs.push_back(payload.bytes().data());
+  if (inputs.size() == 1) return reduce::Copy(sum, inputs[0], shape_.size_bytes);
+  const auto dtype = static_cast<DType>(shape_.dtype);
+  reduce::SumInputs(reduce::BestKernels(), dtype, sum, inputs, shape_.size_bytes / SizeOf(dtype));
 }
 
 void Slot::SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready,

@@ -93,6 +93,7 @@ class Slot {
   void Add(int32_t rank, ps::Frame payload);
   // Sums `ready` in its order; `first` if the buffer holds nothing of this round yet.
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
+  void SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void AnswerParked();
   // Not the time if nobody wants to know.

@@ -29,30 +29,82 @@ def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
     return [*runs, {**mean, "bytes_per_second": 1e12}]
 
 
-def test_reduce_gives_medians_and_the_share_of_stream() -> None:
-    run = {
-        "benchmarks": [
-            *rows("stream/copy/memory", 9, 8, 30),
-            *rows("stream/add/memory", 10),
-            *rows("sum2/avx2/float32/memory", 7, 8, 9),
-            *rows("sum2/scalar/float32/memory", 1),
-            *rows("sum2/avx2/float32/cache", 80),
-            *rows("sum/avx2/float32/memory", 12),
-            *rows("inputs/4/float16/memory", 5),
-        ]
+def reduce_run(scale: float = 1) -> "Dict[str, Any]":
+    speeds = {
+        "stream/copy/memory": 9,
+        "stream/add/memory": 10,
+        "copy/memcpy/memory": 11,
+        "copy/streaming/memory": 16,
+        "copy/ours/cache": 90,
+        "sum2/avx2/float32/memory": 8,
+        "sum2/scalar/float32/memory": 1,
+        "sum2/avx2/float32/cache": 80,
+        "sum2/avx2/float16/cache": 60,
+        "sum/scalar/float32/memory": 2,
+        "sum/avx2/float32/memory": 12,
+        "sum/avx2/bfloat16/memory": 9,
+        "inputs/pairwise/4/float16/memory": 5,
+        "inputs/fused/4/float16/memory": 8,
     }
-    assert reduce.summary(run) == {
-        "gbytes_per_s": {
-            "stream": {"copy": 9, "add": 10},
-            "sum2": {
-                "memory": {"scalar": {"float32": 1}, "avx2": {"float32": 8}},
-                "cache": {"avx2": {"float32": 80}},
-            },
-            "sum": {"memory": {"avx2": {"float32": 12}}},
-            "inputs": {"4": {"float16": 5}},
+    return {
+        "benchmarks": [row for name, speed in speeds.items() for row in rows(name, speed * scale)]
+    }
+
+
+REDUCED = {
+    "of_streaming_copy": 0.75,
+    "of_float32": {
+        "sum": {"memory": {"bfloat16": 1.5}},
+        "sum2": {"memory": {}, "cache": {"float16": 1.5}},
+    },
+    "of_pairwise": {"fused": {"4": {"float16": 1.6}}},
+    "of_stream_add": {"float32": 0.8},
+    "gbytes_per_s": {
+        "stream": {"copy": 9, "add": 10},
+        "copy": {"memory": {"memcpy": 11, "streaming": 16}, "cache": {"ours": 90}},
+        "sum2": {
+            "memory": {"scalar": {"float32": 1}, "avx2": {"float32": 8}},
+            "cache": {"avx2": {"float32": 80, "float16": 60}},
         },
-        "of_stream_add": {"float32": 0.8},
-    }
+        "sum": {"memory": {"scalar": {"float32": 2}, "avx2": {"float32": 12, "bfloat16": 9}}},
+        "inputs": {"pairwise": {"4": {"float16": 5}}, "fused": {"4": {"float16": 8}}},
+    },
+}
+
+
+def test_reduce_gives_medians_over_runs_and_what_they_are_of_each_other() -> None:
+    runs = [reduce_run(), reduce_run(0.5), reduce_run(7)]
+    assert reduce.summary(runs) == {"runs": 3, **REDUCED}
+
+
+def test_reduce_keeps_what_it_has_when_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    runs = iter([reduce_run()])
+
+    def run_once(binary: str) -> "Dict[str, Any]":
+        assert binary == "some/binary"
+        try:
+            return next(runs)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    out = tmp_path / "reduce.json"
+    monkeypatch.setattr(reduce, "run_once", run_once)
+    monkeypatch.setattr(sys, "argv", ["reduce", "--binary", "some/binary", "--out", str(out)])
+    reduce.main()
+    assert json.loads(out.read_text()) == {"runs": 1, **REDUCED}
+    with pytest.raises(KeyboardInterrupt):
+        reduce.main()
+
+
+def test_reduce_draws_what_it_measured(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = reduce.summary([reduce_run()])
+    for way in result["gbytes_per_s"]["inputs"].values():
+        way["4"]["float32"] = 1
+    reduce.draw(result, str(tmp_path / "reduce.svg"))
+    assert "streaming copy" in (tmp_path / "reduce.svg").read_text()
 
 
 def reached(samples: float, weights: str) -> "Dict[str, Any]":

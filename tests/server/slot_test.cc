@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "server/support.h"
@@ -147,6 +148,40 @@ TEST(SlotTest, DeterministicSumsGoByRankWhateverArrivesFirst) {
   do {
     EXPECT_EQ(SumInOrder(&bench, round++, order), 1);
   } while (std::next_permutation(order.begin(), order.end()));
+}
+
+// All but rank 0 come early, in any order, and are summed at once: with the bits of one after the
+// other.  In float16 every partial sum is rounded: 2048 + 1 is 2048.
+TEST(SlotTest, WhatWasHeldIsSummedAtOnceWithTheBitsOfOneAfterTheOther) {
+  constexpr int32_t kWorkers = 9;
+  const auto halves = [](uint16_t value) {
+    std::vector<std::byte> bytes(37 * sizeof(value));
+    for (size_t i = 0; i < bytes.size(); i += sizeof(value)) {
+      std::memcpy(&bytes[i], &value, sizeof(value));
+    }
+    return bytes;
+  };
+  const auto push = [&](Bench* bench, int32_t rank, uint64_t round, uint16_t value) {
+    Ask ask = Push(rank, round, halves(value));
+    ask.dtype = DType::kFloat16;
+    bench->DoOk(ask);
+  };
+  constexpr uint16_t kMany = 0x6800;  // 2048
+  constexpr uint16_t kOne = 0x3c00;
+  Bench bench(kWorkers);
+  push(&bench, 0, 0, 0);
+  for (const int32_t last : {0, 1, 5}) {
+    const uint64_t round = last == 0 ? 1 : (last == 1 ? 2 : 3);
+    for (int32_t rank = kWorkers - 1; rank >= 0; --rank) {
+      if (rank != last) push(&bench, rank, round, rank == 0 ? kMany : kOne);
+    }
+    EXPECT_EQ(bench.state().held_bytes,
+              static_cast<uint64_t>(kWorkers - 1 - last) * halves(0).size());
+    push(&bench, last, round, last == 0 ? kMany : kOne);
+    EXPECT_EQ(bench.state().held_bytes, 0u);
+    EXPECT_EQ(ToBytes(bench.PullNow(0, round, halves(0).size()).data.at(0)), halves(kMany))
+        << "the last was rank " << last;
+  }
 }
 
 TEST(SlotTest, SumsGoByRankWhileTheHoldBudgetAllowsIt) {
