@@ -32,7 +32,6 @@ class SumBuffer : public std::enable_shared_from_this<SumBuffer> {
 
  private:
   const NodeBuffer memory_;  // empty for an empty partition
-  const uint64_t size_bytes_;
   // By rank.  Not shared_ptr::use_count(): that one is relaxed and orders nothing.
   std::vector<std::atomic<uint32_t>> frames_;
 };
