@@ -16,7 +16,6 @@ arrays, two a key, are there before). With a model of large tensors: after round
 """
 
 import argparse
-import ctypes
 import pathlib
 import statistics
 import sys
@@ -26,56 +25,11 @@ from typing import Any, Dict, List, Tuple
 from . import local_job
 from .output import add_out_option, give
 
-FLOAT32 = 0  # MXNet's code
 GROUP = 100
 ROUNDS = 3
 TENSOR_BYTES = 4 << 20
 STARTS = ((1, 1), (2, 2))  # workers, servers
 NODES = {"native": "ours", "ours": "ours", "stock": "stock"}
-
-
-class Native:
-    """Tensors of our engine in one piece of memory, without MXNet."""
-
-    def __init__(self, count: int, size_bytes: int) -> None:
-        from bytescheduler._native import Worker
-
-        self.worker = Worker.open()
-        self._size = size_bytes
-        self._memory = ctypes.create_string_buffer(2 * count * size_bytes)
-        floats = (ctypes.c_float * (count * size_bytes // 4)).from_buffer(self._memory)
-        one = bytes(ctypes.c_float(1.0))
-        ctypes.memmove(self._memory, one * len(floats), len(floats) * 4)
-        self._send = ctypes.addressof(self._memory)
-        self._recv = self._send + count * size_bytes
-        ctypes.memset(self._recv, 1, count * size_bytes)
-
-    def declare(self, first: int, last: int) -> None:
-        """Declare keys."""
-        size = self._size
-        rows = [(key, FLOAT32, self._recv + key * size, size) for key in range(first, last)]
-        self.worker.broadcast(rows, owner=self)
-
-    def sums(self, first: int, last: int) -> None:
-        """Sum keys, all at once, and look at the sums."""
-        size, expected = self._size, float(self.worker.num_workers)
-        pending = [
-            self.worker.start_push_pull(
-                key, self._send + key * size, self._recv + key * size, size, owner=self
-            )
-            for key in range(first, last)
-        ]
-        for one in pending:
-            one.wait()
-        for key in range(first, last):
-            at = self._recv + key * size
-            for address in (at, at + size - 4):
-                assert ctypes.c_float.from_address(address).value == expected, "a sum is wrong"
-
-    def close(self) -> None:
-        """Leave together: nobody ends while another measures."""
-        self.worker.barrier()
-        self.worker.close()
 
 
 class Framework:
@@ -97,13 +51,18 @@ class Framework:
             out.wait_to_read()
 
     def sums(self, first: int, last: int) -> None:
-        """Sum keys, all at once, and look at the sums."""
+        """Sum keys, all at once."""
         for key in range(first, last):
             self.store.pushpull(key, self._grads[key], out=self._outs[key], priority=-key)
+        for out in self._outs[first:last]:
+            out.wait_to_read()
+
+    def check(self, first: int, last: int) -> None:
+        """Look at the sums."""
         expected = float(self.store.num_workers)
         for key in range(first, last):
-            ends = self._outs[key][:1].asscalar(), self._outs[key][-1:].asscalar()
-            assert ends == (expected, expected), "a sum is wrong"
+            if self._outs[key][:1].asscalar() != expected:
+                raise SystemExit(f"a sum of key {key} is wrong")
 
     def close(self) -> None:
         """Leave; MXNet does it at the end of the process."""
@@ -125,9 +84,13 @@ def start_worker(arm: str) -> None:
     """Say how long the first sum takes; runs in the worker."""
     if arm == "native":
         begin = time.monotonic()
-        tensors: Any = Native(1, 4)
+        from .native import Tensors
+
+        tensors = Tensors([4])
         tensors.declare(0, 1)
         tensors.sums(0, 1)
+        end = time.monotonic()
+        tensors.check(0, 1)
     else:
         import mxnet as mx
 
@@ -136,16 +99,21 @@ def start_worker(arm: str) -> None:
         store.init(0, out)
         store.pushpull(0, grad, out=out)
         assert out.asscalar() == store.num_workers, "a sum is wrong"
-    local_job.worker_waits("END", "start", [begin, time.monotonic()])
+        end = time.monotonic()
+    local_job.worker_waits("END", "start", [begin, end])
     if arm == "native":
         tensors.close()
 
 
 def memory_worker(arm: str, count: int, size_bytes: int) -> None:
     """Stop where the reader looks at the memory; runs in the worker."""
-    tensors: Any = (
-        Native(count + 1, size_bytes) if arm == "native" else Framework(arm, count + 1, size_bytes)
-    )
+    tensors: Any
+    if arm == "native":
+        from .native import Tensors
+
+        tensors = Tensors([size_bytes] * (count + 1))
+    else:
+        tensors = Framework(arm, count + 1, size_bytes)
     # What the first of all needs belongs to no key.
     tensors.declare(count, count + 1)
     tensors.sums(count, count + 1)
@@ -158,6 +126,7 @@ def memory_worker(arm: str, count: int, size_bytes: int) -> None:
         for first in range(0, count, group):
             tensors.sums(first, min(first + group, count))
     local_job.worker_waits("BEGIN", "summed")
+    tensors.check(0, count)
     tensors.close()
 
 
