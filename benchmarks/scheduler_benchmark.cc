@@ -205,11 +205,10 @@ class PostedCore {
       bs::CoreOptions{.num_servers = 4, .partition_bytes = 1, .credit_bytes = 1 << 20},
       [this](std::function<void()> f) { loop_.Post(std::move(f)); });
 };
-};
 
 // "items_per_second" is partitions a second; a task has as many as the argument says.
 void TwoProducers(benchmark::State& state) {
-  constexpr size_t kTasks = 1 << 15;
+  constexpr size_t kTasks = 2048;  // of each
   PostedCore core;
   const auto partitions = static_cast<uint32_t>(state.range(0));
   for (auto step : state) {
