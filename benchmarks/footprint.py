@@ -52,6 +52,8 @@ class Framework:
 
     def sums(self, first: int, last: int) -> None:
         """Sum keys, all at once."""
+        for grad in self._grads[first:last]:
+            grad[:] = 1  # as backward does; MXNet's store leaves the sum in it
         for key in range(first, last):
             self.store.pushpull(key, self._grads[key], out=self._outs[key], priority=-key)
         for out in self._outs[first:last]:
@@ -61,8 +63,9 @@ class Framework:
         """Look at the sums."""
         expected = float(self.store.num_workers)
         for key in range(first, last):
-            if self._outs[key][:1].asscalar() != expected:
-                raise SystemExit(f"a sum of key {key} is wrong")
+            found = self._outs[key][:1].asscalar()
+            if found != expected:
+                raise SystemExit(f"a sum of key {key} is {found} and not {expected}")
 
     def close(self) -> None:
         """Leave; MXNet does it at the end of the process."""
