@@ -38,10 +38,10 @@ class Framework:
     def __init__(self, arm: str, count: int, size_bytes: int) -> None:
         import mxnet as mx
 
+        self.store = made_store(arm)  # first: the others wait for it
         self._grads = [mx.nd.ones((size_bytes // 4,)) for _ in range(count)]
         self._outs = [mx.nd.zeros((size_bytes // 4,)) for _ in range(count)]
         mx.nd.waitall()
-        self.store = made_store(arm)
 
     def declare(self, first: int, last: int) -> None:
         """Declare keys."""

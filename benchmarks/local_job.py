@@ -68,6 +68,9 @@ def ended_processes() -> "Iterator[List[subprocess.Popen[str]]]":
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
 def cpu_seconds(pids: List[int]) -> float:
