@@ -1,4 +1,4 @@
-"""The processes of a job; and a job of one worker on this host, with the CPU time it takes.
+"""The processes of a job on this host, with the CPU time and the memory they take.
 
 A worker of a benchmark prints ``BEGIN NAME``, waits for a line, measures, prints ``END NAME
 seconds...`` and waits for a line again; in between every process of the job is looked at.
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.
@@ -68,6 +68,9 @@ def ended_processes() -> "Iterator[List[subprocess.Popen[str]]]":
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
 def cpu_seconds(pids: List[int]) -> float:
@@ -106,38 +109,86 @@ def _listen(worker: "subprocess.Popen[str]", pids: List[int]) -> List[Measured]:
     return measured
 
 
-def run(
-    node: List[str], worker: List[str], env: Dict[str, str], servers: int = 1
-) -> List[Measured]:
-    """Run a job to its end.
+class Job(NamedTuple):
+    """The processes of a job under way."""
+
+    scheduler: "subprocess.Popen[str]"
+    servers: "List[subprocess.Popen[str]]"
+    workers: "List[subprocess.Popen[str]]"
+
+    def heard(self) -> List[List[str]]:
+        """Return the words of each worker's next BEGIN or END; the workers wait then."""
+        lines = []
+        for worker in self.workers:
+            assert worker.stdout is not None
+            words: List[str] = []
+            while not words or words[0] not in ("BEGIN", "END"):
+                line = worker.stdout.readline()
+                if not line:
+                    raise SystemExit(f"{' '.join(worker.args)} ended early")  # type: ignore[arg-type]
+                words = line.split()
+            lines.append(words)
+        return lines
+
+    def go_on(self) -> None:
+        """Let the workers go on."""
+        for worker in self.workers:
+            assert worker.stdin is not None
+            worker.stdin.write("\n")
+            worker.stdin.flush()
+
+    def ended(self) -> None:
+        """Wait for the end of all of them, which has to be a good one."""
+        for process in [*self.workers, *self.servers, self.scheduler]:
+            if process.wait(PATIENCE_S) != 0:
+                raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def job(
+    node: List[str], worker: List[str], env: Dict[str, str], workers: int = 1, servers: int = 1
+) -> Iterator[Job]:
+    """Start all processes of a job at once; what still runs at the end is killed.
 
     Parameters
     ----------
     node
         The command of the scheduler node and of servers.
     worker
-        The command of the one worker.
+        The command of workers.
     env
         Settings of all of them.
-    servers
-        How many servers there are.
+    workers, servers
+        How many there are.
 
     """
-    common = job_env("127.0.0.1", free_port(), 1, servers)
+    common = job_env("127.0.0.1", free_port(), workers, servers)
     common.update(env, DMLC_NODE_HOST="127.0.0.1")
     with ended_processes() as processes:
-        for role in ["scheduler"] + ["server"] * servers:
-            processes.append(subprocess.Popen(node, env={**common, "DMLC_ROLE": role}, text=True))
-        piped = subprocess.PIPE
-        processes.append(
-            subprocess.Popen(
-                worker, env={**common, "DMLC_ROLE": "worker"}, stdin=piped, stdout=piped, text=True
+
+        def start(role: str, command: List[str], **more: Any) -> "subprocess.Popen[str]":  # noqa: ANN401
+            processes.append(
+                subprocess.Popen(command, env={**common, "DMLC_ROLE": role}, text=True, **more)
             )
+            return processes[-1]
+
+        piped = subprocess.PIPE
+        yield Job(
+            start("scheduler", node),
+            [start("server", node) for _ in range(servers)],
+            [start("worker", worker, stdin=piped, stdout=piped) for _ in range(workers)],
         )
-        measured = _listen(processes[-1], [process.pid for process in processes])
-        for process in reversed(processes):
-            if process.wait(PATIENCE_S) != 0:
-                raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
+
+
+def run(
+    node: List[str], worker: List[str], env: Dict[str, str], servers: int = 1
+) -> List[Measured]:
+    """Run a job of one worker to its end; parameters as of `job`."""
+    with job(node, worker, env, servers=servers) as running:
+        (process,) = running.workers
+        pids = [each.pid for each in [running.scheduler, *running.servers, process]]
+        measured = _listen(process, pids)
+        running.ended()
         return measured
 
 

@@ -9,6 +9,9 @@
 
 #include <array>
 #include <climits>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -78,6 +81,8 @@ NumaNode FallbackNode() {
   return node;
 }
 
+constexpr size_t kLineBytes = 64;  // of the caches: kernels that sum load whole ones
+
 // A wish, not a demand: a full node or a forbidden system call must not stop a server.
 void PreferNode(void* data, size_t size_bytes, int numa_node) {
   constexpr size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
@@ -113,6 +118,14 @@ bool PinThisThread(int core) {
 
 NodeBuffer::NodeBuffer(size_t size_bytes, int numa_node) : size_bytes_(size_bytes) {
   if (size_bytes == 0) return;
+  if (size_bytes < kWholePagesFrom) {
+    const size_t alignment = size_bytes < kLineBytes ? alignof(std::max_align_t) : kLineBytes;
+    const size_t whole_bytes = (size_bytes + alignment - 1) / alignment * alignment;
+    data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, whole_bytes));
+    if (data_ == nullptr) throw std::bad_alloc();
+    std::memset(data_, 0, whole_bytes);
+    return;
+  }
   void* const data =
       mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
@@ -133,7 +146,11 @@ NodeBuffer& NodeBuffer::operator=(NodeBuffer&& other) noexcept {
 }
 
 NodeBuffer::~NodeBuffer() {
-  if (data_ != nullptr) munmap(data_, size_bytes_);
+  if (size_bytes_ < kWholePagesFrom) {
+    std::free(data_);
+  } else {
+    munmap(data_, size_bytes_);
+  }
 }
 
 }  // namespace bs

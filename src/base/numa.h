@@ -19,10 +19,14 @@ std::vector<NumaNode> DiscoverNumaNodes();
 // Binds the calling thread to `core`.  Returns false, and changes nothing, if the system refuses.
 bool PinThisThread(int core);
 
-// Page-aligned zeroed memory placed on a NUMA node if the system can, elsewhere otherwise.
+// Zeroed memory placed on a NUMA node if the system can, elsewhere otherwise.  From kWholePagesFrom
+// on it is whole pages; less is of the heap, wherever that is, since a page for each of 100,000
+// values of 4 bytes would be a thousand times what they need.
 // A resource: moved, not copied; freed by the destructor.  Not thread-safe.
 class NodeBuffer {
  public:
+  static constexpr size_t kWholePagesFrom = 16384;
+
   NodeBuffer() = default;
   // May throw std::bad_alloc.
   NodeBuffer(size_t size_bytes, int numa_node);

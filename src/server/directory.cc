@@ -24,15 +24,9 @@ void Directory::Declare(const ps::KvCall& call) {
                     about.part_bytes,
                     about.dtype,
                     about.mode,
-                    {servers.begin(), servers.end()}};
-  Entry* const entry = Find(about.key);
-  const size_t parts = servers.size() / kBytesPerServer;
-  if (entry == nullptr || (!entry->declaration && parts > kMaxParts - num_parts_)) {
-    return Refuse(call, Status::ResourceExhausted(DescribeCall(call) +
-                                                  ": too many keys or partitions are declared"));
-  }
-  if (entry->declaration) {
-    const Declaration& known = *entry->declaration;
+                    {reinterpret_cast<const char*>(servers.data()), servers.size()}};
+  if (const auto found = declared_.find(about.key); found != declared_.end()) {
+    const Declaration& known = found->second;
     if (known == fresh) return send_(ps::MakeResponse(call, {}));
     return Refuse(
         call, Status::AlreadyExists(
@@ -43,52 +37,58 @@ void Directory::Declare(const ps::KvCall& call) {
                   std::to_string(fresh.part_bytes) +
                   (known.servers == fresh.servers ? " on the same servers" : " on other servers")));
   }
-  num_parts_ += parts;
-  entry->declaration = std::move(fresh);
-  send_(ps::MakeResponse(call, {}));
-  for (const ps::KvCall& lookup : entry->lookups.TakeAll()) {
-    AnswerLookup(lookup, *entry->declaration);
+  const size_t parts = servers.size() / kBytesPerServer;
+  if (!HasRoom(about.key) || parts > kMaxParts - num_parts_) {
+    return Refuse(call, Status::ResourceExhausted(DescribeCall(call) +
+                                                  ": too many keys or partitions are declared"));
   }
+  const Declaration& declaration = declared_.emplace(about.key, std::move(fresh)).first->second;
+  num_parts_ += parts;
+  send_(ps::MakeResponse(call, {}));
+  auto asked = asked_.extract(about.key);
+  if (asked.empty()) return;
+  for (const ps::KvCall& lookup : asked.mapped().TakeAll()) AnswerLookup(lookup, declaration);
 }
 
 void Directory::Lookup(ps::KvCall& call) {
-  Entry* const entry = Find(call.extension.key);
-  if (entry == nullptr) {
+  const Key key = call.extension.key;
+  if (const auto found = declared_.find(key); found != declared_.end()) {
+    return AnswerLookup(call, found->second);
+  }
+  if (!HasRoom(key)) {
     return Refuse(call,
                   Status::ResourceExhausted(DescribeCall(call) + ": too many keys are in use"));
   }
-  if (entry->declaration) return AnswerLookup(call, *entry->declaration);
   if (rank0_gone_) return Refuse(call, *rank0_gone_);
   const auto whom = [](const ps::KvCall& lookup) {
     return "worker 0 to initialise key " + std::to_string(lookup.extension.key);
   };
-  entry->lookups.Park(std::move(call), whom, send_);
+  asked_[key].Park(std::move(call), whom, send_);
 }
 
 void Directory::OnWorkerGone(int32_t rank, const Status& why) {
   if (rank == 0 && !rank0_gone_) rank0_gone_ = why;
-  for (auto& [key, entry] : entries_) {
-    entry.lookups.Forget(rank);
-    if (rank0_gone_) entry.lookups.RefuseAll(*rank0_gone_, send_);
+  for (auto& [key, lookups] : asked_) {
+    lookups.Forget(rank);
+    if (rank0_gone_) lookups.RefuseAll(*rank0_gone_, send_);
   }
 }
 
 void Directory::OnWorkerVacant(int32_t rank) {
-  for (auto& [key, entry] : entries_) entry.lookups.Forget(rank);
+  for (auto& [key, lookups] : asked_) lookups.Forget(rank);
 }
 
 std::optional<Key> Directory::FindSynchronous() const {
   std::optional<Key> found;
-  for (const auto& [key, entry] : entries_) {
-    const bool synchronous =
-        entry.declaration && entry.declaration->mode == static_cast<uint32_t>(Mode::kSynchronous);
+  for (const auto& [key, declaration] : declared_) {
+    const bool synchronous = declaration.mode == static_cast<uint32_t>(Mode::kSynchronous);
     if (synchronous) found = std::min(key, found.value_or(key));
   }
   return found;
 }
 
 void Directory::Fail(const Status& why) {
-  for (auto& [key, entry] : entries_) entry.lookups.RefuseAll(why, send_);
+  for (auto& [key, lookups] : asked_) lookups.RefuseAll(why, send_);
 }
 
 Status Directory::CheckDeclaration(const ps::KvCall& call) const {
@@ -117,11 +117,9 @@ Status Directory::CheckDeclaration(const ps::KvCall& call) const {
   return Status::Ok();
 }
 
-Directory::Entry* Directory::Find(Key key) {
-  const auto known = entries_.find(key);
-  if (known != entries_.end()) return &known->second;
-  if (entries_.size() >= kMaxKeys) return nullptr;
-  return &entries_[key];
+bool Directory::HasRoom(Key key) const {
+  return declared_.contains(key) || asked_.contains(key) ||
+         declared_.size() + asked_.size() < kMaxKeys;
 }
 
 void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declaration) {
@@ -140,7 +138,7 @@ void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declarat
                             "asynchronous); create the store with the same name everywhere"));
   }
   ps::Message response =
-      ps::MakeResponse(call, ps::Frame::Copy(std::span<const std::byte>(declaration.servers)));
+      ps::MakeResponse(call, ps::Frame::Copy(std::as_bytes(std::span(declaration.servers))));
   response.keeps_memory = true;  // a copy
   response.meta.extension.size_bytes = declaration.size_bytes;
   response.meta.extension.part_bytes = declaration.part_bytes;

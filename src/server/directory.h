@@ -5,12 +5,10 @@
 // the servers of kMaxParts partitions in all; more is refused.  Never blocks.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
@@ -45,25 +43,24 @@ class Directory {
     uint64_t part_bytes = 0;
     uint32_t dtype = 0;
     uint32_t mode = 0;
-    std::vector<std::byte> servers;  // two bytes a partition, little-endian, as they came
+    // Two bytes a partition, little-endian, as they came; a string, as those of a few lie within
+    // it.
+    std::string servers;
     bool operator==(const Declaration&) const = default;
-  };
-  struct Entry {
-    std::optional<Declaration> declaration;
-    ParkedCalls lookups;  // none once there is a declaration
   };
 
   Status CheckDeclaration(const ps::KvCall& call) const;
-  // The entry of the key, made if there is none; null if there are too many.
-  Entry* Find(Key key);
+  // Whether the key is known or may become so.
+  bool HasRoom(Key key) const;
   void AnswerLookup(const ps::KvCall& call, const Declaration& declaration);
   void Refuse(const ps::KvCall& call, const Status& why);
 
   const uint64_t max_partition_bytes_;
   const SendFn send_;
-  std::unordered_map<Key, Entry> entries_;
-  size_t num_parts_ = 0;              // of all declarations
-  std::optional<Status> rank0_gone_;  // why nothing more will be declared
+  std::unordered_map<Key, Declaration> declared_;
+  std::unordered_map<Key, ParkedCalls> asked_;  // and not declared
+  size_t num_parts_ = 0;                        // of all declarations
+  std::optional<Status> rank0_gone_;            // why nothing more will be declared
 };
 
 }  // namespace bs::server

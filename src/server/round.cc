@@ -8,11 +8,23 @@
 
 namespace bs::server {
 
+RankSet::RankSet(int32_t num_workers)
+    : num_words_((static_cast<size_t>(num_workers) + kBits - 1) / kBits),
+      more_(num_words_ > 1 ? std::make_unique<uint64_t[]>(num_words_) : nullptr) {}
+
+void RankSet::Add(int32_t rank) {
+  (more_ ? more_[static_cast<size_t>(rank) / kBits] : few_) |= Bit(rank);
+}
+
+void RankSet::Clear() {
+  few_ = 0;
+  if (more_) std::fill_n(more_.get(), num_words_, 0);
+}
+
 RoundState::RoundState(int32_t num_workers, uint32_t num_buffers, Round first)
-    : num_workers_(num_workers), num_buffers_(num_buffers), first_(first) {
+    : num_workers_(num_workers), num_buffers_(num_buffers), first_(first), taken_(num_workers) {
   BS_CHECK(num_workers > 0);
   BS_CHECK(num_buffers == 1 || num_buffers == 2);
-  taken_.resize(static_cast<size_t>(num_workers), false);
 }
 
 PushVerdict RoundState::Judge(int32_t rank, Round round) const {
@@ -29,7 +41,7 @@ PushVerdict RoundState::Push(int32_t rank, Round round) {
   const PushVerdict verdict = Judge(rank, round);
   if (verdict == PushVerdict::kTake) {
     open_ = true;
-    taken_[static_cast<size_t>(rank)] = true;
+    taken_.Add(rank);
   }
   return verdict;
 }
@@ -54,7 +66,7 @@ bool RoundState::Contributed(int32_t rank) {
   ++current_;
   open_ = false;
   num_contributed_ = 0;
-  std::fill(taken_.begin(), taken_.end(), false);
+  taken_.Clear();
   return true;
 }
 
@@ -70,9 +82,7 @@ bool RoundState::counts(int32_t rank) const {
   return rank >= 0 && rank < (current_ == 0 ? 1 : num_workers_);
 }
 
-bool RoundState::has(int32_t rank) const {
-  return counts(rank) && taken_[static_cast<size_t>(rank)];
-}
+bool RoundState::has(int32_t rank) const { return counts(rank) && taken_.has(rank); }
 
 bool RoundState::needs(int32_t rank) const { return counts(rank) && !has(rank); }
 

@@ -10,9 +10,10 @@
 // Not thread-safe: confined to its shard.  Never fails; what a worker must not do is a verdict.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "bytescheduler/types.h"
 
@@ -27,6 +28,28 @@ enum class PullVerdict {
   kReady,   // the sum is in buffer round % 2
   kWait,    // park until the round completes; it is round current()
   kRefuse,  // the round's buffer has been reused, or no correct worker asks for this round yet
+};
+
+// Ranks of workers.  Up to 64 of them need no memory besides, in which a vector would cost each
+// partition 70 bytes.
+class RankSet {
+ public:
+  explicit RankSet(int32_t num_workers);
+  // REQUIRES: 0 <= rank < num_workers, here and below.
+  bool has(int32_t rank) const { return (word(rank) & Bit(rank)) != 0; }
+  void Add(int32_t rank);
+  void Clear();
+
+ private:
+  static constexpr size_t kBits = 64;
+  static uint64_t Bit(int32_t rank) { return uint64_t{1} << (static_cast<size_t>(rank) % kBits); }
+  uint64_t word(int32_t rank) const {
+    return more_ ? more_[static_cast<size_t>(rank) / kBits] : few_;
+  }
+
+  const size_t num_words_;
+  uint64_t few_ = 0;
+  const std::unique_ptr<uint64_t[]> more_;  // instead of `few_`; empty for up to 64
 };
 
 class RoundState {
@@ -63,7 +86,7 @@ class RoundState {
   const Round first_;
   Round current_ = first_;
   bool open_ = false;
-  std::vector<bool> taken_;  // by rank, for the current round
+  RankSet taken_;  // for the current round
   int32_t num_contributed_ = 0;
 };
 

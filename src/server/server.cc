@@ -83,8 +83,8 @@ class Server::Impl {
   using Lane = server::Lane<server::Shard>;
   // Which lane a partition went to when it was first seen, and with how many bytes.
   struct Place {
-    size_t lane;
     uint64_t size_bytes;
+    uint32_t lane;
     bool asynchronous;
   };
 
@@ -93,7 +93,7 @@ class Server::Impl {
   void RunOn(const Lane& lane, F task);
   // Hands it to the shard of that lane, if it may wait there.
   void HandIn(const Lane& lane, ps::KvCall& call);
-  size_t LaneFor(uint64_t size_bytes);
+  uint32_t LaneFor(uint64_t size_bytes);
   void OnRequest(ps::Message message);
   // Why `call` is refused before anything is looked up.
   Status Check(const ps::KvCall& call) const;
@@ -224,7 +224,7 @@ void Server::Impl::ToShard(ps::KvCall& call) {
     if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
     const uint64_t size_bytes = call.extension.size_bytes;
     const bool asynchronous = call.extension.mode == static_cast<uint32_t>(Mode::kAsynchronous);
-    known = lane_of_.emplace(id, Place{LaneFor(size_bytes), size_bytes, asynchronous}).first;
+    known = lane_of_.emplace(id, Place{size_bytes, LaneFor(size_bytes), asynchronous}).first;
     lanes_[known->second.lane].load_bytes += size_bytes;
   }
   HandIn(lanes_[known->second.lane], call);
@@ -281,9 +281,10 @@ void Server::Impl::RunOn(const Lane& lane, F task) {
   lane.executor->Post(std::move(task));
 }
 
-size_t Server::Impl::LaneFor(uint64_t size_bytes) {
+uint32_t Server::Impl::LaneFor(uint64_t size_bytes) {
   const size_t num_shards = lanes_.size() - 1;
-  return size_bytes <= options_.front_bytes ? num_shards : server::LeastLoaded(lanes_, num_shards);
+  const bool own = size_bytes <= options_.front_bytes;
+  return static_cast<uint32_t>(own ? num_shards : server::LeastLoaded(lanes_, num_shards));
 }
 
 void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {

@@ -15,7 +15,7 @@ bool Pulls(const ps::KvCall& call) { return call.extension.op == ps::Op::kPushPu
 
 }  // namespace
 
-size_t SlotIdHash::operator()(const SlotId& id) const {
+size_t SlotIdHash::operator()(const SlotId& id) const noexcept {
   // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
   uint64_t x = id.key * 0x9e3779b97f4a7c15ULL + id.part + (uint64_t{id.cut} << 32U);
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
@@ -157,7 +157,10 @@ void Slot::Take(ps::KvCall& call) {
     coding_ = {about.codec, about.threshold};
     coding_rank_ = rank;
   }
-  if (rank == 0) next_[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
+  if (rank == 0 && !(next_.empty() && about.next.empty())) {
+    next_.resize(std::size(buffers_));
+    next_[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
+  }
   const PushVerdict verdict = rounds_.Push(rank, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
@@ -269,7 +272,7 @@ void Slot::Answer(const ps::KvCall& call) {
   }
   shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
   ps::Message answer = MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank));
-  answer.meta.extension.next = next_[which];
+  if (!next_.empty()) answer.meta.extension.next = next_[which];
   // Who has the sum of a round asks for the next: who still waits for another has not read, and a
   // later round begins in fresh memory because of him.
   const std::shared_ptr<SumBuffer>& other = buffers_[1 - which];

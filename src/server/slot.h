@@ -36,7 +36,7 @@ struct SlotId {
   bool operator==(const SlotId&) const = default;
 };
 struct SlotIdHash {
-  size_t operator()(const SlotId& id) const;
+  size_t operator()(const SlotId& id) const noexcept;
 };
 
 // What the slots of one shard have in common.
@@ -110,7 +110,7 @@ class Slot {
   RoundState rounds_;
   PartShape shape_;                        // fixed when has_shape()
   std::shared_ptr<SumBuffer> buffers_[2];  // owners: this slot and the answers in flight
-  std::string next_[2];                    // as rank 0's pushes to those rounds said
+  std::vector<std::string> next_;          // as rank 0's pushes to those rounds said; or empty
   Coding coding_;                          // of the open round
   int32_t coding_rank_ = 0;                // who said so first
   bool has_sum_ = false;                   // the open round's buffer holds a contribution

@@ -8,19 +8,19 @@ namespace bs::server {
 
 SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers)
     : memory_(size_bytes, numa_node),
-      size_bytes_(size_bytes),
-      frames_(static_cast<size_t>(num_workers)) {}
+      num_workers_(static_cast<uint32_t>(num_workers)),
+      more_(num_workers_ > kFew ? std::make_unique<Counter[]>(num_workers_) : nullptr) {}
 
 ps::Frame SumBuffer::MakeFrame(int32_t rank) {
-  const auto whose = static_cast<size_t>(rank);
-  frames_[whose].fetch_add(1, std::memory_order_relaxed);
-  return ps::Frame::Borrow({memory_.data(), size_bytes_}, [self = shared_from_this(), whose] {
-    self->frames_[whose].fetch_sub(1, std::memory_order_release);
-  });
+  CounterOf(rank).fetch_add(1, std::memory_order_relaxed);
+  return ps::Frame::Borrow({memory_.data(), memory_.size_bytes()},
+                           [self = shared_from_this(), rank] {
+                             self->CounterOf(rank).fetch_sub(1, std::memory_order_release);
+                           });
 }
 
 bool SumBuffer::InFlight() const {
-  return std::any_of(frames_.begin(), frames_.end(), [](const std::atomic<uint32_t>& frames) {
+  return std::ranges::any_of(counters(), [](const Counter& frames) {
     return frames.load(std::memory_order_acquire) != 0;
   });
 }

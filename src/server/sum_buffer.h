@@ -1,11 +1,12 @@
 // SumBuffer: the memory of one round's sum, and whose answers that show it are still under way.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "base/numa.h"
 #include "ps/message.h"
@@ -27,14 +28,25 @@ class SumBuffer : public std::enable_shared_from_this<SumBuffer> {
   // read happened before.
   bool InFlight() const;
   bool InFlightTo(int32_t rank) const {
-    return frames_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0;
+    return counters()[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0;
   }
 
  private:
+  using Counter = std::atomic<uint32_t>;
+  static constexpr size_t kFew = 3;  // as many as there is room for in the allocation
+
+  std::span<const Counter> counters() const {
+    return {more_ ? more_.get() : few_.data(), num_workers_};
+  }
+  Counter& CounterOf(int32_t rank) {
+    return (more_ ? more_.get() : few_.data())[static_cast<size_t>(rank)];
+  }
+
   const NodeBuffer memory_;  // empty for an empty partition
-  const uint64_t size_bytes_;
+  const uint32_t num_workers_;
   // By rank.  Not shared_ptr::use_count(): that one is relaxed and orders nothing.
-  std::vector<std::atomic<uint32_t>> frames_;
+  std::array<Counter, kFew> few_{};
+  const std::unique_ptr<Counter[]> more_;  // instead, for more workers
 };
 
 }  // namespace bs::server

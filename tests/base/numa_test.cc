@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace bs {
 namespace {
@@ -75,13 +76,35 @@ TEST(PinThisThread, BindsToOneCoreOrChangesNothing) {
 
 TEST(NodeBuffer, IsZeroedAndPageAligned) {
   const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const NodeBuffer buffer(3 * page_bytes + 17, DiscoverNumaNodes().front().id);
+  const NodeBuffer buffer(4 * page_bytes + 17, DiscoverNumaNodes().front().id);
   ASSERT_NE(buffer.data(), nullptr);
-  EXPECT_EQ(buffer.size_bytes(), 3 * page_bytes + 17);
+  EXPECT_EQ(buffer.size_bytes(), 4 * page_bytes + 17);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % page_bytes, 0U);
   EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + buffer.size_bytes(),
                           [](std::byte b) { return b == std::byte{0}; }));
   std::fill(buffer.data(), buffer.data() + buffer.size_bytes(), std::byte{0xff});
+}
+
+TEST(NodeBuffer, SmallOnesSharePages) {
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  std::vector<NodeBuffer> buffers;
+  std::set<uintptr_t> pages;
+  for (int i = 0; i < 1000; ++i) {
+    buffers.emplace_back(4, 0);
+    ASSERT_NE(buffers.back().data(), nullptr);
+    EXPECT_EQ(*buffers.back().data(), std::byte{0});
+    *buffers.back().data() = std::byte{0xff};
+    pages.insert(reinterpret_cast<uintptr_t>(buffers.back().data()) / page_bytes);
+  }
+  EXPECT_LT(pages.size(), 100U);
+}
+
+TEST(NodeBuffer, HasAllItsBytesWhereverTheyAre) {
+  for (const size_t size_bytes : {NodeBuffer::kWholePagesFrom - 1, NodeBuffer::kWholePagesFrom}) {
+    const NodeBuffer buffer(size_bytes, 0);
+    std::fill(buffer.data(), buffer.data() + size_bytes, std::byte{0xff});
+    EXPECT_EQ(buffer.size_bytes(), size_bytes);
+  }
 }
 
 // The NUMA node of the page at `address`; -1 where the system does not tell.

@@ -11,6 +11,7 @@ import pytest
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from benchmarks import (  # noqa: E402
     advise,
+    footprint,
     reduce,
     scale,
     sweep,
@@ -201,6 +202,42 @@ def test_advise_shows_what_misses() -> None:
 
 def test_scale_measures_steps_and_memory() -> None:
     found = scale.step_of(4, 2)
+    finer = scale.step_of(4, 2, 32 << 10, 64 << 10)
+    assert finer["partitions"] > found["partitions"]
     assert found["ideal_s"] <= found["step_s"] <= 1.5 * found["ideal_s"]
     assert found["processor_us_per_partition"] > 0
     assert scale.memory_of(2, 1, 10) > 0
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Workers are modules of the source tree, which has its own package then.
+in_tree = pytest.mark.skipif(
+    not list((ROOT / "bytescheduler").glob("_core.*.so")), reason="not built in the source tree"
+)
+
+
+@in_tree
+def test_footprint_finds_the_first_sum_within_the_time_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    from_import, from_start = footprint.started("native", 2, 1)
+    assert 0 < from_import < from_start < 60
+
+
+@in_tree
+def test_a_key_takes_little_of_a_worker_and_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    row = footprint.memory_row("native", 5000, 4)
+    # Without pages and queues of their own: with them 921 and 9,124.
+    assert 0 < row["declared_worker"] <= row["summed_worker"] < 512
+    assert 0 < row["declared_server"] <= row["summed_server"] < 800
+
+
+@in_tree
+def test_scale_checks_sums_of_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    row = scale.real_job(2)
+    assert row["step_s"] > 0
+    assert row["worker_mbytes"] > 10
+    assert row["server_mbytes"] > 5

@@ -18,6 +18,22 @@ void Complete(RoundState* rounds, int32_t num_workers) {
   ASSERT_EQ(rounds->current(), round + 1);
 }
 
+TEST(RankSetTest, KeepsAnyRanksOfAnyNumberOfWorkers) {
+  for (const int32_t num_workers : {1, 2, 63, 64, 65, 128, 129, 1024}) {
+    RankSet ranks(num_workers);
+    std::set<int32_t> expected;
+    for (int32_t rank = num_workers - 1; rank >= 0; rank -= 3) {
+      ranks.Add(rank);
+      expected.insert(rank);
+    }
+    for (int32_t rank = 0; rank < num_workers; ++rank) {
+      EXPECT_EQ(ranks.has(rank), expected.contains(rank)) << rank << " of " << num_workers;
+    }
+    ranks.Clear();
+    for (int32_t rank = 0; rank < num_workers; ++rank) EXPECT_FALSE(ranks.has(rank)) << rank;
+  }
+}
+
 TEST(RoundTest, RoundZeroIsCompleteWithRankZeroAlone) {
   RoundState rounds(3);
   EXPECT_EQ(rounds.Pull(0), PullVerdict::kWait);

@@ -14,6 +14,20 @@ TEST(SumBufferTest, AFrameShowsTheMemoryWithoutACopy) {
   EXPECT_EQ(frame.size(), 100u);
 }
 
+TEST(SumBufferTest, CountsTheFramesOfEachOfManyWorkers) {
+  for (const int32_t num_workers : {1, 3, 4, 100}) {
+    const auto buffer = std::make_shared<SumBuffer>(100, 0, num_workers);
+    for (int32_t rank = 0; rank < num_workers; ++rank) {
+      const ps::Frame frame = buffer->MakeFrame(rank);
+      EXPECT_TRUE(buffer->InFlight());
+      for (int32_t other = 0; other < num_workers; ++other) {
+        EXPECT_EQ(buffer->InFlightTo(other), other == rank) << rank << " of " << num_workers;
+      }
+    }
+    EXPECT_FALSE(buffer->InFlight());
+  }
+}
+
 TEST(SumBufferTest, KnowsWhetherFramesAreUnderWay) {
   const auto buffer = std::make_shared<SumBuffer>(100, 0, 2);
   EXPECT_FALSE(buffer->InFlight());
