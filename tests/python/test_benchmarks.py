@@ -66,11 +66,6 @@ def test_train_adds_up_workers_and_shows_all_weights() -> None:
     assert train.summary(of_arm) == expected
 
 
-def test_train_refuses_workers_that_differ() -> None:
-    with pytest.raises(SystemExit, match="different weights"):
-        train.summary([[reached(1, "a"), reached(1, "b")]])
-
-
 def test_replay_takes_any_rate_of_tc_and_refuses_the_rest() -> None:
     assert replay.bits_per_s("25gbit") == 25e9
     assert replay.bits_per_s("300mbit") == 3e8
