@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.
@@ -30,6 +30,14 @@ ARMS: Dict[str, Tuple[str, Dict[str, str]]] = {
     ),
     "kvstore": ("stock", {"BYTESCHEDULER_BACKEND": "kvstore"}),  # ours on stock servers
 }
+
+
+# Is told BEGIN or END, and the processes: the scheduler node, the servers, the worker.
+Watch = Callable[[str, List[int]], None]
+
+
+def _nobody_watches(_word: str, _pids: List[int]) -> None:
+    pass
 
 
 class Measured(NamedTuple):
@@ -100,7 +108,7 @@ def worker_waits(word: str, name: str, seconds: Optional[List[float]] = None) ->
         raise SystemExit("nobody reads the results any more")
 
 
-def _listen(worker: "subprocess.Popen[str]", pids: List[int]) -> List[Measured]:
+def _listen(worker: "subprocess.Popen[str]", pids: List[int], watch: Watch) -> List[Measured]:
     assert worker.stdin is not None
     assert worker.stdout is not None
     measured = []
@@ -118,6 +126,7 @@ def _listen(worker: "subprocess.Popen[str]", pids: List[int]) -> List[Measured]:
             wall_s, spent_s = time.perf_counter() - begin_s, cpu_seconds(pids) - cpu_s
             seconds = [float(word) for word in words[2:]]
             measured.append(Measured(words[1], seconds, wall_s, spent_s - aside_s))
+        watch(words[0], pids)
         worker.stdin.write("\n")
         worker.stdin.flush()
     return measured
@@ -156,6 +165,7 @@ def run(
     env: Dict[str, str],
     servers: int = 1,
     timeout_s: float = PATIENCE_S,
+    watch: Watch = _nobody_watches,
 ) -> List[Measured]:
     """Run a job to its end.
 
@@ -171,6 +181,8 @@ def run(
         How many servers there are.
     timeout_s
         How long the worker may take.
+    watch
+        Looks at the processes while the worker waits.
 
     Raises
     ------
@@ -192,14 +204,20 @@ def run(
         )
         measured: List[Measured] = []
         with _patience(processes[-1], timeout_s):
-            measured = _listen(processes[-1], [process.pid for process in processes])
+            measured = _listen(processes[-1], [process.pid for process in processes], watch)
         for process in reversed(processes):
             if process.wait(PATIENCE_S) != 0:
                 raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
         return measured
 
 
-def run_arm(arm: str, worker: List[str], timeout_s: float = PATIENCE_S) -> List[Measured]:
-    """Run a job of one of `ARMS` to its end; raise as `run` does."""
+def run_arm(
+    arm: str,
+    worker: List[str],
+    timeout_s: float = PATIENCE_S,
+    more: Optional[Dict[str, str]] = None,
+    watch: Watch = _nobody_watches,
+) -> List[Measured]:
+    """Run a job of one of `ARMS` to its end, with `more` settings; otherwise as `run`."""
     nodes, env = ARMS[arm]
-    return run(NODES[nodes], worker, env, timeout_s=timeout_s)
+    return run(NODES[nodes], worker, {**env, **(more or {})}, timeout_s=timeout_s, watch=watch)

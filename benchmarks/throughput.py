@@ -125,17 +125,21 @@ def mxnet_worker(kind: str, sizes: List[int]) -> None:
         sums.last_round([checked], push_pull)
 
 
-def measure(arm: str, sizes: List[int], args: argparse.Namespace) -> List[local_job.Measured]:
-    """Run one arm with all sizes."""
-    if arm == "tcp":
-        return bare_tcp(sizes)
-    if arm in NATIVE:
-        plans = [f"{size}:{rounds_of(size)}" for size in sizes]
-        worker = [args.native, "throughput", *plans]
-        return local_job.run([args.native, "node"], worker, NATIVE[arm], timeout_s=args.timeout)
-    worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
-    worker += [str(size) for size in sizes]
-    return local_job.run_arm(arm, worker, args.timeout)
+def run_job(
+    arm: str,
+    sizes: List[int],
+    args: argparse.Namespace,
+    **how: Any,  # noqa: ANN401
+) -> List[local_job.Measured]:
+    """Run a job with all sizes; `how` is what `local_job.run_arm` takes besides."""
+    if arm not in NATIVE:
+        worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
+        worker += [str(size) for size in sizes]
+        return local_job.run_arm(arm, worker, args.timeout, **how)
+    worker = [args.native, "throughput"]
+    worker += [f"{size}:{rounds_of(size)}" for size in sizes]
+    env = {**NATIVE[arm], **how.pop("more", {})}
+    return local_job.run([args.native, "node"], worker, env, timeout_s=args.timeout, **how)
 
 
 def figures_of(rows: List[local_job.Measured]) -> Figures:
@@ -215,7 +219,12 @@ def main() -> None:
     if args.draw:
         draw(json.loads(pathlib.Path(args.draw[0]).read_text()), args.draw[1])
         return
-    arms.alternate(args, lambda arm: figures_of(measure(arm, args.sizes, args)), summary)
+
+    def run(arm: str) -> Figures:
+        rows = bare_tcp(args.sizes) if arm == "tcp" else run_job(arm, args.sizes, args)
+        return figures_of(rows)
+
+    arms.alternate(args, run, summary)
 
 
 if __name__ == "__main__":
