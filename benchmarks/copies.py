@@ -38,6 +38,8 @@ class Counts:
     def watch(self, word: str, pids: List[int]) -> None:
         """Read the counts; called at the begin and the end of each measurement."""
         files = [self._folder / str(pids[index]) for index in (WORKER, SERVER)]
+        if not all(file.exists() for file in files):
+            raise SystemExit(f"{LIBRARY} counts nothing in these processes: {pids}")
         now = [int.from_bytes(file.read_bytes(), "little") for file in files]
         if word == "BEGIN":
             self._begun = now

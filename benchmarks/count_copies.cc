@@ -1,8 +1,9 @@
 // Counts what a process copies: a library for LD_PRELOAD that stands before memcpy and memmove.
 //
-// Each process adds what calls of at least 1 KiB copy to a file of its own, its number, in the
-// folder BENCH_COPIES, 8 bytes that anybody may read at any time (copies.py does).  What a compiler
-// has made of a copy itself is not seen, nor are loops that read, compute and write, such as sums.
+// Each process adds what calls of at least 1 KiB copy to a file of its own, named by its number, in
+// the folder BENCH_COPIES: 8 bytes that anybody may read at any time, as copies.py does.  Copies
+// for which a compiler calls nobody are not seen, nor are loops that read, compute and write, as
+// sums do.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -40,12 +41,14 @@ Count* Open() {
   return at == MAP_FAILED ? nullptr : static_cast<Count*>(at);
 }
 
+__attribute__((constructor)) void Begin() {
+  owner = ::getpid();
+  count = Open();
+}
+
 void Add(size_t bytes) {
   if (bytes < kLeastBytes) return;
-  if (owner.load() != ::getpid()) {
-    owner = ::getpid();
-    count = Open();
-  }
+  if (owner.load() != ::getpid()) Begin();
   Count* const mine = count.load();
   if (mine != nullptr) mine->fetch_add(bytes, std::memory_order_relaxed);
 }

@@ -3,6 +3,7 @@
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import Any, Dict, List
@@ -16,6 +17,7 @@ sys.path.append(str(ROOT))
 from benchmarks import (  # noqa: E402
     arms,
     call_overhead,
+    copies,
     fusion,
     local_job,
     small,
@@ -267,3 +269,51 @@ def test_a_sum_of_the_round_before_another_key_or_another_place_is_found() -> No
             key.tensor.check()
     key.out[:] = key.grad
     key.tensor.check()
+
+
+COMPILER = shutil.which("c++")
+# Copies what should count, and what is too little; prints how much counts.
+COPIES = """
+import os, sys
+count = lambda: int.from_bytes(open(f"{sys.argv[1]}/{os.getpid()}", "rb").read(), "little")
+large, small = bytearray(1 << 20), bytearray(1000)
+begin = count()
+kept = [bytes(small) for _ in range(2000)], [bytes(large) for _ in range(3)]
+copied = count() - begin
+print(copied)
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no c++ to compile the library")
+def test_copies_of_a_kibibyte_and_more_are_counted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / copies.LIBRARY
+    source = str(ROOT / "benchmarks" / "count_copies.cc")
+    flags = ["-std=c++20", "-O1", "-fno-builtin", "-fPIC", "-shared"]
+    subprocess.run([str(COMPILER), *flags, source, "-o", str(library), "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("BENCH_COPIES", str(tmp_path))
+    command = [sys.executable, "-c", COPIES, str(tmp_path)]
+    found = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert 3 << 20 <= found < (3 << 20) + 2000 * 1000
+
+
+def test_copies_are_those_of_worker_and_server_between_begin_and_end(
+    tmp_path: pathlib.Path,
+) -> None:
+    def write(**counts: int) -> None:
+        for name, count in counts.items():
+            (tmp_path / name[1:]).write_bytes(count.to_bytes(8, "little"))
+
+    counts = copies.Counts(tmp_path)
+    with pytest.raises(SystemExit, match="counts nothing"):
+        counts.watch("BEGIN", [1, 2, 3])
+    for begin, end in ((5, 7), (10, 30)):
+        write(_1=0, _2=begin, _3=2 * begin)
+        counts.watch("BEGIN", [1, 2, 3])
+        write(_1=1000, _2=end, _3=2 * end)
+        counts.watch("END", [1, 2, 3])
+    assert counts.copied_bytes == [[4, 2], [40, 20]]
+    run = {"1048576": {"worker": 2.0004, "server": 1.5}}
+    assert copies.summary([run]) == {"1048576": {"worker": 2.0, "server": 1.5}}
