@@ -178,7 +178,7 @@ def main() -> None:
     arms.add_arms_option(parser, ARMS, "stock,p3,kvstore,ours-fifo,ours")
     parser.add_argument("--timeout", type=float, default=300)
     add_out_option(parser)
-    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.epochs < 2:
         parser.error("--epochs: want at least 2, as the first one is not counted")
