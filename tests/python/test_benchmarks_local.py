@@ -92,6 +92,10 @@ def test_a_job_whose_worker_fails_fails() -> None:
         local_job.run(IDLE_NODE, worker_that("sys.exit('a sum is wrong')"), {})
 
 
+def total(runs: List[int]) -> int:
+    return sum(runs)
+
+
 def options(out: pathlib.Path, names: str = "good,bad", repeats: int = 2) -> argparse.Namespace:
     return argparse.Namespace(arms=names.split(","), repeats=repeats, out=str(out))
 
@@ -102,7 +106,7 @@ def test_an_arm_that_hangs_is_null_and_counted(tmp_path: pathlib.Path) -> None:
             raise subprocess.TimeoutExpired(arm, 1)
         return 3
 
-    arms.alternate(options(tmp_path / "out"), run, sum, {"rate": "1gbit"})
+    arms.alternate(options(tmp_path / "out"), run, total, {"rate": "1gbit"})
     assert json.loads((tmp_path / "out").read_text()) == {
         "rate": "1gbit",
         "medians": {"good": 6, "bad": None},
@@ -118,7 +122,7 @@ def test_what_was_measured_before_an_arm_fails_is_written(tmp_path: pathlib.Path
         return 3
 
     with pytest.raises(SystemExit, match="a worker failed"):
-        arms.alternate(options(tmp_path / "out"), run, sum)
+        arms.alternate(options(tmp_path / "out"), run, total)
     found = json.loads((tmp_path / "out").read_text())
     assert found["medians"] == {"good": 3, "bad": None}
     assert found["all"] == {"good": [3], "bad": []}
