@@ -12,7 +12,6 @@ import argparse
 import itertools
 import json
 import pathlib
-import statistics
 import sys
 import time
 from typing import Any, Dict, List
@@ -53,37 +52,19 @@ def name_of(row: Dict[str, Any]) -> str:
     return f"{row['model']}/{row['scale']} {row['rate']} r={row['r']}"
 
 
-def predict(row: Dict[str, Any], ran: replay.Ran, policy: str) -> float:
-    """Return the predicted seconds of a step, with compute as it was.
-
-    The replay computes longer than it is asked to: its thread writes gradients and calls the store.
-    """
-    steps = models.scaled(row["model"], row["scale"], row["compute"])
-    was = [
-        step._replace(forward_s=forward, backward_s=backward)
-        for step, forward, backward in zip(steps, ran.forward_s, ran.backward_s)
-    ]
-    return cluster(row["rate"]).predict(was, policy).step_s
-
-
 def compare(row: Dict[str, Any], args: argparse.Namespace) -> Dict[str, Any]:
     """Return the configuration with what was measured and predicted by arm, in seconds.
 
     The lab has the configuration's rate.
     """
-    job = argparse.Namespace(
-        **{name: row[name] for name in ("model", "scale", "compute")},
-        iterations=args.iterations,
-        by_name=False,
-        timeout=args.timeout,
-        native="",
-    )
-    found: Dict[str, Any] = {**row, "measured": {}, "predicted": {}, "computed": {}}
+    cell = replay.Cell(row["model"], row["scale"], row["compute"], row["r"])
+    found: Dict[str, Any] = {**row, "measured": {}, "predicted": {}}
     for arm, policy in ARMS.items():
-        ran = replay.run_arm(arm, job)
-        found["measured"][arm] = statistics.median(ran.seconds)
-        found["computed"][arm] = sum(ran.forward_s) + sum(ran.backward_s)
-        found["predicted"][arm] = predict(row, ran, policy)
+        measured = replay.run_arm(arm, cell, args)
+        if measured is None:
+            raise SystemExit(f"{name_of(row)}, {arm}: hung")
+        found["measured"][arm] = measured
+        found["predicted"][arm] = cluster(row["rate"]).predict(cell.steps, policy).step_s
     return found
 
 
@@ -94,8 +75,7 @@ def table(rows: Dict[str, Dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
-        computed = " and ".join(f"{row['computed'][arm]:.3f}" for arm in ARMS)
-        cells = [name, f"{row['compute']:.3f}, was {computed}"]
+        cells = [name, f"{row['compute']:.3f}"]
         for arm in ARMS:
             measured, predicted = row["measured"][arm], row["predicted"][arm]
             cells += [f"{measured:.3f}, {predicted:.3f}", f"{predicted / measured - 1:+.1%}"]
@@ -110,8 +90,10 @@ def main() -> None:
     parser.add_argument("--table", metavar="FILE", help="only print what is in it as Markdown")
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--most-s", type=float, default=1e9, help="begin nothing after this long")
-    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--timeout", type=float, default=40, help="as of benchmarks.replay")
+    replay.add_device_option(parser)
     args = parser.parse_args()
+    args.by_name = False
     out = pathlib.Path(args.table or args.out)
     rows: Dict[str, Dict[str, Any]] = json.loads(out.read_text()) if out.exists() else {}
     if args.table:

@@ -3,11 +3,13 @@
 Workers end with a line that `report` prints. Needs root (network namespaces) and iproute2.
 """
 
+import argparse
 import contextlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
 from typing import Any, Dict, Iterator, List, Optional
 
 from . import local_job
@@ -22,20 +24,51 @@ ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
-    "ours": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
-    "ours-measured": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "measured"},
+    "ours": {"BYTESCHEDULER_BACKEND": "native"},
+    "ours-caller": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
     # From the default, with nothing remembered.
-    "ours-tuned": {
-        "BYTESCHEDULER_BACKEND": "native",
-        "BYTESCHEDULER_PRIORITY": "caller",
-        "BYTESCHEDULER_TUNING": "on",
-    },
+    "ours-tuned": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_TUNING": "on"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
     # Nothing overtakes anything, and the kernel takes what it likes.
     "native-fifo": {"BYTESCHEDULER_SCHEDULING": "0", "BYTESCHEDULER_UNSENT": "0"},
+    # In pieces, within the credit, the first that is ready first.
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
+    # Whole tensors, as they come: what wrapping costs by itself.
+    "ours-off": {
+        "BYTESCHEDULER_BACKEND": "native",
+        "BYTESCHEDULER_SCHEDULING": "0",
+        "BYTESCHEDULER_PARTITION": "1GiB",
+        "BYTESCHEDULER_CREDIT": "64GiB",
+    },
 }
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+# Of the rate of a link, what TCP payload gets with frames of 1500 bytes.
+PAYLOAD = 0.953
+
+
+def arms(text: str) -> List[str]:
+    """Return what a list of arms says, for argparse."""
+    names = text.split(",")
+    for name in names:
+        if name not in ARMS:
+            raise argparse.ArgumentTypeError(f"{name}: want {', '.join(ARMS)}")
+    return names
+
+
+def rate(text: str) -> str:
+    """Return a rate in the words of tc, or "none", for argparse."""
+    number, unit = text[:-4], text[-4:]
+    if text != "none" and (not number.isdecimal() or unit not in UNITS):
+        raise argparse.ArgumentTypeError(
+            f"{text}: want kbit, mbit or gbit in whole numbers, such as 300mbit, or none"
+        )
+    return text
+
+
+def payload_bytes_per_s(text: str) -> float:
+    """Return what a link of a rate in the words of tc carries each way."""
+    return PAYLOAD * int(text[:-4]) * UNITS[text[-4:]] / 8
 
 
 def is_ours(arm: str) -> bool:
@@ -55,7 +88,8 @@ def _netlab(*words: str) -> None:
 @contextlib.contextmanager
 def lab(rate: str) -> "Iterator[None]":
     """Lend the hosts; `rate` (1gbit, 300mbit) is that of each direction of each link."""
-    _netlab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), "-r", rate)
+    shaped = [] if rate == "none" else ["-r", rate]
+    _netlab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), *shaped)
     try:
         yield
     finally:
@@ -66,6 +100,25 @@ def change_rate(rate: str) -> None:
     """Give each direction of each link of the lab that is there another rate."""
     for host in range(1, 1 + NUM_WORKERS + NUM_SERVERS):
         _netlab("rate", LAB, str(host), rate, rate)
+
+
+def measured_bytes_per_s() -> float:
+    """Return the payload that TCP moves between a worker's host and a server's, the slower way."""
+    doctor = [sys.executable, "-m", "bytescheduler.cli", "doctor"]
+    inside = [str(HERE / "netlab.sh"), "exec", LAB]
+    listen = [*inside, "1", *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
+    with local_job.ended_processes() as processes:
+        processes.append(subprocess.Popen(listen, stderr=subprocess.PIPE, text=True))
+        assert processes[0].stderr is not None
+        processes[0].stderr.readline()  # it listens
+        ask = [*doctor, "--peer", f"{HOSTS}.1:{ROOT_PORT}", "--seconds", "3", "--json"]
+        asked = subprocess.run(
+            [*inside, str(1 + NUM_WORKERS), *ask], stdout=subprocess.PIPE, check=False, text=True
+        )
+        link = json.loads(asked.stdout)["link"]
+    if link is None:
+        raise SystemExit(f"the link could not be measured: {asked.stdout}")
+    return float(min(link["to_peer_bits_per_s"], link["from_peer_bits_per_s"])) / 8
 
 
 def run(
@@ -97,6 +150,8 @@ def run(
     ------
     SystemExit
         A worker failed.
+    subprocess.TimeoutExpired
+        A worker took longer.
     """
     base = local_job.job_env(f"{HOSTS}.1", ROOT_PORT, pairs, pairs)
     base.update(ARMS[arm], **env)

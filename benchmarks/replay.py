@@ -1,45 +1,79 @@
-"""Replay a model's layer profile over rate-limited hosts on this machine: stock, P3, ours.
+"""Replay models' layer profiles over rate-limited hosts on this machine: stock, P3, ours.
 
-Each worker sleeps instead of computing a layer, writes its gradient for real, and
-calls ``pushpull(index, grad, out=weight, priority=-index)`` on a real KVStore; the next forward of
-a layer waits for its weight. The sums of the last step are checked. Of the arm ours-tuned, a job
-that tunes itself from the default, the steps behind the first 120 count. Needs root (network
-namespaces), iproute2 and mxnet.
+A layer is an operation in MXNet's engine that takes its time and no processor; backward ones write
+their gradient for real (benchmarks/device.py). As MXNet's own loops do, a worker calls for forward
+and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer on a
+real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each step
+checks the sums that it uses, and the end all of them whole. Of the arm ours-tuned, a job that tunes
+itself from the default, the steps behind the first 120 count. Needs root (network namespaces),
+iproute2 and mxnet.
 
-    python -m benchmarks.replay --model vgg16 --scale 8 --compute 0.58 --out replay.json
+    python -m benchmarks.replay --out replay.json
+    python -m benchmarks.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
+    python -m benchmarks.replay --table replay.json
 """
 
 import argparse
+import json
+import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from typing import Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from bytescheduler._advise import models
 
-from . import lab_job
+from . import device, lab_job
 from .output import add_out_option, give
 
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
-GOODPUT = 0.953  # share of a 1 Gbit/s link that TCP payload gets (measured, 1500-byte frames)
+WARM_UP = 2
+# What divides a model's parameters, so that a link of 1 Gbit/s carries it in half a second or so.
+SCALES = {
+    "bert-base": 8,
+    "bert-large": 16,
+    "gpt2": 8,
+    "resnet50": 2,
+    "transformer": 4,
+    "uniform": 8,
+    "vgg16": 8,
+}
 
 
-def bits_per_s(rate: str) -> float:
-    """Return what a rate in the words of tc means.
+class Cell(NamedTuple):
+    """What is replayed."""
 
-    Raises
-    ------
-    SystemExit
-        It is none.
-    """
-    units = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-    number, unit = rate[:-4], rate[-4:]
-    if not number.isdecimal() or unit not in units:
-        raise SystemExit(
-            f"--rate {rate}: want kbit, mbit or gbit in whole numbers, such as 300mbit"
-        )
-    return int(number) * units[unit]
+    model: str
+    scale: int  # divides its parameters
+    compute_s: float  # of a step
+    ratio: Optional[float]  # time that the link takes for the model's bytes, over the compute
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        how = f"{self.compute_s:g} s" if self.ratio is None else f"r = {self.ratio:g}"
+        return f"{self.model} / {self.scale}, {how}"
+
+    @property
+    def steps(self) -> List[models.Step]:
+        """The layers."""
+        return models.scaled(self.model, self.scale, self.compute_s)
+
+
+def cells_of(args: argparse.Namespace) -> List[Cell]:
+    """Return every model with every ratio, or with the compute that was given."""
+    cells = []
+    for model in args.models:
+        scale = args.scale or SCALES[model]
+        if args.compute:
+            cells.append(Cell(model, scale, args.compute, None))
+            continue
+        size = sum(step.size_bytes for step in models.scaled(model, scale, 1.0))
+        seconds = size / lab_job.payload_bytes_per_s(args.rate)
+        cells += [Cell(model, scale, round(seconds / ratio, 3), ratio) for ratio in args.ratios]
+    return cells
 
 
 def places(count: int, by_name: bool) -> List[int]:
@@ -48,40 +82,13 @@ def places(count: int, by_name: bool) -> List[int]:
     return [order.index(layer) for layer in range(count)]
 
 
-class Compute:
-    """Layers that take their time and no processor, each behind the one before.
-
-    What a sleep takes too long the next one makes up for, if it is not much, so that all of them
-    take as long as they should, as they do on a device.
-    """
-
-    SOON_S = 50e-6  # a wait as short as this was none
-    MUCH_S = 1e-3
-
-    def __init__(self) -> None:
-        self._until = time.perf_counter()
-
-    def waited(self, begin: float) -> None:
-        """Note that nothing was computed since `begin`, if that is a while ago."""
-        now = time.perf_counter()
-        late = 0 if now - begin > self.SOON_S else self.MUCH_S
-        self._until = max(self._until, now - late)
-
-    def run(self, seconds: float) -> None:
-        """Return when a layer that takes so long is over."""
-        self._until += seconds
-        left = self._until - time.perf_counter()
-        if left > 0:
-            time.sleep(left)
-
-
 class Replayed:
-    """A model whose steps are replayed: keys, arrays and a store."""
+    """A model whose steps are replayed: keys, arrays, a store and a device."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, cell: Cell, args: argparse.Namespace) -> None:
         import mxnet as mx
 
-        self._layers = models.scaled(args.model, args.scale, args.compute)
+        self._layers = cell.steps
         self.store = mx.kv.create("dist_sync")
         if lab_job.is_ours(args.arm):
             from bytescheduler.mxnet import ScheduledKVS
@@ -89,152 +96,258 @@ class Replayed:
             self.store = ScheduledKVS(self.store)
         self._weights = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
         self._grads = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
+        self._loss = mx.nd.zeros((1,))
         for index, weight in enumerate(self._weights):
             self.store.broadcast(index, weight, out=weight)
         mx.nd.waitall()
-        self._compute = Compute()
-        # Of the latest step, by layer: seconds of forward, and of backward with all that is called.
-        self.forward_s = [0.0] * len(self._layers)
-        self.backward_s = [0.0] * len(self._layers)
-        self._priorities = [-place for place in places(len(self._layers), args.by_name)]
+        self._numbers = places(len(self._layers), args.by_name)
+        self._calls = sorted(range(len(self._layers)), key=lambda layer: self._numbers[layer])
+        self._device = device.Device(args.device)
+        self._before = time.perf_counter()
+
+    def _sum_of(self, iteration: int) -> int:
+        workers = self.store.num_workers
+        return workers * iteration + sum(range(workers)) if iteration >= 0 else 0
 
     def step(self, iteration: int) -> float:
-        """Do one; return its seconds."""
-        begin = time.perf_counter()
-        compute = self._compute
-        for index, (weight, layer) in enumerate(zip(self._weights, self._layers)):
-            asked = time.perf_counter()
-            weight.wait_to_read()
-            compute.waited(asked)
-            here = time.perf_counter()
-            compute.run(layer.forward_s)
-            self.forward_s[index] = time.perf_counter() - here
-        for index in reversed(range(len(self._layers))):
-            here = time.perf_counter()
-            compute.run(self._layers[index].backward_s)
-            grad = self._grads[index]
-            grad[:] = iteration + self.store.rank
-            self.store.pushpull(
-                index, grad, out=self._weights[index], priority=self._priorities[index]
-            )
-            self.backward_s[index] = time.perf_counter() - here
-        return time.perf_counter() - begin
+        """Do one; return the seconds since the step before, from loss to loss.
+
+        When it returns, backward and the sums are still under way.
+        """
+        layers = list(zip(self._layers, self._weights, self._grads))
+        sums = self._sum_of(iteration - 1)
+        for layer, weight, _ in layers[:-1]:
+            self._device.forward(layer.forward_s, weight, sums)
+        last, weight, _ = layers[-1]
+        self._device.forward(last.forward_s, weight, sums, self._loss)
+        for layer, _, grad in reversed(layers):
+            self._device.backward(layer.backward_s, grad, iteration + self.store.rank)
+        for index in self._calls:
+            _, weight, grad = layers[index]
+            self.store.pushpull(index, grad, out=weight, priority=-self._numbers[index])
+        self._loss.wait_to_read()
+        now = time.perf_counter()
+        seconds, self._before = now - self._before, now
+        return seconds
 
     def check(self, iteration: int) -> None:
-        """Compare the sums of the latest step, of that number."""
-        expected = self.store.num_workers * iteration + sum(range(self.store.num_workers))
+        """Wait for the sums of the latest step, of that number, and compare them all."""
         for weight in self._weights:
-            assert (weight.asnumpy() == expected).all(), "a sum is wrong"
+            assert (weight.asnumpy() == self._sum_of(iteration)).all(), "a sum is wrong"
+        assert self._device.wrong == 0, "a step used a wrong sum"
 
 
-def replay(args: argparse.Namespace) -> None:
-    """Run one worker and print its step times, and those of layers, as JSON."""
-    replayed = Replayed(args)
-    seconds: List[float] = []
-    layers: List[List[List[float]]] = []
-    for iteration in range(args.iterations):
-        seconds.append(replayed.step(iteration))
-        layers.append([list(replayed.forward_s), list(replayed.backward_s)])
+def add_cell_options(parser: argparse.ArgumentParser) -> None:
+    """Let a benchmark that replays one model say which, as its workers are told too."""
+    parser.add_argument("--model", choices=sorted(SCALES), default="vgg16")
+    parser.add_argument("--scale", type=int, default=8, help="divide the parameters by this")
+    parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Let the caller say where the device was built."""
+    parser.add_argument(
+        "--device", default=device.LIBRARY, help="the library that computes nothing"
+    )
+
+
+def cell_words(cell: Cell, args: argparse.Namespace) -> List[str]:
+    """Return the options that tell a worker what to replay."""
+    words = ["--model", cell.model, "--scale", str(cell.scale), "--compute", str(cell.compute_s)]
+    return [*words, "--device", str(pathlib.Path(args.device).resolve())]
+
+
+def given_cell(args: argparse.Namespace) -> Cell:
+    """Return what a worker was told to replay."""
+    return Cell(args.model, args.scale, args.compute, None)
+
+
+def work() -> None:
+    """Run one worker and print its step times as JSON."""
+    parser = argparse.ArgumentParser()
+    add_cell_options(parser)
+    add_device_option(parser)
+    parser.add_argument("--arm")
+    parser.add_argument("--iterations", type=int)
+    parser.add_argument("--by-name", action="store_true")
+    args = parser.parse_args(sys.argv[2:])
+    replayed = Replayed(given_cell(args), args)
+    seconds = [replayed.step(iteration) for iteration in range(args.iterations)]
     replayed.check(args.iterations - 1)
-    medians = [
-        [statistics.median(times) for times in zip(*(step[way] for step in layers[2:]))]
-        for way in range(2)
-    ]
-    lab_job.report({"seconds": seconds[2:], "layers": medians})
+    lab_job.report({"seconds": seconds[WARM_UP:]})
 
 
-class Ran(NamedTuple):
-    """What the workers of a job say."""
+def run_arm(arm: str, cell: Cell, args: argparse.Namespace) -> Optional[float]:
+    """Run one job; return the median of the steps of all workers, or None if it hung.
 
-    seconds: List[float]  # of the steps of all
-    forward_s: List[float]  # by layer, of one worker, as long as it was; empty if native
-    backward_s: List[float]
-
-
-def run_arm(arm: str, args: argparse.Namespace) -> Ran:
-    """Run one job and return the times of its workers; of one that tunes itself, those behind."""
+    Of one that tunes itself, the steps behind the tuning count.
+    """
     if arm != "ours-tuned":
-        return run_steps(arm, args, args.iterations, {})
+        return run_steps(arm, cell, args, args.iterations, {})
     with tempfile.TemporaryDirectory() as folder:
         cache = {"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json"}
-        return run_steps(arm, args, TUNING + args.iterations, cache)
+        return run_steps(arm, cell, args, TUNING + args.iterations, cache)
 
 
-def run_steps(arm: str, args: argparse.Namespace, iterations: int, more: Dict[str, str]) -> Ran:
-    """Run one job of so many steps, with further settings; return the times of the last ones."""
+def run_steps(
+    arm: str, cell: Cell, args: argparse.Namespace, iterations: int, more: Dict[str, str]
+) -> Optional[float]:
+    """As above, of so many steps, with further settings; the last ones count."""
     # A shrunk model needs a shrunk split bound, or stock is handicapped.
-    env = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, 1_000_000 // args.scale)), **more}
-    worker = [sys.executable, "-m", "benchmarks.replay", "--replay", "--arm", arm]
-    worker += ["--iterations", str(iterations)]
-    for name in ("model", "scale", "compute"):
-        worker += [f"--{name}", str(getattr(args, name))]
+    env = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, 1_000_000 // cell.scale)), **more}
+    worker = [sys.executable, "-m", "benchmarks.replay", "--work", *cell_words(cell, args)]
+    worker += ["--arm", arm, "--iterations", str(iterations)]
     node = None
     if args.by_name:
         worker.append("--by-name")
     if arm.startswith("native"):
-        steps = models.scaled(args.model, args.scale, args.compute)
         node = [args.native, "node"]
         worker = [args.native, "replay", str(iterations)]
         worker += [
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
-            for s, place in zip(steps, places(len(steps), args.by_name))
+            for s, place in zip(cell.steps, places(len(cell.steps), args.by_name))
         ]
-    ran = lab_job.run(arm, worker, env, args.timeout, node)
-    seconds = [second for of in ran for second in of["seconds"][2 - args.iterations :]]
-    if arm.startswith("native"):
-        return Ran(seconds, [], [])
-    forward_s, backward_s = ran[0]["layers"]
-    return Ran(seconds, forward_s, backward_s)
+    try:
+        ran = lab_job.run(arm, worker, env, args.timeout + iterations * 4 * cell.compute_s, node)
+    except subprocess.TimeoutExpired:
+        return None
+    counted = args.iterations - WARM_UP
+    return statistics.median(second for of in ran for second in of["seconds"][-counted:])
+
+
+def median(runs: List[Optional[float]]) -> Optional[float]:
+    """Return the median of the runs that did not hang; None: all did."""
+    ended = [run for run in runs if run is not None]
+    return statistics.median(ended) if ended else None
+
+
+def table(result: Dict[str, Any]) -> str:
+    """Return a result as Markdown, with ratios to what is ours, or tuned if it is there."""
+    arms = list(result["cells"][0]["all_s"])
+    mine = next(arm for arm in ("ours-tuned", "ours", *arms) if arm in arms)
+    others = [arm for arm in arms if arm != mine]
+    heads = [result["rate"], *arms, "ideal", f"ideal / {mine}", *(f"{a} / {mine}" for a in others)]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    shares: Dict[str, List[float]] = {}
+    for cell in result["cells"]:
+        times = {arm: median(runs) for arm, runs in cell["all_s"].items()}
+        words = [cell["name"]]
+        for arm, seconds in times.items():
+            hung = cell["all_s"][arm].count(None)
+            words.append("hung" if seconds is None else f"{seconds:.3f}")
+            if seconds is not None and hung:
+                words[-1] += f" (hung {hung} of {len(cell['all_s'][arm])})"
+        words.append(f"{cell['ideal_s']:.3f}")
+        for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
+            if other is None or times[mine] is None:
+                words.append("–")
+                continue
+            shares.setdefault(arm, []).append(other / times[mine])
+            words.append(f"{shares[arm][-1]:.3f}")
+        lines.append("| " + " | ".join(words) + " |")
+    means = [f"{arm} {statistics.geometric_mean(s):.3f}" for arm, s in shares.items()]
+    least = [f"{arm} {min(s):.3f}" for arm, s in shares.items()]
+    return "\n".join(
+        [*lines, "", f"over {mine}: geometric means {', '.join(means)}; least {', '.join(least)}"]
+    )
+
+
+def numbers(text: str) -> List[float]:
+    """Return what a list such as "0.5,1" says."""
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = [0.0]
+    if not all(0.001 <= value <= 1000 for value in values):
+        raise argparse.ArgumentTypeError(f"{text}: want numbers of 0.001 to 1000, such as 0.5,1")
+    return values
+
+
+def model_names(text: str) -> List[str]:
+    """Return what a list of models says."""
+    names = text.split(",")
+    for name in names:
+        if name not in SCALES:
+            raise argparse.ArgumentTypeError(f"{name}: want {', '.join(sorted(SCALES))}")
+    return names
 
 
 def main() -> None:
-    """Run all arms in turn, several times, and print medians as JSON."""
+    """Run all arms in turn, several times, and print what they took as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=sorted(models.MODELS), default="vgg16")
-    parser.add_argument("--scale", type=int, default=8, help="divide the parameters by this")
-    parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
-    parser.add_argument("--iterations", type=int, default=12)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rate", default="1gbit", help="of each link: 1gbit, 300mbit, 64kbit, ...")
+    parser.add_argument("--models", type=model_names, default="vgg16,resnet50,bert-large,gpt2")
     parser.add_argument(
-        "--by-name",
-        action="store_true",
-        help="number layers as 0, 1, 10, 11, 2, ...; arms native and native-measured tell what the "
-        "measured order gains (the others call for a gradient when it is there)",
+        "--ratios",
+        type=numbers,
+        default=[1.0],
+        help="time that the link takes for the model's bytes, over the compute; several make a "
+        "cell of each with each model",
     )
-    parser.add_argument("--arms", default="stock,p3,ours-fifo,ours")
-    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument(
+        "--scale", type=int, help="divide the parameters by this; default: by model"
+    )
+    parser.add_argument("--compute", type=float, help="seconds of compute a step, not by ratio")
+    parser.add_argument("--iterations", type=int, default=10, help="steps of a run")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--rate", type=lab_job.rate, default="1gbit", help="of each link: 1gbit, 300mbit, none, ..."
+    )
+    parser.add_argument(
+        "--by-name", action="store_true", help="number layers as 0, 1, 10, 11, 2, ..."
+    )
+    parser.add_argument(
+        "--arms", type=lab_job.arms, default="stock,p3,kvstore,ours-fifo,ours-off,ours"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=40,
+        help="seconds for a run besides its steps; then it hung",
+    )
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    parser.add_argument("--table", metavar="FILE", help="only print what is in it as Markdown")
+    add_device_option(parser)
     add_out_option(parser)
-    parser.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--arm", default="ours", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.iterations < 3:
-        parser.error("--iterations: want at least 3; the first two are not counted")
-    if args.replay:
-        replay(args)
+    if args.table:
+        print(table(json.loads(pathlib.Path(args.table).read_text())))
         return
-    rate = bits_per_s(args.rate)
-    steps = models.scaled(args.model, args.scale, args.compute)
-    times: Dict[str, List[float]] = {arm: [] for arm in args.arms.split(",")}
+    if args.iterations <= WARM_UP:
+        parser.error(f"--iterations: want more than {WARM_UP}, which are not counted")
+    if args.rate == "none" and not args.compute:
+        parser.error("--rate none has no ratio: want --compute")
+    measure(cells_of(args), args)
+
+
+def measure(cells: List[Cell], args: argparse.Namespace) -> None:
+    """Run every arm of every cell so often, and write what is known after each run."""
     with lab_job.lab(args.rate):
+        result: Dict[str, Any] = {
+            "rate": args.rate,
+            "payload_bytes_per_s": lab_job.measured_bytes_per_s(),
+            "by_name": args.by_name,
+            "iterations": args.iterations,
+            "cells": [
+                {**cell._asdict(), "name": cell.name, "all_s": {arm: [] for arm in args.arms}}
+                for cell in cells
+            ],
+        }
+        for cell, row in zip(cells, result["cells"]):
+            row["ideal_s"] = models.ideal_s(cell.steps, result["payload_bytes_per_s"])
         for _ in range(args.repeats):
-            for arm in times:
-                times[arm].append(statistics.median(run_arm(arm, args).seconds))
-                print(f"{arm}: {times[arm][-1]:.3f} s", file=sys.stderr, flush=True)
-    result = {
-        "model": args.model,
-        "scale": args.scale,
-        "megabytes": sum(step.size_bytes for step in steps) / 1e6,
-        "compute_s": args.compute,
-        "rate": args.rate,
-        "by_name": args.by_name,
-        "ideal_s": models.ideal_s(steps, GOODPUT * rate / 8),
-        "step_s": {arm: statistics.median(values) for arm, values in times.items()},
-        "all_s": times,
-    }
+            for cell, row in zip(cells, result["cells"]):
+                for arm, runs in row["all_s"].items():
+                    runs.append(run_arm(arm, cell, args))
+                    took = "hung" if runs[-1] is None else f"{runs[-1]:.3f} s"
+                    print(f"{cell.name}, {arm}: {took}", file=sys.stderr, flush=True)
+                    row["step_s"] = {each: median(all_s) for each, all_s in row["all_s"].items()}
+                    if args.out:
+                        pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
     give(result, args)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--work"]:
+        work()
+    else:
+        main()

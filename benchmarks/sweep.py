@@ -14,11 +14,9 @@ import statistics
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from bytescheduler._advise import models
-
 from . import lab_job
 from .output import add_out_option, give
-from .replay import Replayed
+from .replay import Replayed, add_cell_options, add_device_option, cell_words, given_cell
 
 KIB = 1024
 # Of these a key's first tells what changes, the next is cut so, and the last may wait for both.
@@ -50,7 +48,7 @@ def numbers(text: str) -> List[int]:
 
 def work(args: argparse.Namespace) -> None:
     """Run one worker; print for each point in turn the steps behind the change, then the others."""
-    replayed = Replayed(args)
+    replayed = Replayed(given_cell(args), args)
     points = order_of(grid(args.partitions, args.credits), args.repeats)
     results = []
     done = 0
@@ -99,8 +97,8 @@ def swept(args: argparse.Namespace) -> List[Dict[str, Any]]:
     if not points:
         raise SystemExit("--partitions, --credits: no partition is as small as a credit")
     worker = [sys.executable, "-m", "benchmarks.sweep", "--work"]
-    for name in ("model", "scale", "compute", "steps", "repeats"):
-        worker += [f"--{name}", str(getattr(args, name))]
+    worker += cell_words(given_cell(args), args)
+    worker += ["--steps", str(args.steps), "--repeats", str(args.repeats)]
     for name in ("partitions", "credits"):
         worker += [f"--{name}", ",".join(map(str, getattr(args, name)))]
     return summarize(points, lab_job.run("ours", worker, {}, args.timeout))
@@ -108,10 +106,9 @@ def swept(args: argparse.Namespace) -> List[Dict[str, Any]]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Let the caller say what is swept."""
-    parser.add_argument("--model", choices=sorted(models.MODELS), default="vgg16")
-    parser.add_argument("--scale", type=int, default=8, help="divide the parameters by this")
-    parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
-    parser.add_argument("--rate", default="1gbit", help="of each link")
+    add_cell_options(parser)
+    add_device_option(parser)
+    parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
     parser.add_argument("--partitions", type=numbers, default=[64, 128, 256, 512], help="in KiB")
     parser.add_argument("--credits", type=numbers, default=[256, 512, 1024], help="in KiB")
     parser.add_argument("--steps", type=int, default=5, help="measured at each point, each time")

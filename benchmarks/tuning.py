@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional
 
 from . import lab_job, sweep
 from .output import give
-from .replay import Replayed
+from .replay import Replayed, cell_words, given_cell
 
 # Of these the median is what a job has come to.
 LAST = 20
@@ -31,7 +31,7 @@ _CHANGE = "the-links-change"
 
 def work(args: argparse.Namespace) -> None:
     """Run one worker; print the seconds of all its steps."""
-    replayed = Replayed(args)
+    replayed = Replayed(given_cell(args), args)
     seconds = []
     for step in range(2 * args.tuned_steps):
         if step == args.tuned_steps and replayed.store.rank == 0:
@@ -63,8 +63,7 @@ def tuned(args: argparse.Namespace) -> List[List[float]]:
             return False
 
         worker = [sys.executable, "-m", "benchmarks.tuning", "--work", "--folder", folder]
-        for name in ("model", "scale", "compute", "tuned_steps"):
-            worker += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+        worker += [*cell_words(given_cell(args), args), "--tuned-steps", str(args.tuned_steps)]
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             changed = pool.submit(change)
             try:
@@ -120,7 +119,9 @@ def main() -> None:
     """Sweep, tune, change the links, and print all as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     sweep.add_options(parser)
-    parser.add_argument("--then", default="500mbit", help="the links' second rate")
+    parser.add_argument(
+        "--then", type=lab_job.rate, default="500mbit", help="the links' second rate"
+    )
     parser.add_argument(
         "--start", type=point, default=DEFAULT, help="where the job begins, partition,credit in KiB"
     )

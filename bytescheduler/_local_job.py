@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 
 from bytescheduler._child import Child, signal_name
 from bytescheduler._output import Printer
-from bytescheduler._say import say
+from bytescheduler._say import plain, say
 
 __all__ = ["FIXED", "Job", "prefer_native", "run"]
 
@@ -129,7 +129,9 @@ class _Run:
             prefixes=not job.quiet,
             colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             on_broken=lambda: self._events.put(_Signalled(signal.SIGPIPE)),
-            on_lost=lambda why: self._say(f"lines of the output are lost: {why}"),
+            on_lost=lambda why: self._say(
+                f"cannot write to standard output: {why}; lines of the job's output are lost"
+            ),
         )
         self._children: List[Child] = []
         # In the order of their ends, as far as we have heard of them.
@@ -241,7 +243,7 @@ class _Run:
         try:
             child, source = Child.start(name, command, env, pass_fds)
         except OSError as error:
-            self._say(f"cannot run {command[0]}: {error.strerror}")
+            self._say(f"cannot run {plain(command[0])}: {error.strerror}")
             raise _Over(_CANNOT_RUN) from error
         prefix = self._printer.prefix(name, len(self._children))
         self._children.append(child)

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Callable
 
+from bytescheduler._stdout import why_lost
+
 __all__ = ["Printer"]
 
 _COLOURS = (36, 33, 32, 35, 34, 31)
@@ -86,7 +88,7 @@ class Printer:
             except OSError as error:
                 if not self._lost:
                     self._lost = True
-                    self._on_lost(str(error.strerror))
+                    self._on_lost(why_lost(error))
 
     def copy(self, prefix: bytes, source: int) -> None:
         """Copy lines from the descriptor `source` until it ends, then close it.

@@ -15,7 +15,7 @@ import time
 from typing import Dict, Mapping, Optional, Sequence
 
 from bytescheduler import _child, _ready
-from bytescheduler._say import say
+from bytescheduler._say import plain, say
 from bytescheduler.config import seconds
 
 __all__ = ["Rendezvous", "run"]
@@ -167,7 +167,7 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> in
     try:
         process = _start(command, {**env, _ready.NAME: ready.name}, before)
     except OSError as error:
-        _say(f"cannot run {command[0]}: {error.strerror}")
+        _say(f"cannot run {plain(command[0])}: {error.strerror}")
         return _CANNOT_RUN
     watch = _Watch(where)
     while process.poll() is None:

@@ -1,4 +1,7 @@
-"""How a command ends that cannot print: stdout is on a full disk, or nobody reads it any more."""
+"""How a command ends that cannot print: stdout is closed or full, or nobody reads it any more.
+
+What it cannot say on stderr changes nothing.
+"""
 
 import errno
 import io
@@ -12,10 +15,30 @@ import click
 
 from bytescheduler._say import say
 
-__all__ = ["run"]
+__all__ = ["run", "why_lost"]
 
 _CANNOT_WRITE = os.EX_IOERR
 _NOBODY_READS = 128 + signal.SIGPIPE  # as shells have it
+
+
+def why_lost(error: OSError) -> str:
+    """Return why stdout does not take what is written to it."""
+    if error.errno == errno.EBADF:  # as after `>&-`
+        return "it is not open for writing"
+    return str(error.strerror)
+
+
+def _hold_descriptors() -> None:
+    """Keep what is opened from now on from getting the number of a stdin, stdout or stderr.
+
+    Where one of these is closed, a socket could get its number, and what any library prints would
+    go there.  Children find it closed as we did.
+    """
+    while True:
+        got = os.open(os.devnull, os.O_RDONLY)
+        if got > 2:
+            os.close(got)
+            return
 
 
 class _Stdout(io.FileIO):
@@ -43,14 +66,41 @@ class _Stdout(io.FileIO):
             self._lost = True
             if error.errno == errno.EPIPE:
                 raise SystemExit(_NOBODY_READS) from None
-            say(f"{self._program}: cannot write to standard output: {error.strerror}")
+            say(f"{self._program}: cannot write to standard output: {why_lost(error)}")
             raise SystemExit(_CANNOT_WRITE) from None
 
 
+class _Stderr(io.FileIO):
+    """The process's stderr, which takes everything: a full disk changes no exit code."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "w", closefd=False)
+
+    def write(self, content) -> Optional[int]:  # type: ignore[no-untyped-def,override] # noqa: ANN001
+        """Write to the descriptor, if it takes it."""
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
+
+
+def _watch_stderr() -> None:
+    """Let the process's stderr be a `_Stderr`; where there is none, click's errors go to stdout."""
+    stderr = sys.stderr
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Stderr()),
+        encoding="utf-8" if stderr is None else stderr.encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
 def _watch_stdout(program: str) -> None:
-    """Let the process's stdout be a `_Stdout`."""
+    """Let the process's stdout be a `_Stdout`, also one that was closed before Python started."""
     stdout = sys.stdout
-    if stdout is None:  # closed before Python started
+    if stdout is None:
+        closed = io.BufferedWriter(_Stdout(program))
+        sys.stdout = io.TextIOWrapper(closed, encoding="utf-8", errors="replace")
         return
     stdout.flush()
     raw = _Stdout(program)
@@ -72,9 +122,10 @@ def run(command: click.Command, argv: Optional[List[str]], program: str) -> None
     SystemExit
         Always.
     """
+    _hold_descriptors()
+    _watch_stderr()
     _watch_stdout(program)
     try:
         command.main(argv, prog_name=program)
     finally:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()

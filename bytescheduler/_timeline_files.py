@@ -21,7 +21,16 @@ from typing import (
 from bytescheduler import _timeline_clocks
 from bytescheduler.errors import ConfigError
 
-__all__ = ["KEY_NAME", "Event", "TimelineError", "TimelineWarning", "merge", "write"]
+__all__ = [
+    "KEY_NAME",
+    "OWN_KEYS",
+    "Event",
+    "TimelineError",
+    "TimelineWarning",
+    "merge",
+    "text_of",
+    "write",
+]
 
 Event = Dict[str, Any]
 Path = Union[str, "os.PathLike[str]"]
@@ -29,6 +38,8 @@ Path = Union[str, "os.PathLike[str]"]
 _VERSION = 1
 _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
+# Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
+OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
 _END = "bytescheduler_end"
 # What an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
@@ -70,7 +81,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
 
 
 def _check(event: object, place: _Place) -> Event:
@@ -218,7 +229,7 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
     ------
     TimelineError
         A file is no timeline, or is damaged otherwise than at its end; two are of the same node,
-        or not of one job.
+        or not of one job; one is a pipe.
     OSError
         A file cannot be read.
 
@@ -228,6 +239,12 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
         A file is cut off, which costs its last event; or its process could not write all events.
     """
     names = [os.fspath(path) for path in paths]
+    for name in names:
+        if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
+            raise TimelineError(
+                f"{name} is no file: timelines are read more than once, so a pipe or a device will "
+                "not do; write it to a file first"
+            )
     nodes = _all_nodes(names)
     return _aligned(names, nodes)
 
@@ -241,7 +258,7 @@ class _Ahead(NamedTuple):
 
 def _look_ahead(paths: Sequence[str], nodes: Dict[int, _Node]) -> _Ahead:
     """Read the files once, or not at all where there is one host and no server."""
-    names: Dict[int, str] = {}
+    names = dict(OWN_KEYS)
 
     def events() -> Iterator[Event]:
         for path in paths:
@@ -275,17 +292,24 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
             if "ts" in event:
                 shift_us = (starts[event["pid"]] - zero_ns) / 1000
                 event["ts"] = round(event["ts"] + shift_us, 3)
-            if event.get("ph") == "X" and event["pid"] >= _timeline_clocks.FIRST_SERVER_PID:
+            if event.get("ph") == "X":
                 key = event["args"]["key"]
-                if key in names:
-                    event["name"] = str(event.get("name")).replace(f"key {key}", names[key], 1)
+                of_server = event["pid"] >= _timeline_clocks.FIRST_SERVER_PID
+                name = names.get(key) if of_server else OWN_KEYS.get(key)
+                if name is not None:
+                    event["name"] = str(event.get("name")).replace(f"key {key}", name, 1)
             yield event
+
+
+def text_of(events: Iterable[Event]) -> Iterator[str]:
+    """Yield events as one timeline, in pieces of an event each."""
+    separator = "[\n"
+    for event in events:
+        yield separator + json.dumps(event, separators=(",", ":"))
+        separator = ",\n"
+    yield "\n]\n"
 
 
 def write(events: Iterable[Event], file: TextIO) -> None:
     """Write events as one timeline, an event a line."""
-    separator = "[\n"
-    for event in events:
-        file.write(separator + json.dumps(event, separators=(",", ":")))
-        separator = ",\n"
-    file.write("\n]\n")
+    file.writelines(text_of(events))

@@ -1,14 +1,18 @@
 """One step of one worker as a picture: for each tensor when it was queued, sent, and waited for."""
 
+import io
 import math
-from typing import List, Optional, Tuple
+import os
+from typing import List, Mapping, Optional, Tuple
 
+from bytescheduler._say import plain
 from bytescheduler._timeline_files import TimelineError
 from bytescheduler._timeline_steps import Interval, Step, Tensor, union
 
-__all__ = ["draw"]
+__all__ = ["draw", "kind_of"]
 
 _MOST_LABELS = 40
+_MOST_CHARACTERS = 40  # of a label
 _ROW_INCHES = 0.12
 # What stands in the three lanes of a tensor's row, and how it is drawn.
 _LANES = (
@@ -20,20 +24,32 @@ _LOST = "#f3d4d4"
 _LOST_NAME = "lost before the next forward"
 
 
-def draw(step: Step, front: Optional[Interval], title: str, path: str) -> None:
-    """Write the picture, with what is lost at the `front` if that is known.
+def kind_of(path: str) -> str:
+    """Return the kind of picture that the end of a file's name says: svg, png, pdf.
 
-    The end of `path` says as what: .svg, .png, .pdf.
-
-    TimelineError if matplotlib is not there or knows no such kind of file; OSError if it cannot be
-    written.
+    TimelineError if it says none, or matplotlib is not there.
     """
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise TimelineError(
             "a plot needs matplotlib: python -m pip install 'bytescheduler[plot]'"
         ) from None
+    kind = os.path.splitext(path)[1][1:].lower()
+    if kind not in FigureCanvasBase.get_supported_filetypes():
+        raise TimelineError(f"{path}: want a name that ends in .svg, .png or .pdf")
+    return kind
+
+
+def draw(
+    step: Step, front: Optional[Interval], names: Mapping[int, str], title: str, kind: str
+) -> bytes:
+    """Return the picture, with what is lost at the `front` if that is known.
+
+    Tensors are called as `names` has it, others by their keys.
+    """
+    import matplotlib
     from matplotlib.figure import Figure
 
     matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same times
@@ -53,7 +69,8 @@ def draw(step: Step, front: Optional[Interval], title: str, path: str) -> None:
         since, until = ((when - zero) * 1e3 for when in front)
         axes.axvspan(since, until, color=_LOST, zorder=0, lw=0, label=_LOST_NAME)
     shown = range(0, len(rows), math.ceil(len(rows) / _MOST_LABELS))
-    axes.set_yticks([row + 0.5 for row in shown], [str(rows[row][0]) for row in shown])
+    labels = [_label(names.get(rows[row][0], str(rows[row][0]))) for row in shown]
+    axes.set_yticks([row + 0.5 for row in shown], labels)
     axes.tick_params(axis="y", labelsize=6, length=0)
     axes.set_ylim(len(rows), 0)
     axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
@@ -63,10 +80,15 @@ def draw(step: Step, front: Optional[Interval], title: str, path: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
     figure.set_layout_engine("constrained")
-    try:
-        figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
-    except ValueError as error:
-        raise TimelineError(f"{path}: {error}") from None
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return picture.getvalue()
+
+
+def _label(name: str) -> str:
+    """Return a name without what matplotlib takes for a formula, and not too long."""
+    shown = plain(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
+    return shown.replace("$", r"\$")
 
 
 def _most_urgent_first(step: Step) -> List[Tuple[int, Tensor]]:

@@ -5,7 +5,6 @@ Workers and servers of the engine replay a model's profile on simulated time (do
 
 import contextlib
 import json
-import math
 import signal
 import sys
 from typing import Iterator, List, Optional, Tuple
@@ -14,6 +13,7 @@ import click
 
 from bytescheduler._advise import models, profile
 from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
+from bytescheduler._numbers import Count, Seconds, shortened
 from bytescheduler._say import plain, say
 from bytescheduler.config import examine, seconds, size, values
 from bytescheduler.errors import ConfigError, Error
@@ -34,17 +34,8 @@ def _latency(context: click.Context, parameter: click.Parameter, text: str) -> f
     except (AttributeError, KeyError, ValueError):
         found = -1.0
     if not 0 <= found <= 1:
-        raise click.BadParameter(f"{text}: want a time of up to 1s, such as 0.05ms")
+        raise click.BadParameter(f"{shortened(text)}: want a time of up to 1s, such as 0.05ms")
     return found
-
-
-def _compute(
-    context: click.Context, parameter: click.Parameter, number: Optional[float]
-) -> Optional[float]:
-    """Refuse nan, which is neither below nor above a range."""
-    if number is not None and math.isnan(number):
-        raise click.BadParameter("'nan' is no number of seconds")
-    return number
 
 
 def _pieces() -> Tuple[int, int]:
@@ -87,22 +78,21 @@ def _ended_by_interrupts() -> Iterator[None]:
 @click.option("--model", type=click.Choice(sorted(models.MODELS)), help="Instead of a profile.")
 @click.option(
     "--compute",
-    type=click.FloatRange(min=1e-6, max=1e5),
-    callback=_compute,
+    type=Seconds(1e-6, 1e5),
     metavar="S",
     help="Seconds that a worker computes in a step; of a profile, instead of what it says.",
 )
 @click.option(
     "--rate", callback=_rate, required=True, help="Of each host's link, each way: 1gbit, 300mbit."
 )
-@click.option("-w", "--workers", type=click.IntRange(1, 65536), default=2, show_default=True)
-@click.option("-s", "--servers", type=click.IntRange(1, 4096), default=2, show_default=True)
+@click.option("-w", "--workers", type=Count(1, 65536), default=2, show_default=True)
+@click.option("-s", "--servers", type=Count(1, 4096), default=2, show_default=True)
 @click.option(
     "--latency", callback=_latency, default="0.05ms", show_default=True, help="One way, idle."
 )
 @click.option(
     "--simulate",
-    type=click.IntRange(1, 65536),
+    type=Count(1, 65536),
     default=FEW,
     show_default=True,
     metavar="N",

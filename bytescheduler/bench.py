@@ -18,7 +18,9 @@ from typing import Dict, List, NamedTuple, Optional
 import click
 
 from bytescheduler._child import die_with
+from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Pending, Worker
+from bytescheduler._numbers import Count, shortened
 from bytescheduler._say import say
 from bytescheduler.errors import ConfigError, Error
 
@@ -137,10 +139,13 @@ def _text(found: Dict[str, float]) -> str:
 def _work(size: int, rounds: int) -> Optional[str]:
     """Measure the job this process is a worker of; return what worker 0 has to say, as JSON."""
     worker = Worker.open()
+    metrics = serve(worker.measure, "worker", worker.rank)
     try:
         found = _measure(worker, size, rounds)
         return json.dumps(found) if worker.rank == 0 else None
     finally:
+        if metrics is not None:
+            metrics.close()
         worker.close()
 
 
@@ -177,17 +182,19 @@ def _size(context: click.Context, parameter: click.Parameter, text: str) -> int:
     except ValueError:
         found = 0
     if not 4 <= found <= 1 << 32 or found % 4:
-        raise click.BadParameter(f"{text}: want 4 bytes to 4GiB, whole floats, such as 64MiB")
+        raise click.BadParameter(
+            f"{shortened(text)}: want 4 bytes to 4GiB, whole floats, such as 64MiB"
+        )
     return found
 
 
 @click.command(short_help="Measure how fast sums are, here or in a job.")
-@click.option("-w", "--workers", type=click.IntRange(1, 64), default=2, show_default=True)
-@click.option("-s", "--servers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("-w", "--workers", type=Count(1, 64), default=2, show_default=True)
+@click.option("-s", "--servers", type=Count(1, 64), default=1, show_default=True)
 @click.option(
     "--size", callback=_size, default="64MiB", show_default=True, help="Of the large tensor."
 )
-@click.option("--rounds", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("--rounds", type=Count(1, 1000), default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--result", type=click.Path(path_type=pathlib.Path), hidden=True)
 def bench(

@@ -6,7 +6,7 @@ failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on 
 One that cannot print ends as `_stdout` says.
 """
 
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 import click
 
@@ -21,11 +21,22 @@ from bytescheduler import (
     timeline,
     top,
 )
+from bytescheduler._say import plain
 
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: List[str]
+    ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
+        """Refuse what is no command; click prints the help for `.` or `_x`, and ends well."""
+        if self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command '{plain(args[0])}'.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="bytescheduler")
 def _cli() -> None:
     """Start jobs, see what is set, find out what is wrong with a host or where the time goes."""

@@ -7,7 +7,7 @@
 import json
 import re
 import sys
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import click
 
@@ -20,6 +20,7 @@ __all__ = [
     "Problem",
     "Setting",
     "Value",
+    "as_text",
     "check_settings",
     "command",
     "examine",
@@ -103,6 +104,17 @@ def markdown() -> str:
         sentence = _escape(row.sentence)
         rows.append(f"| `{row.name}` | {default} | {what} | {row.scope} | {sentence} |\n")
     return _HEAD + "".join(rows)
+
+
+def as_text(overrides: Mapping[str, str]) -> Dict[str, str]:
+    """Return overrides as the engine can judge them, with `?` for bytes that are no text.
+
+    Such bytes are in arguments of a command; those of the environment the engine reads itself.
+    """
+    return {
+        name.encode(errors="replace").decode(): value.encode(errors="replace").decode()
+        for name, value in overrides.items()
+    }
 
 
 class Problem(NamedTuple):
@@ -212,7 +224,7 @@ def _require_known(names: Sequence[str]) -> None:
         if name in known:
             continue
         try:
-            check_settings({**overrides, name: "?"})
+            check_settings({**overrides, **as_text({name: "?"})})
         except ConfigError as error:
             raise click.BadParameter(plain(str(error)), param_hint="'NAME'") from None
 

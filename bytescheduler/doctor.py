@@ -1,7 +1,6 @@
 """`bytescheduler doctor`: looks for what would keep a job from running well on this host."""
 
 import json
-import math
 import re
 import sys
 from typing import Dict, List, Optional, Tuple
@@ -13,6 +12,7 @@ from bytescheduler._doctor import host, network, software
 from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
+from bytescheduler._numbers import Count, Seconds, shortened
 from bytescheduler._say import plain, say
 from bytescheduler.errors import ConfigError
 
@@ -134,19 +134,8 @@ class _HostPort(click.ParamType):
         """Return host and port."""
         host_name, _, port = str(value).rpartition(":")
         if not host_name or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-            self.fail(f"{value!r}: want HOST:PORT, such as 10.0.0.2:9095", param, ctx)
+            self.fail(f"{shortened(str(value))}: want HOST:PORT, such as 10.0.0.2:9095", param, ctx)
         return host_name, int(port)
-
-
-class _Seconds(click.FloatRange):
-    def convert(
-        self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]
-    ) -> float:
-        """Return a number in the range, which nan would pass as being neither below nor above."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a valid float.", param, ctx)
-        return number
 
 
 @click.command("doctor", short_help="Look for what would keep a job from running well here.")
@@ -154,7 +143,7 @@ class _Seconds(click.FloatRange):
 @click.option("--peer", type=_HostPort(), help="Also measure the link to a host that listens.")
 @click.option(
     "--listen",
-    type=click.IntRange(0, 65535),
+    type=Count(0, 65535),
     is_flag=False,
     flag_value=0,
     metavar="[PORT]",
@@ -162,12 +151,12 @@ class _Seconds(click.FloatRange):
 )
 @click.option(
     "--seconds",
-    type=_Seconds(0.1, 20),
+    type=Seconds(0.1, 20),
     help="How long to send, with --peer (default 2; never more than 256 MiB).",
 )
 @click.option(
     "--wait",
-    type=_Seconds(0.1, 86400),
+    type=Seconds(0.1, 86400),
     metavar="S",
     help="How long to wait for the other host, with --listen (default 60).",
 )

@@ -9,7 +9,9 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 import click
 
 from bytescheduler import __version__, _local_job, _role_worker, _stdout
-from bytescheduler.config import check_settings, values
+from bytescheduler._numbers import A_YEAR_S, Count, Seconds
+from bytescheduler._say import plain, say
+from bytescheduler.config import as_text, check_settings, settings, values
 from bytescheduler.errors import ConfigError
 
 __all__ = ["cli", "main"]
@@ -36,22 +38,26 @@ def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> 
         raise click.UsageError(f"{what} needs a command: bslaunch ... -- python train.py")
     if shutil.which(command[0], path=path) is not None:
         return
+    program = plain(command[0]) or "''"
     if shutil.which(command[0], mode=os.F_OK, path=path) is not None:
-        click.echo(
-            f"bslaunch: cannot run {command[0]}: permission denied; is it executable (chmod +x)?",
-            err=True,
-        )
+        say(f"bslaunch: cannot run {program}: permission denied; is it executable (chmod +x)?")
         sys.exit(126)
-    click.echo(f"bslaunch: command not found: {command[0]}", err=True)
+    say(f"bslaunch: command not found: {program}")
     sys.exit(127)
 
 
 def _require_settings(overrides: Mapping[str, str]) -> None:
-    """Refuse wrong settings once, before anything starts."""
+    """Refuse wrong settings once, before anything starts; other variables are no matter of ours."""
+    known = {row.name for row in settings()}
+    judged = {
+        name: value
+        for name, value in as_text(overrides).items()
+        if name in known or name.startswith("BYTESCHEDULER_")
+    }
     try:
-        check_settings(overrides)
+        check_settings(judged)
     except ConfigError as error:
-        click.echo(f"bslaunch: {error}", err=True)
+        say(f"bslaunch: {plain(str(error))}")
         sys.exit(2)
 
 
@@ -59,17 +65,19 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     """Run the role that the environment names, to its end."""
     role = os.environ.get("DMLC_ROLE", "")
     if role not in _ROLES:
-        given = f"DMLC_ROLE={role}: no such role" if role else "DMLC_ROLE is not set"
+        given = f"DMLC_ROLE={plain(role)}: no such role" if role else "DMLC_ROLE is not set"
         raise click.UsageError(f"{given}; {_USAGE_ROLE}")
     if role == "worker":
         _require_command(command, "a worker", None)
         _require_settings({})
         env = dict(os.environ)
         _local_job.prefer_native(env)
-        settings = {row.name: row.value for row in values()}
-        return _role_worker.run(command, env, _role_worker.Rendezvous.from_settings(settings))
+        set_here = {row.name: row.value for row in values()}
+        return _role_worker.run(command, env, _role_worker.Rendezvous.from_settings(set_here))
     if command:
-        raise click.UsageError(f"DMLC_ROLE={role} runs no command; leave out {' '.join(command)}")
+        raise click.UsageError(
+            f"DMLC_ROLE={role} runs no command; leave out {plain(' '.join(command))}"
+        )
     from bytescheduler import server  # not for workers: what they import is theirs to say
 
     def report(port: int) -> None:
@@ -109,15 +117,29 @@ def _run_local(job: _local_job.Job) -> int:
     return _local_job.run(job)
 
 
+def _require_place(path: str) -> None:
+    """Refuse what no profile could be written to when the job is over."""
+    shown = plain(path) or "''"
+    is_no_file = os.path.exists(path) and not os.path.isfile(path)
+    if is_no_file or path.endswith("/") or not path:
+        raise click.UsageError(f"--record {shown}: want the name of a file, new or to be replaced")
+    try:
+        folder = os.path.dirname(os.path.realpath(path))
+    except OSError as error:  # the working directory is gone
+        raise click.UsageError(f"--record {shown}: {error.strerror}") from None
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise click.UsageError(
+            f"--record {shown}: {plain(folder)} is no folder that can be written to"
+        )
+
+
 def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
     """Run a job here whose worker 0 leaves a profile."""
     from bytescheduler._advise import recording
 
     if recording.SETTING in {**os.environ, **job.env}:
         raise click.UsageError(f"--record needs {recording.SETTING} for itself; unset it")
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise click.UsageError(f"--record {path}: {folder} is no folder that can be written to")
+    _require_place(path)
     if steps is not None and steps < recording.LEAST_STEPS:
         raise click.UsageError(
             f"--record-steps {steps}: want at least {recording.LEAST_STEPS}, of which the first "
@@ -131,24 +153,20 @@ def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
     short_help="Start one role of a job, or a whole job on this host.",
 )
 @click.option("--local", is_flag=True, help="Start the whole job on this host.")
-@click.option(
-    "-w", "--workers", type=click.IntRange(1, 1024), help="Workers (with --local; default 1)."
-)
-@click.option(
-    "-s", "--servers", type=click.IntRange(1, 1024), help="Servers (with --local; default 1)."
-)
+@click.option("-w", "--workers", type=Count(1, 1024), help="Workers (with --local; default 1).")
+@click.option("-s", "--servers", type=Count(1, 1024), help="Servers (with --local; default 1).")
 @click.option(
     "--env", multiple=True, metavar="NAME=VALUE", help="Set a variable for every process."
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1, A_YEAR_S),
     metavar="S",
     help="End the job after this many seconds, with exit code 124 (with --local).",
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(0, A_YEAR_S),
     metavar="S",
     help="Time for the others to end by themselves after a failure (with --local; default 10).",
 )
@@ -160,13 +178,13 @@ def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
 )
 @click.option(
     "--record",
-    type=click.Path(dir_okay=False),
+    type=click.Path(),
     metavar="FILE",
     help="Write a profile of the model for bytescheduler advise (with --local).",
 )
 @click.option(
     "--record-steps",
-    type=int,
+    type=Count(1, 10**9),
     metavar="N",
     help="End the job well after N steps of training (with --record).",
 )

@@ -5,26 +5,29 @@ one file of all of them with their clocks aligned; servers' files tell besides w
 docs/timeline.md says what stands in a file.
 """
 
-import contextlib
 import json
 import math
 import os
 import statistics
 import sys
 import warnings
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 import click
 
 from bytescheduler import _stdout, _timeline_plot, _timeline_steps
+from bytescheduler._numbers import Count
+from bytescheduler._replaced import replaced
 from bytescheduler._say import plain, say
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import (
     KEY_NAME,
+    OWN_KEYS,
     Event,
     TimelineError,
     TimelineWarning,
     merge,
+    text_of,
     write,
 )
 from bytescheduler._timeline_steps import FRONT, PROXY, Interval, Step, Where, union
@@ -114,12 +117,12 @@ class _Job:
     def __init__(self, events: Iterable[Event]) -> None:
         self._rounds: Dict[Where, Step] = {}
         self._sizes: Dict[int, int] = {}
-        self._names: Dict[int, str] = {}
+        self.names = dict(OWN_KEYS)
         self._servers = _Servers()
         fronts: _timeline_steps.Fronts = {}
         for event in events:
             if event.get("name") == KEY_NAME:
-                self._names[event["args"]["key"]] = event["args"]["name"]
+                self.names[event["args"]["key"]] = event["args"]["name"]
             if event.get("ph") != "X" or event["args"]["round"] == 0:
                 continue
             if event["cat"] == FRONT:
@@ -145,7 +148,7 @@ class _Job:
             "steps": self.rows,
             "ranks": [_medians(rank, self.rows) for rank in ranks],
             "tensors": [
-                {"name": self._names.get(row["key"]), **row}
+                {"name": self.names.get(row["key"]), **row}
                 for row in _longest_waits(self._rounds, self._sizes)
             ],
             **self._servers.rows(),
@@ -263,18 +266,16 @@ class _Picture(NamedTuple):
     step: Optional[int]
 
 
-def _not_to_read(out: str, paths: Sequence[str]) -> None:
-    if os.path.exists(out) and any(os.path.samefile(out, path) for path in paths):
-        raise TimelineError(f"{out} is one of the files to read")
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    """Name the file that cannot be written; one that cannot be read has its name."""
-    try:
-        yield
-    except OSError as error:
-        raise TimelineError(f"{error.filename or path}: {error.strerror or error}") from error
+def _check_places(paths: Sequence[str], *places: Optional[str]) -> None:
+    """Refuse to write two things, or one that is read, to one place."""
+    given = [place for place in places if place is not None]
+    for place in given:
+        if os.path.isfile(place) and any(os.path.samefile(place, path) for path in paths):
+            raise TimelineError(f"{place} is one of the files to read")
+    if len({os.path.realpath(place) for place in given}) < len(given):
+        raise TimelineError(
+            f"{given[0]}: both the timeline and the picture are to be written there"
+        )
 
 
 def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
@@ -295,33 +296,40 @@ def _to_draw(rows: List[Dict[str, Any]], picture: _Picture) -> Where:
     return rank, picture.step
 
 
-def _draw(picture: _Picture, job: _Job) -> None:
+def _drawn(picture: _Picture, kind: str, job: _Job) -> bytes:
     rank, number = _to_draw(job.rows, picture)
     row = job.row((rank, number))
     title = f"worker {rank}, step {number}: {_ms(row['seconds'])} ms"
     front = job.fronts.get((rank, number))
-    with _writing(picture.path):
-        _timeline_plot.draw(job.steps[rank, number], front, title, picture.path)
+    return _timeline_plot.draw(job.steps[rank, number], front, job.names, title, kind)
+
+
+def _put(path: str, pieces: Iterable[bytes]) -> None:
+    with replaced(path) as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def _run(
     paths: Sequence[str], as_json: bool, out: Optional[str], picture: Optional[_Picture]
 ) -> None:
-    events = merge(paths)  # refuses what is no timeline, before anything is written
-    if picture is not None:
-        _not_to_read(picture.path, paths)
-        if out is not None and os.path.realpath(out) == os.path.realpath(picture.path):
-            raise TimelineError(f"{out}: both the timeline and the picture are to be written there")
-    if out is not None:
-        _not_to_read(out, paths)
-        with _writing(out), open(out, "w", encoding="utf-8") as file:
-            write(events, file)
-        events = merge(paths)
+    """Read everything, then write; what is refused costs nothing that is there."""
+    events = merge(paths)
+    _check_places(paths, out, None if picture is None else picture.path)
+    kind = "" if picture is None else _timeline_plot.kind_of(picture.path)
     job = _Job(events)
     found = job.summary()
-    click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
+    drawn = b"" if picture is None else _drawn(picture, kind, job)
+    if out is not None:
+        _put(out, (text.encode() for text in text_of(merge(paths))))
     if picture is not None:
-        _draw(picture, job)
+        _put(picture.path, [drawn])
+    click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
+
+
+def _refuse(why: str) -> NoReturn:
+    say(plain(f"bytescheduler: {why}"))
+    sys.exit(2)
 
 
 @click.command("timeline", short_help="Sum up where the time of a job's steps went.")
@@ -335,8 +343,8 @@ def _run(
     type=click.Path(),
     help="Draw a step, tensor by tensor, as .svg, .png or .pdf; needs bytescheduler[plot].",
 )
-@click.option("--rank", type=click.IntRange(0), help="Whose step to draw.  [the first there is]")
-@click.option("--step", type=click.IntRange(1), help="Which step to draw.  [the median]")
+@click.option("--rank", type=Count(0, 65535), help="Whose step to draw.  [the first there is]")
+@click.option("--step", type=Count(1, 10**9), help="Which step to draw.  [the median]")
 def timeline(
     files: Tuple[str, ...],
     as_json: bool,
@@ -353,9 +361,11 @@ def timeline(
         warnings.simplefilter("always", TimelineWarning)
         try:
             _run(files, as_json, out, picture)
-        except (TimelineError, OSError) as error:
-            say(f"bytescheduler: {error}")
-            sys.exit(2)
+        except TimelineError as error:
+            _refuse(str(error))
+        except OSError as error:
+            what = "" if error.filename is None else f"{error.filename or repr('')}: "
+            _refuse(f"{what}{error.strerror}")
     ours = (w.message for w in caught if isinstance(w.message, TimelineWarning))
     for text in dict.fromkeys(map(str, ours)):
         say(f"bytescheduler: {text}")

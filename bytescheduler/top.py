@@ -10,6 +10,7 @@ import click
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.serving import MOST_PORTS, parse_address
 from bytescheduler._native import values
+from bytescheduler._numbers import Seconds, shortened
 from bytescheduler._say import plain, say
 
 __all__ = ["command", "text"]
@@ -33,7 +34,7 @@ class _Address(click.ParamType):
         except ValueError:
             host, port = "", 0
         if str(value).startswith(":") or not 0 < port < 65536:
-            self.fail(f"{plain(str(value))!r}: want PORT or HOST:PORT, such as 18600", param, ctx)
+            self.fail(f"{shortened(str(value))}: want PORT or HOST:PORT, such as 18600", param, ctx)
         return _ANYWHERE.get(host, host), port
 
 
@@ -163,7 +164,13 @@ def _places(given: Sequence[reader.Place]) -> List[reader.Place]:
             "say where the job shows its metrics: bytescheduler top PORT, where the job was "
             "started with BYTESCHEDULER_METRICS=PORT"
         )
-    return [_Address()(setting)]
+    try:
+        return [_Address()(setting)]
+    except click.BadParameter:
+        raise click.UsageError(
+            f"BYTESCHEDULER_METRICS={shortened(setting)} names no port to look at: say which, "
+            "such as bytescheduler top 18600"
+        ) from None
 
 
 def _nothing(places: Sequence[reader.Place]) -> str:
@@ -187,7 +194,7 @@ class _Job:
         before = self.nodes
         begin = time.monotonic()
         everywhere = self._quick or not before
-        self.nodes = reader.scan(self._all if everywhere else before)
+        self.nodes = reader.scan(self._all if everywhere else before, before)
         self._quick = not everywhere or time.monotonic() - begin < _QUICK_S
         return before, self.nodes
 
@@ -209,12 +216,17 @@ def _failed(found: Report) -> bool:
 def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
     """Show reports until the job is over; return the exit code."""
     draws = sys.stdout.isatty() and not once and not as_json
+    somebody = True  # was there at the last look
     while True:
         time.sleep(interval_s)
         before, now = job.look()
         if not now:
-            say("bytescheduler: the job has ended, or shows no metrics any more")
-            return 1 if once else 0
+            if once or not somebody:
+                say("bytescheduler: the job has ended, or shows no metrics any more")
+                return 1 if once else 0
+            somebody = False
+            continue
+        somebody = True
         found = reader.report(before, now)
         _show(found, as_json, draws)
         if once:
@@ -226,7 +238,7 @@ def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
 @click.option("--once", is_flag=True, help="Look once, for one interval, and end.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.2, 3600),
+    type=Seconds(0.2, 3600),
     default=2.0,
     metavar="S",
     help="Seconds from one look to the next (default 2).",

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._native import Prediction, predict
+from bytescheduler._numbers import shortened
 from bytescheduler.errors import ConfigError
 
 __all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "bits_per_s", "table"]
@@ -36,7 +37,7 @@ def bits_per_s(rate: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
     bits = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
     if not 1e3 <= bits <= 1e13:
-        raise ValueError(f"{rate}: want kbit, mbit or gbit, such as 300mbit or 2.5gbit")
+        raise ValueError(f"{shortened(rate)}: want kbit, mbit or gbit, such as 300mbit or 2.5gbit")
     return bits
 
 

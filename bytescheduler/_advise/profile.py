@@ -7,13 +7,13 @@ A file is JSON: ``{"bytescheduler_profile": 1, "layers": [{"name": "conv1", "byt
 import json
 import math
 import os
-import pathlib
 import statistics
 import warnings
 from typing import Any, Dict, List, Optional, Union
 
 from bytescheduler import _timeline_steps
 from bytescheduler._advise.models import Step
+from bytescheduler._replaced import replaced
 from bytescheduler._timeline_files import KEY_NAME, TimelineWarning, merge
 from bytescheduler.errors import ConfigError
 
@@ -26,6 +26,7 @@ _MARK = "bytescheduler_profile"
 _MOST_LAYERS = 100_000
 _MOST_BYTES = 1 << 44
 _MOST_S = 1e5
+_MOST_TEXT = 64 << 20  # that is read of a file, or of what has no end
 _LEAST_STEPS = 3
 _RECORD = "record one with: bytescheduler launch --local --record FILE -- python train.py"
 
@@ -89,14 +90,18 @@ def read(path: Path) -> List[Step]:
     name = os.fspath(path)
     try:
         try:
-            content = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
+            with open(name, "rb") as file:
+                text = file.read(_MOST_TEXT + 1)
+            content = None if len(text) > _MOST_TEXT else json.loads(text)
         except OSError as error:
             raise ProfileError(f"it cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise ProfileError("it is not JSON, or cut off") from error
+        if len(text) > _MOST_TEXT:
+            raise ProfileError(f"it has more than {_MOST_TEXT >> 20} MiB")
         return _layers(content)
     except ProfileError as error:
-        raise ProfileError(f"{name}: {error}; {_RECORD}", 1) from error.__cause__
+        raise ProfileError(f"{name or repr(name)}: {error}; {_RECORD}", 1) from error.__cause__
 
 
 def write(layers: List[Step], path: Path) -> None:
@@ -117,15 +122,8 @@ def write(layers: List[Step], path: Path) -> None:
         for layer in layers
     ]
     text = json.dumps({_MARK: _VERSION, "layers": rows}, indent=1) + "\n"
-    target = pathlib.Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
-    except BaseException:
-        if beside.exists():
-            beside.unlink()
-        raise
+    with replaced(path) as file:
+        file.write(text.encode())
 
 
 _Rounds = Dict[_timeline_steps.Where, _timeline_steps.Step]

@@ -2,10 +2,11 @@
 
 import concurrent.futures
 import http.client
+import socket
 import time
 import urllib.error
 import urllib.request
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._metrics import table
 from bytescheduler._metrics.serving import MOST_PORTS
@@ -17,6 +18,7 @@ Place = Tuple[str, int]  # host, port
 Values = Dict[Tuple[str, Optional[int]], float]
 
 _PATIENCE_S = 2.0  # for one answer
+_SILENT_S = 60.0  # so long a process that does not answer counts as busy
 _MOST_BYTES = 16 << 20
 _AT_ONCE = 32
 
@@ -83,7 +85,13 @@ def parse(text: str, when: float) -> Optional[Node]:
 
 
 def read(place: Place) -> Optional[Node]:
-    """Return what the process at `place` shows; None if none of ours answers.  Blocks shortly."""
+    """Return what the process at `place` shows; None if none of ours answers.  Blocks shortly.
+
+    Raises
+    ------
+    socket.timeout
+        Nobody answers in time, nor says that he is not there.
+    """
     host, port = place
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -91,6 +99,12 @@ def read(place: Place) -> Optional[Node]:
         with opener.open(url, timeout=_PATIENCE_S) as response:
             text = response.read(_MOST_BYTES).decode(errors="replace")
         return parse(text, time.monotonic())
+    except socket.timeout:
+        raise
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, socket.timeout):  # of the connection
+            raise error.reason from None
+        return None
     except (OSError, ValueError, http.client.HTTPException):
         return None
 
@@ -101,11 +115,23 @@ def ports(place: Place) -> List[Place]:
     return [(host, port) for port in range(first, min(first + MOST_PORTS, 65536))]
 
 
-def scan(places: Iterable[Place]) -> Dict[Place, Node]:
-    """Return what the processes at `places` show.  Blocks shortly."""
+def _look(place: Place, before: Optional[Node]) -> Optional[Node]:
+    try:
+        return read(place)
+    except socket.timeout:
+        if before is None or time.monotonic() - before.when > _SILENT_S:
+            return None
+        return before._replace(answers=False)
+
+
+def scan(places: Iterable[Place], before: Mapping[Place, Node]) -> Dict[Place, Node]:
+    """Return what the processes at `places` show.  Blocks shortly.
+
+    One that does not answer, but was there `before`, within a minute, is busy: it shows the same.
+    """
     places = list(dict.fromkeys(places))
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = zip(places, pool.map(read, places))
+        found = zip(places, pool.map(lambda place: _look(place, before.get(place)), places))
         return {place: node for place, node in found if node is not None}
 
 

@@ -51,6 +51,7 @@ class Steps(Protocol):
     def num_servers(self) -> int: ...
     def steps(self) -> List[Tuple[int, float]]: ...
     def retune(self, partition_bytes: int, credit_bytes: int) -> None: ...
+    def status(self) -> Optional[Error]: ...
 
 
 class Tuned(NamedTuple):
@@ -171,13 +172,21 @@ class Tuner:
             self._tune()
         except _Stopped:
             return
-        except Error:  # a worker that failed or was closed says so itself
-            return
+        except Error as why:
+            if not self._stop.is_set() and not self._over():
+                self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
         except AdvisorError as why:
             if not self._stop.is_set():
                 self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
         except Exception as why:  # nothing here is worth the job
             self._tuned.warn(f"tuning ends: {type(why).__name__}: {why}; the job goes on as it is")
+
+    def _over(self) -> bool:
+        """Whether the worker has failed or was closed, which it says itself."""
+        try:
+            return self._worker.status() is not None
+        except Error:
+            return True
 
     def _tune(self) -> None:
         job = _Running(self._worker, self._tuned, self._stop)

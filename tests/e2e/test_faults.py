@@ -113,7 +113,7 @@ def test_a_full_disk_behind_bslaunch_loses_lines_and_nothing_else(tmp_path: path
             command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
         )
     assert done.returncode == 0, done.stderr
-    said = "bslaunch: lines of the output are lost: No space left on device"
+    said = "bslaunch: cannot write to standard output: No space left on device; lines of"
     assert done.stderr.count(said) == 1, done.stderr
 
 

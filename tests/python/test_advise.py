@@ -1,6 +1,7 @@
 """`bytescheduler advise`: predictions, verdicts, and profiles that are none."""
 
 import json
+import os
 import pathlib
 from typing import Any, Dict, List
 
@@ -104,6 +105,21 @@ def test_a_profile_that_cannot_be_written_is_told_before_the_job(tmp_path: pathl
     assert not ran.exists()
 
 
+@pytest.mark.parametrize("name", ["", "folder", "link", "fifo", "new/", "a\x1b[2J/b"])
+def test_a_profile_replaces_nothing_but_a_file(tmp_path: pathlib.Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "fifo")
+    ran, path = tmp_path / "ran", name and f"{tmp_path}/{name}"
+    words = ["launch", "--local", "--record", path, "--", "touch", str(ran)]
+    result = CliRunner(mix_stderr=False).invoke(cli._cli, words)
+    assert result.exit_code == 2
+    assert "Error: --record" in result.stderr
+    assert "\x1b" not in result.stderr
+    assert not ran.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "folder", "link"]
+
+
 def test_a_table_is_for_people(saved: pathlib.Path) -> None:
     result = invoke(str(saved), "--rate", "1gbit")
     assert result.exit_code == 0
@@ -145,14 +161,14 @@ def test_closed_forms_are_those_of_the_docs() -> None:
         (["--model", "vgg16", "--rate", "0gbit"], "want kbit, mbit or gbit"),
         (["--model", "vgg16"], "Missing option '--rate'"),
         (["x", "--rate", "1gbit", "--latency", "soon"], "want a time of up to 1s, such as 0.05ms"),
-        (["x", "--rate", "1gbit", "-w", "0"], "0 is not in the range"),
-        (["x", "--rate", "1gbit", "--simulate", "0"], "0 is not in the range"),
-        (["x", "--rate", "1gbit", "--simulate", "all"], "'all' is not a valid integer"),
+        (["x", "--rate", "1gbit", "-w", "0"], "0: want a whole number from 1 to 65536"),
+        (["x", "--rate", "1gbit", "--simulate", "0"], "0: want a whole number from 1 to 65536"),
+        (["x", "--rate", "1gbit", "--simulate", "all"], "all: want a whole number"),
         (
             [*("--model", "vgg16", "--compute", "1", "--rate", "1gbit"), *THOUSANDS],
             "3000 workers with 1000 servers are too many to simulate: want at most 2097 with so",
         ),
-        (["x", "--rate", "1gbit", "--compute", "nan"], "'nan' is no number of seconds"),
+        (["x", "--rate", "1gbit", "--compute", "nan"], "nan: want seconds from 1e-06 to 100000"),
     ],
 )
 def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: str) -> None:
@@ -223,6 +239,19 @@ def test_a_profile_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     result = invoke(str(tmp_path / "none"), "--rate", "1gbit")
     assert result.exit_code == 2
     assert "none: it cannot be read: No such file or directory" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/dev/zero", "/dev/zero: it has more than 64 MiB; record one with"),
+        ("", "'': it cannot be read: No such file or directory"),
+    ],
+)
+def test_what_can_be_no_profile_is_not_read_for_ever(path: str, text: str) -> None:
+    result = invoke(path, "--rate", "1gbit")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:

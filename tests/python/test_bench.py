@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 from roles import role
 
 from bytescheduler import bench, cli
+from bytescheduler._metrics import reader
+from bytescheduler._metrics.exporter import Exporter
 from bytescheduler._native import Node
 
 NUMBERS = ("blocking_us", "blocking_p99_us", "burst_us_per_key", "large_bytes_per_s")
@@ -64,6 +66,28 @@ def test_measures_the_job_it_is_a_worker_of(job: Dict[str, str]) -> None:
             "1 KiB, 1000 at once",
             "0.00390625 MiB",
         ]
+
+
+def test_a_worker_shows_its_metrics_as_every_worker_does(
+    job: Dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", "0")
+    shown: List[Any] = []
+
+    def look(*arguments: object) -> Exporter:
+        showing = Exporter(*arguments)  # type: ignore[arg-type]
+        port = showing._server.server_port
+        shown.append(reader.read(("127.0.0.1", port)))
+        return showing
+
+    monkeypatch.setattr("bytescheduler._metrics.exporter.Exporter", look)
+    other: List[Any] = []
+    thread = threading.Thread(target=lambda: other.append(bench._work(4096, 1)))
+    thread.start()
+    result = invoke("--size", "4096", "--rounds", "1", "--json")
+    thread.join(60)
+    assert result.exit_code == 0, result.stderr
+    assert sorted((node.role, node.rank) for node in shown) == [("worker", 0), ("worker", 1)]
 
 
 def test_a_job_that_does_not_come_together_is_one_line(

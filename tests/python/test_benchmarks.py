@@ -12,7 +12,6 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from benchmarks import (  # noqa: E402
     advise,
     reduce,
-    replay,
     scale,
     sweep,
     train,
@@ -64,14 +63,6 @@ def test_train_adds_up_workers_and_shows_all_weights() -> None:
     of_arm = [[reached(10 * i, f"{i}"), reached(5, f"{i}")] for i in (3, 1, 2)]
     expected = {"samples_per_s": 25, "accuracy": 0.9, "weights": ["1", "2", "3"]}
     assert train.summary(of_arm) == expected
-
-
-def test_replay_takes_any_rate_of_tc_and_refuses_the_rest() -> None:
-    assert replay.bits_per_s("25gbit") == 25e9
-    assert replay.bits_per_s("300mbit") == 3e8
-    for wrong in ("1.5gbit", "fast", "gbit", "5furlong"):
-        with pytest.raises(SystemExit, match=f"--rate {wrong}: want kbit, mbit or gbit"):
-            replay.bits_per_s(wrong)
 
 
 def test_a_sweep_takes_every_point_as_often_and_partitions_that_fit_the_credit() -> None:
@@ -146,10 +137,9 @@ def test_advise_measures_where_r_is_as_named() -> None:
 def test_advise_shows_what_misses() -> None:
     row = {"compute": 0.5, "measured": {"ours": 0.5, "ours-fifo": 0.8}}
     row["predicted"] = {"ours": 0.55, "ours-fifo": 0.6}
-    row["computed"] = {"ours": 0.51, "ours-fifo": 0.52}
     line = advise.table({"x": row}).splitlines()[-1]
     ours, fifo = "0.500, 0.550 | +10.0%", "0.800, 0.600 | -25.0%"
-    assert line == f"| x | 0.500, was 0.510 and 0.520 | {ours} | {fifo} |"
+    assert line == f"| x | 0.500 | {ours} | {fifo} |"
 
 
 def test_scale_measures_steps_and_memory() -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from bytescheduler import __version__, cli, config
 from bytescheduler._metrics.exporter import Exporter
+from bytescheduler._numbers import A_YEAR_S, Count, Seconds
 
 LIMIT_S = 60
 NAMES = ["advise", "bench", "config", "doctor", "launch", "timeline", "top"]
@@ -61,6 +62,9 @@ def test_every_command_explains_itself(name: str) -> None:
     ("arguments", "text"),
     [
         (["dokter"], "No such command 'dokter'"),
+        (["."], "No such command '.'"),
+        (["\udcff"], "No such command '\\udcff'"),
+        (["config", "\udcff"], "? is no setting"),
         (["config", "--yaml"], "No such option: --yaml"),
         (["config", "--markdown", "--json"], "--markdown is the whole reference"),
         (["config", "--markdown", "DMLC_ROLE"], "--markdown is the whole reference"),
@@ -69,7 +73,10 @@ def test_every_command_explains_itself(name: str) -> None:
         (["config", "XYZZY"], "XYZZY is no setting; docs/settings.md lists them"),
         (["doctor", "--wait", "3"], "--wait goes with --listen"),
         (["doctor", "--seconds", "1"], "--seconds goes with --peer"),
-        (["doctor", "--seconds", "90", "--peer", "a:1"], "90.0 is not in the range"),
+        (
+            ["doctor", "--seconds", "90", "--peer", "a:1"],
+            "90: want seconds from 0.1 to 20, such as 5",
+        ),
         (["doctor", "--listen", "--seconds", "1"], "--listen answers another host"),
         (["doctor", "--peer", "a:1", "--listen"], "--listen answers another host"),
         (["doctor", "--peer", "10.0.0.2"], "want HOST:PORT, such as 10.0.0.2:9095"),
@@ -79,10 +86,11 @@ def test_every_command_explains_itself(name: str) -> None:
         (["doctor", "--peer", "a:\u00b2"], "want HOST:PORT"),
         (["doctor", "--peer", "a:\u0663"], "want HOST:PORT"),
         (["doctor", "--peer", "a:" + "9" * 5000], "want HOST:PORT"),
-        (["doctor", "--peer", "a:1", "--seconds", "nan"], "'nan' is not a valid float"),
-        (["doctor", "--listen", "--wait", "-NaN"], "'-NaN' is not a valid float"),
-        (["doctor", "--listen", "--wait", "inf"], "inf is not in the range"),
-        (["doctor", "--listen", "65536"], "65536 is not in the range"),
+        (["doctor", "--peer", "a:1", "--seconds", "nan"], "nan: want seconds from 0.1 to 20"),
+        (["doctor", "--listen", "--wait", "-NaN"], "-NaN: want seconds from 0.1 to 86400"),
+        (["doctor", "--listen", "--wait", "inf"], "inf: want seconds from 0.1 to 86400"),
+        (["doctor", "--listen", "65536"], "65536: want a whole number from 0 to 65535"),
+        (["doctor", "--listen", "nan"], "nan: want a whole number from 0 to 65535"),
         (["launch"], "DMLC_ROLE is not set; set DMLC_ROLE to scheduler, server or worker"),
         (["launch", "--local"], "--local needs a command"),
     ],
@@ -91,6 +99,40 @@ def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: "list[str]", text
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
+
+
+LONG = "9" * 5000
+NO_NUMBERS = ["nan", "-inf", "1e308", "-1", LONG, "soon", "", "\x1b[2J"]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"launch --local {name} NUMBER -- true" for name in ("--timeout", "--grace", "-w", "-s")),
+        "launch --local --record x --record-steps NUMBER -- true",
+        *("top --interval NUMBER 1", "top -- NUMBER"),
+        *(f"bench {name} NUMBER" for name in ("-w", "-s", "--size", "--rounds")),
+        *("doctor --peer a:1 --seconds NUMBER", "doctor --peer a:NUMBER"),
+        "doctor --listen --wait NUMBER",
+        *(f"timeline x --plot x.svg {name} NUMBER" for name in ("--rank", "--step")),
+        "advise --rate NUMBER --model vgg16 --compute 1",
+        *(f"advise --rate 1gbit x {name} NUMBER" for name in ("-w", "-s", "--simulate")),
+        *(f"advise --rate 1gbit x {name} NUMBER" for name in ("--compute", "--latency")),
+    ],
+)
+def test_what_is_no_number_is_refused_with_what_is_wanted(line: str, number: str) -> None:
+    result = invoke(*(word.replace("NUMBER", number) for word in line.split()))
+    assert (result.exit_code, result.stdout) == (2, ""), result.exception
+    assert ": want " in result.stderr
+    assert "\x1b" not in result.stderr
+    assert len(result.stderr) < 500
+
+
+def test_seconds_and_counts_in_their_range_are_taken() -> None:
+    assert Seconds(0.1, A_YEAR_S).convert("0.1", None, None) == 0.1
+    assert Seconds(0.1, A_YEAR_S).convert("31536000", None, None) == A_YEAR_S
+    assert Count(1, 3).convert("3", None, None) == 3
 
 
 # -- launch ------------------------------------------------------------------------------------
@@ -214,14 +256,15 @@ def job_and_files(tmp_path: pathlib.Path) -> Iterator[Dict[str, str]]:
         *("doctor --listen --wait 0.1 --json", "top --once --interval 0.2 PORT"),
     ],
 )
-def test_a_full_disk_is_one_line_and_an_exit_code_and_a_lost_reader_another(
+def test_a_full_disk_or_none_is_one_line_and_an_exit_code_and_a_lost_reader_another(
     line: str, job_and_files: Dict[str, str]
 ) -> None:
     command = [job_and_files.get(word, word) for word in line.split()]
 
-    def printing_to(stdout: int) -> "Tuple[int, str]":
+    def printing_to(stdout: int, how: str = "") -> "Tuple[int, str]":
+        python = [sys.executable, "-m", "bytescheduler.cli"]
         done = subprocess.run(
-            [sys.executable, "-m", "bytescheduler.cli", *command],
+            ["sh", "-c", f'exec "$@" {how}', "sh", *python, *command],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -235,6 +278,8 @@ def test_a_full_disk_is_one_line_and_an_exit_code_and_a_lost_reader_another(
     code, said = printing_to(os.open("/dev/full", os.O_WRONLY))
     assert said == "bytescheduler: cannot write to standard output: No space left on device\n"
     assert code == 74
+    closed = "bytescheduler: cannot write to standard output: it is not open for writing\n"
+    assert printing_to(os.open("/dev/null", os.O_WRONLY), ">&-") == (74, closed)
     read_end, write_end = os.pipe()
     os.close(read_end)
     assert printing_to(write_end) == (128 + signal.SIGPIPE, "")

@@ -49,6 +49,7 @@ def start(arguments: List[str], cwd: pathlib.Path, **env: str) -> "subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="surrogateescape",
     )
 
 
@@ -137,11 +138,22 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["-q"], {"DMLC_ROLE": "server"}, 2, "-q goes with --local"),
         (["--local"], {}, 2, "--local needs a command"),
         (["--local", "--", "nope-x"], {}, 127, "command not found: nope-x"),
-        (["--local", "-w", "0", "--", "true"], {}, 2, "0 is not in the range"),
-        (["--local", "-s", "0", "--", "true"], {}, 2, "0 is not in the range"),
-        (["--local", "-w", "two", "--", "true"], {}, 2, "'two' is not a valid integer"),
+        (["--local", "-w", "0", "--", "true"], {}, 2, "0: want a whole number from 1 to 1024"),
+        (["--local", "-s", "0", "--", "true"], {}, 2, "0: want a whole number from 1 to 1024"),
+        (["--local", "-w", "two", "--", "true"], {}, 2, "two: want a whole number"),
         (["--local", "--env", "A", "--", "true"], {}, 2, "'A': want NAME=VALUE"),
         (["--local", "--env", "=1", "--", "true"], {}, 2, "'=1': want NAME=VALUE"),
+        (["--local", "--", ""], {}, 127, "command not found: ''"),
+        (["--local", "--", "a\x1b[2J"], {}, 127, "command not found: a\\x1b[2J"),
+        (["--local", "--", "\udcff"], {}, 127, "command not found: \\udcff"),
+        ([], {"DMLC_ROLE": "\x1b[2J"}, 2, "DMLC_ROLE=\\x1b[2J: no such role"),
+        (["\x1b[2J"], {"DMLC_ROLE": "server"}, 2, "runs no command; leave out \\x1b[2J"),
+        (
+            ["--local", "--env", "BYTESCHEDULER_CREDIT=\udcff", "true"],
+            {},
+            2,
+            "_CREDIT=?: want bytes",
+        ),
         (["--local", "--env", "DMLC_ROLE=x", "--", "true"], {}, 2, "is set by --local"),
         (["--local", "--bogus", "true"], {}, 2, "No such option: --bogus"),
         (
@@ -161,6 +173,13 @@ def test_wrong_use_is_refused_in_words(
     assert text in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("value", ["a b", "\udcff"])
+def test_any_variable_may_be_set_for_every_process(tmp_path: pathlib.Path, value: str) -> None:
+    arguments = ["--local", "-q", "--grace", "0.1", "--env", f"OF_THE_SCRIPT={value}"]
+    result = bslaunch(*arguments, "sh", "-c", 'echo "$OF_THE_SCRIPT"', cwd=tmp_path)
+    assert result.stdout.startswith(f"{value}\n"), result.stderr
 
 
 def test_the_role_may_come_from_the_options(tmp_path: pathlib.Path) -> None:
@@ -297,6 +316,28 @@ def test_quiet_silences_real_nodes_too(tmp_path: pathlib.Path) -> None:
 def test_quiet_still_says_what_failed(tmp_path: pathlib.Path) -> None:
     result = with_stand_ins(["false"], tmp_path, quiet=True)
     assert "worker 0 ended with exit code 1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [(">&-", "it is not open for writing"), (">/dev/full", "No space left on device")],
+)
+def test_a_job_runs_without_a_stdout_and_says_so(
+    tmp_path: pathlib.Path, where: str, why: str
+) -> None:
+    script = 'echo hello; touch "$0.ran"; exit 7'
+    command = ["--local", "-q", "--grace", "0.1", "sh", "-c", script, str(tmp_path / "x")]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {where}', "sh", *BSLAUNCH, *command],
+        capture_output=True,
+        timeout=LIMIT_S,
+        text=True,
+    )
+    assert done.returncode == 7
+    assert (tmp_path / "x.ran").exists()
+    lost = f"bslaunch: cannot write to standard output: {why}; lines of the job's output are lost\n"
+    assert done.stderr.count(lost) == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_a_lost_reader_ends_the_job(tmp_path: pathlib.Path) -> None:

@@ -33,7 +33,22 @@ ON_A_THREAD = PRINTING.replace(
     thread.join()
     print(""",
 )
+# A socket or a file that is opened must not become somebody's stdout.
+OPENING = """
+import os, sys, click
+from bytescheduler import _stdout
+
+@click.command()
+def command():
+    opened = [os.open("/dev/null", os.O_WRONLY), *os.pipe()]
+    sys.exit(0 if min(opened) > 2 else 4)
+
+_stdout.run(command, [], "x")
+"""
+# What a command runs finds stdout as the command did.
+RUNNING = OPENING.replace("opened = [", "os._exit(os.system('echo x 2>/dev/null') >> 8)\n    [")
 CANNOT = "x: cannot write to standard output: No space left on device\n"
+CLOSED = "x: cannot write to standard output: it is not open for writing\n"
 
 
 def run(program: str, where: str, unbuffered: str = "") -> Tuple[int, str, str]:
@@ -51,7 +66,10 @@ def run(program: str, where: str, unbuffered: str = "") -> Tuple[int, str, str]:
     ("where", "expected"),
     [
         ("", (3, "\u00e4" * 100 + "\n", "")),
-        (">&-", (3, "", "")),
+        (">&-", (74, "", CLOSED)),
+        (">&- 2>&-", (74, "", "")),
+        ("<&- >&-", (74, "", CLOSED)),
+        ("1</dev/null", (74, "", CLOSED)),
         (">/dev/full", (74, "", CANNOT)),
         (">/dev/full 2>/dev/full", (74, "", "")),
     ],
@@ -60,6 +78,22 @@ def test_what_is_left_in_the_buffer_is_written_or_told(
     where: str, expected: Tuple[int, str, str]
 ) -> None:
     assert run(PRINTING, where) == expected
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2>/dev/full >/dev/full"])
+def test_an_error_that_cannot_be_said_has_its_exit_code(where: str) -> None:
+    wrong = PRINTING.replace("print(", "raise click.UsageError(")
+    assert run(wrong, where) == (2, "", "")
+
+
+@pytest.mark.parametrize("where", ["", ">&-", "<&- >&- 2>&-"])
+def test_nothing_that_is_opened_takes_the_place_of_a_closed_one(where: str) -> None:
+    assert run(OPENING, where) == (0, "", "")
+
+
+def test_a_child_finds_a_closed_stdout_closed() -> None:
+    assert run(RUNNING, ">&-")[0] != 0
+    assert run(RUNNING, "")[0] == 0
 
 
 def test_another_thread_gets_the_error() -> None:

@@ -1,6 +1,7 @@
 """Timelines of workers, put together and summed up; files that are cut off, foreign or damaged."""
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -91,6 +92,21 @@ def test_spans_of_servers_have_the_names_that_workers_give_their_keys(folder: Fo
     assert merged == {7: "fc1_weight", 8: "key 8"}
     alone = [event["name"] for event in spans(list(timeline.merge([one])))]
     assert alone == ["key 7", "key 8"]
+
+
+def test_the_engines_own_keys_are_called_by_what_they_are(folder: Folder) -> None:
+    server = {**about(20000, role="server"), "args": {**about(0)["args"], "role": "server"}}
+    own = {"key": 2**64 - 1}
+    pushed = [span(0, kind, 1, 3, **own) for kind in ("push", "pull", "tensor")]
+    one = folder.put("r", about(0), *pushed, the_end(0))
+    other = folder.put("s", server, span(20000, "sum", 1, 2, key=2**64 - 2), the_end(20000))
+    named = {event["name"] for event in spans(list(timeline.merge([one, other])))}
+    assert named == {"measured order", "size of the measured order"}
+    assert named == {event["name"] for event in spans(list(timeline.merge([one])))} | {
+        event["name"] for event in spans(list(timeline.merge([other])))
+    }
+    (row,) = timeline.summary(timeline.merge([one]))["tensors"]
+    assert row["name"] == "measured order"
 
 
 @pytest.mark.parametrize(("key", "name"), [(-1, "a"), ("a", "a"), (1, 2)])
@@ -199,6 +215,8 @@ def test_a_newer_format_is_refused(folder: Folder) -> None:
         ({**span(0, "push", 1, 3), "dur": float("nan")}, "line 3: 'dur' is not a number"),
         (span(0, "sleep", 1, 3), "line 3: a span of an unknown kind, 'sleep'"),
         (span(0, "push", 1, 3, key=-1), "line 3: 'key' is not a number from 0"),
+        (span(0, "push", 1, 3, bytes=HUGE), "line 3: 'bytes' is not a number from 0"),
+        (span(0, "push", 1, 3, round=2**64), "line 3: 'round' is not a number from 0"),
         (span(0, "push", 1, 3, priority="high"), "line 3: 'priority' is not a number"),
         (span(0, "tensor", 1, 3, priority=None), "line 3: 'priority' is not a number"),
         (span(5, "push", 1, 3), "line 3: pid 6 told nothing about itself"),
@@ -399,8 +417,16 @@ def test_the_command_prints_json(folder: Folder) -> None:
 
 def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
     file = folder.put("a", about(0), the_end(0))
+    nosuch, fifo = str(folder.path / "nosuch"), str(folder.path / "fifo")
+    os.mkfifo(fifo)
     for arguments, message in [
-        ([str(folder.path / "nosuch")], "No such file or directory"),
+        ([nosuch], f"bytescheduler: {nosuch}: No such file or directory\n"),
+        ([str(folder.path)], f"bytescheduler: {folder.path}: Is a directory\n"),
+        ([file, "/dev/null"], "bytescheduler: /dev/null is no file: timelines are read more than"),
+        ([fifo], f"bytescheduler: {fifo} is no file: timelines are read more than once"),
+        ([file, "-o", str(folder.path)], f"bytescheduler: {folder.path}: Is a directory\n"),
+        ([""], "bytescheduler: '': No such file or directory\n"),
+        ([file, "-o", ""], "bytescheduler: '': No such file or directory\n"),
         ([file, file], "are both of worker 0"),
         ([file, "-o", file], f"{file} is one of the files to read"),
         ([file, "-o", str(folder.path / "no" / "all")], "no/all: No such file or directory"),
@@ -412,3 +438,25 @@ def test_the_command_refuses_what_it_cannot_do(folder: Folder) -> None:
         assert message in done.output
     assert pathlib.Path(file).read_text().startswith("[\n")
     assert CliRunner().invoke(timeline.timeline, []).exit_code == 2
+
+
+def test_what_is_refused_costs_no_older_timeline(folder: Folder) -> None:
+    damaged = folder.put("a", about(0), *a_step(0, 1), "{", the_end(0))
+    out = folder.path / "all.json"
+    out.write_text("an older one")
+    done = CliRunner().invoke(timeline.timeline, [damaged, "-o", str(out)])
+    assert done.exit_code == 2
+    assert "not JSON" in done.output
+    assert out.read_text() == "an older one"
+    assert sorted(path.name for path in folder.path.iterdir()) == ["a", "all.json"]
+
+
+def test_stdout_takes_the_timeline_and_the_table_behind_it(folder: Folder) -> None:
+    file = folder.put("a", about(0), *a_step(0, 1), the_end(0))
+    command = f"{sys.executable} -m bytescheduler.timeline {file} -o /dev/stdout"
+    into = folder.path / "printed"
+    for how in (f">{into}", f"| cat >{into}"):
+        subprocess.run(["sh", "-c", f"{command} {how}"], check=True)
+        events, end, shown = into.read_text().partition("\n]\n")
+        assert json.loads(events + end) == list(timeline.merge([file]))
+        assert shown == timeline.table(timeline.summary(timeline.merge([file])))

@@ -84,18 +84,40 @@ def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None
     for arguments, message in [
         (["--plot", svg, "--step", "9"], "rank 0 made no step 9: its last is 1"),
         (["--plot", svg, "--rank", "1"], "there is no step of rank 1 in these files, only of 0"),
-        (["--plot", str(tmp_path / "a.docx")], "a.docx: Format 'docx' is not supported"),
+        (["--plot", str(tmp_path / "a.docx")], "a.docx: want a name that ends in .svg, .png or"),
+        (["--plot", str(tmp_path / "noext")], "noext: want a name that ends in .svg, .png or .pdf"),
+        (["--plot", str(tmp_path / "a.")], "a.: want a name that ends in .svg, .png or .pdf"),
+        (["--plot", str(tmp_path / ".png")], ".png: want a name that ends in .svg, .png or .pdf"),
         (["--plot", str(tmp_path / "no" / "a.svg")], "no/a.svg: No such file or directory"),
         (["--plot", str(full)], f"bytescheduler: {full}: No space left on device\n"),
         (["--plot", file], "is one of the files to read"),
         (["--plot", svg, "-o", svg], "a.svg: both the timeline and the picture"),
         (["--rank", "0"], "--plot FILE is missing"),
-        (["--plot", svg, "--step", "0"], "0 is not in the range"),
+        (["--plot", svg, "--step", "0"], "0: want a whole number from 1"),
     ]:
         done = CliRunner().invoke(timeline.timeline, [file, *arguments])
         assert done.exit_code == 2, arguments
         assert message in done.output
-    assert not pathlib.Path(svg).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full.svg", "t.json"]
+
+
+def test_a_picture_that_cannot_be_drawn_costs_neither_an_older_one_nor_a_timeline(
+    tmp_path: pathlib.Path,
+) -> None:
+    file = timeline_of(tmp_path / "t.json", *a_step(1, 90))
+    svg, out = tmp_path / "a.svg", tmp_path / "all.json"
+    svg.write_text("an older one")
+    out.write_text("an older one")
+    words = [file, "--plot", str(svg), "-o", str(out), "--step", "9"]
+    assert CliRunner().invoke(timeline.timeline, words).exit_code == 2
+    assert svg.read_text() == out.read_text() == "an older one"
+
+
+def test_a_name_in_capitals_is_the_name_of_the_picture(tmp_path: pathlib.Path) -> None:
+    file = timeline_of(tmp_path / "t.json", *a_step(1, 90))
+    out = tmp_path / "A.SVG"
+    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert "<svg" in out.read_text()
 
 
 def test_files_of_servers_alone_have_nothing_to_draw(tmp_path: pathlib.Path) -> None:
@@ -116,6 +138,14 @@ def test_the_most_urgent_tensor_stands_at_the_top(tmp_path: pathlib.Path) -> Non
     assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
     drawn = out.read_text()
     assert drawn.index("<!-- 32 -->") < drawn.index("<!-- 33 -->") < drawn.index("<!-- 31 -->")
+
+
+def test_tensors_have_the_names_of_their_keys(tmp_path: pathlib.Path) -> None:
+    name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
+    named = {**name, "args": {"key": 7, "name": "fc1_$weight$"}}
+    file, out = timeline_of(tmp_path / "t.json", named, *a_step(1, 1)), tmp_path / "a.svg"
+    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    assert "<!-- fc1_$weight$ -->" in out.read_text()
 
 
 def test_without_matplotlib_it_says_how_to_install_it(

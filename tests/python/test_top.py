@@ -5,7 +5,7 @@ import json
 import socket
 import socketserver
 import threading
-from typing import Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from click.testing import CliRunner, Result
@@ -207,6 +207,53 @@ def test_it_ends_when_the_job_does() -> None:
     assert top._watch(job, 0.0, False, True) == 0
 
 
+class Looks(top._Job):
+    """A job of which each look finds the next of these."""
+
+    def __init__(self, *found: Dict[reader.Place, reader.Node]) -> None:
+        self.nodes: Dict[reader.Place, reader.Node] = {}
+        self._found = list(found)
+
+    def look(self) -> Tuple[Dict[reader.Place, reader.Node], Dict[reader.Place, reader.Node]]:
+        before, self.nodes = self.nodes, self._found.pop(0)
+        return before, self.nodes
+
+
+def test_nobody_must_be_there_at_two_looks_before_a_job_has_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    there = {PLACE: node("worker", 0, 1.0, {})}
+    job = Looks(there, {}, there, there, {}, {}, there)
+    assert top._watch(job, 0.0, False, True) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), job._found) == (3, [there])
+    assert err == "bytescheduler: the job has ended, or shows no metrics any more\n"
+    assert top._watch(Looks({}), 0.0, True, True) == 1
+
+
+def test_who_takes_the_call_and_does_not_answer_is_busy_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "_PATIENCE_S", 0.2)
+    showing = Exporter(lambda: [], "worker", 3, "127.0.0.1", 0)
+    place = ("127.0.0.1", showing._server.server_port)
+    before = reader.scan([place], {})
+    showing.close()
+    with socket.socket() as stopped:  # as a process is that was stopped
+        stopped.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stopped.bind(place)
+        stopped.listen(0)
+        for _ in range(4):  # the later ones are not even taken
+            now = reader.scan([place], before)
+            assert top.text(reader.report(before, now)).splitlines()[1].endswith("busy")
+            before = now
+        assert reader.scan([place], {}) == {}
+        monkeypatch.setattr(reader, "_SILENT_S", 0.0)
+        assert reader.scan([place], before) == {}
+    monkeypatch.setattr(reader, "_SILENT_S", 60.0)
+    assert reader.scan([place], before) == {}
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -235,6 +282,16 @@ def test_addresses_that_are_none_are_refused(address: str) -> None:
     result = invoke("--once", address)
     assert result.exit_code == 2
     assert "want PORT or HOST:PORT, such as 18600" in result.stderr
+
+
+@pytest.mark.parametrize("setting", ["0", "x", "h:99999"])
+def test_a_setting_that_names_no_port_is_named(
+    monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_METRICS", setting)
+    result = invoke("--once")
+    assert result.exit_code == 2
+    assert f"BYTESCHEDULER_METRICS={setting} names no port to look at" in result.stderr
 
 
 def test_without_an_address_it_says_what_to_give() -> None:

@@ -10,12 +10,12 @@ from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 
-from bytescheduler import PeerLost, Timeout
 from bytescheduler._tuning import tuner as module
 from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Seen
 from bytescheduler._tuning.points import Point
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler._tuning.tuner import Tuned, Tuner
+from bytescheduler.errors import Closed, Error, PeerLost, Timeout
 
 KIB = 1024
 START = Point(128 * KIB, 512 * KIB)
@@ -33,6 +33,8 @@ class FakeWorker:
         self.point = START
         self.tuned: List[Point] = []
         self.failure: Optional[BaseException] = None
+        self.unfit: Optional[Error] = None  # what it says of every other point
+        self.failed: Optional[Error] = None  # what ended the job, or that it was closed
         self.slow_ones = 0  # looks that the engine is too busy for
         self._steps: List[Tuple[int, float]] = []
 
@@ -45,7 +47,14 @@ class FakeWorker:
         self._steps.append((len(self._steps) + 1, self.seconds(self.point)))
         return self._steps[-64:]
 
+    def status(self) -> Optional[Error]:
+        if isinstance(self.failed, Closed):
+            raise self.failed
+        return self.failed
+
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        if self.unfit is not None:
+            raise self.unfit
         self.point = Point(partition_bytes, credit_bytes)
         self.tuned.append(self.point)
 
@@ -308,11 +317,23 @@ def test_closing_says_why(said: Said) -> None:
     assert said.lines[-1] == "tuning ends: retune was called"
 
 
-def test_a_job_that_fails_says_so_itself(said: Said) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [PeerLost("server 1 was lost", 4), Timeout("push key=7: no answer", 2), Closed("closed", 3)],
+)
+def test_a_job_that_fails_says_so_itself(said: Said, failure: Error) -> None:
     worker = FakeWorker(seconds)
-    worker.failure = PeerLost("server 1 was lost", 4)
+    worker.unfit = worker.failed = failure
     ended(Tuner(worker, said.tuned(again=True)))
     assert said.lines + said.warnings == []
+
+
+def test_who_asked_hears_why_tuning_ends_though_the_job_goes_on(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    worker.unfit = Timeout("the engine did not answer in 1000 ms", 2)
+    ended(Tuner(worker, said.tuned(again=True)))
+    why = "tuning ends: the engine did not answer in 1000 ms; the job goes on as it is"
+    assert said.warnings == [why]
 
 
 def test_an_engine_that_is_busy_is_asked_again(said: Said) -> None:
