@@ -1,23 +1,27 @@
 """What a call costs the Python thread: a push-pull of 1 KB, 1,000 keys, stock stores and ours.
 
-Run it as ``python -m benchmarks.call_overhead``: it starts a job of one worker and one server for
-each kind of store on this host (``kvstore``: ours on stock servers), one after the other, and
-prints microseconds a call, the median of some rounds over all keys: as time that passes, and as
-time of the processor on the calling thread, which the other threads and processes of the job cannot
-lengthen.  Only the call itself is measured; nobody waits for its result until the round has been
-timed.
+It starts a job of one worker and one server for each kind of store on this host (``kvstore``: ours
+on stock servers), in turn and several times.  A job reports microseconds a call, the median of some
+rounds over all keys: as time that passes, and as time of the processor on the calling thread, which
+the other threads and processes of the job cannot lengthen.  Printed are medians over the jobs, with
+the least and the most.  Only the call itself is measured; nobody waits for its result until the
+round has been timed.
+
+    python -m benchmarks.call_overhead --out call_overhead.json
 
 Each store is measured without an updater, with one that adds the sum to the weights, and with SGD.
 Where stock MXNet updates on its servers, as ``dist_sync`` does, its caller has nothing to do with
 it; ``local`` updates on the caller's thread, as ours does.
 """
 
+import argparse
 import statistics
 import sys
 import time
-from typing import Any, Callable, Iterator, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from . import local_job
+from . import arms, local_job
+from .output import add_out_option
 
 KEYS, FLOATS, ROUNDS = 1000, 256, 7
 
@@ -30,7 +34,7 @@ def _stores(kind: str) -> "Iterator[Tuple[str, Any]]":
 
     wrap: Callable[[Any], Any] = (lambda kvs: kvs) if kind == "stock" else ScheduledKVS
     yield "dist_sync", wrap(mx.kv.create("dist_sync"))
-    if kind != "ours":  # under bslaunch a local store is as any other
+    if not kind.startswith("ours"):  # under bslaunch a local store is as any other
         yield "local", wrap(mx.kv.create("local"))
 
 
@@ -70,23 +74,39 @@ def measure(kind: str) -> None:
         _report(f"{name},SGD", kvs)
 
 
-def run_job(kind: str) -> None:
-    """Run a job to its end and print microseconds a call."""
-    worker = [sys.executable, "-m", "benchmarks.call_overhead", kind]
-    rows = local_job.run_arm(kind, worker)
-    for wall, thread in zip(rows[::2], rows[1::2]):
-        wall_us, thread_us = (statistics.median(row.seconds) / KEYS * 1e6 for row in (wall, thread))
-        store, updater = wall.name.split(":")[0].split(",")
-        print(
-            f"{kind}, {store}, {updater}: {wall_us:.1f} us a call, "
-            f"{thread_us:.1f} us of the calling thread's processor time",
-            flush=True,
-        )
+def run_job(kind: str, timeout_s: float) -> Dict[str, float]:
+    """Run a job to its end and return microseconds a call, by store, updater and clock."""
+    worker = [sys.executable, "-m", "benchmarks.call_overhead", "--worker", kind]
+    rows = local_job.run_arm(kind, worker, timeout_s)
+    return {row.name: statistics.median(row.seconds) / KEYS * 1e6 for row in rows}
+
+
+def summary(runs: List[Dict[str, float]]) -> Dict[str, Dict[str, float]]:
+    """Return median, least and most of each row of a kind of store."""
+    return {
+        name: {
+            "median_us": round(statistics.median(of), 2),
+            "least_us": round(min(of), 2),
+            "most_us": round(max(of), 2),
+        }
+        for name, of in ((name, [run[name] for run in runs]) for name in runs[0])
+    }
+
+
+def main() -> None:
+    """Run all kinds of store in turn, several times, and print medians as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arms.add_arms_option(parser, local_job.ARMS, "stock,ours,kvstore")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for a job")
+    add_out_option(parser)
+    parser.add_argument("--worker", choices=sorted(local_job.ARMS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        measure(args.worker)
+        return
+    arms.alternate(args, lambda kind: run_job(kind, args.timeout), summary)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        measure(sys.argv[1])
-    else:
-        for each in local_job.ARMS:
-            run_job(each)
+    main()

@@ -9,18 +9,19 @@ Needs root (network namespaces) and iproute2.
 
 Reported for each rate, group and setting of BYTESCHEDULER_FUSION: messages that a worker sends in a
 step, those that travelled inside another, microseconds of its processor time for a step, and the
-time of a step (medians of runs that alternate).
+time of a step (medians of runs that alternate). Every step checks its sums.
 """
 
 import argparse
+import functools
 import statistics
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from bytescheduler._advise import models
 
-from . import lab_job
-from .output import add_out_option, give
+from . import arms, lab_job
+from .output import add_out_option, give, keep
 
 SETTINGS = ("0", "16KiB")
 
@@ -53,6 +54,30 @@ def measure(args: argparse.Namespace, group: int, setting: str) -> Dict[str, flo
     }
 
 
+def row_of(runs: List[Optional[Dict[str, float]]]) -> Dict[str, Any]:
+    """Return medians of the runs that did not hang, how many did, and all."""
+    ended = [run for run in runs if run is not None]
+    keys = ended[0] if ended else {}
+    medians = {key: statistics.median(run[key] for run in ended) for key in keys}
+    return {**medians, "hung": runs.count(None), "all": runs}
+
+
+def compare(args: argparse.Namespace, about: Dict[str, Any], result: Dict[str, Any]) -> None:
+    """Run all settings in turn, several times, in the lab; add a row for each to the result."""
+    runs: Dict[str, List[Optional[Dict[str, float]]]] = {setting: [] for setting in SETTINGS}
+    before = result["rows"]
+    for _ in range(args.repeats):
+        for setting, of in runs.items():
+            run = functools.partial(measure, args, about["group"], setting)
+            of.append(arms.attempt(f"fusion {setting}", run))
+            rows = [{**about, "fusion": name, **row_of(of)} for name, of in runs.items()]
+            result["rows"] = before + rows
+            keep(result, args)
+    for row in result["rows"][-len(SETTINGS) :]:
+        told = {key: value for key, value in row.items() if key != "all"}
+        print(told, file=sys.stderr, flush=True)
+
+
 def main() -> None:
     """Run all settings in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -67,20 +92,12 @@ def main() -> None:
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     add_out_option(parser)
     args = parser.parse_args()
-    rows = []
+    result = {"model": args.model, "scale": args.scale, "compute_s": args.compute, "rows": []}
     for rate in args.rates.split(","):
         with lab_job.lab(rate):
             for group in map(int, args.groups.split(",")):
-                runs: Dict[str, List[Dict[str, float]]] = {setting: [] for setting in SETTINGS}
-                for _ in range(args.repeats):
-                    for setting in SETTINGS:
-                        runs[setting].append(measure(args, group, setting))
-                for setting, of in runs.items():
-                    medians = {key: statistics.median(run[key] for run in of) for key in of[0]}
-                    row = {"rate": rate, "group": group, "fusion": setting, **medians}
-                    print(row, file=sys.stderr, flush=True)
-                    rows.append({**row, "all": of})
-    give({"model": args.model, "scale": args.scale, "compute_s": args.compute, "rows": rows}, args)
+                compare(args, {"rate": rate, "group": group}, result)
+    give(result, args)
 
 
 if __name__ == "__main__":

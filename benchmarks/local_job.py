@@ -1,17 +1,18 @@
 """The processes of a job on this host, with the CPU time and the memory they take.
 
 A worker of a benchmark prints ``BEGIN NAME``, waits for a line, measures, prints ``END NAME
-seconds...`` and waits for a line again; in between every process of the job is looked at.
+seconds...`` and waits for a line again; in between every process of the job is looked at. Before
+that END it may print ``ASIDE seconds``: processor time of its own that nobody should count.
 """
 
 import contextlib
 import os
-import pathlib
 import socket
 import subprocess
 import sys
+import threading
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.
@@ -23,8 +24,20 @@ NODES = {
 ARMS: Dict[str, Tuple[str, Dict[str, str]]] = {
     "stock": ("stock", {}),
     "ours": ("ours", {"BYTESCHEDULER_BACKEND": "native"}),
+    "ours-sockets": (  # without shared memory
+        "ours",
+        {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SHARED_MEMORY": "0"},
+    ),
     "kvstore": ("stock", {"BYTESCHEDULER_BACKEND": "kvstore"}),  # ours on stock servers
 }
+
+
+# Is told BEGIN or END, and the processes: the scheduler node, the servers, the worker.
+Watch = Callable[[str, List[int]], None]
+
+
+def _nobody_watches(_word: str, _pids: List[int]) -> None:
+    pass
 
 
 class Measured(NamedTuple):
@@ -33,7 +46,7 @@ class Measured(NamedTuple):
     name: str
     seconds: List[float]
     wall_s: float
-    cpu_s: float  # of all processes of the job
+    cpu_s: float  # of all processes of the job, without what the worker set aside
 
 
 def free_port() -> int:
@@ -59,7 +72,10 @@ def job_env(root: str, port: int, workers: int, servers: int) -> Dict[str, str]:
 
 @contextlib.contextmanager
 def ended_processes() -> "Iterator[List[subprocess.Popen[str]]]":
-    """Lend a list of processes; those that still run at the end are killed."""
+    """Lend a list of processes; those that still run at the end are killed.
+
+    What pipes to them there are is closed.
+    """
     processes: List[subprocess.Popen[str]] = []
     try:
         yield processes
@@ -70,16 +86,19 @@ def ended_processes() -> "Iterator[List[subprocess.Popen[str]]]":
                 process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):  # what it never read
+                        pipe.close()
 
 
 def cpu_seconds(pids: List[int]) -> float:
-    """Return the CPU time of all threads of the processes."""
-    nanos = 0
-    for pid in pids:
-        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-            nanos += int((task / "schedstat").read_text().split()[0])
-    return nanos / 1e9
+    """Return the CPU time of all threads of the processes, also of those that have ended."""
+    # clock_getcpuclockid(3): the complement of the process, and 2 for its time on any processor.
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
+
+
+def worker_sets_aside(cpu_s: float) -> None:
+    """Say how much CPU time of this process, since BEGIN, does not belong to the measurement."""
+    print("ASIDE", f"{cpu_s:.9f}", flush=True)
 
 
 def worker_waits(word: str, name: str, seconds: Optional[List[float]] = None) -> None:
@@ -89,24 +108,55 @@ def worker_waits(word: str, name: str, seconds: Optional[List[float]] = None) ->
         raise SystemExit("nobody reads the results any more")
 
 
-def _listen(worker: "subprocess.Popen[str]", pids: List[int]) -> List[Measured]:
+def _listen(worker: "subprocess.Popen[str]", pids: List[int], watch: Watch) -> List[Measured]:
     assert worker.stdin is not None
     assert worker.stdout is not None
     measured = []
-    begin_s = cpu_s = 0.0
+    begin_s = cpu_s = aside_s = 0.0
     for line in worker.stdout:
         words = line.split()
-        if not words or words[0] not in ("BEGIN", "END"):
+        if not words or words[0] not in ("BEGIN", "ASIDE", "END"):
+            continue
+        if words[0] == "ASIDE":
+            aside_s = float(words[1])
             continue
         if words[0] == "BEGIN":
-            cpu_s, begin_s = cpu_seconds(pids), time.perf_counter()
+            aside_s, cpu_s, begin_s = 0.0, cpu_seconds(pids), time.perf_counter()
         else:
             wall_s, spent_s = time.perf_counter() - begin_s, cpu_seconds(pids) - cpu_s
             seconds = [float(word) for word in words[2:]]
-            measured.append(Measured(words[1], seconds, wall_s, spent_s))
+            measured.append(Measured(words[1], seconds, wall_s, spent_s - aside_s))
+        watch(words[0], pids)
         worker.stdin.write("\n")
         worker.stdin.flush()
     return measured
+
+
+@contextlib.contextmanager
+def _patience(worker: "subprocess.Popen[str]", timeout_s: float) -> "Iterator[None]":
+    """Kill the worker if it takes longer.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        It did.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        worker.kill()
+
+    timer = threading.Timer(timeout_s, end)
+    timer.start()
+    try:
+        # One that has ended by itself does not listen either: how, its exit code tells.
+        with contextlib.suppress(BrokenPipeError):
+            yield
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise subprocess.TimeoutExpired(worker.args, timeout_s)
 
 
 class Job(NamedTuple):
@@ -160,7 +210,6 @@ def job(
         Settings of all of them.
     workers, servers
         How many there are.
-
     """
     common = job_env("127.0.0.1", free_port(), workers, servers)
     common.update(env, DMLC_NODE_HOST="127.0.0.1")
@@ -181,18 +230,46 @@ def job(
 
 
 def run(
-    node: List[str], worker: List[str], env: Dict[str, str], servers: int = 1
+    node: List[str],
+    worker: List[str],
+    env: Dict[str, str],
+    servers: int = 1,
+    timeout_s: float = PATIENCE_S,
+    watch: Watch = _nobody_watches,
 ) -> List[Measured]:
-    """Run a job of one worker to its end; parameters as of `job`."""
+    """Run a job of one worker to its end; parameters as of `job`, and more.
+
+    Parameters
+    ----------
+    timeout_s
+        How long the worker may take.
+    watch
+        Looks at the processes while the worker waits.
+
+    Raises
+    ------
+    SystemExit
+        A process failed.
+    subprocess.TimeoutExpired
+        The worker took longer, or a node did not end with it.
+    """
     with job(node, worker, env, servers=servers) as running:
         (process,) = running.workers
         pids = [each.pid for each in [running.scheduler, *running.servers, process]]
-        measured = _listen(process, pids)
+        measured: List[Measured] = []
+        with _patience(process, timeout_s):
+            measured = _listen(process, pids, watch)
         running.ended()
         return measured
 
 
-def run_arm(arm: str, worker: List[str]) -> List[Measured]:
-    """Run a job of one of `ARMS` to its end."""
+def run_arm(
+    arm: str,
+    worker: List[str],
+    timeout_s: float = PATIENCE_S,
+    more: Optional[Dict[str, str]] = None,
+    watch: Watch = _nobody_watches,
+) -> List[Measured]:
+    """Run a job of one of `ARMS` to its end, with `more` settings; otherwise as `run`."""
     nodes, env = ARMS[arm]
-    return run(NODES[nodes], worker, env)
+    return run(NODES[nodes], worker, {**env, **(more or {})}, timeout_s=timeout_s, watch=watch)

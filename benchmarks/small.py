@@ -1,9 +1,11 @@
 """Small tensors: a blocking push-pull of 1 KB, and bursts of many, against MXNet.
 
 One worker, one server, loopback. Arms: ``stock`` (MXNet ``dist_sync``), ``ours``
-(``ScheduledKVS``), ``kvstore`` (the same on stock servers), ``native`` (our engine without MXNet
-and Python: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``). Of a burst
-through MXNet the time in which the Python thread makes the calls is told apart.
+(``ScheduledKVS``), ``ours-sockets`` (the same without shared memory), ``kvstore`` (the same on
+stock servers), ``native`` (our engine without MXNet and Python: the program ``wire_benchmark`` of a
+build with ``-DBS_BUILD_BENCHMARKS=ON``). Of a burst through MXNet the time in which the Python
+thread makes the calls is told apart. Gradients change from round to round, and all sums are
+checked; what that takes is not counted.
 
     python -m benchmarks.small --native build/benchmarks/wire_benchmark --out small.json
 """
@@ -14,8 +16,8 @@ import sys
 import time
 from typing import Dict, List
 
-from . import local_job
-from .output import add_out_option, give
+from . import arms, local_job, sums
+from .output import add_out_option
 
 SIZE_BYTES = 1024
 BLOCKING_PER_ROUND = 100
@@ -31,10 +33,12 @@ def mxnet_worker(kind: str, keys: int, rounds: int) -> None:
         from bytescheduler.mxnet import ScheduledKVS
 
         store = ScheduledKVS(store)
-    grads = [mx.nd.ones((SIZE_BYTES // 4,)) for _ in range(keys + 1)]
+    grads = [mx.nd.zeros((SIZE_BYTES // 4,)) for _ in range(keys + 1)]
     outs = [mx.nd.zeros((SIZE_BYTES // 4,)) for _ in range(keys + 1)]
     store.init(list(range(keys + 1)), outs)
     mx.nd.waitall()
+    views = [(sums.view_of(grad), sums.view_of(out)) for grad, out in zip(grads, outs)]
+    checked = [sums.Sums(key, *both) for key, both in enumerate(views)]
     calls: List[float] = []
 
     def burst(first: int, last: int) -> float:
@@ -48,59 +52,66 @@ def mxnet_worker(kind: str, keys: int, rounds: int) -> None:
 
     plans = (("blocking", keys, keys + 1, BLOCKING_PER_ROUND * rounds), ("burst", 0, keys, rounds))
     for name, first, last, repeats in plans:
-        for _ in range(WARM_UPS):
-            burst(first, last)
+        mine = checked[first:last]
+
+        def push_pull(first: int = first, last: int = last) -> float:
+            return burst(first, last)
+
+        sums.rounds(mine, push_pull, WARM_UPS)
         calls.clear()
         local_job.worker_waits("BEGIN", name)
-        seconds = [burst(first, last) for _ in range(repeats)]
+        seconds, aside_s = sums.rounds(mine, push_pull, repeats)
+        local_job.worker_sets_aside(aside_s)
         local_job.worker_waits("END", name, seconds)
         if name == "burst":
             local_job.worker_waits("BEGIN", "calls")
             local_job.worker_waits("END", "calls", calls)
-    assert all(out[0].asscalar() == 1 for out in outs), "a sum is wrong"
+        sums.last_round(mine, push_pull)
 
 
-def run_arm(arm: str, args: argparse.Namespace) -> List[local_job.Measured]:
+def measure(arm: str, args: argparse.Namespace) -> List[local_job.Measured]:
     """Run one job."""
     if arm == "native":
         worker = [args.native, "small", str(SIZE_BYTES), str(args.keys), str(args.rounds)]
-        return local_job.run([args.native, "node"], worker, {})
+        return local_job.run([args.native, "node"], worker, {}, timeout_s=args.timeout)
     worker = [sys.executable, "-m", "benchmarks.small", "--worker", arm]
     worker += ["--keys", str(args.keys), "--rounds", str(args.rounds)]
-    return local_job.run_arm(arm, worker)
+    return local_job.run_arm(arm, worker, args.timeout)
+
+
+def figures_of(rows: List[local_job.Measured], keys: int) -> Dict[str, float]:
+    """Return what a run of an arm comes to, in microseconds, with `keys` in a burst."""
+    figures = {}
+    for row in rows:
+        count = 1 if row.name == "blocking" else keys
+        name = f"{row.name}_us" if row.name == "blocking" else f"{row.name}_us_per_key"
+        figures[name] = round(statistics.median(row.seconds) / count * 1e6, 2)
+        if row.name != "calls":
+            figures[f"{name}_cpu"] = round(row.cpu_s / len(row.seconds) / count * 1e6, 2)
+    return figures
+
+
+def summary(runs: List[Dict[str, float]]) -> Dict[str, float]:
+    """Return an arm's medians."""
+    return {name: round(statistics.median(run[name] for run in runs), 2) for name in runs[0]}
 
 
 def main() -> None:
     """Run all arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", default="stock,ours,native")
+    arms.add_arms_option(parser, (*local_job.ARMS, "native"), "stock,ours,native")
     parser.add_argument("--keys", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     add_out_option(parser)
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=sorted(local_job.ARMS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         mxnet_worker(args.worker, args.keys, args.rounds)
         return
-    figures: Dict[str, Dict[str, List[float]]] = {arm: {} for arm in args.arms.split(",")}
-    for _ in range(args.repeats):
-        for arm, of_arm in figures.items():
-            for row in run_arm(arm, args):
-                keys = 1 if row.name == "blocking" else args.keys
-                name = f"{row.name}_us" if row.name == "blocking" else f"{row.name}_us_per_key"
-                micros = statistics.median(row.seconds) / keys * 1e6
-                of_arm.setdefault(name, []).append(round(micros, 2))
-                if row.name != "calls":
-                    cpu = row.cpu_s / len(row.seconds) / keys * 1e6
-                    of_arm.setdefault(f"{name}_cpu", []).append(round(cpu, 2))
-            print(arm, {k: v[-1] for k, v in of_arm.items()}, file=sys.stderr, flush=True)
-    medians = {
-        arm: {name: statistics.median(values) for name, values in of_arm.items()}
-        for arm, of_arm in figures.items()
-    }
-    give({"medians": medians, "all": figures}, args)
+    arms.alternate(args, lambda arm: figures_of(measure(arm, args), args.keys), summary)
 
 
 if __name__ == "__main__":

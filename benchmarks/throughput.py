@@ -1,16 +1,18 @@
 """How fast large tensors travel on this host, and what that costs, against plain TCP and MXNet.
 
 A worker pushes one tensor and waits for its sum, again and again; one worker, one server,
-loopback, nothing shaped. Plain TCP moves as many bytes between two processes, both ways at once.
-Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``), ``kvstore`` (the same
-on stock servers), ``native`` (our engine without MXNet: the program ``wire_benchmark`` of a build
-with ``-DBS_BUILD_BENCHMARKS=ON``, with shared memory), ``sockets`` (the same without).
+loopback, nothing shaped. Gradients change from round to round, and all sums are checked. Plain TCP
+moves as many bytes between two processes, both ways at once.
+Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``, with shared memory),
+``ours-sockets`` (the same without), ``kvstore`` (the same on stock servers), ``native`` (our engine
+without MXNet: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``, with
+shared memory), ``sockets`` (the same without).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
     python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
 
 Reported for each size, as medians: GB/s each way, and CPU-seconds of all processes for each GB that
-was pushed and pulled (kernel and user).
+was pushed and pulled (kernel and user; without what checking the sums took).
 """
 
 import argparse
@@ -24,20 +26,21 @@ import threading
 import time
 from typing import Any, Dict, List, Tuple
 
-from . import local_job
-from .output import add_out_option, give
+from . import arms, local_job, sums
+from .output import add_out_option
 
 CHUNK_BYTES = 512 << 10
 WARM_UPS = 2
 # The engine without MXNet, and its settings.
 SOCKETS = {"BYTESCHEDULER_SHARED_MEMORY": "0"}
 NATIVE: Dict[str, Dict[str, str]] = {"native": {}, "sockets": SOCKETS}
-Figures = Dict[str, Dict[str, List[Tuple[float, float]]]]  # arm -> size -> (GB/s, CPU-s per GB)
+ARMS = ("tcp", *local_job.ARMS, *NATIVE)
+Figures = Dict[str, Tuple[float, float]]  # size -> (GB/s, CPU-s per GB)
 
 
 def rounds_of(size_bytes: int) -> int:
     """Return how many push-pulls of that size make a measurement."""
-    return max(4, min(2000, (1 << 29) // size_bytes))
+    return max(3, min(1000, (1 << 28) // size_bytes))
 
 
 def send_all(peer: socket.socket, size_bytes: int, rounds: int) -> None:
@@ -104,45 +107,71 @@ def mxnet_worker(kind: str, sizes: List[int]) -> None:
 
         store = ScheduledKVS(store)
     for key, size in enumerate(sizes):
-        grad, out = mx.nd.ones((size // 4,)), mx.nd.zeros((size // 4,))
+        grad, out = mx.nd.zeros((size // 4,)), mx.nd.zeros((size // 4,))
         store.broadcast(key, out, out=out)
-        out.wait_to_read()
-        seconds: List[float] = []
-        for index in range(WARM_UPS + rounds_of(size)):
-            if index == WARM_UPS:
-                local_job.worker_waits("BEGIN", str(size))
+        checked = sums.Sums(key, sums.view_of(grad), sums.view_of(out))
+
+        def push_pull(key: int = key, grad: Any = grad, out: Any = out) -> float:  # noqa: ANN401
             begin = time.perf_counter()
             store.pushpull(key, grad, out=out, priority=-key)
             out.wait_to_read()
-            seconds.append(time.perf_counter() - begin)
-        local_job.worker_waits("END", str(size), seconds[WARM_UPS:])
-        assert (out[:16].asnumpy() == 1).all(), "a sum is wrong"
+            return time.perf_counter() - begin
+
+        sums.rounds([checked], push_pull, WARM_UPS)
+        local_job.worker_waits("BEGIN", str(size))
+        seconds, aside_s = sums.rounds([checked], push_pull, rounds_of(size))
+        local_job.worker_sets_aside(aside_s)
+        local_job.worker_waits("END", str(size), seconds)
+        sums.last_round([checked], push_pull)
 
 
-def run_arm(arm: str, sizes: List[int], native: str) -> List[local_job.Measured]:
-    """Run one arm with all sizes."""
-    if arm == "tcp":
-        return bare_tcp(sizes)
-    if arm in NATIVE:
-        plans = [f"{size}:{rounds_of(size)}" for size in sizes]
-        return local_job.run([native, "node"], [native, "throughput", *plans], NATIVE[arm])
-    worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
-    worker += [str(size) for size in sizes]
-    return local_job.run_arm(arm, worker)
+def run_job(
+    arm: str,
+    sizes: List[int],
+    args: argparse.Namespace,
+    **how: Any,  # noqa: ANN401
+) -> List[local_job.Measured]:
+    """Run a job with all sizes; `how` is what `local_job.run_arm` takes besides."""
+    if arm not in NATIVE:
+        worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
+        worker += [str(size) for size in sizes]
+        return local_job.run_arm(arm, worker, args.timeout, **how)
+    worker = [args.native, "throughput"]
+    worker += [f"{size}:{rounds_of(size)}" for size in sizes]
+    env = {**NATIVE[arm], **how.pop("more", {})}
+    return local_job.run([args.native, "node"], worker, env, timeout_s=args.timeout, **how)
 
 
-def summary(figures: Figures) -> Dict[str, Any]:
-    """Return medians by arm and size."""
+def figures_of(rows: List[local_job.Measured]) -> Figures:
+    """Return what a run of an arm comes to."""
+    figures = {}
+    for row in rows:
+        gbytes = int(row.name) / 1e9
+        rate = gbytes / statistics.median(row.seconds)
+        figures[row.name] = (rate, row.cpu_s / (gbytes * rounds_of(int(row.name))))
+    return figures
+
+
+def summary(runs: List[Figures]) -> Dict[str, Any]:
+    """Return an arm's medians by size."""
     return {
-        arm: {
-            size: {
-                "gbytes_per_s": round(statistics.median(rate for rate, _ in runs), 4),
-                "cpu_s_per_gbyte": round(statistics.median(cost for _, cost in runs), 4),
-            }
-            for size, runs in of_arm.items()
+        size: {
+            "gbytes_per_s": round(statistics.median(run[size][0] for run in runs), 4),
+            "cpu_s_per_gbyte": round(statistics.median(run[size][1] for run in runs), 4),
         }
-        for arm, of_arm in figures.items()
+        for size in runs[0]
     }
+
+
+def bytes_of(text: str) -> List[int]:
+    """Return what a list such as 64K,1M says, for argparse."""
+    units = {"K": 1 << 10, "M": 1 << 20}
+    sizes = []
+    for word in text.split(","):
+        if word[-1:] not in units or not word[:-1].isdecimal() or int(word[:-1]) == 0:
+            raise argparse.ArgumentTypeError(f"{word!r}: want sizes such as 64K or 16M")
+        sizes.append(int(word[:-1]) * units[word[-1]])
+    return sizes
 
 
 def draw(result: Dict[str, Any], path: str) -> None:
@@ -157,6 +186,8 @@ def draw(result: Dict[str, Any], path: str) -> None:
     labels = {"gbytes_per_s": "GB/s each way", "cpu_s_per_gbyte": "CPU-seconds per GB"}
     for axes, (figure_name, label) in zip(both, labels.items()):
         for arm, of_arm in result["medians"].items():
+            if of_arm is None:  # it always hung
+                continue
             sizes = [int(size) / (1 << 20) for size in of_arm]
             values = [row[figure_name] for row in of_arm.values()]
             axes.plot(sizes, values, marker="o", markersize=3, label=arm)
@@ -173,9 +204,10 @@ def draw(result: Dict[str, Any], path: str) -> None:
 def main() -> None:
     """Run all arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="64K,256K,1M,4M,16M,64M,256M")
-    parser.add_argument("--arms", default="tcp,stock,ours,native")
+    parser.add_argument("--sizes", type=bytes_of, default="64K,256K,1M,4M,16M,64M,256M")
+    arms.add_arms_option(parser, ARMS, "tcp,stock,ours-sockets,ours,sockets,native")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     add_out_option(parser)
     parser.add_argument("--draw", nargs=2, metavar=("JSON", "SVG"), help="only draw")
@@ -187,19 +219,12 @@ def main() -> None:
     if args.draw:
         draw(json.loads(pathlib.Path(args.draw[0]).read_text()), args.draw[1])
         return
-    units = {"K": 1 << 10, "M": 1 << 20}
-    sizes = [int(word[:-1]) * units[word[-1]] for word in args.sizes.split(",")]
-    figures: Figures = {arm: {str(size): [] for size in sizes} for arm in args.arms.split(",")}
-    for _ in range(args.repeats):
-        for arm, of_arm in figures.items():
-            for row in run_arm(arm, sizes, args.native):
-                gbytes = int(row.name) / 1e9
-                rate = gbytes / statistics.median(row.seconds)
-                cost = row.cpu_s / (gbytes * rounds_of(int(row.name)))
-                of_arm[row.name].append((rate, cost))
-                told = f"{arm} {row.name}: {rate:.3f} GB/s, {cost:.3f} CPU-s per GB"
-                print(told, file=sys.stderr, flush=True)
-    give({"medians": summary(figures), "all": figures}, args)
+
+    def run(arm: str) -> Figures:
+        rows = bare_tcp(args.sizes) if arm == "tcp" else run_job(arm, args.sizes, args)
+        return figures_of(rows)
+
+    arms.alternate(args, run, summary)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Each worker trains on its part of scikit-learn's digits with Gluon, on the CPU; all arms begin with
 the same weights and take the same batches. Printed as JSON are samples a second of all workers
 (without the first epoch; the median of the repeats), the accuracy, and a checksum of the weights:
-arms that add up the same numbers have the same. Needs root (network namespaces), iproute2, mxnet
-and scikit-learn.
+arms add up the same numbers, so it fails if one ends with others than the rest. Needs root (network
+namespaces), iproute2, mxnet and scikit-learn.
 
     python -m benchmarks.train --network resnet20 --rate 100mbit --out train.json
 """
@@ -18,8 +18,8 @@ import zlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
-from . import lab_job
-from .output import add_out_option, give
+from . import arms, lab_job
+from .output import add_out_option
 
 if TYPE_CHECKING:  # only workers import it
     import mxnet as mx
@@ -75,6 +75,8 @@ def deep() -> "mx.gluon.nn.HybridBlock":
     return net
 
 
+# All but our engine without MXNet, which trains nothing.
+ARMS = [arm for arm in lab_job.ARMS if not arm.startswith("native")]
 NETWORKS: "Dict[str, Callable[[], mx.gluon.nn.HybridBlock]]" = {"resnet20": resnet20, "deep": deep}
 
 
@@ -134,17 +136,25 @@ def train(args: argparse.Namespace) -> None:
     )
 
 
-def summary(of_arm: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
-    """Return what the repeats of an arm reached, each a list of what its workers said.
+def require_same_weights(runs: Dict[str, List[List[Dict[str, Any]]]]) -> None:
+    """Compare the weights with which all workers of all repeats of all arms ended.
 
     Raises
     ------
     SystemExit
-        The workers of one repeat ended with different weights.
+        They differ.
     """
-    for workers in of_arm:
-        if len({worker["weights"] for worker in workers}) > 1:
-            raise SystemExit(f"workers of one job have different weights: {workers}")
+    weights = {
+        arm: sorted({worker["weights"] for workers in of_arm for worker in workers})
+        for arm, of_arm in runs.items()
+        if of_arm
+    }
+    if len({one for of_arm in weights.values() for one in of_arm}) > 1:
+        raise SystemExit(f"they ended with different weights: {weights}")
+
+
+def summary(of_arm: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
+    """Return what the repeats of an arm reached, each a list of what its workers said."""
     return {
         "samples_per_s": statistics.median(
             sum(worker["samples_per_s"] for worker in workers) for workers in of_arm
@@ -165,34 +175,29 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", default="100mbit")
-    parser.add_argument("--arms", default="stock,p3,kvstore,ours")
+    arms.add_arms_option(parser, ARMS, "stock,p3,kvstore,ours-fifo,ours")
     parser.add_argument("--timeout", type=float, default=300)
     add_out_option(parser)
-    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.epochs < 2:
         parser.error("--epochs: want at least 2, as the first one is not counted")
     if args.arm:
         train(args)
         return
-    reached: Dict[str, List[List[Dict[str, Any]]]] = {arm: [] for arm in args.arms.split(",")}
     options = [
         word
         for name in ("network", "epochs", "batch", "lr")
         for word in (f"--{name}", str(getattr(args, name)))
     ]
+
+    def run(arm: str) -> List[Dict[str, Any]]:
+        worker = [sys.executable, "-m", "benchmarks.train", "--arm", arm, *options]
+        return lab_job.run(arm, worker, {}, args.timeout)
+
+    about = {"network": args.network, "rate": args.rate}
     with lab_job.lab(args.rate):
-        for _ in range(args.repeats):
-            for arm, of_arm in reached.items():
-                worker = [sys.executable, "-m", "benchmarks.train", "--arm", arm, *options]
-                of_arm.append(lab_job.run(arm, worker, {}, args.timeout))
-                print(f"{arm}: {summary(of_arm)}", file=sys.stderr, flush=True)
-    result = {
-        "network": args.network,
-        "rate": args.rate,
-        "arms": {arm: summary(of_arm) for arm, of_arm in reached.items()},
-    }
-    give(result, args)
+        arms.alternate(args, run, summary, about, require_same_weights)
 
 
 if __name__ == "__main__":

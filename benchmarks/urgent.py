@@ -2,8 +2,9 @@
 
 One worker and one server on rate-limited hosts, our engine without MXNet. Thirty-two tensors are
 pushed and pulled again and again, so that both directions of the link are full; every 5 ms an
-urgent one is pushed and pulled besides. Arms: ``native``, and ``native-fifo``, where nothing
-overtakes anything and the kernel takes what it likes. Needs root (network namespaces) and iproute2.
+urgent one is pushed and pulled besides. Every sum is checked. Arms: ``native``, and
+``native-fifo``, where nothing overtakes anything and the kernel takes what it likes. Needs root
+(network namespaces) and iproute2.
 
     python -m benchmarks.urgent --out urgent.json
 
@@ -16,13 +17,14 @@ import argparse
 import json
 import pathlib
 import statistics
-import sys
 import tempfile
 from typing import Any, Dict, List
 
-from . import lab_job
-from .output import add_out_option, give
+from . import arms, lab_job
+from .output import add_out_option
 
+# Our engine without MXNet.
+ARMS = [arm for arm in lab_job.ARMS if arm.startswith("native")]
 URGENT_KEY = 0
 TENSORS, TENSOR_BYTES = 32, 1 << 20
 
@@ -93,19 +95,13 @@ def main() -> None:
     parser.add_argument(
         "--fifo-count", type=int, default=12, help="the same, where each waits long"
     )
-    parser.add_argument("--arms", default="native-fifo,native")
+    arms.add_arms_option(parser, ARMS, "native-fifo,native")
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     add_out_option(parser)
     args = parser.parse_args()
-    runs: Dict[str, List[Dict[str, Any]]] = {arm: [] for arm in args.arms.split(",")}
     with lab_job.lab(args.rate):
-        for _ in range(args.repeats):
-            for arm, of_arm in runs.items():
-                of_arm.append(measure(arm, args))
-                print(f"{arm}: {json.dumps(of_arm[-1])}", file=sys.stderr, flush=True)
-    medians = {arm: summary(of_arm) for arm, of_arm in runs.items()}
-    give({"rate": args.rate, "medians": medians, "all": runs}, args)
+        arms.alternate(args, lambda arm: measure(arm, args), summary, {"rate": args.rate})
 
 
 if __name__ == "__main__":

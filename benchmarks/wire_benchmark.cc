@@ -10,158 +10,33 @@
 //                                              nothing else on the link and COUNT times while so
 //                                              many tensors of that size fill it, see urgent.py
 //
-// In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "END NAME
-// seconds..." and waits for a line again, so that whoever reads it can look at every process in
-// between.
-#include <sys/resource.h>
-
+// In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "ASIDE" with
+// the seconds of its processor that do not count, "END NAME seconds...", and waits for a line
+// again, so that whoever reads it can look at every process in between.
+//
+// Gradients change from round to round, and a sum that is not theirs ends the program.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/check.h"
 #include "bytescheduler/c_api.h"
+#include "wire_worker.h"
 
 namespace {
 
-constexpr int kFloat32 = 0;
-constexpr int kPatienceMs = 300'000;
-constexpr int kWarmUps = 2;
-
-using Clock = std::chrono::steady_clock;
-
-struct WaiterFree {
-  void operator()(bs_waiter* waiter) const { bs_waiter_free(waiter); }
-};
-using WaiterPtr = std::unique_ptr<bs_waiter, WaiterFree>;
-
-void CheckOk(int code, const bs_error& error) {
-  if (code == 0 && error.code == 0) return;
-  std::fprintf(stderr, "wire_benchmark: %s\n", error.message);
-  std::exit(1);
-}
-
-// Writes "WORD NAME" and waits for the reader.
-void Meet(const char* word, const std::string& name, const std::vector<double>& seconds) {
-  std::printf("%s %s", word, name.c_str());
-  for (const double value : seconds) std::printf(" %.9f", value);
-  std::printf("\n");
-  std::fflush(stdout);
-  if (std::getchar() == EOF) std::exit(1);
-}
-
-struct Tensor {
-  uint64_t key = 0;
-  std::vector<float> in;
-  std::vector<float> out;
-};
-
-// Of this process, since it began.
-struct Cost {
-  double sent;   // messages
-  double fused;  // of these, inside others
-  double cpu_us;
-};
-
-class Worker {
- public:
-  Worker() {
-    bs_error error{};
-    const int code = bs_worker_open(nullptr, 0, -1, &worker_, &error);
-    CheckOk(code, error);
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  ~Worker() { bs_worker_close(worker_, kPatienceMs, nullptr); }
-
-  Tensor Declare(uint64_t key, size_t bytes) {
-    Tensor tensor{.key = key,
-                  .in = std::vector<float>(bytes / sizeof(float), 1.0F),
-                  .out = std::vector<float>(bytes / sizeof(float), 0.0F)};
-    const WaiterPtr waiter(bs_waiter_new(1));
-    bs_error error{};
-    const int code = bs_worker_broadcast(worker_, key, kFloat32, tensor.out.data(),
-                                         tensor.out.size() * sizeof(float), bs_waiter_done,
-                                         waiter.get(), &error);
-    CheckOk(code, error);
-    Await(waiter.get());
-    return tensor;
-  }
-
-  void PushPull(Tensor* tensor, bs_waiter* waiter) { PushPull(tensor, tensor->key, 0, waiter); }
-  void PushPull(Tensor* tensor, uint64_t place, uint64_t called, bs_waiter* waiter) {
-    bs_push_pull request{};
-    request.key = tensor->key;
-    request.priority = -static_cast<int>(place);
-    request.called = called;
-    request.in = tensor->in.data();
-    request.out = tensor->out.data();
-    request.size_bytes = tensor->in.size() * sizeof(float);
-    request.pushed = bs_waiter_done;
-    request.pulled = bs_waiter_done;
-    request.context = waiter;
-    bs_error error{};
-    const int code = bs_worker_push_pull(worker_, &request, &error);
-    CheckOk(code, error);
-  }
-
-  // All of them at once; seconds until every sum is there.
-  double Round(std::vector<Tensor>* tensors) {
-    const WaiterPtr waiter(bs_waiter_new(2 * tensors->size()));
-    const auto begin = Clock::now();
-    for (Tensor& tensor : *tensors) PushPull(&tensor, waiter.get());
-    Await(waiter.get());
-    const std::chrono::duration<double> took = Clock::now() - begin;
-    return took.count();
-  }
-
-  // A round of its own, `name`d, that others may watch.
-  void Measure(const std::string& name, std::vector<Tensor>* tensors, int rounds) {
-    for (int i = 0; i < kWarmUps; ++i) Round(tensors);
-    Meet("BEGIN", name, {});
-    std::vector<double> seconds;
-    for (int i = 0; i < rounds; ++i) seconds.push_back(Round(tensors));
-    Meet("END", name, seconds);
-    const float workers = static_cast<float>(bs_worker_num_workers(worker_));
-    for (const Tensor& tensor : *tensors) {
-      BS_CHECK(tensor.out.front() == workers && tensor.out.back() == workers);
-    }
-  }
-
-  Cost CostSoFar() const {
-    Cost cost{};
-    bs_error error{};
-    const auto row = [](void* context, const char* name, int /*of*/, double value) {
-      auto* const told = static_cast<Cost*>(context);
-      if (std::strcmp(name, "sent_messages_total") == 0) told->sent = value;
-      if (std::strcmp(name, "sent_fused_total") == 0) told->fused = value;
-    };
-    const int code = bs_worker_measure(worker_, kPatienceMs, row, &cost, &error);
-    CheckOk(code, error);
-    rusage used{};
-    BS_CHECK(::getrusage(RUSAGE_SELF, &used) == 0);
-    for (const timeval& time : {used.ru_utime, used.ru_stime}) {
-      cost.cpu_us += static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-    }
-    return cost;
-  }
-
-  static void Await(const bs_waiter* waiter) {
-    bs_error error{};
-    BS_CHECK(bs_waiter_wait(waiter, kPatienceMs, &error) == 1);
-    CheckOk(0, error);
-  }
-
- private:
-  bs_worker* worker_ = nullptr;
-};
+using bench::CheckOk;
+using bench::CheckSum;
+using bench::Clock;
+using bench::Cost;
+using bench::kPatienceMs;
+using bench::kWarmUps;
+using bench::Tensor;
+using bench::WaiterPtr;
+using bench::Worker;
 
 int RunNode() {
   bs_node* node = nullptr;
@@ -215,11 +90,15 @@ std::vector<Layer> DeclareLayers(Worker* worker, const std::vector<std::string>&
 double Step(Worker* worker, std::vector<Layer>* layers, uint64_t step) {
   const auto begin = Clock::now();
   for (Layer& layer : *layers) {
-    if (layer.sum) Worker::Await(layer.sum.get());
+    if (layer.sum) {
+      Worker::Await(layer.sum.get());
+      CheckSum(layer.tensor.Wrong());
+    }
     std::this_thread::sleep_for(layer.forward);
   }
   for (auto layer = layers->rbegin(); layer != layers->rend(); ++layer) {
     std::this_thread::sleep_for(layer->backward);
+    layer->tensor.Change();
     layer->sum.reset(bs_waiter_new(2));
     const uint64_t called = 1 + step * layers->size() + layer->place;
     worker->PushPull(&layer->tensor, layer->place, called, layer->sum.get());
@@ -244,7 +123,11 @@ int RunReplay(int steps, const std::vector<std::string>& words) {
     const double took = Step(&worker, &layers, static_cast<uint64_t>(i));
     if (i >= kWarmUps) seconds.push_back(took);
   }
-  for (const Layer& layer : layers) Worker::Await(layer.sum.get());
+  for (const Layer& layer : layers) {
+    if (!layer.sum) continue;
+    Worker::Await(layer.sum.get());
+    CheckSum(layer.tensor.WrongAnywhere());
+  }
   const Cost after = worker.CostSoFar();
   const auto counted = static_cast<double>(seconds.size());
   std::printf("RESULT {");
@@ -275,15 +158,21 @@ class Bulk {
     std::vector<WaiterPtr> rounds(tensors->size());
     while (!stopping_) {
       for (size_t i = 0; i < rounds.size(); ++i) {
+        Tensor& tensor = tensors->at(i);
         if (rounds[i]) {
           Worker::Await(rounds[i].get());
-          moved_bytes_ += tensors->at(i).in.size() * sizeof(float);
+          CheckSum(tensor.Wrong());
+          moved_bytes_ += tensor.size_bytes();
         }
+        tensor.Change();
         rounds[i].reset(bs_waiter_new(2));
-        worker->PushPull(&tensors->at(i), 1, 0, rounds[i].get());
+        worker->PushPull(&tensor, 1, 0, rounds[i].get());
       }
     }
-    for (const WaiterPtr& round : rounds) Worker::Await(round.get());
+    for (size_t i = 0; i < rounds.size(); ++i) {
+      Worker::Await(rounds[i].get());
+      CheckSum(tensors->at(i).WrongAnywhere());
+    }
   }
 
   std::atomic<bool> stopping_ = false;
@@ -297,12 +186,14 @@ std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, int count) {
   std::vector<double> seconds;
   for (int i = 0; i < count; ++i) {
     std::this_thread::sleep_for(kPause);
+    urgent->ChangeAll();
     const WaiterPtr waiter(bs_waiter_new(2));
     const auto begin = Clock::now();
     worker->PushPull(urgent, waiter.get());
     Worker::Await(waiter.get());
     const std::chrono::duration<double> took = Clock::now() - begin;
     seconds.push_back(took.count());
+    CheckSum(urgent->WrongAnywhere());
   }
   return seconds;
 }

@@ -118,11 +118,6 @@ def test_train_adds_up_workers_and_shows_all_weights() -> None:
     assert train.summary(of_arm) == expected
 
 
-def test_train_refuses_workers_that_differ() -> None:
-    with pytest.raises(SystemExit, match="different weights"):
-        train.summary([[reached(1, "a"), reached(1, "b")]])
-
-
 def test_a_sweep_takes_every_point_as_often_and_partitions_that_fit_the_credit() -> None:
     points = sweep.grid([64, 512], [64, 256])
     assert points == [(64, 64), (64, 256)]

@@ -1,0 +1,323 @@
+"""How benchmarks start, watch and check the jobs that they measure."""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any, Dict, List
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Behind all that is installed.
+sys.path.append(str(ROOT))
+from benchmarks import (  # noqa: E402
+    arms,
+    call_overhead,
+    copies,
+    fusion,
+    local_job,
+    small,
+    sums,
+    throughput,
+    train,
+)
+
+BURNED_S = 0.2
+# Prints when a thread that took that much processor time has ended, and waits.
+BURNS = f"""
+import sys, threading, time
+def burn():
+    while time.thread_time() < {BURNED_S}:
+        pass
+thread = threading.Thread(target=burn)
+thread.start()
+thread.join()
+print("ended", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_cpu_seconds_include_threads_that_have_ended() -> None:
+    piped = subprocess.PIPE
+    with local_job.ended_processes() as processes:
+        worker = subprocess.Popen(
+            [sys.executable, "-c", BURNS], stdin=piped, stdout=piped, text=True
+        )
+        processes.append(worker)
+        assert worker.stdout is not None
+        assert worker.stdin is not None
+        assert worker.stdout.readline() == "ended\n"
+        assert BURNED_S <= local_job.cpu_seconds([worker.pid]) < 100 * BURNED_S
+        worker.stdin.close()
+        worker.stdout.close()
+
+
+IDLE_NODE = [sys.executable, "-c", "pass"]
+
+
+def worker_that(does: str) -> List[str]:
+    code = "import sys, time; from benchmarks import local_job as j\n" + does
+    return [sys.executable, "-c", code]
+
+
+@pytest.fixture(autouse=True)
+def _finds_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def test_a_job_tells_seconds_and_what_they_cost_without_what_is_set_aside() -> None:
+    does = """
+j.worker_waits("BEGIN", "a")
+j.worker_sets_aside(1000)
+j.worker_waits("END", "a", [0.5, 0.25])
+j.worker_waits("BEGIN", "b")
+j.worker_waits("END", "b", [1])
+"""
+    first, second = local_job.run(IDLE_NODE, worker_that(does), {})
+    assert (first.name, first.seconds) == ("a", [0.5, 0.25])
+    assert first.cpu_s < 0 < second.cpu_s
+
+
+def test_a_job_whose_worker_hangs_is_given_up() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        local_job.run(IDLE_NODE, worker_that("time.sleep(1000)"), {}, timeout_s=0.5)
+
+
+def test_a_job_whose_worker_fails_fails() -> None:
+    with pytest.raises(SystemExit, match="failed"):
+        local_job.run(IDLE_NODE, worker_that("sys.exit('a sum is wrong')"), {})
+
+
+def total(runs: List[int]) -> int:
+    return sum(runs)
+
+
+def options(out: pathlib.Path, names: str = "good,bad", repeats: int = 2) -> argparse.Namespace:
+    return argparse.Namespace(arms=names.split(","), repeats=repeats, out=str(out))
+
+
+def test_an_arm_that_hangs_is_null_and_counted(tmp_path: pathlib.Path) -> None:
+    def run(arm: str) -> int:
+        if arm == "bad":
+            raise subprocess.TimeoutExpired(arm, 1)
+        return 3
+
+    arms.alternate(options(tmp_path / "out"), run, total, {"rate": "1gbit"})
+    assert json.loads((tmp_path / "out").read_text()) == {
+        "rate": "1gbit",
+        "medians": {"good": 6, "bad": None},
+        "hung": {"good": 0, "bad": 2},
+        "all": {"good": [3, 3], "bad": [None, None]},
+    }
+
+
+def test_what_was_measured_before_an_arm_fails_is_written(tmp_path: pathlib.Path) -> None:
+    def run(arm: str) -> int:
+        if arm == "bad":
+            raise SystemExit("a worker failed")
+        return 3
+
+    with pytest.raises(SystemExit, match="a worker failed"):
+        arms.alternate(options(tmp_path / "out"), run, total)
+    found = json.loads((tmp_path / "out").read_text())
+    assert found["medians"] == {"good": 3, "bad": None}
+    assert found["all"] == {"good": [3], "bad": []}
+
+
+def test_fusion_counts_what_hung(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(args: argparse.Namespace, group: int, setting: str) -> Dict[str, float]:
+        if setting == "0":
+            raise subprocess.TimeoutExpired("native", 1)
+        return {"messages": group}
+
+    monkeypatch.setattr(fusion, "measure", measure)
+    result: Dict[str, Any] = {"rows": [{"group": 1}]}
+    fusion.compare(options(tmp_path / "out"), {"group": 15}, result)
+    assert json.loads((tmp_path / "out").read_text()) == result
+    before, alone, fused = result["rows"]
+    assert before == {"group": 1}
+    assert alone == {"group": 15, "fusion": "0", "hung": 2, "all": [None, None]}
+    assert (fused["fusion"], fused["messages"], fused["hung"]) == ("16KiB", 15, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("train", "native"),  # it trains nothing
+        ("train", "stok"),
+        ("small", "sockets"),
+        ("throughput", "ours,stok"),
+        ("throughput", "ours,ours"),
+        ("urgent", "ours"),
+        ("call_overhead", "fast"),
+    ],
+)
+def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--arms", wrong],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert ran.returncode == 2
+    assert "error: argument --arms: " in ran.stderr
+
+
+def test_call_overhead_takes_no_option_for_a_kind_of_store() -> None:
+    command = [sys.executable, "-m", "benchmarks.call_overhead", "--fast"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (ran.returncode, ran.stdout) == (2, "")
+
+
+def test_call_overhead_tells_the_least_and_the_most() -> None:
+    found = call_overhead.summary([{"x": 3.0}, {"x": 1.0}, {"x": 2.0}])
+    assert found == {"x": {"median_us": 2.0, "least_us": 1.0, "most_us": 3.0}}
+
+
+def test_train_refuses_arms_that_end_with_other_weights() -> None:
+    def ended(*weights: str) -> "List[Dict[str, Any]]":
+        return [{"weights": one} for one in weights]
+
+    train.require_same_weights({"a": [ended("x", "x"), ended("x", "x")], "b": []})
+    for wrong in ([ended("x", "y")], [ended("y", "y")]):
+        with pytest.raises(SystemExit, match="different weights"):
+            train.require_same_weights({"a": [ended("x", "x")], "b": wrong})
+
+
+def test_throughput_gives_medians_by_size() -> None:
+    rounds = throughput.rounds_of(1 << 20)
+    row = local_job.Measured(str(1 << 20), [1e-3, 2e-3, 9e-3], 0, rounds * (1 << 20) / 1e9)
+    run = throughput.figures_of([row])
+    assert throughput.summary([run, run]) == {
+        str(1 << 20): {"gbytes_per_s": 0.5243, "cpu_s_per_gbyte": 1.0}
+    }
+    with pytest.raises(argparse.ArgumentTypeError, match="want sizes"):
+        throughput.bytes_of("64K,1G")
+
+
+def test_small_gives_microseconds_a_key() -> None:
+    rows = [
+        local_job.Measured("blocking", [2e-6, 4e-6, 3e-6], 0, 9e-6),
+        local_job.Measured("burst", [2e-3], 0, 4e-3),
+        local_job.Measured("calls", [1e-3], 0, 7),
+    ]
+    run = small.figures_of(rows, 1000)
+    assert small.summary([run]) == {
+        "blocking_us": 3,
+        "blocking_us_cpu": 3,
+        "burst_us_per_key": 2,
+        "burst_us_per_key_cpu": 4,
+        "calls_us_per_key": 1,
+    }
+
+
+class Summed:
+    """A key whose sum comes back, unless `lose` says where the one of the round before stays."""
+
+    def __init__(self, size: int, key: int = 5) -> None:
+        self.grad, self.out = (np.zeros(size, np.float32) for _ in range(2))
+        self.tensor = sums.Sums(key, self.grad, self.out)
+        self.lose = slice(0, 0)
+
+    def push_pull(self) -> float:
+        before = self.out[self.lose].copy()
+        self.out[:] = self.grad
+        self.out[self.lose] = before
+        return 0.5
+
+
+@pytest.mark.parametrize("size", [1, 256, sums.STRIDE, 3 * sums.STRIDE + 7])
+def test_sums_that_come_back_are_right(size: int) -> None:
+    key = Summed(size)
+    seconds, aside_s = sums.rounds([key.tensor], key.push_pull, 3)
+    assert seconds == [0.5] * 3
+    assert aside_s > 0
+    sums.last_round([key.tensor], key.push_pull)
+
+
+@pytest.mark.parametrize(
+    "lose", [slice(0, None), slice(sums.STRIDE, 2 * sums.STRIDE), slice(-1, None)]
+)
+def test_a_piece_that_is_lost_in_any_round_is_found(lose: slice) -> None:
+    key = Summed(3 * sums.STRIDE + 7)
+    sums.rounds([key.tensor], key.push_pull, 2)
+    key.lose = lose
+    with pytest.raises(SystemExit, match="sums of key 5 are wrong in its round 4"):
+        sums.rounds([key.tensor], key.push_pull, 1)
+
+
+def test_one_number_that_is_stale_is_found_at_the_end() -> None:
+    key = Summed(3 * sums.STRIDE)
+    sums.rounds([key.tensor], key.push_pull, 2)
+    key.lose = slice(100, 101)
+    sums.rounds([key.tensor], key.push_pull, 1)
+    with pytest.raises(SystemExit, match=f"number 100 is {sums.POISON}"):
+        sums.last_round([key.tensor], key.push_pull)
+
+
+def test_a_sum_of_the_round_before_another_key_or_another_place_is_found() -> None:
+    key, other = Summed(4 * sums.STRIDE), Summed(4 * sums.STRIDE, key=6)
+    key.tensor.change()
+    before = key.grad.copy()
+    key.tensor.change()
+    other.tensor.change()
+    other.tensor.change()
+    pieces = key.grad.reshape(4, -1)
+    for wrong in (before, other.grad, pieces[[1, 0, 2, 3]].reshape(-1)):
+        key.out[:] = wrong
+        with pytest.raises(SystemExit, match="key 5"):
+            key.tensor.check()
+    key.out[:] = key.grad
+    key.tensor.check()
+
+
+COMPILER = shutil.which("c++")
+# Copies what should count, and what is too little; prints how much counts.
+COPIES = """
+import os, sys
+count = lambda: int.from_bytes(open(f"{sys.argv[1]}/{os.getpid()}", "rb").read(), "little")
+large, small = bytearray(1 << 20), bytearray(1000)
+begin = count()
+kept = [bytes(small) for _ in range(2000)], [bytes(large) for _ in range(3)]
+copied = count() - begin
+print(copied)
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no c++ to compile the library")
+def test_copies_of_a_kibibyte_and_more_are_counted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / copies.LIBRARY
+    source = str(ROOT / "benchmarks" / "count_copies.cc")
+    flags = ["-std=c++20", "-O1", "-fno-builtin", "-fPIC", "-shared"]
+    subprocess.run([str(COMPILER), *flags, source, "-o", str(library), "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("BENCH_COPIES", str(tmp_path))
+    command = [sys.executable, "-c", COPIES, str(tmp_path)]
+    found = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert 3 << 20 <= found < (3 << 20) + 2000 * 1000
+
+
+def test_copies_are_those_of_worker_and_server_between_begin_and_end(
+    tmp_path: pathlib.Path,
+) -> None:
+    def write(**counts: int) -> None:
+        for name, count in counts.items():
+            (tmp_path / name[1:]).write_bytes(count.to_bytes(8, "little"))
+
+    counts = copies.Counts(tmp_path)
+    with pytest.raises(SystemExit, match="counts nothing"):
+        counts.watch("BEGIN", [1, 2, 3])
+    for begin, end in ((5, 7), (10, 30)):
+        write(_1=0, _2=begin, _3=2 * begin)
+        counts.watch("BEGIN", [1, 2, 3])
+        write(_1=1000, _2=end, _3=2 * end)
+        counts.watch("END", [1, 2, 3])
+    assert counts.copied_bytes == [[4, 2], [40, 20]]
+    run = {"1048576": {"worker": 2.0004, "server": 1.5}}
+    assert copies.summary([run]) == {"1048576": {"worker": 2.0, "server": 1.5}}
