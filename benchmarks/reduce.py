@@ -33,12 +33,15 @@ from .output import add_out_option, give
 # By kind, then by place, kernel and dtype, or way, number and dtype: GB/s.
 Speeds = Dict[str, Any]
 KERNELS = ("scalar", "avx2", "avx512")  # the fastest last
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+WAYS = ("pairwise", "pairwise-partitions", "fused", "fused-partitions")
+ORDER = ("memory", "cache", *KERNELS, *WAYS, "2", "4", "8", *DTYPES)
 HALVES = ("float16", "bfloat16")  # with half a float32's bytes
 
 
-def kernel_of(name: str) -> str:
-    """Return the kernel in the name of a benchmark, or the first one if there is none."""
-    return next((word for word in name.split("/") if word in KERNELS), KERNELS[0])
+def place_of(name: str) -> List[int]:
+    """Return what sorts a benchmark as the names above; they run in any order."""
+    return [ORDER.index(word) if word in ORDER else -1 for word in name.split("/")]
 
 
 def keys_of(name: str) -> List[str]:
@@ -57,7 +60,7 @@ def medians(runs: List[Dict[str, Any]]) -> Speeds:
             if row["run_type"] == "iteration":
                 speeds.setdefault(row["run_name"], []).append(row["bytes_per_second"])
     result: Speeds = {}
-    for name, of_name in sorted(speeds.items(), key=lambda item: KERNELS.index(kernel_of(item[0]))):
+    for name, of_name in sorted(speeds.items(), key=lambda item: place_of(item[0])):
         *keys, last = keys_of(name)
         level = result
         for key in keys:

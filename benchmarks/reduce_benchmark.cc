@@ -150,6 +150,15 @@ void RegisterStream() {
   benchmark::RegisterBenchmark("stream/add/memory", BenchmarkStream<decltype(add)>, add, 3);
 }
 
+void RegisterInputs(Arrays* arrays, const std::string& way, SumFn sum, size_t num_inputs) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    const std::string name = "inputs/" + way + '/' + std::to_string(num_inputs) + '/' +
+                             std::string(NameOf(dtype)) + "/memory";
+    const What what{arrays, &BestKernels(), dtype, kMemoryBytes};
+    benchmark::RegisterBenchmark(name.c_str(), BenchmarkInputs, what, sum, num_inputs);
+  }
+}
+
 void RegisterInputs(Arrays* arrays) {
   const std::pair<const char*, SumFn> ways[] = {
       {"pairwise", Pairwise},
@@ -159,12 +168,7 @@ void RegisterInputs(Arrays* arrays) {
   };
   for (const auto& [way, sum] : ways) {
     for (const size_t num_inputs : {size_t{2}, size_t{4}, kMostInputs}) {
-      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
-        const std::string name = std::string("inputs/") + way + '/' + std::to_string(num_inputs) +
-                                 '/' + std::string(NameOf(dtype)) + "/memory";
-        const What what{arrays, &BestKernels(), dtype, kMemoryBytes};
-        benchmark::RegisterBenchmark(name.c_str(), BenchmarkInputs, what, sum, num_inputs);
-      }
+      RegisterInputs(arrays, way, sum, num_inputs);
     }
   }
 }

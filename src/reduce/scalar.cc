@@ -95,6 +95,18 @@ Stored At(const unsigned char* array, size_t offset_bytes) {
   return element;
 }
 
+// By recursion, because GCC does not vectorise around a loop over the inputs.
+template <typename Element, size_t kInputs>
+typename Element::Stored SumAt(const unsigned char* const* from, size_t offset_bytes) {
+  using Stored = typename Element::Stored;
+  const auto last = At<Stored>(from[kInputs - 1], offset_bytes);
+  if constexpr (kInputs == 1) {
+    return last;
+  } else {
+    return Element::Add(SumAt<Element, kInputs - 1>(from, offset_bytes), last);
+  }
+}
+
 // `first` is inputs[0], or the target: a compiler that is told so need not ask whether they
 // overlap.
 template <typename Element, size_t kInputs>
@@ -104,8 +116,7 @@ void SumOf(unsigned char* target, const unsigned char* first, const void* const*
   const unsigned char* from[kInputs] = {first};
   for (size_t i = 1; i < kInputs; ++i) from[i] = static_cast<const unsigned char*>(inputs[i]);
   for (size_t offset = 0; offset < count * sizeof(Stored); offset += sizeof(Stored)) {
-    auto sum = At<Stored>(from[0], offset);
-    for (size_t i = 1; i < kInputs; ++i) sum = Element::Add(sum, At<Stored>(from[i], offset));
+    const Stored sum = SumAt<Element, kInputs>(from, offset);
     std::memcpy(target + offset, &sum, sizeof(sum));
   }
 }
