@@ -98,6 +98,8 @@ def _check(event: object, place: _Place) -> Event:
     ):
         raise place.wrong("not the name of a key")
     if phase == "X":
+        if event["dur"] < 0:
+            raise place.wrong("'dur' is negative")
         category = str(event.get("cat"))
         if category not in _COUNTS:
             raise place.wrong(f"a span of an unknown kind, {category!r}")

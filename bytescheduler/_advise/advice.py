@@ -78,12 +78,17 @@ class Cluster(NamedTuple):
         )
 
 
+def _most_used(layers: List[Step], cluster: Cluster) -> int:
+    """Return how many servers can have a piece of the model."""
+    return sum(-(-layer.size_bytes // cluster.partition_bytes) for layer in layers)
+
+
 def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:
     """Return about how few servers make a step take next to no longer than many do."""
     if cluster.most_workers > FEW:  # many tries with few rather than few with many
         cluster = cluster._replace(most_workers=FEW)
         ours = cluster.predict(layers, "ours").step_s
-    most = min(cluster.workers, _MOST_SERVERS)
+    most = min(cluster.workers, _MOST_SERVERS, _most_used(layers, cluster))
     aim = _FEWEST_SERVERS * ideal_s(layers, cluster._replace(servers=most).share_bytes_per_s)
     servers = 1
     while servers < most:
@@ -165,10 +170,11 @@ def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
             1,
         )
     runs = {policy: cluster.predict(layers, policy) for policy in ("fifo", "p3", "ours")}
+    used = cluster._replace(servers=min(cluster.servers, _most_used(layers, cluster)))
     times = {
-        "no_overlap": no_overlap_s(layers, cluster.share_bytes_per_s),
+        "no_overlap": no_overlap_s(layers, used.share_bytes_per_s),
         **{policy: run.step_s for policy, run in runs.items()},
-        "ideal": ideal_s(layers, cluster.share_bytes_per_s),
+        "ideal": ideal_s(layers, used.share_bytes_per_s),
     }
     found: Dict[str, Any] = {
         "layers": len(layers),

@@ -65,6 +65,15 @@ def test_compute_can_be_said_instead_of_what_the_profile_says(saved: pathlib.Pat
     assert found["verdict"] == "compute-bound"
 
 
+@pytest.mark.parametrize("servers", [8, 12, 57])
+def test_no_more_servers_are_recommended_than_there_are_pieces(servers: int) -> None:
+    layers = [models.Step("a", 8 * 128 * 1024, 0.01, 0.02)]
+    found = advice.advise(layers, advice.Cluster(64, servers, 1e9, 1e-4, 128 * 1024, 512 * 1024))
+    assert found["recommended_servers"] <= 8
+    assert "would be faster" not in found["text"]
+    assert found["step_s"]["ideal"] <= found["step_s"]["ours"]
+
+
 def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) -> None:
     slow = advised(saved, "--rate", "100mbit", "-w", "4", "-s", "1")
     assert slow["recommended_servers"] == 4

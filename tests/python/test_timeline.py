@@ -213,6 +213,7 @@ def test_a_newer_format_is_refused(folder: Folder) -> None:
         ({**span(0, "push", 1, 3), "ts": "1"}, "line 3: 'ts' is not a number"),
         ({**span(0, "push", 1, 3), "ts": HUGE}, "line 3: 'ts' is not a number"),
         ({**span(0, "push", 1, 3), "dur": float("nan")}, "line 3: 'dur' is not a number"),
+        ({**span(0, "push", 1, 3), "dur": -5}, "line 3: 'dur' is negative"),
         (span(0, "sleep", 1, 3), "line 3: a span of an unknown kind, 'sleep'"),
         (span(0, "push", 1, 3, key=-1), "line 3: 'key' is not a number from 0"),
         (span(0, "push", 1, 3, bytes=HUGE), "line 3: 'bytes' is not a number from 0"),
