@@ -10,9 +10,13 @@ def add_out_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help="write the JSON here too")
 
 
+def keep(result: object, args: argparse.Namespace) -> None:
+    """Write `result` as JSON where `args.out` says, if anywhere."""
+    if args.out:
+        pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
 def give(result: object, args: argparse.Namespace) -> None:
     """Print `result` as JSON, and write it where `args.out` says, if anywhere."""
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n")
+    print(json.dumps(result, indent=1))
+    keep(result, args)
