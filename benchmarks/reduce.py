@@ -28,7 +28,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List
 
-from .output import add_out_option, give
+from .output import add_out_option, give, keep
 
 # By kind, then by place, kernel and dtype, or way, number and dtype: GB/s.
 Speeds = Dict[str, Any]
@@ -181,7 +181,7 @@ def run_once(binary: str) -> Dict[str, Any]:
 
 
 def main() -> None:
-    """Run the benchmark several times and print medians as JSON, also of a run cut short."""
+    """Run the benchmark several times and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--binary", default="build/benchmarks/reduce_benchmark")
@@ -192,16 +192,11 @@ def main() -> None:
         draw(json.loads(pathlib.Path(args.draw[0]).read_text()), args.draw[1])
         return
     runs: List[Dict[str, Any]] = []
-    try:
-        for _ in range(args.repeats):
-            runs.append(run_once(args.binary))
-            print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        if not runs:
-            raise
-    finally:
-        if runs:
-            give(summary(runs), args)
+    for _ in range(args.repeats):
+        runs.append(run_once(args.binary))
+        keep(summary(runs), args)  # what there is, if the next one is cut short
+        print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
+    give(summary(runs), args)
 
 
 if __name__ == "__main__":
