@@ -42,12 +42,7 @@ class Backlog {
   }
   uint64_t bytes() const { return all_.load(std::memory_order_relaxed); }
   // Why a request of `rank` is not taken, for people: goes behind its description.
-  std::string Why(int32_t rank) const {
-    const uint64_t own = of_worker_[static_cast<size_t>(rank)].load(std::memory_order_relaxed);
-    return std::to_string(own) + " bytes of requests of this worker, of " +
-           std::to_string(bytes()) + " of all, wait to be summed already, and there may be " +
-           std::to_string(most_bytes_);
-  }
+  std::string Why(int32_t rank) const;
 
  private:
   const uint64_t most_bytes_;
