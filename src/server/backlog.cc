@@ -1,3 +1,4 @@
+// What a full backlog says.
 #include "server/backlog.h"
 
 namespace bs::server {
