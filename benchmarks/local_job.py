@@ -191,7 +191,7 @@ class Job(NamedTuple):
         """Wait for the end of all of them, which has to be a good one."""
         for process in [*self.workers, *self.servers, self.scheduler]:
             if process.wait(PATIENCE_S) != 0:
-                raise SystemExit(f"{' '.join(process.args)} failed")  # type: ignore[arg-type]
+                raise SystemExit(f"{process.args!r} ended with {process.returncode}")
 
 
 @contextlib.contextmanager
