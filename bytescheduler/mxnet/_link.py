@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 import weakref
 from typing import (
     TYPE_CHECKING,
@@ -128,6 +129,7 @@ class Link:
         self._job = job
         self._names: Dict[int, object] = {}
         self._watched: List[_Watched] = []
+        self._looking = threading.Lock()  # who has it takes from what is watched
         self._closed = False
         self._forked = False
         self._reported = False
@@ -292,14 +294,19 @@ class Link:
             self._watched.append(_Watched(*self._start(key, numbers, _NO_HURRY), judge))
 
     def _look(self, *, wait: bool) -> None:
-        """Judge the sums that are there; with `wait`, all."""
-        with contextlib.suppress(Error):  # what failed the worker is said elsewhere
-            while self._watched and (wait or self._watched[0].pending.over()):
-                watched = self._watched.pop(0)
-                watched.pending.wait()
-                why = watched.judge(watched.total)
-                if why is not None:
-                    self._worker.fail(why)
+        """Judge the sums that are there; with `wait`, all.  From any thread."""
+        if not self._looking.acquire(blocking=wait):
+            return  # another thread does
+        try:
+            with contextlib.suppress(Error):  # what failed the worker is said elsewhere
+                while self._watched and (wait or self._watched[0].pending.over()):
+                    watched = self._watched.pop(0)
+                    watched.pending.wait()
+                    why = watched.judge(watched.total)
+                    if why is not None:
+                        self._worker.fail(why)
+        finally:
+            self._looking.release()
 
     def judge(self) -> None:
         """Judge all that is watched, and raise if the job failed by it.  Blocks."""

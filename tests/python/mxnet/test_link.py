@@ -1,10 +1,12 @@
 """The link's end: it drains, fails what is left, and never acts in a forked child."""
 
+import concurrent.futures
 import gc
 import os
 import subprocess
 import sys
 import textwrap
+import time
 from typing import Callable, List, Tuple
 
 import pytest
@@ -12,7 +14,7 @@ from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
 from bytescheduler.errors import ConfigError
-from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._link import Link, _Watched
 from bytescheduler.mxnet._native_store import NativeStore
 
 
@@ -47,6 +49,33 @@ def test_closing_drains_then_leaves(link: Link, worker: FakeWorker, plugin: Fake
     link.close()  # does nothing
     with pytest.raises(MXNetError, match="the store was closed"):
         link.check()
+
+
+def test_sums_that_are_watched_are_judged_once_whatever_threads_look(link: Link) -> None:
+    class Waits:
+        def over(self) -> bool:
+            time.sleep(1e-5)  # lets others run
+            return True
+
+        def wait(self) -> None:
+            pass
+
+    judged: List[int] = []
+
+    def judge(total: int) -> None:
+        judged.append(total)
+
+    link._watched.extend(_Watched(Waits(), number, judge) for number in range(500))
+
+    def look() -> None:
+        while link._watched:
+            link.check()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        looks = [pool.submit(look) for _ in range(4)]
+    for each in looks:
+        each.result()
+    assert judged == list(range(500))
 
 
 def test_what_does_not_end_in_time_fails_the_job(
