@@ -35,7 +35,7 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     assert int(ran[0]) == searches, tuned
     # What it remembers is what the caller saw of the last steps.
     assert float(ran[1]) * 0.9 < row["step_s"] < float(ran[2]) * 1.1
-    # Where others need the processors a search may find that steps changed meanwhile, and begin anew.
+    # A search of a busy machine may find that steps changed meanwhile, and begin anew.
     assert len(re.findall(r"instead of \S+ s: searching again", tuned)) == searches - 1, tuned
     changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
     assert len(changes) > 4
