@@ -64,11 +64,11 @@ struct Config {
   Duration rejoin_timeout{};
   int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
   bool deterministic = false;
+  bool waiting_given = false;  // whether waiting_bytes is set
   uint64_t hold_bytes = 0;
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
   uint64_t waiting_bytes = 0;  // for one peer
-  bool waiting_given = false;  // whether it is set
   uint64_t shared_bytes = 0;   // with one peer of this host; 0: none
   uint64_t fusion_bytes = 0;   // of small messages in one; 0: each alone
   std::string log_level;

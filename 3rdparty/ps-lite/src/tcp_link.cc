@@ -110,7 +110,11 @@ void TcpLink::Open() {
     return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
   }
   // It may have another by the next time, which a connection that fails shows.
-  if (resolved_) return Connect(*std::exchange(resolved_, std::nullopt));
+  if (resolved_) {
+    const auto again = *resolved_;
+    resolved_.reset();
+    return Connect(again);
+  }
   shared_->lookup(apart_)->Post([weak = weak_from_this(), loop = loop_, address = address_] {
     if (weak.expired()) return;
     loop->Post([weak, resolved = ResolveTcp(address)] {
