@@ -47,15 +47,6 @@ UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 PAYLOAD = 0.953
 
 
-def arms(text: str) -> List[str]:
-    """Return what a list of arms says, for argparse."""
-    names = text.split(",")
-    for name in names:
-        if name not in ARMS:
-            raise argparse.ArgumentTypeError(f"{name}: want {', '.join(ARMS)}")
-    return names
-
-
 def rate(text: str) -> str:
     """Return a rate in the words of tc, or "none", for argparse."""
     number, unit = text[:-4], text[-4:]

@@ -26,7 +26,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from bytescheduler._advise import models
 
 from . import device, lab_job
-from .output import add_out_option, give
+from .arms import add_arms_option
+from .output import add_out_option, give, keep
 
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
 WARM_UP = 2
@@ -295,9 +296,7 @@ def main() -> None:
     parser.add_argument(
         "--by-name", action="store_true", help="number layers as 0, 1, 10, 11, 2, ..."
     )
-    parser.add_argument(
-        "--arms", type=lab_job.arms, default="stock,p3,kvstore,ours-fifo,ours-off,ours"
-    )
+    add_arms_option(parser, lab_job.ARMS, "stock,p3,kvstore,ours-fifo,ours-off,ours")
     parser.add_argument(
         "--timeout",
         type=float,
@@ -341,8 +340,7 @@ def measure(cells: List[Cell], args: argparse.Namespace) -> None:
                     took = "hung" if runs[-1] is None else f"{runs[-1]:.3f} s"
                     print(f"{cell.name}, {arm}: {took}", file=sys.stderr, flush=True)
                     row["step_s"] = {each: median(all_s) for each, all_s in row["all_s"].items()}
-                    if args.out:
-                        pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+                    keep(result, args)
     give(result, args)
 
 

@@ -22,8 +22,6 @@ def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
 
 
 def test_misspelt_names_are_refused_before_anything_starts() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="p4: want stock, p3, "):
-        lab_job.arms("stock,p4")
     with pytest.raises(argparse.ArgumentTypeError, match="vgg: want bert-base, "):
         replay.model_names("vgg16,vgg")
     with pytest.raises(argparse.ArgumentTypeError, match="0.001 to 1000"):
