@@ -150,16 +150,28 @@ def test_tuning_compares_the_last_steps_with_the_grid() -> None:
         {"partition_kib": 256, "credit_kib": 512, "step_s": 0.5},
         {"partition_kib": 128, "credit_kib": 512, "step_s": 0.8},
     ]
-    told = tuning.summarize([1.0] * 30 + [0.55] * tuning.LAST, points)
+    told = tuning.summarize([9.0] * 3 + [1.0] * 30 + [0.55] * tuning.LAST, 3, points)
     assert told["step_s"] == 0.55
     assert told["of_best"] == pytest.approx(1.1)
     assert told["default_s"] == 0.8
     assert told["slowest_step_of_default"] == pytest.approx(1.25)
     assert told["steps_to_within_3_percent"] is None
-    # When most of the next ones are so short, and stay so.
-    assert tuning.came_within([1.0] * 30 + [0.5] * 60, 0.51) == 30 - 9
-    assert tuning.came_within([0.5] * 60 + [1.0] * 20 + [0.5] * 60, 0.51) == 80 - 9
-    assert tuning.came_within([0.5] * 60 + [1.0] * 20, 0.51) is None
+
+
+@pytest.mark.parametrize("slow", [10, 11, 30, 57])
+def test_tuning_counts_every_step_that_was_too_long(slow: int) -> None:
+    points = [{"partition_kib": 128, "credit_kib": 512, "step_s": 0.5}]
+    told = tuning.summarize([1.0] * 3 + [1.0] * slow + [0.5] * 60, 3, points)
+    # The last twenty of which half are too long end here.
+    assert told["steps_to_within_3_percent"] == 3 + slow + tuning.LAST // 2
+
+
+def test_tuning_counts_to_where_a_job_stays() -> None:
+    back = [0.5] * 60 + [1.0] * 20
+    assert tuning.came_within([*back, *[0.5] * 60], 0.51) == 90
+    assert tuning.came_within(back, 0.51) is None
+    assert tuning.came_within([0.5] * 60, 0.51) == 0
+    assert tuning.came_within([0.5] * (tuning.LAST - 1), 0.51) is None
 
 
 def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> None:
