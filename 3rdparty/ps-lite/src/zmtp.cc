@@ -18,24 +18,14 @@ constexpr size_t kLongHeaderBytes = 9;
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
 // Shorter bodies are put together in the scratch memory; longer ones are read where they stay.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
+// Behind one of so many bytes no more is read with it than a header and what belongs to it: most
+// likely it is another one's, whose bytes are then read where they stay as well.
+constexpr uint64_t kLongBodyBytes = 16U << 10U;
+constexpr size_t kHeadBytes = 512;
 // Longer ones get memory as they come, in steps that double.
 constexpr uint64_t kAtOnceBytes = BlockPool::kMostKeptBytes;
 // A node of four bytes on the wire takes so many times that in memory.
 constexpr uint64_t kParsedBytesPerByte = 16;
-
-unsigned At(std::span<const std::byte> bytes, size_t i) {
-  return std::to_integer<unsigned>(bytes[i]);
-}
-
-std::string_view TextOf(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-uint64_t ReadBigEndian(std::span<const std::byte> bytes) {
-  uint64_t value = 0;
-  for (const std::byte byte : bytes) value = value << 8U | std::to_integer<uint64_t>(byte);
-  return value;
-}
 
 // Of any value, so that they may change while they are read; what is checked first may not.
 bool OnlyNumbers(const Meta& meta) {
@@ -43,35 +33,9 @@ bool OnlyNumbers(const Meta& meta) {
   return meta.native() && (op == Op::kPush || op == Op::kPushPull || op == Op::kPull);
 }
 
-bs::Status Wrong(const std::string& what) {
-  return bs::Status::InvalidArgument("no ZMTP: " + what);
-}
-
 bs::Status NoMemory(uint64_t size_bytes) {
   return bs::Status::ResourceExhausted("no memory for a frame of " + std::to_string(size_bytes) +
                                        " bytes");
-}
-
-// What READY says.
-struct Introduction {
-  std::string_view identity;
-  std::string_view memory;
-};
-
-bs::Result<Introduction> ParseProperties(std::span<const std::byte> properties) {
-  Introduction found;
-  while (!properties.empty()) {
-    const size_t name_bytes = At(properties, 0);
-    if (properties.size() < 1 + name_bytes + 4) return Wrong("a property is cut short");
-    const std::string_view name = TextOf(properties.subspan(1, name_bytes));
-    const uint64_t value_bytes = ReadBigEndian(properties.subspan(1 + name_bytes, 4));
-    properties = properties.subspan(1 + name_bytes + 4);
-    if (properties.size() < value_bytes) return Wrong("a property is cut short");
-    if (name == "Identity") found.identity = TextOf(properties.first(value_bytes));
-    if (name == kMemory) found.memory = TextOf(properties.first(value_bytes));
-    properties = properties.subspan(value_bytes);
-  }
-  return found;
 }
 
 }  // namespace
@@ -88,11 +52,12 @@ ZmtpInput::~ZmtpInput() { *shared_.strangers_bytes -= stranger_bytes_; }
 ZmtpInput::Rooms ZmtpInput::MakeRooms() {
   // Bytes are left over or a body is under way, never both.
   std::copy(rest_.begin(), rest_.end(), shared_.scratch.begin());
-  const std::span<std::byte> room = shared_.scratch.subspan(rest_.size());
-  if (!body_) return {iovec{room.data(), room.size()}, iovec{}};
-  if (body_->goes_nowhere()) {
+  std::span<std::byte> room = shared_.scratch.subspan(rest_.size());
+  if (body_ && body_->goes_nowhere()) {
     return {iovec{room.data(), std::min<uint64_t>(room.size(), body_->left_bytes())}, iovec{}};
   }
+  if (among_long_) room = room.first(std::min(room.size(), kHeadBytes));
+  if (!body_) return {iovec{room.data(), room.size()}, iovec{}};
   const std::span<std::byte> body = body_->memory.subspan(body_->filled_bytes);
   const bool all = body.size() == body_->left_bytes();
   return {iovec{body.data(), body.size()}, iovec{room.data(), all ? room.size() : 0}};
@@ -109,6 +74,7 @@ bs::Status ZmtpInput::Filled(size_t size_bytes) {
   std::span<const std::byte> bytes = shared_.scratch.first(rest_.size() + size_bytes);
   const bs::Status parsed = Parse(&bytes);
   rest_.assign(bytes.begin(), bytes.end());
+  if (!body_ && size_bytes == kHeadBytes) among_long_ = false;
   return parsed;
 }
 
@@ -139,6 +105,7 @@ bs::Status ZmtpInput::Parse(std::span<const std::byte>* bytes) {
     const bs::Result<bool> whole = ParseHeader(*bytes, &header);
     if (!whole.ok()) return whole.status();
     if (!whole.value()) return bs::Status::Ok();
+    if (header.size_bytes >= kLongBodyBytes) among_long_ = true;
     const std::span<const std::byte> after = bytes->subspan(header.own_bytes);
     if (after.size() < header.size_bytes) {
       const bool is_long = header.size_bytes > kShortBodyBytes && !header.command;
@@ -154,17 +121,17 @@ bs::Status ZmtpInput::Parse(std::span<const std::byte>* bytes) {
 
 bs::Status ZmtpInput::ParseGreeting(std::span<const std::byte>* bytes) {
   const std::span<const std::byte> got = *bytes;
-  if ((!got.empty() && At(got, 0) != 0xff) || (got.size() > 9 && (At(got, 9) & 1U) == 0)) {
-    return Wrong("another greeting");
+  if ((!got.empty() && ByteAt(got, 0) != 0xff) || (got.size() > 9 && (ByteAt(got, 9) & 1U) == 0)) {
+    return NoZmtp("another greeting");
   }
-  if (got.size() > 10 && At(got, 10) < 3) {
-    return Wrong("version " + std::to_string(At(got, 10)) + " is too old");
+  if (got.size() > 10 && ByteAt(got, 10) < 3) {
+    return NoZmtp("version " + std::to_string(ByteAt(got, 10)) + " is too old");
   }
   if (got.size() < kGreetingBytes) return bs::Status::Ok();
   std::string mechanism = "NULL";
   mechanism.resize(kMechanismBytes);
   if (TextOf(got.subspan(kMechanismAt, kMechanismBytes)) != mechanism) {
-    return Wrong("the other end wants to authenticate");
+    return NoZmtp("the other end wants to authenticate");
   }
   *bytes = got.subspan(kGreetingBytes);
   state_ = State::kHandshake;
@@ -173,7 +140,7 @@ bs::Status ZmtpInput::ParseGreeting(std::span<const std::byte>* bytes) {
 }
 
 bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header* header) const {
-  const unsigned flags = At(bytes, 0);
+  const unsigned flags = ByteAt(bytes, 0);
   const bool is_long = (flags & kLong) != 0;
   header->more = (flags & kMore) != 0;
   header->command = (flags & kCommand) != 0;
@@ -181,14 +148,14 @@ bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header
   header->own_bytes = is_long ? kLongHeaderBytes : kShortHeaderBytes;
   if (flags > (kMore | kLong | kCommand | kReference) || (header->command && header->more) ||
       (header->reference && (header->command || is_long || !inbox_))) {
-    return Wrong("flags " + std::to_string(flags));
+    return NoZmtp("flags " + std::to_string(flags));
   }
-  if (state_ == State::kHandshake && !header->command) return Wrong("a message before READY");
+  if (state_ == State::kHandshake && !header->command) return NoZmtp("a message before READY");
   if (bytes.size() < header->own_bytes) return false;
   header->size_bytes = ReadBigEndian(bytes.subspan(1, header->own_bytes - 1));
   if (header->size_bytes >
       (header->command ? kMaxCommandBytes - kLongHeaderBytes : shared_.max_frame_bytes)) {
-    return Wrong("a frame of " + std::to_string(header->size_bytes) + " bytes");
+    return NoZmtp("a frame of " + std::to_string(header->size_bytes) + " bytes");
   }
   return true;
 }
@@ -217,9 +184,9 @@ bs::Status ZmtpInput::Admit(const Header& header, bool whole) {
 bs::Status ZmtpInput::AdmitMeta(uint64_t size_bytes, bool known) const {
   const uint64_t most = known ? kMaxMetaBytes : kMaxStrangerBytes;
   if (size_bytes <= most) return bs::Status::Ok();
-  return Wrong("meta of " + std::to_string(size_bytes) + " bytes, more than the " +
-               std::to_string(most) + " that " + (known ? "any" : "one not in the job") +
-               " may have");
+  return NoZmtp("meta of " + std::to_string(size_bytes) + " bytes, more than the " +
+                std::to_string(most) + " that " + (known ? "any" : "one not in the job") +
+                " may have");
 }
 
 void ZmtpInput::CheckData(uint64_t size_bytes, bool known) {
@@ -301,7 +268,7 @@ bs::Status ZmtpInput::OnFrame(const Header& header, std::span<const std::byte> b
 }
 
 bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body) {
-  if (body.size() != kReferenceBytes || num_parts_ == 0) return Wrong("a reference");
+  if (body.size() != kReferenceBytes || num_parts_ == 0) return NoZmtp("a reference");
   const uint64_t offset_bytes = ReadBigEndian(body.first(8));
   header.size_bytes = ReadBigEndian(body.subspan(8));
   bs::Result<Frame> frame = inbox_->Take(offset_bytes, header.size_bytes);
@@ -342,9 +309,7 @@ bs::Status ZmtpInput::OnCommand(std::span<const std::byte> body) {
 }
 
 bs::Status ZmtpInput::OnReady(std::span<const std::byte> body) {
-  constexpr std::string_view kReady = "\5READY";
-  if (!TextOf(body).starts_with(kReady)) return Wrong("another command instead of READY");
-  const bs::Result<Introduction> who = ParseProperties(body.subspan(kReady.size()));
+  const bs::Result<ZmtpIntroduction> who = ParseReady(body);
   if (!who.ok()) return who.status();
   state_ = State::kMessages;
   if (listener_.on_ready) listener_.on_ready(who.value().identity);

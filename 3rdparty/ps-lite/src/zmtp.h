@@ -164,6 +164,7 @@ class ZmtpInput {
   bool waiting_ = false;
   uint64_t num_messages_ = 0;
   std::optional<Body> body_;
+  bool among_long_ = false;  // a long body came, and behind it less than a room full without one
   // The message under way.
   size_t num_parts_ = 0;
   uint64_t data_bytes_ = 0;      // announced

@@ -3,7 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
+
+#include "bytescheduler/status.h"
 
 namespace ps {
 
@@ -23,5 +27,31 @@ inline constexpr std::string_view kMemoryOffer = "\x06MEMORY";
 inline constexpr std::string_view kMemoryTaken = "\x0cMEMORY-TAKEN";
 inline constexpr std::string_view kMemoryRefused = "\x0eMEMORY-REFUSED";
 inline constexpr size_t kReferenceBytes = 16;
+
+inline unsigned ByteAt(std::span<const std::byte> bytes, size_t i) {
+  return std::to_integer<unsigned>(bytes[i]);
+}
+
+inline std::string_view TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline uint64_t ReadBigEndian(std::span<const std::byte> bytes) {
+  uint64_t value = 0;
+  for (const std::byte byte : bytes) value = value << 8U | std::to_integer<uint64_t>(byte);
+  return value;
+}
+
+inline bs::Status NoZmtp(const std::string& what) {
+  return bs::Status::InvalidArgument("no ZMTP: " + what);
+}
+
+// What READY says; of what was parsed.
+struct ZmtpIntroduction {
+  std::string_view identity;
+  std::string_view memory;
+};
+// Of the body of a command.
+bs::Result<ZmtpIntroduction> ParseReady(std::span<const std::byte> body);
 
 }  // namespace ps
