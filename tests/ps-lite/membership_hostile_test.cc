@@ -225,6 +225,10 @@ TEST_F(OfAnotherJob, NobodyIsToldAtTheAddressOfANodeOfTheJob) {
   job.Run(seconds(2));
   Meta beat = Word(Command::kHeartbeat, Op::kState);
   beat.control.nodes = {{Role::kWorker, 9, "10.6.6.6", 666, false, 0}};
+  beat.extension.key = 0;  // an answer would carry this job's number
+  Send(job.options.root, 9, beat);
+  EXPECT_EQ(answers, 0);
+  beat.extension.key = kOther;
   Send(job.options.root, 9, beat);
   EXPECT_EQ(answers, 1);
   beat.control.nodes = {{Role::kWorker, 9, "10.0.0.1", 4711, false, 0}};

@@ -202,7 +202,8 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
 }
 
 void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta) {
-  if (!IsHeartbeat(meta)) return;
+  // Without a number it is of none, and news without one would be this job's.
+  if (!IsHeartbeat(meta) || meta.extension.key == 0) return;
   const Node& node = meta.control.nodes[0];
   // A node of this job would hear nothing on its old connection any more.
   if (roster_.Find(node.hostname, node.port) != nullptr) return;
