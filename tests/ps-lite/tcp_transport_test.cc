@@ -148,13 +148,14 @@ TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
   std::string header;
   AppendFrameHeader(1000000, false, &header);
   stalls.Send(hello("ps11") + FrameOf(StockMeta(), true) + header + "and so on");
-  std::atomic<bool> over = false;
+  bs::Notification over;
   bs::Notification done;
   std::thread flood([&, to = address] {
     const RawPeer floods(to);
     floods.Send(hello("ps13"));
     const std::string much = FrameOf(std::string(10000, '\xff'), false);
-    for (int i = 0; i < 20000 && !(over && i > 0); ++i) floods.Send(much);
+    for (int i = 0; i < 20000 && !(over.HasBeenNotified() && i > 0); ++i) floods.Send(much);
+    EXPECT_TRUE(over.WaitFor(std::chrono::seconds(60)));
     floods.Send(FrameOf(StockMeta(), false));
     EXPECT_TRUE(done.WaitFor(std::chrono::seconds(60)));
   });
@@ -164,7 +165,7 @@ TEST_F(TcpTransportTest, WhoFloodsStallsOrClosesHisHalfHoldsNobodyUp) {
     EXPECT_TRUE(node.AwaitMessages(1));
     EXPECT_EQ(node.TakeMessages()[0].peer, 15);
   }
-  over = true;
+  over.Notify();
   // It was not hung up on, and whatever it said before was no message.
   EXPECT_TRUE(node.AwaitMessages(1));
   EXPECT_EQ(node.TakeMessages()[0].peer, 13);

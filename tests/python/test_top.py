@@ -234,11 +234,11 @@ def test_nobody_must_be_there_at_two_looks_before_a_job_has_ended(
 def test_who_takes_the_call_and_does_not_answer_is_busy_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reader, "_PATIENCE_S", 0.2)
     showing = Exporter(lambda: [], "worker", 3, "127.0.0.1", 0)
     place = ("127.0.0.1", showing._server.server_port)
     before = reader.scan([place], {})
     showing.close()
+    monkeypatch.setattr(reader, "_PATIENCE_S", 0.2)
     with socket.socket() as stopped:  # as a process is that was stopped
         stopped.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stopped.bind(place)
