@@ -196,6 +196,7 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/zmq_link.cc": "zmq_transport_test.cc",
     "3rdparty/ps-lite/src/zmq_monitor.cc": "zmq_curve_test.cc",
     "3rdparty/ps-lite/src/zmq_socket.cc": "zmq_transport_test.cc",
+    "3rdparty/ps-lite/src/zmtp_ready.cc": "zmtp_test.cc",
     "3rdparty/ps-lite/src/zmtp_write.cc": "zmtp_test.cc",
     "src/api/c_api_worker.cc": "c_api_test.cc",
     "src/api/settings_table.cc": "config_test.cc",
