@@ -79,8 +79,9 @@ class Cluster(NamedTuple):
 
 
 def _most_used(layers: List[Step], cluster: Cluster) -> int:
-    """Return how many servers can have a piece of the model."""
-    return sum(-(-layer.size_bytes // cluster.partition_bytes) for layer in layers)
+    """Return how many servers can have a piece of the model; at least one, as a job has."""
+    pieces = sum(-(-layer.size_bytes // cluster.partition_bytes) for layer in layers)
+    return max(1, pieces)
 
 
 def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:

@@ -74,6 +74,16 @@ def test_no_more_servers_are_recommended_than_there_are_pieces(servers: int) -> 
     assert found["step_s"]["ideal"] <= found["step_s"]["ours"]
 
 
+@pytest.mark.parametrize("workers", ["1", "16"])
+def test_layers_without_any_bytes_need_one_server(tmp_path: pathlib.Path, workers: str) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(layers_with(bytes=0))
+    found = advised(path, "--rate", "1gbit", "-w", workers, "-s", "4")
+    assert found["recommended_servers"] == 1
+    assert found["verdict"] == "compute-bound"
+    assert found["step_s"]["ideal"] == found["step_s"]["no_overlap"] == pytest.approx(0.03)
+
+
 def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) -> None:
     slow = advised(saved, "--rate", "100mbit", "-w", "4", "-s", "1")
     assert slow["recommended_servers"] == 4
