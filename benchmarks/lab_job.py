@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from . import local_job
@@ -19,6 +20,7 @@ LAB = "bsbench"
 NUM_WORKERS = NUM_SERVERS = 2
 HOSTS = "10.201.0"
 ROOT_PORT = 9091
+TO_END_S = 30.0  # that processes have when all results are there
 
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
@@ -112,6 +114,37 @@ def measured_bytes_per_s() -> float:
     return float(min(link["to_peer_bits_per_s"], link["from_peer_bits_per_s"])) / 8
 
 
+def _reported(arm: str, process: "subprocess.Popen[str]", timeout_s: float) -> Any:  # noqa: ANN401
+    """Return what a worker reports; one that has but does not end is left to be killed.
+
+    Raises as `run` does.
+    """
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as late:
+        output = bytes(late.output or b"").decode().rpartition("\n")[0]  # whole lines
+        if not any(line.startswith("RESULT ") for line in output.splitlines()):
+            raise
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    if process.returncode or not lines:
+        raise SystemExit(f"{arm}: a worker failed with exit code {process.returncode}")
+    return json.loads(lines[0][len("RESULT ") :])
+
+
+def _warn_of_late(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
+    """Wait a while for the end of all; name those that are left to be killed."""
+    deadline = time.monotonic() + TO_END_S
+    for name, process in processes.items():
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            print(
+                f"{arm}: all results are there, but {name} does not end; it is killed",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
 def run(
     arm: str,
     worker: List[str],
@@ -122,6 +155,8 @@ def run(
 ) -> List[Any]:
     """Run a job to its end in the lab and return what its workers reported, in any order.
 
+    A process that does not end, with all results there, is told on standard error and killed.
+
     Parameters
     ----------
     arm
@@ -131,7 +166,7 @@ def run(
     env
         Further settings of all processes.
     timeout_s
-        How long a worker may take.
+        How long the workers may take.
     node
         The command of the scheduler node and of servers; None: that of the arm.
     pairs
@@ -142,7 +177,7 @@ def run(
     SystemExit
         A worker failed.
     subprocess.TimeoutExpired
-        A worker took longer.
+        A worker had not reported in time.
     """
     base = local_job.job_env(f"{HOSTS}.1", ROOT_PORT, pairs, pairs)
     base.update(ARMS[arm], **env)
@@ -152,18 +187,21 @@ def run(
     roles += [("server", 1 + NUM_WORKERS + i, command) for i in range(pairs)]
     roles += [("worker", 1 + i, worker) for i in range(pairs)]
     with local_job.ended_processes() as processes:
+        names = []
         for role, host, words in roles:
             own = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"{HOSTS}.{host}")
             inside = [str(HERE / "netlab.sh"), "exec", LAB, str(host), *words]
             out = subprocess.PIPE if role == "worker" else None
             processes.append(subprocess.Popen(inside, env=own, stdout=out, text=True))
+            names.append(f"the {role} on host {host}")
+        deadline = time.monotonic() + timeout_s
         results = []
         for process in processes[1 + pairs :]:
-            output, _ = process.communicate(timeout=timeout_s)
-            lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
-            if process.returncode or not lines:
-                raise SystemExit(f"{arm}: a worker failed with exit code {process.returncode}")
-            results.append(json.loads(lines[0][len("RESULT ") :]))
-        for process in processes:
-            process.wait(30)
+            # One that does not end takes all the time; what the next has reported is there too.
+            left_s = max(1.0, deadline - time.monotonic())
+            try:
+                results.append(_reported(arm, process, left_s))
+            except subprocess.TimeoutExpired:
+                raise subprocess.TimeoutExpired(worker, timeout_s) from None
+        _warn_of_late(arm, dict(zip(names, processes)))
         return results

@@ -62,6 +62,16 @@ class Cell(NamedTuple):
         """The layers."""
         return models.scaled(self.model, self.scale, self.compute_s)
 
+    def enough_s(self, rate: str) -> float:
+        """Return the seconds that no step takes which gets on at all, with links of that rate.
+
+        Stock was seen to take as long as a worker needs to send the model and then to receive it,
+        which is six times the compute at r = 3; this is four times that.
+        """
+        size = sum(step.size_bytes for step in self.steps)
+        link_s = 0.0 if rate == "none" else size / lab_job.payload_bytes_per_s(rate)
+        return 4 * max(self.compute_s, 2 * link_s)
+
 
 def cells_of(args: argparse.Namespace) -> List[Cell]:
     """Return every model with every ratio, or with the compute that was given."""
@@ -208,8 +218,9 @@ def run_steps(
             f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
             for s, place in zip(cell.steps, places(len(cell.steps), args.by_name))
         ]
+    limit_s = args.timeout + iterations * cell.enough_s(args.rate)
     try:
-        ran = lab_job.run(arm, worker, env, args.timeout + iterations * 4 * cell.compute_s, node)
+        ran = lab_job.run(arm, worker, env, limit_s, node)
     except subprocess.TimeoutExpired:
         return None
     counted = args.iterations - WARM_UP

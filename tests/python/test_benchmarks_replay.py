@@ -2,7 +2,9 @@
 
 import argparse
 import pathlib
+import subprocess
 import sys
+import time
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -49,6 +51,27 @@ def test_compute_that_is_given_is_taken() -> None:
     assert (cell.scale, cell.compute_s, cell.name) == (80, 0.25, "vgg16 / 80, 0.25 s")
 
 
+@pytest.mark.parametrize("rate", ["100mbit", "1gbit"])
+def test_a_step_that_the_link_makes_slow_has_time(
+    monkeypatch: pytest.MonkeyPatch, rate: str
+) -> None:
+    limits: List[float] = []
+
+    def run(arm: str, worker: object, env: object, timeout_s: float, node: object) -> List[Any]:
+        limits.append(timeout_s)
+        return [{"seconds": [0.5] * 8}]
+
+    monkeypatch.setattr(lab_job, "run", run)
+    args = options(ratios=[3.0, 0.1], rate=rate, device="x", by_name=False, iterations=10)
+    args.timeout = 0
+    slow, fast = replay.cells_of(args)
+    assert [replay.run_arm("stock", each, args) for each in (slow, fast)] == [0.5, 0.5]
+    # Six times the compute is what healthy stock takes at r = 3.
+    assert limits[0] >= 2 * 10 * 6 * slow.compute_s
+    assert limits[1] == pytest.approx(10 * 4 * fast.compute_s)
+    assert fast.enough_s("none") == 4 * fast.compute_s
+
+
 def test_layers_by_name_stand_in_the_order_of_their_numbers_as_text() -> None:
     assert replay.places(12, by_name=False) == list(range(12))
     assert replay.places(12, by_name=True) == [0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 2, 3]
@@ -77,3 +100,71 @@ def test_what_is_tuned_is_compared_where_it_is_there() -> None:
     assert replay.table({"rate": "1gbit", "cells": [row]}).splitlines()[2] == (
         "| a | 2.000 | 1.250 | 1.000 | 0.800 | 1.600 |"
     )
+
+
+# -- jobs in the lab ---------------------------------------------------------------------------
+
+NODE = [sys.executable, "-c", "pass"]
+LATE_NODE = [sys.executable, "-c", "import time; time.sleep(1000)"]
+REPORTS = "import time\nfrom benchmarks import lab_job\nlab_job.report([1, 2])\n"
+
+
+def worker_that(does: str) -> List[str]:
+    return [sys.executable, "-c", does]
+
+
+@pytest.fixture
+def _no_lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what belongs on hosts of the lab run here."""
+    (tmp_path / "benchmarks").symlink_to(lab_job.HERE)
+    here = tmp_path / "bin"
+    here.mkdir()
+    script = here / "netlab.sh"
+    script.write_text('#!/bin/sh\nshift 3\nexec "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(lab_job, "HERE", here)
+
+
+@pytest.mark.usefixtures("_no_lab")
+def test_what_the_workers_report_comes_back(capfd: pytest.CaptureFixture[str]) -> None:
+    assert lab_job.run("ours", worker_that(REPORTS), {}, 60, NODE) == [[1, 2], [1, 2]]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("_no_lab")
+def test_results_are_kept_when_a_node_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lab_job, "TO_END_S", 0.1)
+    assert lab_job.run("stock", worker_that(REPORTS), {}, 60, LATE_NODE, pairs=1) == [[1, 2]]
+    assert capfd.readouterr().err == "".join(
+        f"stock: all results are there, but the {name} does not end; it is killed\n"
+        for name in ("scheduler on host 1", "server on host 3")
+    )
+
+
+@pytest.mark.usefixtures("_no_lab")
+def test_results_are_kept_when_a_worker_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(lab_job, "TO_END_S", 0.1)
+    communicate = subprocess.Popen.communicate
+
+    def patient(process: "subprocess.Popen[str]", timeout: float) -> Any:  # noqa: ANN401
+        while not (tmp_path / "reported").exists():  # however long that takes
+            time.sleep(0.01)
+        return communicate(process, timeout=timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", patient)
+    does = f"{REPORTS}open({str(tmp_path / 'reported')!r}, 'w').close()\ntime.sleep(1000)"
+    assert lab_job.run("ours", worker_that(does), {}, 0.1, NODE, pairs=1) == [[1, 2]]
+    assert "the worker on host 1 does not end" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("_no_lab")
+def test_a_job_without_results_has_hung_or_failed() -> None:
+    with pytest.raises(subprocess.TimeoutExpired, match="timed out after 0.1 seconds"):
+        lab_job.run("ours", worker_that("import time; time.sleep(1000)"), {}, 0.1, LATE_NODE)
+    for does in ("pass", f"{REPORTS}raise SystemExit(3)"):
+        with pytest.raises(SystemExit, match="ours: a worker failed with exit code"):
+            lab_job.run("ours", worker_that(does), {}, 60, NODE)
