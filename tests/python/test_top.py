@@ -18,6 +18,12 @@ from bytescheduler._native import Figure
 PLACE = ("127.0.0.1", 18600)
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let who is there answer when he can, on a busy machine too."""
+    monkeypatch.setattr(reader, "_PATIENCE_S", 60.0)
+
+
 def invoke(*arguments: str) -> Result:
     return CliRunner(mix_stderr=False).invoke(cli._cli, ["top", *arguments])
 
@@ -238,7 +244,7 @@ def test_who_takes_the_call_and_does_not_answer_is_busy_for_a_minute(
     place = ("127.0.0.1", showing._server.server_port)
     before = reader.scan([place], {})
     showing.close()
-    monkeypatch.setattr(reader, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(reader, "_PATIENCE_S", 0.2)  # with whom never does
     with socket.socket() as stopped:  # as a process is that was stopped
         stopped.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stopped.bind(place)
