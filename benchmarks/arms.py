@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterable, List, Optional, TypeVar
 
+from . import options
 from .output import give, keep
 
 Run = TypeVar("Run")
@@ -13,18 +14,10 @@ Run = TypeVar("Run")
 
 def add_arms_option(parser: argparse.ArgumentParser, known: Iterable[str], default: str) -> None:
     """Let the caller choose among the `known` arms; `args.arms` is a list of them."""
-    names = list(known)
-
-    def chosen(text: str) -> List[str]:
-        arms = text.split(",")
-        for arm in arms:
-            if arm not in names:
-                raise argparse.ArgumentTypeError(f"{arm!r}: want some of {','.join(names)}")
-            if arms.count(arm) > 1:
-                raise argparse.ArgumentTypeError(f"{arm!r} is there twice")
-        return arms
-
-    parser.add_argument("--arms", type=chosen, default=default, help=f"of {','.join(names)}")
+    known = list(known)
+    parser.add_argument(
+        "--arms", type=options.names(known), default=default, help=f"of {','.join(known)}"
+    )
 
 
 def attempt(name: str, run: Callable[[], Run]) -> Optional[Run]:

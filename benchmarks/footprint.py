@@ -13,6 +13,8 @@ are declared, and after rounds in groups of 100 (``native``) or all at once (wit
 arrays, two a key, are there before). With a model of large tensors: after rounds of all at once.
 
     python -m benchmarks.footprint --out footprint.json
+
+What is known is written after every job.
 """
 
 import argparse
@@ -22,13 +24,15 @@ import sys
 import time
 from typing import Any, Dict, List, Tuple
 
-from . import local_job
-from .output import add_out_option, give
+from . import local_job, options
+from .arms import add_arms_option
+from .output import add_out_option, give, keep
 
 GROUP = 100
 ROUNDS = 3
 TENSOR_BYTES = 4 << 20
 STARTS = ((1, 1), (2, 2))  # workers, servers
+PARTS = ("start", "keys", "model")
 NODES = {"native": "ours", "ours": "ours", "stock": "stock"}
 
 
@@ -154,7 +158,7 @@ def started(arm: str, workers: int, servers: int) -> Tuple[float, float]:
     env = local_job.ARMS["stock" if arm == "stock" else "ours"][1]
     begin = time.monotonic()
     with local_job.job(node, command_of("start", arm), env, workers, servers) as job:
-        times = [tuple(map(float, words[2:])) for words in job.heard()]
+        times = [tuple(map(float, words[2:])) for words in job.heard("END start")]
         job.go_on()
         job.ended()
     return max(end - start for start, end in times), max(end for _, end in times) - begin
@@ -166,8 +170,8 @@ def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, 
     env = local_job.ARMS["stock" if arm == "stock" else "ours"][1]
     looked: Dict[str, Dict[str, Dict[str, int]]] = {}
     with local_job.job(node, command_of("memory", arm, count, size_bytes), env, workers) as job:
-        for _ in range(3):
-            (name,) = {words[1] for words in job.heard()}
+        for name in ("nothing", "declared", "summed"):
+            job.heard(f"BEGIN {name}")
             watched = {"worker": job.workers[0], "server": job.servers[0]}
             looked[name] = {who: memory_of(process.pid) for who, process in watched.items()}
             job.go_on()
@@ -182,15 +186,10 @@ def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, 
     }
 
 
-def start_rows(arms: List[str], repeats: int) -> List[Dict[str, Any]]:
-    """Measure start-up in turn."""
-    runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]] = {}
-    for _ in range(repeats):
-        for workers, servers in STARTS:
-            for arm in arms:
-                took = started(arm, workers, servers)
-                print(arm, workers, servers, took, file=sys.stderr, flush=True)
-                runs.setdefault((arm, workers, servers), []).append(took)
+def start_rows(
+    runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]],
+) -> List[Dict[str, Any]]:
+    """Return the medians of what start-up took, for each arm, workers and servers."""
     return [
         {
             "arm": arm,
@@ -217,14 +216,39 @@ def memory_row(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[
     return row
 
 
+def measure(args: argparse.Namespace) -> Dict[str, Any]:
+    """Measure all parts; what is known is kept after every job."""
+    result: Dict[str, Any] = {}
+    runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]] = {}
+    for _ in range(args.repeats if "start" in args.parts else 0):
+        for workers, servers in STARTS:
+            for arm in args.arms:
+                took = started(arm, workers, servers)
+                print(arm, workers, servers, took, file=sys.stderr, flush=True)
+                runs.setdefault((arm, workers, servers), []).append(took)
+                result["start"] = start_rows(runs)
+                keep(result, args)
+    jobs: List[Tuple[str, Tuple[str, int, int, int]]] = []
+    if "keys" in args.parts:
+        jobs += [("bytes_per_key", (arm, n, 4, 1)) for n in args.keys for arm in args.arms]
+    if "model" in args.parts:
+        n = (args.model_mib << 20) // TENSOR_BYTES
+        models = [(arm, n, TENSOR_BYTES, workers) for arm in args.arms for workers in (1, 2)]
+        jobs += [("over_model_bytes", model) for model in models]
+    for kind, job in jobs:
+        result.setdefault(kind, []).append(memory_row(*job))
+        keep(result, args)
+    return result
+
+
 def main() -> None:
     """Run every arm and print what was found as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", default="native,ours,stock")
-    parser.add_argument("--parts", default="start,keys,model")
-    parser.add_argument("--repeats", type=int, default=7, help="of start-up")
-    parser.add_argument("--keys", default="10000,100000")
-    parser.add_argument("--model-mib", type=int, default=256)
+    add_arms_option(parser, NODES, "native,ours,stock")
+    parser.add_argument("--parts", type=options.names(PARTS), default=",".join(PARTS))
+    parser.add_argument("--repeats", type=options.count(), default=7, help="of start-up")
+    parser.add_argument("--keys", type=options.counts, default="10000,100000")
+    parser.add_argument("--model-mib", type=options.count(TENSOR_BYTES >> 20), default=256)
     add_out_option(parser)
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -235,20 +259,7 @@ def main() -> None:
         else:
             memory_worker(arm, *map(int, numbers))
         return
-    arms, parts = args.arms.split(","), args.parts.split(",")
-    result: Dict[str, Any] = {}
-    if "start" in parts:
-        result["start"] = start_rows(arms, args.repeats)
-    if "keys" in parts:
-        counts = [int(word) for word in args.keys.split(",")]
-        result["bytes_per_key"] = [memory_row(arm, count, 4) for count in counts for arm in arms]
-    if "model" in parts:
-        count = (args.model_mib << 20) // TENSOR_BYTES
-        jobs = [(arm, workers) for arm in arms for workers in (1, 2)]
-        result["over_model_bytes"] = [
-            memory_row(arm, count, TENSOR_BYTES, workers) for arm, workers in jobs
-        ]
-    give(result, args)
+    give(measure(args), args)
 
 
 if __name__ == "__main__":

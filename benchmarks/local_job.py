@@ -133,19 +133,20 @@ def _listen(worker: "subprocess.Popen[str]", pids: List[int], watch: Watch) -> L
 
 
 @contextlib.contextmanager
-def _patience(worker: "subprocess.Popen[str]", timeout_s: float) -> "Iterator[None]":
-    """Kill the worker if it takes longer.
+def _patience(processes: "List[subprocess.Popen[str]]", timeout_s: float) -> "Iterator[None]":
+    """Kill the processes if it takes longer.
 
     Raises
     ------
     subprocess.TimeoutExpired
-        It did.
+        It did; it names the first.
     """
     late = threading.Event()
 
     def end() -> None:
         late.set()
-        worker.kill()
+        for process in processes:
+            process.kill()
 
     timer = threading.Timer(timeout_s, end)
     timer.start()
@@ -155,8 +156,19 @@ def _patience(worker: "subprocess.Popen[str]", timeout_s: float) -> "Iterator[No
             yield
     finally:
         timer.cancel()
+        timer.join()
     if late.is_set():
-        raise subprocess.TimeoutExpired(worker.args, timeout_s)
+        raise subprocess.TimeoutExpired(processes[0].args, timeout_s)
+
+
+def _next_words(worker: "subprocess.Popen[str]") -> List[str]:
+    """Return the words of a worker's next BEGIN or END; none: it has ended."""
+    assert worker.stdout is not None
+    for line in iter(worker.stdout.readline, ""):
+        words = line.split()
+        if words and words[0] in ("BEGIN", "END"):
+            return words
+    return []
 
 
 class Job(NamedTuple):
@@ -166,18 +178,32 @@ class Job(NamedTuple):
     servers: "List[subprocess.Popen[str]]"
     workers: "List[subprocess.Popen[str]]"
 
-    def heard(self) -> List[List[str]]:
-        """Return the words of each worker's next BEGIN or END; the workers wait then."""
-        lines = []
-        for worker in self.workers:
-            assert worker.stdout is not None
-            words: List[str] = []
-            while not words or words[0] not in ("BEGIN", "END"):
-                line = worker.stdout.readline()
-                if not line:
-                    raise SystemExit(f"{' '.join(worker.args)} ended early")  # type: ignore[arg-type]
-                words = line.split()
-            lines.append(words)
+    def heard(self, what: str, timeout_s: float = PATIENCE_S) -> List[List[str]]:
+        """Return the words of each worker's next BEGIN or END; the workers wait then.
+
+        Parameters
+        ----------
+        what
+            The first two of them, such as "BEGIN sums".
+        timeout_s
+            How long they may take; then all processes are killed.
+
+        Raises
+        ------
+        SystemExit
+            A worker ended or said something else, or they took longer.
+        """
+        try:
+            with _patience([*self.workers, *self.servers, self.scheduler], timeout_s):
+                lines = [_next_words(worker) for worker in self.workers]
+        except subprocess.TimeoutExpired:
+            raise SystemExit(
+                f"not every worker said {what!r} within {timeout_s:g} s; the job was killed"
+            ) from None
+        for worker, words in zip(self.workers, lines):
+            if words[:2] != what.split():
+                said = f"said {' '.join(words[:2])!r}" if words else "ended"
+                raise SystemExit(f"{worker.args!r} {said}; {what!r} was waited for")
         return lines
 
     def go_on(self) -> None:
@@ -257,7 +283,7 @@ def run(
         (process,) = running.workers
         pids = [each.pid for each in [running.scheduler, *running.servers, process]]
         measured: List[Measured] = []
-        with _patience(process, timeout_s):
+        with _patience([process], timeout_s):
             measured = _listen(process, pids, watch)
         running.ended()
         return measured

@@ -17,20 +17,19 @@ What is known is written after every number of workers.
 
 import argparse
 import json
-import pathlib
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
 
-from . import local_job
+from . import local_job, options
 from .footprint import memory_of as memory_of_process
-from .output import add_out_option, give
+from .output import add_out_option, give, keep
 
 MODEL, SCALE = "resnet50", 16
 BITS_PER_S, LATENCY_S = 1e9, 50e-6
@@ -106,7 +105,7 @@ def real_job(workers: int) -> Dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.scale", "--real-worker"]
     node, env = local_job.NODES["ours"], local_job.ARMS["ours"][1]
     with local_job.job(node, command, env, workers, REAL_SERVERS) as job:
-        times = [[float(word) for word in words[2:]] for words in job.heard()]
+        times = [[float(word) for word in words[2:]] for words in job.heard("END steps")]
         memory = {
             who: [memory_of_process(process.pid) for process in of]
             for who, of in (("worker", job.workers), ("server", job.servers))
@@ -131,28 +130,42 @@ def simulated(workers: int, args: argparse.Namespace) -> Dict[str, Any]:
     row["bytes_per_key"] = (many - few) / (MANY_KEYS - FEW_KEYS) / workers
     if args.least_small <= workers <= args.most_small:
         row["smaller"] = []
-        for piece in args.smaller.split(","):
-            partition, credit = (int(word) << 10 for word in piece.split(":"))
+        for partition, credit in args.smaller:
             found = json.loads(alone("--step", workers, servers, partition, credit))
             row["smaller"].append({"partition": partition, "credit": credit, **found})
     row["took_s"] = round(time.perf_counter() - begin, 1)
     return row
 
 
-def numbers(text: str) -> List[int]:
-    """Return the numbers of a list with commas, which may be empty."""
-    return [int(word) for word in text.split(",") if word]
+def pieces(text: str) -> List[Tuple[int, int]]:
+    """Return what a list such as "64:128" says, which may be empty, in bytes, for argparse."""
+    found = []
+    for piece in text.split(",") if text else []:
+        partition, colon, credit = piece.partition(":")
+        if not colon:
+            raise argparse.ArgumentTypeError(
+                f"{piece!r}: want KiB of a partition and of the credit, such as 64:128"
+            )
+        found.append((options.count()(partition) << 10, options.count()(credit) << 10))
+    return found
 
 
 def main() -> None:
     """Run every number of workers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", default="2,8,32,128,512,1024", help="simulated")
-    parser.add_argument("--most-servers", type=int, default=8)
-    parser.add_argument("--smaller", default="64:128,32:64,16:32", help="KiB, partition:credit")
-    parser.add_argument("--least-small", type=int, default=8, help="workers to try them with")
-    parser.add_argument("--most-small", type=int, default=128)
-    parser.add_argument("--real", default="2,4,8,16", help="workers, as real processes")
+    count = options.count()
+    parser.add_argument(
+        "--workers", type=options.counts_if_any, default="2,8,32,128,512,1024", help="simulated"
+    )
+    parser.add_argument("--most-servers", type=count, default=8)
+    parser.add_argument(
+        "--smaller", type=pieces, default="64:128,32:64,16:32", help="KiB, partition:credit"
+    )
+    parser.add_argument("--least-small", type=count, default=8, help="workers to try them with")
+    parser.add_argument("--most-small", type=count, default=128)
+    parser.add_argument(
+        "--real", type=options.counts_if_any, default="2,4,8,16", help="workers, as real processes"
+    )
     parser.add_argument("--step", type=int, nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--memory", type=int, nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--real-worker", action="store_true", help=argparse.SUPPRESS)
@@ -172,12 +185,11 @@ def main() -> None:
     def add(kind: str, row: Dict[str, Any]) -> None:
         print(row, file=sys.stderr, flush=True)
         result[kind].append(row)
-        if args.out:
-            pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+        keep(result, args)
 
-    for workers in numbers(args.real):
+    for workers in args.real:
         add("real", real_job(workers))
-    for workers in numbers(args.workers):
+    for workers in args.workers:
         add("rows", simulated(workers, args))
     give(result, args)
 

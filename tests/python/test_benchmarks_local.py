@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import Any, Dict, List
 
-import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -18,10 +17,10 @@ from benchmarks import (  # noqa: E402
     arms,
     call_overhead,
     copies,
+    footprint,
     fusion,
     local_job,
     small,
-    sums,
     throughput,
     train,
 )
@@ -93,6 +92,31 @@ def test_a_job_whose_worker_fails_fails() -> None:
         local_job.run(IDLE_NODE, worker_that("sys.exit('a sum is wrong')"), {})
 
 
+def test_what_workers_say_is_waited_for_no_longer_than_the_deadline() -> None:
+    silent = """
+if j.os.environ["DMLC_ROLE"] == "worker":
+    j.worker_waits("BEGIN", "a")
+time.sleep(1000)
+"""
+    with local_job.job(worker_that(silent), worker_that(silent), {}, workers=2) as job:
+        assert job.heard("BEGIN a") == [["BEGIN", "a"]] * 2
+        job.go_on()
+        with pytest.raises(SystemExit, match=r"every worker said 'END a' within 0\.1 s"):
+            job.heard("END a", timeout_s=0.1)
+        for process in (*job.workers, *job.servers, job.scheduler):
+            assert process.wait(60) < 0
+
+
+@pytest.mark.parametrize(
+    ("does", "said"), [("pass", "ended"), ("j.worker_waits('END', 'b')", "said 'END b'")]
+)
+def test_a_worker_that_does_not_say_what_is_waited_for_is_told(does: str, said: str) -> None:
+    with local_job.job(IDLE_NODE, worker_that(does), {}) as job, pytest.raises(
+        SystemExit, match=f"{said}; 'BEGIN a' was waited for"
+    ):
+        job.heard("BEGIN a")
+
+
 def total(runs: List[int]) -> int:
     return sum(runs)
 
@@ -145,33 +169,26 @@ def test_fusion_counts_what_hung(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     assert (fused["fusion"], fused["messages"], fused["hung"]) == ("16KiB", 15, 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("train", "native"),  # it trains nothing
-        ("train", "stok"),
-        ("small", "sockets"),
-        ("throughput", "ours,stok"),
-        ("throughput", "ours,ours"),
-        ("urgent", "ours"),
-        ("call_overhead", "fast"),
-    ],
-)
-def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--arms", wrong],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert ran.returncode == 2
-    assert "error: argument --arms: " in ran.stderr
+def test_footprint_keeps_what_was_measured_before_a_job_fails(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grown(arm: str, *_: int) -> Dict[str, Dict[str, Any]]:
+        if arm == "stock":
+            raise SystemExit("a worker failed")
+        each = {"own": 400, "shared": 7}
+        return {"summed": {"worker": each, "server": each}}
 
-
-def test_call_overhead_takes_no_option_for_a_kind_of_store() -> None:
-    command = [sys.executable, "-m", "benchmarks.call_overhead", "--fast"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (ran.returncode, ran.stdout) == (2, "")
+    monkeypatch.setattr(footprint, "started", lambda *_: (0.5, 2.0))
+    monkeypatch.setattr(footprint, "grown", grown)
+    out = tmp_path / "out"
+    words = f"footprint --arms ours,stock --repeats 1 --keys 100 --out {out}".split()
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="a worker failed"):
+        footprint.main()
+    found = json.loads(out.read_text())
+    assert [row["from_start_s"] for row in found["start"]] == [2.0] * 4
+    (row,) = found["bytes_per_key"]
+    assert (row["arm"], row["summed_worker"]) == ("ours", 4)
 
 
 def test_call_overhead_tells_the_least_and_the_most() -> None:
@@ -214,66 +231,6 @@ def test_small_gives_microseconds_a_key() -> None:
         "burst_us_per_key_cpu": 4,
         "calls_us_per_key": 1,
     }
-
-
-class Summed:
-    """A key whose sum comes back, unless `lose` says where the one of the round before stays."""
-
-    def __init__(self, size: int, key: int = 5) -> None:
-        self.grad, self.out = (np.zeros(size, np.float32) for _ in range(2))
-        self.tensor = sums.Sums(key, self.grad, self.out)
-        self.lose = slice(0, 0)
-
-    def push_pull(self) -> float:
-        before = self.out[self.lose].copy()
-        self.out[:] = self.grad
-        self.out[self.lose] = before
-        return 0.5
-
-
-@pytest.mark.parametrize("size", [1, 256, sums.STRIDE, 3 * sums.STRIDE + 7])
-def test_sums_that_come_back_are_right(size: int) -> None:
-    key = Summed(size)
-    seconds, aside_s = sums.rounds([key.tensor], key.push_pull, 3)
-    assert seconds == [0.5] * 3
-    assert aside_s > 0
-    sums.last_round([key.tensor], key.push_pull)
-
-
-@pytest.mark.parametrize(
-    "lose", [slice(0, None), slice(sums.STRIDE, 2 * sums.STRIDE), slice(-1, None)]
-)
-def test_a_piece_that_is_lost_in_any_round_is_found(lose: slice) -> None:
-    key = Summed(3 * sums.STRIDE + 7)
-    sums.rounds([key.tensor], key.push_pull, 2)
-    key.lose = lose
-    with pytest.raises(SystemExit, match="sums of key 5 are wrong in its round 4"):
-        sums.rounds([key.tensor], key.push_pull, 1)
-
-
-def test_one_number_that_is_stale_is_found_at_the_end() -> None:
-    key = Summed(3 * sums.STRIDE)
-    sums.rounds([key.tensor], key.push_pull, 2)
-    key.lose = slice(100, 101)
-    sums.rounds([key.tensor], key.push_pull, 1)
-    with pytest.raises(SystemExit, match=f"number 100 is {sums.POISON}"):
-        sums.last_round([key.tensor], key.push_pull)
-
-
-def test_a_sum_of_the_round_before_another_key_or_another_place_is_found() -> None:
-    key, other = Summed(4 * sums.STRIDE), Summed(4 * sums.STRIDE, key=6)
-    key.tensor.change()
-    before = key.grad.copy()
-    key.tensor.change()
-    other.tensor.change()
-    other.tensor.change()
-    pieces = key.grad.reshape(4, -1)
-    for wrong in (before, other.grad, pieces[[1, 0, 2, 3]].reshape(-1)):
-        key.out[:] = wrong
-        with pytest.raises(SystemExit, match="key 5"):
-            key.tensor.check()
-    key.out[:] = key.grad
-    key.tensor.check()
 
 
 COMPILER = shutil.which("c++")

@@ -1,0 +1,41 @@
+"""What benchmarks take on their command lines, and refuse before anything starts."""
+
+import argparse
+from typing import Callable, Iterable, List
+
+
+def names(known: Iterable[str]) -> Callable[[str], List[str]]:
+    """Return what makes a list of some of the `known` names, for argparse."""
+    names = list(known)
+
+    def chosen(text: str) -> List[str]:
+        words = text.split(",")
+        for word in words:
+            if word not in names:
+                raise argparse.ArgumentTypeError(f"{word!r}: want some of {','.join(names)}")
+            if words.count(word) > 1:
+                raise argparse.ArgumentTypeError(f"{word!r} is there twice")
+        return words
+
+    return chosen
+
+
+def count(least: int = 1) -> Callable[[str], int]:
+    """Return what makes a whole number from `least` on, for argparse."""
+
+    def counted(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: want a whole number from {least} on")
+        return int(text)
+
+    return counted
+
+
+def counts(text: str) -> List[int]:
+    """Return what a list such as "2,8" says, for argparse."""
+    return [count()(word) for word in text.split(",")]
+
+
+def counts_if_any(text: str) -> List[int]:
+    """Return the same, of a list that may be empty."""
+    return counts(text) if text else []
