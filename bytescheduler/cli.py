@@ -31,7 +31,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: List[str]
     ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
         """Refuse what is no command; click prints the help for `.` or `_x`, and ends well."""
-        if self.get_command(ctx, args[0]) is None:
+        known = self.get_command(ctx, args[0]) is not None
+        if not known and not ctx.resilient_parsing:  # a shell that completes wants no words
             ctx.fail(f"No such command '{plain(args[0])}'.")
         return super().resolve_command(ctx, args)
 

@@ -135,6 +135,24 @@ def test_seconds_and_counts_in_their_range_are_taken() -> None:
     assert Count(1, 3).convert("3", None, None) == 3
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("b", ["bench"]),
+        ("foo b", ["bench"]),
+        (". b", ["bench"]),
+        ("config --j", ["--json"]),
+        *((f"{name} --bogus --h", ["--help"]) for name in NAMES),
+    ],
+)
+def test_a_shell_completes_whatever_was_typed_before(typed: str, offered: "list[str]") -> None:
+    words = f"bytescheduler {typed}"
+    env = {"_BYTESCHEDULER_COMPLETE": "bash_complete", "COMP_WORDS": words}
+    result = run(**env, COMP_CWORD=str(len(words.split()) - 1))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.split() == [f"plain,{word}" for word in offered]
+
+
 # -- launch ------------------------------------------------------------------------------------
 
 
