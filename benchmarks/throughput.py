@@ -16,15 +16,19 @@ was pushed and pulled (kernel and user; without what checking the sums took).
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Tuple
+import traceback
+from typing import Any, Dict, List, NoReturn, Tuple
 
 from . import arms, local_job, sums
 from .output import add_out_option
@@ -64,24 +68,36 @@ def receive_all(peer: socket.socket, size_bytes: int, rounds: int) -> None:
 
 def exchange(peer: socket.socket, size_bytes: int, rounds: int) -> None:
     """Send and receive at once."""
-    sender = threading.Thread(target=send_all, args=(peer, size_bytes, rounds))
+
+    def send() -> None:
+        with contextlib.suppress(ConnectionError):  # who receives finds out too
+            send_all(peer, size_bytes, rounds)
+
+    sender = threading.Thread(target=send)
     sender.start()
     receive_all(peer, size_bytes, rounds)
     sender.join()
 
 
-def bare_tcp(sizes: List[int]) -> List[local_job.Measured]:
-    """Move the bytes of each size between this process and a forked one."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    child = os.fork()
-    if child == 0:
-        peer = socket.create_connection(listener.getsockname())
+def _echo(peer: socket.socket, sizes: List[int]) -> NoReturn:
+    """Be the other end of `_exchanged`; ends this process, which nobody else's code may go on in.
+
+    What was raised is printed.
+    """
+    code = 1
+    try:
         for size in sizes:
             exchange(peer, size, WARM_UPS)
             exchange(peer, size, rounds_of(size))
             peer.recv(1)
-        os._exit(0)
-    peer, _ = listener.accept()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _exchanged(peer: socket.socket, child: int, sizes: List[int]) -> List[local_job.Measured]:
     measured = []
     for size in sizes:
         exchange(peer, size, WARM_UPS)
@@ -93,8 +109,47 @@ def bare_tcp(sizes: List[int]) -> List[local_job.Measured]:
         spent_s = local_job.cpu_seconds(pids) - cpu_s
         measured.append(local_job.Measured(str(size), each, wall_s, spent_s))
         peer.send(b"\0")
-    os.waitpid(child, 0)
     return measured
+
+
+def bare_tcp(sizes: List[int], timeout_s: float) -> List[local_job.Measured]:
+    """Move the bytes of each size between this process and a forked one.
+
+    Raises
+    ------
+    SystemExit
+        The other one failed.
+    subprocess.TimeoutExpired
+        It took longer.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        far = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+    child = os.fork()
+    if child == 0:
+        near.close()
+        _echo(far, sizes)
+    far.close()
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        os.kill(child, signal.SIGKILL)
+
+    timer = threading.Timer(timeout_s, end)
+    timer.start()
+    try:
+        return _exchanged(near, child, sizes)
+    except (OSError, SystemExit) as error:
+        if late.is_set():
+            raise subprocess.TimeoutExpired("tcp", timeout_s) from error
+        raise SystemExit("tcp: the other process has gone") from error
+    finally:
+        timer.cancel()
+        timer.join()
+        os.kill(child, signal.SIGKILL)  # it has nothing more to do
+        os.waitpid(child, 0)
+        near.close()
 
 
 def mxnet_worker(kind: str, sizes: List[int]) -> None:
@@ -221,7 +276,9 @@ def main() -> None:
         return
 
     def run(arm: str) -> Figures:
-        rows = bare_tcp(args.sizes) if arm == "tcp" else run_job(arm, args.sizes, args)
+        rows = (
+            bare_tcp(args.sizes, args.timeout) if arm == "tcp" else run_job(arm, args.sizes, args)
+        )
         return figures_of(rows)
 
     arms.alternate(args, run, summary)

@@ -217,6 +217,46 @@ def test_throughput_gives_medians_by_size() -> None:
         throughput.bytes_of("64K,1G")
 
 
+# In a process of its own: a second one that goes on must not go on with these tests.
+BARE_TCP = """
+import os, sys, time
+from benchmarks import throughput
+parent, exchange = os.getpid(), throughput.exchange
+
+def exchange_or(*arguments):
+    if os.getpid() != parent:
+        DOES
+    exchange(*arguments)
+
+throughput.exchange = exchange_or
+try:
+    rows = throughput.bare_tcp([4096, 65536], float(sys.argv[1]))
+    print([row.name for row in rows])
+except BaseException as error:
+    print(error)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("no child is left")
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "timeout_s", "printed"),
+    [
+        ("pass", 60, "['4096', '65536']"),
+        ("raise KeyError('x')", 60, "tcp: the other process has gone"),
+        ("raise SystemExit('x')", 60, "tcp: the other process has gone"),
+        ("time.sleep(1000)", 0.2, "Command 'tcp' timed out after 0.2 seconds"),
+    ],
+)
+def test_plain_tcp_ends_with_its_other_process(does: str, timeout_s: float, printed: str) -> None:
+    command = [sys.executable, "-c", BARE_TCP.replace("DOES", does), str(timeout_s)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == f"{printed}\nno child is left\n"
+    assert ("Traceback" in ran.stderr) == ("raise" in does)
+
+
 def test_small_gives_microseconds_a_key() -> None:
     rows = [
         local_job.Measured("blocking", [2e-6, 4e-6, 3e-6], 0, 9e-6),
