@@ -86,7 +86,13 @@ def test_a_worker_that_slept_through_the_end_of_its_job_counts_nothing_in_the_ne
             process.kill()
     new, worker, new_files = begin(5000)
     (old_files / str(step)).touch()
+    # The scheduler node, which tells it that its job is over, does so when its push has come.
+    new.processes[0].signal(signal.SIGSTOP)
     sleeper.signal(signal.SIGCONT)
+    try:
+        new.servers[0].wait_for_line("dropped a message from worker 0: it is of another job")
+    finally:
+        new.processes[0].signal(signal.SIGCONT)
     assert sleeper.wait(SOON_S) == 1, new.all_output()
     assert ANOTHER_JOB in sleeper.output()
     for each in range(step, steps + 1):
