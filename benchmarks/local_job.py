@@ -133,32 +133,32 @@ def _listen(worker: "subprocess.Popen[str]", pids: List[int], watch: Watch) -> L
 
 
 @contextlib.contextmanager
-def _patience(processes: "List[subprocess.Popen[str]]", timeout_s: float) -> "Iterator[None]":
-    """Kill the processes if it takes longer.
+def patience(what: Any, timeout_s: float, kill: Callable[[], None]) -> "Iterator[None]":  # noqa: ANN401
+    """Call `kill`, on a thread of its own, if it takes longer.
 
     Raises
     ------
     subprocess.TimeoutExpired
-        It did; it names the first.
+        It did; it names `what`, and stands for the errors that the killed ones cause.
     """
     late = threading.Event()
 
     def end() -> None:
         late.set()
-        for process in processes:
-            process.kill()
+        kill()
 
     timer = threading.Timer(timeout_s, end)
     timer.start()
     try:
-        # One that has ended by itself does not listen either: how, its exit code tells.
-        with contextlib.suppress(BrokenPipeError):
-            yield
+        yield
+    except (OSError, SystemExit):
+        if not late.is_set():
+            raise
     finally:
         timer.cancel()
         timer.join()
     if late.is_set():
-        raise subprocess.TimeoutExpired(processes[0].args, timeout_s)
+        raise subprocess.TimeoutExpired(what, timeout_s)
 
 
 def _next_words(worker: "subprocess.Popen[str]") -> List[str]:
@@ -194,7 +194,7 @@ class Job(NamedTuple):
             A worker ended or said something else, or they took longer.
         """
         try:
-            with _patience([*self.workers, *self.servers, self.scheduler], timeout_s):
+            with patience(self.workers[0].args, timeout_s, self.kill):
                 lines = [_next_words(worker) for worker in self.workers]
         except subprocess.TimeoutExpired:
             raise SystemExit(
@@ -205,6 +205,11 @@ class Job(NamedTuple):
                 said = f"said {' '.join(words[:2])!r}" if words else "ended"
                 raise SystemExit(f"{worker.args!r} {said}; {what!r} was waited for")
         return lines
+
+    def kill(self) -> None:
+        """End all of them at once."""
+        for process in [*self.workers, *self.servers, self.scheduler]:
+            process.kill()
 
     def go_on(self) -> None:
         """Let the workers go on."""
@@ -217,7 +222,7 @@ class Job(NamedTuple):
         """Wait for the end of all of them, which has to be a good one."""
         for process in [*self.workers, *self.servers, self.scheduler]:
             if process.wait(PATIENCE_S) != 0:
-                raise SystemExit(f"{process.args!r} ended with {process.returncode}")
+                raise SystemExit(f"{process.args!r} failed with exit code {process.returncode}")
 
 
 @contextlib.contextmanager
@@ -283,7 +288,8 @@ def run(
         (process,) = running.workers
         pids = [each.pid for each in [running.scheduler, *running.servers, process]]
         measured: List[Measured] = []
-        with _patience([process], timeout_s):
+        # One that has ended by itself does not listen either: how, its exit code tells.
+        with patience(process.args, timeout_s, process.kill), contextlib.suppress(BrokenPipeError):
             measured = _listen(process, pids, watch)
         running.ended()
         return measured

@@ -23,7 +23,6 @@ import pathlib
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -130,24 +129,17 @@ def bare_tcp(sizes: List[int], timeout_s: float) -> List[local_job.Measured]:
         near.close()
         _echo(far, sizes)
     far.close()
-    late = threading.Event()
 
-    def end() -> None:
-        late.set()
+    def kill() -> None:
         os.kill(child, signal.SIGKILL)
 
-    timer = threading.Timer(timeout_s, end)
-    timer.start()
     try:
-        return _exchanged(near, child, sizes)
+        with local_job.patience("tcp", timeout_s, kill):
+            return _exchanged(near, child, sizes)
     except (OSError, SystemExit) as error:
-        if late.is_set():
-            raise subprocess.TimeoutExpired("tcp", timeout_s) from error
         raise SystemExit("tcp: the other process has gone") from error
     finally:
-        timer.cancel()
-        timer.join()
-        os.kill(child, signal.SIGKILL)  # it has nothing more to do
+        kill()  # it has nothing more to do
         os.waitpid(child, 0)
         near.close()
 
