@@ -212,7 +212,7 @@ void Member::Impl::TellTheEnd(int32_t id) {
 
 void Member::Impl::SendEnd(const Node& node, const std::string& why) {
   constexpr bs::Duration kLinger = std::chrono::seconds(1);
-  transport_->Send(MakeStockWord(node.id, Describe(node) + " was lost: " + why));
+  transport_->Send(MakeStockWord(node.id, "lost " + Describe(node) + ": " + why));
   transport_->Send(MakeStockEnd(node.id));
   transport_->Disconnect(node.id, kLinger);
 }
