@@ -204,8 +204,9 @@ def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
     then = (
         "import os; sys.path = [p for p in sys.path if p]; from bytescheduler import _ready\n"
         f"if {told}: _ready.tell()\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: os.abort()); f.write('y\\n'); f.flush()\n"
-        "while True: signal.pause()"
+        # Blocked until it is waited for: one that came right before a pause would be slept over.
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); f.write('y\\n'); f.flush()\n"
+        "signal.sigwait([signal.SIGUSR1]); os.abort()"
     )
     port = scheduler.getsockname()[1]
     command = [*PYTHON, HELD.format(then=then), holders.path]
