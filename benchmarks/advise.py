@@ -60,7 +60,7 @@ def compare(row: Dict[str, Any], args: argparse.Namespace) -> Dict[str, Any]:
     cell = replay.Cell(row["model"], row["scale"], row["compute"], row["r"])
     found: Dict[str, Any] = {**row, "measured": {}, "predicted": {}}
     for arm, policy in ARMS.items():
-        measured = replay.run_arm(arm, cell, args)
+        measured = replay.run_steps(arm, cell, args, args.iterations, {})
         if measured is None:
             raise SystemExit(f"{name_of(row)}, {arm}: hung")
         found["measured"][arm] = measured

@@ -4,9 +4,10 @@ A layer is an operation in MXNet's engine that takes its time and no processor; 
 their gradient for real (benchmarks/device.py). As MXNet's own loops do, a worker calls for forward
 and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer on a
 real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each step
-checks the sums that it uses, and the end all of them whole. Of the arm ours-tuned, a job that tunes
-itself from the default, the steps behind the first 120 count. Needs root (network namespaces),
-iproute2 and mxnet.
+checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that tunes
+itself: the first one from the default, of which the steps behind the first 120 count, and each
+repetition from what that one remembers, of which those behind the first 50 count. Needs root
+(network namespaces), iproute2 and mxnet.
 
     python -m benchmarks.replay --out replay.json
     python -m benchmarks.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
@@ -30,6 +31,7 @@ from .arms import add_arms_option
 from .output import add_out_option, give, keep
 
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
+TAKING_UP = 50  # the same where what an earlier job found is only compared
 WARM_UP = 2
 # What divides a model's parameters, so that a link of 1 Gbit/s carries it in half a second or so.
 SCALES = {
@@ -188,16 +190,17 @@ def work() -> None:
     lab_job.report({"seconds": seconds[WARM_UP:]})
 
 
-def run_arm(arm: str, cell: Cell, args: argparse.Namespace) -> Optional[float]:
+def run_arm(arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path) -> Optional[float]:
     """Run one job; return the median of the steps of all workers, or None if it hung.
 
-    Of one that tunes itself, the steps behind the tuning count.
+    Of one that tunes itself, the steps behind the tuning count; `found` is where it keeps what it
+    found, for the next job of this cell.
     """
     if arm != "ours-tuned":
         return run_steps(arm, cell, args, args.iterations, {})
-    with tempfile.TemporaryDirectory() as folder:
-        cache = {"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json"}
-        return run_steps(arm, cell, args, TUNING + args.iterations, cache)
+    before = TAKING_UP if found.exists() else TUNING
+    cache = {"BYTESCHEDULER_TUNING_CACHE": str(found)}
+    return run_steps(arm, cell, args, before + args.iterations, cache)
 
 
 def run_steps(
@@ -331,7 +334,7 @@ def main() -> None:
 
 def measure(cells: List[Cell], args: argparse.Namespace) -> None:
     """Run every arm of every cell so often, and write what is known after each run."""
-    with lab_job.lab(args.rate):
+    with lab_job.lab(args.rate), tempfile.TemporaryDirectory() as folder:
         result: Dict[str, Any] = {
             "rate": args.rate,
             "payload_bytes_per_s": lab_job.measured_bytes_per_s(),
@@ -345,9 +348,10 @@ def measure(cells: List[Cell], args: argparse.Namespace) -> None:
         for cell, row in zip(cells, result["cells"]):
             row["ideal_s"] = models.ideal_s(cell.steps, result["payload_bytes_per_s"])
         for _ in range(args.repeats):
-            for cell, row in zip(cells, result["cells"]):
+            for number, (cell, row) in enumerate(zip(cells, result["cells"])):
+                found = pathlib.Path(folder, f"{number}.json")
                 for arm, runs in row["all_s"].items():
-                    runs.append(run_arm(arm, cell, args))
+                    runs.append(run_arm(arm, cell, args, found))
                     took = "hung" if runs[-1] is None else f"{runs[-1]:.3f} s"
                     print(f"{cell.name}, {arm}: {took}", file=sys.stderr, flush=True)
                     row["step_s"] = {each: median(all_s) for each, all_s in row["all_s"].items()}

@@ -11,17 +11,17 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Dict, List, NamedTuple, Optional
 
 import click
 
 from bytescheduler._child import die_with
+from bytescheduler._folder import temporary_folder
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Pending, Worker
 from bytescheduler._numbers import Count, shortened
-from bytescheduler._say import say
+from bytescheduler._say import plain, say
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["bench"]
@@ -127,7 +127,7 @@ def _text(found: Dict[str, float]) -> str:
         (
             large,
             f"{found['large_bytes_per_s'] / 1e9:.2f} GB/s each way, "
-            f"{found['processor_s_per_gb']:.2f} s of worker 0's processor a GB",
+            f"{found['processor_s_per_gb']:.2f} s of worker 0's processor a GB moved",
         ),
     ]
     head = (
@@ -156,8 +156,8 @@ def _run_job(size: int, rounds: int, workers: int, servers: int) -> str:
     for problem in examine()[0]:
         raise ConfigError(problem.message, 1)
     us = os.getpid()
-    with tempfile.TemporaryDirectory() as folder:
-        result = pathlib.Path(folder) / "result.json"
+    with temporary_folder() as folder:
+        result = folder / "result.json"
         this = [sys.executable, "-m", "bytescheduler.cli"]
         launch = ["launch", "--local", "-q", "-w", str(workers), "-s", str(servers)]
         limit = ["--timeout", str(_TIMEOUT_S)]
@@ -219,6 +219,9 @@ def bench(
     except Error as error:
         say(f"bytescheduler: {error}")
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except MemoryError:
+        say(f"bytescheduler: there is not enough memory for tensors of {size} bytes (--size)")
+        sys.exit(1)
     if found is None:
         return
     if result is None:
@@ -227,5 +230,5 @@ def bench(
     try:
         result.write_text(found)
     except OSError as error:
-        say(f"bytescheduler: {result}: {error.strerror}")
+        say(plain(f"bytescheduler: {result}: {error.strerror}"))
         sys.exit(1)

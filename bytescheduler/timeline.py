@@ -368,7 +368,7 @@ def timeline(
             _refuse(f"{what}{error.strerror}")
     ours = (w.message for w in caught if isinstance(w.message, TimelineWarning))
     for text in dict.fromkeys(map(str, ours)):
-        say(f"bytescheduler: {text}")
+        say(plain(f"bytescheduler: {text}"))
 
 
 if __name__ == "__main__":

@@ -151,12 +151,13 @@ def ideal_s(steps: Sequence[Step], bytes_per_s: float) -> float:
     T* = max(C, max_k [S_k / B + sum over j >= k of (f_j + b_j)]): from the end of layer k's
     backward until its next forward, layers 0..k must cross the link; the rest is compute.
     """
-    best = sum(step.forward_s + step.backward_s for step in steps)
+    rest = sum(step.forward_s + step.backward_s for step in steps)
+    best = rest
     crossed = 0
-    for k, step in enumerate(steps):
+    for step in steps:
         crossed += step.size_bytes
-        rest = sum(s.forward_s + s.backward_s for s in steps[k:])
         best = max(best, crossed / bytes_per_s + rest)
+        rest -= step.forward_s + step.backward_s
     return best
 
 

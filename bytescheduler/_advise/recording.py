@@ -1,14 +1,15 @@
 """Records a profile while a job runs: out of the timeline of its worker 0."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import statistics
-import tempfile
 from typing import Callable, Dict, Optional
 
 from bytescheduler._advise import profile
+from bytescheduler._folder import temporary_folder
 from bytescheduler._local_job import Job
 from bytescheduler._say import plain, say
 from bytescheduler.errors import Error
@@ -56,8 +57,13 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
     Returns the job's exit code, or 1 if that is 0 and there is no profile.  A job that fails or is
     stopped after some steps has one too.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        timeline = pathlib.Path(folder) / "timeline.json"
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder())
+        except Error as error:
+            say(f"bytescheduler: no profile can be recorded: {error}")
+            return 1
+        timeline = folder / "timeline.json"
         of_worker = timeline.with_name("timeline-r0.json")
         code = run(
             dataclasses.replace(

@@ -100,7 +100,7 @@ _SERVER = (
     ("pushed_bytes_total", "worker", "bytes of these, as they travel"),
     ("pulls_total", "worker", "answers to this worker with sums or weights"),
     ("pulled_bytes_total", "worker", "bytes of these"),
-    ("refused_total", None, "requests that were refused"),
+    ("refused_total", None, "requests that were refused, or not taken for want of room"),
     *_SENT,
     ("partitions", None, "partitions kept"),
     ("value_bytes", None, "memory for sums and weights, without states of optimizers"),

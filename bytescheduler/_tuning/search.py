@@ -27,6 +27,8 @@ _TOO_SLOW = 1.15
 _MOST_TOLD = 1.5
 # A gain below this, or below twice its standard error, is none.
 _WORTH = 0.01
+# And one of so many times that is plain after one round of comparing.
+_PLAIN = 2
 # Steps whose median is not known better than this, by so many times the usual number, say nothing
 # about points.
 _UNSTEADY = 0.05
@@ -46,7 +48,7 @@ class Limits(NamedTuple):
 
     baseline: int = 6
     samples: int = 3
-    points: int = 11
+    points: int = 10
     final: int = 4  # at each of the two, in each of the rounds
     rounds: int = 2
 
@@ -115,6 +117,13 @@ def noise_of(seconds: Sequence[float]) -> float:
     return 1.2533 * deviation / math.sqrt(len(seconds))
 
 
+def _gains(of_start: Sequence[float], of_other: Sequence[float], times: float = 1) -> bool:
+    """Return whether the other point is surely faster, by so many times what is worth it."""
+    before = statistics.median(of_start)
+    doubt = math.hypot(noise_of(of_start), noise_of(of_other))
+    return before - statistics.median(of_other) > max(times * _WORTH * before, 2 * doubt)
+
+
 def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
     """Compare two points in turn, and stay at `other` only if it is surely faster."""
     of_start: List[float] = []
@@ -123,11 +132,10 @@ def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
         of_start += job.measure(start, limits.final, None)
         bound = _TOO_SLOW * statistics.median(of_start)
         of_other += job.measure(other, limits.final, bound)
-        if statistics.median(of_other) > bound:
+        if statistics.median(of_other) > bound or _gains(of_start, of_other, _PLAIN):
             break
     before, after = statistics.median(of_start), statistics.median(of_other)
-    doubt = math.hypot(noise_of(of_start), noise_of(of_other))
-    if before - after > max(_WORTH * before, 2 * doubt):
+    if _gains(of_start, of_other):
         return Found(other, after, before, 2)
     job.measure(start, 1, None)
     return Found(start, before, before, 2)

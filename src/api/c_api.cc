@@ -17,6 +17,7 @@
 #include "api/about_host.h"
 #include "api/c_api_guard.h"
 #include "api/node.h"
+#include "api/timeline.h"
 #include "bytescheduler/config.h"
 
 using bs::Status;
@@ -206,9 +207,12 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
 }
 
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error) {
-  return Return(
-      Guarded([&] { return bs::ConfigFromProcess(Overrides(settings, num_settings)).status(); }),
-      error);
+  return Return(Guarded([&] {
+                  const bs::Result<bs::Config> config =
+                      bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  return config.ok() ? bs::api::CheckTimeline(config.value()) : config.status();
+                }),
+                error);
 }
 
 int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,

@@ -232,9 +232,9 @@ void Server::Impl::ToShard(ps::KvCall& call) {
 
 void Server::Impl::HandIn(const Lane& lane, ps::KvCall& call) {
   if (lane.executor == front_) return lane.shard->Handle(std::move(call));
-  const int32_t rank = call.worker_rank;
-  if (server::PostCall(lane, bounds_.backlog.get(), rank, &call)) return;
-  Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": " + bounds_.backlog->Why(rank)));
+  if (server::PostCall(lane, bounds_.backlog.get(), call.worker_rank, &call)) return;
+  ++refused_;
+  send_(ps::MakeBusyResponse(call, bounds_.backlog->Why(call.worker_rank)));
 }
 
 // A repeat that comes late finds nothing left to forget.

@@ -39,9 +39,9 @@ void Slot::Push(ps::KvCall& call) {
       return Pulls(call) ? Pull(call) : shard_->send(ps::MakeResponse(call, {}));
     case PushVerdict::kTake: {
       if (const Status* why = Blocked()) return Refuse(call, *why);
-      // Kept until the sum is written.
-      const Result<MemoryRoom::Promise> memory = AskForMemory(call);
-      return memory.ok() ? Take(call) : Refuse(call, memory.status());
+      Result<MemoryRoom::Promise> memory = AskForMemory(call);
+      if (!memory.ok()) return Refuse(call, memory.status());
+      return Take(call, std::move(memory.value()));
     }
   }
 }
@@ -74,7 +74,7 @@ void Slot::OnWorkerGone(int32_t rank) {
 }
 
 void Slot::Fail(const Status& why) {
-  for (const auto& [rank, payload] : held_) shard_->held_bytes -= payload.size();
+  for (const auto& [rank, held] : held_) shard_->held_bytes -= held.payload.size();
   held_.clear();
   parked_.RefuseAll(why, shard_->send);
 }
@@ -118,7 +118,8 @@ Status Slot::CheckPull(const ps::KvCall& call) const {
 
 // Not for memory that takes the place of other: that is bounded with what waits for the network.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const ps::KvCall& call) const {
-  if (buffers_[rounds_.buffer_of(rounds_.current())]) return MemoryRoom::Promise();
+  const bool has = buffers_[rounds_.buffer_of(rounds_.current())] != nullptr;
+  if (has || !held_.empty()) return MemoryRoom::Promise();
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.extension.size_bytes);
   if (memory.ok()) return memory;
   return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
@@ -132,7 +133,7 @@ const Status* Slot::Blocked() const {
   return nullptr;
 }
 
-void Slot::Take(ps::KvCall& call) {
+void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
   const int32_t rank = call.worker_rank;
   const ps::Extension& about = call.extension;
   if (!has_shape()) shape_ = ShapeOf(call);
@@ -147,7 +148,7 @@ void Slot::Take(ps::KvCall& call) {
   const uint64_t payload_bytes = call.payload.size();
   const bool hold = MustHold(rank, payload_bytes);
   if (hold) {
-    held_.try_emplace(rank, ps::Frame::Alone(std::move(call.payload)));
+    held_.try_emplace(rank, Held{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
     shard_->held_bytes += payload_bytes;
   } else if (!has_sum_) {
     PrepareBuffer();
@@ -199,14 +200,19 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   std::vector<std::pair<int32_t, ps::Frame>> ready;
   ready.reserve(held_.size() + 1);
   ready.emplace_back(rank, std::move(payload));
+  MemoryRoom::Promise memory;  // until the sum is written
   // With this one in, those held behind it may have their turn.
   for (; rounds_.has(next_rank_); ++next_rank_) {
     auto early = held_.extract(next_rank_);
     if (early.empty()) continue;
-    shard_->held_bytes -= early.mapped().size();
-    ready.emplace_back(next_rank_, std::move(early.mapped()));
+    Held& held = early.mapped();
+    shard_->held_bytes -= held.payload.size();
+    if (held.memory.size_bytes() > 0) memory = std::move(held.memory);
+    ready.emplace_back(next_rank_, std::move(held.payload));
   }
   Sum(ready);
+  // The sum's memory is in use: the kernel counts it from now on.
+  for (auto& [whose, held] : held_) held.memory = {};
   const RoundTimes times{.key = id_.key,
                          .round = rounds_.current(),
                          .part = id_.part,

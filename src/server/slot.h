@@ -71,6 +71,11 @@ class Slot {
   uint64_t kept_bytes() const;
 
  private:
+  // A contribution that came early, as it was received.
+  struct Held {
+    ps::Frame payload;
+    MemoryRoom::Promise memory;  // for the sum, of the first one that needs it
+  };
   // How the contributions of a round are coded: all alike.
   struct Coding {
     ps::Codec codec = ps::Codec::kNone;
@@ -82,12 +87,13 @@ class Slot {
   Status CheckCoding(const ps::KvCall& call) const;
   Status CheckNext(const ps::KvCall& call) const;
   Status CheckPull(const ps::KvCall& call) const;
-  // For the sum of the current round, if it has no memory yet.
+  // For the sum of the current round, if it has no memory yet and none is promised to it.
   Result<MemoryRoom::Promise> AskForMemory(const ps::KvCall& call) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }
-  void Take(ps::KvCall& call);
+  // `memory`: what was promised for the sum.
+  void Take(ps::KvCall& call, MemoryRoom::Promise memory);
   bool MustHold(int32_t rank, uint64_t payload_bytes) const;
   void PrepareBuffer();
   void Add(int32_t rank, ps::Frame payload);
@@ -115,7 +121,7 @@ class Slot {
   int32_t coding_rank_ = 0;                // who said so first
   bool has_sum_ = false;                   // the open round's buffer holds a contribution
   int32_t next_rank_ = 0;                  // all below it are in the open round's sum
-  std::map<int32_t, ps::Frame> held_;      // contributions that came early, as received, by rank
+  std::map<int32_t, Held> held_;           // by rank
   ParkedCalls parked_;                     // pulls of round rounds_.current()
   TimePoint first_push_;                   // of the open round; of Now()
   TimePoint last_push_;                    // as above, so far

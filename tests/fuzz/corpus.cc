@@ -1,8 +1,10 @@
-// Writes the golden messages, one a file, for the fuzzers to start from: fuzz_corpus META ZMTP
-// writes them as they are to one folder, and as a connection carries them to another.
+// Writes the golden messages and a native one with every field, one a file, for the fuzzers to
+// start from: fuzz_corpus META ZMTP writes them as they are to one folder, and as a connection
+// carries them to another.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,39 @@ bool Write(const std::filesystem::path& path, const std::string& bytes) {
   if (file.flush()) return true;
   std::cerr << "cannot write " << path << "\n";
   return false;
+}
+
+std::string Native() {
+  ps::Meta meta;
+  meta.request = true;
+  meta.push = true;
+  meta.customer_id = 0;
+  meta.timestamp = 5;
+  meta.extension = {.version = ps::kExtensionVersion,
+                    .op = ps::Op::kPush,
+                    .sequence = 3,
+                    .key = 7,
+                    .round = 12,
+                    .part = 3,
+                    .offset_bytes = 4096,
+                    .size_bytes = 300,
+                    .part_bytes = 4096,
+                    .dtype = 12,
+                    .status = 4,
+                    .rank = 1,
+                    .text = "why",
+                    .settings = "a=b\n",
+                    .job = 0x89abcdef,
+                    .codec = ps::Codec::kTwoBit,
+                    .threshold = 0.5F,
+                    .cut = 1,
+                    .next = "1",
+                    .mode = 1,
+                    .learning_rate = 0.1,
+                    .weight_decay = 0.0,
+                    .rescale_grad = 1.0,
+                    .hosted = true};
+  return ps::EncodeMeta(meta);
 }
 
 // What zmtp_fuzz takes for a message behind a good greeting, with a frame of data.
@@ -64,13 +99,16 @@ int main(int argc, char** argv) {
     std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER\n";
     return 2;
   }
+  std::map<std::string, std::string> seeds = {{"native", Native()}};
   for (const ps::testing::Golden& golden : ps::testing::AllGolden()) {
-    const std::string meta = ps::testing::FromHex(golden.hex);
-    const std::filesystem::path zmtp = argv[2];
-    const bool written = Write(std::filesystem::path(argv[1]) / golden.name, meta) &&
-                         Write(zmtp / golden.name, OnAConnection(meta)) &&
-                         Write(zmtp / (std::string(golden.name) + "-fused"), Fused(meta)) &&
-                         Write(zmtp / (std::string(golden.name) + "-shared"), ThroughMemory(meta));
+    seeds.emplace(golden.name, ps::testing::FromHex(golden.hex));
+  }
+  const std::filesystem::path zmtp = argv[2];
+  for (const auto& [name, meta] : seeds) {
+    const bool written = Write(std::filesystem::path(argv[1]) / name, meta) &&
+                         Write(zmtp / name, OnAConnection(meta)) &&
+                         Write(zmtp / (name + "-fused"), Fused(meta)) &&
+                         Write(zmtp / (name + "-shared"), ThroughMemory(meta));
     if (!written) return 1;
   }
 }

@@ -248,6 +248,15 @@ TEST_F(Answers, PendingSaysForWhom) {
   EXPECT_EQ(answer.meta.extension.text, "worker 0");
 }
 
+TEST_F(Answers, BusySaysThatItWasNotTakenAndWhy) {
+  const Message answer = MakeBusyResponse(call_, "9 bytes wait");
+  ExpectEcho(answer);
+  EXPECT_EQ(answer.meta.extension.op, Op::kPending);
+  EXPECT_EQ(answer.meta.extension.status,
+            static_cast<uint32_t>(bs::StatusCode::kResourceExhausted));
+  EXPECT_EQ(answer.meta.extension.text, "the server: 9 bytes wait");
+}
+
 TEST(CommandResponse, EchoesHeadCustomerAndTimestampAndIsAStockMessage) {
   Message request;
   request.peer = WorkerId(0);

@@ -407,6 +407,46 @@ TEST_F(KvWorkerTest, APushPullThatTheServerHasIsRepeatedAsAPull) {
   EXPECT_EQ(out.value().payload, "sum");
 }
 
+TEST_F(KvWorkerTest, APushPullThatWasNotTakenIsRepeatedAsItWas) {
+  const std::optional<Outcome>& out = Send(Op::kPushPull, 7);
+  const auto full = static_cast<uint32_t>(bs::StatusCode::kResourceExhausted);
+  Answer(sent_[0], Op::kPending, "the server: full", full);
+  ReleaseAll();
+  Run(std::chrono::seconds(5));
+  ASSERT_EQ(sent_.size(), 2U);
+  EXPECT_EQ(sent_[1].meta.extension.op, Op::kPushPull);
+  EXPECT_EQ(sent_[1].data.size(), 1U);
+  ReleaseAll();
+  Answer(sent_[1], Op::kPending, "worker 1");
+  Run(std::chrono::seconds(10));
+  ASSERT_EQ(sent_.size(), 3U);
+  EXPECT_EQ(sent_[2].meta.extension.op, Op::kPull);
+  Answer(sent_[2], Op::kPending, "the server: full", full);  // it has what it has taken
+  Run(std::chrono::seconds(20));
+  ASSERT_EQ(sent_.size(), 4U);
+  EXPECT_EQ(sent_[3].meta.extension.op, Op::kPull);
+  worker_->OnMessage(AnswerTo(sent_[3], Op::kPull, "sum"));
+  Run(bs::Duration(0));
+  EXPECT_EQ(out.value().payload, "sum");
+}
+
+TEST_F(KvWorkerTest, ForWhatIsNeverTakenTheServersReasonIsTheOutcome) {
+  TearDown();
+  KvWorkerOptions options;
+  options.straggler_timeout = seconds(90);
+  Make(options);
+  const std::optional<Outcome>& out = Send(Op::kPush, 7);
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_FALSE(out.has_value());
+    ReleaseAll();
+    Answer(sent_.back(), Op::kPending, "the server: full",
+           static_cast<uint32_t>(bs::StatusCode::kResourceExhausted));
+    Run(seconds(10));
+  }
+  EXPECT_THAT(out.value().status.message(),
+              testing::HasSubstr("after 90 s still waiting for the server: full"));
+}
+
 TEST_F(KvWorkerTest, APushPullThatIsNotAnsweredIsNamed) {
   const std::optional<Outcome>& out = Send(Op::kPushPull, 7);
   ReleaseAll();

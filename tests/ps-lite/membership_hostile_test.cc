@@ -362,6 +362,47 @@ INSTANTIATE_TEST_SUITE_P(Hostile, Impersonated,
                          ::testing::Combine(::testing::Values(seconds(0), seconds(60)),
                                             ::testing::Range<uint64_t>(1, 31)));
 
+// Attached workers are in no list that others get.
+TEST(AnotherJob, NobodyIsToldAtTheAddressOfAnAttachedWorker) {
+  Job job(17);
+  job.options.job = 7;
+  job.options.num_workers = 1;
+  StockNode* const worker = job.AddStock(Role::kWorker);
+  job.AddNative(Role::kServer);
+  MembershipOptions own = job.options;
+  own.role = Role::kWorker;
+  own.node_host = "10.0.0.2";
+  own.node_port = 4999;
+  own.attach = true;
+  own.wanted_rank = 0;
+  NativeNode* const attached = job.AddNative(own);
+  job.StartCoordinator();
+  attached->Start();
+  job.Run(seconds(2));
+  bs::sim::SimExecutor executor(&job.clock);
+  auto stranger = job.network.MakeTransport(&executor);
+  stranger->Start({[](const Message&) {}, {}, {}, {}});
+  stranger->Connect(kSchedulerId, job.options.root, WorkerId(0));
+  const auto beat = [&] {
+    Message message;
+    message.peer = kSchedulerId;
+    message.meta = NativeControl(Command::kHeartbeat, Op::kState, 1);
+    message.meta.extension.key = 8;
+    message.meta.control.nodes = {{Role::kWorker, WorkerId(0), "10.0.0.2", 4999, false, 0}};
+    stranger->Send(std::move(message));
+    job.Run(seconds(2));
+  };
+  beat();  // while it waits for the others
+  worker->Start();
+  job.natives.front()->Start();
+  job.Run(seconds(5));
+  ASSERT_TRUE(attached->ready());
+  beat();
+  EXPECT_TRUE(job.Logged("dropped a message from worker 0: it is of another job"));
+  EXPECT_FALSE(job.Logged("dropped a message from the scheduler"));
+  stranger.reset();
+}
+
 // A member of the job that goes on sending what makes no sense is dropped and named.
 class Nonsense : public Hostile {
  protected:
@@ -414,12 +455,21 @@ TEST_F(Nonsense, ToTheSchedulerNodeEndsTheJobWithItsName) {
   }
 }
 
-TEST_F(Nonsense, OfAnotherJobAndOfEarlierHoldersIsNotCounted) {
+// Of whom it speaks, has the id now and did not send it.
+TEST_F(Nonsense, OfAnotherJobIsNotCounted) {
   StartAll();
-  Meta other = NativeControl(Command::kHeartbeat, Op::kState, 1);
-  other.extension.key = job.options.job + 1;
-  Say(kSchedulerId, other, 2 * NonsenseCount::kMost);
-  EXPECT_TRUE(job.Logged("dropped a message from worker 0: it is of another job"));
+  Meta control = NativeControl(Command::kHeartbeat, Op::kState, 1);
+  control.extension.key = job.options.job + 1;
+  Meta data = NativeData();
+  data.extension.job = JobMark(job.options.job + 1);
+  for (const int32_t to : {kSchedulerId, ServerId(0)}) {
+    for (const Meta& meta : {control, data}) {
+      const int64_t before =
+          job.CountLogged("dropped a message from worker 0: it is of another job");
+      Say(to, meta, 2 * NonsenseCount::kMost);
+      EXPECT_GT(job.CountLogged("dropped a message from worker 0: it is of another job"), before);
+    }
+  }
   second->Barrier(kWorkerGroup);
   ExpectJobGoesOn();
 }

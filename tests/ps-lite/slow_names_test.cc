@@ -89,7 +89,8 @@ TEST_F(SlowNames, OfPeersThatAreForgottenAreNotLookedUp) {
 TEST_F(SlowNames, OfAPeerThatComesBackAreNotLookedUpAgain) {
   TransportNode node(world_.get());
   const TcpSocket listener = std::move(ListenTcp({"127.0.0.1", 0}).value());
-  ASSERT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);  // blocks
+  ASSERT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);  // blocks, but not for ever
+  ASSERT_EQ(::setsockopt(listener.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)), 0);
   node.Connect(8, {"localhost", ntohs(LocalAddress(listener).sin_port)}, 9);
   for (int i = 1; i <= 3; ++i) {
     LinkPeer peer(listener, Takes::kNone);

@@ -53,7 +53,7 @@ def test_compute_that_is_given_is_taken() -> None:
 
 @pytest.mark.parametrize("rate", ["100mbit", "1gbit"])
 def test_a_step_that_the_link_makes_slow_has_time(
-    monkeypatch: pytest.MonkeyPatch, rate: str
+    monkeypatch: pytest.MonkeyPatch, rate: str, tmp_path: pathlib.Path
 ) -> None:
     limits: List[float] = []
 
@@ -65,11 +65,31 @@ def test_a_step_that_the_link_makes_slow_has_time(
     args = options(ratios=[3.0, 0.1], rate=rate, device="x", by_name=False, iterations=10)
     args.timeout = 0
     slow, fast = replay.cells_of(args)
-    assert [replay.run_arm("stock", each, args) for each in (slow, fast)] == [0.5, 0.5]
+    found = tmp_path / "found.json"
+    assert [replay.run_arm("stock", each, args, found) for each in (slow, fast)] == [0.5, 0.5]
     # Six times the compute is what healthy stock takes at r = 3.
     assert limits[0] >= 2 * 10 * 6 * slow.compute_s
     assert limits[1] == pytest.approx(10 * 4 * fast.compute_s)
     assert fast.enough_s("none") == 4 * fast.compute_s
+
+
+def test_a_job_that_tunes_itself_finds_first_and_then_takes_up_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    found = tmp_path / "found.json"
+    ran: List[int] = []
+
+    def run(arm: str, worker: List[str], env: Dict[str, str], *rest: object) -> List[Any]:
+        assert env["BYTESCHEDULER_TUNING_CACHE"] == str(found)
+        found.touch()
+        ran.append(int(worker[worker.index("--iterations") + 1]))
+        return [{"seconds": [9.0] * (ran[-1] - 10) + [0.25] * 8}]
+
+    monkeypatch.setattr(lab_job, "run", run)
+    args = options(ratios=[1.0], device="x", by_name=False, iterations=10, timeout=0)
+    (cell,) = replay.cells_of(args)
+    assert [replay.run_arm("ours-tuned", cell, args, found) for _ in range(3)] == [0.25] * 3
+    assert ran == [130, 60, 60]
 
 
 def test_layers_by_name_stand_in_the_order_of_their_numbers_as_text() -> None:

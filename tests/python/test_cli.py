@@ -202,6 +202,17 @@ def test_config_marks_what_is_wrong_and_says_what_a_job_would_say() -> None:
     assert set(result.stderr.splitlines()) == {f"bytescheduler: {m}" for m in MESSAGES.values()}
 
 
+def test_a_timeline_that_no_job_could_write_is_wrong_before_one_starts() -> None:
+    path = "/nowhere/t.json"
+    message = f"BYTESCHEDULER_TIMELINE={path}: its directory: No such file or directory"
+    result = run("config", "BYTESCHEDULER_TIMELINE", BYTESCHEDULER_TIMELINE=path)
+    assert (result.returncode, result.stderr) == (2, f"bytescheduler: {message}\n")
+    result = run("bench", BYTESCHEDULER_TIMELINE=path)
+    assert (result.returncode, result.stderr) == (2, f"bytescheduler: {message}\n")
+    result = run("launch", "--local", "--", "true", BYTESCHEDULER_TIMELINE=path)
+    assert (result.returncode, result.stderr) == (2, f"bslaunch: {message}\n")
+
+
 def test_config_gives_the_same_as_json() -> None:
     result = run("config", "--json", **WRONG)
     assert result.returncode == 2

@@ -85,6 +85,7 @@ def test_the_command_refuses_what_it_cannot_draw(tmp_path: pathlib.Path) -> None
         (["--plot", svg, "--step", "9"], "rank 0 made no step 9: its last is 1"),
         (["--plot", svg, "--rank", "1"], "there is no step of rank 1 in these files, only of 0"),
         (["--plot", str(tmp_path / "a.docx")], "a.docx: want a name that ends in .svg, .png or"),
+        (["--plot", str(tmp_path / "a.pgf")], "a.pgf: want a name that ends in .svg, .png or .pdf"),
         (["--plot", str(tmp_path / "noext")], "noext: want a name that ends in .svg, .png or .pdf"),
         (["--plot", str(tmp_path / "a.")], "a.: want a name that ends in .svg, .png or .pdf"),
         (["--plot", str(tmp_path / ".png")], ".png: want a name that ends in .svg, .png or .pdf"),

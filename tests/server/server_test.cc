@@ -83,7 +83,7 @@ ServerOptions Workers(int32_t num_workers) {
   return options;
 }
 
-TEST(ServerTest, WhatWaitsForAShardIsBoundedAndWhoSendsMoreIsRefused) {
+TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
   ServerOptions options = Workers(2);
   options.max_backlog_bytes = uint64_t{8} << 20U;
   Bench bench(options);
@@ -99,14 +99,20 @@ TEST(ServerTest, WhatWaitsForAShardIsBoundedAndWhoSendsMoreIsRefused) {
   post(0);  // another's part of it is his
   const std::vector<ps::Message> answers = bench.Run();
   EXPECT_EQ(answers.size(), 10u);
-  int refused = 0;
+  int put_off = 0;
   for (const ps::Message& answer : answers) {
     if (CodeOf(answer) == StatusCode::kOk) continue;
-    ++refused;
+    ++put_off;
+    EXPECT_EQ(OpOf(answer), ps::Op::kPending) << "which ends nothing";
     EXPECT_EQ(CodeOf(answer), StatusCode::kResourceExhausted);
-    EXPECT_THAT(TextOf(answer), testing::HasSubstr("from worker 1: 7347200 bytes of requests"));
+    EXPECT_THAT(TextOf(answer), testing::HasSubstr("the server: 7347200 bytes of requests"));
   }
-  EXPECT_EQ(refused, 2);
+  EXPECT_EQ(put_off, 2);
+  EXPECT_TRUE(bench.nonsense().empty());
+  post(1);
+  const std::vector<ps::Message> again = bench.Run();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(CodeOf(again[0]), StatusCode::kOk) << "there is room now";
 }
 
 TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
@@ -133,6 +139,31 @@ TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
                                    testing::HasSubstr("worker 5: push key=7 round=0"),
                                    testing::HasSubstr("worker 1: push key=7 round=1"),
                                    testing::HasSubstr("worker 0: ")));
+}
+
+TEST(ServerTest, WhatWaitsForItsTurnKeepsThePromiseOfMemoryForItsSum) {
+  ServerOptions options = Workers(3);
+  options.deterministic = true;
+  uint64_t available_bytes = uint64_t{8} << 20U;
+  options.available_bytes = [&] { return available_bytes; };
+  Bench bench(options);
+  const auto push = [&](int32_t rank, uint64_t key, uint64_t round) {
+    Ask ask = Push(rank, round, Floats(std::vector<float>(1U << 18U, 1)));  // a MiB
+    ask.key = key;
+    return CodeOf(bench.Do(ask).at(0));
+  };
+  for (const uint64_t key : {1, 2}) EXPECT_EQ(push(0, key, 0), StatusCode::kOk);
+  available_bytes = uint64_t{3} << 19U;  // for the sum of one of them
+  EXPECT_EQ(push(2, 1, 1), StatusCode::kOk);
+  EXPECT_EQ(push(2, 2, 1), StatusCode::kResourceExhausted) << "the other has the promise";
+  EXPECT_EQ(push(0, 1, 1), StatusCode::kOk) << "nor does its own round need another";
+  EXPECT_EQ(push(2, 2, 1), StatusCode::kOk) << "it is used, and the kernel counts it now";
+  EXPECT_EQ(push(1, 1, 1), StatusCode::kOk);
+  EXPECT_EQ(push(1, 2, 1), StatusCode::kOk);
+  EXPECT_EQ(push(2, 3, 0), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(push(0, 3, 0), StatusCode::kResourceExhausted) << "that of the second is promised";
+  EXPECT_EQ(push(0, 2, 1), StatusCode::kOk) << "all that wait have their turn";
+  EXPECT_EQ(push(0, 3, 0), StatusCode::kOk);
 }
 
 TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByItsNameAndOthersGoOn) {

@@ -152,6 +152,7 @@ void Cluster::AddServers() {
   server.num_workers = options_.num_workers;
   server.deterministic = options_.deterministic;
   server.hold_bytes = options_.hold_bytes;
+  server.max_backlog_bytes = options_.max_backlog_bytes;
   server.max_staleness = options_.max_staleness;
   server.front_bytes = options_.front_bytes;
   server.test_num_buffers = options_.test_num_buffers;
@@ -435,6 +436,7 @@ Report Cluster::Run() {
   std::map<Key, uint32_t> cuts;
   for (const auto& [where, cut] : job_.cuts) cuts[where.first] = std::max(cuts[where.first], cut);
   for (const auto& [key, cut] : cuts) report.cuts += cut;
+  for (const auto& server : servers_) report.put_off += server->put_off();
   for (const int32_t lives : lives_) report.replaced += static_cast<uint64_t>(lives - 1);
   report.priorities.resize(workers_.size());
   for (const auto& worker : workers_) {
@@ -482,6 +484,7 @@ ClusterOptions DrawCluster(uint64_t seed) {
     if (plan.dtype != DType::kFloat32 || draw.Chance(0.6)) continue;
     plan.threshold = draw.OneOf({1, 300, 700, 5000});
   }
+  options.max_backlog_bytes = draw.OneOf<uint64_t>({1024, 4096, 1 << 30});
   return options;
 }
 

@@ -58,6 +58,7 @@ struct ClusterOptions {
   std::optional<int32_t> silent_rank;  // its script does not say in which order it calls
   bool deterministic = false;
   uint64_t hold_bytes = 0;
+  uint64_t max_backlog_bytes = uint64_t{1} << 30U;
   int64_t max_staleness = -1;
   uint64_t most_waiting = 1;  // operations of a key that a worker calls ahead
   Duration longest_pause{};
@@ -105,6 +106,7 @@ struct Report {
   uint64_t cuts = 0;                                // how often keys were cut anew, of all keys
   bool died_while_changing = false;  // a key was in one cut at some workers, in another at others
   uint64_t replaced = 0;             // workers that got the place of a lost one
+  uint64_t put_off = 0;              // requests that servers did not take for want of room
 
   bool Has(Broken kind) const;
   std::string ToString() const;

@@ -174,7 +174,12 @@ void ServerNode::OnReady() {
     job_->journal->Report(Broken::kStatus, name_, "takes this for nonsense: " + what);
   };
   server_ = std::make_unique<Server>(
-      options, &io_, shards, [this](ps::Message message) { Send(std::move(message)); },
+      options, &io_, shards,
+      [this](ps::Message message) {
+        const ps::Extension& about = message.meta.extension;
+        if (about.op == ps::Op::kPending && about.status != 0) ++put_off_;
+        Send(std::move(message));
+      },
       std::move(handler), Logger("", LogLevel::kOff));
 }
 

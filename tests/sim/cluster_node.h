@@ -102,6 +102,8 @@ class ServerNode final : public MemberNode {
  public:
   // Of `options` only the rank is filled in.
   ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards);
+  // Requests that it did not take for want of room.
+  uint64_t put_off() const { return put_off_; }
 
  private:
   void OnReady() override;
@@ -113,6 +115,7 @@ class ServerNode final : public MemberNode {
 
   const ServerOptions options_;
   std::vector<std::unique_ptr<SimExecutor>> shards_;
+  uint64_t put_off_ = 0;
   SimExecutor updater_;
   std::unique_ptr<Server> server_;
 };

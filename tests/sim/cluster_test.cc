@@ -40,11 +40,15 @@ class ClusterSweep : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(ClusterSweep, EverySumIsRightAndEveryPromiseIsKept) {
   const uint64_t first = GetParam() * kSeedsOfPart;
+  uint64_t put_off = 0;
   for (uint64_t seed = first; seed < first + kSeedsOfPart; ++seed) {
     const Report report = RunCluster(DrawCluster(seed), seed);
+    put_off += report.put_off;
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --seed=" << seed;
   }
+  RecordProperty("put_off", std::to_string(put_off));
+  EXPECT_GT(put_off, kSeedsOfPart / 10) << "servers without room are to be seen too";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ClusterSweep, ::testing::Range<uint64_t>(0, kParts));

@@ -18,6 +18,9 @@ namespace ps {
 // What to do about nodes that came to the wrong scheduler node.
 inline constexpr const char* kOfAnotherJob = "nodes of another job need another DMLC_PS_ROOT_PORT";
 
+// Why a message is dropped.
+inline constexpr const char* kFromAnotherJob = "it is of another job";
+
 // How long a goodbye may take when the job has failed anyway, and nodes to confirm that they heard
 // of its end.
 inline constexpr bs::Duration kFarewell = std::chrono::seconds(2);

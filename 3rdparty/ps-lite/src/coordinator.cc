@@ -96,6 +96,9 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
 
 void Coordinator::Impl::OnMessage(const Message& message) {
   if (!message.meta.is_control) {
+    // Who has that id now did not send it.
+    const bool other = message.meta.native() && message.meta.extension.job != JobMark(options_.job);
+    if (other) return Drop(message, kFromAnotherJob);
     DropNonsense(message, "data for the scheduler node");
     return;
   }
@@ -105,7 +108,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
   }
   Peer* const peer = FindPeer(message.peer);
   if (message.meta.native() && message.meta.extension.key != options_.job) {
-    Drop(message, "it is of another job");
+    Drop(message, kFromAnotherJob);
     DismissOfAnotherJob(message.meta);
     return;
   }

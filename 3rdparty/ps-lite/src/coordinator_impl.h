@@ -179,6 +179,8 @@ class Coordinator::Impl {
   void Dismiss(const Peer& peer, const Message& message);
   // Tells a node of another job, which has lost its scheduler node to us, that its job is over.
   void DismissOfAnotherJob(const Meta& meta);
+  // Whether a node of this job, or one that waits to be, registered with that node's address.
+  bool HasAddress(const Node& node) const;
   // A server has lost a worker, or a worker a server.
   void OnUnreachable(int32_t id, const Meta& meta);
   void OnCutWorker(int32_t id, const Peer& server, const std::string& why);

@@ -206,13 +206,21 @@ void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta) {
   if (!IsHeartbeat(meta) || meta.extension.key == 0) return;
   const Node& node = meta.control.nodes[0];
   // A node of this job would hear nothing on its old connection any more.
-  if (roster_.Find(node.hostname, node.port) != nullptr) return;
+  if (HasAddress(node)) return;
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   news.extension.key = meta.extension.key;
   SetStatus(bs::Status::Unavailable("lost the scheduler node: another job has its address, " +
                                     TextOf(AddressOf(OwnEntry()))),
             &news.extension);
   TellOnce({node, std::move(news)});
+}
+
+bool Coordinator::Impl::HasAddress(const Node& node) const {
+  const auto there = [&](const Node& other) { return AddressOf(other) == AddressOf(node); };
+  // Attached workers are in no roster.
+  return roster_.Find(node.hostname, node.port) != nullptr ||
+         std::ranges::any_of(peers_, [&](const auto& peer) { return there(peer.second.node); }) ||
+         std::ranges::any_of(early_, [&](const auto& early) { return there(early.second.node); });
 }
 
 void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {

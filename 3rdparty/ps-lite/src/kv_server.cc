@@ -173,6 +173,12 @@ Message MakePendingResponse(const KvCall& call, const std::string& whom) {
   return response;
 }
 
+Message MakeBusyResponse(const KvCall& call, const std::string& why) {
+  Message response = MakePendingResponse(call, "");
+  SetStatus(bs::Status::ResourceExhausted("the server: " + why), &response.meta.extension);
+  return response;
+}
+
 Message MakeCommandResponse(const Message& request, const std::string& body) {
   Message response;
   response.peer = request.peer;

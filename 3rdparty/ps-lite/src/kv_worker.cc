@@ -48,6 +48,7 @@ struct Pending {
   uint32_t tries = 0;
   uint32_t frames_out = 0;  // copies that still refer to the payload
   std::string waits_for;    // the server's latest kPending
+  bool taken = false;       // the server has the payload, and waits
   // Of an answer that is coming, or broke off: at most one writes there.
   std::shared_ptr<Landing> landing{};
   bool ended = false;
@@ -179,8 +180,7 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   meta.timestamp = static_cast<int32_t>(request.extension.sequence & 0x3fffffffU);
   meta.priority = request.priority;
   meta.extension = request.extension;
-  // What the server waits with, it has.
-  const bool has_taken = !pending->waits_for.empty() && request.extension.op == Op::kPushPull;
+  const bool has_taken = pending->taken && request.extension.op == Op::kPushPull;
   if (has_taken) {
     meta.extension.op = Op::kPull;
     meta.extension.next.clear();
@@ -244,6 +244,7 @@ void KvWorker::Impl::OnMessage(Message message) {
   pending->last_life = executor_->Now();
   if (waits) {
     pending->waits_for = extension.text;
+    pending->taken = pending->taken || extension.status == 0;
     return;
   }
   const bs::Status outcome = StatusOf(extension);

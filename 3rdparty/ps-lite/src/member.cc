@@ -126,17 +126,18 @@ void Member::Impl::OnMessage(Message message) {
       TakeStock(message);
       return;
     }
+    const bool native = message.meta.native();
+    if (native && message.peer == kSchedulerId) LearnJob(message.meta);
+    if (native && job_ != message.meta.extension.key) {
+      Drop(message.peer, kFromAnotherJob);
+      return;
+    }
     if (message.peer != kSchedulerId) {
       DropNonsense(message.peer, "control that is not the scheduler node's");
       return;
     }
-    if (!message.meta.native()) {
+    if (!native) {
       OnStockControl(message);
-      return;
-    }
-    LearnJob(message.meta);
-    if (job_ != message.meta.extension.key) {
-      Drop(kSchedulerId, "it is of another job");
       return;
     }
     last_word_ = scope_.Now();
@@ -149,7 +150,7 @@ void Member::Impl::OnMessage(Message message) {
   }
   if (stock && !TakeStock(message)) return;
   if (!stock && OfAnotherJob(message.meta.extension)) {
-    Drop(message.peer, "it is of another job");
+    Drop(message.peer, kFromAnotherJob);
     return;
   }
   if (!stock && own_.role == Role::kServer && !lives_.empty()) {

@@ -35,6 +35,8 @@ Message MakeResponse(const KvCall& call, Frame payload);
 Message MakeErrorResponse(const KvCall& call, const bs::Status& status);
 // Not final: the request is alive and waits for `whom`.
 Message MakePendingResponse(const KvCall& call, const std::string& whom);
+// Not final either: because of `why` the request was not taken; its repeat may be.
+Message MakeBusyResponse(const KvCall& call, const std::string& why);
 
 // The answer to a stock command (SimpleApp): head, customer and time stamp echoed.
 Message MakeCommandResponse(const Message& request, const std::string& body);

@@ -84,7 +84,8 @@ enum class Op : uint32_t {
   kLookup = 2,     // a worker asks the home server for them; parked until declared
   kPush = 3,       // a partition of one round; answered as soon as it has been taken
   kPull = 4,       // asks for a partition's sum of one round; parked until the round is complete
-  kPending = 5,    // not final: the request is alive, `text` says for whom it waits
+  kPending = 5,    // not final: the request is alive, `text` says for whom it waits; or (`status`)
+                   // it was not taken for want of room, and is to be repeated
   kOptimizer = 6,  // a worker tells every server in `text`, and perhaps a pickle, how to update
                    // asynchronous keys
   kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
