@@ -100,10 +100,21 @@ def came_within(steps: List[float], seconds: float) -> Optional[int]:
     return too_long[-1] + LAST if too_long else 0
 
 
-def summarize(steps: List[float], dropped: int, points: List[Dict[str, Any]]) -> Dict[str, Any]:
+def slowest(steps: List[float], first: int) -> float:
+    """Return the seconds of the slowest of steps numbered from `first` on.
+
+    Not of those right behind a check, which waits for all sums: nothing overlaps in them.
+    """
+    return max(second for number, second in enumerate(steps, first) if number % LAST)
+
+
+def summarize(
+    steps: List[float], dropped: int, points: List[Dict[str, Any]], first: int = 0
+) -> Dict[str, Any]:
     """Compare what a job came to with the fastest point of a grid and with the default.
 
-    The first `dropped` steps are of no steady job: they count only as steps that were needed.
+    `first` is the number of the first of these steps in its job; the first `dropped` of them are of
+    no steady job: they count only as steps that were needed.
     """
     default = next(
         row["step_s"] for row in points if (row["partition_kib"], row["credit_kib"]) == DEFAULT
@@ -117,7 +128,7 @@ def summarize(steps: List[float], dropped: int, points: List[Dict[str, Any]]) ->
         "default_s": default,
         "of_best": came_to / points[0]["step_s"],
         "steps_to_within_3_percent": dropped + came if came else came,
-        "slowest_step_of_default": max(steps) / default,
+        "slowest_step_of_default": slowest(steps, first + dropped) / default,
         "first_steps_s": statistics.median(steps[:5]),
         "points": points,
     }
@@ -156,7 +167,7 @@ def main() -> None:
         "start_kib": args.start,
         "rates": {
             args.rate: summarize(steps[: args.tuned_steps], 3, before),
-            args.then: summarize(steps[args.tuned_steps :], 1, after),
+            args.then: summarize(steps[args.tuned_steps :], 1, after, args.tuned_steps),
         },
         "steps_s": steps,
     }

@@ -158,6 +158,15 @@ def test_tuning_compares_the_last_steps_with_the_grid() -> None:
     assert told["steps_to_within_3_percent"] is None
 
 
+def test_a_step_behind_a_check_is_not_the_slowest_of_a_job_that_tunes_itself() -> None:
+    steps = [1.0] * 60
+    steps[7] = 1.2
+    steps[20] = steps[40] = 5.0
+    assert tuning.slowest(steps, 0) == 1.2
+    assert tuning.slowest(steps[30:], 30) == 1.0
+    assert tuning.slowest(steps[30:], 31) == 5.0
+
+
 @pytest.mark.parametrize("slow", [10, 11, 30, 57])
 def test_tuning_counts_every_step_that_was_too_long(slow: int) -> None:
     points = [{"partition_kib": 128, "credit_kib": 512, "step_s": 0.5}]
