@@ -43,6 +43,7 @@ def test_does_not_go_near_what_was_slow(advisor: Advisor) -> None:
     slow = [Seen((4, 8), 0.6, 0.001), Seen((6, 10), 0.9, 0.001), Seen((3, 8), 0.61, 0.001)]
     x, y = advisor.ask(slow).next
     assert max(abs(x - 4), abs(y - 8)) <= REACH or max(abs(x - 3), abs(y - 8)) <= REACH
+    assert max(abs(x - 6), abs(y - 10)) > REACH, "on the other side"
 
 
 def test_numbers_that_make_no_sense_are_an_error_and_it_goes_on(advisor: Advisor) -> None:
