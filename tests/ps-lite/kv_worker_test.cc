@@ -85,6 +85,12 @@ class KvWorkerTest : public ::testing::Test {
     answer.meta.extension.status = status;
     worker_->OnMessage(std::move(answer));
   }
+  void MakeWithStragglerTimeout(bs::Duration timeout) {
+    TearDown();
+    KvWorkerOptions options;
+    options.straggler_timeout = timeout;
+    Make(options);
+  }
   void Run(bs::Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
   // Drops the copies that are "in the transport", which gives the payload back.
   void ReleaseAll() {
@@ -278,10 +284,7 @@ TEST_F(KvWorkerTest, PendingAnswersKeepARequestAliveUntilTheStragglerTimeout) {
 }
 
 TEST_F(KvWorkerTest, AShortStragglerTimeoutStillLearnsForWhomItWaits) {
-  TearDown();
-  KvWorkerOptions options;
-  options.straggler_timeout = seconds(2);
-  Make(options);
+  MakeWithStragglerTimeout(seconds(2));
   const std::optional<Outcome>& told = Send(Op::kPull, 7);
   const std::optional<Outcome>& untold = Send(Op::kPull, 8);
   ReleaseAll();
@@ -431,10 +434,7 @@ TEST_F(KvWorkerTest, APushPullThatWasNotTakenIsRepeatedAsItWas) {
 }
 
 TEST_F(KvWorkerTest, ForWhatIsNeverTakenTheServersReasonIsTheOutcome) {
-  TearDown();
-  KvWorkerOptions options;
-  options.straggler_timeout = seconds(90);
-  Make(options);
+  MakeWithStragglerTimeout(seconds(90));
   const std::optional<Outcome>& out = Send(Op::kPush, 7);
   for (int i = 0; i < 9; ++i) {
     EXPECT_FALSE(out.has_value());

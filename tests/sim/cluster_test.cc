@@ -47,7 +47,6 @@ TEST_P(ClusterSweep, EverySumIsRightAndEveryPromiseIsKept) {
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --seed=" << seed;
   }
-  RecordProperty("put_off", std::to_string(put_off));
   EXPECT_GT(put_off, kSeedsOfPart / 10) << "servers without room are to be seen too";
 }
 
