@@ -2,12 +2,15 @@
 #include "bytescheduler/server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
+#include "base/limited_log.h"
+#include "server/answers.h"
 #include "server/describe.h"
 #include "server/directory.h"
 #include "server/hosted_updates.h"
@@ -39,25 +42,6 @@ bool IsWorkerId(int32_t id, int32_t num_workers) {
   const int32_t rank = ps::RankOf(id);
   return rank >= 0 && rank < num_workers &&
          (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
-}
-
-// What shards tell of themselves, until all have.
-struct Answers {
-  Figures sum;
-  size_t missing;
-  UniqueFunction<void(const Figures&)> done;
-
-  void Add(const Figures& figures) {
-    sum.Add(figures);
-    if (--missing == 0) done(sum);
-  }
-};
-
-// On the shard's executor.
-void Ask(const server::Shard& shard, Executor* front, const std::shared_ptr<Answers>& answers) {
-  Figures figures;
-  shard.Measure(&figures);
-  front->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
 }
 
 // Options::on_round as the shard of this index calls it.
@@ -121,6 +105,7 @@ class Server::Impl {
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> lane_of_;
   std::unordered_map<Key, uint32_t> first_cut_;  // of keys whose earlier cuts were released
   uint64_t refused_ = 0;                         // by the front itself
+  LimitedLog put_off_;  // names whose requests come faster than sums are made
   std::optional<Status> failure_;
 };
 
@@ -137,7 +122,8 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
              std::move(handler.on_stop), log),
       directory_(options.max_partition_bytes, send_),
       optimizer_(front, hosted_.get(), send_,
-                 [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }) {
+                 [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
+      put_off_(front, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.num_workers > 0);
   std::vector<ServerShard> all = shards;
@@ -234,7 +220,9 @@ void Server::Impl::HandIn(const Lane& lane, ps::KvCall& call) {
   if (lane.executor == front_) return lane.shard->Handle(std::move(call));
   if (server::PostCall(lane, bounds_.backlog.get(), call.worker_rank, &call)) return;
   ++refused_;
-  send_(ps::MakeBusyResponse(call, bounds_.backlog->Why(call.worker_rank)));
+  const std::string why = bounds_.backlog->Why(call.worker_rank);
+  put_off_.Warning(DescribeCall(call) + " is put off, it will be sent again: " + why);
+  send_(ps::MakeBusyResponse(call, why));
 }
 
 // A repeat that comes late finds nothing left to forget.
@@ -365,12 +353,13 @@ void Server::Impl::Fail(const Status& why) {
 
 void Server::Impl::Measure(UniqueFunction<void(const Figures&)> done) {
   // Owners: the tasks; touched on the front only.
-  const auto answers = std::make_shared<Answers>(
-      Answers{.sum = {}, .missing = lanes_.size(), .done = std::move(done)});
+  const auto answers = std::make_shared<server::Answers>(
+      server::Answers{.sum = {}, .missing = lanes_.size(), .done = std::move(done)});
   answers->sum.Add("partitions", static_cast<double>(lane_of_.size()));
   answers->sum.Add("refused_total", static_cast<double>(refused_));
   for (const Lane& lane : lanes_) {
-    RunOn(lane, [shard = lane.shard, front = front_, answers] { Ask(*shard, front, answers); });
+    RunOn(lane,
+          [shard = lane.shard, front = front_, answers] { server::Ask(*shard, front, answers); });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <tuple>
+#include <utility>
 
 #include "base/loop_thread.h"
 #include "base/notification.h"
@@ -37,7 +38,9 @@ class Bench {
                         [this](int32_t peer, const std::string& what) {
                           nonsense_.push_back(ps::DescribeId(peer) + ": " + what);
                         }},
-        Logger());
+        Logger("", LogLevel::kWarning, [this](LogLevel, std::string_view line) {
+          said_.emplace_back(line.substr(line.find("WARNING")));
+        }));
   }
 
   void Post(ps::Message message) { server_->OnMessage(std::move(message)); }
@@ -63,6 +66,7 @@ class Bench {
   int stops() const { return stops_; }
   int failures() const { return failures_; }
   const std::vector<std::string>& nonsense() const { return nonsense_; }
+  std::vector<std::string> Said() { return std::exchange(said_, {}); }
 
  private:
   sim::SimClock clock_{1};
@@ -73,6 +77,7 @@ class Bench {
   int stops_ = 0;
   int failures_ = 0;
   std::vector<std::string> nonsense_;
+  std::vector<std::string> said_;  // without the time
   std::unique_ptr<Server> server_;
 };
 
@@ -109,6 +114,11 @@ TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
   }
   EXPECT_EQ(put_off, 2);
   EXPECT_TRUE(bench.nonsense().empty());
+  EXPECT_THAT(bench.Said(), testing::ElementsAre(testing::AllOf(
+                                testing::HasSubstr("WARNING push key=7 round=1 partition=0 from "
+                                                   "worker 1 is put off"),
+                                testing::HasSubstr("bytes of requests of this worker"))))
+      << "once a minute, and never of who did not fill it";
   post(1);
   const std::vector<ps::Message> again = bench.Run();
   ASSERT_EQ(again.size(), 1u);

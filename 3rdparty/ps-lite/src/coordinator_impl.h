@@ -16,8 +16,8 @@
 #include "announcer.h"
 #include "attention.h"
 #include "barriers.h"
+#include "base/limited_log.h"
 #include "inbound_watch.h"
-#include "limited_log.h"
 #include "link_watch.h"
 #include "nonsense_count.h"
 #include "ps/membership.h"
@@ -223,7 +223,7 @@ class Coordinator::Impl {
   Repeater report_;     // while gathering: who is missing
   Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
   std::optional<Attention> attention_;  // while running
-  LimitedLog strangers_;
+  bs::LimitedLog strangers_;
   NonsenseCount nonsense_;
 
   // Gathering.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/limited_log.h"
 #include "control.h"
-#include "limited_log.h"
 
 namespace ps {
 namespace {
@@ -129,7 +129,7 @@ class KvWorker::Impl {
   bs::Executor* const executor_;
   const SendFn send_;
   const bs::Logger log_;
-  LimitedLog strangers_;
+  bs::LimitedLog strangers_;
 
   uint64_t next_sequence_;
   std::map<uint64_t, PendingPtr> pending_;               // by sequence; not yet ended

@@ -14,9 +14,9 @@
 #include <string>
 
 #include "attention.h"
+#include "base/limited_log.h"
 #include "doubt_watch.h"
 #include "inbound_watch.h"
-#include "limited_log.h"
 #include "link_watch.h"
 #include "nonsense_count.h"
 #include "ps/membership.h"
@@ -154,7 +154,7 @@ class Member::Impl {
   Repeater leave_retry_;
   Repeater heartbeat_;
   Repeater silence_;  // of the scheduler node while we register
-  LimitedLog strangers_;
+  bs::LimitedLog strangers_;
   NonsenseCount nonsense_;
   std::set<int32_t> dismissed_;  // for too much of it; strangers until another has the place
 

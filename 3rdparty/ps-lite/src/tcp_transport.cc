@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "limited_log.h"
+#include "base/limited_log.h"
 #include "link_transport.h"
 #include "stranger_log.h"
 #include "tcp_inbound.h"
@@ -88,7 +88,7 @@ class TcpNetwork {
   bs::LoopThread* const loop_;
   const bs::Logger log_;
   const Upcalls* const upcalls_;
-  LimitedLog refusals_;
+  bs::LimitedLog refusals_;
   StrangerLog strangers_;
   const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;

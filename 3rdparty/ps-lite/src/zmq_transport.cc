@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/limited_log.h"
 #include "fusion.h"
-#include "limited_log.h"
 #include "link_transport.h"
 #include "tcp_socket.h"
 #include "wire.h"
@@ -58,7 +58,7 @@ class ZmqNetwork {
   bs::LoopThread* const loop_;
   const ZmqOptions options_;
   const Upcalls* const upcalls_;
-  LimitedLog refusals_;
+  bs::LimitedLog refusals_;
   ZmqCallers callers_;
   std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
 

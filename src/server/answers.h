@@ -1,0 +1,35 @@
+// Answers: what the shards of a server tell of themselves, until all have.
+//
+// Owners: the tasks that ask; touched on the front's executor only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "base/executor.h"
+#include "base/figures.h"
+#include "base/unique_function.h"
+#include "server/shard.h"
+
+namespace bs::server {
+
+struct Answers {
+  Figures sum;
+  size_t missing;
+  UniqueFunction<void(const Figures&)> done;
+
+  void Add(const Figures& figures) {
+    sum.Add(figures);
+    if (--missing == 0) done(sum);
+  }
+};
+
+// On the shard's executor.
+inline void Ask(const Shard& shard, Executor* front, const std::shared_ptr<Answers>& answers) {
+  Figures figures;
+  shard.Measure(&figures);
+  front->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
+}
+
+}  // namespace bs::server
