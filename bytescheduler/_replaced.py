@@ -6,10 +6,11 @@ import stat
 import sys
 from typing import BinaryIO, Iterator, Union
 
-__all__ = ["replaced"]
+__all__ = ["is_stdout", "replaced"]
 
 
-def _is_stdout(path: str) -> bool:
+def is_stdout(path: str) -> bool:
+    """Return whether this process's stdout goes there."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.stat(path), os.fstat(1))
     return False
@@ -35,7 +36,7 @@ def replaced(path: "Union[str, os.PathLike[str]]") -> Iterator[BinaryIO]:
         It cannot be written; `path` is as it was.
     """
     name = os.fspath(path)
-    if _is_stdout(name):
+    if is_stdout(name):
         yield sys.stdout.buffer
         return
     beside = ""

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import re
 import warnings
 from typing import (
     Any,
@@ -162,6 +163,8 @@ def _check_about(event: Event, place: _Place) -> None:
     for name in ("start_ns", "num_workers", "num_servers"):
         if not _is_count(args.get(name)):
             raise place.wrong(f"{name!r} is not a number from 0")
+    if not isinstance(args.get("job", ""), str):
+        raise place.wrong("'job' is no text")
 
 
 class _Node(NamedTuple):
@@ -186,6 +189,11 @@ class _Node(NamedTuple):
     def job(self) -> str:
         return "{num_workers} workers and {num_servers} servers".format(**self.event["args"])
 
+    @property
+    def job_number(self) -> str:
+        """That no other job has; empty where nobody knows, as under a wrapped store."""
+        return str(self.event["args"].get("job", ""))
+
 
 def _nodes_of(path: str) -> Dict[int, _Node]:
     """Return who wrote the file, by pid; several in one that was put together."""
@@ -197,7 +205,19 @@ def _nodes_of(path: str) -> Dict[int, _Node]:
         nodes[event["pid"]] = _Node(path, event)
     if not nodes:
         raise _not_ours(path)
+    if len(nodes) == 1:
+        _check_name(*nodes.values())
     return nodes
+
+
+def _check_name(node: _Node) -> None:
+    """Refuse a file whose name, as the engine makes them, is that of another node."""
+    named = re.search(r"-([rs])(\d+)(\.[^.]*)?$", os.path.basename(node.path))
+    if named is None:
+        return
+    says = f"{'worker' if named[1] == 'r' else 'server'} {int(named[2])}"
+    if says != node.name:
+        raise TimelineError(f"{node.path} is of {node.name}, and its name says {says}")
 
 
 def _all_nodes(paths: Sequence[str]) -> Dict[int, _Node]:
@@ -211,7 +231,19 @@ def _all_nodes(paths: Sequence[str]) -> Dict[int, _Node]:
     if len(jobs) > 1:
         described = ", ".join(f"{path} of {job}" for job, path in jobs.items())
         raise TimelineError(f"these are not of one job: {described}")
+    _check_numbers(nodes.values())
     return nodes
+
+
+def _check_numbers(nodes: Iterable[_Node]) -> None:
+    """Refuse what an older job of as many nodes left behind."""
+    files: Dict[str, Dict[str, None]] = {}
+    for node in nodes:
+        if node.job_number:
+            files.setdefault(node.job_number, {})[node.path] = None
+    if len(files) > 1:
+        wrote = "; ".join(f"job {job} wrote {', '.join(paths)}" for job, paths in files.items())
+        raise TimelineError(f"these are not of one run: {wrote}")
 
 
 def merge(paths: Iterable[Path]) -> Iterator[Event]:

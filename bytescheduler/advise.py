@@ -14,6 +14,7 @@ import click
 from bytescheduler._advise import models, profile
 from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
 from bytescheduler._numbers import Count, Seconds, shortened
+from bytescheduler._progress import progress
 from bytescheduler._say import plain, say
 from bytescheduler.config import examine, seconds, size, values
 from bytescheduler.errors import ConfigError, Error
@@ -123,8 +124,8 @@ def command(
         partition, credit = _pieces()
         cluster = Cluster(workers, servers, rate, latency, partition, credit, simulate)
         layers = _layers(path, model, compute)
-        with _ended_by_interrupts():
-            found = advise(layers, cluster)
+        with progress(not as_json) as tell, _ended_by_interrupts():
+            found = advise(layers, cluster, tell)
     except Error as error:
         say(plain(f"bytescheduler: {error}"))
         sys.exit(2 if isinstance(error, ConfigError) else 1)

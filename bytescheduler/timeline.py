@@ -17,7 +17,7 @@ import click
 
 from bytescheduler import _stdout, _timeline_plot, _timeline_steps
 from bytescheduler._numbers import Count
-from bytescheduler._replaced import replaced
+from bytescheduler._replaced import is_stdout, replaced
 from bytescheduler._say import plain, say
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import (
@@ -315,7 +315,11 @@ def _run(
 ) -> None:
     """Read everything, then write; what is refused costs nothing that is there."""
     events = merge(paths)
-    _check_places(paths, out, None if picture is None else picture.path)
+    places = [out, None if picture is None else picture.path]
+    _check_places(paths, *places)
+    taken = any(place is not None and is_stdout(place) for place in places)
+    if taken and as_json:
+        raise TimelineError("stdout takes the summary (--json) or what is written there, not both")
     kind = "" if picture is None else _timeline_plot.kind_of(picture.path)
     job = _Job(events)
     found = job.summary()
@@ -324,7 +328,8 @@ def _run(
         _put(out, (text.encode() for text in text_of(merge(paths))))
     if picture is not None:
         _put(picture.path, [drawn])
-    click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
+    if not taken:
+        click.echo(json.dumps(found, indent=2) if as_json else table(found), nl=as_json)
 
 
 def _refuse(why: str) -> NoReturn:

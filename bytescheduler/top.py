@@ -1,6 +1,7 @@
 """`bytescheduler top`: what a running job does, read from the metrics of its processes."""
 
 import json
+import socket
 import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -181,6 +182,16 @@ def _nothing(places: Sequence[reader.Place]) -> str:
     )
 
 
+def _unknown(places: Sequence[reader.Place]) -> Optional[str]:
+    """Return which host has no address, and why; None if all have one."""
+    for host, _ in places:
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError) as error:  # a label that is empty or too long
+            return f"bytescheduler: {plain(host)}: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
 class _Job:
     """The processes of a job that show metrics."""
 
@@ -259,6 +270,10 @@ def command(
         say(f"bytescheduler: {error}: pip install prometheus-client")
         sys.exit(1)
     places = _places(addresses)
+    unknown = _unknown(places)
+    if unknown is not None:
+        say(unknown)
+        sys.exit(1)
     job = _Job(places)
     job.look()
     if not job.nodes:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._native import Prediction, predict
@@ -84,11 +84,18 @@ def _most_used(layers: List[Step], cluster: Cluster) -> int:
     return max(1, pieces)
 
 
-def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:
+def _recommended(
+    layers: List[Step], cluster: Cluster, ours: float, tell: Callable[[str], None]
+) -> int:
     """Return about how few servers make a step take next to no longer than many do."""
+
+    def predict(tried: Cluster) -> float:
+        tell(f"simulating {_NAMES['ours']} with {tried.servers} servers")
+        return tried.predict(layers, "ours").step_s
+
     if cluster.most_workers > FEW:  # many tries with few rather than few with many
         cluster = cluster._replace(most_workers=FEW)
-        ours = cluster.predict(layers, "ours").step_s
+        ours = predict(cluster)
     most = min(cluster.workers, _MOST_SERVERS, _most_used(layers, cluster))
     aim = _FEWEST_SERVERS * ideal_s(layers, cluster._replace(servers=most).share_bytes_per_s)
     servers = 1
@@ -100,12 +107,12 @@ def _recommended(layers: List[Step], cluster: Cluster, ours: float) -> int:
     if most == 1:
         return 1
     plenty = cluster._replace(servers=most)
-    best = ours if plenty == cluster else plenty.predict(layers, "ours").step_s
+    best = ours if plenty == cluster else predict(plenty)
     for _ in range(_TRIES):
         if servers >= most:
             break
         fewer = cluster._replace(servers=servers)
-        taken = ours if fewer == cluster else fewer.predict(layers, "ours").step_s
+        taken = ours if fewer == cluster else predict(fewer)
         if taken <= _FEWEST_SERVERS * best:
             return servers
         servers = math.ceil(1.25 * servers + 0.5)
@@ -152,8 +159,12 @@ def _sentences(found: Dict[str, Any]) -> str:
     return words
 
 
-def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
+def advise(
+    layers: List[Step], cluster: Cluster, tell: Callable[[str], None] = lambda what: None
+) -> Dict[str, Any]:
     """Return the predictions for a model on a cluster, and what to make of them.
+
+    `tell` gets what is simulated next, which may take minutes.
 
     Raises
     ------
@@ -170,7 +181,10 @@ def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
             f"most {_MOST_PAIRS // cluster.servers} with so many servers (--simulate)",
             1,
         )
-    runs = {policy: cluster.predict(layers, policy) for policy in ("fifo", "p3", "ours")}
+    runs: Dict[str, Prediction] = {}
+    for policy in ("fifo", "p3", "ours"):
+        tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of 3")
+        runs[policy] = cluster.predict(layers, policy)
     used = cluster._replace(servers=min(cluster.servers, _most_used(layers, cluster)))
     times = {
         "no_overlap": no_overlap_s(layers, used.share_bytes_per_s),
@@ -187,7 +201,7 @@ def advise(layers: List[Step], cluster: Cluster) -> Dict[str, Any]:
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
         "priority_gain": max(0.0, 1 - times["ours"] / times["fifo"]),
-        "recommended_servers": _recommended(layers, cluster, times["ours"]),
+        "recommended_servers": _recommended(layers, cluster, times["ours"], tell),
         "verdict": _verdict(times, compute),
     }
     found["text"] = _sentences(found)

@@ -166,7 +166,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   ps::Transport* const transport = network_->transport();
   std::vector<ServerShard> shards = MakeShards(rank);
   const Logger log = log_.Named("server " + std::to_string(rank));
-  OpenTimeline(shards.size(), &options, log);
+  OpenTimeline(view.value().job, shards.size(), &options, log);
   server_ = std::make_unique<Server>(
       options, network_->io(), std::move(shards),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
@@ -194,9 +194,11 @@ void ServerNode::TellFigures(GiveFigures give) const {
   });
 }
 
-void ServerNode::OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log) {
+void ServerNode::OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options,
+                              const Logger& log) {
   using core::TraceEvent;
-  timeline_ = Timeline::OfServer(config_, options->rank, static_cast<int32_t>(num_shards), log);
+  timeline_ =
+      Timeline::OfServer(config_, options->rank, static_cast<int32_t>(num_shards), log, job);
   if (!timeline_) return;
   options->on_round = [timeline = timeline_.get()](size_t shard, const RoundTimes& times) {
     core::Trace* const trace = timeline->trace(shard);

@@ -79,7 +79,7 @@ class ServerNode {
   void OnShutdown();
   void TellFigures(GiveFigures give) const;
   std::vector<ServerShard> MakeShards(int32_t rank);
-  void OpenTimeline(size_t num_shards, ServerOptions* options, const Logger& log);
+  void OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options, const Logger& log);
 
   const Config config_;
   const Logger log_;

@@ -99,15 +99,15 @@ std::string TimelinePath(const std::string& setting, const core::TraceOwner& own
          setting.substr(dot);
 }
 
-std::unique_ptr<Timeline> Timeline::OfWorker(const Config& config, int32_t rank,
-                                             const Logger& log) {
-  return Open(config, {.rank = rank}, kWorkerCapacity, log);
+std::unique_ptr<Timeline> Timeline::OfWorker(const Config& config, int32_t rank, const Logger& log,
+                                             uint64_t job) {
+  return Open(config, {.rank = rank, .job = job}, kWorkerCapacity, log);
 }
 
 std::unique_ptr<Timeline> Timeline::OfServer(const Config& config, int32_t rank, int32_t num_shards,
-                                             const Logger& log) {
-  return Open(config, {.is_server = true, .rank = rank, .num_shards = num_shards}, kShardCapacity,
-              log);
+                                             const Logger& log, uint64_t job) {
+  return Open(config, {.is_server = true, .rank = rank, .num_shards = num_shards, .job = job},
+              kShardCapacity, log);
 }
 
 std::unique_ptr<Timeline> Timeline::Open(const Config& config, core::TraceOwner owner,

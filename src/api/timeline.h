@@ -31,10 +31,12 @@ std::string TimelinePath(const std::string& setting, const core::TraceOwner& own
 
 class Timeline {
  public:
-  // Null if none is wanted.  Of a worker, or of a server with so many shards.
-  static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log);
+  // Null if none is wanted.  Of a worker, or of a server with so many shards; `job` as of
+  // core::TraceOwner.
+  static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log,
+                                            uint64_t job = 0);
   static std::unique_ptr<Timeline> OfServer(const Config& config, int32_t rank, int32_t num_shards,
-                                            const Logger& log);
+                                            const Logger& log, uint64_t job = 0);
 
   // Opens `path` on bs-trace, so never blocks.  `capacity` as of core::Trace.  A worker has one
   // trace, a server one for each shard and one for the front.  Host, time and wall time of `owner`

@@ -87,7 +87,7 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   view_ = std::move(view.value());
   ps::Transport* const transport = network_->transport();
   const Logger log = log_.Named("worker " + std::to_string(view_.rank));
-  timeline_ = Timeline::OfWorker(config, view_.rank, log);
+  timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
   WorkerOptions options = MakeWorkerOptions(config, view_);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(

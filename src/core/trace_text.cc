@@ -109,6 +109,11 @@ void TraceText::Head(std::string* text) const {
   text->append(",\"host\":");
   Quoted(owner_.host, text);
   Field("start_ns", owner_.wall_time.count(), text);
+  if (owner_.job != 0) {  // as text: to viewers numbers are doubles
+    text->append(",\"job\":\"");
+    Number(owner_.job, text);
+    text->push_back('"');
+  }
   text->append("}},\n");
   Meta("process_name", 0, text);
   text->append("\"name\":");

@@ -29,6 +29,7 @@ struct TraceOwner {
   std::string host{};      // as people know it
   TimePoint start{};       // times in the text count from here
   Duration wall_time{};    // what the wall clock said then, since 1970
+  uint64_t job = 0;        // a number that no other job has; 0: unknown
 };
 
 class TraceText {

@@ -39,7 +39,8 @@ TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
                     .num_servers = 1,
                     .host = "node1",
                     .start = TimePoint(microseconds(10)),
-                    .wall_time = std::chrono::seconds(1700000000)});
+                    .wall_time = std::chrono::seconds(1700000000),
+                    .job = ~uint64_t{0}});
   std::string text;
   writer.Head(&text);
   TraceEvent push = Span(Kind::kPush, 11, 14);
@@ -50,7 +51,7 @@ TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
   writer.Tail(5, &text);
   EXPECT_EQ(text,
             R"([
-{"name":"bytescheduler","ph":"M","pid":2,"tid":0,"args":{"version":1,"role":"worker","rank":1,"num_workers":2,"num_servers":1,"host":"node1","start_ns":1700000000000000000}},
+{"name":"bytescheduler","ph":"M","pid":2,"tid":0,"args":{"version":1,"role":"worker","rank":1,"num_workers":2,"num_servers":1,"host":"node1","start_ns":1700000000000000000,"job":"18446744073709551615"}},
 {"name":"process_name","ph":"M","pid":2,"tid":0,"args":{"name":"worker 1 on node1"}},
 {"name":"thread_name","ph":"M","pid":2,"tid":5001,"args":{"name":"server 0 push 1"}},
 {"name":"key 7 part 3","cat":"push","ph":"X","pid":2,"tid":5001,"ts":1.000,"dur":3.005,"args":{"key":7,"part":3,"round":2,"bytes":4096,"priority":-7,"server":0}},

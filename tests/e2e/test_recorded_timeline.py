@@ -58,6 +58,10 @@ def test_every_worker_writes_what_its_tensors_did(make_job: MakeJob) -> None:
             if e["cat"] == "tensor" and e["args"]["round"] > 0
         }
         assert any(e["cat"] == "front" and e["dur"] > 0 for e in events)
+    # All say by the same number whose job it was.
+    abouts = [e["args"] for e in timeline.merge(files + servers) if e["name"] == "bytescheduler"]
+    (number,) = {args["job"] for args in abouts}
+    assert int(number) > 0
     # The servers made the sums of the same bytes, and one of the workers came last each time.
     with_servers = timeline.summary(timeline.merge(files + servers))
     assert len(with_servers["steps"]) == len(found["steps"])

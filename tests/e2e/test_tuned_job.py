@@ -3,7 +3,7 @@
 import json
 import pathlib
 import re
-from typing import Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import pytest
 from job import Job
@@ -11,6 +11,47 @@ from job import Job
 from bytescheduler import timeline
 
 MakeJob = Callable[..., Job]
+Event = Dict[str, Any]
+Cut = Dict[int, int]  # bytes by part
+
+BYTES = 4 * 100_000  # of each of the tensors
+SERVERS = "servers"
+
+
+def cuts(events: List[Event]) -> Dict[str, Dict[int, Dict[str, Cut]]]:
+    """Return by key and round how each worker, and all servers together, saw the tensor cut."""
+    nodes = {e["pid"]: e["args"] for e in events if e["name"] == "bytescheduler"}
+    named = {
+        e["args"]["key"]: e["args"]["name"] for e in events if e["name"] == "bytescheduler_key"
+    }
+    found: Dict[str, Dict[int, Dict[str, Cut]]] = {}
+    for event in events:
+        if event.get("cat") not in ("push", "sum"):
+            continue
+        args, node = event["args"], nodes[event["pid"]]
+        who = SERVERS if node["role"] == "server" else f"worker {node['rank']}"
+        rounds = found.setdefault(named.get(args["key"], ""), {})
+        cut = rounds.setdefault(args["round"], {}).setdefault(who, {})
+        assert args["part"] not in cut or not named.get(args["key"]), event
+        cut[args["part"]] = args["bytes"]
+    return found
+
+
+def assert_all_change_over(events: List[Event], partition: int) -> None:
+    """In each round everybody has the same cut, and in the last that of `partition`."""
+    partition -= partition % 64
+    expected = [min(partition, BYTES - begin) for begin in range(0, BYTES, partition)]
+    of = cuts(events)
+    for key in ("a", "b", "c", "d", "e"):
+        for number, seen in of[key].items():
+            if number == 0:  # that they begin with
+                continue
+            assert set(seen) == {"worker 0", "worker 1", SERVERS}, (key, number)
+            assert seen["worker 0"] == seen["worker 1"] == seen[SERVERS], (key, number)
+            assert sum(seen[SERVERS].values()) == BYTES, (key, number)
+        last = of[key][max(of[key])][SERVERS]
+        assert [last[part] for part in sorted(last)] == expected, key
+        assert len({tuple(sorted(seen[SERVERS].items())) for seen in of[key].values()}) > 2, key
 
 
 # An empty setting is the default, with which a change of the steps begins a second search.
@@ -22,11 +63,11 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     env: Dict[str, str] = {
         "BYTESCHEDULER_TUNING": setting,
         "BYTESCHEDULER_TUNING_CACHE": str(results),
-        "BYTESCHEDULER_TIMELINE": str(tmp_path / "t.json"),
         "BYTESCHEDULER_LOG_LEVEL": "debug",
     }
     env["PYTHONPATH"] = ""  # the model of what was measured needs scipy
-    outputs = make_job().run("tuned_worker.py", str(searches), env=env)
+    job = make_job(servers=2, env={"BYTESCHEDULER_TIMELINE": str(tmp_path / "t.json")})
+    outputs = job.run("tuned_worker.py", str(searches), env=env)
     assert results.exists(), outputs
     (row,) = json.loads(results.read_text())["results"].values()
     assert row["partition"] <= row["credit"]
@@ -39,7 +80,8 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     assert len(re.findall(r"instead of \S+ s: searching again", tuned)) == searches - 1, tuned
     changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
     assert len(changes) > 4
-    merged = list(timeline.merge([tmp_path / "t-r0.json", tmp_path / "t-r1.json"]))
+    merged = list(timeline.merge(sorted(tmp_path.glob("t-*.json"))))
+    assert_all_change_over(merged, row["partition"])
     decisions = [event["args"] for event in merged if event["ph"] == "i"]  # all of rank 0
     assert [(str(d["partition"]), str(d["credit"])) for d in decisions] == changes
     names = {row["name"] for row in timeline.summary(merged)["tensors"]}

@@ -26,6 +26,7 @@
 namespace ps::testing {
 
 inline constexpr timeval kPatience{.tv_sec = 60, .tv_usec = 0};
+inline constexpr int kMostDescriptors = 1024;  // of a test
 
 // How the other end of a link takes memory.
 enum class Takes { kIt, kNoneWhenOffered, kNone };
@@ -56,6 +57,22 @@ class LinkPeer {
               0);
   }
 
+  int fd() const { return socket_.fd(); }
+  // The descriptor of the link, which is of this process; -1 if there is none.
+  int FindLink() const {
+    sockaddr_in wanted{};
+    socklen_t size_bytes = sizeof(wanted);
+    EXPECT_EQ(::getpeername(fd(), reinterpret_cast<sockaddr*>(&wanted), &size_bytes), 0);
+    for (int other = 0; other < kMostDescriptors; ++other) {
+      sockaddr_in own{};
+      size_bytes = sizeof(own);
+      if (::getsockname(other, reinterpret_cast<sockaddr*>(&own), &size_bytes) == 0 &&
+          own.sin_family == AF_INET && own.sin_port == wanted.sin_port) {
+        return other;
+      }
+    }
+    return -1;
+  }
   bool offered() const { return offered_; }
   const std::vector<Message>& messages() const { return messages_; }
   size_t read_bytes() const { return read_bytes_; }

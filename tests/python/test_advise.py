@@ -1,9 +1,14 @@
 """`bytescheduler advise`: predictions, verdicts, and profiles that are none."""
 
+import contextlib
 import json
 import os
 import pathlib
-from typing import Any, Dict, List
+import pty
+import re
+import subprocess
+import sys
+from typing import Any, Dict, List, Tuple
 
 import pytest
 from click.testing import CliRunner, Result
@@ -145,6 +150,45 @@ def test_a_table_is_for_people(saved: pathlib.Path) -> None:
     assert "5 layers, 14.0 MB of gradients, 0.123 s of compute a step" in result.stdout
     assert "first come first served" in result.stdout
     assert "servers to use: 2" in result.stdout
+
+
+def on_a_terminal(*arguments: str) -> Tuple[str, str]:
+    """Return what the command prints, and what it shows on a terminal that is its stderr."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "bytescheduler.cli", "advise", *arguments]
+    with open(ours, "rb", buffering=0) as terminal:
+        printed = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=True)
+        os.write(theirs, b"$ ")  # there is something to read in any case
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while chunk := terminal.read(4096):
+                shown += chunk
+    return printed.stdout.decode(), shown.decode()
+
+
+def test_a_terminal_shows_what_is_simulated_until_that_is_done(saved: pathlib.Path) -> None:
+    arguments = (str(saved), "--rate", "1gbit", "-w", "6", "-s", "1")
+    printed, shown = on_a_terminal(*arguments)
+    assert printed == invoke(*arguments).stdout
+    lines = shown.split("\r\x1b[K")
+    assert lines[0] == ""
+    assert lines[-1] == "$ ", "the line is gone"
+    said = [re.sub(r" \(\d+ s so far\) $", "", line) for line in lines[1:-1]]
+    assert said[:3] == [
+        "simulating first come first served, 1 of 3",
+        "simulating MXNet's P3, 2 of 3",
+        "simulating bytescheduler, 3 of 3",
+    ]
+    assert said[3:]
+    for line in said[3:]:
+        assert re.fullmatch(r"simulating bytescheduler with \d servers", line)
+
+
+def test_neither_json_nor_a_file_has_a_line_of_progress(saved: pathlib.Path) -> None:
+    arguments = (str(saved), "--rate", "1gbit")
+    assert on_a_terminal(*arguments, "--json")[1] == "$ "
+    assert invoke(*arguments).stderr == ""
 
 
 def test_known_models_have_the_parameters_of_their_papers() -> None:

@@ -238,6 +238,42 @@ def test_two_files_of_one_worker_are_refused(folder: Folder) -> None:
         timeline.merge([first, second])
 
 
+def test_files_of_two_runs_of_the_same_size_are_refused(folder: Folder) -> None:
+    server = {**about(20000, job="5"), "args": {**about(0, job="5")["args"], "role": "server"}}
+    first = folder.put("a", about(0, job="5"), the_end(0))
+    second = folder.put("b", server, the_end(20000))
+    older = folder.put("c", about(1, job="18446744073709551615"), the_end(1))
+    message = (
+        f"not of one run: job 5 wrote {first}, {second}; job 18446744073709551615 wrote {older}"
+    )
+    with pytest.raises(timeline.TimelineError, match=re.escape(message)):
+        timeline.merge([first, second, older])
+    # What does not say it may be of either.
+    unknown = folder.put("d", about(1), the_end(1))
+    merged = folder.put("e", *timeline.merge([first, second, unknown]))
+    assert len(list(timeline.merge([merged]))) == 6
+    other = folder.put("f", about(2, job="6"), the_end(2))
+    with pytest.raises(timeline.TimelineError, match=f"job 5 wrote {merged}; job 6 wrote {other}"):
+        timeline.merge([merged, other])
+    with pytest.raises(timeline.TimelineError, match="line 2: 'job' is no text"):
+        timeline.merge([folder.put("g", about(0, job=5))])
+
+
+@pytest.mark.parametrize("name", ["t-r0.json", "t-s1.json", "t-r10", "t-s01.json"])
+def test_a_file_whose_name_is_that_of_another_node_is_refused(folder: Folder, name: str) -> None:
+    says = {"t-r0.json": "worker 0", "t-r10": "worker 10"}.get(name, "server 1")
+    file = folder.put(name, about(1), the_end(1))
+    with pytest.raises(
+        timeline.TimelineError, match=f"{name} is of worker 1, and its name says {says}$"
+    ):
+        timeline.merge([file])
+
+
+@pytest.mark.parametrize("name", ["t-r1.json", "t-r1", "a-r0-b.json", "a-r0.b.json", "r0.json"])
+def test_a_file_may_have_its_own_name_or_any(folder: Folder, name: str) -> None:
+    assert len(list(timeline.merge([folder.put(name, about(1), the_end(1))]))) == 2
+
+
 @pytest.mark.parametrize(
     ("other", "job"),
     [
@@ -453,12 +489,13 @@ def test_what_is_refused_costs_no_older_timeline(folder: Folder) -> None:
     assert sorted(path.name for path in folder.path.iterdir()) == ["a", "all.json"]
 
 
-def test_stdout_takes_the_timeline_and_the_table_behind_it(folder: Folder) -> None:
+def test_stdout_takes_the_timeline_and_nothing_else(folder: Folder) -> None:
     file = folder.put("a", about(0), *a_step(0, 1), the_end(0))
     command = f"{sys.executable} -m bytescheduler.timeline {file} -o /dev/stdout"
     into = folder.path / "printed"
     for how in (f">{into}", f"| cat >{into}"):
         subprocess.run(["sh", "-c", f"{command} {how}"], check=True)
-        events, end, shown = into.read_text().partition("\n]\n")
-        assert json.loads(events + end) == list(timeline.merge([file]))
-        assert shown == timeline.table(timeline.summary(timeline.merge([file])))
+        assert json.loads(into.read_text()) == list(timeline.merge([file]))
+    both = subprocess.run([*command.split(), "--json"], capture_output=True, text=True, check=False)
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "stdout takes the summary (--json) or what is written there, not both" in both.stderr

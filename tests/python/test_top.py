@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import socket
 import socketserver
 import threading
@@ -273,6 +274,19 @@ def test_nobody_there_is_a_sentence_and_an_exit_code() -> None:
     assert result.stdout == ""
     assert f"no process of a job shows metrics at 127.0.0.1:{port} to " in result.stderr
     assert "was it started with BYTESCHEDULER_METRICS?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("nowhere.invalid", "Name or service not known|Temporary failure in name resolution"),
+        ("a..b", "label empty or too long"),
+    ],
+)
+def test_a_host_that_has_no_address_is_named(host: str, why: str) -> None:
+    result = invoke(f"127.0.0.1:{free_port()}", f"{host}:18600")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.fullmatch(f"bytescheduler: {host}: (.*{why}.*)\n", result.stderr)
 
 
 def test_someone_else_on_the_port_is_nobody() -> None:
