@@ -71,14 +71,19 @@ def compare(row: Dict[str, Any], args: argparse.Namespace) -> Dict[str, Any]:
 def table(rows: Dict[str, Dict[str, Any]]) -> str:
     """Return what was measured and predicted as Markdown."""
     lines = [
-        "| configuration | compute | ours: measured, predicted | | FIFO: measured, predicted | |",
-        "|---|---|---|---|---|---|",
+        "| configuration | compute | ours: measured, predicted | | FIFO: measured, predicted | "
+        "| priority saves: measured, predicted |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
         cells = [name, f"{row['compute']:.3f}"]
         for arm in ARMS:
             measured, predicted = row["measured"][arm], row["predicted"][arm]
             cells += [f"{measured:.3f}, {predicted:.3f}", f"{predicted / measured - 1:+.1%}"]
+        gains = (
+            1 - row[what]["ours"] / row[what]["ours-fifo"] for what in ("measured", "predicted")
+        )
+        cells.append(", ".join(f"{gain:+.1%}" for gain in gains))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -102,6 +107,7 @@ def main() -> None:
     begin = time.monotonic()
     missing = [row for row in configurations() if name_of(row) not in rows]
     for rate, group in itertools.groupby(missing, key=lambda row: str(row["rate"])):
+        args.rate = rate
         with lab_job.lab(rate):
             for row in group:
                 if time.monotonic() - begin > args.most_s:

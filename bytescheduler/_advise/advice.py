@@ -128,6 +128,8 @@ def _verdict(times: Dict[str, float], compute: float) -> str:
         return "no gain"
     if times["ours"] <= (1 - _LITTLE) * times["fifo"]:
         return "priority helps"
+    if times["ours"] > (1 + _LITTLE) * times["fifo"]:
+        return "priority costs"
     return "overlap helps"
 
 
@@ -148,7 +150,13 @@ def _sentences(found: Dict[str, Any]) -> str:
         f" and priority is worth {_percent(found['priority_gain'])} of first come first served.",
         "overlap helps": f"It will help: a step takes {_percent(saved)} less than without overlap. "
         "Cutting tensors and overlapping earn it; priority adds next to nothing here.",
+        "priority costs": f"It will help: a step takes {_percent(saved)} less than without overlap."
+        f" But with these pieces it takes {_percent(-found['priority_gain'])} more than first come"
+        " first served: leave tuning on, which looks for better ones, or try smaller"
+        " BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT here.",
     }[found["verdict"]]
+    if times["p3"] < (1 - _LITTLE) * times["ours"]:
+        words += f" MXNet's P3 would take {_percent(1 - times['p3'] / times['ours'])} less."
     if times["ours"] > 1.2 * compute:
         wait = _percent(1 - compute / times["ours"])
         words += f" The network stays the limit: workers wait for it {wait} of a step."
@@ -200,7 +208,7 @@ def advise(
         "bits_per_s": cluster.bits_per_s,
         "simulated_workers": runs["ours"].simulated_workers,
         "step_s": times,
-        "priority_gain": max(0.0, 1 - times["ours"] / times["fifo"]),
+        "priority_gain": 1 - times["ours"] / times["fifo"],
         "recommended_servers": _recommended(layers, cluster, times["ours"], tell),
         "verdict": _verdict(times, compute),
     }

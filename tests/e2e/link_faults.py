@@ -4,7 +4,7 @@
 does so for good, between our scheduler node and nodes of MXNet's own. ``--soak S`` harms
 the job at random for so long: processes stop, the link goes down, or becomes slow; every sum is
 checked by the workers, and the memory of every process here.  The seed is printed; ``--seed N``
-repeats the order of the faults.  By hand, for half an hour:
+repeats the order of the faults.  kills.py has kills besides.  By hand, for half an hour:
 
     tests/e2e/slow_link.sh 1gbit python tests/e2e/link_faults.py --soak 1800 --patience 60s
 """

@@ -8,19 +8,31 @@ import re
 import signal
 import subprocess
 import time
-from typing import Callable, Dict, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, Tuple
 
 import pytest
-from job import Job, Process
+from host_job import (
+    CUT,
+    HOSTS,
+    PORTS,
+    SCHEDULER,
+    SERVERS,
+    SOON_S,
+    WORKERS,
+    assert_all_name,
+    assert_every_step_counts_once,
+    ends_of,
+    node_of,
+    start,
+    step_of,
+    wait_for_step,
+)
+from job import Job
+from kills import any_seed, soak
 from lab import Lab, NoLab
 
 MakeJob = Callable[..., Job]
-HOSTS = 5
-SCHEDULER, SERVERS, WORKERS = 0, (1, 2), (3, 4)
 VICTIMS = {"scheduler": SCHEDULER, "server": SERVERS[1], "worker": WORKERS[1]}
-NAMES = {"scheduler": "the scheduler node", "server": r"server \d", "worker": r"worker \d"}
-# Much less than the time-outs of those who should not wait for them.
-SOON_S = 40.0
 SHORT_S, LONG_S = 1.0, 6.0
 # Of the first server and the first worker; stdout stays a file, for the test to read.
 STDERR_OF_SOME = [
@@ -28,8 +40,6 @@ STDERR_OF_SOME = [
 ]
 FILL = ["sh", "-c", "cat /dev/zero >filler 2>/dev/null; df --output=avail . | grep -qw 0"]
 FILL_LOG = "cat /dev/zero >>bytescheduler.log 2>/dev/null; true"
-PORTS = [9091, 9092, 9093]
-CUT = {"BYTESCHEDULER_PARTITION": "4KiB"}  # so that every sum needs both servers
 PATIENT = {**CUT, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s"}
 REJOIN = {"BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s", "BYTESCHEDULER_REJOIN_TIMEOUT": "60s"}
 PATIENCE = r"5 s \(BYTESCHEDULER_HEARTBEAT_TIMEOUT\)"
@@ -61,55 +71,9 @@ def security(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> "Dict[st
     return {"BYTESCHEDULER_SECRET_FILE": str(secret)}
 
 
-def name_of(lab: Lab, who: str) -> str:
-    """Return the pattern of what messages call the victim of this role."""
-    return rf"{NAMES[who]} \({re.escape(lab.address(VICTIMS[who]))}:\d+\)"
-
-
-def start(job: Job, folder: pathlib.Path, steps: int) -> None:
-    for _ in WORKERS:
-        job.start_worker("restarted_worker.py", str(folder / "checkpoint"), str(steps))
-
-
-def wait_for_step(job: Job, step: int) -> None:
-    for worker in job.workers:
-        worker.wait_for_line(f"step {step} done")
-
-
-def step_of(job: Job) -> int:
-    return max(int(step) for step in re.findall(r"step (\d+) done", job.workers[0].output()))
-
-
-def assert_every_step_counts_once(job: Job) -> None:
-    for process in [*job.workers, *job.processes]:
-        assert process.wait() == 0, job.all_output()
-    for worker in job.workers:
-        assert "every step counts once" in worker.output(), job.all_output()
-
-
 def start_and_make_five_steps(job: Job, folder: pathlib.Path, steps: int) -> None:
     start(job, folder, steps)
     wait_for_step(job, 5)
-
-
-def ends_of(job: Job, processes: List[Process]) -> "List[Tuple[Process, float]]":
-    """Return them in the order in which they end, and after how many seconds each does."""
-    began = time.monotonic()
-    ended: List[Tuple[Process, float]] = []
-    while processes:
-        first = job.wait_for_one(processes, SOON_S)
-        ended.append((first, time.monotonic() - began))
-        processes = [process for process in processes if process is not first]
-    for process, seconds in ended:
-        said = [line for line in process.output().splitlines() if "step" not in line]
-        print(f"{process.name} after {seconds:.1f} s:", *said[-3:], sep="\n    ")
-    return ended
-
-
-def assert_all_name(job: Job, processes: List[Process], pattern: str) -> None:
-    for process, _ in ends_of(job, processes):
-        assert process.wait() != 0, job.all_output()
-        assert re.search(pattern, process.output()), f"{process.name}:\n{job.all_output()}"
 
 
 @pytest.mark.parametrize("who", VICTIMS)
@@ -121,7 +85,7 @@ def test_a_killed_node_is_named(
     victim = job.processes[VICTIMS[who]]
     victim.kill()
     others = [process for process in job.processes if process is not victim]
-    assert_all_name(job, others, rf"lost {name_of(lab, who)}: connection closed")
+    assert_all_name(job, others, rf"lost {node_of(lab, VICTIMS[who])}: connection closed")
 
 
 def test_a_server_that_is_killed_and_started_again_is_named_and_the_job_begins_again(
@@ -160,7 +124,10 @@ def test_a_killed_worker_is_replaced_from_another_host_and_every_push_counts_onc
         job.start_worker(*script, str(tmp_path))
     lost = job.wait_for_text(job.workers, "to be killed")
     lost.kill()
+    began = time.monotonic()
     job.start_worker(*script, str(tmp_path))
+    job.wait_for_text([job.processes[SCHEDULER]], "takes the place of the one that was lost")
+    print(f"its place is taken after {time.monotonic() - began:.1f} s")
     for process in job.processes:
         assert process is lost or process.wait() == 0, job.all_output()
     said = job.processes[SCHEDULER].output()
@@ -170,6 +137,12 @@ def test_a_killed_worker_is_replaced_from_another_host_and_every_push_counts_onc
     assert re.search(taken, said), said
     for worker in job.workers:
         assert worker is lost or "well done" in worker.output(), job.all_output()
+
+
+def print_three_steps_after(job: Job, fault: str) -> None:
+    began, step = time.monotonic(), step_of(job)
+    wait_for_step(job, step + 3)
+    print(f"{fault}: three steps {time.monotonic() - began:.2f} s after it")
 
 
 def assert_costs_time_only(
@@ -182,9 +155,7 @@ def assert_costs_time_only(
         harm(host)
         time.sleep(SHORT_S)
         mend(host)
-        began, step = time.monotonic(), step_of(job)
-        wait_for_step(job, step + 3)
-        print(f"{who}: three steps {time.monotonic() - began:.2f} s after it")
+        print_three_steps_after(job, who)
     assert_every_step_counts_once(job)
 
 
@@ -226,11 +197,11 @@ def test_a_process_that_stops_for_too_long_is_named(
     victim = job.processes[VICTIMS[who]]
     victim.signal(signal.SIGSTOP)
     others = [process for process in job.processes if process is not victim]
-    assert_all_name(job, others, rf"lost {name_of(lab, who)}: silent for {PATIENCE}")
+    assert_all_name(job, others, rf"lost {node_of(lab, VICTIMS[who])}: silent for {PATIENCE}")
     victim.signal(signal.SIGCONT)
     assert_all_name(job, [victim], f"silent for {PATIENCE}|: connection closed")
     said = [line for line in victim.output().splitlines() if "silent for" in line]
-    assert all(re.search(NAMES[who], line) for line in said), said
+    assert all(re.search(node_of(lab, VICTIMS[who]), line) for line in said), said
 
 
 def test_a_job_that_stops_as_a_whole_for_too_long_costs_time_only(
@@ -257,7 +228,7 @@ def test_a_host_whose_link_stays_down_is_named_and_names_whom_it_misses(
     others = [process for process in job.processes if process is not victim]
     lab.link(host, "down")
     try:
-        assert_all_name(job, others, rf"lost {name_of(lab, who)}: silent for {PATIENCE}")
+        assert_all_name(job, others, rf"lost {node_of(lab, VICTIMS[who])}: silent for {PATIENCE}")
         assert_all_name(job, [victim], rf"lost .* \(10\.201\.0\.\d:\d+\): silent for {PATIENCE}")
     finally:
         lab.link(host, "up")
@@ -357,6 +328,7 @@ def test_full_disks_cost_what_is_written_there_and_nothing_else(
             wait_for_step(job, 5)
             fill()
             fill_last_page_of_log()
+            print_three_steps_after(job, "full disks")
         assert_every_step_counts_once(job)
         for process in (job.processes[SCHEDULER], job.servers[1], job.workers[1]):
             said = process.output()
@@ -368,3 +340,9 @@ def test_full_disks_cost_what_is_written_there_and_nothing_else(
                 wanted.append(("TIMELINE", "training goes on, the timeline ends here"))
                 assert re.search(r"BYTESCHEDULER_TIMELINE: .*json lacks \d+ events", said)
             assert sorted(lost) == wanted, job.all_output()
+
+
+def test_kills_and_other_faults_at_random_one_after_the_other(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    soak(lab, tmp_path, seconds=4, seed=any_seed(), steps=220)

@@ -103,6 +103,20 @@ def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:
     assert advice._verdict(times, 0.5) == "unsure"
     assert advice._verdict({**times, "ours": 0.99}, 0.5) == "no gain"
     assert advice._verdict({**times, "fifo": 0.705, "ours": 0.7}, 0.5) == "overlap helps"
+    assert advice._verdict({**times, "fifo": 0.7, "ours": 0.71}, 0.5) == "overlap helps"
+    assert advice._verdict({**times, "fifo": 0.7, "ours": 0.72}, 0.5) == "priority costs"
+
+
+def test_where_priority_costs_it_is_said() -> None:
+    layers = models.scaled("bert-large", 32, 0.469)
+    found = advice.advise(layers, advice.Cluster(2, 2, 5e8, 1e-4, 128 << 10, 512 << 10))
+    times = found["step_s"]
+    assert times["ours"] > 1.05 * times["fifo"], "or look for another one where it costs"
+    assert found["verdict"] == "priority costs"
+    assert found["priority_gain"] == pytest.approx(1 - times["ours"] / times["fifo"])
+    cost = f"{100 * (times['ours'] / times['fifo'] - 1):.0f} % more than first come first served"
+    assert cost in found["text"]
+    assert f"P3 would take {100 * (1 - times['p3'] / times['ours']):.0f} % less" in found["text"]
 
 
 def test_thousands_of_workers_are_predicted(saved: pathlib.Path) -> None:

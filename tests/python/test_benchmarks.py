@@ -1,5 +1,6 @@
 """What the benchmarks make of what their programs print."""
 
+import contextlib
 import json
 import pathlib
 import sys
@@ -12,6 +13,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from benchmarks import (  # noqa: E402
     advise,
     footprint,
+    lab_job,
     reduce,
     scale,
     sweep,
@@ -218,7 +220,31 @@ def test_advise_shows_what_misses() -> None:
     row["predicted"] = {"ours": 0.55, "ours-fifo": 0.6}
     line = advise.table({"x": row}).splitlines()[-1]
     ours, fifo = "0.500, 0.550 | +10.0%", "0.800, 0.600 | -25.0%"
-    assert line == f"| x | 0.500 | {ours} | {fifo} |"
+    assert line == f"| x | 0.500 | {ours} | {fifo} | +37.5%, +8.3% |"
+
+
+def test_advise_measures_each_and_keeps_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row for row in advise.configurations() if (row["model"], row["r"]) == ("vgg16", 0.5)]
+    asked = []
+
+    def run(arm: str, worker: List[str], *rest: object) -> List[Dict[str, Any]]:
+        asked.append((arm, worker[worker.index("--compute") + 1]))
+        return [{"seconds": [9.0, 9.0, *[0.6] * 6]}, {"seconds": [9.0, 9.0, *[0.6] * 6]}]
+
+    monkeypatch.setattr(advise, "configurations", lambda: rows)
+    monkeypatch.setattr(lab_job, "lab", lambda rate: contextlib.nullcontext())
+    monkeypatch.setattr(lab_job, "run", run)
+    out = tmp_path / "advise.json"
+    monkeypatch.setattr(sys, "argv", ["advise", "--out", str(out)])
+    advise.main()
+    assert asked == [(arm, str(row["compute"])) for row in rows for arm in advise.ARMS]
+    kept = json.loads(out.read_text())
+    assert list(kept) == [advise.name_of(row) for row in rows]
+    assert kept["vgg16/16 1gbit r=0.5"]["measured"] == {"ours": 0.6, "ours-fifo": 0.6}
+    advise.main()
+    assert len(asked) == 2 * len(rows), "what was measured is not measured again"
 
 
 def test_scale_measures_steps_and_memory() -> None:
