@@ -196,7 +196,11 @@ class Tuner:
     def _tune(self) -> None:
         job = _Running(self._worker, self._tuned, self._stop)
         job.skip(_WARM_UP)
-        found = self._from_cache(job) or self._search(job, self._tuned.start, FIRST_SEARCH)
+        # What the next such job will look for, though keys may be declared until a search is over.
+        place = self._place()
+        found = self._from_cache(job, place) or self._search(
+            job, place, self._tuned.start, FIRST_SEARCH
+        )
         drift = Drift()
         drift.searched(found.seconds, found.point != self._tuned.start)
         while self._tuned.again:
@@ -205,7 +209,7 @@ class Tuner:
                 f"tuning: a step takes {now:.3g} s instead of {found.seconds:.3g} s: "
                 "searching again"
             )
-            again = self._search(job, found.point, LATER_SEARCH)
+            again = self._search(job, place, found.point, LATER_SEARCH)
             drift.searched(again.seconds, again.point != found.point)
             found = again
 
@@ -227,11 +231,10 @@ class Tuner:
         given = self._tuned.cache
         return Cache(pathlib.Path(given) if given else default_path())
 
-    def _from_cache(self, job: _Running) -> Optional[Found]:
+    def _from_cache(self, job: _Running, place: Place) -> Optional[Found]:
         """Return what was found before, if it still is better than where the job is."""
         try:
             cache = self._cache()
-            place = self._place()
             remembered = cache.find(place)
             if remembered is None:
                 self._tell_of_other_cluster(cache, place)
@@ -272,7 +275,7 @@ class Tuner:
             self._tuned.warn(f"tuning: {why}")
         self._warned_of_cache = True
 
-    def _search(self, job: _Running, start: Point, limits: Limits) -> Found:
+    def _search(self, job: _Running, place: Place, start: Point, limits: Limits) -> Found:
         told = False
         moves = 0
         while True:
@@ -307,7 +310,7 @@ class Tuner:
             job.skip(rest)
         self._tell(found, f"{found.points} points tried")
         try:
-            self._cache().keep(self._place(), found.point, found.seconds)
+            self._cache().keep(place, found.point, found.seconds)
         except CacheError as why:
             self._warn_of_cache(why)
         return found

@@ -56,6 +56,9 @@ struct WorkerOptions {
   // Takes decision 3 of the design back, for the test that shows why it is one: credit returns when
   // the sum has come instead of when the push is acknowledged.
   bool test_credit_until_pulled = false;
+  // Takes back that a key changes over behind the round that says so, for the test that shows why
+  // it does: rank 0 cuts it anew in that round already.
+  bool test_cut_at_once = false;
 };
 
 // How one push-pull travels.

@@ -208,7 +208,9 @@ std::string Worker::Impl::Announce(KeyState* state) {
     return {};
   }
   credit_told_ = decision_;
-  return worker::Encode(next);
+  std::string said = worker::Encode(next);
+  if (options_.test_cut_at_once) ChangeOver(state, said);
+  return said;
 }
 
 void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next) {

@@ -40,10 +40,14 @@ def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     layers = profile.read(path)
     assert [layer.size_bytes for layer in layers] == [400_000, 800_000, 400_000]
     # The script computes 30, 20 and 10 ms of backward, the first layer's last, and 30 ms of
-    # forward; a busy machine takes longer.
+    # forward; a busy machine takes longer, and the script says how long.
     assert layers[0].backward_s >= 0.03
     assert layers[1].backward_s >= 0.02
-    assert sum(layer.forward_s + layer.backward_s for layer in layers) >= 0.08
+    compute = sum(layer.forward_s + layer.backward_s for layer in layers)
+    (line,) = (line for line in run.stdout.splitlines() if "slept" in line)
+    seen = json.loads(line)
+    assert 0.09 <= seen["slept"] <= seen["step"]
+    assert 0.85 * seen["slept"] <= compute <= 1.15 * seen["step"]
     advised = command("advise", str(path), "--rate", "100mbit", "--json")
     assert advised.returncode == 0, advised.stderr
     assert json.loads(advised.stdout)["layers"] == 3

@@ -3,7 +3,7 @@
 import json
 import pathlib
 import re
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 from job import Job
@@ -16,6 +16,10 @@ Cut = Dict[int, int]  # bytes by part
 
 BYTES = 4 * 100_000  # of each of the tensors
 SERVERS = "servers"
+# How the results of a job of two workers and two servers are kept: one more tensor is of 4 bytes,
+# and the workers compare what they do by two notes.
+NOTES = 112
+KEY = f"8 tensors, {5 * BYTES + 4 + NOTES} bytes; 2 workers, 2 servers, 127.0.0.1"
 
 
 def cuts(events: List[Event]) -> Dict[str, Dict[int, Dict[str, Cut]]]:
@@ -54,6 +58,11 @@ def assert_all_change_over(events: List[Event], partition: int) -> None:
         assert len({tuple(sorted(seen[SERVERS].items())) for seen in of[key].values()}) > 2, key
 
 
+def changes_of(output: str) -> List[Tuple[str, str]]:
+    """Return the partitions and credits that a worker says it changes over to."""
+    return re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", output)
+
+
 # An empty setting is the default, with which a change of the steps begins a second search.
 @pytest.mark.parametrize(("setting", "searches"), [("", 2), ("once", 1)])
 def test_a_job_tunes_itself_and_its_sums_stay_right(
@@ -67,9 +76,10 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     }
     env["PYTHONPATH"] = ""  # the model of what was measured needs scipy
     job = make_job(servers=2, env={"BYTESCHEDULER_TIMELINE": str(tmp_path / "t.json")})
-    outputs = job.run("tuned_worker.py", str(searches), env=env)
+    outputs = job.run("tuned_worker.py", str(searches), "2", env=env)
     assert results.exists(), outputs
-    (row,) = json.loads(results.read_text())["results"].values()
+    ((key, row),) = json.loads(results.read_text())["results"].items()
+    assert key == KEY
     assert row["partition"] <= row["credit"]
     (tuned,) = [output for output in outputs if "tuning: " in output]  # rank 0's
     (ran,) = re.findall(r"found (\d) shortest (\S+) longest (\S+)", tuned)
@@ -78,7 +88,7 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     assert float(ran[1]) * 0.9 < row["step_s"] < float(ran[2]) * 1.1
     # A search of a busy machine may find that steps changed meanwhile, and begin anew.
     assert len(re.findall(r"instead of \S+ s: searching again", tuned)) == searches - 1, tuned
-    changes = re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", tuned)
+    changes = changes_of(tuned)
     assert len(changes) > 4
     merged = list(timeline.merge(sorted(tmp_path.glob("t-*.json"))))
     assert_all_change_over(merged, row["partition"])
@@ -87,3 +97,19 @@ def test_a_job_tunes_itself_and_its_sums_stay_right(
     names = {row["name"] for row in timeline.summary(merged)["tensors"]}
     assert names >= {"a", "b", "c", "d", "e", "stop"}
     assert changes[-1] == (str(row["partition"]), str(row["credit"]))
+    if searches == 1:  # its steps are those of the next job too
+        assert_next_job_takes_it_up(make_job(servers=2), env, results, changes[-1])
+
+
+def assert_next_job_takes_it_up(
+    job: Job, env: Dict[str, str], results: pathlib.Path, kept: Tuple[str, str]
+) -> None:
+    """A job finds what is kept, and tries it unless steps take another time by then."""
+    # Where no search ends, so that it has something to try, and says what came of it.
+    begin = {"BYTESCHEDULER_PARTITION": "100KiB", "BYTESCHEDULER_CREDIT": "500KiB"}
+    outputs = job.run("tuned_worker.py", "0", "120", env={**env, **begin})
+    (tuned,) = [output for output in outputs if "tuning: " in output]
+    assert re.search(rf"(as|which|and) {re.escape(str(results))} has", tuned), tuned
+    assert "on another cluster" not in tuned
+    assert changes_of(tuned)[:1] == [kept] or "searching again" in tuned, tuned
+    assert list(json.loads(results.read_text())["results"]) == [KEY]

@@ -1,7 +1,7 @@
 """Sums in even steps until rank 0 has written its tuning results, or for long enough.
 
-An argument: so often; steps take longer behind the first.  Two more show all of them what was
-decided last.  Rank 0 prints what they took.
+Arguments: how often; steps take longer behind the first.  And how many steps more; two show all of
+them what was decided last.  Rank 0 prints what they took.
 """
 
 import itertools
@@ -24,11 +24,10 @@ outs = [mx.nd.zeros(size) for _ in KEYS]
 stop = mx.nd.zeros((1,))
 kvs.init([*KEYS, "stop"], [*outs, stop])
 results = pathlib.Path(os.environ["BYTESCHEDULER_TUNING_CACHE"])
-wanted = int(sys.argv[1])
-written = {""}
+wanted, more = map(int, sys.argv[1:])
+written = {results.read_text() if results.exists() else ""}
 took = []
 end = time.monotonic() + MOST_S
-more = 2
 for step in itertools.count():
     begin = time.monotonic()
     if kvs.rank == 0 and results.exists():

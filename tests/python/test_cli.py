@@ -3,9 +3,12 @@
 import json
 import os
 import pathlib
+import pty
+import select
 import signal
 import subprocess
 import sys
+import time
 from typing import Dict, Iterator, Tuple
 
 import pytest
@@ -312,3 +315,78 @@ def test_a_full_disk_or_none_is_one_line_and_an_exit_code_and_a_lost_reader_anot
     read_end, write_end = os.pipe()
     os.close(read_end)
     assert printing_to(write_end) == (128 + signal.SIGPIPE, "")
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------
+
+
+SPAN = {"name": "x", "ph": "X", "cat": "tensor", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+SPAN["args"] = {"key": 1, "round": 1, "bytes": 4}
+
+
+def written(terminal: int, until: str = "") -> str:
+    """Return what is written to a terminal until this comes, or nobody has it open any more."""
+    deadline = time.monotonic() + LIMIT_S
+    seen = b""
+    while not until or until.encode() not in seen:
+        readable, _, _ = select.select([terminal], [], [], LIMIT_S)
+        assert readable, f"nothing follows {seen!r}"
+        try:
+            seen += os.read(terminal, 1 << 16)
+        except OSError:
+            break
+        assert time.monotonic() < deadline, f"too much, last {seen[-100:]!r}"
+    assert until.encode() in seen, seen
+    return seen.decode()
+
+
+@pytest.mark.parametrize(
+    ("line", "at_work", "code", "last_words"),
+    [
+        (
+            "advise --model vgg16 --compute 9 --rate 1gbit -w 64 --simulate 64",
+            "so far",
+            -signal.SIGINT,
+            "",
+        ),
+        ("bench -w 1 --rounds 1000", "everyone is there", 1, "Aborted!"),
+        ("doctor --listen", "listening on port", 1, "Aborted!"),
+        ("timeline LONG -o /dev/stdout", '"cat":"tensor"', 1, "Aborted!"),
+        ("top --interval 0.2 PORT", "steps/s", 0, ""),
+    ],
+)
+def test_ctrl_c_ends_a_command_at_its_work_without_a_traceback(
+    job_and_files: Dict[str, str],
+    tmp_path: pathlib.Path,
+    line: str,
+    at_work: str,
+    code: int,
+    last_words: str,
+) -> None:
+    long = tmp_path / "long.json"  # so that nobody has taken all of it before Ctrl-C
+    about, end = pathlib.Path(job_and_files["TIMELINE"]).read_text().splitlines()[1:3]
+    long.write_text("\n".join(["[", about, *[f"{json.dumps(SPAN)},"] * 20_000, end, "]", ""]))
+    words = {**job_and_files, "LONG": str(long)}
+    terminal, theirs = pty.openpty()
+    command = [words.get(word, word) for word in line.split()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bytescheduler.cli", *command],
+        env={**os.environ, "BYTESCHEDULER_LOG_LEVEL": "info"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        written(terminal, at_work)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        said = written(terminal)
+        assert process.wait(LIMIT_S) == code, said
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert "Traceback" not in said
+    assert last_words in said
+    assert ("Aborted!" in said) == (last_words != "")

@@ -152,6 +152,36 @@ def test_begins_with_what_it_remembers(said: Said) -> None:
     assert said.lines[1].endswith(f"17 % less (as {said.cache} has it)")
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_declared_in_a_search_does_not_hide_its_result_from_the_next_job(
+    said: Said, again: bool
+) -> None:
+    """As do layers that are used later, and rows: each such job declares them after its look."""
+
+    def job(seconds: Callable[[Point], float]) -> Tuple[FakeWorker, Tuned]:
+        worker = FakeWorker(seconds)
+
+        def declared() -> Tuple[int, int]:
+            late = bool(worker.tuned)
+            return 10 + late, 69_000_000 + 4 * late
+
+        return worker, said.tuned(again)._replace(declared=declared)
+
+    worker, tuned = job(seconds)
+    tuner = Tuner(worker, tuned)
+    said.wait("points tried")
+    if again:  # what a later search finds is looked for there too
+        worker.seconds = lambda point: 1.2 if point == BEST else 1.0
+        said.wait("a step takes 1 s instead of 1.2 s")
+    tuner.close()
+    assert list(json.loads(said.cache.read_text())["results"]) == [
+        "10 tensors, 69000000 bytes; 2 workers, 2 servers, 10.0.0.1"
+    ]
+    tuner = Tuner(*job(lambda point: 3.0))  # which is not what is kept, so it says so
+    said.wait(f"{said.cache} has")
+    tuner.close()
+
+
 def test_does_not_believe_what_does_not_hold_any_more(said: Said) -> None:
     ended(Tuner(FakeWorker(seconds), said.tuned(again=False)))
     worker = FakeWorker(lambda point: 0.6)

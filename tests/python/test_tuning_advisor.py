@@ -39,6 +39,12 @@ def test_says_a_point_within_reach_and_the_same_each_time(advisor: Advisor) -> N
     assert 0 < advice.gain < 1
 
 
+def test_gives_way_to_others(advisor: Advisor) -> None:
+    advisor.ask(SEEN)  # it has started
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, advisor._pid) == min(own + 10, 19)
+
+
 def test_does_not_go_near_what_was_slow(advisor: Advisor) -> None:
     slow = [Seen((4, 8), 0.6, 0.001), Seen((6, 10), 0.9, 0.001), Seen((3, 8), 0.61, 0.001)]
     x, y = advisor.ask(slow).next

@@ -178,6 +178,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   worker.requests.retry_interval = options_.retry_interval;
   worker.requests.timeout = seconds(600);
   worker.test_credit_until_pulled = options_.test_credit_until_pulled;
+  worker.test_cut_at_once = options_.test_cut_at_once;
   const ScriptOptions script{.keys = options_.keys,
                              .rank = 0,
                              .num_workers = options_.num_workers,

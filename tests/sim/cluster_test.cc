@@ -312,6 +312,19 @@ TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
   EXPECT_LT(seed, kMost);
 }
 
+// Test of the test: if rank 0 cuts a key anew in the round with which it says so, the others push
+// that round as it was cut before, and no partition ever has everyone's push.
+TEST(Cluster, CutInTheRoundThatTellsOfItIsFoundOut) {
+  constexpr uint64_t kMost = 100;
+  uint64_t seed = 0;
+  for (; seed < kMost; ++seed) {
+    ClusterOptions options = DrawTuning(seed);
+    options.test_cut_at_once = true;
+    if (RunCluster(options, seed).Has(Broken::kSum)) break;
+  }
+  EXPECT_LT(seed, kMost);
+}
+
 int Replay(uint64_t seed, const ClusterOptions& options) {
   std::cout << "seed " << seed << ": " << Describe(options) << "\n";
   const Report report =

@@ -17,6 +17,7 @@ from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._passthrough import PassThrough
+from bytescheduler.mxnet._store_link import StoreLink
 
 
 @pytest.fixture
@@ -198,21 +199,39 @@ def test_some_dist_stores_cut_nothing(
     assert capfd.readouterr().err == line
 
 
-@pytest.mark.parametrize("setting", ["on", "once"])
+IN_VAIN = [
+    ("", lambda: mx.kv.create("local"), "nothing travels in pieces"),
+    ("", lambda: FakeDist("dist_async"), "nothing travels in pieces"),
+    ("", FakeDist, "stock servers hold tensors as they were cut first"),
+    (
+        "native",
+        lambda: FakeDist("dist_async"),
+        "tensors of an asynchronous store are not cut anew",
+    ),
+]
+
+
+@pytest.mark.parametrize("setting", ["on", "once", "off", ""])
+@pytest.mark.parametrize(("backend", "make", "why"), IN_VAIN)
 def test_who_asks_in_vain_for_tuning_is_told(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, setting: str
+    native: "Callable[..., ScheduledKVS]",
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    backend: str,
+    make: "Callable[[], object]",
+    why: str,
 ) -> None:
+    def open_fake(*_: object) -> StoreLink:
+        return StoreLink(FakeWorker(), FakePlugin())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kvstore, "open_store_link", open_fake)
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
     monkeypatch.setenv("BYTESCHEDULER_TUNING", setting)
-    ScheduledKVS(mx.kv.create("local"))
-    line = (
-        f"bytescheduler: BYTESCHEDULER_TUNING={setting} changes nothing: nothing travels in pieces"
-    )
-    assert capfd.readouterr().err.splitlines()[-1] == line
-
-
-def test_nobody_is_told_who_did_not_ask_for_tuning(capfd: pytest.CaptureFixture[str]) -> None:
-    ScheduledKVS(mx.kv.create("local"))
-    assert "BYTESCHEDULER_TUNING" not in capfd.readouterr().err
+    native(make()).close()
+    line = f"bytescheduler: BYTESCHEDULER_TUNING={setting} changes nothing: {why}"
+    said = [text for text in capfd.readouterr().err.splitlines() if "_TUNING" in text]
+    assert said == ([line] if setting in ("on", "once") else [])
 
 
 def test_the_line_heeds_the_level(
