@@ -11,6 +11,7 @@ from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
 from bytescheduler._say import say
 from bytescheduler.config import seconds
+from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._functions import open_plugin
@@ -125,12 +126,27 @@ def _why_unscheduled(inner: Store, settings: Dict[str, str]) -> Optional[str]:
     return None
 
 
+def _check_no_secret(name: str, settings: Dict[str, str]) -> None:
+    """Refuse to carry in the clear what its user believes to be encrypted."""
+    if settings.get("BYTESCHEDULER_SECRET_FILE"):
+        raise ConfigError(
+            f"BYTESCHEDULER_SECRET_FILE is set, but MXNet's {name} store and its servers encrypt "
+            "nothing: start the job by bslaunch, or with BYTESCHEDULER_BACKEND=native and servers "
+            "of ours (python -m bytescheduler.server), or unset the secret"
+        )
+
+
 def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
     check_settings(_NO_JOB)
+    in_job = settings.get("DMLC_ROLE") == "worker"
+    if isinstance(inner, KVStore) and "dist" in str(inner.type):
+        _check_no_secret(inner.type, settings)
+    elif inner is None and in_job:
+        _check_no_secret("dist_sync", settings)
     if inner is None:
-        if settings.get("DMLC_ROLE") == "worker":
+        if in_job:
             StoreLink.require_none()  # a second stock store of a process would wait for ever
-        inner = mx.kv.create("dist_sync" if settings.get("DMLC_ROLE") == "worker" else "local")
+        inner = mx.kv.create("dist_sync" if in_job else "local")
     why = _why_unscheduled(inner, settings)
     if why is not None:
         _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")

@@ -1,9 +1,10 @@
 """ScheduledKVS: what it is to MXNet, which back end it takes, and the one that only passes on."""
 
 import gc
+import pathlib
 import subprocess
 import sys
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional
 
 import mxnet as mx
 import numpy as np
@@ -232,6 +233,29 @@ def test_who_asks_in_vain_for_tuning_is_told(
     line = f"bytescheduler: BYTESCHEDULER_TUNING={setting} changes nothing: {why}"
     said = [text for text in capfd.readouterr().err.splitlines() if "_TUNING" in text]
     assert said == ([line] if setting in ("on", "once") else [])
+
+
+@pytest.mark.parametrize("backend", ["kvstore", "passthrough"])
+@pytest.mark.parametrize("name", ["dist_sync", "dist_async", "p3", None])
+def test_a_secret_is_not_taken_where_nothing_is_encrypted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: Optional[str], backend: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of some length")
+    secret.chmod(0o600)
+    monkeypatch.setenv("BYTESCHEDULER_SECRET_FILE", str(secret))
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
+    monkeypatch.setattr(kvstore, "open_store_link", lambda *_: pytest.fail("it was opened"))
+    for key, value in kvstore._NO_JOB.items():
+        monkeypatch.setenv(key, value)
+    inner = None if name is None else FakeDist("dist_sync_p3" if name == "p3" else name)
+    with pytest.raises(
+        ConfigError, match=r"SECRET_FILE is set, but MXNet's dist.* encrypt nothing"
+    ):
+        ScheduledKVS(inner)
+    for key in kvstore._NO_JOB:
+        monkeypatch.delenv(key)
+    ScheduledKVS(mx.kv.create("local")).close()  # sends nothing
 
 
 def test_the_line_heeds_the_level(
