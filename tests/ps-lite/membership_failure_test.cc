@@ -141,6 +141,20 @@ TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
             "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s");
 }
 
+TEST(Missing, WhoHasRegisteredAtASchedulerNodeThatIsKilledGivesUp) {
+  Job job(1);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(6));
+  job.KillCoordinator();
+  job.Run(seconds(70));
+  EXPECT_FALSE(server->ready());
+  ASSERT_TRUE(server->refused);
+  EXPECT_EQ(server->refused->ToString(),
+            "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s; it "
+            "said last: waiting for 2 of 2 workers, 0 of 1 servers");
+}
+
 TEST(Missing, ASchedulerNodeThatAnswersIsNotCalledSilent) {
   Job job(1);
   NativeNode* const worker = job.AddNative(Role::kWorker);
@@ -355,6 +369,18 @@ TEST_F(Loss, KilledSchedulerNodeIsNamedByEveryone) {
   w0->Leave();
   job.Run(seconds(1));
   EXPECT_THAT(w0->left.value().message(), HasSubstr("lost the scheduler node"));
+}
+
+TEST_F(Loss, SchedulerNodeThatIsKilledWhileAWorkerLeavesIsNamedByEveryone) {
+  w0->Leave();
+  job.KillCoordinator();  // before it answers
+  job.Run(seconds(5));
+  ASSERT_TRUE(w0->left.has_value());
+  EXPECT_THAT(w0->left->message(), HasSubstr("lost the scheduler node (10.0.0.100:9091)"));
+  for (const NativeNode* node : {w1, s0, s1}) {
+    ASSERT_EQ(node->failures.size(), 1U);
+    EXPECT_THAT(node->failures.at(0).message(), HasSubstr("lost the scheduler node"));
+  }
 }
 
 TEST_F(Loss, ConnectionThatComesBackIsNoLoss) {
