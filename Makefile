@@ -83,8 +83,7 @@ fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
 	  -DBS_BUILD_FUZZERS=ON -DBS_SANITIZE=fuzzer-no-link,address,undefined
 	cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
-	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(BUILD)/fuzz/corpus/meta $(BUILD)/fuzz/corpus/zmtp
-	mkdir -p $(BUILD)/fuzz/corpus/server
+	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/fuzz/corpus/,meta zmtp server)
 	set -e; for f in meta zmtp server; do \
 	  ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
 	  $(BUILD)/fuzz/tests/fuzz/$${f}_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \

@@ -1,10 +1,14 @@
-// Writes the golden messages and a native one with every field, one a file, for the fuzzers to
-// start from: fuzz_corpus META ZMTP writes them as they are to one folder, and as a connection
-// carries them to another.
+// Writes what the fuzzers start from, one a file: fuzz_corpus META ZMTP SERVER writes the golden
+// messages and a native one with every field as they are to one folder, and as a connection carries
+// them to another.  server_fuzz makes messages of any bytes, golden ones among them; it begins with
+// drawn ones of up to 200 messages, which short inputs would grow to in a day.
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -92,11 +96,23 @@ std::string ThroughMemory(const std::string& meta) {
   return bytes;
 }
 
+bool WriteDrawn(const std::filesystem::path& folder) {
+  constexpr uint32_t kSeeds = 64;
+  constexpr size_t kStepBytes = 64;  // the longest has 4096
+  std::mt19937 random(1);            // the same on every machine
+  for (uint32_t i = 1; i <= kSeeds; ++i) {
+    std::string bytes(i * kStepBytes, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random() >> 24U);
+    if (!Write(folder / ("drawn-" + std::to_string(i)), bytes)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER\n";
+  if (argc != 4) {
+    std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER SERVER_FOLDER\n";
     return 2;
   }
   std::map<std::string, std::string> seeds = {{"native", Native()}};
@@ -111,4 +127,5 @@ int main(int argc, char** argv) {
                          Write(zmtp / (name + "-shared"), ThroughMemory(meta));
     if (!written) return 1;
   }
+  return WriteDrawn(argv[3]) ? 0 : 1;
 }
