@@ -360,7 +360,8 @@ void AsyncSlot::Answer(const ps::KvCall& call) {
   if (call.extension.sequence == party.answered && leaving) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
-  ps::Message response = MakeValuesResponse(call, shape_, weights_->MakeFrame(call.worker_rank));
+  ps::Message response =
+      MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
   // Updates are made elsewhere while an answer has not left: who asks for newer weights before he
   // has read older ones has memory for himself.
   const std::shared_ptr<SumBuffer> before = party.shown.lock();

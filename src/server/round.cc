@@ -8,27 +8,28 @@
 
 namespace bs::server {
 
-RankSet::RankSet(int32_t num_workers)
-    : num_words_((static_cast<size_t>(num_workers) + kBits - 1) / kBits),
-      more_(num_words_ > 1 ? std::make_unique<uint64_t[]>(num_words_) : nullptr) {}
+RankSet::RankSet(int32_t num_workers) : num_workers_(num_workers) {
+  if (!has_few()) more_ = new uint64_t[num_words()]{};
+}
+
+RankSet::~RankSet() {
+  if (!has_few()) delete[] more_;
+}
 
 void RankSet::Add(int32_t rank) {
-  (more_ ? more_[static_cast<size_t>(rank) / kBits] : few_) |= Bit(rank);
+  (has_few() ? few_ : more_[static_cast<size_t>(rank) / kBits]) |= Bit(rank);
 }
 
-void RankSet::Clear() {
-  few_ = 0;
-  if (more_) std::fill_n(more_.get(), num_words_, 0);
-}
+void RankSet::Clear() { std::fill_n(has_few() ? &few_ : more_, num_words(), 0); }
 
 RoundState::RoundState(int32_t num_workers, uint32_t num_buffers, Round first)
-    : num_workers_(num_workers), num_buffers_(num_buffers), first_(first), taken_(num_workers) {
+    : first_(first), taken_(num_workers), num_buffers_(static_cast<uint8_t>(num_buffers)) {
   BS_CHECK(num_workers > 0);
   BS_CHECK(num_buffers == 1 || num_buffers == 2);
 }
 
 PushVerdict RoundState::Judge(int32_t rank, Round round) const {
-  if (rank < 0 || rank >= num_workers_) return PushVerdict::kRefuse;
+  if (rank < 0 || rank >= num_workers()) return PushVerdict::kRefuse;
   if (round < first_ || (round == 0 && rank != 0)) return PushVerdict::kRefuse;
   // Rounds complete only with everyone in them, so whatever is older was taken.
   if (round < current_) return PushVerdict::kDuplicate;
@@ -60,7 +61,7 @@ PullVerdict RoundState::Pull(Round round) const {
 bool RoundState::Contributed(int32_t rank) {
   BS_CHECK(open_ && has(rank));
   ++num_contributed_;
-  const int32_t wanted = current_ == 0 ? 1 : num_workers_;
+  const int32_t wanted = current_ == 0 ? 1 : num_workers();
   BS_CHECK(num_contributed_ <= wanted);
   if (num_contributed_ < wanted) return false;
   ++current_;
@@ -72,14 +73,14 @@ bool RoundState::Contributed(int32_t rank) {
 
 std::string RoundState::Missing() const {
   std::vector<int32_t> missing;
-  for (int32_t rank = 0; rank < num_workers_; ++rank) {
+  for (int32_t rank = 0; rank < num_workers(); ++rank) {
     if (needs(rank)) missing.push_back(rank);
   }
   return DescribeWorkers(missing);
 }
 
 bool RoundState::counts(int32_t rank) const {
-  return rank >= 0 && rank < (current_ == 0 ? 1 : num_workers_);
+  return rank >= 0 && rank < (current_ == 0 ? 1 : num_workers());
 }
 
 bool RoundState::has(int32_t rank) const { return counts(rank) && taken_.has(rank); }

@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "bytescheduler/types.h"
@@ -34,7 +33,13 @@ enum class PullVerdict {
 // partition 70 bytes.
 class RankSet {
  public:
+  // May throw std::bad_alloc for more.
   explicit RankSet(int32_t num_workers);
+  RankSet(const RankSet&) = delete;
+  RankSet& operator=(const RankSet&) = delete;
+  ~RankSet();
+
+  int32_t num_workers() const { return num_workers_; }
   // REQUIRES: 0 <= rank < num_workers, here and below.
   bool has(int32_t rank) const { return (word(rank) & Bit(rank)) != 0; }
   void Add(int32_t rank);
@@ -43,13 +48,17 @@ class RankSet {
  private:
   static constexpr size_t kBits = 64;
   static uint64_t Bit(int32_t rank) { return uint64_t{1} << (static_cast<size_t>(rank) % kBits); }
+  bool has_few() const { return static_cast<size_t>(num_workers_) <= kBits; }
+  size_t num_words() const { return (static_cast<size_t>(num_workers_) + kBits - 1) / kBits; }
   uint64_t word(int32_t rank) const {
-    return more_ ? more_[static_cast<size_t>(rank) / kBits] : few_;
+    return has_few() ? few_ : more_[static_cast<size_t>(rank) / kBits];
   }
 
-  const size_t num_words_;
-  uint64_t few_ = 0;
-  const std::unique_ptr<uint64_t[]> more_;  // instead of `few_`; empty for up to 64
+  union {
+    uint64_t few_ = 0;
+    uint64_t* more_;  // owned; unless has_few()
+  };
+  const int32_t num_workers_;
 };
 
 class RoundState {
@@ -69,6 +78,8 @@ class RoundState {
   bool Contributed(int32_t rank);
 
   bool open() const { return open_; }  // a round has begun and is not complete
+  // Some contribution is in the sum of the open round.
+  bool has_sum() const { return num_contributed_ > 0; }
   bool begun() const { return open_ || current_ > first_; }
   Round current() const { return current_; }  // the open round, or the next to open
   uint32_t buffer_of(Round round) const { return static_cast<uint32_t>(round % num_buffers_); }
@@ -81,13 +92,15 @@ class RoundState {
  private:
   bool counts(int32_t rank) const;  // belongs to the current round, there or missing
 
-  const int32_t num_workers_;
-  const uint32_t num_buffers_;
+  int32_t num_workers() const { return taken_.num_workers(); }
+
+  // In this order no bytes lie between them: a server keeps one for each partition.
   const Round first_;
   Round current_ = first_;
-  bool open_ = false;
   RankSet taken_;  // for the current round
   int32_t num_contributed_ = 0;
+  const uint8_t num_buffers_;
+  bool open_ = false;
 };
 
 }  // namespace bs::server

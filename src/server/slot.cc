@@ -64,7 +64,7 @@ void Slot::Pull(ps::KvCall& call) {
 
 uint64_t Slot::kept_bytes() const {
   const auto kept = std::count_if(std::begin(buffers_), std::end(buffers_),
-                                  [](const auto& buffer) { return buffer != nullptr; });
+                                  [](const SumRef& buffer) { return bool(buffer); });
   return static_cast<uint64_t>(kept) * shape_.size_bytes;
 }
 
@@ -74,8 +74,10 @@ void Slot::OnWorkerGone(int32_t rank) {
 }
 
 void Slot::Fail(const Status& why) {
-  for (const auto& [rank, held] : held_) shard_->held_bytes -= held.payload.size();
-  held_.clear();
+  if (held_) {
+    for (const auto& [rank, held] : *held_) shard_->held_bytes -= held.payload.size();
+    held_.reset();
+  }
   parked_.RefuseAll(why, shard_->send);
 }
 
@@ -118,8 +120,7 @@ Status Slot::CheckPull(const ps::KvCall& call) const {
 
 // Not for memory that takes the place of other: that is bounded with what waits for the network.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const ps::KvCall& call) const {
-  const bool has = buffers_[rounds_.buffer_of(rounds_.current())] != nullptr;
-  if (has || !held_.empty()) return MemoryRoom::Promise();
+  if (buffers_[rounds_.buffer_of(rounds_.current())] || holds()) return MemoryRoom::Promise();
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.extension.size_bytes);
   if (memory.ok()) return memory;
   return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
@@ -147,10 +148,13 @@ void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
   }
   const uint64_t payload_bytes = call.payload.size();
   const bool hold = MustHold(rank, payload_bytes);
+  const bool says_next = rank == 0 && !about.next.empty();
+  if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
   if (hold) {
-    held_.try_emplace(rank, Held{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
+    if (!held_) held_ = std::make_unique<HeldByRank>();
+    held_->try_emplace(rank, Held{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
     shard_->held_bytes += payload_bytes;
-  } else if (!has_sum_) {
+  } else if (!rounds_.has_sum()) {
     PrepareBuffer();
   }
   const bool opens = !rounds_.open();
@@ -158,9 +162,8 @@ void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
     coding_ = {about.codec, about.threshold};
     coding_rank_ = rank;
   }
-  if (rank == 0 && !(next_.empty() && about.next.empty())) {
-    next_.resize(std::size(buffers_));
-    next_[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
+  if (rank == 0 && next_) {
+    (*next_)[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
   }
   const PushVerdict verdict = rounds_.Push(rank, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
@@ -188,22 +191,23 @@ bool Slot::MustHold(int32_t rank, uint64_t payload_bytes) const {
 // before last keeps its bytes: the round begins in fresh memory.  With one buffer (a test) it does
 // not: that is the design that it shows to be wrong.
 void Slot::PrepareBuffer() {
-  std::shared_ptr<SumBuffer>& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
+  SumRef& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
   if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
     const bool more = !buffer;
-    buffer = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
     if (more) shard_->meters.Kept(shape_.size_bytes);
   }
 }
 
 void Slot::Add(int32_t rank, ps::Frame payload) {
   std::vector<std::pair<int32_t, ps::Frame>> ready;
-  ready.reserve(held_.size() + 1);
+  ready.reserve((held_ ? held_->size() : 0) + 1);
   ready.emplace_back(rank, std::move(payload));
   MemoryRoom::Promise memory;  // until the sum is written
   // With this one in, those held behind it may have their turn.
   for (; rounds_.has(next_rank_); ++next_rank_) {
-    auto early = held_.extract(next_rank_);
+    if (!holds()) continue;
+    auto early = held_->extract(next_rank_);
     if (early.empty()) continue;
     Held& held = early.mapped();
     shard_->held_bytes -= held.payload.size();
@@ -212,7 +216,9 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   }
   Sum(ready);
   // The sum's memory is in use: the kernel counts it from now on.
-  for (auto& [whose, held] : held_) held.memory = {};
+  if (held_) {
+    for (auto& [whose, held] : *held_) held.memory = {};
+  }
   const RoundTimes times{.key = id_.key,
                          .round = rounds_.current(),
                          .part = id_.part,
@@ -224,7 +230,6 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   bool complete = false;
   for (const auto& [whose, bytes] : ready) complete = rounds_.Contributed(whose);
   if (!complete) return;
-  has_sum_ = false;
   next_rank_ = 0;
   AnswerParked();
   if (times.round > 0) shard_->meters.Summed(times);
@@ -238,14 +243,13 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
   } else if (shape_.size_bytes > 0) {
     SumPlain(ready, sum);
   }
-  has_sum_ = true;
 }
 
 // In one pass, also where several were held.
 void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
   std::vector<const void*> inputs;
   inputs.reserve(ready.size() + 1);
-  if (has_sum_) inputs.push_back(sum);
+  if (rounds_.has_sum()) inputs.push_back(sum);
   for (const auto& [rank, payload] : ready) inputs.push_back(payload.bytes().data());
   if (inputs.size() == 1) return reduce::Copy(sum, inputs[0], shape_.size_bytes);
   const auto dtype = static_cast<DType>(shape_.dtype);
@@ -255,7 +259,7 @@ void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std
 void Slot::SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready,
                      std::byte* sum) const {
   const size_t count = shape_.size_bytes / sizeof(float);
-  bool empty = !has_sum_;
+  bool empty = !rounds_.has_sum();
   for (const auto& [rank, words] : ready) {
     const auto put = empty ? reduce::DequantizeTwoBit : reduce::AddTwoBit;
     put(coding_.threshold, words.bytes().data(), sum, count);
@@ -270,18 +274,19 @@ void Slot::AnswerParked() {
 void Slot::Answer(const ps::KvCall& call) {
   if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
   const uint32_t which = rounds_.buffer_of(call.extension.round);
-  SumBuffer& sum = *buffers_[which];
+  const SumRef& sum = buffers_[which];
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the
   // backlog longer.
-  if (sum.InFlightTo(call.worker_rank)) {
+  if (sum->InFlightTo(call.worker_rank)) {
     return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
   }
   shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
-  ps::Message answer = MakeValuesResponse(call, shape_, sum.MakeFrame(call.worker_rank));
-  if (!next_.empty()) answer.meta.extension.next = next_[which];
+  ps::Message answer =
+      MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank));
+  if (next_) answer.meta.extension.next = (*next_)[which];
   // Who has the sum of a round asks for the next: who still waits for another has not read, and a
   // later round begins in fresh memory because of him.
-  const std::shared_ptr<SumBuffer>& other = buffers_[1 - which];
+  const SumRef& other = buffers_[1 - which];
   answer.keeps_memory = other && other->InFlightTo(call.worker_rank);
   shard_->send(std::move(answer));
 }

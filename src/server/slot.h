@@ -5,6 +5,7 @@
 // (the round may never complete) and the shard refuses the request.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,7 @@
 #include "server/parked.h"
 #include "server/round.h"
 #include "server/sum_buffer.h"
+#include "server/sum_ref.h"
 
 namespace bs::server {
 
@@ -76,6 +78,7 @@ class Slot {
     ps::Frame payload;
     MemoryRoom::Promise memory;  // for the sum, of the first one that needs it
   };
+  using HeldByRank = std::map<int32_t, Held>;
   // How the contributions of a round are coded: all alike.
   struct Coding {
     ps::Codec codec = ps::Codec::kNone;
@@ -92,12 +95,13 @@ class Slot {
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }
+  bool holds() const { return held_ && !held_->empty(); }
   // `memory`: what was promised for the sum.
   void Take(ps::KvCall& call, MemoryRoom::Promise memory);
   bool MustHold(int32_t rank, uint64_t payload_bytes) const;
   void PrepareBuffer();
   void Add(int32_t rank, ps::Frame payload);
-  // Sums `ready` in its order; `first` if the buffer holds nothing of this round yet.
+  // Sums `ready` in its order.
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
   void SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
@@ -111,20 +115,21 @@ class Slot {
   void Park(ps::KvCall& call);
   std::string Wanted() const;
 
+  // A server keeps one slot for each partition, so what few need is made when it is needed, and
+  // then stays: a slot that held a contribution once is likely to hold one in every round.
   ShardState* const shard_;
   const SlotId id_;
   RoundState rounds_;
-  PartShape shape_;                        // fixed when has_shape()
-  std::shared_ptr<SumBuffer> buffers_[2];  // owners: this slot and the answers in flight
-  std::vector<std::string> next_;          // as rank 0's pushes to those rounds said; or empty
-  Coding coding_;                          // of the open round
-  int32_t coding_rank_ = 0;                // who said so first
-  bool has_sum_ = false;                   // the open round's buffer holds a contribution
-  int32_t next_rank_ = 0;                  // all below it are in the open round's sum
-  std::map<int32_t, Held> held_;           // by rank
-  ParkedCalls parked_;                     // pulls of round rounds_.current()
-  TimePoint first_push_;                   // of the open round; of Now()
-  TimePoint last_push_;                    // as above, so far
+  PartShape shape_;                                   // fixed when has_shape()
+  SumRef buffers_[2];                                 // owners: this slot and the answers in flight
+  Coding coding_;                                     // of the open round
+  int32_t coding_rank_ = 0;                           // who said so first
+  int32_t next_rank_ = 0;                             // all below it are in the open round's sum
+  ParkedCalls parked_;                                // pulls of round rounds_.current()
+  TimePoint first_push_;                              // of the open round; of Now()
+  TimePoint last_push_;                               // as above, so far
+  std::unique_ptr<HeldByRank> held_;                  // null: nothing was held yet
+  std::unique_ptr<std::array<std::string, 2>> next_;  // as rank 0's pushes to those rounds said
 };
 
 }  // namespace bs::server

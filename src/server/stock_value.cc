@@ -51,16 +51,16 @@ void StockValue::Replace(StockGradient* sum) {
   weights_.reset();  // an update that comes later starts from this value
   const bool wide = sum->sum.dtype != shape_.dtype;
   if (!wide && !shape_.rows) return std::swap(value_, sum->memory);
-  Take(*sum->memory, wide);
+  Take(sum->memory->data(), wide);
 }
 
-void StockValue::Take(const SumBuffer& from, bool wide) {
+void StockValue::Take(const std::byte* from, bool wide) {
   if (value_->InFlight()) value_ = Make(shape_.num_elements(), shape_.dtype);
   if (wide) {
-    const auto* const elements = reinterpret_cast<const float*>(from.data());
+    const auto* const elements = reinterpret_cast<const float*>(from);
     reduce::Narrow({value_->data(), shape_.size_bytes}, {elements, shape_.num_elements()});
   } else if (shape_.size_bytes > 0) {
-    reduce::Copy(value_->data(), from.data(), shape_.size_bytes);
+    reduce::Copy(value_->data(), from, shape_.size_bytes);
   }
 }
 
@@ -109,14 +109,14 @@ void StockValue::Update(HostedUpdates* hosted, const HostedUpdates::Optimizer& o
 }
 
 void StockValue::Publish(const Job& job) {
-  if (job.after == weights_) return Take(*weights_, job.wide);
+  if (job.after == weights_) return Take(weights_->data(), job.wide);
   spare_ = std::exchange(value_, job.after);
 }
 
 ps::Message StockValue::Answer(StockCall* call) const {
   if (!call->pull) return MakeStockAnswer(call, ps::Frame());
   if (call->layout != StockLayout::kRows) {
-    return MakeStockAnswer(call, value_->MakeFrame(call->worker_rank));
+    return MakeStockAnswer(call, SumBuffer::MakeFrame(value_, call->worker_rank));
   }
   const uint64_t row_length = shape_.row_bytes / SizeOf(shape_.dtype);
   ps::Frame rows = GatherRows(*call);

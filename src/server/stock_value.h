@@ -68,7 +68,7 @@ class StockValue {
   void PrepareWeights(bool wide);
   void Publish(const Job& job);
   // value := the elements of `from`, copied or rounded.
-  void Take(const SumBuffer& from, bool wide);
+  void Take(const std::byte* from, bool wide);
   ps::Frame GatherRows(const StockCall& call) const;
 
   const Place place_;

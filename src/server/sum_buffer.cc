@@ -2,21 +2,22 @@
 #include "server/sum_buffer.h"
 
 #include <algorithm>
-#include <span>
+#include <tuple>
 
 namespace bs::server {
 
 SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers)
-    : memory_(size_bytes, numa_node),
-      num_workers_(static_cast<uint32_t>(num_workers)),
-      more_(num_workers_ > kFew ? std::make_unique<Counter[]>(num_workers_) : nullptr) {}
+    : num_workers_(static_cast<uint32_t>(num_workers)) {
+  if (size_bytes <= std::tuple_size_v<decltype(Tiny::bytes)>) {
+    memory_ = Tiny{.bytes = {}, .size_bytes = static_cast<uint8_t>(size_bytes)};
+  } else {
+    memory_.emplace<NodeBuffer>(size_bytes, numa_node);
+  }
+  if (!has_few()) more_ = new Counter[num_workers_]{};
+}
 
-ps::Frame SumBuffer::MakeFrame(int32_t rank) {
-  CounterOf(rank).fetch_add(1, std::memory_order_relaxed);
-  return ps::Frame::Borrow({memory_.data(), memory_.size_bytes()},
-                           [self = shared_from_this(), rank] {
-                             self->CounterOf(rank).fetch_sub(1, std::memory_order_release);
-                           });
+SumBuffer::~SumBuffer() {
+  if (!has_few()) delete[] more_;
 }
 
 bool SumBuffer::InFlight() const {

@@ -5,8 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
+#include <utility>
+#include <variant>
 
 #include "base/numa.h"
 #include "ps/message.h"
@@ -15,15 +16,24 @@ namespace bs::server {
 
 // Written on its shard's thread only, and only while not InFlight(); read by the frames of answers
 // on any thread.  May throw std::bad_alloc when made.  Shared by its slot and the frames in flight:
-// the slot may let go of it and take another one while the old one is still leaving.
-class SumBuffer : public std::enable_shared_from_this<SumBuffer> {
+// the slot may let go of it and take another one while the old one is still leaving.  Whoever makes
+// it says how: by SumRef, or by shared_ptr if somebody watches it without owning it.
+//
+// A server keeps two for each partition, so one of few bytes for few workers needs no memory
+// besides.
+class SumBuffer {
  public:
   // Answers go to workers 0 .. num_workers-1.
   SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers);
+  SumBuffer(const SumBuffer&) = delete;
+  SumBuffer& operator=(const SumBuffer&) = delete;
+  ~SumBuffer();
 
-  std::byte* data() const { return memory_.data(); }
-  // A frame over all the bytes for worker `rank`, without a copy.  REQUIRES: owned by a shared_ptr.
-  ps::Frame MakeFrame(int32_t rank);
+  std::byte* data() { return bytes().data(); }
+  // A frame over all the bytes of the buffer that `owner` points to, for worker `rank`, without a
+  // copy.  The frame keeps `owner`.
+  template <typename Owner>
+  static ps::Frame MakeFrame(Owner owner, int32_t rank);
   // Frames made and not released yet: to anyone, or to `rank`.  False means that everything they
   // read happened before.
   bool InFlight() const;
@@ -33,20 +43,40 @@ class SumBuffer : public std::enable_shared_from_this<SumBuffer> {
 
  private:
   using Counter = std::atomic<uint32_t>;
-  static constexpr size_t kFew = 3;  // as many as there is room for in the allocation
+  static constexpr size_t kFew = 2;  // as many as there is room for in the place of a pointer
+  // Bytes in the place of a NodeBuffer.
+  struct Tiny {
+    std::array<std::byte, sizeof(NodeBuffer) - 1> bytes;
+    uint8_t size_bytes;
+  };
 
-  std::span<const Counter> counters() const {
-    return {more_ ? more_.get() : few_.data(), num_workers_};
+  std::span<std::byte> bytes() {
+    if (auto* const tiny = std::get_if<Tiny>(&memory_)) {
+      return {tiny->bytes.data(), tiny->size_bytes};
+    }
+    auto* const large = std::get_if<NodeBuffer>(&memory_);
+    return {large->data(), large->size_bytes()};
   }
-  Counter& CounterOf(int32_t rank) {
-    return (more_ ? more_.get() : few_.data())[static_cast<size_t>(rank)];
-  }
+  bool has_few() const { return num_workers_ <= kFew; }
+  std::span<const Counter> counters() const { return {has_few() ? few_ : more_, num_workers_}; }
+  Counter& CounterOf(int32_t rank) { return (has_few() ? few_ : more_)[static_cast<size_t>(rank)]; }
 
-  const NodeBuffer memory_;  // empty for an empty partition
-  const uint32_t num_workers_;
-  // By rank.  Not shared_ptr::use_count(): that one is relaxed and orders nothing.
-  std::array<Counter, kFew> few_{};
-  const std::unique_ptr<Counter[]> more_;  // instead, for more workers
+  std::variant<Tiny, NodeBuffer> memory_;  // either zeroed at first
+  // By rank.  Not shared_ptr::use_count(), nor SumRef's count: what reads them orders nothing.
+  union {
+    Counter few_[kFew] = {};
+    Counter* more_;  // owned; unless has_few()
+  };
+  const uint32_t num_workers_;  // last, so that SumRef's count fits behind it
 };
+
+template <typename Owner>
+ps::Frame SumBuffer::MakeFrame(Owner owner, int32_t rank) {
+  SumBuffer& sum = *owner;
+  sum.CounterOf(rank).fetch_add(1, std::memory_order_relaxed);
+  return ps::Frame::Borrow(sum.bytes(), [owner = std::move(owner), rank] {
+    owner->CounterOf(rank).fetch_sub(1, std::memory_order_release);
+  });
+}
 
 }  // namespace bs::server

@@ -31,6 +31,37 @@ TEST(RankSetTest, KeepsAnyRanksOfAnyNumberOfWorkers) {
     }
     ranks.Clear();
     for (int32_t rank = 0; rank < num_workers; ++rank) EXPECT_FALSE(ranks.has(rank)) << rank;
+    ranks.Add(num_workers - 1);
+    EXPECT_TRUE(ranks.has(num_workers - 1)) << "also after it was cleared";
+    EXPECT_EQ(ranks.num_workers(), num_workers);
+  }
+}
+
+TEST(RoundTest, IsSmall) {
+  EXPECT_LE(sizeof(RoundState), 40u) << "a server keeps one for each partition";
+}
+
+TEST(RoundTest, ThereIsASumBetweenTheFirstContributionAndTheLast) {
+  RoundState rounds(2);
+  Complete(&rounds, 2);
+  EXPECT_FALSE(rounds.has_sum()) << "that was of round 0";
+  EXPECT_EQ(rounds.Push(0, 1), PushVerdict::kTake);
+  EXPECT_EQ(rounds.Push(1, 1), PushVerdict::kTake);
+  EXPECT_FALSE(rounds.has_sum()) << "taken is not summed";
+  EXPECT_FALSE(rounds.Contributed(1));
+  EXPECT_TRUE(rounds.has_sum());
+  EXPECT_TRUE(rounds.Contributed(0));
+  EXPECT_FALSE(rounds.has_sum());
+}
+
+TEST(RoundTest, ManyWorkersCompleteTheirRounds) {
+  for (const int32_t num_workers : {63, 64, 65, 128, 129}) {
+    RoundState rounds(num_workers);
+    for (int i = 0; i < 4; ++i) Complete(&rounds, num_workers);
+    EXPECT_EQ(rounds.Push(num_workers - 1, 4), PushVerdict::kTake);
+    EXPECT_EQ(rounds.Push(num_workers - 1, 4), PushVerdict::kDuplicate);
+    EXPECT_FALSE(rounds.has(num_workers - 2));
+    EXPECT_EQ(rounds.Push(num_workers, 4), PushVerdict::kRefuse);
   }
 }
 

@@ -52,6 +52,10 @@ TEST_F(SlotCutTest, WhatRankZeroSaysComesWithTheSumOfThatRoundOnly) {
   ahead.next = "four";
   Do(&slot, ahead);
   EXPECT_EQ(NextOf(&slot, 3), "three");
+  Do(&slot, Push(1, 4, Floats({2})));
+  Complete(&slot, 5, "");
+  EXPECT_EQ(NextOf(&slot, 4), "four");
+  EXPECT_EQ(NextOf(&slot, 5), "") << "what was said in round 3 is not said again";
 }
 
 TEST_F(SlotCutTest, OnlyRankZeroSaysItWithPartitionZeroOfALaterRound) {

@@ -63,6 +63,11 @@ class Bench {
 
   ShardState& state() { return state_; }
   Slot& slot() { return *slot_; }
+  // Another one instead.
+  Slot& slot(SlotId id, uint64_t first) {
+    slot_ = std::make_unique<Slot>(&state_, id, first);
+    return *slot_;
+  }
   Outbox& outbox() { return outbox_; }
 
  private:
@@ -89,12 +94,16 @@ class SlotSumTest : public testing::TestWithParam<SumCase> {};
 
 TEST_P(SlotSumTest, IsRightForAnyOrderOfArrivalInEveryRound) {
   const auto [dtype, num_workers] = GetParam();
-  constexpr size_t kCount = 37;
-  std::vector<int32_t> order(static_cast<size_t>(num_workers));
-  std::iota(order.begin(), order.end(), 0);
-  for (const uint64_t hold_bytes : {uint64_t{0}, uint64_t{1} << 20}) {
+  struct Case {
+    uint64_t hold_bytes;
+    size_t count;
+  };
+  const uint64_t hold = uint64_t{1} << 20;
+  for (const auto& [hold_bytes, count] : {Case{0, 37}, Case{hold, 37}, Case{0, 1}, Case{hold, 1}}) {
+    std::vector<int32_t> order(static_cast<size_t>(num_workers));
+    std::iota(order.begin(), order.end(), 0);
     Bench bench(num_workers, false, hold_bytes);
-    Ask init = Push(0, 0, Encode(dtype, Contribution(0, 0, kCount)));
+    Ask init = Push(0, 0, Encode(dtype, Contribution(0, 0, count)));
     init.dtype = dtype;
     const uint64_t size_bytes = init.payload.size();
     const std::vector<std::byte> initial = init.payload;
@@ -102,10 +111,10 @@ TEST_P(SlotSumTest, IsRightForAnyOrderOfArrivalInEveryRound) {
     EXPECT_EQ(ToBytes(bench.PullNow(num_workers - 1, 0, size_bytes).data.at(0)), initial);
     uint64_t round = 1;
     do {
-      std::vector<int> expected(kCount, 0);
+      std::vector<int> expected(count, 0);
       for (const int32_t rank : order) {
-        const std::vector<int> values = Contribution(rank, round, kCount);
-        for (size_t i = 0; i < kCount; ++i) expected[i] += values[i];
+        const std::vector<int> values = Contribution(rank, round, count);
+        for (size_t i = 0; i < count; ++i) expected[i] += values[i];
         Ask push = Push(rank, round, Encode(dtype, values));
         push.dtype = dtype;
         bench.DoOk(push);
@@ -223,6 +232,52 @@ TEST(SlotTest, EarlyContributionsAreHeldWithoutACopyAndGivenBack) {
   EXPECT_TRUE(released);
   EXPECT_EQ(bench.state().held_bytes, 0u);
   EXPECT_EQ(SumOf(bench.PullNow(0, 1, 8)), (std::vector<float>{111, 222}));
+}
+
+TEST(SlotTest, IsSmall) {
+  EXPECT_LE(sizeof(Slot), 176u) << "a server keeps one for each partition";
+}
+
+TEST(SlotTest, ManyWorkersGoThroughTheirRounds) {
+  for (const int32_t num_workers : {64, 65, 130}) {
+    Bench bench(num_workers, true);
+    bench.Round(0, {0});
+    for (uint64_t round = 1; round < 5; ++round) {
+      // The lowest rank comes last: all others are held.
+      for (int32_t rank = num_workers - 1; rank >= 0; --rank) {
+        bench.DoOk(Push(rank, round, Floats({static_cast<float>(round)})));
+      }
+      EXPECT_EQ(bench.state().held_bytes, 0u);
+      std::vector<ps::Message> leaving;
+      for (int32_t rank = 0; rank < num_workers; ++rank) {
+        leaving.push_back(bench.PullNow(rank, round, 4));
+        EXPECT_EQ(SumOf(leaving.back()).at(0),
+                  static_cast<float>(round) * static_cast<float>(num_workers));
+      }
+    }
+  }
+}
+
+TEST(SlotTest, AsksForMemoryAgainAfterItHeldSomething) {
+  uint64_t available_bytes = uint64_t{8} << 20U;
+  Bench bench(3, true);
+  bench.state().bounds.room = std::make_shared<MemoryRoom>([&] { return available_bytes; });
+  const std::vector<std::byte> values(uint64_t{2} << 20U);
+  Slot& cut = bench.slot(SlotId{7, 0, 1}, 5);
+  const auto push = [&](int32_t rank, uint64_t round) {
+    Ask ask = Push(rank, round, values);
+    ask.cut = 1;
+    ps::KvCall call = MakeCall(ask);
+    cut.Push(call);
+    return CodeOf(bench.outbox().Next());
+  };
+  EXPECT_EQ(push(2, 5), StatusCode::kOk);
+  available_bytes = 0;
+  EXPECT_EQ(push(0, 5), StatusCode::kOk) << "was promised to the one that is held";
+  EXPECT_EQ(push(1, 5), StatusCode::kOk);
+  EXPECT_EQ(push(2, 6), StatusCode::kResourceExhausted) << "nothing is held now";
+  available_bytes = uint64_t{8} << 20U;
+  EXPECT_EQ(push(2, 6), StatusCode::kOk);
 }
 
 TEST(SlotTest, TwoWorkersAreNeverHeld) {
