@@ -8,8 +8,10 @@ from job import Job, Process
 
 MakeJob = Callable[..., Job]
 STORES = ["native", "dist_sync"]
-# Much less than any time-out: a broken connection is seen at once.
-SOON_S = 30.0
+# Half of the heartbeat time-out, the least that would do it without a broken connection.
+SOON_S = 15.0
+# With the start of everyone on a loaded machine.
+STARTED_AND_SOON_S = 45.0
 DEBUG = {"BYTESCHEDULER_LOG_LEVEL": "debug"}
 
 
@@ -63,7 +65,7 @@ def test_a_worker_with_other_settings_ends_and_so_do_the_others(make_job: MakeJo
         env = {"BYTESCHEDULER_DETERMINISTIC": flag}
         job.start_worker("cases.py", "dist_sync", "train_for_long", env=env)
     for process in job.processes:
-        assert process.wait(SOON_S) != 0, job.all_output()
+        assert process.wait(STARTED_AND_SOON_S) != 0, job.all_output()
     assert "has BYTESCHEDULER_DETERMINISTIC=1 instead of" in job.all_output()
 
 
@@ -86,7 +88,7 @@ def test_an_uncaught_exception_in_one_worker_is_told_to_the_other(
     job = make_job()
     for _ in range(2):
         job.start_worker("cases.py", store, "raises_in_rank_1")
-    codes = [worker.wait(SOON_S) for worker in job.workers]
+    codes = [worker.wait(STARTED_AND_SOON_S) for worker in job.workers]
     assert codes == [1, 1], job.all_output()
     outputs = [worker.output() for worker in job.workers]
     outputs.sort(key=lambda text: "raise RuntimeError" in text)
@@ -102,7 +104,7 @@ def test_a_worker_that_exits_in_the_middle_is_told_to_the_other(
     job = make_job()
     for _ in range(2):
         job.start_worker("cases.py", store, "exits_in_rank_1")
-    codes = sorted(worker.wait(SOON_S) for worker in job.workers)
+    codes = sorted(worker.wait(STARTED_AND_SOON_S) for worker in job.workers)
     assert codes == [1, 7], job.all_output()
     assert re.search(r"MXNetError: .*worker 1 .*left", job.all_output(), re.S), job.all_output()
 
@@ -112,5 +114,5 @@ def test_a_gradient_that_never_comes_is_told_to_everyone(make_job: MakeJob) -> N
     for _ in range(2):
         job.start_worker("cases.py", "native", "bad_gradient")
     for worker in job.workers:
-        assert worker.wait(SOON_S) == 1, job.all_output()
+        assert worker.wait(STARTED_AND_SOON_S) == 1, job.all_output()
         assert "MXNet skipped the push-pull of key 'weight'" in worker.output()

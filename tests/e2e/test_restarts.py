@@ -9,8 +9,8 @@ from job import Job, free_port
 
 MakeJob = Callable[..., Job]
 STEPS, STEPS_A_LIFE = 60, 15
-# Much less than the time-out below: nobody waits for it.
-SOON_S = 30.0
+# Much less than the time-out below, or that of others by default: nobody waits for it.
+SOON_S = 15.0
 SETTINGS = {
     "BYTESCHEDULER_PARTITION": "4KiB",  # so that every sum needs both servers
     "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "150s",

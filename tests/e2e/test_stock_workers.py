@@ -19,6 +19,8 @@ MakeJob = Callable[..., Job]
 StockResults = Callable[[str], List[Results]]
 StockWeights = Callable[[str, str], Weights]
 SOON_S = 60.0
+# Half of the heartbeat time-out, the least that would do it without a broken connection.
+LOST_S = 15.0
 
 
 @pytest.mark.parametrize("store", ["dist_sync", "dist_device_sync"])
@@ -202,7 +204,7 @@ def test_a_loss_ends_everybody(make_job: MakeJob, victim: str, servers: int) -> 
     job = make_job(servers=servers)
     lose_one(job, victim, [job.processes[0], *job.servers])
     for process in job.processes:
-        assert process.wait(SOON_S) != 0, job.all_output()
+        assert process.wait(LOST_S) != 0, job.all_output()
 
 
 # With MXNet's own scheduler node or servers, of which the last named wait for ever: nobody of ours
@@ -226,7 +228,7 @@ def test_a_loss_ends_all_whom_ours_can_tell(
     ours = job.servers[stock_servers:]
     lost = lose_one(job, victim, ours if stock_scheduler else [job.processes[0], *ours])
     for process in job.processes[stay:]:
-        assert process.wait(SOON_S) != 0, job.all_output()
+        assert process.wait(LOST_S) != 0, job.all_output()
     assert all(process.running() for process in job.processes[:stay] if process is not lost)
 
 
@@ -245,7 +247,7 @@ def lose_one(job: Job, victim: str, ours: List[Process]) -> Process:
     began = time.monotonic()
     lost[victim].kill()
     for process in ours:
-        assert process.wait(SOON_S) != 0, job.all_output()
+        assert process.wait(LOST_S) != 0, job.all_output()
         print(f"{process.name} after {time.monotonic() - began:.1f} s")
         assert process is lost[victim] or f"lost {names[victim]} " in process.output()
     return lost[victim]
