@@ -85,6 +85,7 @@ fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
 	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/fuzz/corpus/,meta zmtp server)
 	set -e; for f in meta zmtp server; do \
+	  test -n "$$(ls $(BUILD)/fuzz/corpus/$$f)"; \
 	  ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
 	  $(BUILD)/fuzz/tests/fuzz/$${f}_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
 	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \

@@ -1,6 +1,9 @@
 """A worker is killed, and another one takes its place, in a job that goes on."""
 
+import json
 import pathlib
+import re
+import signal
 from typing import Callable, List
 
 import pytest
@@ -30,6 +33,42 @@ def test_a_killed_worker_of_dist_async_is_replaced_again_and_again(
     for process in job.processes:
         assert process in lost or process.wait() == 0, job.all_output()
     assert f"lost worker {rank}" in job.processes[0].output()
+
+
+def counted(worker: Process) -> int:
+    """Return how many pushes it has seen in the weights."""
+    found = re.findall(r"^counted (\d+)$", worker.output(), re.M)
+    return int(found[-1]) if found else 0
+
+
+def test_a_worker_that_stopped_for_too_long_is_replaced_once_it_is_killed(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    """Its wrapped store keeps its place until then, as connections of a stopped process last."""
+    job = make_job(env={**REJOIN, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "3s"})
+
+    def start(life: int) -> Process:
+        return job.start_worker("counting_worker.py", str(life), str(tmp_path))
+
+    first, stopped = start(0), start(1)
+    stopped.wait_for_line("counted 3")
+    stopped.signal(signal.SIGSTOP)
+    job.processes[0].wait_for_line("silent for 3 s")
+    begun = counted(stopped)
+    others = counted(first)
+    first.wait_for_line(f"counted {others + 20}")  # nobody waits for it
+    stopped.kill()
+    newcomer = start(2)
+    newcomer.wait_for_line("counted 3")
+    (tmp_path / "stop").touch()
+    for process in job.processes:
+        assert process is stopped or process.wait() == 0, job.all_output()
+    columns = json.loads(first.output().split("in the end ")[1].splitlines()[0])
+    assert set(columns[0]) == {counted(first)}
+    assert set(columns[2]) == {counted(newcomer)}
+    # The one that was under way when it stopped may have arrived.
+    assert set(columns[1]) <= {begun, begun + 1}, (columns[1], begun)
+    assert not any(map(any, columns[3:]))
 
 
 def lose(job: Job, losses: int, when: str, rank: int, folder: pathlib.Path) -> List[Process]:

@@ -150,5 +150,38 @@ TEST(MembershipSweep, DeathOfANodeIsNamedToEveryone) {
   }
 }
 
+// Kills the scheduler node before or while the others train; everyone names it, once, within the
+// time-outs.
+void RunDeathOfTheSchedulerNode(uint64_t seed, int* while_registering) {
+  Job job(seed, NetworkOf(seed));
+  const Shape shape{job.clock.Chance(0.5), static_cast<int32_t>(job.clock.Uniform(1, 3)),
+                    static_cast<int32_t>(job.clock.Uniform(1, 3))};
+  Start(&job, shape);
+  job.Run(milliseconds(job.clock.Uniform(0, 20000)));
+  std::vector<NativeNode*> ready;
+  for (const auto& node : job.natives) {
+    if (node->ready()) ready.push_back(node.get());
+  }
+  *while_registering += static_cast<int>(job.natives.size() - ready.size());
+  job.KillCoordinator();
+  job.Run(job.options.heartbeat_timeout + seconds(5));
+  for (const NativeNode* node : ready) EXPECT_EQ(node->failures.size(), 1U);
+  job.Run(job.options.timeout);
+  for (const auto& node : job.natives) {
+    ASSERT_EQ(node->failures.size() + (node->refused ? 1 : 0), 1U);
+    const bs::Status& why = node->refused ? *node->refused : node->failures.at(0);
+    EXPECT_NE(why.message().find("the scheduler node"), std::string::npos) << why.ToString();
+  }
+}
+
+TEST(MembershipSweep, DeathOfTheSchedulerNodeAtAnyMomentIsNamedByEveryone) {
+  int while_registering = 0;
+  for (uint64_t seed = 0; seed < kSeeds && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RunDeathOfTheSchedulerNode(seed, &while_registering);
+  }
+  EXPECT_GT(while_registering, 100);
+}
+
 }  // namespace
 }  // namespace ps::test
