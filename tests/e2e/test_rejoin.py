@@ -41,10 +41,10 @@ def counted(worker: Process) -> int:
     return int(found[-1]) if found else 0
 
 
-def test_a_worker_that_stopped_for_too_long_is_replaced_once_it_is_killed(
+def test_a_worker_that_stopped_for_too_long_is_replaced_and_told(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
-    """Its wrapped store keeps its place until then, as connections of a stopped process last."""
+    """Its pushes count once, and none after another has its place."""
     job = make_job(env={**REJOIN, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "3s"})
 
     def start(life: int) -> Process:
@@ -55,11 +55,12 @@ def test_a_worker_that_stopped_for_too_long_is_replaced_once_it_is_killed(
     stopped.signal(signal.SIGSTOP)
     job.processes[0].wait_for_line("silent for 3 s")
     begun = counted(stopped)
-    others = counted(first)
-    first.wait_for_line(f"counted {others + 20}")  # nobody waits for it
-    stopped.kill()
     newcomer = start(2)
     newcomer.wait_for_line("counted 3")
+    stopped.signal(signal.SIGCONT)
+    assert stopped.wait() != 0, job.all_output()
+    assert "was taken for lost" in stopped.output(), stopped.output()
+    newcomer.wait_for_line(f"counted {counted(newcomer) + 20}")
     (tmp_path / "stop").touch()
     for process in job.processes:
         assert process is stopped or process.wait() == 0, job.all_output()

@@ -619,13 +619,30 @@ TEST_F(StockRejoin, WhoWaitsForAPlaceIsEndedWithTheJob) {
   EXPECT_THAT(second->data, ElementsAre("1: "));
 }
 
+TEST_F(StockRejoin, WithAnAttachedWorkerThatIsLostGoesTheStoreOfItsProcess) {
+  NativeNode* const stopped = job.AddAttached(1);
+  stopped->Start();
+  job.Run(seconds(2));
+  ASSERT_TRUE(stopped->ready());
+  job.network.Mute(stopped->transport());  // its connections last, and so do those of w1
+  job.Run(job.options.heartbeat_timeout + seconds(2));
+  EXPECT_THAT(server->workers_vacant,
+              ::testing::UnorderedElementsAre("native " + std::to_string(AttachedId(1)),
+                                              "stock " + std::to_string(WorkerId(1))));
+  StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
+  next->Start();
+  job.Run(seconds(4));
+  EXPECT_EQ(next->id, WorkerId(1));
+  EXPECT_FALSE(job.finished);
+}
+
 TEST_F(StockRejoin, AtTheEndOnlyAnAttachedWorkerThatIsThereTellsItsProcess) {
-  NativeNode* const lost = job.AddAttached(1);
+  NativeNode* const gone = job.AddAttached(1);
   NativeNode* const there = job.AddAttached(0);
-  lost->Start();
+  gone->Start();
   there->Start();
   job.Run(seconds(2));
-  lost->Kill();
+  gone->Leave();
   job.Run(seconds(3));
   EXPECT_FALSE(job.finished);
   job.Abort(bs::Status::Unavailable("stopped by hand"));

@@ -45,6 +45,9 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   announcer_.Forget(id);
   if (MayReplace(id, *peer)) {
     Vacate(peer, why);
+    // With it went the store that it wraps.  That tells nothing of itself, and a process that only
+    // stopped keeps its connections.
+    if (IsAttachedId(id)) OnLost(WorkerId(RankOf(id)), why);
     return;
   }
   if (phase_ == Phase::kRunning && !barriers_.final_done()) {
