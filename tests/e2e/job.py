@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -63,6 +64,13 @@ class Process:
     def pid(self) -> int:
         """The number of the process."""
         return self._popen.pid
+
+    def kib(self, what: str) -> int:
+        """Return what the kernel says of its memory: VmRSS, VmHWM, RssAnon."""
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(rf"^{what}:\s+(\d+) kB", status, re.M)
+        assert found is not None, status
+        return int(found.group(1))
 
     def signal(self, number: int) -> None:
         """Send it a signal."""

@@ -54,13 +54,6 @@ PATIENT = {**CUT, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "120s"}
 REJOIN = {**PATIENT, "BYTESCHEDULER_REJOIN_TIMEOUT": "120s"}
 
 
-def anonymous_bytes(process: Process) -> int:
-    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found.group(1)) * 1024
-
-
 class Memory:
     """How much each process has grown since it was first looked at."""
 
@@ -70,7 +63,7 @@ class Memory:
 
     def look(self, processes: "List[Process]") -> None:
         for process in processes:
-            now = anonymous_bytes(process)
+            now = process.kib("RssAnon") * 1024
             growth = now - self._first.setdefault(process, now)
             role = process.name.split()[0]
             self._most[role] = max(growth, self._most.get(role, 0))

@@ -35,12 +35,6 @@ def rate(value: str) -> None:
     subprocess.run([*command, "burst", "64kb", "latency", "50ms"], check=True)
 
 
-def resident_bytes(process: Process) -> int:
-    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
-
-
 def start(job: Job, steps: int) -> None:
     for _ in range(2):
         job.start_worker("faulty_worker.py", "native", str(steps), "0.005")
@@ -110,7 +104,7 @@ def soak(job: Job, seconds: float, seed: int) -> None:
         # Time to get over it: TCP waits twice as long after each loss, up to minutes.
         time.sleep(chance.uniform(0.2, 1.5))
         if not before:
-            before = {process.name: resident_bytes(process) for process in job.processes}
+            before = {process.name: process.kib("VmRSS") * 1024 for process in job.processes}
     steps = steps_of(job.workers[0])
     deadline = time.monotonic() + 60  # what was in the way of the last fault comes through
     while steps_of(job.workers[0]) < steps + 10:
@@ -118,7 +112,7 @@ def soak(job: Job, seconds: float, seed: int) -> None:
         time.sleep(0.1)
     grown: List[str] = []
     for process in job.processes:
-        growth = resident_bytes(process) - before[process.name]
+        growth = process.kib("VmRSS") * 1024 - before[process.name]
         print(f"{process.name}: memory {growth / 2**20:+.1f} MiB")
         if growth > MOST_GROWTH:
             grown.append(process.name)

@@ -11,7 +11,7 @@ STORES = ["native", "dist_sync"]
 # Half of the heartbeat time-out, the least that would do it without a broken connection.
 SOON_S = 15.0
 # With the start of everyone on a loaded machine.
-STARTED_AND_SOON_S = 45.0
+STARTED_AND_SOON_S = 30.0
 DEBUG = {"BYTESCHEDULER_LOG_LEVEL": "debug"}
 
 

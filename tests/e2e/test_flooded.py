@@ -1,6 +1,5 @@
 """A stranger floods a server of a job that trains: it goes on, with the memory that it had."""
 
-import pathlib
 import re
 import time
 from typing import Callable
@@ -12,13 +11,6 @@ MakeJob = Callable[..., Job]
 MOST_GROWTH_KIB = 64 << 10
 FLOOD_S = 3.0
 MOST_BYTES = 1 << 30
-
-
-def kib(pid: int, what: str) -> int:
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    found = re.search(rf"{what}:\s+(\d+) kB", status)
-    assert found
-    return int(found.group(1))
 
 
 def flood(port: int) -> int:
@@ -58,11 +50,11 @@ def test_a_flood_of_a_stranger_costs_a_server_no_memory(make_job: MakeJob) -> No
     server = job.servers[0]
     worker = job.start_worker("cases.py", "native", "train_for_long")
     worker.wait_for_line("training")
-    before = kib(server.pid, "VmRSS")
+    before = server.kib("VmRSS")
     steps = steps_of(worker)
     assert flood(port) > 8 << 20
     assert steps_of(worker) >= steps + 20, job.all_output()  # hundreds, on an idle machine
-    assert kib(server.pid, "VmHWM") - before < MOST_GROWTH_KIB, job.all_output()  # the peak
+    assert server.kib("VmHWM") - before < MOST_GROWTH_KIB, job.all_output()  # the peak
     assert worker.running(), job.all_output()
     assert server.running(), job.all_output()
     assert re.search(r"(dropped bytes from|hung up on) 127\.0\.0\.1", server.output())

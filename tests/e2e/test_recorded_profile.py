@@ -47,7 +47,7 @@ def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     (line,) = (line for line in run.stdout.splitlines() if "slept" in line)
     seen = json.loads(line)
     assert 0.09 <= seen["slept"] <= seen["step"]
-    assert 0.85 * seen["slept"] <= compute <= 1.15 * seen["step"]
+    assert max(0.08, 0.85 * seen["slept"]) <= compute <= 1.15 * seen["step"]
     advised = command("advise", str(path), "--rate", "100mbit", "--json")
     assert advised.returncode == 0, advised.stderr
     assert json.loads(advised.stdout)["layers"] == 3

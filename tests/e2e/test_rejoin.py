@@ -2,12 +2,12 @@
 
 import json
 import pathlib
-import re
 import signal
 from typing import Callable, List
 
 import pytest
 from job import Job, Process
+from kills import numbers
 
 MakeJob = Callable[..., Job]
 LIVES, STEPS = 3, 20
@@ -35,12 +35,6 @@ def test_a_killed_worker_of_dist_async_is_replaced_again_and_again(
     assert f"lost worker {rank}" in job.processes[0].output()
 
 
-def counted(worker: Process) -> int:
-    """Return how many pushes it has seen in the weights."""
-    found = re.findall(r"^counted (\d+)$", worker.output(), re.M)
-    return int(found[-1]) if found else 0
-
-
 def test_a_worker_that_stopped_for_too_long_is_replaced_and_told(
     make_job: MakeJob, tmp_path: pathlib.Path
 ) -> None:
@@ -54,19 +48,19 @@ def test_a_worker_that_stopped_for_too_long_is_replaced_and_told(
     stopped.wait_for_line("counted 3")
     stopped.signal(signal.SIGSTOP)
     job.processes[0].wait_for_line("silent for 3 s")
-    begun = counted(stopped)
+    begun = numbers(stopped)[1]
     newcomer = start(2)
     newcomer.wait_for_line("counted 3")
     stopped.signal(signal.SIGCONT)
     assert stopped.wait() != 0, job.all_output()
     assert "was taken for lost" in stopped.output(), stopped.output()
-    newcomer.wait_for_line(f"counted {counted(newcomer) + 20}")
+    newcomer.wait_for_line(f"counted {numbers(newcomer)[1] + 20}")
     (tmp_path / "stop").touch()
     for process in job.processes:
         assert process is stopped or process.wait() == 0, job.all_output()
     columns = json.loads(first.output().split("in the end ")[1].splitlines()[0])
-    assert set(columns[0]) == {counted(first)}
-    assert set(columns[2]) == {counted(newcomer)}
+    assert set(columns[0]) == {numbers(first)[1]}
+    assert set(columns[2]) == {numbers(newcomer)[1]}
     # The one that was under way when it stopped may have arrived.
     assert set(columns[1]) <= {begun, begun + 1}, (columns[1], begun)
     assert not any(map(any, columns[3:]))
