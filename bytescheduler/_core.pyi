@@ -82,7 +82,11 @@ class Worker:
     ) -> "Worker": ...
     @staticmethod
     def open_carried(
-        store: "MXNetStore", rank: int, settings: Optional[Mapping[str, str]] = None
+        store: "MXNetStore",
+        rank: int,
+        settings: Optional[Mapping[str, str]] = None,
+        *,
+        blocks: bool = False,
     ) -> "Worker": ...
     @property
     def rank(self) -> int: ...

@@ -265,7 +265,7 @@ cdef class Worker:
         return self
 
     @staticmethod
-    def open_carried(MXNetStore store, int rank, settings=None):
+    def open_carried(MXNetStore store, int rank, settings=None, *, bint blocks=False):
         """Begin to schedule what `store` carries; a barrier of the store must follow.
 
         Parameters
@@ -276,6 +276,8 @@ cdef class Worker:
             This worker's rank in the store.
         settings : mapping of str to str, optional
             Settings that win over the environment.
+        blocks : bool
+            Whether the store's calls return only when an operation is over; see c_api.h.
 
         Raises
         ------
@@ -291,8 +293,8 @@ cdef class Worker:
         self.abandoned = []
         self.carrier = store
         with nogil:
-            code = bs_worker_start_carried(given.rows, given.count, rank, bs_mxnet_store_carry,
-                                           context, &self.worker, &error)
+            code = bs_worker_start_carried(given.rows, given.count, rank, blocks,
+                                           bs_mxnet_store_carry, context, &self.worker, &error)
         _check(code, &error)
         self._wait_until_ready()
         return self

@@ -95,9 +95,10 @@ class Agreement:
     # -- between barriers ----------------------------------------------------------------------
 
     def pushed(self, rounds: int, updater: Updater) -> None:
-        """Count rounds that `updater` ends; never blocks, but with compression on stock servers.
+        """Count rounds that `updater` ends; never blocks, but on stock servers.
 
-        There a note first waits for the one before it, and so for the slowest worker.
+        There with compression a note first waits for the one before it, and so for the slowest
+        worker, and with NaiveEngine for itself.
         """
         if updater is not None:
             self._look_at(updater)

@@ -1,6 +1,7 @@
 """MXNet's C functions by their addresses, and what the native extension opens with them."""
 
 import ctypes
+import os
 from typing import Dict
 
 import mxnet as mx
@@ -34,6 +35,11 @@ def _functions() -> Dict[str, int]:
         name: ctypes.cast(getattr(_LIB, symbol), ctypes.c_void_p).value or 0
         for name, symbol in _SYMBOLS.items()
     }
+
+
+def engine_blocks() -> bool:
+    """Return whether MXNet's operations run inside the calls that push them."""
+    return os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine"
 
 
 def open_plugin(worker: Worker) -> MXNetPlugin:

@@ -49,6 +49,8 @@ _NO_HURRY = -(2**31)
 
 # Float64 numbers that the workers add up, outside MXNet's engine.
 Numbers = Any  # np.ndarray
+# Says from a sum why the job must fail, if so.
+Judge = Callable[[Numbers], Optional[str]]
 
 
 class Waits(Protocol):
@@ -62,11 +64,11 @@ class Waits(Protocol):
 
 
 class _Watched(NamedTuple):
-    """A sum under way, and what tells from it why the job must fail, if so."""
+    """A sum under way, and who judges it."""
 
     pending: Waits
     total: Numbers
-    judge: Callable[[Numbers], Optional[str]]
+    judge: Judge
 
 
 def let_go(inner: Store) -> None:
@@ -288,7 +290,7 @@ class Link:
             pending.wait()
         return total
 
-    def watch(self, key: int, numbers: Numbers, judge: Callable[[Numbers], Optional[str]]) -> None:
+    def watch(self, key: int, numbers: Numbers, judge: Judge) -> None:
         """Let the job fail if `judge` says why, once it gets every worker's `numbers` added up."""
         with as_mxnet_errors(self._names):
             self._watched.append(_Watched(*self._start(key, numbers, _NO_HURRY), judge))

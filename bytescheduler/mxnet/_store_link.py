@@ -14,8 +14,8 @@ from mxnet.base import _LIB, check_call
 from bytescheduler._native import MXNetPlugin, MXNetStore, Worker
 from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._compressed_keys import CompressedKeys
-from bytescheduler.mxnet._functions import open_carrier, open_plugin
-from bytescheduler.mxnet._link import Link, Numbers, Waits, _forget
+from bytescheduler.mxnet._functions import engine_blocks, open_carrier, open_plugin
+from bytescheduler.mxnet._link import Judge, Link, Numbers, Waits, _forget
 from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Store
 
@@ -42,7 +42,7 @@ def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) 
     Timeout
         The others did not come; the process can then end, which MXNet's own store would not let it.
     """
-    worker = Worker.open_carried(open_carrier(inner), inner.rank)
+    worker = Worker.open_carried(open_carrier(inner), inner.rank, blocks=engine_blocks())
     try:
         # Rank 0's first values are in the store; from here on the others may ask for them.
         _meet(inner, timeout_s, say)
@@ -188,6 +188,14 @@ class StoreLink(Link):
         self._look(wait=True)  # soon over: so many rounds lie between
         total = np.zeros_like(numbers)
         return self._compressed.start_sum(key, numbers, total), total
+
+    def watch(self, key: int, numbers: Numbers, judge: Judge) -> None:
+        """See `Link`.  Blocks where MXNet's engine does."""
+        super().watch(key, numbers, judge)
+        if engine_blocks():
+            # One operation at a time is under way: workers that had two would have to begin them
+            # in one order, or wait for each other for ever.
+            self._look(wait=True)
 
     def barrier(self) -> None:
         """See `Link`."""

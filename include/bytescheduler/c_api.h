@@ -55,8 +55,8 @@ typedef struct {
   const void* in;  // of a push; valid during the call only
   uint64_t token;
 } bs_carry;
-// Begins an operation and returns; called on the engine's thread.  Its end is told by
-// bs_carried_done, once, also if it could not begin.
+// Begins an operation; called on one thread of the engine.  Its end is told by bs_carried_done,
+// once, also if it could not begin.
 typedef void (*bs_carry_fn)(void* context, bs_worker* worker, const bs_carry* request);
 // `value`: what was pulled, valid until the next operation on that key; null for a push or an
 // error.  Any thread, also inside the carry function.
@@ -64,9 +64,12 @@ void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* me
                      const void* value);
 // As bs_worker_start.  Once ready, a barrier of the store must follow on every worker.  Workers
 // must broadcast the same keys in the same order, rank 0 before the others (a barrier between).
-// If operations on the store have not ended, bs_worker_close returns kUnavailable and leaves the
-// handle and its thread behind; `context` must then stay valid for ever.
-int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+// `blocks`: whether `carry` returns only when the operation is over; a thread of its own
+// ("bs-carrier") then calls it for one operation after the other, and until one is over workers
+// must not begin others that they might begin in different orders. If operations on the store have
+// not ended, bs_worker_close returns kUnavailable and leaves the handle and its threads behind;
+// `context` must then stay valid for ever.
+int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank, int blocks,
                             bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
 int bs_worker_num_workers(const bs_worker* worker);

@@ -148,8 +148,8 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
       error);
 }
 
-// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
-int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass eight values.
+int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank, int blocks,
                             bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error) {
   return Return(Guarded([&] {
                   const Result<Config> config =
@@ -157,7 +157,8 @@ int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int
                   if (!config.ok()) return config.status();
                   auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
                   auto node = bs::api::CarriedNode::Start(
-                      config.value(), rank, bs::api::CarryThrough(carry, context, started.get()));
+                      config.value(), rank, bs::api::CarryThrough(carry, context, started.get()),
+                      blocks != 0);
                   if (!node.ok()) return node.status();
                   bs::api::CarriedNode* const carried = node.value().get();
                   started->node = std::move(node.value());

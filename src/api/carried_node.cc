@@ -49,16 +49,16 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
 }  // namespace
 
 Result<std::unique_ptr<CarriedNode>> CarriedNode::Start(const Config& config, int32_t rank,
-                                                        Carry carry) {
+                                                        Carry carry, bool blocks) {
   if (rank < 0 || rank >= config.num_workers) {
     return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
                                    std::to_string(config.num_workers) + " workers");
   }
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
-  return std::make_unique<CarriedNode>(config, rank, std::move(carry));
+  return std::make_unique<CarriedNode>(config, rank, std::move(carry), blocks);
 }
 
-CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
+CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry, bool blocks)
     : rank_(rank),
       num_workers_(config.num_workers),
       num_servers_(config.num_servers),
@@ -66,7 +66,8 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry)
       straggler_timeout_(config.straggler_timeout),
       carry_(std::move(carry)),
       log_(MakeLogger(config).Named("worker " + std::to_string(rank))),
-      thread_(std::make_unique<LoopThread>("bs-worker")) {
+      thread_(std::make_unique<LoopThread>("bs-worker")),
+      carrier_(blocks ? std::make_unique<LoopThread>("bs-carrier") : nullptr) {
   link_ = std::make_unique<worker::StoreLink>(
       worker::StoreLink::Options{
           .rank = rank,
@@ -117,7 +118,13 @@ void CarriedNode::Begin(const worker::StoreRequest& request, worker::Carried don
   const uint64_t token = next_token_++;
   open_.emplace(token, Open{request.size_bytes, std::move(done)});
   ++num_carried_;
-  carry_(request, token);
+  if (!carrier_) return carry_(request, token);
+  // What is pushed is lent for this call only.
+  carrier_->Post([this, request, token, lent = std::vector(request.in.begin(), request.in.end())] {
+    worker::StoreRequest kept = request;
+    kept.in = lent;
+    carry_(kept, token);
+  });
 }
 
 void CarriedNode::Carried(uint64_t token, Status status, const std::byte* value) {
@@ -226,6 +233,7 @@ void CarriedNode::Close(Duration drain) {
   // Of a job that is well the last probes are on their way; of others nobody knows.
   WaitUntilIdle(well ? timeout_ : Duration::zero());
   if (busy()) return;
+  carrier_.reset();
   RunOn(thread_.get(), [this] { worker_.reset(); });
   thread_.reset();
   timeline_.reset();

@@ -29,13 +29,14 @@ namespace bs::api {
 class CarriedNode {
  public:
   using Done = Worker::Done;
-  // Begins an operation on the store; on bs-worker.  Its end is told by Carried(token).
+  // Begins an operation on the store; on bs-worker, or on bs-carrier if it `blocks` until the
+  // operation is over, so that deadlines still pass.  Its end is told by Carried(token).
   using Carry = std::function<void(const worker::StoreRequest&, uint64_t token)>;
 
   // kInvalidArgument if there is no such rank.
-  static Result<std::unique_ptr<CarriedNode>> Start(const Config& config, int32_t rank,
-                                                    Carry carry);
-  CarriedNode(const Config& config, int32_t rank, Carry carry);
+  static Result<std::unique_ptr<CarriedNode>> Start(const Config& config, int32_t rank, Carry carry,
+                                                    bool blocks);
+  CarriedNode(const Config& config, int32_t rank, Carry carry, bool blocks);
   CarriedNode(const CarriedNode&) = delete;
   CarriedNode& operator=(const CarriedNode&) = delete;
   ~CarriedNode();
@@ -117,6 +118,7 @@ class CarriedNode {
   uint64_t next_barrier_ = 1;
   std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
   std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<LoopThread> carrier_;  // null unless calls block
   std::unique_ptr<worker::StoreLink> link_;
   std::unique_ptr<Worker> worker_;
 };

@@ -22,7 +22,8 @@ int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions, bs_mx
                         bs_error* error);
 /* A bs_carry_fn whose context is the store; called on one thread.  Each store_key has an array of
  * its own that no other operator ever sees.  An operation has ended when MXNet's engine has run
- * what it queued for that array; MXNet's errors arrive as kInternal with its text. */
+ * what it queued for that array; MXNet's errors arrive as kInternal with its text.  It blocks until
+ * then, as bs_worker_start_carried must be told, with MXNet's NaiveEngine. */
 void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request);
 /* Gives the handle up; memory goes with the last operation.  REQUIRES: no more carries. */
 void bs_mxnet_store_close(bs_mxnet_store* store);

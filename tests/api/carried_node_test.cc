@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/notification.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/status.h"
 
@@ -27,10 +28,14 @@ struct Store {
   std::vector<uint64_t> held;   // tokens of operations that do not end
   uint64_t held_bytes = 0;      // of those that push
   std::atomic<bool> silent = false;
+  std::atomic<bool> blocks = false;  // the next call
+  Notification let_go, over;         // of that call
 };
 
 void Carry(void* context, bs_worker* worker, const bs_carry* request) {
   auto* const store = static_cast<Store*>(context);
+  const bool blocked = store->blocks.exchange(false);
+  if (blocked) store->let_go.Wait();
   if (store->silent) {
     if (request->in != nullptr) store->held_bytes += request->size_bytes;
     return store->held.push_back(request->token);
@@ -41,6 +46,7 @@ void Carry(void* context, bs_worker* worker, const bs_carry* request) {
   value.resize(request->size_bytes / sizeof(float));
   if (request->in != nullptr) std::memcpy(value.data(), request->in, request->size_bytes);
   bs_carried_done(worker, request->token, 0, "", request->what == 0 ? nullptr : value.data());
+  if (blocked) store->over.Notify();
 }
 
 constexpr uint64_t kCreditBytes = 384;  // for each of two servers
@@ -67,8 +73,8 @@ class CarriedNodeTest : public testing::Test {
         {"BYTESCHEDULER_PRIORITY", "measured"},
         {"BYTESCHEDULER_TIMEOUT", timeout},
         {"BYTESCHEDULER_STRAGGLER_TIMEOUT", straggler_timeout}};
-    return bs_worker_start_carried(settings.data(), settings.size(), rank, Carry, &store_, &worker_,
-                                   error);
+    return bs_worker_start_carried(settings.data(), settings.size(), rank, blocks_, Carry, &store_,
+                                   &worker_, error);
   }
   void StartWell(const char* straggler_timeout = "20s") {
     bs_error error{};
@@ -108,6 +114,7 @@ class CarriedNodeTest : public testing::Test {
     return waiter;
   }
 
+  int blocks_ = 0;
   Store store_;
   bs_worker* worker_ = nullptr;
 };
@@ -241,6 +248,37 @@ TEST_F(CarriedNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
   EXPECT_EQ(Await(waiter).code, static_cast<int>(StatusCode::kCancelled));
   EXPECT_EQ(store_.held_bytes, 2 * kCreditBytes);
   for (const uint64_t token : store_.held) bs_carried_done(worker_, token, 4, "late", nullptr);
+}
+
+TEST_F(CarriedNodeTest, CallsThatMayBlockSumTheSame) {
+  blocks_ = 1;
+  StartWell();
+  Floats value(1000, 3);
+  Broadcast(&value);
+  Floats out(1000);
+  for (int round = 1; round <= 20; ++round) {
+    EXPECT_EQ(Await(PushPull(Floats(1000, static_cast<float>(round)), &out)).code, 0);
+    EXPECT_EQ(out, Floats(1000, static_cast<float>(round)));
+  }
+  bs_error error{};
+  EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
+}
+
+TEST_F(CarriedNodeTest, ACallThatBlocksHoldsNoDeadlineUp) {
+  blocks_ = 1;
+  StartWell("500ms");
+  Floats value(4, 3);  // so few that no probe goes behind
+  Broadcast(&value);
+  store_.blocks = true;
+  Floats out(4);
+  const bs_error error = Await(PushPull(value, &out));
+  EXPECT_EQ(error.code, static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_NE(std::string(error.message).find("still waiting for the push of another worker"),
+            std::string::npos)
+      << error.message;
+  EXPECT_EQ(bs_worker_close(worker_, 0, nullptr), static_cast<int>(StatusCode::kUnavailable));
+  store_.let_go.Notify();
+  store_.over.Wait();
 }
 
 TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtTheStart) {

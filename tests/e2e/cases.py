@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 from children import in_turn
 
-from bytescheduler.mxnet import ScheduledKVS
+from bytescheduler.mxnet import ScheduledKVS, _agreement
 
 Array = mx.nd.NDArray
 SHAPE = (3, 5)
@@ -141,6 +141,15 @@ def order(kvs: ScheduledKVS) -> None:
         value[:] = -1  # what was pushed is the value as of the call
         kvs.pull(20, out=outs[step])
     assert [out.asnumpy()[0, 0] for out in outs] == [7.0] + [float(n * s) for s in range(1, 30)]
+
+
+def noted(kvs: ScheduledKVS) -> None:
+    """What the workers compare between pushes goes behind every push, and disturbs none."""
+    _agreement._ROUNDS_A_NOTE = 1
+    kvs.init(21, full(0))
+    for step in range(500):
+        kvs.push(21, full(step + kvs.rank))
+    assert read(kvs, 21) == sum_over_workers(kvs, lambda r: 499 + r)
 
 
 def names(kvs: ScheduledKVS) -> None:

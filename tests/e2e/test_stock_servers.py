@@ -15,6 +15,7 @@ SMALL = {"BYTESCHEDULER_PARTITION": "4096", "BYTESCHEDULER_CREDIT": "1"}
 # Long enough for a start on a loaded machine, where nothing may be lost yet.
 BRIEF = {"BYTESCHEDULER_STRAGGLER_TIMEOUT": "4s"}
 SOON_S = 60.0
+NAIVE = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
 
 
 @pytest.mark.parametrize("env", [{}, SMALL], ids=["default", "small pieces"])
@@ -49,8 +50,7 @@ def test_what_a_job_on_our_servers_does_goes_here_too(make_job: MakeJob) -> None
 
 
 def test_naive_engine(make_job: MakeJob) -> None:
-    env = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
-    make_job(stock=True, env=env).run("cases.py", "dist_sync", "sums", "order", "closed")
+    make_job(stock=True, env=NAIVE).run("cases.py", "dist_sync", "sums", "order", "noted", "closed")
 
 
 def test_every_shape_with_three_workers(make_job: MakeJob) -> None:
@@ -101,8 +101,11 @@ def test_a_silent_worker_is_an_error_after_the_deadline(make_job: MakeJob) -> No
     pathlib.Path(job.folder, "done").touch()
 
 
-def test_a_killed_worker_is_an_error_after_the_deadline(make_job: MakeJob) -> None:
-    job = make_job(stock=True, env=BRIEF)
+@pytest.mark.parametrize("env", [BRIEF, {**BRIEF, **NAIVE}], ids=["threaded", "naive"])
+def test_a_killed_worker_is_an_error_after_the_deadline(
+    make_job: MakeJob, env: "Dict[str, str]"
+) -> None:
+    job = make_job(stock=True, env=env)
     start_training(job)
     job.workers[1].kill()
     end_of_one(job)
