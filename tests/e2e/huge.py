@@ -15,11 +15,11 @@ def mark(array: mx.nd.NDArray, step: int) -> None:
         array[position : position + 1] = 10 * step + index
 
 
-def check(array: mx.nd.NDArray, step: int) -> None:
+def check(array: mx.nd.NDArray, step: int, times: int = 1) -> None:
     for index, position in enumerate(MARKS):
         part = array[max(position - 2, 0) : position + 3].asnumpy().tolist()
-        want = [float(step)] * len(part)
-        want[min(position, 2)] = float(10 * step + index)
+        want = [float(times * step)] * len(part)
+        want[min(position, 2)] = float(times * (10 * step + index))
         assert part == want, f"element {position}: {part}"
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     check(array, 5)
     mark(array, 7)
     kvs.pushpull("huge", array)
-    check(array, 7)
+    check(array, 7, kvs.num_workers)
     print("well done")
 
 

@@ -66,11 +66,20 @@ class Process:
         return self._popen.pid
 
     def kib(self, what: str) -> int:
-        """Return what the kernel says of its memory: VmRSS, VmHWM, RssAnon."""
+        """Return what the kernel says of its memory: VmRSS, VmHWM, RssAnon, RssShmem."""
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(rf"^{what}:\s+(\d+) kB", status, re.M)
         assert found is not None, status
         return int(found.group(1))
+
+    def shared_memories(self) -> int:
+        """Return how many mappings and descriptors of our shared memory it has."""
+        ours = "/memfd:bytescheduler"
+        found = pathlib.Path(f"/proc/{self.pid}/maps").read_text().count(ours)
+        for descriptor in pathlib.Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found += os.readlink(descriptor).startswith(ours)
+        return found
 
     def signal(self, number: int) -> None:
         """Send it a signal."""

@@ -10,6 +10,9 @@ Everything is checked that survivors say and sum, and that nobody grows.  The se
 ``--seed N`` chooses alike, as long as the jobs keep time.  By hand, as root, for half an hour:
 
     python tests/e2e/kills.py --soak 1800
+
+With ``--one-host`` it needs no root: workers that are replaced, and processes that stop, on one
+host, where nodes share memory.
 """
 
 import argparse
@@ -25,7 +28,7 @@ import signal
 import statistics
 import tempfile
 import time
-from typing import Callable, Dict, Iterator, List, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from host_job import (
     CUT,
@@ -52,6 +55,8 @@ STEPS = 400  # of a training; the sum of more would be no exact float32
 LEFT = 80  # more than in the second after which a loss is noticed
 PATIENT = {**CUT, "BYTESCHEDULER_HEARTBEAT_TIMEOUT": "120s"}
 REJOIN = {**PATIENT, "BYTESCHEDULER_REJOIN_TIMEOUT": "120s"}
+# The least that goes through shared memory; and who it is, which nobody says on loopback.
+SHARED = {"BYTESCHEDULER_PARTITION": "16KiB", "PS_VERBOSE": "1"}
 
 
 class Memory:
@@ -63,7 +68,7 @@ class Memory:
 
     def look(self, processes: "List[Process]") -> None:
         for process in processes:
-            now = process.kib("RssAnon") * 1024
+            now = (process.kib("RssAnon") + process.kib("RssShmem")) * 1024
             growth = now - self._first.setdefault(process, now)
             role = process.name.split()[0]
             self._most[role] = max(growth, self._most.get(role, 0))
@@ -75,9 +80,9 @@ class Memory:
 
 
 class Chance:
-    """What happens next, and to whom."""
+    """What happens next, and to whom; without a lab links stay as they are."""
 
-    def __init__(self, lab: Lab, seed: int) -> None:
+    def __init__(self, lab: Optional[Lab], seed: int) -> None:
         self._lab = lab
         self.random = random.Random(seed)
         self.faults = 0
@@ -91,12 +96,15 @@ class Chance:
         """Let one of them, or the link of a host, suffer for a while, and the caller go on."""
         self.faults += 1
         victim, host = self.random.choice(processes), self.random.randrange(HOSTS)
-        lab = self._lab
         faults: List[Tuple[Callable[[], None], Callable[[], None]]] = [
-            (lambda: victim.signal(signal.SIGSTOP), lambda: victim.signal(signal.SIGCONT)),
-            (lambda: lab.link(host, "down"), lambda: lab.link(host, "up")),
-            (lambda: lab.rate(host, "2mbit"), lambda: lab.rate(host, "1gbit")),
+            (lambda: victim.signal(signal.SIGSTOP), lambda: victim.signal(signal.SIGCONT))
         ]
+        lab = self._lab
+        if lab is not None:
+            faults += [
+                (lambda: lab.link(host, "down"), lambda: lab.link(host, "up")),
+                (lambda: lab.rate(host, "2mbit"), lambda: lab.rate(host, "1gbit")),
+            ]
         harm, mend = self.random.choice(faults)
         harm()
         try:
@@ -126,7 +134,7 @@ def told(seconds: List[float]) -> str:
 
 def name_of(worker: Process) -> str:
     """Return its address as messages about it have it, once it "begins"."""
-    found = re.search(r"worker: listening on (\S+)", worker.output())
+    found = re.search(r"(?:worker: listening on|registering worker) (\S+)", worker.output())
     assert found is not None, worker.output()
     return f"({found.group(1)})"
 
@@ -251,9 +259,13 @@ class Replaced:
         return [worker for worker in self._job.workers if worker not in self._victims]
 
 
-def replace_workers(lab: Lab, folder: pathlib.Path, chance: Chance, seconds: float) -> None:
-    with Job(folder, servers=2, env=REJOIN, lab=lab) as job:
+def replace_workers(
+    lab: Optional[Lab], folder: pathlib.Path, chance: Chance, seconds: float
+) -> None:
+    with Job(folder, servers=2, env={**REJOIN, **({} if lab else SHARED)}, lab=lab) as job:
         replaced = Replaced(job, chance)
+        for process in job.workers:
+            assert (process.shared_memories() > 0) == (lab is None)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             replaced.kill_some()
@@ -357,9 +369,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--soak", type=float, default=60)
     parser.add_argument("--seed", type=int, default=any_seed())
+    parser.add_argument("--one-host", action="store_true")
     args = parser.parse_args()
-    with Lab(HOSTS) as lab, tempfile.TemporaryDirectory() as folder:
-        soak(lab, pathlib.Path(folder), args.soak, args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        if args.one_host:
+            print(f"seed {args.seed}", flush=True)
+            replace_workers(None, pathlib.Path(folder), Chance(None, args.seed), args.soak)
+            return
+        with Lab(HOSTS) as lab:
+            soak(lab, pathlib.Path(folder), args.soak, args.seed)
 
 
 if __name__ == "__main__":

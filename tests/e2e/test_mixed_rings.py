@@ -1,6 +1,7 @@
 """Jobs in which some roles are MXNet's own and some are ours."""
 
 import contextlib
+import pathlib
 import warnings
 from typing import Callable, List
 
@@ -9,8 +10,10 @@ import pytest
 import stock_model
 from job import Job
 from pulled import CASES, CUT, P3, Results, assert_same, results_of, run_two_stores
+from trained import Weights, assert_equal, train
 
 MakeJob = Callable[..., Job]
+StockWeights = Callable[[str, str], Weights]
 StockResults = Callable[[str], List[Results]]
 SOON_S = 60.0
 # Whether the scheduler node is MXNet's own, and how many of two servers are.
@@ -36,6 +39,22 @@ def test_stock_workers_get_the_sums_and_updates_of_a_stock_cluster_in_any_ring(
     for server in job.servers[stock_servers:]:
         warned = "is MXNet's own: it tells nobody who is lost" in server.output()
         assert warned == stock_scheduler
+
+
+@pytest.mark.parametrize("api", ["gluon", "gluon-local-update"])
+@pytest.mark.parametrize(("stock_scheduler", "stock_servers"), RINGS[1:3])
+def test_gluon_trains_as_in_a_stock_cluster_in_any_ring(
+    make_job: MakeJob,
+    tmp_path: pathlib.Path,
+    stock_weights: StockWeights,
+    stock_scheduler: bool,
+    stock_servers: int,
+    api: str,
+) -> None:
+    """With updates on the servers, of which one is MXNet's own, and on the workers."""
+    job = make_job(servers=2, stock_scheduler=stock_scheduler, stock_servers=stock_servers)
+    for weights in train(job, tmp_path, "stock", api, "sgd", workers=2):
+        assert_equal(stock_weights(api, "sgd"), weights)
 
 
 @pytest.mark.parametrize(("stock_scheduler", "stock_servers"), [*RINGS, (True, 2)])

@@ -1,35 +1,24 @@
 """Processes of one host share memory for what is long; those of different hosts never do."""
 
-import contextlib
-import os
 import pathlib
 import time
 from typing import Callable, List
 
 import pytest
 from job import Job
+from kills import Chance, any_seed, replace_workers
 from lab import Lab, NoLab
 
 MakeJob = Callable[..., Job]
 DEBUG = {"BYTESCHEDULER_LOG_LEVEL": "debug"}
 SAID = "sharing memory with "
-OURS = "/memfd:bytescheduler"
 PATIENCE_S = 60.0
-
-
-def kept_by(pid: int) -> int:
-    """Return how many mappings and descriptors of shared memory that process has."""
-    found = pathlib.Path(f"/proc/{pid}/maps").read_text().count(OURS)
-    for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            found += os.readlink(descriptor).startswith(OURS)
-    return found
 
 
 def wait_until_kept(job: Job, kept: List[int]) -> None:
     """Wait until the processes of `job` have so many each."""
     end = time.monotonic() + PATIENCE_S
-    while [kept_by(process.pid) for process in job.processes if process.running()] != kept:
+    while [each.shared_memories() for each in job.processes if each.running()] != kept:
         assert time.monotonic() < end, job.all_output()
         time.sleep(0.05)  # nobody tells
 
@@ -87,3 +76,8 @@ def test_hosts_share_none(make_job: MakeJob) -> None:
         for output in job.run("cases.py", "native", "shapes"):
             assert "connected to server 0" in output
         assert SAID not in job.all_output()
+
+
+def test_workers_that_are_killed_and_replaced_leave_nothing(tmp_path: pathlib.Path) -> None:
+    """Each push counts once, and nobody grows, of memory of its own or shared."""
+    replace_workers(None, tmp_path, Chance(None, any_seed()), seconds=4)

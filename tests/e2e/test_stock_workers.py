@@ -171,7 +171,7 @@ def test_servers_told_to_load_no_pickles_refuse_the_optimizers_of_mxnet_too(
 
 def test_a_worker_that_lives_and_never_pushes_is_named_and_ends_the_job(make_job: MakeJob) -> None:
     job = make_job(servers=2, env={"BYTESCHEDULER_STRAGGLER_TIMEOUT": "3s"})
-    why = "after 3 s still waiting for worker 1 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
+    why = "key 1: after 3 s still waiting for worker 1 to push it (BYTESCHEDULER_STRAGGLER_TIMEOUT)"
     assert_ends_and_says(job, "dist_sync", "never_pushed_by_rank_1", why)
 
 
@@ -219,6 +219,8 @@ def test_a_loss_ends_everybody(make_job: MakeJob, victim: str, servers: int) -> 
         (False, 1, "scheduler", 2),
         (False, 2, "worker", 0),
         (False, 2, "server", 0),
+        (False, 2, "scheduler", 5),
+        (True, 0, "scheduler", 0),
     ],
 )
 def test_a_loss_ends_all_whom_ours_can_tell(

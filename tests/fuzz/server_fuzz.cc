@@ -220,6 +220,26 @@ void DrawLoss(FuzzedDataProvider* input, bs::Server* server, std::set<int32_t>* 
   }
 }
 
+// As servers have them, or so small that they are reached.
+bs::ServerOptions DrawOptions(FuzzedDataProvider* input, bs::Executor* updater) {
+  bs::ServerOptions options;
+  options.num_workers = kWorkers;
+  options.max_partition_bytes = 4096;
+  options.straggler_timeout = std::chrono::milliseconds(3);
+  options.front_bytes = input->PickValueInArray<uint64_t>({0, 16, 16384});
+  options.max_staleness = input->ConsumeIntegralInRange<int64_t>(-1, 1);
+  options.num_servers = input->ConsumeBool() ? 2 : 1;
+  options.rank = options.num_servers - 1;
+  if (input->ConsumeBool()) options.hold_bytes = 16;
+  if (input->ConsumeBool()) options.max_stock_keys = 3;
+  if (input->ConsumeBool()) options.available_bytes = [] { return uint64_t{6000}; };
+  options.timed = input->ConsumeBool();
+  options.deterministic = input->ConsumeBool();
+  if (input->ConsumeBool()) options.max_backlog_bytes = 8192;
+  if (input->ConsumeBool()) options.updater = MakeUpdater(updater);
+  return options;
+}
+
 // Whether all were answered, but for those of workers that were lost.
 bool AllAnswered(const std::map<int32_t, size_t>& questions, const Answers& answers,
                  const std::set<int32_t>& lost) {
@@ -241,21 +261,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bs::sim::SimClock clock(1);
   bs::sim::SimExecutor front(&clock);
   bs::sim::SimExecutor shard(&clock);
+  bs::sim::SimExecutor second(&clock);
   bs::sim::SimExecutor updater(&clock);
   std::map<int32_t, size_t> questions;  // native ones, by peer
   std::set<int32_t> lost;               // nobody waits for their answers
   size_t stock_questions = 0;
   Answers answers;
-  bs::ServerOptions options;
-  options.num_workers = kWorkers;
-  options.max_partition_bytes = 4096;
-  options.straggler_timeout = std::chrono::milliseconds(3);
-  options.deterministic = input.ConsumeBool();
-  if (input.ConsumeBool()) options.max_backlog_bytes = 8192;
-  if (input.ConsumeBool()) options.updater = MakeUpdater(&updater);
+  std::vector<bs::ServerShard> shards = {{&shard, 0}};
+  if (input.ConsumeBool()) shards.push_back({&second, 0});
+  const bs::ServerOptions options = DrawOptions(&input, &updater);
   bs::Server server(
-      options, &front, {{&shard, 0}},
-      [&answers](const ps::Message& message) { answers.Take(message); },
+      options, &front, shards, [&answers](const ps::Message& message) { answers.Take(message); },
       {[] {}, [](const bs::Status&) {}, [](int32_t, const std::string&) {}},
       bs::Logger("", bs::LogLevel::kOff));
   for (size_t i = 0; i < kMostMessages && input.remaining_bytes() > 0; ++i) {

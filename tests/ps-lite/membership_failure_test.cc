@@ -126,6 +126,40 @@ TEST(Missing, AnAttachedWorkerThatDiesEarlyLeavesItsPlaceToo) {
   EXPECT_TRUE(again->ready());
 }
 
+TEST(Missing, WhoComesInThePlaceOfOneThatHasOnlyJustComeAndDiedWaitsForIt) {
+  Gathering gathering;
+  Job& job = gathering.job;
+  NativeNode* const second = job.AddNative(Role::kWorker);
+  NativeNode* const third = job.AddNative(Role::kServer);
+  gathering.server->Kill();
+  job.Run(seconds(2));
+  second->Start();
+  third->Start(seconds(7));
+  job.Run(milliseconds(100));
+  second->Kill();  // before the scheduler node has reached it
+  NativeNode* const next = job.AddNative(Role::kWorker);
+  next->Start(milliseconds(100));
+  job.Run(seconds(10));
+  EXPECT_TRUE(next->ready() && gathering.worker->ready() && third->ready());
+}
+
+TEST(Missing, AnAttachedWorkerWaitsForTheRankOfOneThatIsNotKnownToBeDead) {
+  Job job(1);
+  job.AddStock(Role::kWorker);
+  job.AddNative(Role::kServer);
+  NativeNode* const first = job.AddAttached(0);
+  job.StartAll();
+  job.Run(seconds(2));
+  first->Kill();
+  NativeNode* const again = job.AddAttached(0);
+  again->Start(milliseconds(300));
+  job.Run(seconds(4));
+  job.AddStock(Role::kWorker)->Start();
+  job.Run(seconds(6));
+  EXPECT_FALSE(again->refused);
+  EXPECT_TRUE(again->ready());
+}
+
 TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
   Job job(1);
   NativeNode* const worker = job.AddNative(Role::kWorker);
@@ -403,7 +437,7 @@ TEST_F(Loss, AServerThatIsKilledAndStartedAgainAtOnceIsNamedThoughItsConnections
   job.Run(milliseconds(300));
   NativeNode* const again = job.AddNative(own);
   again->Start();
-  job.Run(seconds(5));
+  job.Run(seconds(3));
   const std::string text =
       "lost server 1 (10.0.0.6:4714): connection closed, and another process has its address";
   ASSERT_TRUE(again->refused);
@@ -604,6 +638,26 @@ TEST_F(StockLoss, WorkersThatNobodyCanTellAreEnded) {
   EXPECT_THAT(job.finished.value().message(), HasSubstr("lost server 0"));
   EXPECT_THAT(w0->data, testing::ElementsAre("1: "));
   EXPECT_TRUE(w1->data.empty());
+}
+
+TEST(StockLossOfOne, AttachedWorkerThatHasNotHeardOfTheJobYetHearsOfItsEnd) {
+  Job job(1);
+  job.options.num_workers = 1;
+  StockNode* const worker = job.AddStock(Role::kWorker);
+  NativeNode* const server = job.AddNative(Role::kServer);
+  NativeNode* const attached = job.AddAttached(0);
+  job.StartCoordinator();
+  server->Start();
+  attached->Start();
+  job.Run(milliseconds(900));
+  job.network.Mute(attached->transport());  // its repeats are lost
+  worker->Start();
+  while (!job.Logged("everyone is there")) ASSERT_TRUE(job.clock.Step());
+  server->Kill();  // before it has heard of the attached one
+  job.Run(seconds(40));
+  ASSERT_TRUE(job.finished && attached->refused);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost server 0 (10.0.0.1:4712)"));
+  EXPECT_EQ(attached->refused->message(), job.finished->message());
 }
 
 TEST(StockLossOfOne, KilledAttachedWorkerIsNamed) {

@@ -82,6 +82,21 @@ TEST_F(Hostile, NothingBeforeTheRendezvousDisturbsIt) {
   ExpectJobGoesOn();
 }
 
+TEST_F(Hostile, ARegistrationOfAnotherVersionIsRefusedAndTheOthersWaitOn) {
+  job.StartCoordinator();
+  Meta meta = NativeControl(Command::kAddNode, Op::kRegister, 5);
+  meta.extension.version = kExtensionVersion + 1;
+  meta.control.nodes = {{Role::kWorker, kEmpty, "10.6.6.6", 666, false, 0}};
+  Send(job.options.root, kEmpty, meta);
+  job.Run(seconds(1));
+  EXPECT_TRUE(job.Logged("worker 10.6.6.6:666 speaks version 2, the job version 1"));
+  EXPECT_GT(answers, 0);  // it was told
+  worker->Start();
+  server->Start();
+  job.Run(seconds(3));
+  ExpectJobGoesOn();
+}
+
 TEST_F(Hostile, StrangersInARunningJobAreDroppedAndNamed) {
   job.StartAll();
   job.Run(seconds(2));

@@ -122,6 +122,35 @@ TEST_F(Rejoin, AHeartbeatThatIsReadAfterTheDeathHidesNoRestart) {
   late.reset();
 }
 
+// One host may be given the name of another that is cut off and still sends.
+TEST_F(Rejoin, WhatTheEarlierHolderStillSaysDoesNotEndWhoHasItsAddress) {
+  MembershipOptions own = job.options;
+  own.role = Role::kWorker;
+  own.node_host = "10.0.0.8";
+  own.node_port = 4712;
+  w1->Kill();
+  job.Run(seconds(3));
+  NativeNode* const next = job.AddNative(own);
+  next->Start();
+  job.Run(seconds(1));
+  ASSERT_TRUE(next->ready());
+  bs::sim::SimExecutor executor(&job.clock);
+  auto earlier = job.network.MakeTransport(&executor);
+  earlier->Start({[](const Message&) {}, {}, {}, {}});
+  earlier->Connect(kSchedulerId, job.options.root, WorkerId(1));
+  Message beat;
+  beat.peer = kSchedulerId;
+  beat.meta.is_control = true;
+  beat.meta.control.command = Command::kHeartbeat;
+  beat.meta.control.nodes = {{Role::kWorker, WorkerId(1), "10.0.0.8", 4712, false, 0}};
+  beat.meta.extension.version = kExtensionVersion;
+  earlier->Send(std::move(beat));
+  job.Run(seconds(3));
+  EXPECT_TRUE(next->failures.empty());
+  ExpectNobodyFailed();
+  earlier.reset();
+}
+
 TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
   w1->Kill();
   job.Run(seconds(3));

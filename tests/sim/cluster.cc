@@ -87,6 +87,7 @@ class Cluster {
  private:
   void AddServers();
   void AddWorkers();
+  std::unique_ptr<ServerNode> MakeServer(int32_t index);
   void Start();
   bool Over() const;
   void CheckCredit();
@@ -101,6 +102,8 @@ class Cluster {
   // Whether some workers push a key in a cut that others have not come to.
   bool ChangesOver() const;
   void Kill(const Event& death);
+  void MaybeDieEarly();
+  void CheckEndAfterEarlyDeath();
   MemberNode* Find(const Event& event);
   void CheckEnd();
   // Of every asynchronous key: the last pull after the last push has every push in it, once.
@@ -121,6 +124,10 @@ class Cluster {
   std::vector<int32_t> lives_;  // by rank: how many workers have had it
   bool died_while_changing_ = false;
   bool was_cut_off_ = false;
+  bool died_when_done_ = false;        // early, and yet every script was over
+  std::optional<TimePoint> complete_;  // everyone is there
+  const MemberNode* next_ = nullptr;   // who came after an early death
+  bool made_good_ = false;
   bool was_ready_ = false;
   size_t num_lost_ = 0;
   std::set<const WorkerNode*> lost_;
@@ -141,6 +148,7 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
   lives_.resize(static_cast<size_t>(options.num_workers), 1);
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
     journal_.Note("scheduler node", [&] { return std::string(line); });
+    if (line.find("everyone is there") != std::string_view::npos) complete_ = clock_.Now();
   });
   scheduler_ = std::make_unique<SchedulerHost>(&job_, log);
   AddServers();
@@ -148,6 +156,10 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
 }
 
 void Cluster::AddServers() {
+  for (int32_t i = 0; i < options_.num_servers; ++i) servers_.push_back(MakeServer(i));
+}
+
+std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   ServerOptions server;
   server.num_workers = options_.num_workers;
   server.deterministic = options_.deterministic;
@@ -156,9 +168,7 @@ void Cluster::AddServers() {
   server.max_staleness = options_.max_staleness;
   server.front_bytes = options_.front_bytes;
   server.test_num_buffers = options_.test_num_buffers;
-  for (int32_t i = 0; i < options_.num_servers; ++i) {
-    servers_.push_back(std::make_unique<ServerNode>(&job_, i, server, options_.num_shards));
-  }
+  return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards);
 }
 
 void Cluster::AddWorkers() {
@@ -213,7 +223,8 @@ Cluster::~Cluster() {
 }
 
 void Cluster::Start() {
-  const auto some = [this] { return milliseconds(clock_.Uniform(0, 50)); };
+  const auto within = std::chrono::duration_cast<milliseconds>(options_.starts_within).count();
+  const auto some = [&] { return milliseconds(clock_.Uniform(0, static_cast<uint64_t>(within))); };
   scheduler_->Start(some());
   for (const auto& server : servers_) server->Start(some());
   for (const auto& worker : workers_) worker->Start(some());
@@ -323,6 +334,82 @@ void Cluster::Kill(const Event& death) {
   }
 }
 
+void Cluster::MaybeDieEarly() {
+  const std::optional<EarlyDeath>& death = options_.early_death;
+  if (!death || job_.victim || clock_.Now() < TimePoint(death->at)) return;
+  const bool server = death->role == ps::Role::kServer;
+  const auto index = static_cast<size_t>(death->index);
+  MemberNode* const victim =
+      server ? static_cast<MemberNode*>(servers_.at(index).get()) : workers_.at(index).get();
+  if (victim->over()) return;
+  job_.victim = victim->address();
+  died_when_done_ = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+    return worker->script() != nullptr && worker->script()->done();
+  });
+  for (const auto& worker : workers_) {
+    if (worker->script() == nullptr) continue;
+    worker->script()->AllowFailure(*job_.victim);
+    if (worker.get() == victim) worker->script()->Kill();
+  }
+  victim->Kill();
+  MemberNode* next = nullptr;
+  if (death->until_next && server) {
+    servers_.push_back(MakeServer(static_cast<int32_t>(servers_.size())));
+    next = servers_.back().get();
+  } else if (death->until_next) {
+    workers_.push_back(MakeWorker(static_cast<int32_t>(workers_.size()), index));
+    next = workers_.back().get();
+  }
+  if (next != nullptr) {
+    // Who is the last to come, if the job had everyone when the other died or before that was
+    // noticed, or is over.
+    for (const auto& worker : workers_) worker->AllowFailure("came too late");
+    for (const auto& other : servers_) other->AllowFailure("came too late");
+    next->AllowFailure("no answer from the scheduler node");
+    if (died_when_done_) next->AllowFailure("the job is over");
+    next_ = next;
+    next->Start(*death->until_next);
+    return;
+  }
+  const std::string missing = std::string("still missing 1 of ") +
+                              std::to_string(server ? options_.num_servers : options_.num_workers) +
+                              (server ? " servers" : " workers");
+  for (const auto& worker : workers_) worker->AllowFailure(missing);
+  for (const auto& other : servers_) other->AllowFailure(missing);
+}
+
+void Cluster::CheckEndAfterEarlyDeath() {
+  const std::string verdict =
+      scheduler_->finished() ? scheduler_->finished()->ToString() : "nothing";
+  made_good_ = scheduler_->finished() && scheduler_->finished()->ok();
+  const bool comes = options_.early_death->until_next.has_value();
+  const bool named = verdict.find(*job_.victim) != std::string::npos ||
+                     (!comes && verdict.find("still missing 1 of") != std::string::npos);
+  // After a registration that came late was taken, and nobody answered there.
+  const Duration until_free = 24 * options_.network.delay_max + job_.membership.report_interval +
+                              job_.membership.retry_interval;
+  const bool was_free = complete_ && *complete_ > TimePoint(options_.early_death->at) + until_free;
+  if (!made_good_ && comes && was_free) {
+    journal_.Report(Broken::kStatus, "scheduler node",
+                    "the place of the dead was not free when everyone was there: " + verdict);
+  }
+  if (made_good_ ? !comes && !died_when_done_ : !named) {
+    journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);
+  }
+  for (const auto& worker : workers_) {
+    if (worker->killed() || (died_when_done_ && worker.get() == next_)) continue;
+    const Script* const script = worker->script();
+    const bool complete = script != nullptr && script->done() && !script->failed();
+    if (made_good_ ? complete && !worker->failure() : complete || worker->failure()) continue;
+    journal_.Report(Broken::kStatus, worker->name(), "it ended otherwise than the job");
+  }
+  for (const auto& server : servers_) {
+    if (server->killed() || (died_when_done_ && server.get() == next_)) continue;
+    if (made_good_ ? server->left_well() : server->left_well() || server->failure()) continue;
+    journal_.Report(Broken::kStatus, server->name(), "it ended otherwise than the job");
+  }
+}
+
 MemberNode* Cluster::Find(const Event& event) {
   if (event.role == ps::Role::kWorker) {
     for (const auto& worker : workers_) {
@@ -336,6 +423,7 @@ MemberNode* Cluster::Find(const Event& event) {
 }
 
 void Cluster::CheckEnd() {
+  if (options_.early_death && job_.victim) return CheckEndAfterEarlyDeath();
   for (const auto& worker : workers_) {
     if (worker->killed()) continue;
     const bool complete = worker->script() != nullptr && worker->script()->done();
@@ -425,6 +513,7 @@ Report Cluster::Run() {
     ++report.steps;
     CheckCredit();
     MaybeBefall();
+    MaybeDieEarly();
     MaybeLose();
     MaybeDecide();
   }
@@ -434,6 +523,8 @@ Report Cluster::Run() {
   report.trace_hash = clock_.trace_hash();
   report.problems = journal_.problems();
   report.died_while_changing = died_while_changing_;
+  report.died = job_.victim.has_value();
+  report.made_good = made_good_;
   std::map<Key, uint32_t> cuts;
   for (const auto& [where, cut] : job_.cuts) cuts[where.first] = std::max(cuts[where.first], cut);
   for (const auto& [key, cut] : cuts) report.cuts += cut;
@@ -490,6 +581,25 @@ ClusterOptions DrawCluster(uint64_t seed) {
 }
 
 ClusterOptions DrawDeath(uint64_t seed) { return WithDeath(DrawCluster(seed), seed); }
+
+ClusterOptions DrawEarlyDeath(uint64_t seed) {
+  ClusterOptions options = DrawCluster(seed);
+  Draw draw(seed ^ 0xea417);
+  options.outage.reset();
+  EarlyDeath& death = options.early_death.emplace();
+  death.role = draw.OneOf({ps::Role::kWorker, ps::Role::kServer});
+  const bool server = death.role == ps::Role::kServer;
+  death.index = draw.Uniform(0, (server ? options.num_servers : options.num_workers) - 1);
+  options.starts_within = milliseconds(draw.OneOf<int64_t>({50, 4000, 15000}));
+  const Duration soon = options.starts_within + 4 * options.network.delay_max;
+  death.at = Duration(draw.Uniform<int64_t>(0, soon.count()));
+  if (draw.Chance(0.7)) {
+    // Nobody can know of it before the news of it have come.
+    death.until_next = 2 * options.network.delay_max +
+                       milliseconds(draw.OneOf<int64_t>({1, 200, 1100, 4000, 8000}));
+  }
+  return options;
+}
 
 ClusterOptions DrawAsync(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);
@@ -599,6 +709,12 @@ std::string Describe(const ClusterOptions& options) {
   };
   tell(options.death, "dies");
   tell(options.outage, "is cut off");
+  if (const auto& death = options.early_death) {
+    text << "; " << ps::NameOf(death->role) << " of place " << death->index << " dies after "
+         << death->at.count() / 1000 << " us";
+    if (death->until_next)
+      text << ", the next comes " << death->until_next->count() / 1000000 << " ms later";
+  }
   for (const Loss& loss : options.losses) {
     text << "; worker " << loss.rank << (loss.lives ? " is cut off" : " vanishes") << " after "
          << loss.after_callbacks << " callbacks, the next comes after "

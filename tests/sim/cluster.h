@@ -43,6 +43,14 @@ struct Loss {
   bool lives = false;            // it is only cut off, for longer than it is waited for
 };
 
+// A worker or server vanishes, perhaps before everyone is there.
+struct EarlyDeath {
+  ps::Role role = ps::Role::kWorker;
+  int32_t index = 0;                     // of its role, in the order of ports
+  Duration at{};                         // since the cluster was made
+  std::optional<Duration> until_next{};  // another starts then; empty: none does
+};
+
 struct ClusterOptions {
   int32_t num_workers = 1;
   int32_t num_servers = 1;
@@ -65,7 +73,9 @@ struct ClusterOptions {
   Duration retry_interval = std::chrono::milliseconds(100);
   SimNetworkOptions network;
   std::vector<KeyPlan> keys;
-  std::optional<Event> death;   // it vanishes
+  Duration starts_within = std::chrono::milliseconds(50);
+  std::optional<Event> death;  // it vanishes
+  std::optional<EarlyDeath> early_death;
   std::optional<Event> outage;  // its connections break and come back in time; no scheduler node
   std::vector<Change> changes;  // in the order in which they are due
   // Workers that vanish, each followed by another with the same script; in the order in which they
@@ -81,6 +91,8 @@ struct ClusterOptions {
 ClusterOptions DrawCluster(uint64_t seed);
 // The same with a node that dies.
 ClusterOptions DrawDeath(uint64_t seed);
+// The same with a worker or server that dies while the nodes meet, or about then.
+ClusterOptions DrawEarlyDeath(uint64_t seed);
 // The same with asynchronous keys.
 ClusterOptions DrawAsync(uint64_t seed);
 // The same with asynchronous keys and a node that dies.
@@ -107,6 +119,8 @@ struct Report {
   uint64_t cuts = 0;                                // how often keys were cut anew, of all keys
   bool died_while_changing = false;  // a key was in one cut at some workers, in another at others
   uint64_t replaced = 0;             // workers that got the place of a lost one
+  bool died = false;                 // a node was killed
+  bool made_good = false;            // the job ended well though a node died
   uint64_t put_off = 0;              // requests that servers did not take for want of room
 
   bool Has(Broken kind) const;

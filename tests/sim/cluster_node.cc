@@ -51,6 +51,7 @@ MemberNode::MemberNode(Job* job, ps::Role role, int32_t index)
   options.role = role;
   options.node_host = role == ps::Role::kServer ? "10.0.0.2" : "10.0.0.3";
   options.node_port = 5000 + index;
+  address_ = "(" + options.node_host + ":" + std::to_string(options.node_port) + ")";
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
     job_->journal->Note(name_, [&] { return std::string(line); });
   });
@@ -78,7 +79,9 @@ void MemberNode::Start(Duration delay) {
   handler.on_worker_vacant = [this](int32_t id, bool native) { OnWorkerVacant(id, native); };
   handler.on_failure = [this](const Status& why) { Failed(why); };
   handler.on_shutdown = [this] { OnShutdown(); };
-  io_.PostAt(io_.Now() + delay, [this, handler] { member_->Start(handler); });
+  io_.PostAt(io_.Now() + delay, [this, handler] {
+    if (!killed_) member_->Start(handler);
+  });
 }
 
 void MemberNode::Failed(const Status& why) {
@@ -86,7 +89,9 @@ void MemberNode::Failed(const Status& why) {
   job_->journal->Note(name_, [&] { return "fails: " + why.ToString(); });
   job_->journal->Progress();
   const bool named = job_->victim && why.message().find(*job_->victim) != std::string::npos;
-  const bool may = !may_fail_.empty() && why.message().find(may_fail_) != std::string::npos;
+  const bool may = std::any_of(may_fail_.begin(), may_fail_.end(), [&why](const auto& part) {
+    return why.message().find(part) != std::string::npos;
+  });
   if (!named && !may) job_->journal->Report(Broken::kStatus, name_, why.ToString());
   if (!failure_) failure_ = why;
   member_->ReportFailure(why);
@@ -231,6 +236,7 @@ void WorkerNode::OnReady() {
       },
       Logger("", LogLevel::kOff));
   script_.emplace(script_options_, job_->clock, job_->journal);
+  if (job_->victim) script_->AllowFailure(*job_->victim);
   script_->Begin(worker_.get(), &thread_, [this] { io_.Post([this] { Finish(); }); });
 }
 

@@ -50,13 +50,14 @@ class MemberNode {
   void Start(Duration delay);
   void Kill();
   void CutOff(Duration duration);
-  // From now on it may fail, with a text that contains `part`.
-  void AllowFailure(const std::string& part) { may_fail_ = part; }
+  // From now on it may fail, with a text that contains `part`, or that of an earlier call.
+  void AllowFailure(const std::string& part) { may_fail_.push_back(part); }
   // Takes the network away, with every frame in it.
   void DestroyMember();
 
   int32_t rank() const { return rank_; }  // -1 before it is in the job
   const std::string& name() const { return name_; }
+  const std::string& address() const { return address_; }  // as others name it
   bool ready() const { return rank_ >= 0; }
   // Said goodbye, and was heard.
   bool left_well() const { return left_well_; }
@@ -82,6 +83,7 @@ class MemberNode {
 
   Job* const job_;
   std::string name_;
+  std::string address_;
   SimExecutor io_;
   uint64_t life_ = 0;
   uint64_t number_ = 0;  // of the job
@@ -93,7 +95,7 @@ class MemberNode {
   bool over_ = false;
   bool killed_ = false;
   std::optional<Status> failure_;
-  std::string may_fail_;
+  std::vector<std::string> may_fail_;
   std::unique_ptr<ps::Transport> transport_;
   std::unique_ptr<ps::Member> member_;
 };

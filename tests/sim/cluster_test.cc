@@ -3,6 +3,7 @@
 //   cluster_test                  all tests
 //   cluster_test --seed=N         replays one job and prints what happened
 //   cluster_test --death --seed=N the same for a job in which a node dies
+//   cluster_test --early-death --seed=N  of one in which a node dies while they meet
 //   cluster_test --async --seed=N the same for a job with asynchronous keys
 //   cluster_test --async-death --seed=N  the same for both
 //   cluster_test --rejoin --seed=N  of one whose workers are lost and replaced
@@ -53,11 +54,25 @@ TEST_P(ClusterSweep, EverySumIsRightAndEveryPromiseIsKept) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ClusterSweep, ::testing::Range<uint64_t>(0, kParts));
 
 TEST(Cluster, DeathOfANodeFailsEveryOtherWithItsName) {
+  uint64_t died = 0;
   for (uint64_t seed = 0; seed < kDeaths; ++seed) {
     const Report report = RunCluster(DrawDeath(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --death --seed=" << seed;
+    died += report.died ? 1 : 0;
   }
+  EXPECT_GT(died, kDeaths / 2);
+}
+
+TEST(Cluster, DeathWhileTheNodesMeetIsMadeGoodOrNamed) {
+  uint64_t made_good = 0;
+  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
+    const Report report = RunCluster(DrawEarlyDeath(seed), seed);
+    ASSERT_TRUE(report.problems.empty())
+        << report.ToString() << "replay it: cluster_test --early-death --seed=" << seed;
+    made_good += report.made_good ? 1 : 0;
+  }
+  EXPECT_GT(made_good, kDeaths / 10);
 }
 
 TEST(Cluster, EveryAsynchronousPushIsAppliedOnceAndSeenInTime) {
@@ -69,11 +84,14 @@ TEST(Cluster, EveryAsynchronousPushIsAppliedOnceAndSeenInTime) {
 }
 
 TEST(Cluster, DeathInTheMiddleOfAsynchronousPushesIsNamedAndNothingIsAppliedTwice) {
+  uint64_t died = 0;
   for (uint64_t seed = 0; seed < kAsync; ++seed) {
     const Report report = RunCluster(DrawAsyncDeath(seed), seed);
     ASSERT_TRUE(report.problems.empty())
         << report.ToString() << "replay it: cluster_test --async-death --seed=" << seed;
+    died += report.died ? 1 : 0;
   }
+  EXPECT_GT(died, kAsync / 2);
 }
 
 TEST(Cluster, LostWorkersAreReplacedAgainAndAgainAndEveryPushCountsOnce) {
@@ -344,6 +362,7 @@ int main(int argc, char** argv) {
   bs::sim::ClusterOptions (*draw)(uint64_t) = bs::sim::DrawCluster;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--death") == 0) draw = bs::sim::DrawDeath;
+    if (std::strcmp(argv[i], "--early-death") == 0) draw = bs::sim::DrawEarlyDeath;
     if (std::strcmp(argv[i], "--async") == 0) draw = bs::sim::DrawAsync;
     if (std::strcmp(argv[i], "--async-death") == 0) draw = bs::sim::DrawAsyncDeath;
     if (std::strcmp(argv[i], "--rejoin") == 0) draw = bs::sim::DrawRejoin;

@@ -118,6 +118,7 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
     TellRunning();
     RefuseWaiting();
   }
+  TellRegistering();
   // In good order the servers still have to say goodbye, however long they take.
   scope_.After(verdict.ok() ? options_.timeout : kFarewell, [this] {
     if (phase_ == Phase::kEnding) Finish();
@@ -161,6 +162,26 @@ void Coordinator::Impl::TellRunning() {
     everyone_told_ = true;
     MaybeFinish();
   });
+}
+
+void Coordinator::Impl::TellRegistering() {
+  std::vector<std::pair<int32_t, uint64_t>> registering;
+  for (const auto& [address, waits] : temporary_) {
+    const Roster::Entry* const entry = roster_.Find(waits.node.hostname, waits.node.port);
+    const bool native = entry != nullptr && entry->native;
+    if (native) registering.emplace_back(waits.peer, entry->sequence);
+  }
+  for (const auto& [rank, early] : early_) {
+    registering.emplace_back(TemporaryPeer(early.node, true), early.sequence);
+  }
+  for (const auto& [id, peer] : peers_) {
+    if (peer.native && !peer.heard && !peer.gone()) registering.emplace_back(id, peer.sequence);
+  }
+  const auto tell = [this, registering] {
+    for (const auto& [peer, sequence] : registering) SendStatus(peer, sequence, Over(), "");
+  };
+  tell();
+  report_.Start(std::min(options_.retry_interval, kFarewellRetry), tell);
 }
 
 bool Coordinator::Impl::StandsAlone(int32_t id, const Peer& peer) {

@@ -200,6 +200,9 @@ class Coordinator::Impl {
   void EndJob(const bs::Status& verdict);
   void TellGathered();
   void TellRunning();
+  // Those who may not know the number of the job yet: they take only what answers their
+  // registration.
+  void TellRegistering();
   void MaybeFinish();
   // Those that no native worker stands beside: nobody else tells them.
   void EndStockNodes();
@@ -220,7 +223,7 @@ class Coordinator::Impl {
   InboundWatch inbound_;  // of stock nodes
   LinkWatch temporary_links_;
   Announcer announcer_;
-  Repeater report_;     // while gathering: who is missing
+  Repeater report_;     // while gathering: who is missing; while ending: to who registers
   Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
   std::optional<Attention> attention_;  // while running
   bs::LimitedLog strangers_;

@@ -39,6 +39,13 @@ std::string Coordinator::Impl::Refused() const {
 }
 
 bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
+  // Of those that came a moment ago we do not know yet whether they live.
+  for (const Roster::Entry& entry : roster_.entries()) {
+    if (entry.native && entry.node.role == node.role) TemporaryPeer(entry.node, true);
+  }
+  for (const auto& [rank, early] : early_) {
+    if (early.node.role == node.role) TemporaryPeer(early.node, true);
+  }
   if (!temporary_links_.AnyDown()) return false;
   if (native) return true;
   if (coming_again_ >= options_.num_workers + options_.num_servers) return false;

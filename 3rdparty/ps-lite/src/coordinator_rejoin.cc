@@ -192,6 +192,10 @@ bool IsHeartbeat(const Meta& meta) {
 void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
   const std::vector<Node>& nodes = message.meta.control.nodes;
   if (!IsHeartbeat(message.meta)) return;
+  // Who has the place now, or will, must not hear what is meant for another of its address.
+  const Address address = AddressOf(nodes[0]);
+  const bool waits = peer.successor && AddressOf(peer.successor->node) == address;
+  if (peer.vacant ? waits : AddressOf(peer.node) == address) return;
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   SetStatus(bs::Status::Unavailable(DescribeId(message.peer) + " (" + TextOf(AddressOf(nodes[0])) +
                                     ") was taken for lost, and its place " +

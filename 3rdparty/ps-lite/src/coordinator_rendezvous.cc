@@ -241,7 +241,7 @@ void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension, b
     const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});
     if (added) WatchSoon(node, true);
     if (!(AddressOf(it->second.node) == AddressOf(node))) {
-      taken(it->second.node);
+      if (!ComesAgain(node, true)) taken(it->second.node);
       return;
     }
     it->second.sequence = extension.sequence;

@@ -6,6 +6,12 @@
 #include <utility>
 
 namespace ps {
+namespace {
+
+// So many are read in one turn of the loop, then others get theirs.
+constexpr int kEventsPerTurn = 64;
+
+}  // namespace
 
 bs::Result<std::shared_ptr<ZmqMonitor>> ZmqMonitor::Open(bs::LoopThread* loop,
                                                          const ZmqContext& context,
@@ -42,7 +48,8 @@ ZmqMonitor::~ZmqMonitor() {
 }
 
 void ZmqMonitor::OnReadable() {
-  while ((pair_->Events() & ZMQ_POLLIN) != 0) {
+  for (int i = 0; i < kEventsPerTurn; ++i) {
+    if ((pair_->Events() & ZMQ_POLLIN) == 0) return;
     ZmqMessage event;
     ZmqMessage address;
     if (!event.ReceiveFrom(*pair_)) return;
@@ -54,6 +61,7 @@ void ZmqMonitor::OnReadable() {
     std::memcpy(&value, event.bytes().data() + sizeof(number), sizeof(value));
     on_event_(number, value);
   }
+  loop_->Revisit(pair_->fd());
 }
 
 }  // namespace ps
