@@ -1,9 +1,13 @@
-"""Draw step times of a replay as bars: python -m benchmarks.plot replay.json docs/gain.svg."""
+"""Draw what a benchmark's JSON says: python -m benchmarks.plot replay.json docs/gain.svg.
+
+Of a replay step times; of `benchmarks.small` and `benchmarks.train` each figure's medians by arm;
+of `benchmarks.scale` a step over the number of workers.
+"""
 
 import json
 import pathlib
 import sys
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import matplotlib
 
@@ -29,16 +33,11 @@ def draw(axes: Any, cell: Dict[str, Any]) -> None:  # noqa: ANN401 - no types
     axes.axvline(cell["ideal_s"], color="black", linestyle=":", linewidth=1)
     axes.set_xlim(0, max(times.values()) * 1.25)
     axes.set_title(cell["name"], fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
-def main(paths: List[str]) -> None:
-    """Read a replay's JSON and write an SVG."""
-    if len(paths) != 2:
-        raise SystemExit(__doc__)
-    replay = json.loads(pathlib.Path(paths[0]).read_text())
+def of_replay(replay: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
+    """Draw each model of a replay."""
     cells = replay["cells"]
-    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
     columns = min(2, len(cells))
     rows = -(-len(cells) // columns)
     height = 0.5 + 0.35 * len(cells[0]["step_s"])
@@ -55,6 +54,59 @@ def main(paths: List[str]) -> None:
         "(dotted: the physical limit)",
         fontsize=9,
     )
+    return figure
+
+
+def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
+    """Draw bars of the arms for each figure that they have."""
+    arms = {arm: of_arm for arm, of_arm in result["medians"].items() if of_arm}
+    names = [
+        name for name, value in next(iter(arms.values())).items() if isinstance(value, (int, float))
+    ]
+    size = (3.4 * len(names), 0.8 + 0.3 * len(arms))
+    figure, grid = pyplot.subplots(1, len(names), figsize=size, sharey=True, squeeze=False)
+    for axes, name in zip(grid.flat, names):
+        values = [of_arm[name] for of_arm in arms.values()]
+        bars = axes.barh(list(arms), values, color="#2a7f62")
+        axes.bar_label(bars, [f"{value:.4g}" for value in values], padding=4)
+        axes.set_xlim(0, max(values) * 1.3)
+        axes.set_title(name.replace("_", " "), fontsize=9)
+    grid.flat[0].invert_yaxis()
+    return figure
+
+
+def of_scale(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
+    """Draw how long a step takes with more and more workers, and the ideal."""
+    rows = result["rows"]
+    figure, axes = pyplot.subplots(figsize=(4.5, 3))
+    workers = [row["workers"] for row in rows]
+    axes.loglog(workers, [row["step_s"] for row in rows], "o-", color="#2a7f62", label="a step")
+    axes.loglog(workers, [row["ideal_s"] for row in rows], "k:", label="the physical limit")
+    axes.set_xlabel("workers")
+    axes.set_ylabel("seconds, simulated")
+    axes.legend(frameon=False)
+    return figure
+
+
+KINDS: Tuple[Tuple[str, Callable[[Dict[str, Any]], Any]], ...] = (
+    ("cells", of_replay),
+    ("medians", of_medians),
+    ("rows", of_scale),
+)
+
+
+def main(paths: List[str]) -> None:
+    """Read a benchmark's JSON and write an SVG."""
+    if len(paths) != 2:
+        raise SystemExit(__doc__)
+    result = json.loads(pathlib.Path(paths[0]).read_text())
+    drawn = next((of_kind for name, of_kind in KINDS if name in result), None)
+    if drawn is None:
+        raise SystemExit(f"{paths[0]}: of none of the benchmarks that this draws\n{__doc__}")
+    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
+    figure = drawn(result)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(paths[1], bbox_inches="tight", metadata={"Date": None})
 

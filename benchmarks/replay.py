@@ -15,6 +15,7 @@ repetition from what that one remembers, of which those behind the first 50 coun
 """
 
 import argparse
+import importlib.util
 import json
 import pathlib
 import statistics
@@ -118,9 +119,10 @@ class Replayed:
         self._device = device.Device(args.device)
         self._before = time.perf_counter()
 
-    def _sum_of(self, iteration: int) -> int:
+    def _sum_of(self, iteration: int, layer: int) -> int:
+        """Return each number of the sum, of which every layer has another one in every step."""
         workers = self.store.num_workers
-        return workers * iteration + sum(range(workers)) if iteration >= 0 else 0
+        return workers * (iteration + layer) + sum(range(workers)) if iteration >= 0 else 0
 
     def step(self, iteration: int) -> float:
         """Do one; return the seconds since the step before, from loss to loss.
@@ -128,13 +130,11 @@ class Replayed:
         When it returns, backward and the sums are still under way.
         """
         layers = list(zip(self._layers, self._weights, self._grads))
-        sums = self._sum_of(iteration - 1)
-        for layer, weight, _ in layers[:-1]:
-            self._device.forward(layer.forward_s, weight, sums)
-        last, weight, _ = layers[-1]
-        self._device.forward(last.forward_s, weight, sums, self._loss)
-        for layer, _, grad in reversed(layers):
-            self._device.backward(layer.backward_s, grad, iteration + self.store.rank)
+        for index, (layer, weight, _) in enumerate(layers):
+            loss = self._loss if index == len(layers) - 1 else None
+            self._device.forward(layer.forward_s, weight, self._sum_of(iteration - 1, index), loss)
+        for index, (layer, _, grad) in reversed(list(enumerate(layers))):
+            self._device.backward(layer.backward_s, grad, iteration + index + self.store.rank)
         for index in self._calls:
             _, weight, grad = layers[index]
             self.store.pushpull(index, grad, out=weight, priority=-self._numbers[index])
@@ -145,8 +145,8 @@ class Replayed:
 
     def check(self, iteration: int) -> None:
         """Wait for the sums of the latest step, of that number, and compare them all."""
-        for weight in self._weights:
-            assert (weight.asnumpy() == self._sum_of(iteration)).all(), "a sum is wrong"
+        for index, weight in enumerate(self._weights):
+            assert (weight.asnumpy() == self._sum_of(iteration, index)).all(), "a sum is wrong"
         assert self._device.wrong == 0, "a step used a wrong sum"
 
 
@@ -278,6 +278,12 @@ def numbers(text: str) -> List[float]:
     return values
 
 
+def require_tuner(parser: argparse.ArgumentParser) -> None:
+    """End with an error where a job would only warn that it cannot tune itself."""
+    if importlib.util.find_spec("bayes_opt") is None:
+        parser.error('tuning needs bayesian-optimization: pip install "bytescheduler[tuning]"')
+
+
 def model_names(text: str) -> List[str]:
     """Return what a list of models says."""
     names = text.split(",")
@@ -325,6 +331,8 @@ def main() -> None:
     if args.table:
         print(table(json.loads(pathlib.Path(args.table).read_text())))
         return
+    if "ours-tuned" in args.arms:
+        require_tuner(parser)
     if args.iterations <= WARM_UP:
         parser.error(f"--iterations: want more than {WARM_UP}, which are not counted")
     if args.rate == "none" and not args.compute:

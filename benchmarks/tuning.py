@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional
 
 from . import lab_job, sweep
 from .output import give
-from .replay import Replayed, cell_words, given_cell
+from .replay import Replayed, cell_words, given_cell, require_tuner
 
 # Of these the median is what a job has come to.
 LAST = 20
@@ -152,6 +152,7 @@ def main() -> None:
     if args.work:
         work(args)
         return
+    require_tuner(parser)
     if DEFAULT not in sweep.grid(args.partitions, args.credits):
         raise SystemExit(
             f"--partitions, --credits: want {DEFAULT.partition} and {DEFAULT.credit} too"

@@ -5,13 +5,14 @@ import pathlib
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+import warnings
+from typing import Any, Dict, List, Optional, Set
 
 import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import lab_job, replay  # noqa: E402
+from benchmarks import device, lab_job, replay  # noqa: E402
 
 
 def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
@@ -188,3 +189,77 @@ def test_a_job_without_results_has_hung_or_failed() -> None:
     for does in ("pass", f"{REPORTS}raise SystemExit(3)"):
         with pytest.raises(SystemExit, match="ours: a worker failed with exit code"):
             lab_job.run("ours", worker_that(does), {}, 60, NODE)
+
+
+# -- what a worker checks --------------------------------------------------------------------------
+
+USES_MXNET = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+class InstantDevice:
+    """A device whose layers take no time; it counts sums that are not as they should be."""
+
+    def __init__(self, library: str) -> None:
+        self.wrong = 0
+
+    def forward(self, _: float, weight: Any, expected: float, output: Any = None) -> None:  # noqa: ANN401
+        self.wrong += int((weight.asnumpy() != expected).any())
+
+    def backward(self, _: float, grad: Any, value: float) -> None:  # noqa: ANN401
+        grad[:] = value
+
+
+class Summing:
+    """A store of one worker; what is `kept` stays as it was, keys that are `swapped` are."""
+
+    num_workers, rank = 1, 0
+
+    def __init__(self) -> None:
+        self.kept: Set[int] = set()
+        self.swapped: Dict[int, int] = {}
+        self.grads: Dict[int, Any] = {}
+
+    def broadcast(self, key: int, value: Any, out: Any) -> None:  # noqa: ANN401
+        pass
+
+    def pushpull(self, key: int, grad: Any, out: Any, priority: int) -> None:  # noqa: ANN401
+        self.grads[key] = grad.copy()
+        if key not in self.kept:
+            out[:] = self.grads.get(self.swapped.get(key, key), grad)
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> replay.Replayed:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MXNet 1.9 uses what NumPy 1.23 calls deprecated
+        import mxnet as mx
+
+    monkeypatch.setattr(mx.kv, "create", lambda kind: Summing())
+    monkeypatch.setattr(device, "Device", InstantDevice)
+    args = argparse.Namespace(arm="stock", by_name=False, device="")
+    return replay.Replayed(replay.Cell("uniform", 4096, 0.01, None), args)
+
+
+@USES_MXNET
+def test_a_replay_whose_sums_are_right_says_nothing(replayed: replay.Replayed) -> None:
+    for iteration in range(3):
+        replayed.step(iteration)
+    replayed.check(2)
+
+
+@USES_MXNET
+@pytest.mark.parametrize("wrong", [{"kept": {3}}, {"swapped": {3: 2}}], ids=["stale", "another's"])
+def test_a_replay_finds_a_sum_of_the_step_before_or_of_another_key(
+    replayed: replay.Replayed, wrong: Dict[str, Any]
+) -> None:
+    replayed.step(0)
+    for name, value in wrong.items():
+        setattr(replayed.store, name, value)
+    replayed.step(1)
+    with pytest.raises(AssertionError, match="a sum is wrong"):
+        replayed.check(1)
+    for name in wrong:
+        getattr(replayed.store, name).clear()
+    replayed.step(2)  # has used it
+    with pytest.raises(AssertionError, match="a step used a wrong sum"):
+        replayed.check(2)
