@@ -23,8 +23,8 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef void (*bs_carry_fn)(void* context, bs_worker* worker,
                                  const bs_carry* request) noexcept nogil
 
-    int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank, int blocks,
-                                bs_carry_fn carry, void* context, bs_worker** worker,
+    int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
+                                int blocks, bs_carry_fn carry, void* context, bs_worker** worker,
                                 bs_error* error)
     int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error)
     int bs_worker_rank(const bs_worker* worker)
