@@ -58,7 +58,7 @@ def of_replay(replay: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
 
 
 def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
-    """Draw bars of the arms for each figure that they have."""
+    """Draw bars of the arms for each figure of the first of them, which some may lack."""
     arms = {arm: of_arm for arm, of_arm in result["medians"].items() if of_arm}
     names = [
         name for name, value in next(iter(arms.values())).items() if isinstance(value, (int, float))
@@ -66,9 +66,9 @@ def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     size = (3.4 * len(names), 0.8 + 0.3 * len(arms))
     figure, grid = pyplot.subplots(1, len(names), figsize=size, sharey=True, squeeze=False)
     for axes, name in zip(grid.flat, names):
-        values = [of_arm[name] for of_arm in arms.values()]
+        values = [of_arm.get(name, 0) for of_arm in arms.values()]
         bars = axes.barh(list(arms), values, color="#2a7f62")
-        axes.bar_label(bars, [f"{value:.4g}" for value in values], padding=4)
+        axes.bar_label(bars, [f"{value:.4g}" if value else "" for value in values], padding=4)
         axes.set_xlim(0, max(values) * 1.3)
         axes.set_title(name.replace("_", " "), fontsize=9)
     grid.flat[0].invert_yaxis()
