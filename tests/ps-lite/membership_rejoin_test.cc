@@ -94,6 +94,17 @@ TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
   ExpectNobodyFailed();
 }
 
+// Of worker 1, which is, or was, at 10.0.0.8.
+Message HeartbeatOfWorker1() {
+  Message beat;
+  beat.peer = kSchedulerId;
+  beat.meta.is_control = true;
+  beat.meta.control.command = Command::kHeartbeat;
+  beat.meta.control.nodes = {{Role::kWorker, WorkerId(1), "10.0.0.8", 4712, false, 0}};
+  beat.meta.extension.version = kExtensionVersion;
+  return beat;
+}
+
 // Its connections are two: what it had said on the one may be read after the other has broken.
 TEST_F(Rejoin, AHeartbeatThatIsReadAfterTheDeathHidesNoRestart) {
   MembershipOptions own = job.options;
@@ -106,13 +117,7 @@ TEST_F(Rejoin, AHeartbeatThatIsReadAfterTheDeathHidesNoRestart) {
   late->Start({[](const Message&) {}, {}, {}, {}});
   late->Connect(kSchedulerId, job.options.root, WorkerId(1));
   job.Run(milliseconds(100));
-  Message beat;
-  beat.peer = kSchedulerId;
-  beat.meta.is_control = true;
-  beat.meta.control.command = Command::kHeartbeat;
-  beat.meta.control.nodes = {{Role::kWorker, WorkerId(1), "10.0.0.8", 4712, false, 0}};
-  beat.meta.extension.version = kExtensionVersion;
-  late->Send(std::move(beat));
+  late->Send(HeartbeatOfWorker1());
   job.Run(milliseconds(100));
   NativeNode* const next = job.AddNative(own);
   next->Start();
@@ -138,13 +143,7 @@ TEST_F(Rejoin, WhatTheEarlierHolderStillSaysDoesNotEndWhoHasItsAddress) {
   auto earlier = job.network.MakeTransport(&executor);
   earlier->Start({[](const Message&) {}, {}, {}, {}});
   earlier->Connect(kSchedulerId, job.options.root, WorkerId(1));
-  Message beat;
-  beat.peer = kSchedulerId;
-  beat.meta.is_control = true;
-  beat.meta.control.command = Command::kHeartbeat;
-  beat.meta.control.nodes = {{Role::kWorker, WorkerId(1), "10.0.0.8", 4712, false, 0}};
-  beat.meta.extension.version = kExtensionVersion;
-  earlier->Send(std::move(beat));
+  earlier->Send(HeartbeatOfWorker1());
   job.Run(seconds(3));
   EXPECT_TRUE(next->failures.empty());
   ExpectNobodyFailed();

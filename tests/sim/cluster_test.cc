@@ -53,15 +53,20 @@ TEST_P(ClusterSweep, EverySumIsRightAndEveryPromiseIsKept) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ClusterSweep, ::testing::Range<uint64_t>(0, kParts));
 
-TEST(Cluster, DeathOfANodeFailsEveryOtherWithItsName) {
+// In most of which somebody dies, which is all right; `flag` replays one.
+void ExpectDeathsAreNamed(ClusterOptions (*draw)(uint64_t), const char* flag, uint64_t seeds) {
   uint64_t died = 0;
-  for (uint64_t seed = 0; seed < kDeaths; ++seed) {
-    const Report report = RunCluster(DrawDeath(seed), seed);
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    const Report report = RunCluster(draw(seed), seed);
     ASSERT_TRUE(report.problems.empty())
-        << report.ToString() << "replay it: cluster_test --death --seed=" << seed;
+        << report.ToString() << "replay it: cluster_test " << flag << " --seed=" << seed;
     died += report.died ? 1 : 0;
   }
-  EXPECT_GT(died, kDeaths / 2);
+  EXPECT_GT(died, seeds / 2);
+}
+
+TEST(Cluster, DeathOfANodeFailsEveryOtherWithItsName) {
+  ExpectDeathsAreNamed(DrawDeath, "--death", kDeaths);
 }
 
 TEST(Cluster, DeathWhileTheNodesMeetIsMadeGoodOrNamed) {
@@ -84,14 +89,7 @@ TEST(Cluster, EveryAsynchronousPushIsAppliedOnceAndSeenInTime) {
 }
 
 TEST(Cluster, DeathInTheMiddleOfAsynchronousPushesIsNamedAndNothingIsAppliedTwice) {
-  uint64_t died = 0;
-  for (uint64_t seed = 0; seed < kAsync; ++seed) {
-    const Report report = RunCluster(DrawAsyncDeath(seed), seed);
-    ASSERT_TRUE(report.problems.empty())
-        << report.ToString() << "replay it: cluster_test --async-death --seed=" << seed;
-    died += report.died ? 1 : 0;
-  }
-  EXPECT_GT(died, kAsync / 2);
+  ExpectDeathsAreNamed(DrawAsyncDeath, "--async-death", kAsync);
 }
 
 TEST(Cluster, LostWorkersAreReplacedAgainAndAgainAndEveryPushCountsOnce) {
