@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/job.h"
+#include "api/temporary_folder.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_socket.h"
 #include "wire.h"
@@ -170,19 +171,13 @@ INSTANTIATE_TEST_SUITE_P(Transports, FloodedJob, ::testing::Values("tcp", "zmq")
 class SecretFile {
  public:
   SecretFile() {
-    std::string pattern = ::testing::TempDir() + "floodedXXXXXX";
-    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     std::ofstream(path()) << "a secret of this test";
     std::filesystem::permissions(path(), std::filesystem::perms::owner_read);
   }
-  SecretFile(const SecretFile&) = delete;
-  SecretFile& operator=(const SecretFile&) = delete;
-  ~SecretFile() { std::filesystem::remove_all(folder_); }
-  std::string path() const { return folder_ + "/secret"; }
+  std::string path() const { return folder_.path() + "/secret"; }
 
  private:
-  std::string folder_;
+  const TemporaryFolder folder_;
 };
 
 // That of who has one.

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
+
+#include "api/temporary_folder.h"
 
 namespace bs::api {
 namespace {
@@ -16,15 +17,8 @@ using ::testing::StartsWith;
 
 class SecretTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "secretXXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string File(const std::string& text, mode_t mode = 0600) {
-    const std::string path = folder_ + "/secret";
+    const std::string path = folder_.path() + "/secret";
     std::ofstream(path) << text;
     chmod(path.c_str(), mode);
     return path;
@@ -36,7 +30,7 @@ class SecretTest : public ::testing::Test {
     return status.message();
   }
 
-  std::string folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(SecretTest, IsTheTextWithoutTheLinesEnd) {
@@ -46,8 +40,8 @@ TEST_F(SecretTest, IsTheTextWithoutTheLinesEnd) {
 }
 
 TEST_F(SecretTest, WhatIsNotThereOrNoFileIsRefused) {
-  EXPECT_THAT(Refusal(folder_ + "/none"), HasSubstr("cannot open it: No such file"));
-  EXPECT_THAT(Refusal(folder_), HasSubstr("not a file"));
+  EXPECT_THAT(Refusal(folder_.path() + "/none"), HasSubstr("cannot open it: No such file"));
+  EXPECT_THAT(Refusal(folder_.path()), HasSubstr("not a file"));
   EXPECT_THAT(Refusal("/dev/null"), HasSubstr("not a file"));
 }
 

@@ -108,22 +108,34 @@ TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {
   EXPECT_TRUE(gathering.worker->ready() && second->ready() && gathering.server->ready());
 }
 
+// An attached worker dies after a while, in a job that lacks a worker.
+struct DiesEarly {
+  explicit DiesEarly(bs::Duration after) {
+    job.AddStock(Role::kWorker);
+    job.AddNative(Role::kServer);
+    NativeNode* const first = job.AddAttached(0);
+    job.StartAll();
+    job.Run(after);
+    first->Kill();
+    again = job.AddAttached(0);
+  }
+  // Who comes in its place is in the job once the other worker is there.
+  void ExpectReplaced() {
+    job.AddStock(Role::kWorker)->Start();
+    job.Run(seconds(6));
+    EXPECT_FALSE(again->refused);
+    EXPECT_TRUE(again->ready());
+  }
+  Job job{1};
+  NativeNode* again;
+};
+
 TEST(Missing, AnAttachedWorkerThatDiesEarlyLeavesItsPlaceToo) {
-  Job job(1);
-  job.AddStock(Role::kWorker);
-  job.AddNative(Role::kServer);
-  NativeNode* const first = job.AddAttached(0);
-  job.StartAll();
-  job.Run(seconds(6));
-  first->Kill();
-  job.Run(seconds(3));
-  EXPECT_TRUE(job.Logged("another may take its place; waiting for 1 of 2 workers"));
-  NativeNode* const again = job.AddAttached(0);
-  again->Start();
-  job.AddStock(Role::kWorker)->Start();
-  job.Run(seconds(6));
-  EXPECT_FALSE(again->refused);
-  EXPECT_TRUE(again->ready());
+  DiesEarly early(seconds(6));
+  early.job.Run(seconds(3));
+  EXPECT_TRUE(early.job.Logged("another may take its place; waiting for 1 of 2 workers"));
+  early.again->Start();
+  early.ExpectReplaced();
 }
 
 TEST(Missing, WhoComesInThePlaceOfOneThatHasOnlyJustComeAndDiedWaitsForIt) {
@@ -144,20 +156,10 @@ TEST(Missing, WhoComesInThePlaceOfOneThatHasOnlyJustComeAndDiedWaitsForIt) {
 }
 
 TEST(Missing, AnAttachedWorkerWaitsForTheRankOfOneThatIsNotKnownToBeDead) {
-  Job job(1);
-  job.AddStock(Role::kWorker);
-  job.AddNative(Role::kServer);
-  NativeNode* const first = job.AddAttached(0);
-  job.StartAll();
-  job.Run(seconds(2));
-  first->Kill();
-  NativeNode* const again = job.AddAttached(0);
-  again->Start(milliseconds(300));
-  job.Run(seconds(4));
-  job.AddStock(Role::kWorker)->Start();
-  job.Run(seconds(6));
-  EXPECT_FALSE(again->refused);
-  EXPECT_TRUE(again->ready());
+  DiesEarly early(seconds(2));
+  early.again->Start(milliseconds(300));
+  early.job.Run(seconds(4));
+  early.ExpectReplaced();
 }
 
 TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
@@ -429,13 +431,9 @@ TEST_F(Loss, ConnectionThatComesBackIsNoLoss) {
 }
 
 TEST_F(Loss, AServerThatIsKilledAndStartedAgainAtOnceIsNamedThoughItsConnectionsAreBack) {
-  MembershipOptions own = job.options;
-  own.role = Role::kServer;
-  own.node_host = "10.0.0.6";
-  own.node_port = 4714;
   s1->Kill();
   job.Run(milliseconds(300));
-  NativeNode* const again = job.AddNative(own);
+  NativeNode* const again = job.AddNative(Role::kServer, "10.0.0.6", 4714);
   again->Start();
   job.Run(seconds(3));
   const std::string text =

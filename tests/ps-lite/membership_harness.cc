@@ -227,11 +227,11 @@ void Job::Abort(const bs::Status& why) {
 
 void Job::KillCoordinator() { network.Kill(transport_.get()); }
 
-NativeNode* Job::AddNative(Role role, const std::string& host) {
+NativeNode* Job::AddNative(Role role, const std::string& host, int32_t port) {
   MembershipOptions own = options;
   own.role = role;
   own.node_host = host;
-  own.node_port = NextPort();
+  own.node_port = port == 0 ? NextPort() : port;
   return AddNative(own);
 }
 

@@ -115,7 +115,8 @@ class Job {
   void Abort(const bs::Status& why);
   void KillCoordinator();
   // Nodes are not started.
-  NativeNode* AddNative(Role role, const std::string& host = "10.0.0.1");
+  // Port 0: one that nobody has had.
+  NativeNode* AddNative(Role role, const std::string& host = "10.0.0.1", int32_t port = 0);
   NativeNode* AddNative(const MembershipOptions& own);
   NativeNode* AddAttached(int32_t rank);
   StockNode* AddStock(Role role, const std::string& host = "10.0.0.9", int32_t port = 0,

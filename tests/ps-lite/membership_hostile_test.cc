@@ -35,6 +35,12 @@ class Hostile : public ::testing::Test {
     stranger->Send(std::move(message));
     job.Run(milliseconds(1100));  // so that every log line is written
   }
+  void ExpectOthersMeet() {
+    worker->Start();
+    server->Start();
+    job.Run(seconds(3));
+    ExpectJobGoesOn();
+  }
   void ExpectJobGoesOn() {
     worker->Barrier(kWorkerGroup);
     job.Run(seconds(1));
@@ -76,10 +82,7 @@ TEST_F(Hostile, NothingBeforeTheRendezvousDisturbsIt) {
   }
   EXPECT_TRUE(job.Logged("refused: scheduler node 10.6.6.6:666: the job has one already"));
   EXPECT_GT(answers, 0);  // it was told
-  worker->Start();
-  server->Start();
-  job.Run(seconds(3));
-  ExpectJobGoesOn();
+  ExpectOthersMeet();
 }
 
 TEST_F(Hostile, ARegistrationOfAnotherVersionIsRefusedAndTheOthersWaitOn) {
@@ -91,10 +94,7 @@ TEST_F(Hostile, ARegistrationOfAnotherVersionIsRefusedAndTheOthersWaitOn) {
   job.Run(seconds(1));
   EXPECT_TRUE(job.Logged("worker 10.6.6.6:666 speaks version 2, the job version 1"));
   EXPECT_GT(answers, 0);  // it was told
-  worker->Start();
-  server->Start();
-  job.Run(seconds(3));
-  ExpectJobGoesOn();
+  ExpectOthersMeet();
 }
 
 TEST_F(Hostile, StrangersInARunningJobAreDroppedAndNamed) {

@@ -18,8 +18,9 @@ using ::testing::HasSubstr;
 class Rejoin : public FourNodes {
  protected:
   Rejoin() : FourNodes(seconds(60)) {}
-  NativeNode* Add() {
-    NativeNode* const node = job.AddNative(Role::kWorker, "10.0.0.8");
+  // Worker 1 was at port 4712; 0: another.
+  NativeNode* Add(int32_t port = 0) {
+    NativeNode* const node = job.AddNative(Role::kWorker, "10.0.0.8", port);
     node->Start();
     return node;
   }
@@ -76,16 +77,11 @@ TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
 }
 
 TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
-  MembershipOptions own = job.options;
-  own.role = Role::kWorker;
-  own.node_host = "10.0.0.8";
-  own.node_port = 4712;
   NativeNode* lost = w1;
   for (uint64_t life = 1; life <= 3; ++life) {
     lost->Kill();
     job.Run(milliseconds(300));
-    NativeNode* const next = job.AddNative(own);
-    next->Start();
+    NativeNode* const next = Add(4712);
     job.Run(seconds(3));
     ASSERT_TRUE(next->ready());
     EXPECT_EQ(next->view->life, life);
@@ -94,7 +90,23 @@ TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
   ExpectNobodyFailed();
 }
 
-// Of worker 1, which is, or was, at 10.0.0.8.
+// Another connection to the scheduler node under the id of worker 1.
+class AsWorker1 {
+ public:
+  explicit AsWorker1(Job* job)
+      : executor_(&job->clock), transport_(job->network.MakeTransport(&executor_)) {
+    transport_->Start({[this](const Message&) { ++told; }, {}, {}, {}});
+    transport_->Connect(kSchedulerId, job->options.root, WorkerId(1));
+  }
+  Transport* operator->() const { return transport_.get(); }
+
+  int told = 0;
+
+ private:
+  bs::sim::SimExecutor executor_;
+  std::unique_ptr<Transport> transport_;
+};
+
 Message HeartbeatOfWorker1() {
   Message beat;
   beat.peer = kSchedulerId;
@@ -107,47 +119,29 @@ Message HeartbeatOfWorker1() {
 
 // Its connections are two: what it had said on the one may be read after the other has broken.
 TEST_F(Rejoin, AHeartbeatThatIsReadAfterTheDeathHidesNoRestart) {
-  MembershipOptions own = job.options;
-  own.role = Role::kWorker;
-  own.node_host = "10.0.0.8";
-  own.node_port = 4712;
   w1->Kill();
-  bs::sim::SimExecutor executor(&job.clock);
-  auto late = job.network.MakeTransport(&executor);
-  late->Start({[](const Message&) {}, {}, {}, {}});
-  late->Connect(kSchedulerId, job.options.root, WorkerId(1));
+  const AsWorker1 late(&job);
   job.Run(milliseconds(100));
   late->Send(HeartbeatOfWorker1());
   job.Run(milliseconds(100));
-  NativeNode* const next = job.AddNative(own);
-  next->Start();
+  NativeNode* const next = Add(4712);
   job.Run(seconds(5));
   EXPECT_TRUE(next->ready());
   ExpectNobodyFailed();
-  late.reset();
 }
 
 // One host may be given the name of another that is cut off and still sends.
 TEST_F(Rejoin, WhatTheEarlierHolderStillSaysDoesNotEndWhoHasItsAddress) {
-  MembershipOptions own = job.options;
-  own.role = Role::kWorker;
-  own.node_host = "10.0.0.8";
-  own.node_port = 4712;
   w1->Kill();
   job.Run(seconds(3));
-  NativeNode* const next = job.AddNative(own);
-  next->Start();
+  NativeNode* const next = Add(4712);
   job.Run(seconds(1));
   ASSERT_TRUE(next->ready());
-  bs::sim::SimExecutor executor(&job.clock);
-  auto earlier = job.network.MakeTransport(&executor);
-  earlier->Start({[](const Message&) {}, {}, {}, {}});
-  earlier->Connect(kSchedulerId, job.options.root, WorkerId(1));
+  const AsWorker1 earlier(&job);
   earlier->Send(HeartbeatOfWorker1());
   job.Run(seconds(3));
   EXPECT_TRUE(next->failures.empty());
   ExpectNobodyFailed();
-  earlier.reset();
 }
 
 TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
@@ -156,13 +150,9 @@ TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
   NativeNode* const next = Add();
   job.Run(seconds(2));
   ASSERT_TRUE(next->ready());
-  bs::sim::SimExecutor executor(&job.clock);
-  auto earlier = job.network.MakeTransport(&executor);
-  int told = 0;
-  earlier->Start({[&](const Message&) { ++told; }, {}, {}, {}});
+  const AsWorker1 earlier(&job);
   earlier->Bind({"10.0.0.5", 4711},
                 [](const bs::Result<int32_t>& port) { EXPECT_TRUE(port.ok()); });
-  earlier->Connect(kSchedulerId, job.options.root, WorkerId(1));
   earlier->Connect(ServerId(0), {"10.0.0.7", 4713}, WorkerId(1));
   Meta control;
   control.is_control = true;
@@ -185,11 +175,10 @@ TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
   beat.control.nodes = {{Role::kWorker, WorkerId(1), "10.0.0.5", 4711, false, 0}};
   say(kSchedulerId, beat);
   job.Run(seconds(2));
-  EXPECT_EQ(told, 1) << "the scheduler node has read all of it";
+  EXPECT_EQ(earlier.told, 1) << "the scheduler node has read all of it";
   EXPECT_TRUE(job.Logged("dropped a message from worker 1: it is of who had the place before"));
   EXPECT_TRUE(next->failures.empty());
   ExpectNobodyFailed();
-  earlier.reset();
 }
 
 TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
@@ -337,16 +326,10 @@ TEST_F(Rejoin, WhoWaitsForAPlaceHearsOfTheEnd) {
 }
 
 TEST_F(Rejoin, WhoBeginsAnewWhileItWaitsForAPlaceHasItsOwnTime) {
-  MembershipOptions own = job.options;
-  own.role = Role::kWorker;
-  own.node_host = "10.0.0.8";
-  own.node_port = 4799;
-  NativeNode* const first = job.AddNative(own);
-  first->Start();
+  NativeNode* const first = Add(4799);
   job.Run(seconds(20));
   first->Kill();
-  NativeNode* const second = job.AddNative(own);
-  second->Start();
+  NativeNode* const second = Add(4799);
   job.Run(seconds(20));
   EXPECT_FALSE(second->refused);
   job.Run(seconds(20));

@@ -149,7 +149,7 @@ class Coordinator::Impl {
   // "; refused: ...": who did not get a place while others are missing; empty if nobody.
   std::string Refused() const;
   // True if who is refused may have the place of one that is gone: it comes again, by itself or by
-  // us.
+  // us.  Opens connections to those of its role that have none yet, which show whether they live.
   bool ComesAgain(const Node& node, bool native);
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
   // What those hear that come when the job has ended.
