@@ -149,7 +149,10 @@ class MXNetRounds:
 class MXNetPlugin:
     """Two dependency proxies a tensor and round in MXNet's engine; see src/plugin/mxnet.h."""
 
-    def __init__(self, worker: Worker, functions: Mapping[str, int]) -> None: ...
+    in_place: bool
+    def __init__(
+        self, worker: Worker, functions: Mapping[str, int], in_place: bool = False
+    ) -> None: ...
     def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None: ...
     def exchange(
         self,

@@ -176,6 +176,7 @@ cdef extern from "plugin/mxnet_functions.h" nogil:
         void* push_async_nd
         void* create_array
         void* free_array
+        void* share_array
         void* get_data
         void* get_shape
         void* get_dtype
@@ -187,6 +188,7 @@ cdef extern from "plugin/mxnet_functions.h" nogil:
         void* store_pull
         void* store_push_pull
         void* store_free
+        void* make_plain
         void* last_error
 
 cdef extern from "plugin/mxnet.h" nogil:
@@ -202,6 +204,7 @@ cdef extern from "plugin/mxnet.h" nogil:
         uint64_t size_bytes
         float threshold
         int joined
+        void* value
 
     int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                       bs_error* error)

@@ -42,6 +42,7 @@ cdef class MXNetRounds:
         self.round.size_bytes = size
         self.round.threshold = 0
         self.round.joined = joined
+        self.round.value = NULL
 
     @property
     def key(self):
@@ -74,8 +75,9 @@ cdef bool _before(const _Exchange& a, const _Exchange& b) noexcept nogil:
 cdef int _register(bs_mxnet* plugin, bs_mxnet_copier* copier, const _Exchange* exchange,
                    bool copies_out, bs_error* error) noexcept nogil:
     cdef const bs_mxnet_round* round = &exchange.round
-    cdef int code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority,
-                                         error)
+    cdef int code = 0
+    if round.value == NULL:
+        code = bs_mxnet_copier_copy(copier, exchange.value, round.send_stage, round.priority, error)
     if code == 0:
         code = bs_mxnet_push_pull(plugin, round, error)
     if code == 0 and copies_out:
@@ -132,6 +134,7 @@ cdef int _fill(bs_mxnet_functions* f, functions) except -1:
     f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
     f.create_array = <void*><uintptr_t>functions["create_array"]
     f.free_array = <void*><uintptr_t>functions["free_array"]
+    f.share_array = <void*><uintptr_t>functions["share_array"]
     f.get_data = <void*><uintptr_t>functions["get_data"]
     f.get_shape = <void*><uintptr_t>functions["get_shape"]
     f.get_dtype = <void*><uintptr_t>functions["get_dtype"]
@@ -143,6 +146,7 @@ cdef int _fill(bs_mxnet_functions* f, functions) except -1:
     f.store_pull = <void*><uintptr_t>functions["store_pull"]
     f.store_push_pull = <void*><uintptr_t>functions["store_push_pull"]
     f.store_free = <void*><uintptr_t>functions["store_free"]
+    f.make_plain = <void*><uintptr_t>functions["make_plain"]
     f.last_error = <void*><uintptr_t>functions["last_error"]
     return 0
 
@@ -156,12 +160,16 @@ cdef class MXNetPlugin:
         Kept alive, and not to be closed before this.
     functions : mapping of str to int
         Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+    in_place : bool
+        Whether `exchange` sends values from where they lie, if MXNet lets it; not those whose
+        rounds are joined, where the copy costs less than what makes it needless.
     """
 
     cdef bs_mxnet* plugin
     cdef Worker worker
+    cdef readonly bint in_place
 
-    def __init__(self, Worker worker, functions):
+    def __init__(self, Worker worker, functions, bint in_place=False):
         cdef bs_mxnet_functions f
         cdef bs_error error
         if self.plugin != NULL:
@@ -169,6 +177,7 @@ cdef class MXNetPlugin:
         _fill(&f, functions)
         _check(bs_mxnet_open(worker.handle(), &f, &self.plugin, &error), &error)
         self.worker = worker
+        self.in_place = in_place and f.make_plain != NULL
         worker.users += 1
 
     cdef bs_mxnet* handle(self) except NULL:
@@ -203,7 +212,9 @@ cdef class MXNetPlugin:
                  bool copies_out=True):
         """Register a push-pull of one fitting array for each key: copy, round, copy.
 
-        The usual call, without the price of the whole grammar.  Returns at once.
+        The usual call, without the price of the whole grammar.  Returns at once.  The first copy is
+        left out where values are sent from where they lie: until the servers have the bytes,
+        operations that would write to one wait.
 
         Parameters
         ----------
@@ -238,6 +249,8 @@ cdef class MXNetPlugin:
         with nogil:
             for exchange in exchanges:
                 exchange.round.priority = priority
+                if self.in_place and not exchange.round.joined:
+                    exchange.round.value = exchange.value
                 code = _register(plugin, copier.copier, &exchange, copies_out, &error)
                 if code != 0:
                     break

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from typing import Dict
+from typing import Any, Dict
 
 import mxnet as mx
 from mxnet.base import _LIB
@@ -15,6 +15,7 @@ _SYMBOLS = {
     "push_async_nd": "MXEnginePushAsyncND",
     "create_array": "MXNDArrayCreateEx",
     "free_array": "MXNDArrayFree",
+    "share_array": "MXShallowCopyNDArray",
     "get_data": "MXNDArrayGetData",
     "get_shape": "MXNDArrayGetShapeEx64",
     "get_dtype": "MXNDArrayGetDType",
@@ -28,13 +29,18 @@ _SYMBOLS = {
     "store_free": "MXKVStoreFree",
     "last_error": "MXGetLastError",
 }
+# mxnet::NDArray::Reorder2DefaultAsync() const, as compilers for Linux name it.
+_MAKE_PLAIN = "_ZNK5mxnet7NDArray20Reorder2DefaultAsyncEv"
 
 
 def _functions() -> Dict[str, int]:
-    return {
-        name: ctypes.cast(getattr(_LIB, symbol), ctypes.c_void_p).value or 0
-        for name, symbol in _SYMBOLS.items()
-    }
+    functions = {name: _address(getattr(_LIB, symbol)) for name, symbol in _SYMBOLS.items()}
+    make_plain = getattr(_LIB, _MAKE_PLAIN, None)
+    return {**functions, "make_plain": 0 if make_plain is None else _address(make_plain)}
+
+
+def _address(function: Any) -> int:  # noqa: ANN401 - ctypes does not name its type
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def engine_blocks() -> bool:
@@ -42,9 +48,9 @@ def engine_blocks() -> bool:
     return os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine"
 
 
-def open_plugin(worker: Worker) -> MXNetPlugin:
-    """Return the plug-in between `worker` and MXNet's engine."""
-    return MXNetPlugin(worker, _functions())
+def open_plugin(worker: Worker, *, in_place: bool = False) -> MXNetPlugin:
+    """Return the plug-in between `worker` and MXNet's engine; see there for `in_place`."""
+    return MXNetPlugin(worker, _functions(), in_place)
 
 
 def open_carrier(store: Store) -> MXNetStore:

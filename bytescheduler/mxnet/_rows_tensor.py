@@ -32,11 +32,11 @@ class RowsTensor(Tensor):
         tensor.position = dense.position
         return tensor
 
-    def _empty(self) -> Array:
+    def _empty(self, *, delayed: bool = False) -> Array:
         self._count = int(np.prod(self.shape, dtype=np.int64))
         total = self._count + self.shape[0]
         self.size_bytes = total * np.dtype(self._wire_dtype).itemsize
-        return mx.nd.empty((total,), ctx=mx.cpu(), dtype=self._wire_dtype)
+        return self._allocated((total,), delayed)
 
     def take(self, value: Array) -> None:
         """Receive `value`, as if it had been sent."""

@@ -104,7 +104,8 @@ class Tensor:
         self.size_bytes = int(np.prod(self.shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
         self._wire_dtype = np.float32 if widened else like.dtype
         self.recv = self._empty()
-        self.send = self._empty()
+        # It has memory from the first copy into it on: there may be none.
+        self.send = self._empty(delayed=True)
         self.stored = self.recv
         self.copier = copier
         self.rounds = MXNetRounds(
@@ -145,9 +146,13 @@ class Tensor:
         wide.take(self.stored)
         return wide
 
-    def _empty(self) -> Array:
-        # Allocated at once, so that its address never changes.
-        return mx.nd.empty(self.shape, ctx=mx.cpu(), dtype=self._wire_dtype)
+    def _empty(self, *, delayed: bool = False) -> Array:
+        return self._allocated(self.shape, delayed)
+
+    def _allocated(self, shape: Tuple[int, ...], delayed: bool) -> Array:
+        # Unless delayed it is allocated at once, so that its address never changes.
+        handle = mx.nd.ndarray._new_alloc_handle(shape, mx.cpu(), delayed, self._wire_dtype)
+        return mx.nd.NDArray(handle)
 
     def check(self, array: Array) -> None:
         """Raise MXNetError unless `array` fits this key."""

@@ -62,7 +62,7 @@ def _open_link(stock: Optional[Store], job: str) -> Link:
     Link.check_not_left(job)
     worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
     try:
-        link = Link(worker, open_plugin(worker), stock, job)
+        link = Link(worker, open_plugin(worker, in_place=True), stock, job)
     except BaseException:
         worker.close(drain_ms=0)
         raise

@@ -4,12 +4,14 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "plugin/answer.h"
 #include "plugin/mxnet_round.h"
 
 using bs::mxnet::Answer;
 using bs::mxnet::DeleteProxy;
+using bs::mxnet::Functions;
 using bs::mxnet::kCancelled;
 using bs::mxnet::kCpu;
 using bs::mxnet::kCpuPrioritized;
@@ -53,6 +55,18 @@ int Begin(Plugin* plugin, Round* round, bs_error* error) {
   return code;
 }
 
+// Sets `shared` to a handle of our own of what is sent as it lies, which will be plain then.
+int Share(const Plugin& plugin, void* value, Functions::Owned* shared, bs_error* error) {
+  if (value == nullptr) return 0;
+  void* handle = nullptr;
+  if (plugin.mxnet.share_array(value, &handle) != 0) {
+    return Answer(kInternal, std::string("MXNet's array: ") + plugin.mxnet.last_error(), error);
+  }
+  shared->reset(handle);
+  plugin.mxnet.make_plain(handle);
+  return 0;
+}
+
 }  // namespace
 
 struct bs_mxnet {
@@ -70,8 +84,10 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
 int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* request, bs_error* error) try {
   Plugin& p = *plugin->plugin;
   if (p.draining) return Answer(kCancelled, "the store was closed", error);
+  Functions::Owned value(nullptr, p.mxnet.free_array);
+  if (const int code = Share(p, request->value, &value, error); code != 0) return code;
   const bs_mxnet_update_request both{.round = *request, .pushes = 1, .pulls = 1, .rates = nullptr};
-  return Begin(&p, new Round(plugin->plugin, both, false), error);
+  return Begin(&p, new Round(plugin->plugin, both, false, std::move(value)), error);
 } catch (const std::exception& e) {
   return Answer(kResourceExhausted, e.what(), error);
 }

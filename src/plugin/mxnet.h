@@ -19,7 +19,8 @@ extern "C" {
 
 typedef struct bs_mxnet bs_mxnet;
 
-/* `worker` must outlive the plug-in handle.  Uses push_async_nd and get_data. */
+/* `worker` must outlive the plug-in handle.  Uses push_async_nd and get_data; for rounds with a
+ * value share_array, free_array and make_plain. */
 int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
                   bs_error* error);
 
@@ -33,17 +34,22 @@ typedef struct {
   uint64_t size_bytes; /* of each stage */
   float threshold;     /* 0, or that of two-bit compression; see bs_push_pull */
   int joined;          /* one proxy for both directions, if both are wanted */
+  /* Null, or what is sent in place of send_stage: an array of the caller's, dense and on the CPU,
+   * of size_bytes, in any layout.  What was registered later does not change it until the proxy
+   * that reads it ends; its memory is kept until the round ends, even if the caller frees his
+   * handle.  REQUIRES: make_plain is there; null in an update. */
+  void* value;
 } bs_mxnet_round;
 
 /* Registers the two dependency proxies of one round of `key`:
- *   push: reads send_stage, ends when its bytes have been taken by the servers;
+ *   push: reads send_stage or value, ends when its bytes have been taken by the servers;
  *   pull: writes recv_stage, ends when the sum stands in it.
  * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
- * A joined round has one proxy, which reads send_stage, writes recv_stage and ends with the later
- * of the two: half the price for MXNet's engine, but send_stage is in use until the sum is there.
- * Call it on the thread that pushed the operations these depend on.  Returns at once; errors of the
- * round arrive in MXNet as exceptions on recv_stage.  If MXNet skips one of them because an input
- * carries an error, the whole job fails with a message that says so.
+ * A joined round has one proxy, which reads send_stage or value, writes recv_stage and ends with
+ * the later of the two: half the price for MXNet's engine, but what it reads is in use until the
+ * sum is there. Call it on the thread that pushed the operations these depend on.  Returns at once;
+ * errors of the round arrive in MXNet as exceptions on recv_stage.  If MXNet skips one of them
+ * because an input carries an error, the whole job fails with a message that says so.
  *
  * With MXNet's NaiveEngine, which runs operations inside the call that pushes them, it returns when
  * the round is over, and with the round's error, which that engine would lose. */

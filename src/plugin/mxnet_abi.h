@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 
 #include "plugin/mxnet_functions.h"
@@ -30,7 +31,8 @@ struct OnComplete {
 };
 static_assert(sizeof(Context) == 8 && sizeof(RunContext) == 32 && sizeof(OnComplete) == 24);
 
-// bs_mxnet_functions as they are called.  Each but the last returns 0, or else the last says why.
+// bs_mxnet_functions as they are called.  Each but the last two returns 0, or else the last says
+// why.
 struct Functions {
   using PushAsyncNd = int (*)(void (*run)(void* run_context, void* on_complete, void* param),
                               void* param, void (*deleter)(void* param), const void* context,
@@ -39,6 +41,9 @@ struct Functions {
   using CreateArray = int (*)(const uint32_t* shape, uint32_t ndim, int dev_type, int dev_id,
                               int delay_alloc, int dtype, void** out);
   using Free = int (*)(void* handle);
+  using Owned = std::unique_ptr<void, Free>;  // a handle
+  using ShareArray = int (*)(void* array, void** out);
+  using MakePlain = void (*)(const void* array);  // a member function: `array` is its `this`
   using GetData = int (*)(void* array, void** data);
   using GetShape = int (*)(void* array, int* ndim, const int64_t** shape);
   using GetInt = int (*)(void* array, int* value);
@@ -56,6 +61,7 @@ struct Functions {
       : push_async_nd(reinterpret_cast<PushAsyncNd>(f.push_async_nd)),
         create_array(reinterpret_cast<CreateArray>(f.create_array)),
         free_array(reinterpret_cast<Free>(f.free_array)),
+        share_array(reinterpret_cast<ShareArray>(f.share_array)),
         get_data(reinterpret_cast<GetData>(f.get_data)),
         get_shape(reinterpret_cast<GetShape>(f.get_shape)),
         get_dtype(reinterpret_cast<GetInt>(f.get_dtype)),
@@ -67,11 +73,13 @@ struct Functions {
         store_pull(reinterpret_cast<StoreCopy>(f.store_pull)),
         store_push_pull(reinterpret_cast<StorePushPull>(f.store_push_pull)),
         store_free(reinterpret_cast<Free>(f.store_free)),
+        make_plain(reinterpret_cast<MakePlain>(f.make_plain)),
         last_error(reinterpret_cast<LastError>(f.last_error)) {}
 
   const PushAsyncNd push_async_nd;
   const CreateArray create_array;
   const Free free_array;
+  const ShareArray share_array;
   const GetData get_data;
   const GetShape get_shape;
   const GetInt get_dtype, get_storage_type;
@@ -81,6 +89,7 @@ struct Functions {
   const StoreCopy store_push, store_pull;
   const StorePushPull store_push_pull;
   const Free store_free;
+  const MakePlain make_plain;
   const LastError last_error;
 };
 

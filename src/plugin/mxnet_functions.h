@@ -9,6 +9,7 @@ typedef struct {
   void* push_async_nd;    /* MXEnginePushAsyncND */
   void* create_array;     /* MXNDArrayCreateEx */
   void* free_array;       /* MXNDArrayFree */
+  void* share_array;      /* MXShallowCopyNDArray */
   void* get_data;         /* MXNDArrayGetData */
   void* get_shape;        /* MXNDArrayGetShapeEx64 */
   void* get_dtype;        /* MXNDArrayGetDType */
@@ -20,7 +21,11 @@ typedef struct {
   void* store_pull;       /* MXKVStorePull */
   void* store_push_pull;  /* MXKVStorePushPull */
   void* store_free;       /* MXKVStoreFree */
-  void* last_error;       /* MXGetLastError */
+  /* mxnet::NDArray::Reorder2DefaultAsync() const, which has no C name: registers an operation that
+   * brings the array's memory into the plain layout.  Null where MXNet has no other layout, or
+   * does not show the function. */
+  void* make_plain;
+  void* last_error; /* MXGetLastError */
 } bs_mxnet_functions;
 
 // NOLINTEND(readability-identifier-naming)

@@ -65,8 +65,11 @@ struct Proxy {
 
 // Deletes itself with its last owner.
 struct Round {
-  Round(std::shared_ptr<Plugin> owner, const bs_mxnet_update_request& request, bool updates)
+  // `its_value`: the array that is sent in place of the stage, if any.
+  Round(std::shared_ptr<Plugin> owner, const bs_mxnet_update_request& request, bool updates,
+        Functions::Owned its_value = {nullptr, nullptr})
       : plugin(std::move(owner)),
+        value(std::move(its_value)),
         key(request.round.key),
         name(request.round.name),
         size_bytes(request.round.size_bytes),
@@ -83,18 +86,19 @@ struct Round {
              "push",
              "bytescheduler push",
              pushes && !joined,
-             request.round.send_stage,
-             request.round.send_stage,
+             value ? value.get() : request.round.send_stage,
+             value ? value.get() : request.round.send_stage,
              pulls ? nullptr : request.round.recv_stage},
         pull{this,
              joined ? "push-pull" : "pull",
              joined ? "bytescheduler push-pull" : "bytescheduler pull",
              pulls,
              request.round.recv_stage,
-             joined ? request.round.send_stage : nullptr,
+             joined ? push.reads : nullptr,
              request.round.recv_stage} {}
 
   const std::shared_ptr<Plugin> plugin;
+  const Functions::Owned value;
   const uint64_t key;
   const std::string name;  // of the key, in errors
   const uint64_t size_bytes;

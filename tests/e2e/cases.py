@@ -143,6 +143,21 @@ def order(kvs: ScheduledKVS) -> None:
     assert [out.asnumpy()[0, 0] for out in outs] == [7.0] + [float(n * s) for s in range(1, 30)]
 
 
+def in_place(kvs: ScheduledKVS) -> None:
+    # Large enough to be sent from where they lie, in several pieces; nothing waits.
+    shape = (100_000,)
+    kvs.init(22, full(0, shape))
+    value, outs = full(0, shape), [full(0, shape) for _ in range(10)]
+    for step, out in enumerate(outs):
+        value[:] = step + kvs.rank
+        kvs.pushpull(22, value, out=out, priority=-step)
+        value[:] = -1
+    for step, out in enumerate(outs):
+        assert (out.asnumpy() == sum_over_workers(kvs, lambda r: step + r)).all()  # noqa: B023
+    kvs.pushpull(22, outs[1])
+    assert (outs[1].asnumpy() == kvs.num_workers * sum_over_workers(kvs, lambda r: 1 + r)).all()
+
+
 def noted(kvs: ScheduledKVS) -> None:
     """What the workers compare between pushes goes behind every push, and disturbs none."""
     _agreement._ROUNDS_A_NOTE = 1

@@ -13,7 +13,7 @@ STORES = ["native", "dist_sync"]
 
 @pytest.mark.parametrize("store", STORES)
 def test_sums_and_order_of_two_workers(make_job: MakeJob, store: str) -> None:
-    cases = ("identity", "barriers", "sums", "order", "closed")
+    cases = ("identity", "barriers", "sums", "order", "in_place", "closed")
     outputs = make_job(servers=2).run("cases.py", store, *cases)
     ranks = {line for out in outputs for line in out.splitlines() if line.startswith("rank")}
     assert ranks == {"rank 0 of 2", "rank 1 of 2"}
@@ -39,7 +39,7 @@ def test_the_profiler_of_servers_writes_their_requests_while_it_runs(make_job: M
 
 def test_naive_engine(make_job: MakeJob) -> None:
     env = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
-    make_job(env=env).run("cases.py", "native", "sums", "order", "closed")
+    make_job(env=env).run("cases.py", "native", "sums", "order", "in_place", "closed")
 
 
 def test_names_as_keys_and_updaters(make_job: MakeJob) -> None:

@@ -1,4 +1,4 @@
-// MXNet's three C functions over one FakeMxnet.
+// MXNet's functions over one FakeMxnet.
 #include "plugin/fake_mxnet.h"
 
 #include <gtest/gtest.h>
@@ -55,8 +55,32 @@ int PushAsyncNd(void (*run)(void*, void*, void*), void* param, void (*deleter)(v
   return 0;
 }
 
-int GetData(void* array, void** data) {
+int ShareArray(void* array, void** out) {
   auto* const fake = static_cast<FakeMxnet::Array*>(array);
+  if (fake->fails) return -1;
+  ++fake->num_shared;
+  auto* const shared = new FakeMxnet::Array;
+  shared->of = fake;
+  *out = shared;
+  return 0;
+}
+
+int FreeArray(void* array) {
+  auto* const fake = static_cast<FakeMxnet::Array*>(array);
+  --fake->of->num_shared;
+  delete fake;
+  return 0;
+}
+
+void MakePlain(const void* array) {
+  EXPECT_TRUE(current->operations.empty()) << "before what reads it";
+  static_cast<const FakeMxnet::Array*>(array)->of->is_plain = true;
+}
+
+int GetData(void* array, void** data) {
+  auto* fake = static_cast<FakeMxnet::Array*>(array);
+  if (fake->of != nullptr) fake = fake->of;
+  EXPECT_TRUE(fake->is_plain) << "MXNet would wait for an operation, inside of one that has it";
   *data = fake->values.data();
   return fake->fails ? -1 : 0;
 }
@@ -71,6 +95,9 @@ FakeMxnet::~FakeMxnet() { current = nullptr; }
 bs_mxnet_functions FakeMxnet::functions() const {
   bs_mxnet_functions functions{};
   functions.push_async_nd = reinterpret_cast<void*>(&PushAsyncNd);
+  functions.share_array = reinterpret_cast<void*>(&ShareArray);
+  functions.free_array = reinterpret_cast<void*>(&FreeArray);
+  functions.make_plain = reinterpret_cast<void*>(&MakePlain);
   functions.get_data = reinterpret_cast<void*>(&GetData);
   functions.last_error = reinterpret_cast<void*>(&LastError);
   return functions;

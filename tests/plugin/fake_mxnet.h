@@ -25,8 +25,11 @@ class FakeMxnet {
   };
   // An array whose address is asked for.
   struct Array {
-    std::vector<float> values;
+    std::vector<float> values{};
     bool fails = false;
+    bool is_plain = true;
+    int num_shared = 0;   // handles of it besides its own, which share its memory
+    Array* of = nullptr;  // what such a handle is one of
   };
 
   FakeMxnet();

@@ -10,49 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/fake_engine.h"
-#include "plugin/fake_mxnet.h"
+#include "plugin/mxnet_fixture.h"
 
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr size_t kPush = 0, kPull = 1;
-
-class MxnetTest : public testing::Test {
- protected:
-  MxnetTest() {
-    const bs_mxnet_functions functions = mxnet_.functions();
-    EXPECT_EQ(bs_mxnet_open(&worker_, &functions, &plugin_, &error_), 0);
-  }
-  ~MxnetTest() override {
-    EXPECT_EQ(bs_mxnet_pending(plugin_), 0);
-    EXPECT_EQ(bs_mxnet_drain(plugin_, 0), 1);
-    bs_mxnet_close(plugin_);
-    for (const FakeMxnet::Operation& operation : mxnet_.operations) {
-      EXPECT_EQ(operation.times_ended, 1) << operation.name;
-    }
-  }
-  int PushPull(int priority = 0, float threshold = 0, int joined = 0) {
-    const bs_mxnet_round round{7, "'fc1'", priority, &send_, &recv_, 8, threshold, joined};
-    return bs_mxnet_push_pull(plugin_, &round, &error_);
-  }
-  int Joined() { return PushPull(0, 0, 1); }
-  int Update(int pushes, int pulls, const bs_rates* rates) {
-    const bs_mxnet_update_request request{
-        {7, "'fc1'", 0, &send_, &recv_, 8, 0, 0}, pushes, pulls, rates};
-    return bs_mxnet_update(plugin_, &request, &error_);
-  }
-  std::string error_of(size_t index) { return mxnet_[index].error.value_or(""); }
-  bool ended(size_t index) { return mxnet_[index].times_ended > 0; }
-
-  FakeMxnet mxnet_;
-  bs_worker worker_;
-  FakeMxnet::Array send_{{1, 2}}, recv_{{0, 0}};
-  bs_mxnet* plugin_ = nullptr;
-  bs_error error_{};
-};
 
 TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
   ASSERT_EQ(PushPull(-3), 0);
@@ -87,7 +50,7 @@ TEST_F(MxnetTest, SaysWhatWasThereWhenItWasCalledFor) {
   const auto at_once = [this](uint64_t size_bytes, std::chrono::milliseconds waited) {
     worker_.requests.clear();
     mxnet_.operations.clear();
-    const bs_mxnet_round round{7, "'fc1'", 0, &send_, &recv_, size_bytes, 0, 1};
+    const bs_mxnet_round round{7, "'fc1'", 0, &send_, &recv_, size_bytes, 0, 1, nullptr};
     EXPECT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     std::this_thread::sleep_for(waited);
     mxnet_.Run(0);

@@ -44,7 +44,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> "Callable[..., ScheduledKVS]":
     monkeypatch.setenv("BYTESCHEDULER_TUNING", "off")  # the fake worker has no steps
     monkeypatch.setattr(kvstore, "check_settings", lambda *_: None)
     monkeypatch.setattr(kvstore, "Worker", Opener)
-    monkeypatch.setattr(kvstore, "open_plugin", lambda worker: FakePlugin())
+    monkeypatch.setattr(kvstore, "open_plugin", lambda worker, in_place: FakePlugin())
     monkeypatch.setattr(Link, "_of_process", None)
     monkeypatch.setattr(Link, "_left", set())
     make.ranks = ranks  # type: ignore[attr-defined]
