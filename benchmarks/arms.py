@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterable, List, Optional, TypeVar
 
-from . import options
+from . import machine, options
 from .output import give, keep
 
 Run = TypeVar("Run")
@@ -39,12 +39,13 @@ def alternate(
     """Run each of `args.arms` in turn, `args.repeats` times; print what comes of it as JSON.
 
     After each run what is there is written, so that one which fails loses nothing of those before.
-    One that takes longer than it may is null, and counted as hung.
+    One that takes longer than it may is null, and counted as hung. `stolen` is the share of the
+    processors' time that went to other machines, of each try.
 
     Parameters
     ----------
     args
-        With the options of `add_arms_option` and `add_out_option`.
+        With the options of `add_arms_option`, `machine.add_option` and `add_out_option`.
     run
         Runs an arm once.
     summary
@@ -56,16 +57,21 @@ def alternate(
 
     """
     runs: Dict[str, List[Optional[Run]]] = {arm: [] for arm in args.arms}
+    stolen: Dict[str, List[List[float]]] = {arm: [] for arm in args.arms}
     result: Dict[str, Any] = {}
     for _ in range(args.repeats):
         for arm, of_arm in runs.items():
-            of_arm.append(attempt(arm, functools.partial(run, arm)))
+            one_run = functools.partial(attempt, arm, functools.partial(run, arm))
+            one, shares = machine.quietly(arm, one_run, args.most_stolen)
+            of_arm.append(one)
+            stolen[arm].append(shares)
             ended = {name: [one for one in of if one is not None] for name, of in runs.items()}
             result = {
                 **(about or {}),
                 "medians": {name: summary(of) if of else None for name, of in ended.items()},
                 "hung": {name: of.count(None) for name, of in runs.items()},
                 "all": runs,
+                "stolen": stolen,
             }
             print(f"{arm}: {result['medians'][arm]}", file=sys.stderr, flush=True)
             keep(result, args)

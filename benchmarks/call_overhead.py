@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from . import arms, local_job
+from . import arms, local_job, machine, options
 from .output import add_out_option
 
 KEYS, FLOATS, ROUNDS = 1000, 256, 7
@@ -77,7 +77,7 @@ def measure(kind: str) -> None:
 def run_job(kind: str, timeout_s: float) -> Dict[str, float]:
     """Run a job to its end and return microseconds a call, by store, updater and clock."""
     worker = [sys.executable, "-m", "benchmarks.call_overhead", "--worker", kind]
-    rows = local_job.run_arm(kind, worker, timeout_s)
+    rows = local_job.run_arm(kind, worker, timeout_s=timeout_s)
     return {row.name: statistics.median(row.seconds) / KEYS * 1e6 for row in rows}
 
 
@@ -97,8 +97,9 @@ def main() -> None:
     """Run all kinds of store in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arms.add_arms_option(parser, local_job.ARMS, "stock,ours,kvstore")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for a job")
+    machine.add_option(parser)
     add_out_option(parser)
     parser.add_argument("--worker", choices=sorted(local_job.ARMS), help=argparse.SUPPRESS)
     args = parser.parse_args()

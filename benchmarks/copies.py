@@ -16,7 +16,7 @@ import statistics
 import tempfile
 from typing import Dict, List
 
-from . import arms, throughput
+from . import arms, machine, options, throughput
 from .output import add_out_option
 
 ARMS = tuple(arm for arm in throughput.ARMS if arm != "tcp")
@@ -79,12 +79,13 @@ def main() -> None:
     """Count all arms in turn and print how often they copy as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=throughput.bytes_of, default="1M,16M")
-    arms.add_arms_option(parser, ARMS, "stock,ours-sockets,ours,sockets,native")
-    parser.add_argument("--repeats", type=int, default=1)
+    arms.add_arms_option(parser, ARMS, "stock,kvstore,ours-sockets,ours,sockets,native")
+    parser.add_argument("--repeats", type=options.count(), default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
     parser.add_argument(
         "--build", default="build/benchmarks", help=f"where wire_benchmark and {LIBRARY} lie"
     )
+    machine.add_option(parser)
     add_out_option(parser)
     args = parser.parse_args()
     args.native = str(pathlib.Path(args.build, "wire_benchmark"))

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional
 
 from bytescheduler._advise import models
 
-from . import arms, lab_job
+from . import arms, lab_job, options
 from .output import add_out_option, give, keep
 
 SETTINGS = ("0", "16KiB")
@@ -85,17 +85,17 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=16, help="divide the parameters by this")
     parser.add_argument("--compute", type=float, default=0.05, help="seconds of compute a step")
     parser.add_argument("--iterations", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rates", default="10gbit,1gbit")
-    parser.add_argument("--groups", default="1,15,161")
+    parser.add_argument("--repeats", type=options.count(), default=5)
+    parser.add_argument("--rates", type=lab_job.rates, default="10gbit,1gbit")
+    parser.add_argument("--groups", type=options.counts, default="1,15,161")
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
     add_out_option(parser)
     args = parser.parse_args()
     result = {"model": args.model, "scale": args.scale, "compute_s": args.compute, "rows": []}
-    for rate in args.rates.split(","):
+    for rate in args.rates:
         with lab_job.lab(rate):
-            for group in map(int, args.groups.split(",")):
+            for group in args.groups:
                 compare(args, {"rate": rate, "group": group}, result)
     give(result, args)
 

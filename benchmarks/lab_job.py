@@ -4,14 +4,18 @@ Workers end with a line that `report` prints. Needs root (network namespaces) an
 """
 
 import argparse
+import concurrent.futures
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
 from . import local_job
 
@@ -20,6 +24,9 @@ LAB = "bsbench"
 NUM_WORKERS = NUM_SERVERS = 2
 HOSTS = "10.201.0"
 ROOT_PORT = 9091
+READINGS = 3  # of a link
+CLONE_NEWNET = 0x40000000  # setns(2)
+Made = TypeVar("Made")
 TO_END_S = 30.0  # that processes have when all results are there
 
 ARMS: Dict[str, Dict[str, str]] = {
@@ -28,7 +35,7 @@ ARMS: Dict[str, Dict[str, str]] = {
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native"},
     "ours-caller": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
-    # From the default, with nothing remembered.
+    # From the default, unless the caller of `run` has it remember something.
     "ours-tuned": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_TUNING": "on"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
     "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
@@ -57,6 +64,11 @@ def rate(text: str) -> str:
             f"{text}: want kbit, mbit or gbit in whole numbers, such as 300mbit, or none"
         )
     return text
+
+
+def rates(text: str) -> List[str]:
+    """Return the rates that a list such as "10gbit,1gbit" says, for argparse."""
+    return [rate(word) for word in text.split(",")]
 
 
 def payload_bytes_per_s(text: str) -> float:
@@ -89,6 +101,32 @@ def lab(rate: str) -> "Iterator[None]":
         _netlab("down", LAB, "-k")
 
 
+def place(host: int) -> local_job.Place:
+    """Return where processes of a host of the lab run; hosts count from 1."""
+    return local_job.Place(f"{HOSTS}.{host}", [str(HERE / "netlab.sh"), "exec", LAB, str(host)])
+
+
+def _on(host: int, do: Callable[[], Made]) -> Made:
+    """Do it on a thread that is on a host's network, where its sockets stay."""
+
+    def entered() -> Made:
+        with open(f"/run/netns/{LAB}-{host}", "rb") as network:
+            if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), f"host {host}'s network cannot be entered")
+        return do()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(entered).result()
+
+
+def connected(near: int, far: int) -> Tuple[socket.socket, socket.socket]:
+    """Return the two ends of a TCP connection between two hosts of the lab."""
+    with _on(far, lambda: socket.create_server((place(far).address, 0))) as listener:
+        near_end = _on(near, lambda: socket.create_connection(listener.getsockname(), 10))
+        near_end.settimeout(None)
+        return near_end, listener.accept()[0]
+
+
 def change_rate(rate: str) -> None:
     """Give each direction of each link of the lab that is there another rate."""
     for host in range(1, 1 + NUM_WORKERS + NUM_SERVERS):
@@ -96,18 +134,24 @@ def change_rate(rate: str) -> None:
 
 
 def measured_bytes_per_s() -> float:
-    """Return the payload that TCP moves between a worker's host and a server's, the slower way."""
+    """Return the payload that TCP moves between a worker's host and a server's, the slower way.
+
+    Of several readings the largest: a machine that was busy for a moment measures too little, and
+    what is compared with it would look better than it is.
+    """
+    return max(_measured_once() for _ in range(READINGS))
+
+
+def _measured_once() -> float:
     doctor = [sys.executable, "-m", "bytescheduler.cli", "doctor"]
-    inside = [str(HERE / "netlab.sh"), "exec", LAB]
-    listen = [*inside, "1", *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
+    near, far = place(1), place(1 + NUM_WORKERS)
+    listen = [*near.inside, *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
     with local_job.ended_processes() as processes:
         processes.append(subprocess.Popen(listen, stderr=subprocess.PIPE, text=True))
         assert processes[0].stderr is not None
         processes[0].stderr.readline()  # it listens
-        ask = [*doctor, "--peer", f"{HOSTS}.1:{ROOT_PORT}", "--seconds", "3", "--json"]
-        asked = subprocess.run(
-            [*inside, str(1 + NUM_WORKERS), *ask], stdout=subprocess.PIPE, check=False, text=True
-        )
+        ask = [*doctor, "--peer", f"{near.address}:{ROOT_PORT}", "--seconds", "3", "--json"]
+        asked = subprocess.run([*far.inside, *ask], stdout=subprocess.PIPE, check=False, text=True)
         link = json.loads(asked.stdout)["link"]
     if link is None:
         raise SystemExit(f"the link could not be measured: {asked.stdout}")
@@ -179,20 +223,24 @@ def run(
     subprocess.TimeoutExpired
         A worker had not reported in time.
     """
-    base = local_job.job_env(f"{HOSTS}.1", ROOT_PORT, pairs, pairs)
-    base.update(ARMS[arm], **env)
+    base = local_job.job_env(place(1).address, ROOT_PORT, pairs, pairs)
     base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
-    command = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
-    roles = [("scheduler", 1, command)]
-    roles += [("server", 1 + NUM_WORKERS + i, command) for i in range(pairs)]
+    nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
+    roles = [("scheduler", 1, nodes)]
+    roles += [("server", 1 + NUM_WORKERS + i, nodes) for i in range(pairs)]
     roles += [("worker", 1 + i, worker) for i in range(pairs)]
-    with local_job.ended_processes() as processes:
+    with contextlib.ExitStack() as ends:
+        # What other jobs of this user have found is none of this one's business.
+        folder = ends.enter_context(tempfile.TemporaryDirectory())
+        base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **ARMS[arm], **env})
+        processes = ends.enter_context(local_job.ended_processes())
         names = []
         for role, host, words in roles:
-            own = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=f"{HOSTS}.{host}")
-            inside = [str(HERE / "netlab.sh"), "exec", LAB, str(host), *words]
+            at = place(host)
+            own = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=at.address)
             out = subprocess.PIPE if role == "worker" else None
-            processes.append(subprocess.Popen(inside, env=own, stdout=out, text=True))
+            command = [*at.inside, *words]
+            processes.append(subprocess.Popen(command, env=own, stdout=out, text=True))
             names.append(f"the {role} on host {host}")
         deadline = time.monotonic() + timeout_s
         results = []

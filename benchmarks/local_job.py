@@ -32,6 +32,18 @@ ARMS: Dict[str, Tuple[str, Dict[str, str]]] = {
 }
 
 
+class Place(NamedTuple):
+    """Where a process of a job runs."""
+
+    address: str
+    inside: List[str]  # what a command begins with, so that it runs there
+
+
+LOOPBACK = Place("127.0.0.1", [])
+# Of the scheduler node and the workers, and of the servers.
+Places = Tuple[Place, Place]
+HERE_ALL: Places = (LOOPBACK, LOOPBACK)
+
 # Is told BEGIN or END, and the processes: the scheduler node, the servers, the worker.
 Watch = Callable[[str, List[int]], None]
 
@@ -227,7 +239,12 @@ class Job(NamedTuple):
 
 @contextlib.contextmanager
 def job(
-    node: List[str], worker: List[str], env: Dict[str, str], workers: int = 1, servers: int = 1
+    node: List[str],
+    worker: List[str],
+    env: Dict[str, str],
+    workers: int = 1,
+    servers: int = 1,
+    places: Places = HERE_ALL,
 ) -> Iterator[Job]:
     """Start all processes of a job at once; what still runs at the end is killed.
 
@@ -241,15 +258,18 @@ def job(
         Settings of all of them.
     workers, servers
         How many there are.
+    places
+        Where they run.
     """
-    common = job_env("127.0.0.1", free_port(), workers, servers)
-    common.update(env, DMLC_NODE_HOST="127.0.0.1")
+    near, far = places
+    common = {**job_env(near.address, free_port(), workers, servers), **env}
     with ended_processes() as processes:
 
         def start(role: str, command: List[str], **more: Any) -> "subprocess.Popen[str]":  # noqa: ANN401
-            processes.append(
-                subprocess.Popen(command, env={**common, "DMLC_ROLE": role}, text=True, **more)
-            )
+            at = far if role == "server" else near
+            own = {**common, "DMLC_ROLE": role, "DMLC_NODE_HOST": at.address}
+            words = [*at.inside, *command]
+            processes.append(subprocess.Popen(words, env=own, text=True, **more))
             return processes[-1]
 
         piped = subprocess.PIPE
@@ -267,6 +287,7 @@ def run(
     servers: int = 1,
     timeout_s: float = PATIENCE_S,
     watch: Watch = _nobody_watches,
+    places: Places = HERE_ALL,
 ) -> List[Measured]:
     """Run a job of one worker to its end; parameters as of `job`, and more.
 
@@ -284,7 +305,7 @@ def run(
     subprocess.TimeoutExpired
         The worker took longer, or a node did not end with it.
     """
-    with job(node, worker, env, servers=servers) as running:
+    with job(node, worker, env, servers=servers, places=places) as running:
         (process,) = running.workers
         pids = [each.pid for each in [running.scheduler, *running.servers, process]]
         measured: List[Measured] = []
@@ -298,10 +319,9 @@ def run(
 def run_arm(
     arm: str,
     worker: List[str],
-    timeout_s: float = PATIENCE_S,
     more: Optional[Dict[str, str]] = None,
-    watch: Watch = _nobody_watches,
+    **how: Any,  # noqa: ANN401
 ) -> List[Measured]:
     """Run a job of one of `ARMS` to its end, with `more` settings; otherwise as `run`."""
     nodes, env = ARMS[arm]
-    return run(NODES[nodes], worker, {**env, **(more or {})}, timeout_s=timeout_s, watch=watch)
+    return run(NODES[nodes], worker, {**env, **(more or {})}, **how)

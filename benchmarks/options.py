@@ -1,6 +1,7 @@
 """What benchmarks take on their command lines, and refuse before anything starts."""
 
 import argparse
+import importlib.util
 from typing import Callable, Iterable, List
 
 
@@ -18,6 +19,12 @@ def names(known: Iterable[str]) -> Callable[[str], List[str]]:
         return words
 
     return chosen
+
+
+def require_tuner(parser: argparse.ArgumentParser) -> None:
+    """End with an error where a job would only warn that it cannot tune itself."""
+    if importlib.util.find_spec("bayes_opt") is None:
+        parser.error('tuning needs bayesian-optimization: pip install "bytescheduler[tuning]"')
 
 
 def count(least: int = 1) -> Callable[[str], int]:

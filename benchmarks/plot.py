@@ -9,10 +9,7 @@ import pathlib
 import sys
 from typing import Any, Callable, Dict, List, Tuple
 
-import matplotlib
-
-matplotlib.use("svg")
-from matplotlib import pyplot  # noqa: E402 - after the choice of back end
+from . import picture
 
 NAMES = {
     "stock": "MXNet dist_sync",
@@ -27,7 +24,8 @@ NAMES = {
 def draw(axes: Any, cell: Dict[str, Any]) -> None:  # noqa: ANN401 - no types
     """Draw one model's bars, and a line at what is physically possible."""
     times = {NAMES[arm]: cell["step_s"][arm] for arm in NAMES if cell["step_s"].get(arm)}
-    colours = ["#2a7f62" if name == NAMES["ours"] else "#b8bec4" for name in times]
+    best = (NAMES["ours"], NAMES["ours-tuned"])
+    colours = ["#2a7f62" if name in best else "#b8bec4" for name in times]
     bars = axes.barh(list(times), list(times.values()), color=colours)
     axes.bar_label(bars, [f"{time:.2f} s" for time in times.values()], padding=4)
     axes.axvline(cell["ideal_s"], color="black", linestyle=":", linewidth=1)
@@ -41,7 +39,7 @@ def of_replay(replay: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     columns = min(2, len(cells))
     rows = -(-len(cells) // columns)
     height = 0.5 + 0.35 * len(cells[0]["step_s"])
-    figure, grid = pyplot.subplots(
+    figure, grid = picture.subplots(
         rows, columns, figsize=(4.5 * columns, height * rows), sharey=True, squeeze=False
     )
     for axes in grid.flat[len(cells) :]:
@@ -64,7 +62,7 @@ def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
         name for name, value in next(iter(arms.values())).items() if isinstance(value, (int, float))
     ]
     size = (3.4 * len(names), 0.8 + 0.3 * len(arms))
-    figure, grid = pyplot.subplots(1, len(names), figsize=size, sharey=True, squeeze=False)
+    figure, grid = picture.subplots(1, len(names), figsize=size, sharey=True, squeeze=False)
     for axes, name in zip(grid.flat, names):
         values = [of_arm.get(name, 0) for of_arm in arms.values()]
         bars = axes.barh(list(arms), values, color="#2a7f62")
@@ -78,7 +76,7 @@ def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
 def of_scale(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     """Draw how long a step takes with more and more workers, and the ideal."""
     rows = result["rows"]
-    figure, axes = pyplot.subplots(figsize=(4.5, 3))
+    figure, axes = picture.subplots(figsize=(4.5, 3))
     workers = [row["workers"] for row in rows]
     axes.loglog(workers, [row["step_s"] for row in rows], "o-", color="#2a7f62", label="a step")
     axes.loglog(workers, [row["ideal_s"] for row in rows], "k:", label="the physical limit")
@@ -103,12 +101,7 @@ def main(paths: List[str]) -> None:
     drawn = next((of_kind for name, of_kind in KINDS if name in result), None)
     if drawn is None:
         raise SystemExit(f"{paths[0]}: of none of the benchmarks that this draws\n{__doc__}")
-    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
-    figure = drawn(result)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(paths[1], bbox_inches="tight", metadata={"Date": None})
+    picture.save(drawn(result), paths[1])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List
 
+from . import options, picture
 from .output import add_out_option, give, keep
 
 # By kind, then by place, kernel and dtype, or way, number and dtype: GB/s.
@@ -127,19 +128,12 @@ def draw_bars(axes: Any, groups: Dict[str, Dict[str, float]]) -> None:  # noqa: 
         axes.bar(at, list(values.values()), width, label=label)
         axes.set_xticks([p + 0.4 - width / 2 for p in range(len(values))], list(values))
     axes.set_ylabel("GB/s")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw(result: Dict[str, Any], path: str) -> None:
     """Write the speeds of all kernels in memory and in a cache, and of several inputs, as SVG."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
     speeds = result["gbytes_per_s"]
-    figure, (memory, cache, several) = pyplot.subplots(1, 3, figsize=(13, 3.2))
+    figure, (memory, cache, several) = picture.subplots(1, 3, figsize=(13, 3.2))
     for axes, place in ((memory, "memory"), (cache, "cache")):
         draw_bars(axes, speeds["sum2"][place])
         axes.tick_params(axis="x", rotation=45)
@@ -157,8 +151,7 @@ def draw(result: Dict[str, Any], path: str) -> None:
     several.set_title("sums of n inputs from memory, float32", fontsize=9)
     for axes in (memory, cache, several):
         axes.legend(frameon=False, fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    picture.save(figure, path)
 
 
 def run_once(binary: str) -> Dict[str, Any]:
@@ -183,7 +176,7 @@ def run_once(binary: str) -> Dict[str, Any]:
 def main() -> None:
     """Run the benchmark several times and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument("--binary", default="build/benchmarks/reduce_benchmark")
     add_out_option(parser)
     parser.add_argument("--draw", nargs=2, metavar=("JSON", "SVG"), help="only draw")

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Dict, List
 
-from . import arms, local_job, sums
+from . import arms, local_job, machine, options, sums
 from .output import add_out_option
 
 SIZE_BYTES = 1024
@@ -76,7 +76,7 @@ def measure(arm: str, args: argparse.Namespace) -> List[local_job.Measured]:
         return local_job.run([args.native, "node"], worker, {}, timeout_s=args.timeout)
     worker = [sys.executable, "-m", "benchmarks.small", "--worker", arm]
     worker += ["--keys", str(args.keys), "--rounds", str(args.rounds)]
-    return local_job.run_arm(arm, worker, args.timeout)
+    return local_job.run_arm(arm, worker, timeout_s=args.timeout)
 
 
 def figures_of(rows: List[local_job.Measured], keys: int) -> Dict[str, float]:
@@ -99,12 +99,13 @@ def summary(runs: List[Dict[str, float]]) -> Dict[str, float]:
 def main() -> None:
     """Run all arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arms.add_arms_option(parser, (*local_job.ARMS, "native"), "stock,ours,native")
-    parser.add_argument("--keys", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=5)
+    arms.add_arms_option(parser, (*local_job.ARMS, "native"), "stock,kvstore,ours,native")
+    parser.add_argument("--keys", type=options.count(), default=2000)
+    parser.add_argument("--rounds", type=options.count(), default=10)
+    parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    machine.add_option(parser)
     add_out_option(parser)
     parser.add_argument("--worker", choices=sorted(local_job.ARMS), help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -14,7 +14,7 @@ import statistics
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from . import lab_job
+from . import lab_job, options
 from .output import add_out_option, give
 from .replay import Replayed, add_cell_options, add_device_option, cell_words, given_cell
 
@@ -39,11 +39,6 @@ def order_of(points: List[Point], repeats: int) -> List[Point]:
     """Return each point so often, in an order that is random and always the same."""
     chance = random.Random(1)
     return [point for _ in range(repeats) for point in chance.sample(points, len(points))]
-
-
-def numbers(text: str) -> List[int]:
-    """Return what a list such as "64,128" says."""
-    return [int(word) for word in text.split(",")]
 
 
 def work(args: argparse.Namespace) -> None:
@@ -109,10 +104,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cell_options(parser)
     add_device_option(parser)
     parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
-    parser.add_argument("--partitions", type=numbers, default=[64, 128, 256, 512], help="in KiB")
-    parser.add_argument("--credits", type=numbers, default=[256, 512, 1024], help="in KiB")
-    parser.add_argument("--steps", type=int, default=5, help="measured at each point, each time")
-    parser.add_argument("--repeats", type=int, default=3, help="how often each point is set")
+    parser.add_argument(
+        "--partitions", type=options.counts, default=[64, 128, 256, 512], help="in KiB"
+    )
+    parser.add_argument("--credits", type=options.counts, default=[256, 512, 1024], help="in KiB")
+    parser.add_argument(
+        "--steps", type=options.count(), default=5, help="measured at each point, each time"
+    )
+    parser.add_argument(
+        "--repeats", type=options.count(), default=3, help="how often each point is set"
+    )
     parser.add_argument("--timeout", type=float, default=1200)
     add_out_option(parser)
 

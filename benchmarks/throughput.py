@@ -1,14 +1,17 @@
-"""How fast large tensors travel on this host, and what that costs, against plain TCP and MXNet.
+"""How fast large tensors travel, and what that costs, against plain TCP and MXNet.
 
-A worker pushes one tensor and waits for its sum, again and again; one worker, one server,
-loopback, nothing shaped. Gradients change from round to round, and all sums are checked. Plain TCP
-moves as many bytes between two processes, both ways at once.
+A worker pushes one tensor and waits for its sum, again and again; one worker, one server. Gradients
+change from round to round, and all sums are checked. Plain TCP moves as many bytes between two
+processes, both ways at once. All is on this host's loopback, or, with ``--rate``, on two hosts of
+their own on this machine, which takes root (network namespaces) and iproute2, and leaves no memory
+to share.
 Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``, with shared memory),
 ``ours-sockets`` (the same without), ``kvstore`` (the same on stock servers), ``native`` (our engine
 without MXNet: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``, with
 shared memory), ``sockets`` (the same without).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
+    python -m benchmarks.throughput --rate none --arms tcp,stock,ours,native --out hosts.json
     python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
 
 Reported for each size, as medians: GB/s each way, and CPU-seconds of all processes for each GB that
@@ -27,9 +30,9 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Dict, List, NoReturn, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
-from . import arms, local_job, sums
+from . import arms, lab_job, local_job, machine, options, picture, sums
 from .output import add_out_option
 
 CHUNK_BYTES = 512 << 10
@@ -38,12 +41,13 @@ WARM_UPS = 2
 SOCKETS = {"BYTESCHEDULER_SHARED_MEMORY": "0"}
 NATIVE: Dict[str, Dict[str, str]] = {"native": {}, "sockets": SOCKETS}
 ARMS = ("tcp", *local_job.ARMS, *NATIVE)
+Ends = Tuple[socket.socket, socket.socket]
 Figures = Dict[str, Tuple[float, float]]  # size -> (GB/s, CPU-s per GB)
 
 
 def rounds_of(size_bytes: int) -> int:
     """Return how many push-pulls of that size make a measurement."""
-    return max(3, min(1000, (1 << 28) // size_bytes))
+    return max(8, min(1000, (1 << 30) // size_bytes))
 
 
 def send_all(peer: socket.socket, size_bytes: int, rounds: int) -> None:
@@ -66,7 +70,7 @@ def receive_all(peer: socket.socket, size_bytes: int, rounds: int) -> None:
 
 
 def exchange(peer: socket.socket, size_bytes: int, rounds: int) -> None:
-    """Send and receive at once."""
+    """Send and receive at once, as the other end does."""
 
     def send() -> None:
         with contextlib.suppress(ConnectionError):  # who receives finds out too
@@ -87,6 +91,7 @@ def _echo(peer: socket.socket, sizes: List[int]) -> NoReturn:
     try:
         for size in sizes:
             exchange(peer, size, WARM_UPS)
+            peer.recv(1)  # whoever measures is ready
             exchange(peer, size, rounds_of(size))
             peer.recv(1)
         code = 0
@@ -102,6 +107,7 @@ def _exchanged(peer: socket.socket, child: int, sizes: List[int]) -> List[local_
         exchange(peer, size, WARM_UPS)
         pids = [os.getpid(), child]
         cpu_s, begin_s = local_job.cpu_seconds(pids), time.perf_counter()
+        peer.send(b"\0")
         exchange(peer, size, rounds_of(size))
         wall_s = time.perf_counter() - begin_s
         each = [wall_s / rounds_of(size)]
@@ -111,8 +117,24 @@ def _exchanged(peer: socket.socket, child: int, sizes: List[int]) -> List[local_
     return measured
 
 
-def bare_tcp(sizes: List[int], timeout_s: float) -> List[local_job.Measured]:
+def connected() -> Ends:
+    """Return the two ends of a connection on the loopback."""
+    with socket.create_server((local_job.LOOPBACK.address, 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        return near, listener.accept()[0]
+
+
+def bare_tcp(sizes: List[int], timeout_s: float, ends: Ends) -> List[local_job.Measured]:
     """Move the bytes of each size between this process and a forked one.
+
+    Parameters
+    ----------
+    sizes
+        In bytes.
+    timeout_s
+        How long all of it may take.
+    ends
+        Of the connection; closed at the end.
 
     Raises
     ------
@@ -121,9 +143,7 @@ def bare_tcp(sizes: List[int], timeout_s: float) -> List[local_job.Measured]:
     subprocess.TimeoutExpired
         It took longer.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        far = socket.create_connection(listener.getsockname())
-        near, _ = listener.accept()
+    near, far = ends
     child = os.fork()
     if child == 0:
         near.close()
@@ -182,7 +202,7 @@ def run_job(
     if arm not in NATIVE:
         worker = [sys.executable, "-m", "benchmarks.throughput", "--worker", arm]
         worker += [str(size) for size in sizes]
-        return local_job.run_arm(arm, worker, args.timeout, **how)
+        return local_job.run_arm(arm, worker, timeout_s=args.timeout, **how)
     worker = [args.native, "throughput"]
     worker += [f"{size}:{rounds_of(size)}" for size in sizes]
     env = {**NATIVE[arm], **how.pop("more", {})}
@@ -223,13 +243,7 @@ def bytes_of(text: str) -> List[int]:
 
 def draw(result: Dict[str, Any], path: str) -> None:
     """Write the two curves of each arm as SVG."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same figures
-    figure, both = pyplot.subplots(1, 2, figsize=(9, 3))
+    figure, both = picture.subplots(1, 2, figsize=(9, 3))
     labels = {"gbytes_per_s": "GB/s each way", "cpu_s_per_gbyte": "CPU-seconds per GB"}
     for axes, (figure_name, label) in zip(both, labels.items()):
         for arm, of_arm in result["medians"].items():
@@ -242,10 +256,8 @@ def draw(result: Dict[str, Any], path: str) -> None:
         axes.set_xlabel("MiB of a tensor")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
     both[0].legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    picture.save(figure, path)
 
 
 def main() -> None:
@@ -253,9 +265,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=bytes_of, default="64K,256K,1M,4M,16M,64M,256M")
     arms.add_arms_option(parser, ARMS, "tcp,stock,ours-sockets,ours,sockets,native")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--rate",
+        type=lab_job.rate,
+        help="of the links between two hosts of their own: none, 10gbit, ...; default: loopback",
+    )
+    parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for an arm's run")
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    machine.add_option(parser)
     add_out_option(parser)
     parser.add_argument("--draw", nargs=2, metavar=("JSON", "SVG"), help="only draw")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
@@ -266,14 +284,26 @@ def main() -> None:
     if args.draw:
         draw(json.loads(pathlib.Path(args.draw[0]).read_text()), args.draw[1])
         return
+    if args.rate is None:
+        measure(args, local_job.HERE_ALL, connected)
+        return
+    with lab_job.lab(args.rate):
+        near, far = 1, 1 + lab_job.NUM_WORKERS
+        places = (lab_job.place(near), lab_job.place(far))
+        measure(args, places, lambda: lab_job.connected(near, far))
+
+
+def measure(
+    args: argparse.Namespace, places: local_job.Places, connect: Callable[[], Ends]
+) -> None:
+    """Run all arms with nodes at these places; `connect` is for plain TCP."""
 
     def run(arm: str) -> Figures:
-        rows = (
-            bare_tcp(args.sizes, args.timeout) if arm == "tcp" else run_job(arm, args.sizes, args)
-        )
-        return figures_of(rows)
+        if arm == "tcp":
+            return figures_of(bare_tcp(args.sizes, args.timeout, connect()))
+        return figures_of(run_job(arm, args.sizes, args, places=places))
 
-    arms.alternate(args, run, summary)
+    arms.alternate(args, run, summary, {"rate": args.rate})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import zlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
-from . import arms, lab_job
+from . import arms, lab_job, machine, options
 from .output import add_out_option
 
 if TYPE_CHECKING:  # only workers import it
@@ -178,10 +178,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32, help="samples a worker and step")
     parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--repeats", type=options.count(), default=5)
+    parser.add_argument("--rate", type=lab_job.rate, default="100mbit", help="of each link")
     arms.add_arms_option(parser, ARMS, "stock,stock-best,p3,kvstore,ours-fifo,ours")
     parser.add_argument("--timeout", type=float, default=300)
+    machine.add_option(parser)
     add_out_option(parser)
     parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -190,14 +191,16 @@ def main() -> None:
     if args.arm:
         train(args)
         return
-    options = [
+    if "ours-tuned" in args.arms:
+        options.require_tuner(parser)
+    words = [
         word
         for name in ("network", "epochs", "batch", "lr")
         for word in (f"--{name}", str(getattr(args, name)))
     ]
 
     def run(arm: str) -> List[Dict[str, Any]]:
-        worker = [sys.executable, "-m", "benchmarks.train", "--arm", arm, *options]
+        worker = [sys.executable, "-m", "benchmarks.train", "--arm", arm, *words]
         if arm == BEST:
             return lab_job.run("stock", worker, SHARED_FLOATS, args.timeout)
         return lab_job.run(arm, worker, {}, args.timeout)

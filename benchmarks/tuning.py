@@ -12,16 +12,17 @@ tunes itself. Needs root (network namespaces), iproute2, mxnet and bayesian-opti
 
 import argparse
 import concurrent.futures
+import json
 import pathlib
 import statistics
 import sys
 import tempfile
 import threading
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
-from . import lab_job, sweep
+from . import lab_job, options, sweep
 from .output import give
-from .replay import Replayed, cell_words, given_cell, require_tuner
+from .replay import Replayed, cell_words, given_cell
 
 # Of these the median is what a job has come to.
 LAST = 20
@@ -43,8 +44,23 @@ def work(args: argparse.Namespace) -> None:
     lab_job.report(seconds)
 
 
-def tuned(args: argparse.Namespace) -> List[List[float]]:
-    """Run the job, change its links in the middle, and return the steps of each worker."""
+def remembered(cache: pathlib.Path) -> Optional[List[int]]:
+    """Return partition and credit in KiB that the one job with this file has found, if any."""
+    if not cache.exists():
+        return None
+    (found,) = json.loads(cache.read_text())["results"].values()
+    return [found["partition"] // sweep.KIB, found["credit"] // sweep.KIB]
+
+
+class Ran(NamedTuple):
+    """What became of a job."""
+
+    steps: List[List[float]]  # of each worker
+    found: List[Optional[List[int]]]  # as `remembered`, before the links changed and at the end
+
+
+def tuned(args: argparse.Namespace) -> Ran:
+    """Run the job and change its links in the middle."""
     with tempfile.TemporaryDirectory() as folder:
         env = {
             "BYTESCHEDULER_TUNING": "on",
@@ -55,13 +71,15 @@ def tuned(args: argparse.Namespace) -> List[List[float]]:
         }
         over = threading.Event()
 
-        def change() -> bool:
+        def change() -> List[Optional[List[int]]]:
             while not over.wait(0.05):
                 if (pathlib.Path(folder) / _CHANGE).exists():
+                    before = remembered(cache)
                     lab_job.change_rate(args.then)
-                    return True
-            return False
+                    return [before]
+            return []
 
+        cache = pathlib.Path(env["BYTESCHEDULER_TUNING_CACHE"])
         worker = [sys.executable, "-m", "benchmarks.tuning", "--work", "--folder", folder]
         worker += [*cell_words(given_cell(args), args), "--tuned-steps", str(args.tuned_steps)]
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -72,7 +90,7 @@ def tuned(args: argparse.Namespace) -> List[List[float]]:
                 over.set()
             if not changed.result():
                 raise SystemExit("the links were not changed")
-        return steps
+        return Ran(steps, [*changed.result(), remembered(cache)])
 
 
 def point(text: str) -> sweep.Point:
@@ -152,15 +170,16 @@ def main() -> None:
     if args.work:
         work(args)
         return
-    require_tuner(parser)
+    options.require_tuner(parser)
     if DEFAULT not in sweep.grid(args.partitions, args.credits):
         raise SystemExit(
             f"--partitions, --credits: want {DEFAULT.partition} and {DEFAULT.credit} too"
         )
     with lab_job.lab(args.rate):
         before = sweep.swept(args)
-        steps = [statistics.mean(both) for both in zip(*tuned(args))]
+        ran = tuned(args)
         after = sweep.swept(args)
+    steps = [statistics.mean(both) for both in zip(*ran.steps)]
     result = {
         "model": args.model,
         "scale": args.scale,
@@ -170,6 +189,7 @@ def main() -> None:
             args.rate: summarize(steps[: args.tuned_steps], 3, before),
             args.then: summarize(steps[args.tuned_steps :], 1, after, args.tuned_steps),
         },
+        "found_kib": dict(zip((args.rate, args.then), ran.found)),
         "steps_s": steps,
     }
     give(result, args)

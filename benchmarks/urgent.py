@@ -20,7 +20,7 @@ import statistics
 import tempfile
 from typing import Any, Dict, List
 
-from . import arms, lab_job
+from . import arms, lab_job, machine, options
 from .output import add_out_option
 
 # Our engine without MXNet.
@@ -50,8 +50,10 @@ def spans(path: pathlib.Path, category: str) -> "Dict[int, float]":
 
 
 def to_server(ready: "Dict[int, float]", came: "Dict[int, float]", count: int) -> List[float]:
-    """Return the seconds of the last `count` rounds that both sides have seen."""
+    """Return the seconds of the last `count` rounds, all of which both sides have to have seen."""
     both = sorted(ready.keys() & came.keys())
+    if len(both) < count:
+        raise SystemExit(f"the timelines have {len(both)} of the {count} urgent tensors")
     return [came[number] - ready[number] for number in both[-count:]]
 
 
@@ -89,15 +91,18 @@ def summary(runs: List[Dict[str, Any]]) -> Dict[str, Any]:
 def main() -> None:
     """Run both arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rate", default="1gbit", help="of each link")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--count", type=int, default=400, help="urgent tensors of a run")
+    parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
+    parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument(
-        "--fifo-count", type=int, default=12, help="the same, where each waits long"
+        "--count", type=options.count(), default=400, help="urgent tensors of a run"
+    )
+    parser.add_argument(
+        "--fifo-count", type=options.count(), default=12, help="the same, where each waits long"
     )
     arms.add_arms_option(parser, ARMS, "native-fifo,native")
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    machine.add_option(parser)
     add_out_option(parser)
     args = parser.parse_args()
     with lab_job.lab(args.rate):

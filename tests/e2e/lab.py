@@ -29,21 +29,32 @@ class NoLab(Exception):
     """There can be none here: the reason."""
 
 
+def require() -> None:
+    """Raise NoLab if there can be no hosts of their own here."""
+    if os.geteuid() != 0:
+        raise NoLab("needs root")
+    probe = ["unshare", "-nm", *PROBE.split()]
+    done = subprocess.run(probe, env=WITH_PATH, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise NoLab(done.stderr.strip())
+
+
+def one_processor() -> List[str]:
+    """Return what the command begins with that brings a lab up.
+
+    A mount namespace can be kept in an older one only, and where numbers are given to each
+    processor in lots (Linux 6.18), those of one processor alone tell which is older.
+    """
+    return ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+
+
 class Lab:
     """Hosts 0 to `hosts` - 1, whose links take 1 Gbit/s in each direction."""
 
     def __init__(self, hosts: int) -> None:
-        if os.geteuid() != 0:
-            raise NoLab("needs root")
-        probe = ["unshare", "-nm", *PROBE.split()]
-        done = subprocess.run(probe, env=WITH_PATH, stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise NoLab(done.stderr.strip())
-        # A mount namespace can be kept in an older one only, and where numbers are given to each
-        # processor in lots (Linux 6.18), those of one processor alone tell which is older.
-        one_processor = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+        require()
         self._holder = subprocess.Popen(
-            [*one_processor, "unshare", "-nm", "sh", "-c", HOLD, str(NETLAB), str(hosts)],
+            [*one_processor(), "unshare", "-nm", "sh", "-c", HOLD, str(NETLAB), str(hosts)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -236,6 +236,16 @@ def test_tuning_counts_to_where_a_job_stays() -> None:
     assert tuning.came_within([0.5] * (tuning.LAST - 1), 0.51) is None
 
 
+def test_where_a_job_that_tunes_itself_has_come_is_read_where_it_keeps_it(
+    tmp_path: pathlib.Path,
+) -> None:
+    cache = tmp_path / "tuning.json"
+    assert tuning.remembered(cache) is None
+    found = {"partition": 48 << 10, "credit": 128 << 10, "step_s": 0.2}
+    cache.write_text(json.dumps({"version": 1, "results": {"56 tensors": found}}))
+    assert tuning.remembered(cache) == [48, 128]
+
+
 def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> None:
     def written(category: str, start_s: float, when_us: "Dict[int, float]") -> "Dict[int, float]":
         head = {"name": "bytescheduler", "args": {"start_ns": start_s * 1e9}}
@@ -251,6 +261,8 @@ def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> Non
     ready = written("queue", 100, {1: 0, 2: 10, 3: 20})
     came = written("peers", 101, {1: 5, 2: 510, 3: 1020, 4: 9})
     assert urgent.to_server(ready, came, 2) == pytest.approx([1.0005, 1.001])
+    with pytest.raises(SystemExit, match="the timelines have 3 of the 4 urgent tensors"):
+        urgent.to_server(ready, came, 4)
     run = {"bulk_mbytes_per_s": 100.0}
     for way in ("to_server", "to_sum", "to_sum_idle"):
         run[way] = urgent.quantiles([i / 1e3 for i in range(101)])  # type: ignore[assignment]

@@ -81,6 +81,25 @@ j.worker_waits("END", "b", [1])
     assert first.cpu_s < 0 < second.cpu_s
 
 
+IS_AT = """
+import os
+at = {"server": ("far", "10.0.0.2")}.get(os.environ["DMLC_ROLE"], ("near", "10.0.0.1"))
+assert (os.environ["AT"], os.environ["DMLC_NODE_HOST"]) == at, at
+assert os.environ["DMLC_PS_ROOT_URI"] == "10.0.0.1"
+"""
+
+
+def test_servers_have_another_place_than_the_rest() -> None:
+    places = tuple(
+        local_job.Place(address, ["env", f"AT={at}"])
+        for at, address in (("near", "10.0.0.1"), ("far", "10.0.0.2"))
+    )
+    node = [sys.executable, "-c", IS_AT]
+    assert local_job.run(node, worker_that(IS_AT), {}, places=places) == []
+    with pytest.raises(SystemExit, match="failed with exit code 1"):
+        local_job.run(node, worker_that(IS_AT), {}, places=places[::-1])
+
+
 def test_a_job_whose_worker_hangs_is_given_up() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         local_job.run(IDLE_NODE, worker_that("time.sleep(1000)"), {}, timeout_s=0.5)
@@ -121,7 +140,7 @@ def total(runs: List[int]) -> int:
 
 
 def options(out: pathlib.Path, names: str = "good,bad", repeats: int = 2) -> argparse.Namespace:
-    return argparse.Namespace(arms=names.split(","), repeats=repeats, out=str(out))
+    return argparse.Namespace(arms=names.split(","), repeats=repeats, out=str(out), most_stolen=1.0)
 
 
 def test_an_arm_that_hangs_is_null_and_counted(tmp_path: pathlib.Path) -> None:
@@ -131,7 +150,12 @@ def test_an_arm_that_hangs_is_null_and_counted(tmp_path: pathlib.Path) -> None:
         return 3
 
     arms.alternate(options(tmp_path / "out"), run, total, {"rate": "1gbit"})
-    assert json.loads((tmp_path / "out").read_text()) == {
+    found = json.loads((tmp_path / "out").read_text())
+    assert {arm: len(shares) for arm, shares in found.pop("stolen").items()} == {
+        "good": 2,
+        "bad": 2,
+    }
+    assert found == {
         "rate": "1gbit",
         "medians": {"good": 6, "bad": None},
         "hung": {"good": 0, "bad": 2},
@@ -216,6 +240,16 @@ def test_throughput_gives_medians_by_size() -> None:
         throughput.bytes_of("64K,1G")
 
 
+def test_throughput_draws_its_arms_but_those_that_hung(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    row = {"1048576": {"gbytes_per_s": 1.5, "cpu_s_per_gbyte": 0.5}}
+    throughput.draw({"medians": {"tcp": row, "ours": None}}, str(tmp_path / "x.svg"))
+    drawn = (tmp_path / "x.svg").read_text()
+    assert "<!-- tcp -->" in drawn
+    assert "<!-- CPU-seconds per GB -->" in drawn
+    assert "<!-- ours -->" not in drawn
+
+
 # In a process of its own: a second one that goes on must not go on with these tests.
 BARE_TCP = """
 import os, sys, time
@@ -229,7 +263,7 @@ def exchange_or(*arguments):
 
 throughput.exchange = exchange_or
 try:
-    rows = throughput.bare_tcp([4096, 65536], float(sys.argv[1]))
+    rows = throughput.bare_tcp([4096, 65536], float(sys.argv[1]), throughput.connected())
     print([row.name for row in rows])
 except BaseException as error:
     print(error)

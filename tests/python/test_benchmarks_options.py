@@ -1,5 +1,8 @@
 """What benchmarks refuse of their command lines, before anything starts."""
 
+import argparse
+import importlib
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -9,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Behind all that is installed.
 sys.path.append(str(ROOT))
-from benchmarks import footprint, scale  # noqa: E402
+from benchmarks import options, scale  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,22 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("scale --smaller 64:x", "argument --smaller: 'x': want a whole number from 1 on"),
         ("scale --workers 2,0", "argument --workers: '0': want a whole number from 1 on"),
         ("scale --real two", "argument --real: 'two': want a whole number from 1 on"),
+        ("replay --repeats 0", "argument --repeats: '0': want a whole number from 1 on"),
+        ("replay --most-stolen 2", "argument --most-stolen: '2': want a share of 0 to 1"),
+        ("replay --iterations 2", "--iterations: want more than 2, which are not counted"),
+        ("replay --rate none", "--rate none has no ratio: want --compute"),
+        ("train --rate fast", "argument --rate: fast: want kbit, mbit or gbit in whole numbers"),
+        ("train --epochs 1", "--epochs: want at least 2, as the first one is not counted"),
+        ("urgent --rate fast", "argument --rate: fast: want kbit, mbit or gbit in whole numbers"),
+        ("urgent --count 0", "argument --count: '0': want a whole number from 1 on"),
+        ("fusion --rates 1gbit,fast", "argument --rates: fast: want kbit, mbit or gbit"),
+        ("fusion --groups 1,0", "argument --groups: '0': want a whole number from 1 on"),
+        ("sweep --partitions 64,x", "argument --partitions: 'x': want a whole number from 1 on"),
+        ("throughput --rate fast", "argument --rate: fast: want kbit, mbit or gbit in whole"),
+        ("throughput --sizes 64", "argument --sizes: '64': want sizes such as 64K or 16M"),
+        ("small --keys 0", "argument --keys: '0': want a whole number from 1 on"),
+        ("reduce --repeats x", "argument --repeats: 'x': want a whole number from 1 on"),
+        ("copies --build nowhere", "--build nowhere: libcount_copies.so is not there"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(
@@ -55,7 +74,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(
     name, *words = line.split()
     monkeypatch.setattr(sys, "argv", [name, *words])
     with pytest.raises(SystemExit) as ended:
-        {"footprint": footprint, "scale": scale}[name].main()
+        importlib.import_module(f"benchmarks.{name}").main()
     assert ended.value.code == 2
     assert f"error: {wrong}" in capsys.readouterr().err
 
@@ -65,7 +84,19 @@ def test_scale_takes_empty_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     scale.main()
 
 
-def test_call_overhead_takes_no_option_for_a_kind_of_store() -> None:
-    command = [sys.executable, "-m", "benchmarks.call_overhead", "--fast"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (ran.returncode, ran.stdout) == (2, "")
+@pytest.mark.parametrize("name", ["replay", "train", "tuning"])
+def test_who_cannot_tune_is_told_before_anything_starts(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    arms = [] if name == "tuning" else ["--arms", "ours-tuned"]
+    monkeypatch.setattr(sys, "argv", [name, *arms])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main()
+    assert ended.value.code == 2
+    assert 'pip install "bytescheduler[tuning]"' in capsys.readouterr().err
+
+
+def test_who_can_tune_is_not_stopped() -> None:
+    pytest.importorskip("bayes_opt")
+    options.require_tuner(argparse.ArgumentParser())

@@ -12,7 +12,7 @@ import pytest
 
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import device, lab_job, replay  # noqa: E402
+from benchmarks import device, lab_job, machine, replay  # noqa: E402
 
 
 def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
@@ -153,6 +153,19 @@ def test_what_the_workers_report_comes_back(capfd: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("_no_lab")
+def test_a_job_remembers_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", "/of/this/user")
+    tells = "from benchmarks import lab_job\nimport os\n"
+    tells += "lab_job.report(os.environ['BYTESCHEDULER_TUNING_CACHE'])\n"
+    first, second = lab_job.run("ours-tuned", worker_that(tells), {}, 60, NODE)
+    (later, _) = lab_job.run("ours-tuned", worker_that(tells), {}, 60, NODE)
+    assert first == second
+    assert len({first, later, "/of/this/user"}) == 3
+    given = {"BYTESCHEDULER_TUNING_CACHE": "/of/this/cell"}
+    assert lab_job.run("ours-tuned", worker_that(tells), given, 60, NODE) == ["/of/this/cell"] * 2
+
+
+@pytest.mark.usefixtures("_no_lab")
 def test_results_are_kept_when_a_node_does_not_end(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +202,48 @@ def test_a_job_without_results_has_hung_or_failed() -> None:
     for does in ("pass", f"{REPORTS}raise SystemExit(3)"):
         with pytest.raises(SystemExit, match="ours: a worker failed with exit code"):
             lab_job.run("ours", worker_that(does), {}, 60, NODE)
+
+
+def test_of_several_readings_of_a_link_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([118.6e6, 119.5e6, 119.4e6])
+    monkeypatch.setattr(lab_job, "_measured_once", lambda: next(readings))
+    assert lab_job.measured_bytes_per_s() == 119.5e6
+
+
+def test_the_ideal_is_that_of_the_fastest_link_that_was_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = replay.cells_of(options(compute=0.001))
+    result: Dict[str, Any] = {"payload_bytes_per_s": 0.0, "cells": [{}]}
+    ideals = []
+    for measured in (100e6, 125e6, 50e6):
+        monkeypatch.setattr(lab_job, "measured_bytes_per_s", lambda measured=measured: measured)
+        replay.measure_link(cells, result)
+        ideals.append(result["cells"][0]["ideal_s"])
+    assert result["payload_bytes_per_s"] == 125e6
+    assert ideals[0] == pytest.approx(1.25 * ideals[1], rel=0.01)
+    assert ideals[2] == ideals[1]
+
+
+def test_a_tuned_run_that_is_made_again_finds_what_the_first_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = iter([0.5, 0.0, 0.5, 0.0])
+    monkeypatch.setattr(machine.Processors, "stolen_since", lambda *_: next(shares))
+    found = tmp_path / "found.json"
+    seen: List[Optional[str]] = []
+
+    def run_arm(*_: object) -> float:
+        seen.append(found.read_text() if found.exists() else None)
+        found.write_text(f"of run {len(seen)}")
+        return float(len(seen))
+
+    monkeypatch.setattr(replay, "run_arm", run_arm)
+    (cell,) = replay.cells_of(options())
+    args = options(most_stolen=0.1)
+    assert replay.run_quietly("ours-tuned", cell, args, found) == (2.0, [0.5, 0.0])
+    assert replay.run_quietly("ours-tuned", cell, args, found) == (4.0, [0.5, 0.0])
+    assert seen == [None, None, "of run 2", "of run 2"]
 
 
 # -- what a worker checks --------------------------------------------------------------------------

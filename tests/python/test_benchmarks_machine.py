@@ -1,0 +1,65 @@
+"""How benchmarks tell whether the machine was left alone."""
+
+import argparse
+import pathlib
+import sys
+from typing import List
+
+import pytest
+
+# Behind all that is installed.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+from benchmarks import machine  # noqa: E402
+
+
+def show(path: pathlib.Path, busy: int, idle: int, steal: int) -> None:
+    path.write_text(f"cpu  {busy} 1 2 {idle} 5 3 4 {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+
+
+def test_what_is_stolen_is_a_share_of_what_was_wanted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "STAT", tmp_path / "stat")
+    show(machine.STAT, busy=100, idle=1000, steal=7)
+    before = machine.Processors.now()
+    assert before == (110, 7)
+    assert before.stolen_since(before) == 0
+    show(machine.STAT, busy=190, idle=9000, steal=17)
+    assert machine.Processors.now().stolen_since(before) == pytest.approx(0.1)
+
+
+def test_this_kernel_can_be_asked() -> None:
+    assert machine.Processors.now().busy > 0
+
+
+@pytest.mark.parametrize(("most", "tries"), [(1.0, 1), (0.25, 3), (0.0, machine.TRIES)])
+def test_a_run_from_which_too_much_was_stolen_is_made_again(
+    most: float,
+    tries: int,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(machine, "STAT", tmp_path / "stat")
+    show(machine.STAT, 0, 0, 0)
+    runs: List[int] = []
+
+    def run() -> int:
+        runs.append(len(runs) + 1)
+        steal = sum(100 // number for number in runs)
+        show(machine.STAT, 100 * len(runs), 0, steal)
+        return runs[-1]
+
+    result, stolen = machine.quietly("an arm", run, most)
+    assert result == len(runs) == len(stolen) == tries
+    assert stolen[:3] == [0.5, 0.3333, 0.2481][:tries]
+    told = capsys.readouterr().err
+    assert told.count("an arm: ") == tries - 1
+    assert ("50.0% of the processor time went to others; again" in told) == (tries > 1)
+
+
+def test_a_share_is_none_that_is_no_number_of_0_to_1() -> None:
+    assert machine.share("0.02") == 0.02
+    for wrong in ("2", "-0.1", "nan", "much"):
+        with pytest.raises(argparse.ArgumentTypeError, match="want a share of 0 to 1"):
+            machine.share(wrong)
