@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional
 
 import pytest
 from job import Job
@@ -113,9 +113,13 @@ def test_a_killed_worker_is_an_error_after_the_deadline(
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
 def test_a_killed_server_is_an_error_after_the_deadline(make_job: MakeJob, ours: bool) -> None:
-    """A server of MXNet's own, or of ours under MXNet's own scheduler node: nobody says so."""
-    job = make_job(stock=not ours, stock_scheduler=True, servers=2, env=BRIEF)
-    start_training(job)
+    """A server of MXNet's own, or of ours under MXNet's own scheduler node: nobody says so.
+
+    The workers alone are told to wait so briefly: the server of ours that is left would fail the
+    job at the same moment, and end them while they say why they end.
+    """
+    job = make_job(stock=not ours, stock_scheduler=True, servers=2)
+    start_training(job, BRIEF)
     job.servers[1].kill()
     if not ours:
         for worker in job.workers:
@@ -163,11 +167,10 @@ def test_compression_that_one_worker_alone_sets_is_an_error_after_the_deadline(
     assert "barrier: after 4 s not every worker has come" in first.output()
 
 
-def start_training(job: Job) -> None:
+def start_training(job: Job, env: "Optional[Dict[str, str]]" = None) -> None:
+    env = {"BYTESCHEDULER_BACKEND": "kvstore", **(env or {})}
     for _ in range(2):
-        job.start_worker(
-            "cases.py", "dist_sync", "train_for_long", env={"BYTESCHEDULER_BACKEND": "kvstore"}
-        )
+        job.start_worker("cases.py", "dist_sync", "train_for_long", env=env)
     for worker in job.workers:
         worker.wait_for_line("training")
 
