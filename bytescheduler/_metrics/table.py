@@ -80,6 +80,12 @@ _WORKER = (
         "bytes sent and not acknowledged; of partitions up to 16 KiB what the network has not "
         "taken",
     ),
+    (
+        "partition_bytes",
+        None,
+        "the largest piece of a tensor; where this is not worker 0, which decides, what was set "
+        "until it cuts a tensor anew",
+    ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
     *_SENT,

@@ -44,6 +44,14 @@ struct WorkerOptions {
   int32_t num_servers = 1;
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's counts
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
+  // Both only until rank 0, whose option counts, has seen how fast the network takes what it
+  // pushes: then what suits that (worker/link_rate.h), once, as if by Retune.  A call of Retune
+  // before ends the measuring, and so does a push-pull that is compressed; push-pulls of
+  // asynchronous keys decide nothing.
+  bool fits_pieces = false;
+  // How many bytes have gone to servers through memory that they share; for the above, called once
+  // on the executor.  Empty: none have.
+  std::function<uint64_t()> shared_bytes{};
   // A partition up to this size is pushed and pulled by one request, which our servers take; a
   // stock store does not.
   uint64_t together_bytes = 0;

@@ -70,15 +70,15 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "2",
      "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest piece of a tensor; rank 0's decides; "
-      "if neither this nor BYTESCHEDULER_CREDIT is set, more on fast stock servers"},
+      "the largest piece of a tensor; rank 0's decides; if neither this nor BYTESCHEDULER_CREDIT "
+      "is set, only until rank 0 has seen how fast the network is (docs/tuning.md)"},
      &Config::partition_bytes,
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
       "bytes to a server without its answer, or one piece; pieces up to 16 KiB count until the "
-      "network has them; if neither this nor BYTESCHEDULER_PARTITION is set, more on fast stock "
-      "servers"},
+      "network has them; if neither this nor BYTESCHEDULER_PARTITION is set, only until rank 0 has "
+      "seen how fast the network is (docs/tuning.md)"},
      &Config::credit_bytes,
      "1",
      "64GiB"},

@@ -32,6 +32,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.num_servers = view.num_servers;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
+  options.fits_pieces = !config.pieces_given;
   options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
@@ -89,6 +90,7 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   const Logger log = log_.Named("worker " + std::to_string(view_.rank));
   timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
   WorkerOptions options = MakeWorkerOptions(config, view_);
+  options.shared_bytes = [network = network_.get()] { return network->sent().shared_bytes.load(); };
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
       options, network_->io(),

@@ -80,6 +80,7 @@ void PushPullTask::Push(const Piece& piece, TimePoint started) {
     OnAnswer(&push_, index, started, status);
   };
   ++push_.pending;
+  if (link_->rate != nullptr) link_->rate->Started(partitions()[piece.partition.index].size_bytes);
   if (coding_.threshold == 0) return worker::Push(*link_, *tensor_, piece, bytes, std::move(done));
   const TwoBit coding{.threshold = coding_.threshold,
                       .residual = coding_.residual.subspan(offset_bytes / sizeof(float),
@@ -125,6 +126,9 @@ void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status
 
 void PushPullTask::OnAnswer(Direction* direction, uint32_t index, TimePoint started,
                             const Status& status) {
+  if (direction == &push_ && link_->rate != nullptr) {
+    link_->rate->Answered(partitions()[index].size_bytes);
+  }
   Count(direction, status);
   if (status.ok()) {
     const bool push = direction == &push_;

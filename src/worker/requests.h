@@ -17,6 +17,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_worker.h"
+#include "worker/link_rate.h"
 #include "worker/spans.h"
 
 namespace bs::worker {
@@ -51,6 +52,7 @@ struct Link {
   ps::KvWorker* requests = nullptr;  // not owned
   Core* core = nullptr;              // not owned
   Spans spans{};
+  LinkRate* rate = nullptr;  // not owned; null: nobody measures it
   // Fails the worker for good; requests and tasks are failing when it returns.  Returns why: the
   // first failure stays the worker's.
   std::function<Status(const Status&)> fail;

@@ -1,6 +1,7 @@
 // What a worker says of itself in numbers.
 #include "bytescheduler/worker.h"
 #include "worker/requests.h"
+#include "worker/worker_impl.h"
 
 namespace bs {
 namespace {
@@ -34,7 +35,9 @@ void Worker::Measure(Figures* figures) const {
     figures->Add("queued_bytes", server, static_cast<double>(all.core->queued_bytes(i)));
     figures->Add("in_flight_bytes", server, static_cast<double>(all.core->in_flight_bytes(i)));
   }
-  figures->Add("credit_bytes", static_cast<double>(all.core->credit_bytes()));
+  const worker::Pieces pieces = impl_->pieces();
+  figures->Add("partition_bytes", static_cast<double>(pieces.partition_bytes));
+  figures->Add("credit_bytes", static_cast<double>(pieces.credit_bytes));
   figures->Add("pending_requests", static_cast<double>(all.requests->pending()));
   const worker::Steps& steps = all.spans.steps();
   figures->Add("tensors_total", static_cast<double>(steps.tensors()));

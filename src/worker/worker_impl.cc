@@ -2,6 +2,9 @@
 #include "worker/worker_impl.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,6 +28,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .credit_bytes = options.credit_bytes,
              .priority_order = options.priority_order},
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
+      rate_(executor),
       link_({.rank = options.rank,
              .num_servers = static_cast<uint32_t>(options.num_servers),
              .again = options.requests.life > 0,
@@ -33,6 +37,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .requests = &requests_,
              .core = &core_,
              .spans = {options.trace, executor, &steps_, &front_},
+             .rate = options.fits_pieces && options.rank == 0 ? &rate_ : nullptr,
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
@@ -147,6 +152,9 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
+  // What is compressed is cut before that, so the rule says nothing of it.
+  if (operation.threshold != 0) rate_.Stop();
+  if (state->tensor->mode == Mode::kSynchronous) Fit();
   if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
   // Also for the key's rounds before.
   const Duration waited = operation.waited + (executor_->Now() - operation.ready);
@@ -180,18 +188,39 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
                                    ": want at least " + std::to_string(worker::kAlignBytes) +
                                    " and 1");
   }
-  // The first decision is told even if it is what rank 0 has: others may be set to another credit.
-  const bool same = partition_bytes == partition_bytes_ && credit_bytes == credit_bytes_;
-  if (same && decision_ > 0) return Status::Ok();
-  partition_bytes_ = partition_bytes;
-  credit_bytes_ = credit_bytes;
-  ++decision_;
-  link_.spans.Decision(decision_, partition_bytes, credit_bytes);
-  log_.Debug([&] {
-    return "partitions of " + std::to_string(partition_bytes) + " bytes and a credit of " +
-           std::to_string(credit_bytes) + " from the next rounds on";
-  });
+  rate_.Stop();
+  Decide({partition_bytes, credit_bytes});
   return Status::Ok();
+}
+
+void Worker::Impl::Decide(const worker::Pieces& pieces) {
+  // The first decision is told even if it is what rank 0 has: others may be set to another credit.
+  if (pieces == worker::Pieces{partition_bytes_, credit_bytes_} && decision_ > 0) return;
+  partition_bytes_ = pieces.partition_bytes;
+  credit_bytes_ = pieces.credit_bytes;
+  ++decision_;
+  link_.spans.Decision(decision_, partition_bytes_, credit_bytes_);
+  log_.Debug([&] {
+    return "partitions of " + std::to_string(partition_bytes_) + " bytes and a credit of " +
+           std::to_string(credit_bytes_) + " from the next rounds on";
+  });
+}
+
+void Worker::Impl::Fit() {
+  if (link_.rate == nullptr || rate_.stopped()) return;
+  std::optional<worker::MeasuredLink> found = rate_.measured();
+  if (!found) return;
+  rate_.Stop();
+  const uint64_t shared_bytes = options_.shared_bytes ? options_.shared_bytes() : 0;
+  found->shares_memory = shared_bytes / 3 > rate_.answered_bytes() / 4;
+  log_.Debug([&] {
+    return "what is pushed is acknowledged at " +
+           std::to_string(std::llround(found->bytes_per_second / 1e6)) + " MB/s, " +
+           std::to_string(
+               std::chrono::duration_cast<std::chrono::microseconds>(found->round_trip).count()) +
+           " us behind what is before it";
+  });
+  Decide(worker::PiecesFor(*found, link_.num_servers));
 }
 
 std::string Worker::Impl::Announce(KeyState* state) {
@@ -237,7 +266,11 @@ void Worker::Impl::ChangeOver(KeyState* state, const std::string& next) {
   ++tensor.cut;
   tensor.part_bytes = said.part_bytes;
   tensor.partitions = std::move(said.partitions);
-  if (options_.rank == 0) state->retired = std::move(state->tensor);
+  if (options_.rank == 0) {
+    state->retired = std::move(state->tensor);
+  } else if (said.decision == credit_heard_) {
+    partition_bytes_ = said.part_bytes;
+  }
   Adopt(state, std::move(tensor));
 }
 

@@ -16,6 +16,7 @@
 #include "bytescheduler/worker.h"
 #include "worker/broadcast.h"
 #include "worker/fetch.h"
+#include "worker/link_rate.h"
 #include "worker/measured_order.h"
 #include "worker/operation.h"
 #include "worker/placement.h"
@@ -78,9 +79,14 @@ class Worker::Impl {
   void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= worker::kAlignBytes);
     partition_bytes_ = partition_bytes;
+    credit_bytes_ = credit_bytes;
     core_.SetCredit(credit_bytes);
   }
   Status Retune(uint64_t partition_bytes, uint64_t credit_bytes);
+  // As rank 0 has decided, in force from the next rounds on; of another rank as far as it knows.
+  worker::Pieces pieces() const {
+    return {partition_bytes_, options_.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
+  }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
   const worker::Link& link() const { return link_; }
@@ -98,6 +104,10 @@ class Worker::Impl {
   // The key was declared, and is cut as `tensor` says.
   void Adopt(worker::KeyState* state, worker::Tensor tensor) const;
   void BeginPushPull(Key key, worker::KeyState* state, worker::Operation operation);
+  // Rank 0's: takes the pieces that suit the link once that is known.
+  void Fit();
+  // Rank 0's: its pushes tell everyone from now on.
+  void Decide(const worker::Pieces& pieces);
   // What rank 0's next push of the key says about how it is cut; empty: nothing.
   std::string Announce(worker::KeyState* state);
   // A push-pull is over, with whose sum `next` came.
@@ -119,12 +129,13 @@ class Worker::Impl {
   Core core_;
   worker::Steps steps_;
   worker::Front front_;
+  worker::LinkRate rate_;
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   uint64_t credit_bytes_ = options_.credit_bytes;
-  uint64_t decision_ = 0;      // of rank 0: how many Retune has taken
+  uint64_t decision_ = 0;      // of rank 0: how many it has taken
   uint64_t credit_told_ = 0;   // the latest whose credit some key has told
   uint64_t credit_heard_ = 0;  // the latest whose credit is in force here
   size_t num_open_ = 0;        // operations whose callbacks have not all run

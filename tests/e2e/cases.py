@@ -97,6 +97,21 @@ def barriers(kvs: ScheduledKVS) -> None:
             assert pathlib.Path(f"{name}-{rank}").exists(), f"{name} barrier: rank {rank} is late"
 
 
+def pieces(kvs: ScheduledKVS) -> None:
+    """Tensors that may be cut anew behind their first round; 6 MiB, which tell of the link."""
+    weights = [mx.nd.full((1 << 19,), 10 * key + kvs.rank) for key in range(3)]
+    for key, weight in enumerate(weights):
+        kvs.broadcast(key, weight, out=weight)
+        assert (weight.asnumpy() == 10 * key).all()
+    for step in range(3):
+        for key, weight in enumerate(weights):
+            grad = mx.nd.full(weight.shape, key + step + kvs.rank)
+            kvs.pushpull(key, grad, out=weight, priority=-key)
+        for key, weight in enumerate(weights):
+            expected = sum_over_workers(kvs, lambda rank, n=key + step: n + rank)
+            assert (weight.asnumpy() == expected).all(), (key, step)
+
+
 def sums(kvs: ScheduledKVS) -> None:
     rank, n = kvs.rank, kvs.num_workers
     # Everyone starts from rank 0's values, and pull before push gives them.

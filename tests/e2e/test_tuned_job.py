@@ -111,5 +111,6 @@ def assert_next_job_takes_it_up(
     (tuned,) = [output for output in outputs if "tuning: " in output]
     assert re.search(rf"(as|which|and) {re.escape(str(results))} has", tuned), tuned
     assert "on another cluster" not in tuned
-    assert changes_of(tuned)[:1] == [kept] or "searching again" in tuned, tuned
+    assert changes_of(tuned)[0] == ("102400", "512000")  # it is told to stay there at first
+    assert changes_of(tuned)[1:2] == [kept] or "searching again" in tuned, tuned
     assert list(json.loads(results.read_text())["results"]) == [KEY]

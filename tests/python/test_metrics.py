@@ -270,9 +270,9 @@ def test_the_page_has_the_table() -> None:
 
 # What can become less, by its figure; all else only grows.
 GAUGES = (
-    "step_seconds queued_partitions queued_bytes in_flight_bytes credit_bytes pending_requests "
-    "failed open_rounds awaited_rounds partitions value_bytes held_bytes workers servers "
-    "worker_silent_seconds server_silent_seconds"
+    "step_seconds queued_partitions queued_bytes in_flight_bytes partition_bytes credit_bytes "
+    "pending_requests failed open_rounds awaited_rounds partitions value_bytes held_bytes workers "
+    "servers worker_silent_seconds server_silent_seconds"
 )
 
 

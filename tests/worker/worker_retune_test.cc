@@ -1,8 +1,10 @@
 // Tensors that are cut anew while the worker runs, and the credit that changes with them.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "bench.h"
 #include "worker/next_cut.h"
@@ -184,6 +186,130 @@ TEST_F(RetunedSecond, OnlyRankZeroDecides) {
   const Status status = Retune(128, 1000);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("worker 0 decides"), std::string::npos);
+}
+
+// Pieces that suit the link, which takes 128 KiB in a millisecond.
+class Fitted : public testing::Test {
+ protected:
+  static constexpr uint64_t kKiB = 1024;
+
+  explicit Fitted(bool fits = true, double shared = 0) : bench_(FittedOptions(fits, shared)) {}
+
+  static WorkerOptions FittedOptions(bool fits, double shared) {
+    WorkerOptions options = Options();
+    options.partition_bytes = 128 * kKiB;
+    options.credit_bytes = 512 * kKiB;
+    options.fits_pieces = fits;
+    options.shared_bytes = [shared] { return static_cast<uint64_t>(shared * 8192 * kKiB); };
+    return options;
+  }
+  // Declares the key and pushes its first value; how large its partitions are.
+  uint64_t Publish(Key key, std::span<std::byte> value,
+                   Duration each = std::chrono::milliseconds(1)) {
+    const Outcome* const done = bench_.Broadcast(key, DType::kFloat32, value);
+    uint64_t part_bytes = 0;
+    for (bench_.Run(); !bench_.sent.empty(); bench_.Run()) {
+      ps::Message request = bench_.Next();
+      if (About(request).op == ps::Op::kDeclare) part_bytes = About(request).part_bytes;
+      bench_.RunFor(each);
+      bench_.Answer(std::move(request));
+    }
+    EXPECT_TRUE(done->ok()) << done->text();
+    return part_bytes;
+  }
+  // What the next push of the key says about the rounds after it.
+  std::string Says(Key key, std::span<std::byte> value, float threshold = 0) {
+    out_.resize(value.size());
+    bench_.PushPull(key, 0, value, out_, threshold);
+    return About(bench_.Next()).next;
+  }
+  NextCut SaysToAll(Key key, std::span<std::byte> value) {
+    Tensor tensor;
+    tensor.size_bytes = value.size();
+    tensor.part_bytes = 128 * kKiB;
+    return DecodeNextCut(Says(key, value), tensor, 2).value();
+  }
+  double PartitionBytes() {
+    Figures figures;
+    bench_.worker()->Measure(&figures);
+    return figures.numbers().at({"partition_bytes", Figures::kWhole});
+  }
+
+  Bench bench_;
+  std::vector<std::byte> value_ = Bytes(8192 * kKiB, 1);
+  std::vector<std::byte> out_;
+};
+
+TEST_F(Fitted, ATensorIsCutAsSuitsTheLinkOnceThatIsKnown) {
+  EXPECT_EQ(Publish(7, value_), 128 * kKiB);
+  EXPECT_EQ(PartitionBytes(), 128 * kKiB);
+  const NextCut next = SaysToAll(7, value_);
+  EXPECT_EQ(next.part_bytes, 64 * kKiB);
+  EXPECT_EQ(next.credit_bytes, 256 * kKiB);
+  EXPECT_EQ(PartitionBytes(), 64 * kKiB);
+}
+
+TEST_F(Fitted, SoIsWhatIsDeclaredLater) {
+  Publish(7, value_);
+  SaysToAll(7, value_);
+  bench_.sent.clear();
+  bench_.Broadcast(8, DType::kFloat32, value_);
+  EXPECT_EQ(About(bench_.Next()).part_bytes, 64 * kKiB);
+}
+
+TEST_F(Fitted, WhatIsCompressedStaysAsItIs) {
+  Publish(7, value_);
+  EXPECT_EQ(Says(7, value_, 0.5), "");
+  EXPECT_EQ(PartitionBytes(), 128 * kKiB);
+}
+
+TEST_F(Fitted, WhatIsSmallTellsNothingOfTheLink) {
+  const std::span<std::byte> little = std::span(value_).first(1024 * kKiB);
+  EXPECT_EQ(Publish(7, little), 128 * kKiB);
+  EXPECT_EQ(Publish(8, little), 128 * kKiB);
+  EXPECT_EQ(Says(7, little), "");
+}
+
+TEST_F(Fitted, WhoRetunesHasDecided) {
+  Publish(7, value_);
+  bench_.worker()->Retune(256 * kKiB, 300 * kKiB, [](const Status&) {});
+  bench_.Run();
+  EXPECT_EQ(Publish(8, value_), 256 * kKiB);
+  EXPECT_EQ(SaysToAll(7, value_).part_bytes, 256 * kKiB);
+  EXPECT_EQ(PartitionBytes(), 256 * kKiB);
+}
+
+class FittedToSomeMemory : public Fitted {
+ protected:
+  FittedToSomeMemory() : Fitted(true, 0.8) {}
+};
+
+TEST_F(FittedToSomeMemory, NoMoreIsInFlightWhereLittleIsShared) {
+  Publish(7, value_, std::chrono::microseconds(250));
+  Publish(8, value_, std::chrono::microseconds(250));
+  EXPECT_EQ(SaysToAll(7, value_).credit_bytes, 512 * kKiB) << "0.8 of one of the two";
+}
+
+class FittedToAllMemory : public Fitted {
+ protected:
+  FittedToAllMemory() : Fitted(true, 2) {}
+};
+
+TEST_F(FittedToAllMemory, MoreIsInFlightWhereMostIsShared) {
+  Publish(7, value_, std::chrono::microseconds(250));
+  Publish(8, value_, std::chrono::microseconds(250));
+  EXPECT_EQ(SaysToAll(7, value_).credit_bytes, 1024 * kKiB);
+}
+
+class FittedByHand : public Fitted {
+ protected:
+  FittedByHand() : Fitted(false) {}
+};
+
+TEST_F(FittedByHand, WhatWasSetStays) {
+  for (const Key key : {7U, 8U, 9U}) EXPECT_EQ(Publish(key, value_), 128 * kKiB);
+  EXPECT_EQ(Says(7, value_), "");
+  EXPECT_EQ(PartitionBytes(), 128 * kKiB);
 }
 
 }  // namespace

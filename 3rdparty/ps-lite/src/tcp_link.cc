@@ -307,7 +307,9 @@ uint64_t TcpLink::TakeFromQueue() {
     out_.emplace_back(TakeFused(room), shares_ ? outbox_.get() : nullptr);
     out_bytes_ += out_.back().left_bytes;
     shared_bytes += out_.back().shared_bytes;
-    if (shared_bytes > 0) break;
+    if (shared_bytes == 0) continue;
+    if (shared_->options.sent) shared_->options.sent->shared_bytes += shared_bytes;
+    break;
   }
   if (shares_ && !outbox_->memory().ok()) shared_->on_no_memory(outbox_->memory());
   return shared_bytes;

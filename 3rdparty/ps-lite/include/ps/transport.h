@@ -43,7 +43,8 @@ struct Landing {
 // What a transport was given to send, all peers together.  Thread-safe.
 struct SentCounts {
   std::atomic<uint64_t> messages = 0;
-  std::atomic<uint64_t> fused = 0;  // of these, so many travelled inside another message
+  std::atomic<uint64_t> fused = 0;         // of these, so many travelled inside another message
+  std::atomic<uint64_t> shared_bytes = 0;  // of frames that went through memory that a peer shares
 };
 
 class Transport {
