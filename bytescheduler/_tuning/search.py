@@ -65,6 +65,7 @@ class Job(Protocol):
 
     num_workers: int
     num_servers: int
+    by_hand: bool  # where it begins was set, and may be far from what suits
 
     def model_bytes(self) -> float:
         """Return the bytes that a worker pushes in a step."""
@@ -189,10 +190,10 @@ def _towards(rungs: Rungs, other: Rungs) -> Rungs:
     return x, y
 
 
-def _first(at: Rungs, formula: Rungs) -> Tuple[Rungs, ...]:
+def _first(at: Rungs, formula: Rungs, by_hand: bool) -> Tuple[Rungs, ...]:
     """Return what is looked at before the advisor is asked: known places, then around them."""
     home = nearest(DEFAULT)
-    if max(abs(here - there) for here, there in zip(at, home)) > _LEAP:
+    if by_hand and max(abs(here - there) for here, there in zip(at, home)) > _LEAP:
         return home, _towards(home, formula)
     more = (at[0], min(at[1] + 2, len(CREDITS) - 1))
     larger = (min(at[0] + 1, len(PARTITIONS) - 1), more[1])
@@ -202,10 +203,10 @@ def _first(at: Rungs, formula: Rungs) -> Tuple[Rungs, ...]:
 def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -> Found:
     """Search from `start`, where the job is, and leave the job at what was found.
 
-    First where it is, where the formula of `by_formula` leads, and with more in flight, or from far
-    away at the default, and where the formula leads from there; then where the advisor sees most to
-    gain, until it sees nothing or all `limits.points` are used; what looks best is then compared
-    with `start` in turn, only briefly if that was far slower.
+    First where it is, where the formula of `by_formula` leads, and with more in flight, or where
+    somebody set it far away at the default, and where the formula leads from there; then where the
+    advisor sees most to gain, until it sees nothing or all `limits.points` are used; what looks
+    best is then compared with `start` in turn, only briefly if that was far slower.
 
     Raises
     ------
@@ -221,7 +222,7 @@ def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -
     seeing.begin()
     advisor.start()
     formula = by_formula(job.model_bytes(), seeing.start_s, job.num_workers, job.num_servers)
-    for rungs in dict.fromkeys(_first(at, nearest(formula))):
+    for rungs in dict.fromkeys(_first(at, nearest(formula), job.by_hand)):
         if rungs != at and len(seeing.seen) < _FIRST:
             seeing.look(rungs)
     hopeless = 0

@@ -28,9 +28,7 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
     if wanted == "off" or (not asked and by_hand.intersection(pieces)):
         return None
     from bytescheduler._tuning.advisor import LIBRARY, has_library
-    from bytescheduler._tuning.points import Point
     from bytescheduler._tuning.tuner import Tuned, Tuner
-    from bytescheduler.config import size
 
     def tell(text: str) -> None:
         if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
@@ -51,7 +49,7 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         return None
 
     tuned = Tuned(
-        start=Point(*(size(settings[name]) for name in pieces)),
+        by_hand=bool(by_hand.intersection(pieces)),
         again=wanted == "on",
         root=settings["DMLC_PS_ROOT_URI"],
         cache=settings["BYTESCHEDULER_TUNING_CACHE"],

@@ -7,6 +7,7 @@ import statistics
 import threading
 from typing import Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple
 
+from bytescheduler._native import Figure
 from bytescheduler._tuning.advisor import Advisor, AdvisorError, AdvisorSlow
 from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
 from bytescheduler._tuning.drift import Drift
@@ -57,12 +58,13 @@ class Steps(Protocol):
     def steps(self) -> List[Tuple[int, float]]: ...
     def retune(self, partition_bytes: int, credit_bytes: int) -> None: ...
     def status(self) -> Optional[Error]: ...
+    def measure(self) -> List[Figure]: ...
 
 
 class Tuned(NamedTuple):
     """What is tuned, and how."""
 
-    start: Point
+    by_hand: bool  # where the job begins was set, and is not what the engine chose for the link
     again: bool  # whenever steps take another time
     root: str
     cache: str  # a file; empty: the usual one
@@ -86,8 +88,9 @@ class _Running:
         self._tuned = tuned
         self._stop = stop
         self._known = 0  # the latest step that was looked at
-        self._point = tuned.start
+        self._point: Optional[Point] = None
         self._pause = _LOOK_S[1]
+        self.by_hand = tuned.by_hand
         self.num_workers = worker.num_workers
         self.num_servers = worker.num_servers
 
@@ -113,6 +116,19 @@ class _Running:
                 yield number, seconds
             if self._stop.wait(self._pause):
                 raise _Stopped
+
+    def begin(self) -> Point:
+        """Return where the job is; from now on only the caller moves it."""
+        while True:
+            try:
+                figures = {row.name: int(row.value) for row in self._worker.measure()}
+                break
+            except Timeout:  # the engine is busy
+                if self._stop.wait(self._pause):
+                    raise _Stopped from None
+        here = Point(figures["partition_bytes"], figures["credit_bytes"])
+        self.go_to(here)
+        return here
 
     def skip(self, count: int) -> None:
         """Wait until so many steps are over, besides the one under way."""
@@ -196,13 +212,13 @@ class Tuner:
     def _tune(self) -> None:
         job = _Running(self._worker, self._tuned, self._stop)
         job.skip(_WARM_UP)
+        start = job.begin()
+        job.skip(_CHANGING - 1)  # the engine may have changed something just before
         # What the next such job will look for, though keys may be declared until a search is over.
         place = self._place()
-        found = self._from_cache(job, place) or self._search(
-            job, place, self._tuned.start, FIRST_SEARCH
-        )
+        found = self._from_cache(job, place, start) or self._search(job, place, start, FIRST_SEARCH)
         drift = Drift()
-        drift.searched(found.seconds, found.point != self._tuned.start)
+        drift.searched(found.seconds, found.point != start)
         while self._tuned.again:
             now = self._drifted(job, drift)
             self._tuned.remark(
@@ -231,7 +247,7 @@ class Tuner:
         given = self._tuned.cache
         return Cache(pathlib.Path(given) if given else default_path())
 
-    def _from_cache(self, job: _Running, place: Place) -> Optional[Found]:
+    def _from_cache(self, job: _Running, place: Place, start: Point) -> Optional[Found]:
         """Return what was found before, if it still is better than where the job is."""
         try:
             cache = self._cache()
@@ -243,7 +259,7 @@ class Tuner:
             self._tuned.complain(f"tuning: {why}")
             self._warned_of_cache = True
             return None
-        start, point = self._tuned.start, remembered.point
+        point = remembered.point
         seconds = statistics.median(job.measure(start, FIRST_SEARCH.baseline, None))
         gain = seconds / remembered.step_s
         most_gain = 1 + _AS_LONG if point == start else _MOST_GAIN

@@ -10,6 +10,7 @@ from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 
+from bytescheduler._native import Figure
 from bytescheduler._tuning import tuner as module
 from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Seen
 from bytescheduler._tuning.points import Point
@@ -33,6 +34,7 @@ class FakeWorker:
         self.seconds = seconds
         self.point = START
         self.tuned: List[Point] = []
+        self.stays: List[Point] = []  # where it was told to stay before it was told anything else
         self.failure: Optional[BaseException] = None
         self.unfit: Optional[Error] = None  # what it says of every other point
         self.failed: Optional[Error] = None  # what ended the job, or that it was closed
@@ -48,6 +50,13 @@ class FakeWorker:
         self._steps.append((len(self._steps) + 1, self.seconds(self.point)))
         return self._steps[-64:]
 
+    def measure(self) -> List[Figure]:
+        if self.slow_ones > 0:
+            self.slow_ones -= 1
+            raise Timeout("the engine is busy", 4)
+        sizes = {"partition_bytes": self.point.partition, "credit_bytes": self.point.credit}
+        return [Figure(name, None, size) for name, size in sizes.items()]
+
     def status(self) -> Optional[Error]:
         if isinstance(self.failed, Closed):
             raise self.failed
@@ -56,7 +65,11 @@ class FakeWorker:
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         if self.unfit is not None:
             raise self.unfit
-        self.point = Point(partition_bytes, credit_bytes)
+        point = Point(partition_bytes, credit_bytes)
+        if not self.tuned and point == self.point:
+            self.stays.append(point)
+            return
+        self.point = point
         self.tuned.append(self.point)
 
 
@@ -94,7 +107,7 @@ class Said:
 
     def tuned(self, again: bool) -> Tuned:
         return Tuned(
-            start=START,
+            by_hand=False,
             again=again,
             root="10.0.0.1",
             cache=str(self.cache),
@@ -456,10 +469,21 @@ def test_closing_ends_it_wherever_it_is(said: Said) -> None:
     assert "bs-tuner" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_a_busy_engine_is_asked_again_where_it_is(said: Said) -> None:
+    worker = FakeWorker(seconds)
+    worker.point = Point(64 * KIB, 256 * KIB)
+    worker.slow_ones = 2
+    job = module._Running(worker, said.tuned(again=False), threading.Event())
+    assert job.begin() == worker.point
+    assert worker.stays == [worker.point]  # or the engine might choose another
+    assert worker.slow_ones == 0
+
+
 def test_short_steps_are_looked_at_for_long_enough(said: Said) -> None:
     """Of steps of a millisecond three say nothing."""
     worker = FakeWorker(lambda point: 0.001)
     job = module._Running(worker, said.tuned(again=False), threading.Event())
+    job.begin()
     assert len(job.measure(START, 3, None)) == 60
     worker.seconds = lambda point: 0.1
     assert len(job.measure(START, 2, None)) == 3
@@ -470,6 +494,7 @@ def test_short_steps_are_looked_at_for_long_enough(said: Said) -> None:
 def test_steps_of_a_change_do_not_count(said: Said) -> None:
     worker = FakeWorker(lambda point: len(worker._steps) + 1.0)  # its own number
     job = module._Running(worker, said.tuned(again=False), threading.Event())
+    job.begin()
     first = job.measure(START, 2, None)
     assert first[1] == first[0] + 1
     again = job.measure(BEST, 1, None)
@@ -481,6 +506,7 @@ def test_two_slow_steps_are_enough_and_one_is_not(said: Said) -> None:
     slow = iter([9.0, 1.0, 1.0, 9.0, 1.0, 9.0, 1.0, 1.0, 1.0])
     worker = FakeWorker(lambda point: next(slow))
     job = module._Running(worker, said.tuned(again=False), threading.Event())
+    job.begin()
     worker.steps()  # what ended before
     assert job.measure(START, 5, 2.0) == [1.0, 9.0, 1.0, 9.0]
 
@@ -574,7 +600,7 @@ def test_who_sets_nothing_hears_that_the_results_are_another_clusters(
 
 
 @pytest.mark.parametrize(("level", "said_so"), [("info", True), ("warning", False)])
-def test_settings_say_where_it_begins_and_what_it_tells(
+def test_it_begins_where_the_engine_is_and_settings_say_what_it_tells(
     said: Said,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -590,6 +616,7 @@ def test_settings_say_where_it_begins_and_what_it_tells(
     ):
         monkeypatch.setenv(f"BYTESCHEDULER_{name}", value)
     worker = FakeWorker(lambda point: 0.6)
+    worker.point = Point(48 * KIB, 1536 * KIB)
     tuner = start_tuner(worker, lambda: (3, 12_000_000))  # type: ignore[arg-type]
     assert tuner is not None
     ended(tuner)

@@ -44,6 +44,7 @@ class FakeJob:
     """Steps take what a landscape says, more or less; a change costs two steps, as a real one."""
 
     num_workers = num_servers = 2
+    by_hand = True
 
     def __init__(self, seconds: Landscape, noise: float = 0.01, pauses: float = 0.0) -> None:
         self.seconds = seconds
@@ -336,6 +337,15 @@ def test_from_far_away_the_default_is_looked_at_first(start: Point, far: bool) -
     search.look(job, start, Hopeless())
     assert job.tried[0] == start
     assert (job.tried[1] == DEFAULT) == far
+
+
+def test_what_the_engine_chose_for_the_link_is_not_far_away() -> None:
+    job = FakeJob(lambda point: 0.6)
+    job.point = chosen = Point(32 * KIB, 64 * KIB)
+    job.by_hand = False
+    search.look(job, chosen, Hopeless())
+    assert job.tried[0] == chosen
+    assert DEFAULT not in job.tried
 
 
 def test_the_default_is_that_of_the_settings() -> None:
