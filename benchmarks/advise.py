@@ -26,6 +26,7 @@ RATES = ("1gbit", "500mbit")
 RATIOS = (0.5, 1.0, 1.5)
 ARMS = {"ours": "ours", "ours-fifo": "fifo"}
 PARTITION, CREDIT = 128 << 10, 512 << 10
+PIECES = {"BYTESCHEDULER_PARTITION": str(PARTITION), "BYTESCHEDULER_CREDIT": str(CREDIT)}
 LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
 
 
@@ -60,7 +61,7 @@ def compare(row: Dict[str, Any], args: argparse.Namespace) -> Dict[str, Any]:
     cell = replay.Cell(row["model"], row["scale"], row["compute"], row["r"])
     found: Dict[str, Any] = {**row, "measured": {}, "predicted": {}}
     for arm, policy in ARMS.items():
-        measured = replay.run_steps(arm, cell, args, args.iterations, {})
+        measured = replay.run_steps(arm, cell, args, args.iterations, PIECES)
         if measured is None:
             raise SystemExit(f"{name_of(row)}, {arm}: hung")
         found["measured"][arm] = measured

@@ -33,7 +33,7 @@ from .output import add_out_option, give, keep
 
 MODEL, SCALE = "resnet50", 16
 BITS_PER_S, LATENCY_S = 1e9, 50e-6
-PARTITION, CREDIT = 128 << 10, 512 << 10  # the default
+PARTITION, CREDIT = 128 << 10, 512 << 10  # what a job begins with
 STEPS, WARM_UPS = 2, 2
 FEW_KEYS, MANY_KEYS = 50, 250
 REAL_STEPS = 12

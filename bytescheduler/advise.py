@@ -12,7 +12,8 @@ from typing import Iterator, List, Optional, Tuple
 import click
 
 from bytescheduler._advise import models, profile
-from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
+from bytescheduler._advise.advice import FEW, GOODPUT, Cluster, advise, bits_per_s, table
+from bytescheduler._native import pieces_for
 from bytescheduler._numbers import Count, Seconds, shortened
 from bytescheduler._progress import progress
 from bytescheduler._say import plain, say
@@ -20,6 +21,8 @@ from bytescheduler.config import examine, seconds, size, values
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["command"]
+
+_PIECES = ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT")
 
 
 def _rate(context: click.Context, parameter: click.Parameter, text: str) -> float:
@@ -39,12 +42,17 @@ def _latency(context: click.Context, parameter: click.Parameter, text: str) -> f
     return found
 
 
-def _pieces() -> Tuple[int, int]:
-    """Return partition and credit as they are set here, where a job would take all settings."""
+def _pieces(rate: float, latency: float, servers: int) -> Tuple[int, int]:
+    """Return partition and credit as a job would take them: as set here, or as suits the links."""
     for problem in examine()[0]:
         raise ConfigError(problem.message, 1)
-    rows = {row.name: row.value for row in values()}
-    return size(rows["BYTESCHEDULER_PARTITION"]), size(rows["BYTESCHEDULER_CREDIT"])
+    rows = [row for row in values() if row.name in _PIECES]
+    if all(row.origin == "default" for row in rows):
+        return pieces_for(
+            bytes_per_second=GOODPUT * rate / 8, round_trip_s=2 * latency, servers=servers
+        )
+    sizes = {row.name: size(row.value) for row in rows}
+    return sizes[_PIECES[0]], sizes[_PIECES[1]]
 
 
 def _layers(
@@ -114,14 +122,15 @@ def command(
     """Predict how long a training step will take on a cluster, and whether scheduling helps.
 
     PROFILE is what `bytescheduler launch --record` wrote; or --model names a known model, and
-    --compute how long a worker computes. Partition and credit are those that are set here.
+    --compute how long a worker computes. Partition and credit are those that are set here, or
+    those that a job takes for such links.
     """
     if (path is None) == (model is None):
         raise click.UsageError("want either a PROFILE or --model")
     if model is not None and compute is None:
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
     try:
-        partition, credit = _pieces()
+        partition, credit = _pieces(rate, latency, servers)
         cluster = Cluster(workers, servers, rate, latency, partition, credit, simulate)
         layers = _layers(path, model, compute)
         with progress(not as_json) as tell, _ended_by_interrupts():

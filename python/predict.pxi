@@ -56,3 +56,19 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
     return Prediction(found.step_s, found.simulated_workers, found.partitions, found.messages,
                       found.most_waiting, found.server_waiting, found.worker_busy,
                       found.server_busy)
+
+
+def pieces_for(*, double bytes_per_second, double round_trip_s, int servers):
+    """Return partition and credit, in bytes, that a job takes for such links if neither is set.
+
+    Raises
+    ------
+    UsageError
+        There are no such links.
+    """
+    cdef uint64_t partition_bytes
+    cdef uint64_t credit_bytes
+    cdef bs_error error
+    _check(bs_pieces_for(bytes_per_second, round_trip_s, servers, &partition_bytes, &credit_bytes,
+                         &error), &error)
+    return partition_bytes, credit_bytes

@@ -248,6 +248,11 @@ typedef struct {
 } bs_prediction;
 // bs::predict::Predict.  Blocks for as long as the processor takes.
 int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error);
+// The partition and the credit that a job takes for links of that rate whose messages are answered
+// after that time, where neither is set.  kInvalidArgument: no rate, no time of up to 100000 s, not
+// 1 to 65536 servers.
+int bs_pieces_for(double bytes_per_second, double round_trip_s, int num_servers,
+                  uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error);
 
 // ---- settings ----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
 #include "api/c_api_guard.h"
 #include "bytescheduler/c_api.h"
 #include "predict/predict.h"
+#include "worker/link_rate.h"
 
 using bs::Duration;
 using bs::Result;
@@ -87,7 +88,28 @@ Status Predict(const bs_job_to_predict& job, bs_prediction* prediction) {
   return Status::Ok();
 }
 
+Result<bs::worker::Pieces> PiecesFor(double bytes_per_second, double round_trip_s,
+                                     int num_servers) {
+  const bool is_rate = std::isfinite(bytes_per_second) && bytes_per_second > 0;
+  if (!is_rate || !IsTime(round_trip_s) || !Fits(num_servers, kMostNodes)) {
+    return Status::InvalidArgument("want a rate, a time of up to 100000 s, and 1 to 65536 servers");
+  }
+  const bs::worker::MeasuredLink link{.bytes_per_second = bytes_per_second,
+                                      .round_trip = DurationOf(round_trip_s)};
+  return bs::worker::PiecesFor(link, static_cast<uint32_t>(num_servers));
+}
+
 }  // namespace
+
+int bs_pieces_for(double bytes_per_second, double round_trip_s, int num_servers,
+                  uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error) {
+  const Result<bs::worker::Pieces> found = PiecesFor(bytes_per_second, round_trip_s, num_servers);
+  if (found.ok()) {
+    *partition_bytes = found.value().partition_bytes;
+    *credit_bytes = found.value().credit_bytes;
+  }
+  return Return(found.status(), error);
+}
 
 int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error) {
   return Return(Guarded([&] { return Predict(*job, prediction); }), error);

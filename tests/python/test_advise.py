@@ -254,6 +254,17 @@ def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: 
     assert text in result.stderr
 
 
+def test_pieces_are_those_that_suit_the_links_unless_one_is_set(
+    saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = advised(saved, "--rate", "1gbit")["step_s"]["ours"]
+    monkeypatch.setenv("BYTESCHEDULER_CREDIT", "256KiB")
+    larger = advised(saved, "--rate", "1gbit")["step_s"]["ours"]
+    monkeypatch.setenv("BYTESCHEDULER_PARTITION", "64KiB")
+    assert advised(saved, "--rate", "1gbit")["step_s"]["ours"] == chosen
+    assert larger != chosen
+
+
 @pytest.mark.parametrize(("name", "value"), [("PARTITION", "2GiB"), ("CREDITS", "1MiB")])
 def test_a_setting_that_a_job_refuses_is_refused(
     saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
