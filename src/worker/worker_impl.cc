@@ -214,11 +214,11 @@ void Worker::Impl::Fit() {
   const uint64_t shared_bytes = options_.shared_bytes ? options_.shared_bytes() : 0;
   found->shares_memory = shared_bytes / 3 > rate_.answered_bytes() / 4;
   log_.Debug([&] {
+    const auto round_trip =
+        std::chrono::duration_cast<std::chrono::microseconds>(found->round_trip).count();
     return "what is pushed is acknowledged at " +
-           std::to_string(std::llround(found->bytes_per_second / 1e6)) + " MB/s, " +
-           std::to_string(
-               std::chrono::duration_cast<std::chrono::microseconds>(found->round_trip).count()) +
-           " us behind what is before it";
+           std::to_string(std::llround(found->bytes_per_second / 1e6)) +
+           " MB/s; an idle network answers after " + std::to_string(round_trip) + " us";
   });
   Decide(worker::PiecesFor(*found, link_.num_servers));
 }
