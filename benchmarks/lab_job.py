@@ -27,7 +27,7 @@ ROOT_PORT = 9091
 READINGS = 3  # of a link
 CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
-TO_END_S = 30.0  # that processes have when all results are there
+TO_END_S = 5.0  # that processes have when all results are there
 
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
@@ -158,35 +158,36 @@ def _measured_once() -> float:
     return float(min(link["to_peer_bits_per_s"], link["from_peer_bits_per_s"])) / 8
 
 
-def _reported(arm: str, process: "subprocess.Popen[str]", timeout_s: float) -> Any:  # noqa: ANN401
-    """Return what a worker reports; one that has but does not end is left to be killed.
+def _reported(arm: str, worker: "subprocess.Popen[str]") -> Any:  # noqa: ANN401
+    """Return what a worker reports, which need not end then.
 
     Raises as `run` does.
     """
-    try:
-        output, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired as late:
-        output = bytes(late.output or b"").decode().rpartition("\n")[0]  # whole lines
-        if not any(line.startswith("RESULT ") for line in output.splitlines()):
-            raise
-    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
-    if process.returncode or not lines:
-        raise SystemExit(f"{arm}: a worker failed with exit code {process.returncode}")
-    return json.loads(lines[0][len("RESULT ") :])
+    assert worker.stdout is not None
+    for line in iter(worker.stdout.readline, ""):
+        if line.startswith("RESULT "):
+            return json.loads(line[len("RESULT ") :])
+    raise SystemExit(f"{arm}: a worker failed with exit code {worker.wait()}")
 
 
-def _warn_of_late(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
-    """Wait a while for the end of all; name those that are left to be killed."""
+def _ended(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
+    """Wait a while for the end of all; name those that are left to be killed.
+
+    Raises as `run` does.
+    """
     deadline = time.monotonic() + TO_END_S
     for name, process in processes.items():
         try:
-            process.wait(max(0.0, deadline - time.monotonic()))
+            code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             print(
                 f"{arm}: all results are there, but {name} does not end; it is killed",
                 file=sys.stderr,
                 flush=True,
             )
+            continue
+        if code != 0 and process.stdout is not None:
+            raise SystemExit(f"{arm}: {name} reported, and failed with exit code {code}")
 
 
 def run(
@@ -242,14 +243,12 @@ def run(
             command = [*at.inside, *words]
             processes.append(subprocess.Popen(command, env=own, stdout=out, text=True))
             names.append(f"the {role} on host {host}")
-        deadline = time.monotonic() + timeout_s
-        results = []
-        for process in processes[1 + pairs :]:
-            # One that does not end takes all the time; what the next has reported is there too.
-            left_s = max(1.0, deadline - time.monotonic())
-            try:
-                results.append(_reported(arm, process, left_s))
-            except subprocess.TimeoutExpired:
-                raise subprocess.TimeoutExpired(worker, timeout_s) from None
-        _warn_of_late(arm, dict(zip(names, processes)))
+
+        def kill() -> None:
+            for process in processes:
+                process.kill()
+
+        with local_job.patience(worker, timeout_s, kill):
+            results = [_reported(arm, process) for process in processes[1 + pairs :]]
+        _ended(arm, dict(zip(names, processes)))
         return results
