@@ -24,16 +24,15 @@ from . import lab_job, replay
 MODELS = {"vgg16": 16, "resnet50": 4, "bert-large": 32, "gpt2": 16}  # and what divides them
 RATES = ("1gbit", "500mbit")
 RATIOS = (0.5, 1.0, 1.5)
-ARMS = {"ours": "ours", "ours-fifo": "fifo"}
+ARMS = replay.POLICIES
 PARTITION, CREDIT = 128 << 10, 512 << 10
 PIECES = {"BYTESCHEDULER_PARTITION": str(PARTITION), "BYTESCHEDULER_CREDIT": str(CREDIT)}
-LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
 
 
 def cluster(rate: str) -> Cluster:
     """Return what the lab is."""
     nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
-    return Cluster(*nodes, bits_per_s(rate), LATENCY_S, PARTITION, CREDIT)
+    return Cluster(*nodes, bits_per_s(rate), lab_job.LATENCY_S, PARTITION, CREDIT)
 
 
 def configurations() -> List[Dict[str, Any]]:
@@ -99,6 +98,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=40, help="as of benchmarks.replay")
     replay.add_device_option(parser)
     args = parser.parse_args()
+    replay.require_counted_steps(parser, args)
     args.by_name = False
     out = pathlib.Path(args.table or args.out)
     rows: Dict[str, Dict[str, Any]] = json.loads(out.read_text()) if out.exists() else {}

@@ -35,12 +35,13 @@ def alternate(
     summary: Callable[[List[Run]], Any],
     about: Optional[Dict[str, Any]] = None,
     check: Callable[[Dict[str, List[Run]]], None] = lambda ended: None,
-) -> None:
-    """Run each of `args.arms` in turn, `args.repeats` times; print what comes of it as JSON.
+    together: Callable[[Dict[str, List[Run]]], Dict[str, Any]] = lambda ended: {},
+) -> Dict[str, Any]:
+    """Run each of `args.arms` in turn, `args.repeats` times; print and return what comes of it.
 
     After each run what is there is written, so that one which fails loses nothing of those before.
     One that takes longer than it may is null, and counted as hung. `stolen` is the share of the
-    processors' time that went to other machines, of each try.
+    processors' time that went to other machines, of each try; the one that lost least is the run.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def alternate(
         What else the JSON says.
     check
         Gets the runs that ended, by arm, after each, and raises SystemExit if something is wrong.
+    together
+        Gets the same and returns what the JSON says of several arms together.
 
     """
     runs: Dict[str, List[Optional[Run]]] = {arm: [] for arm in args.arms}
@@ -68,6 +71,7 @@ def alternate(
             ended = {name: [one for one in of if one is not None] for name, of in runs.items()}
             result = {
                 **(about or {}),
+                **together(ended),
                 "medians": {name: summary(of) if of else None for name, of in ended.items()},
                 "hung": {name: of.count(None) for name, of in runs.items()},
                 "all": runs,
@@ -77,3 +81,4 @@ def alternate(
             keep(result, args)
             check(ended)
     give(result, args)
+    return result

@@ -35,10 +35,10 @@ ARMS: Dict[str, Dict[str, str]] = {
     "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native"},
     "ours-caller": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
-    # From the default, unless the caller of `run` has it remember something.
+    # From what suits the link, unless the caller of `run` has it remember something.
     "ours-tuned": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_TUNING": "on"},
     "native": {},  # our engine without MXNet: the program wire_benchmark
-    "native-measured": {"BYTESCHEDULER_PRIORITY": "measured"},
+    "native-caller": {"BYTESCHEDULER_PRIORITY": "caller"},
     # Nothing overtakes anything, and the kernel takes what it likes.
     "native-fifo": {"BYTESCHEDULER_SCHEDULING": "0", "BYTESCHEDULER_UNSENT": "0"},
     # In pieces, within the credit, the first that is ready first.
@@ -54,6 +54,7 @@ ARMS: Dict[str, Dict[str, str]] = {
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 # Of the rate of a link, what TCP payload gets with frames of 1500 bytes.
 PAYLOAD = 0.953
+LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
 
 
 def rate(text: str) -> str:

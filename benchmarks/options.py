@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import math
 from typing import Callable, Iterable, List
 
 
@@ -36,6 +37,17 @@ def count(least: int = 1) -> Callable[[str], int]:
         return int(text)
 
     return counted
+
+
+def seconds(text: str) -> float:
+    """Return a time above zero, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: want seconds above 0, such as 0.25")
+    return value
 
 
 def counts(text: str) -> List[int]:

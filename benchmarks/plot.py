@@ -1,7 +1,8 @@
 """Draw what a benchmark's JSON says: python -m benchmarks.plot replay.json docs/gain.svg.
 
-Of a replay step times; of `benchmarks.small` and `benchmarks.train` each figure's medians by arm;
-of `benchmarks.scale` a step over the number of workers.
+Of a replay step times; of `benchmarks.small`, `benchmarks.train` and `benchmarks.urgent` each
+figure's medians by arm; of `benchmarks.scale` a step over the number of workers.
+`benchmarks.throughput` and `benchmarks.reduce` draw their own (``--draw``).
 """
 
 import json
@@ -15,30 +16,47 @@ NAMES = {
     "stock": "MXNet dist_sync",
     "p3": "MXNet P3",
     "ours-fifo": "bytescheduler, in pieces,\nfirst come first served",
+    "ours-off": "bytescheduler,\nwhole, first come first served",
     "kvstore": "bytescheduler,\non MXNet's own servers",
     "ours": "bytescheduler",
     "ours-tuned": "bytescheduler,\ntuned by itself",
 }
 
 
+def times_of(cell: Dict[str, Any]) -> Dict[str, float]:
+    """Return the seconds of a step by the name of the arm; none of one that hung or did not run."""
+    times = cell.get("step_s", {})
+    named = dict.fromkeys([*NAMES, *times])
+    return {NAMES.get(arm, arm): times[arm] for arm in named if times.get(arm)}
+
+
 def draw(axes: Any, cell: Dict[str, Any]) -> None:  # noqa: ANN401 - no types
-    """Draw one model's bars, and a line at what is physically possible."""
-    times = {NAMES[arm]: cell["step_s"][arm] for arm in NAMES if cell["step_s"].get(arm)}
+    """Draw one model's bars, a line at what is physically possible, and marks at what is simulated.
+
+    Older results have nothing simulated.
+    """
+    times = times_of(cell)
     best = (NAMES["ours"], NAMES["ours-tuned"])
     colours = ["#2a7f62" if name in best else "#b8bec4" for name in times]
     bars = axes.barh(list(times), list(times.values()), color=colours)
     axes.bar_label(bars, [f"{time:.2f} s" for time in times.values()], padding=4)
     axes.axvline(cell["ideal_s"], color="black", linestyle=":", linewidth=1)
-    axes.set_xlim(0, max(times.values()) * 1.25)
+    simulated = {NAMES[arm]: time for arm, time in cell.get("simulated_s", {}).items()}
+    marks = {name: time for name, time in simulated.items() if name in times}
+    axes.plot(list(marks.values()), list(marks), "|", color="#e08214", ms=12, mew=2)
+    axes.set_xlim(0, max(*times.values(), *marks.values(), 0) * 1.25)
     axes.set_title(cell["name"], fontsize=9)
 
 
 def of_replay(replay: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     """Draw each model of a replay."""
-    cells = replay["cells"]
+    cells = [cell for cell in replay["cells"] if times_of(cell)]
     columns = min(2, len(cells))
     rows = -(-len(cells) // columns)
     height = 0.5 + 0.35 * len(cells[0]["step_s"])
+    what = "dotted: the physical limit"
+    if any("simulated_s" in cell for cell in cells):
+        what += "; marks: simulated"
     figure, grid = picture.subplots(
         rows, columns, figsize=(4.5 * columns, height * rows), sharey=True, squeeze=False
     )
@@ -48,19 +66,28 @@ def of_replay(replay: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
         draw(axes, cell)
     grid.flat[0].invert_yaxis()
     figure.supxlabel(
-        f"seconds a training step, 2 workers, 2 servers, {replay['rate']} links "
-        "(dotted: the physical limit)",
+        f"seconds a training step, 2 workers, 2 servers, {replay['rate']} links ({what})",
         fontsize=9,
     )
     return figure
 
 
+def figures_of(of_arm: Dict[str, Any]) -> Dict[str, float]:
+    """Return an arm's numbers by name, with those of what is in it."""
+    figures = {}
+    for name, value in of_arm.items():
+        if isinstance(value, dict):
+            inner = figures_of(value)
+            figures.update({f"{name} {inner_name}": inner[inner_name] for inner_name in inner})
+        elif isinstance(value, (int, float)):
+            figures[name] = value
+    return figures
+
+
 def of_medians(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
-    """Draw bars of the arms for each figure of the first of them, which some may lack."""
-    arms = {arm: of_arm for arm, of_arm in result["medians"].items() if of_arm}
-    names = [
-        name for name, value in next(iter(arms.values())).items() if isinstance(value, (int, float))
-    ]
+    """Draw bars of the arms for each figure that any of them has."""
+    arms = {arm: figures_of(of_arm) for arm, of_arm in result["medians"].items() if of_arm}
+    names = list(dict.fromkeys(name for of_arm in arms.values() for name in of_arm))
     size = (3.4 * len(names), 0.8 + 0.3 * len(arms))
     figure, grid = picture.subplots(1, len(names), figsize=size, sharey=True, squeeze=False)
     for axes, name in zip(grid.flat, names):
@@ -86,10 +113,27 @@ def of_scale(result: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     return figure
 
 
-KINDS: Tuple[Tuple[str, Callable[[Dict[str, Any]], Any]], ...] = (
-    ("cells", of_replay),
-    ("medians", of_medians),
-    ("rows", of_scale),
+def _is_replay(result: Dict[str, Any]) -> bool:
+    return any(times_of(cell) for cell in result.get("cells", []))
+
+
+def _is_medians(result: Dict[str, Any]) -> bool:
+    # Others have all their figures by size, store or the like.
+    arms = [of_arm for of_arm in result.get("medians", {}).values() if of_arm]
+    return any(isinstance(value, (int, float)) for of_arm in arms for value in of_arm.values())
+
+
+def _is_scale(result: Dict[str, Any]) -> bool:
+    rows = result.get("rows", [])
+    return bool(rows) and all({"workers", "step_s", "ideal_s"} <= row.keys() for row in rows)
+
+
+Result = Dict[str, Any]
+# Other benchmarks have results of the same outlines.
+KINDS: Tuple[Tuple[Callable[[Result], bool], Callable[[Result], Any]], ...] = (
+    (_is_replay, of_replay),
+    (_is_medians, of_medians),
+    (_is_scale, of_scale),
 )
 
 
@@ -98,7 +142,7 @@ def main(paths: List[str]) -> None:
     if len(paths) != 2:
         raise SystemExit(__doc__)
     result = json.loads(pathlib.Path(paths[0]).read_text())
-    drawn = next((of_kind for name, of_kind in KINDS if name in result), None)
+    drawn = next((draws for is_kind, draws in KINDS if is_kind(result)), None)
     if drawn is None:
         raise SystemExit(f"{paths[0]}: of none of the benchmarks that this draws\n{__doc__}")
     picture.save(drawn(result), paths[1])

@@ -5,8 +5,10 @@ their gradient for real (benchmarks/device.py). As MXNet's own loops do, a worke
 and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer on a
 real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each step
 checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that tunes
-itself: the first one from the default, of which the steps behind the first 120 count, and each
-repetition from what that one remembers, of which those behind the first 50 count. Needs root
+itself: the first one from what suits the link, of which the steps behind the first 120 count, and
+each repetition from what that one remembers, of which those behind the first 50 count. Beside what
+is measured stand the shortest possible step (`ideal_s`), and of two policies what the engine takes
+on simulated time (`simulated_s`, as `bytescheduler advise`), with what the link carries. Needs root
 (network namespaces), iproute2 and mxnet.
 
     python -m benchmarks.replay --out replay.json
@@ -25,6 +27,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise import models
+from bytescheduler._advise.advice import GOODPUT, Cluster
 
 from . import device, lab_job, machine, options
 from .arms import add_arms_option
@@ -33,6 +36,7 @@ from .output import add_out_option, give, keep
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
 TAKING_UP = 50  # the same where what an earlier job found is only compared
 WARM_UP = 2
+POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # of arms that can be simulated
 # What divides a model's parameters, so that a link of 1 Gbit/s carries it in half a second or so.
 SCALES = {
     "bert-base": 8,
@@ -74,13 +78,22 @@ class Cell(NamedTuple):
         link_s = 0.0 if rate == "none" else size / lab_job.payload_bytes_per_s(rate)
         return 4 * max(self.compute_s, 2 * link_s)
 
+    def simulated_s(self, bytes_per_s: float) -> Dict[str, float]:
+        """Return a step's seconds by arm with links that carry so much, in pieces that suit them.
+
+        What is sent is simulated; compute is a pause, and sums take no time (src/predict).
+        """
+        nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
+        lab = Cluster(*nodes, bytes_per_s * 8 / GOODPUT, lab_job.LATENCY_S)
+        return {arm: lab.predict(self.steps, policy).step_s for arm, policy in POLICIES.items()}
+
 
 def cells_of(args: argparse.Namespace) -> List[Cell]:
     """Return every model with every ratio, or with the compute that was given."""
     cells = []
     for model in args.models:
         scale = args.scale or SCALES[model]
-        if args.compute:
+        if args.compute is not None:
             cells.append(Cell(model, scale, args.compute, None))
             continue
         size = sum(step.size_bytes for step in models.scaled(model, scale, 1.0))
@@ -152,8 +165,12 @@ class Replayed:
 def add_cell_options(parser: argparse.ArgumentParser) -> None:
     """Let a benchmark that replays one model say which, as its workers are told too."""
     parser.add_argument("--model", choices=sorted(SCALES), default="vgg16")
-    parser.add_argument("--scale", type=int, default=8, help="divide the parameters by this")
-    parser.add_argument("--compute", type=float, default=0.58, help="seconds of compute a step")
+    parser.add_argument(
+        "--scale", type=options.count(), default=8, help="divide the parameters by this"
+    )
+    parser.add_argument(
+        "--compute", type=options.seconds, default=0.58, help="seconds of compute a step"
+    )
 
 
 def add_device_option(parser: argparse.ArgumentParser) -> None:
@@ -206,16 +223,25 @@ def run_quietly(
     arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path
 ) -> Tuple[Optional[float], List[float]]:
     """As above, again while too much was stolen; and what was, of each try."""
-    before = found.read_bytes() if found.exists() else None
 
-    def run() -> Optional[float]:
-        if before is None:
+    def read() -> Optional[bytes]:
+        return found.read_bytes() if found.exists() else None
+
+    def write(content: Optional[bytes]) -> None:
+        if content is None:
             found.unlink(missing_ok=True)
         else:
-            found.write_bytes(before)
-        return run_arm(arm, cell, args, found)
+            found.write_bytes(content)
 
-    return machine.quietly(f"{cell.name}, {arm}", run, args.most_stolen)
+    before = read()
+
+    def run() -> Tuple[Optional[float], Optional[bytes]]:
+        write(before)
+        return run_arm(arm, cell, args, found), read()
+
+    (took, left), stolen = machine.quietly(f"{cell.name}, {arm}", run, args.most_stolen)
+    write(left)  # the run that counts need not be the last one
+    return took, stolen
 
 
 def run_steps(
@@ -251,12 +277,23 @@ def median(runs: List[Optional[float]]) -> Optional[float]:
     return statistics.median(ended) if ended else None
 
 
+def _disturbed(stolen: List[List[float]], result: Dict[str, Any]) -> int:
+    """Return how many runs lost more than they should have, in each of their tries."""
+    return sum(min(tries) > result.get("most_stolen", 1.0) for tries in stolen)
+
+
 def table(result: Dict[str, Any]) -> str:
-    """Return a result as Markdown, with ratios to what is ours, or tuned if it is there."""
+    """Return a result as Markdown, with ratios to what is ours, or tuned if it is there.
+
+    A time says how many of its runs hung, and how many lost more of the processors than they should
+    have. Older results have neither that nor anything simulated.
+    """
     arms = list(result["cells"][0]["all_s"])
     mine = next(arm for arm in ("ours-tuned", "ours", *arms) if arm in arms)
     others = [arm for arm in arms if arm != mine]
-    heads = [result["rate"], *arms, "ideal", f"ideal / {mine}", *(f"{a} / {mine}" for a in others)]
+    simulated = list(result["cells"][0].get("simulated_s", {}))
+    heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated), "ideal"]
+    heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in others)]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     shares: Dict[str, List[float]] = {}
     for cell in result["cells"]:
@@ -267,6 +304,10 @@ def table(result: Dict[str, Any]) -> str:
             words.append("hung" if seconds is None else f"{seconds:.3f}")
             if seconds is not None and hung:
                 words[-1] += f" (hung {hung} of {len(cell['all_s'][arm])})"
+            disturbed = _disturbed(cell.get("stolen", {}).get(arm, []), result)
+            if disturbed:
+                words[-1] += f" (disturbed {disturbed} of {len(cell['all_s'][arm])})"
+        words += [f"{cell['simulated_s'][arm]:.3f}" for arm in simulated]
         words.append(f"{cell['ideal_s']:.3f}")
         for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
             if other is None or times[mine] is None:
@@ -302,21 +343,30 @@ def model_names(text: str) -> List[str]:
     return names
 
 
+def require_counted_steps(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with an error where no step of a run would count."""
+    if args.iterations <= WARM_UP:
+        parser.error(f"--iterations: want more than {WARM_UP}, which are not counted")
+
+
 def main() -> None:
     """Run all arms in turn, several times, and print what they took as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=model_names, default="vgg16,resnet50,bert-large,gpt2")
-    parser.add_argument(
+    computes = parser.add_mutually_exclusive_group()
+    computes.add_argument(
         "--ratios",
         type=numbers,
         default=[1.0],
         help="time that the link takes for the model's bytes, over the compute; several make a "
         "cell of each with each model",
     )
-    parser.add_argument(
-        "--scale", type=int, help="divide the parameters by this; default: by model"
+    computes.add_argument(
+        "--compute", type=options.seconds, help="seconds of compute a step, not by ratio"
     )
-    parser.add_argument("--compute", type=float, help="seconds of compute a step, not by ratio")
+    parser.add_argument(
+        "--scale", type=options.count(), help="divide the parameters by this; default: by model"
+    )
     parser.add_argument("--iterations", type=int, default=10, help="steps of a run")
     parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument(
@@ -343,22 +393,27 @@ def main() -> None:
         return
     if "ours-tuned" in args.arms:
         options.require_tuner(parser)
-    if args.iterations <= WARM_UP:
-        parser.error(f"--iterations: want more than {WARM_UP}, which are not counted")
-    if args.rate == "none" and not args.compute:
+    require_counted_steps(parser, args)
+    if args.rate == "none" and args.compute is None:
         parser.error("--rate none has no ratio: want --compute")
-    measure(cells_of(args), args)
+    cells = cells_of(args)
+    if not all(cell.compute_s > 0 for cell in cells):
+        parser.error("--ratios: want some that leave a millisecond of compute")
+    measure(cells, args)
 
 
 def measure_link(cells: List[Cell], result: Dict[str, Any]) -> None:
-    """Note what the link carries, if it is more than was seen before, and what is ideal with that.
+    """Note what the link carries, if it is more than was seen before, and what follows from that.
 
     On a machine that was busy just then it would seem to be less, and each arm nearer to the ideal.
     """
-    most = max(result["payload_bytes_per_s"], lab_job.measured_bytes_per_s())
-    result["payload_bytes_per_s"] = most
+    measured = lab_job.measured_bytes_per_s()
+    if measured <= result["payload_bytes_per_s"]:
+        return
+    result["payload_bytes_per_s"] = measured
     for cell, row in zip(cells, result["cells"]):
-        row["ideal_s"] = models.ideal_s(cell.steps, most)
+        row["ideal_s"] = models.ideal_s(cell.steps, measured)
+        row["simulated_s"] = cell.simulated_s(measured)
 
 
 def measure(cells: List[Cell], args: argparse.Namespace) -> None:
@@ -369,6 +424,7 @@ def measure(cells: List[Cell], args: argparse.Namespace) -> None:
             "payload_bytes_per_s": 0.0,
             "by_name": args.by_name,
             "iterations": args.iterations,
+            "most_stolen": args.most_stolen,
             "cells": [
                 {
                     **cell._asdict(),

@@ -12,8 +12,7 @@ from typing import Iterator, List, Optional, Tuple
 import click
 
 from bytescheduler._advise import models, profile
-from bytescheduler._advise.advice import FEW, GOODPUT, Cluster, advise, bits_per_s, table
-from bytescheduler._native import pieces_for
+from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
 from bytescheduler._numbers import Count, Seconds, shortened
 from bytescheduler._progress import progress
 from bytescheduler._say import plain, say
@@ -42,15 +41,13 @@ def _latency(context: click.Context, parameter: click.Parameter, text: str) -> f
     return found
 
 
-def _pieces(rate: float, latency: float, servers: int) -> Tuple[int, int]:
-    """Return partition and credit as a job would take them: as set here, or as suits the links."""
+def _pieces() -> Tuple[Optional[int], Optional[int]]:
+    """Return partition and credit as they are set here; None: a job takes what suits its links."""
     for problem in examine()[0]:
         raise ConfigError(problem.message, 1)
     rows = [row for row in values() if row.name in _PIECES]
     if all(row.origin == "default" for row in rows):
-        return pieces_for(
-            bytes_per_second=GOODPUT * rate / 8, round_trip_s=2 * latency, servers=servers
-        )
+        return None, None
     sizes = {row.name: size(row.value) for row in rows}
     return sizes[_PIECES[0]], sizes[_PIECES[1]]
 
@@ -130,8 +127,7 @@ def command(
     if model is not None and compute is None:
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
     try:
-        partition, credit = _pieces(rate, latency, servers)
-        cluster = Cluster(workers, servers, rate, latency, partition, credit, simulate)
+        cluster = Cluster(workers, servers, rate, latency, *_pieces(), simulate)
         layers = _layers(path, model, compute)
         with progress(not as_json) as tell, _ended_by_interrupts():
             found = advise(layers, cluster, tell)

@@ -2,10 +2,10 @@
 
 import math
 import re
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
-from bytescheduler._native import Prediction, predict
+from bytescheduler._native import Prediction, pieces_for, predict
 from bytescheduler._numbers import shortened
 from bytescheduler.errors import ConfigError
 
@@ -48,8 +48,9 @@ class Cluster(NamedTuple):
     servers: int
     bits_per_s: float
     latency_s: float
-    partition_bytes: int
-    credit_bytes: int
+    # None, of either: both are what a job takes for such links and so many servers.
+    partition_bytes: Optional[int] = None
+    credit_bytes: Optional[int] = None
     most_workers: int = FEW
 
     @property
@@ -62,8 +63,20 @@ class Cluster(NamedTuple):
         """What a worker can move when all do: its own link's rate, or its share of the servers'."""
         return self.bytes_per_s * min(1.0, self.servers / self.workers)
 
+    @property
+    def pieces(self) -> Tuple[int, int]:
+        """Partition and credit, in bytes."""
+        if self.partition_bytes is None or self.credit_bytes is None:
+            return pieces_for(
+                bytes_per_second=self.bytes_per_s,
+                round_trip_s=2 * self.latency_s,
+                servers=self.servers,
+            )
+        return self.partition_bytes, self.credit_bytes
+
     def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
         """Let the engine replay the layers (src/predict)."""
+        partition, credit = self.pieces
         return predict(
             [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
             workers=self.workers,
@@ -71,8 +84,8 @@ class Cluster(NamedTuple):
             policy=POLICIES[policy],
             bytes_per_second=self.bytes_per_s,
             latency_s=self.latency_s,
-            partition_bytes=self.partition_bytes,
-            credit_bytes=self.credit_bytes,
+            partition_bytes=partition,
+            credit_bytes=credit,
             steps=steps,
             most_workers=self.most_workers,
         )
@@ -80,7 +93,8 @@ class Cluster(NamedTuple):
 
 def _most_used(layers: List[Step], cluster: Cluster) -> int:
     """Return how many servers can have a piece of the model; at least one, as a job has."""
-    pieces = sum(-(-layer.size_bytes // cluster.partition_bytes) for layer in layers)
+    partition, _ = cluster.pieces
+    pieces = sum(-(-layer.size_bytes // partition) for layer in layers)
     return max(1, pieces)
 
 

@@ -79,13 +79,13 @@ def test_fused_ones_are_counted(tmp_path: pathlib.Path) -> None:
 
 @native
 def test_a_wrong_order_is_measured_and_mended(tmp_path: pathlib.Path) -> None:
-    line = "replay --models uniform --arms native,native-measured,ours --by-name --compute 0.1"
+    line = "replay --models uniform --arms native,native-caller,ours --by-name --compute 0.1"
     line += f" --iterations 5 --repeats 1 --native {NATIVE} --device {DEVICE}"
     found, sent = run(tmp_path, line)
     (cell,) = found["cells"]
     assert found["by_name"]
     assert all(seconds > cell["ideal_s"] / 2 for seconds in cell["step_s"].values())
-    assert set(cell["step_s"]) == {"native", "native-measured", "ours"}
+    assert set(cell["step_s"]) == {"native", "native-caller", "ours"}
     assert sent[WORKER] > 3 * 5 * 5 * MIB
 
 

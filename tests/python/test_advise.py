@@ -8,7 +8,7 @@ import pty
 import re
 import subprocess
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from bytescheduler import cli
 from bytescheduler._advise import advice, models, profile
 from bytescheduler._advise.advice import bits_per_s
+from bytescheduler._native import Prediction, pieces_for
 
 LAYERS: List[Dict[str, Any]] = [
     *(
@@ -96,6 +97,30 @@ def test_as_many_servers_are_recommended_as_the_link_needs(saved: pathlib.Path) 
     fast = advised(saved, "--rate", "100gbit", "-w", "4", "-s", "4")
     assert fast["recommended_servers"] == 1
     assert "1 of the servers would do" in fast["text"]
+
+
+@pytest.mark.parametrize("given", [None, "256KiB"])
+def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
+    saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch, given: Optional[str]
+) -> None:
+    tried: Dict[int, Tuple[int, int]] = {}
+    predict = advice.predict
+
+    def seen(layers: object, **job: Any) -> Prediction:  # noqa: ANN401
+        tried[job["servers"]] = (job["partition_bytes"], job["credit_bytes"])
+        return predict(layers, **job)
+
+    monkeypatch.setattr(advice, "predict", seen)
+    if given:
+        monkeypatch.setenv("BYTESCHEDULER_CREDIT", given)
+    advised(saved, "--rate", "1gbit", "-w", "4", "-s", "1")
+    assert len(tried) > 1
+    for servers, pieces in tried.items():
+        suit = pieces_for(
+            bytes_per_second=advice.GOODPUT * 125e6, round_trip_s=1e-4, servers=servers
+        )
+        assert pieces == ((128 << 10, 256 << 10) if given else suit)
+    assert len({credit for _, credit in tried.values()}) == (1 if given else 2)
 
 
 def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:

@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 import types
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -120,16 +120,24 @@ def test_reduce_draws_what_it_measured(tmp_path: pathlib.Path) -> None:
 
 
 # By an arm's name, a figure's, and a row's.
+CELL = {"name": "vgg16 / 8", "step_s": {"stock": 1.2, "ours": 0.6, "own": 0.7}, "ideal_s": 0.5}
 RESULTS = {
-    "cells": {
+    "cells": {"rate": "1gbit", "cells": [CELL, {"name": "not yet run", "ideal_s": 0.5}]},
+    "simulated": {
         "rate": "1gbit",
-        "cells": [{"name": "vgg16 / 8", "step_s": {"stock": 1.2, "ours": 0.6}, "ideal_s": 0.5}],
+        "cells": [{**CELL, "simulated_s": {"ours": 0.55, "ours-fifo": 0.8}}],
     },
     "medians": {
         "medians": {
             "stock": {"blocking_us": 150.0, "calls_us": 19.5, "weights": ["0a"]},
             "p3": None,
             "ours": {"blocking_us": 31.0, "weights": ["0a"]},
+        }
+    },
+    "nested": {
+        "medians": {
+            "native-fifo": {"to_sum": {"median_ms": 276.6}, "bulk_mbytes_per_s": 118.9},
+            "native": {"to_sum": {"median_ms": 2.09, "p99_ms": 2.26}, "bulk_mbytes_per_s": 118.2},
         }
     },
     "rows": {"rows": [{"workers": 2, "step_s": 0.06, "ideal_s": 0.05}]},
@@ -139,8 +147,10 @@ RESULTS = {
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("cells", ["MXNet dist_sync", "1.20 s", "1gbit links"]),
+        ("cells", ["MXNet dist_sync", "1.20 s", "own", "1gbit links (dotted: the physical limit"]),
+        ("simulated", ["MXNet dist_sync", "dotted: the physical limit; marks: simulated"]),
         ("medians", ["blocking us", "150", "31", "19.5", "stock", "ours"]),
+        ("nested", ["to sum median ms", "to sum p99 ms", "276.6", "2.26", "118.9"]),
         ("rows", ["the physical limit", "workers"]),
     ],
 )
@@ -157,11 +167,25 @@ def test_results_are_drawn_with_their_figures(
         assert re.search(rf"<!-- .*\b{re.escape(word)}\b.* -->", drawn), word
 
 
-def test_what_is_no_result_of_a_benchmark_is_not_drawn(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"medians": {"ours": {"65536": {"gbytes_per_s": 1.2}}, "tcp": None}},  # throughput, copies
+        {"medians": {"ours": {"local,SGD": {"median_us": 3.0}}}},  # call_overhead
+        {"medians": {"ours": None}},
+        {"rows": [{"rate": "1gbit", "fused": 3, "step_ms": 5.0}]},  # fusion
+        {"rows": []},
+        {"cells": [{"name": "not yet run", "ideal_s": 0.5}]},
+    ],
+)
+def test_what_is_no_result_of_a_benchmark_is_not_drawn(
+    tmp_path: pathlib.Path, other: Dict[str, Any]
+) -> None:
     pytest.importorskip("matplotlib")
     from benchmarks import plot
 
-    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "other.json").write_text(json.dumps(other))
     with pytest.raises(SystemExit, match="other.json: of none of the benchmarks that this draws"):
         plot.main([str(tmp_path / "other.json"), str(tmp_path / "other.svg")])
 
@@ -174,6 +198,49 @@ def test_train_adds_up_workers_and_shows_all_weights() -> None:
     of_arm = [[reached(10 * i, f"{i}"), reached(5, f"{i}")] for i in (3, 1, 2)]
     expected = {"samples_per_s": 25, "accuracy": 0.9, "weights": ["1", "2", "3"]}
     assert train.summary(of_arm) == expected
+
+
+def trained(
+    monkeypatch: pytest.MonkeyPatch, *words: str, **weights: "List[str]"
+) -> "List[Tuple[str, Dict[str, str]]]":
+    """Run the benchmark with jobs that end with these weights; return which jobs it ran."""
+    ran: List[Tuple[str, Dict[str, str]]] = []
+
+    def run(arm: str, worker: List[str], env: Dict[str, str], *rest: object) -> List[Any]:
+        ran.append((arm, env))
+        of_arm = weights.get(worker[worker.index("--arm") + 1].replace("-", "_"), ["a1", "a1"])
+        return [reached(10, one) for one in of_arm]
+
+    monkeypatch.setattr(lab_job, "lab", lambda rate: contextlib.nullcontext())
+    monkeypatch.setattr(lab_job, "run", run)
+    monkeypatch.setattr(sys, "argv", ["train", "--repeats", "1", *words])
+    train.main()
+    return ran
+
+
+def test_train_runs_every_arm_that_is_asked_to_end_alike(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [arm for arm, _ in trained(monkeypatch)]
+    assert names == ["stock", "p3", "kvstore", "ours-fifo", "ours-off", "ours"]
+    assert "other_weights" not in json.loads(capsys.readouterr().out)
+    with pytest.raises(SystemExit, match="they ended with different weights"):
+        trained(monkeypatch, ours=["a1", "b2"])
+
+
+@pytest.mark.parametrize("of_best", [["a1", "b2"], ["b2", "b2"]])
+def test_weights_of_stock_at_its_best_that_differ_are_told_and_end_nothing(
+    of_best: List[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = trained(monkeypatch, "--arms", "stock-best,ours", stock_best=of_best)
+    assert ran == [("stock", train.SHARED_FLOATS), ("ours", {})]
+    out, err = capsys.readouterr()
+    assert json.loads(out)["other_weights"] == {"stock-best": sorted(set(of_best))}
+    assert "stock-best ended with other weights: {'stock-best': [" in err
+    trained(monkeypatch, "--arms", "stock-best,ours")
+    out, err = capsys.readouterr()
+    assert "other_weights" not in json.loads(out)
+    assert "other weights" not in err
 
 
 def test_a_sweep_takes_every_point_as_often_and_partitions_that_fit_the_credit() -> None:

@@ -5,13 +5,18 @@ import pathlib
 import subprocess
 import sys
 import warnings
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import pytest
 
+from bytescheduler import config
+from bytescheduler._advise import models
+from bytescheduler._advise.advice import Cluster
+from bytescheduler._native import Prediction, pieces_for
+
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks import device, lab_job, machine, replay  # noqa: E402
+from benchmarks import device, lab_job, local_job, machine, replay  # noqa: E402
 
 
 def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
@@ -122,6 +127,57 @@ def test_what_is_tuned_is_compared_where_it_is_there() -> None:
     )
 
 
+def test_a_table_has_what_was_simulated_and_says_which_runs_were_disturbed() -> None:
+    row = {**cell("a", 0.9, stock=[2.0, 2.0], ours=[1.0, 1.0]), "name": "a"}
+    row["simulated_s"] = {"ours": 0.95, "ours-fifo": 1.5}
+    row["stolen"] = {"stock": [[0.3, 0.03], [0.3, 0.2]], "ours": [[0.0], [0.04]]}
+    result = {"rate": "1gbit", "most_stolen": 0.04, "cells": [row]}
+    head, _, line, *_ = replay.table(result).splitlines()
+    assert head == (
+        "| 1gbit | stock | ours | ours, simulated | ours-fifo, simulated | ideal | ideal / ours | "
+        "stock / ours |"
+    )
+    assert line == (
+        "| a | 2.000 (disturbed 1 of 2) | 1.000 | 0.950 | 1.500 | 0.900 | 0.900 | 2.000 |"
+    )
+
+
+@pytest.mark.parametrize("ours", ["ours", "native"])
+def test_no_two_arms_are_the_same_job(ours: str) -> None:
+    usual = local_job.job_env("10.0.0.1", 1, 2, 2)
+    defaults = {row.name: row.value for row in config.values() if row.origin == "default"}
+    jobs = [
+        sorted({**defaults, **usual, **settings}.items())
+        for arm, settings in lab_job.ARMS.items()
+        if arm.startswith(ours)
+    ]
+    assert len(jobs) > 2
+    assert all(job not in jobs[:number] for number, job in enumerate(jobs))
+
+
+def test_a_step_is_simulated_with_the_lab_and_pieces_that_suit_its_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: List[Tuple[Cluster, str]] = []
+    predicted = Cluster.predict
+
+    def predict(lab: Cluster, layers: List[models.Step], policy: str) -> Prediction:
+        asked.append((lab, policy))
+        return predicted(lab, layers, policy)
+
+    monkeypatch.setattr(Cluster, "predict", predict)
+    (vgg16,) = replay.cells_of(options())
+    found = vgg16.simulated_s(119e6)
+    assert models.ideal_s(vgg16.steps, 119e6) <= found["ours"] < 0.9 * found["ours-fifo"]
+    assert [policy for _, policy in asked] == ["ours", "fifo"]
+    for lab, _ in asked:
+        assert (lab.workers, lab.servers) == (2, 2)
+        assert lab.bytes_per_s == pytest.approx(119e6)
+        assert lab.pieces == pieces_for(bytes_per_second=119e6, round_trip_s=2e-4, servers=2)
+    half = vgg16.simulated_s(119e6 / 2)
+    assert half["ours-fifo"] > 1.5 * found["ours-fifo"]
+
+
 # -- jobs in the lab ---------------------------------------------------------------------------
 
 NODE = [sys.executable, "-c", "pass"]
@@ -211,10 +267,13 @@ def test_the_ideal_is_that_of_the_fastest_link_that_was_seen(
     cells = replay.cells_of(options(compute=0.001))
     result: Dict[str, Any] = {"payload_bytes_per_s": 0.0, "cells": [{}]}
     ideals = []
+    seen: List[float] = []
     for measured in (100e6, 125e6, 50e6):
+        seen.append(measured)
         monkeypatch.setattr(lab_job, "measured_bytes_per_s", lambda measured=measured: measured)
         replay.measure_link(cells, result)
         ideals.append(result["cells"][0]["ideal_s"])
+        assert result["cells"][0]["simulated_s"] == cells[0].simulated_s(max(seen))
     assert result["payload_bytes_per_s"] == 125e6
     assert ideals[0] == pytest.approx(1.25 * ideals[1], rel=0.01)
     assert ideals[2] == ideals[1]
@@ -239,6 +298,25 @@ def test_a_tuned_run_that_is_made_again_finds_what_the_first_found(
     assert replay.run_quietly("ours-tuned", cell, args, found) == (2.0, [0.5, 0.0])
     assert replay.run_quietly("ours-tuned", cell, args, found) == (4.0, [0.5, 0.0])
     assert seen == [None, None, "of run 2", "of run 2"]
+
+
+def test_a_tuned_job_takes_up_what_the_run_found_that_counts(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = iter([0.5, 0.2, *[0.6] * (machine.TRIES - 2)])
+    monkeypatch.setattr(machine.Processors, "stolen_since", lambda *_: next(shares))
+    found = tmp_path / "found.json"
+    runs = iter(range(1, 100))
+
+    def run_arm(*_: object) -> float:
+        number = next(runs)
+        found.write_text(f"of run {number}")
+        return float(number)
+
+    monkeypatch.setattr(replay, "run_arm", run_arm)
+    (cell,) = replay.cells_of(options())
+    took, _ = replay.run_quietly("ours-tuned", cell, options(most_stolen=0.1), found)
+    assert (took, found.read_text()) == (2.0, "of run 2")
 
 
 # -- what a worker checks --------------------------------------------------------------------------
