@@ -25,14 +25,12 @@ MODELS = {"vgg16": 16, "resnet50": 4, "bert-large": 32, "gpt2": 16}  # and what 
 RATES = ("1gbit", "500mbit")
 RATIOS = (0.5, 1.0, 1.5)
 ARMS = replay.POLICIES
-PARTITION, CREDIT = 128 << 10, 512 << 10
-PIECES = {"BYTESCHEDULER_PARTITION": str(PARTITION), "BYTESCHEDULER_CREDIT": str(CREDIT)}
 
 
 def cluster(rate: str) -> Cluster:
-    """Return what the lab is."""
+    """Return what the lab is; pieces are those that suit it, as in its jobs."""
     nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
-    return Cluster(*nodes, bits_per_s(rate), lab_job.LATENCY_S, PARTITION, CREDIT)
+    return Cluster(*nodes, bits_per_s(rate), lab_job.LATENCY_S)
 
 
 def configurations() -> List[Dict[str, Any]]:
@@ -60,7 +58,7 @@ def compare(row: Dict[str, Any], args: argparse.Namespace) -> Dict[str, Any]:
     cell = replay.Cell(row["model"], row["scale"], row["compute"], row["r"])
     found: Dict[str, Any] = {**row, "measured": {}, "predicted": {}}
     for arm, policy in ARMS.items():
-        measured = replay.run_steps(arm, cell, args, args.iterations, PIECES)
+        measured = replay.run_steps(arm, cell, args, args.iterations, {})
         if measured is None:
             raise SystemExit(f"{name_of(row)}, {arm}: hung")
         found["measured"][arm] = measured

@@ -11,6 +11,8 @@ namespace bs::api {
 namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{64} * 1024;  // half a millisecond of 1 Gbit/s
+// Smaller pieces cost more operations of the store than they gain on any link.
+constexpr uint64_t kLeastScaledBytes = uint64_t{32} * 1024;
 
 // MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
 uint64_t BoundBytes(const Config& config) {
@@ -18,8 +20,9 @@ uint64_t BoundBytes(const Config& config) {
 }
 
 uint64_t PartitionBytes(const Config& config, uint32_t scale) {
-  return std::max(std::min(config.partition_bytes * scale, BoundBytes(config)),
-                  worker::kAlignBytes);
+  const uint64_t scaled = std::max(config.partition_bytes * scale / worker::kUsualScale,
+                                   std::min(config.partition_bytes, kLeastScaledBytes));
+  return std::max(std::min(scaled, BoundBytes(config)), worker::kAlignBytes);
 }
 
 // How many bytes one array on one server may have, to measure with; less than one can measure with
@@ -33,7 +36,7 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   options.rank = rank;
   options.num_workers = config.num_workers;
   options.num_servers = config.num_servers;
-  options.partition_bytes = PartitionBytes(config, 1);
+  options.partition_bytes = PartitionBytes(config, worker::kUsualScale);
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
   // Keys of ours would have to be broadcast by all in the same order.
@@ -92,12 +95,12 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry, bool b
 }
 
 void CarriedNode::Scale(const Config& config, uint32_t scale) {
-  if (scale == 1 || config.pieces_given) return;
+  if (scale == worker::kUsualScale || config.pieces_given) return;
   const uint64_t part_bytes = PartitionBytes(config, scale);
-  const uint64_t credit_bytes = config.credit_bytes * scale;
+  const uint64_t credit_bytes = config.credit_bytes * scale / worker::kUsualScale;
   worker_->SetPieces(part_bytes, credit_bytes);
   log_.Debug([=] {
-    return "the link to the stock servers is fast: pieces of " + std::to_string(part_bytes) +
+    return "what suits the link to the stock servers: pieces of " + std::to_string(part_bytes) +
            " bytes, a credit of " + std::to_string(credit_bytes);
   });
 }

@@ -80,7 +80,7 @@ void StoreLink::Prepare(Done done) {
 
 void StoreLink::Measure(Done done) {
   if (options_.sample_bytes < kLeastSampleBytes) {
-    SetScale(1);
+    SetScale(kUsualScale);
     return done(Status::Ok());
   }
   scaler_ = std::make_unique<StoreScale>(carry_, options_.now);

@@ -12,19 +12,24 @@ namespace {
 
 // Enough that one of them finds the processors free, and 0.14 s at 1 Gbit/s.
 constexpr int kPulls = 16;
-// A link this slow has the smallest scale anyhow, and should not be kept busy.
-constexpr Duration kSlow = std::chrono::milliseconds(50);
+// A link this slow should not be kept busy, and what other processes take is little of the time.
+constexpr Duration kLong = std::chrono::milliseconds(30);
 constexpr double kUsualBytesPerSecond = 125e6;
+// Times that, from where on pieces are a quarter of the usual ones, and from where on the usual.
+constexpr double kSlow = 0.2;
+constexpr double kUsual = 0.6;
 
 }  // namespace
 
 uint32_t ScaleFor(uint64_t bytes, Duration took) {
   const double seconds = std::chrono::duration<double>(took).count();
-  uint32_t scale = 1;
-  while (scale < kLargestScale &&
-         static_cast<double>(bytes) >= 2 * scale * kUsualBytesPerSecond * seconds) {
-    scale *= 2;
-  }
+  const auto is_at_least = [&](double rate) {
+    return static_cast<double>(bytes) >= rate * kUsualBytesPerSecond * seconds;
+  };
+  if (!is_at_least(kSlow)) return kUsualScale / 8;
+  if (!is_at_least(kUsual)) return kUsualScale / 4;
+  uint32_t scale = kUsualScale;
+  while (scale < kLargestScale && is_at_least(2.0 * scale / kUsualScale)) scale *= 2;
   return scale;
 }
 
@@ -51,7 +56,7 @@ void StoreScale::Pull(StoreRequest request, int left) {
          [this, request, left, began = now_()](const Status& status, std::span<const std::byte>) {
            if (!status.ok()) return std::exchange(done_, {})(status);
            quickest_ = std::min(quickest_, now_() - began);
-           if (left > 1 && quickest_ < kSlow) return Pull(request, left - 1);
+           if (left > 1 && quickest_ < kLong) return Pull(request, left - 1);
            std::exchange(done_, {})(ScaleFor(request.size_bytes, quickest_));
          });
 }

@@ -1,8 +1,9 @@
-// StoreScale: how many times larger than usual pieces and credit are on a stock store.
+// StoreScale: how much larger or smaller than usual pieces and credit are on a stock store.
 //
 // The usual ones suit a link of 1 Gbit/s, where a piece of 128 KiB takes a millisecond.  Each piece
 // is an operation of the store, so where the link is faster than that small ones keep processors
 // busy and gain nothing: what an urgent piece waits for is the time, not the bytes, before it.
+// Where the link is slower, smaller ones cost few processors and save that time.
 // So rank 0 measures, before anything is declared, how long the store needs to give back some
 // bytes, and publishes the scale with each tensor.
 //
@@ -24,9 +25,12 @@ namespace bs::worker {
 // about a link.
 inline constexpr uint64_t kSampleBytes = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastSampleBytes = uint64_t{64} << 10U;
-inline constexpr uint32_t kLargestScale = 16;
+// Scales are counted in eighths of the usual pieces.
+inline constexpr uint32_t kUsualScale = 8;
+inline constexpr uint32_t kLargestScale = 16 * kUsualScale;
 
-// A power of two from 1 to kLargestScale: 1 below 2 Gbit/s, 2 from there on, 4 from 4 on, ...
+// The usual one from 0.6 to 2 Gbit/s, twice as much from there on, four times from 4 on, ...; a
+// quarter of it below 0.6 Gbit/s, an eighth below 0.2.
 uint32_t ScaleFor(uint64_t bytes, Duration took);
 
 class StoreScale {

@@ -251,7 +251,7 @@ TEST_F(StoreLinkTest, PiecesAndCreditOfAllWorkersAreAsRank0HasMeasured) {
   constexpr size_t kFloats = 8 * kPartFloats;
   for (const uint64_t sample_bytes : {uint64_t{0}, kLeastSampleBytes}) {
     // Pulls of the simulated store take next to no time.
-    const uint32_t scale = sample_bytes == 0 ? 1 : kLargestScale;
+    const uint32_t scale = sample_bytes == 0 ? kUsualScale : kLargestScale;
     Start(1, 2, 1, /*credit_until_pulled=*/false, sample_bytes);
     EXPECT_EQ(nodes_[0]->scale, scale);
     EXPECT_EQ(nodes_[1]->scale, 0U) << "who has told it?";

@@ -19,15 +19,25 @@ using std::chrono::microseconds;
 constexpr int32_t kStoreKey = 65536;
 
 TEST(ScaleFor, AGigabitHasTheUsualPiecesAndTwiceTheSpeedTwiceTheBytes) {
-  constexpr uint64_t kBytes = 1'000'000;  // 8 ms at 1 Gbit/s
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(80'000)), 1U);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(8'000)), 1U);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(4'001)), 1U);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(4'000)), 2U);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(2'000)), 4U);
-  EXPECT_EQ(ScaleFor(kBytes, microseconds(501)), 8U);
+  constexpr uint64_t kBytes = 1'000'000;                           // 8 ms at 1 Gbit/s
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(13'300)), kUsualScale);  // 0.6 Gbit/s
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(8'000)), kUsualScale);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(4'001)), kUsualScale);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(4'000)), 2 * kUsualScale);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(2'000)), 4 * kUsualScale);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(501)), 8 * kUsualScale);
   EXPECT_EQ(ScaleFor(kBytes, microseconds(500)), kLargestScale);
   EXPECT_EQ(ScaleFor(kBytes, microseconds(0)), kLargestScale);
+}
+
+TEST(ScaleFor, SlowerLinksHaveSmallerPieces) {
+  constexpr uint64_t kBytes = 1'000'000;
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(13'400)), kUsualScale / 4);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(16'000)), kUsualScale / 4);  // 500 Mbit/s
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(40'000)), kUsualScale / 4);  // 200
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(40'001)), kUsualScale / 8);
+  EXPECT_EQ(ScaleFor(kBytes, microseconds(80'000)), kUsualScale / 8);
+  EXPECT_EQ(ScaleFor(kBytes, std::chrono::hours(1)), 1U);
 }
 
 class StoreScaleTest : public testing::Test {
@@ -66,7 +76,7 @@ TEST_F(StoreScaleTest, TheQuickestPullCountsAndNotTheFirstPush) {
   pulls[14] = microseconds(2'000);
   Measure(pulls);
   ASSERT_TRUE(measured_ && measured_->ok());
-  EXPECT_EQ(measured_->value(), 4U);
+  EXPECT_EQ(measured_->value(), 4 * kUsualScale);
   ASSERT_EQ(requests_.size(), 1 + pulls.size());
   for (const StoreRequest& request : requests_) {
     EXPECT_EQ(request.store_key, kStoreKey);
@@ -79,7 +89,7 @@ TEST_F(StoreScaleTest, TheQuickestPullCountsAndNotTheFirstPush) {
 TEST_F(StoreScaleTest, ASlowLinkIsAskedOnce) {
   Measure({microseconds(80'000)});
   ASSERT_TRUE(measured_ && measured_->ok());
-  EXPECT_EQ(measured_->value(), 1U);
+  EXPECT_EQ(measured_->value(), kUsualScale / 8);
   EXPECT_EQ(requests_.size(), 2U);
 }
 
