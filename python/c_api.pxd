@@ -191,6 +191,7 @@ cdef extern from "plugin/mxnet_functions.h" nogil:
         void* store_push_pull
         void* store_free
         void* make_plain
+        void* copy_array
         void* last_error
 
 cdef extern from "plugin/mxnet.h" nogil:

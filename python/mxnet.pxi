@@ -147,6 +147,7 @@ cdef int _fill(bs_mxnet_functions* f, functions) except -1:
     f.store_push_pull = <void*><uintptr_t>functions["store_push_pull"]
     f.store_free = <void*><uintptr_t>functions["store_free"]
     f.make_plain = <void*><uintptr_t>functions["make_plain"]
+    f.copy_array = <void*><uintptr_t>functions["copy_array"]
     f.last_error = <void*><uintptr_t>functions["last_error"]
     return 0
 

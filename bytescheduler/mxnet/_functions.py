@@ -29,14 +29,21 @@ _SYMBOLS = {
     "store_free": "MXKVStoreFree",
     "last_error": "MXGetLastError",
 }
-# mxnet::NDArray::Reorder2DefaultAsync() const, as compilers for Linux name it.
-_MAKE_PLAIN = "_ZNK5mxnet7NDArray20Reorder2DefaultAsyncEv"
+# Those without a C name, as compilers for Linux call them; an MXNet may not show them.
+_MANGLED = {
+    # mxnet::NDArray::Reorder2DefaultAsync() const
+    "make_plain": "_ZNK5mxnet7NDArray20Reorder2DefaultAsyncEv",
+    # mxnet::CopyFromTo(mxnet::NDArray const&, mxnet::NDArray const&, int, bool)
+    "copy_array": "_ZN5mxnet10CopyFromToERKNS_7NDArrayES2_ib",
+}
 
 
 def _functions() -> Dict[str, int]:
     functions = {name: _address(getattr(_LIB, symbol)) for name, symbol in _SYMBOLS.items()}
-    make_plain = getattr(_LIB, _MAKE_PLAIN, None)
-    return {**functions, "make_plain": 0 if make_plain is None else _address(make_plain)}
+    for name, symbol in _MANGLED.items():
+        function = getattr(_LIB, symbol, None)
+        functions[name] = 0 if function is None else _address(function)
+    return functions
 
 
 def _address(function: Any) -> int:  # noqa: ANN401 - ctypes does not name its type

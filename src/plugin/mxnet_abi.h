@@ -44,6 +44,8 @@ struct Functions {
   using Owned = std::unique_ptr<void, Free>;  // a handle
   using ShareArray = int (*)(void* array, void** out);
   using MakePlain = void (*)(const void* array);  // a member function: `array` is its `this`
+  // Throws.  The arrays are references there; `for_operator` only names the operation otherwise.
+  using CopyArray = void (*)(const void* from, const void* to, int priority, bool for_operator);
   using GetData = int (*)(void* array, void** data);
   using GetShape = int (*)(void* array, int* ndim, const int64_t** shape);
   using GetInt = int (*)(void* array, int* value);
@@ -74,6 +76,7 @@ struct Functions {
         store_push_pull(reinterpret_cast<StorePushPull>(f.store_push_pull)),
         store_free(reinterpret_cast<Free>(f.store_free)),
         make_plain(reinterpret_cast<MakePlain>(f.make_plain)),
+        copy_array(reinterpret_cast<CopyArray>(f.copy_array)),
         last_error(reinterpret_cast<LastError>(f.last_error)) {}
 
   const PushAsyncNd push_async_nd;
@@ -90,6 +93,7 @@ struct Functions {
   const StorePushPull store_push_pull;
   const Free store_free;
   const MakePlain make_plain;
+  const CopyArray copy_array;
   const LastError last_error;
 };
 

@@ -1,4 +1,5 @@
-// Copies by a private `local` store of MXNet, whose one key stands for whatever is copied.
+// Copies by MXNet's own function, or, where MXNet does not show it, by a private `local` store,
+// whose one key stands for whatever is copied.
 #include "plugin/mxnet_copy.h"
 
 #include <algorithm>
@@ -42,6 +43,7 @@ struct bs_mxnet_copier {
 };
 
 int bs_mxnet_copier::Open() {
+  if (mxnet.copy_array != nullptr) return 0;  // no store is needed
   const uint32_t one = 1;
   const int key = kKey;
   int code = mxnet.create_array(&one, 1, kCpu.dev_type, kCpu.dev_id, 0, kFloat32, &nothing);
@@ -75,6 +77,10 @@ bool bs_mxnet_copier::Alike(void* array, void* other) const {
 }
 
 int bs_mxnet_copier::Copy(void* from, void* to, int priority) const {
+  if (mxnet.copy_array != nullptr) {
+    mxnet.copy_array(from, to, priority, false);
+    return 0;
+  }
   const int key = kKey;
   const int code = mxnet.store_push(store, 1, &key, &from, priority);
   return code != 0 ? code : mxnet.store_pull(store, 1, &key, &to, priority);
@@ -98,9 +104,11 @@ int bs_mxnet_copier_fits(const bs_mxnet_copier* copier, void* array, void* other
 }
 
 int bs_mxnet_copier_copy(bs_mxnet_copier* copier, void* from, void* to, int priority,
-                         bs_error* error) {
+                         bs_error* error) try {
   if (copier->Copy(from, to, priority) == 0) return 0;
   return Answer(kInternal, std::string("MXNet's copy: ") + copier->mxnet.last_error(), error);
+} catch (const std::exception& e) {
+  return Answer(kInternal, std::string("MXNet's copy: ") + e.what(), error);
 }
 
 void bs_mxnet_copier_close(bs_mxnet_copier* copier) { delete copier; }

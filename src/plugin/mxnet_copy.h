@@ -2,9 +2,9 @@
  * C call.
  *
  * MXNet's public copy is an operator, whose invocation costs more than everything else that a small
- * push-pull does.  Its `local` store copies between arrays by the engine's own function, in any
- * memory layout: a push without an updater makes the store's value an alias of the array, and a
- * pull registers the copy.
+ * push-pull does.  What the operator and MXNet's stores call copies in any memory layout, but has
+ * no C name (copy_array).  Where MXNet does not show it, a `local` store is asked for it: a push
+ * without an updater makes the store's value an alias of the array, and a pull registers the copy.
  */
 #ifndef BYTESCHEDULER_PLUGIN_MXNET_COPY_H_
 #define BYTESCHEDULER_PLUGIN_MXNET_COPY_H_
@@ -19,14 +19,16 @@ extern "C" {
 
 typedef struct bs_mxnet_copier bs_mxnet_copier;
 
-/* Uses all of the functions but push_async_nd, get_data and store_push_pull. */
+/* Uses get_shape, get_dtype, get_storage_type and get_context, and copy_array; if that is null,
+ * create_array, free_array, and all for stores but store_push_pull. */
 int bs_mxnet_copier_open(const bs_mxnet_functions* functions, bs_mxnet_copier** copier,
                          bs_error* error);
 /* Whether `array` and `other` (NDArray handles) are both dense, on the CPU, not empty, and of one
  * shape and dtype: what `copy` takes.  0 also if MXNet cannot tell. */
 int bs_mxnet_copier_fits(const bs_mxnet_copier* copier, void* array, void* other);
-/* Registers a copy in MXNet's engine and returns at once; larger priority first.  Until the next
- * copy the copier keeps the memory of `from` alive.  One thread at a time.
+/* Registers a copy in MXNet's engine and returns at once; larger priority first.  Without
+ * copy_array the copier keeps the memory of `from` alive until the next copy.  One thread at a
+ * time.
  * REQUIRES: bs_mxnet_copier_fits(copier, from, to). */
 int bs_mxnet_copier_copy(bs_mxnet_copier* copier, void* from, void* to, int priority,
                          bs_error* error);

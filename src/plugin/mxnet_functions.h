@@ -25,6 +25,10 @@ typedef struct {
    * brings the array's memory into the plain layout.  Null where MXNet has no other layout, or
    * does not show the function. */
   void* make_plain;
+  /* mxnet::CopyFromTo(const NDArray&, const NDArray&, int, bool), which has no C name either:
+   * registers a copy, whatever the layouts, and keeps both arrays' memory until it is over.  Null
+   * where MXNet does not show it. */
+  void* copy_array;
   void* last_error; /* MXGetLastError */
 } bs_mxnet_functions;
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct FakeMxnet {
   std::vector<std::string> calls;
   const void* stored = nullptr;
   int arrays = 0, stores = 0;  // that are alive
-  bool takes_init = true, takes_pull = true;
+  bool takes_init = true, takes_pull = true, takes_copy = true;
 };
 FakeMxnet* current = nullptr;
 
@@ -77,6 +78,13 @@ int StorePull(void* /*store*/, uint32_t num, const int* /*keys*/, void** arrays,
   return current->takes_pull ? 0 : -1;
 }
 int StoreFree(void* /*store*/) { return --current->stores, 0; }
+void CopyArray(const void* from, const void* to, int priority, bool for_operator) {
+  EXPECT_NE(from, to);
+  EXPECT_FALSE(for_operator);
+  if (!current->takes_copy) throw std::runtime_error("no such luck");
+  current->stored = from;
+  current->calls.push_back("copy " + std::to_string(priority));
+}
 const char* LastError() { return "out of luck"; }
 
 bs_mxnet_functions Functions() {
@@ -99,9 +107,8 @@ bs_mxnet_functions Functions() {
 
 class MxnetCopyTest : public testing::Test {
  protected:
-  MxnetCopyTest() {
+  explicit MxnetCopyTest(const bs_mxnet_functions& functions = Functions()) {
     current = &mxnet_;
-    const bs_mxnet_functions functions = Functions();
     EXPECT_EQ(bs_mxnet_copier_open(&functions, &copier_, &error_), 0);
   }
   ~MxnetCopyTest() override {
@@ -119,6 +126,17 @@ class MxnetCopyTest : public testing::Test {
   FakeMxnet mxnet_;
   bs_mxnet_copier* copier_ = nullptr;
   bs_error error_{};
+};
+
+// An MXNet that shows its function that copies.
+class MxnetShownCopyTest : public MxnetCopyTest {
+ protected:
+  MxnetShownCopyTest() : MxnetCopyTest(ThatCopies()) {}
+  static bs_mxnet_functions ThatCopies() {
+    bs_mxnet_functions functions = Functions();
+    functions.copy_array = reinterpret_cast<void*>(CopyArray);
+    return functions;
+  }
 };
 
 TEST_F(MxnetCopyTest, TakesPlainArraysOfOneShapeAndType) {
@@ -147,6 +165,23 @@ TEST_F(MxnetCopyTest, SaysWhatMxnetSaid) {
   Array from, to;
   EXPECT_EQ(bs_mxnet_copier_copy(copier_, &from, &to, 0, &error_), 10);
   EXPECT_STREQ(error_.message, "MXNet's copy: out of luck");
+}
+
+TEST_F(MxnetShownCopyTest, ACopyIsOneCallWithoutAStore) {
+  Array from, to;
+  ASSERT_EQ(bs_mxnet_copier_copy(copier_, &from, &to, -7, &error_), 0);
+  EXPECT_THAT(mxnet_.calls, ElementsAre("copy -7"));
+  EXPECT_EQ(mxnet_.stored, &from);
+  EXPECT_EQ(mxnet_.stores, 0);
+  EXPECT_TRUE(Fits({}, {}));
+  EXPECT_FALSE(Fits({}, {.dtype = 1}));
+}
+
+TEST_F(MxnetShownCopyTest, SaysWhatMxnetThrew) {
+  mxnet_.takes_copy = false;
+  Array from, to;
+  EXPECT_EQ(bs_mxnet_copier_copy(copier_, &from, &to, 0, &error_), 10);
+  EXPECT_STREQ(error_.message, "MXNet's copy: no such luck");
 }
 
 TEST_F(MxnetCopyTest, ACopierThatDoesNotOpenLeavesNothing) {

@@ -8,8 +8,9 @@ import pytest
 from fakes import full
 from roles import role
 
-from bytescheduler._core import Node, Worker
+from bytescheduler._core import MXNetCopier, Node, Worker
 from bytescheduler.errors import UsageError
+from bytescheduler.mxnet import _functions
 from bytescheduler.mxnet._functions import open_copier, open_plugin
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
@@ -47,10 +48,19 @@ def store(link: NotingLink) -> NativeStore:
     return NativeStore(link)
 
 
+@pytest.fixture(params=["shown", "hidden"])
+def copier(request: pytest.FixtureRequest) -> MXNetCopier:
+    """Of an MXNet that shows the function which copies, and of one that does not."""
+    functions = _functions._functions()
+    assert functions["copy_array"] != 0
+    if request.param == "hidden":
+        functions["copy_array"] = 0
+    return MXNetCopier(functions, mx.nd.NDArray)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64"])
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (3, 1, 2, 2)])
-def test_a_copy_is_a_copy(dtype: str, shape: "Tuple[int, ...]") -> None:
-    copier = open_copier()
+def test_a_copy_is_a_copy(copier: MXNetCopier, dtype: str, shape: "Tuple[int, ...]") -> None:
     source = mx.nd.array(np.arange(np.prod(shape)).reshape(shape), dtype=dtype)
     target = mx.nd.zeros(shape, dtype=dtype)
     assert copier.fits(handle(source), handle(target))
@@ -75,8 +85,7 @@ def test_what_is_not_alike_does_not_fit(other: mx.nd.NDArray) -> None:
     assert not copier.fits(handle(full(0)), handle(other))
 
 
-def test_copies_and_other_operations_keep_their_order() -> None:
-    copier = open_copier()
+def test_copies_and_other_operations_keep_their_order(copier: MXNetCopier) -> None:
     a, b = mx.nd.zeros((1000, 100)), mx.nd.zeros((1000, 100))
     for step in range(1, 30):
         a[:] = step  # behind the copy of the step before
@@ -86,13 +95,28 @@ def test_copies_and_other_operations_keep_their_order() -> None:
         assert (b.asnumpy() == step + 1).all()
 
 
-def test_an_array_in_a_layout_of_mxnets_own_is_copied_by_value() -> None:
+def test_a_copy_keeps_the_memory_of_both_arrays(copier: MXNetCopier) -> None:
+    gone, got = mx.nd.ones((1000, 100)), mx.nd.zeros((1000, 100))
+    for step in range(1, 20):
+        source = gone * step
+        copier.copy(handle(source), handle(got))
+        del source
+        gone.copy()  # has what the source had, if that is free
+        assert (got.asnumpy() == step).all()
+    between = mx.nd.zeros((1000, 100))
+    copier.copy(handle(got), handle(between))
+    copier.copy(handle(between), handle(gone))
+    del between, got
+    assert (gone.asnumpy() == step).all()
+
+
+def test_an_array_in_a_layout_of_mxnets_own_is_copied_by_value(copier: MXNetCopier) -> None:
     convolution = mx.gluon.nn.Conv2D(32, 3, in_channels=16)
     convolution.initialize(mx.init.Uniform(1))
     weight = convolution.weight.data()
     want = weight.asnumpy().copy()
     convolution(mx.nd.ones((2, 16, 8, 8))).wait_to_read()  # inference may block the weights
-    copier, got = open_copier(), mx.nd.zeros(weight.shape)
+    got = mx.nd.zeros(weight.shape)
     copier.copy(handle(weight), handle(got))
     np.testing.assert_array_equal(got.asnumpy(), want)
     twice = got * 2
