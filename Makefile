@@ -100,10 +100,11 @@ python: setup  ## the Python tests: units, then whole jobs of real processes
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
 	$(BIN)/pytest -q -rs tests/python tests/e2e
 
-bench: setup  ## the C++ benchmarks; those of jobs are in docs/performance.md
+bench: setup  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
 	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON
 	cmake --build $(BUILD)/release -j $(JOBS)
-	set -e; for b in scheduler reduce; do $(BUILD)/release/benchmarks/$${b}_benchmark; done
+	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
+	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 
 clean:
 	rm -rf $(BUILD) $(VENV) *.egg-info dist

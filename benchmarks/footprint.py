@@ -10,7 +10,9 @@ first process, interpreter and imports too.
 Memory: how much a worker and a server grow, by the kernel's count of their own memory (RssAnon in
 /proc); what nodes of a host share is bounded and stands beside it. With keys of 4 bytes: once they
 are declared, and after rounds in groups of 100 (``native``) or all at once (with MXNet, whose
-arrays, two a key, are there before). With a model of large tensors: after rounds of all at once.
+arrays, two a key, are there before). With a model of large tensors: after rounds of all at once,
+and the most until then, as the first of these rounds cut tensors anew where that suits the link and
+a server has both cuts of a key meanwhile.
 
     python -m benchmarks.footprint --out footprint.json
 
@@ -138,13 +140,18 @@ def memory_worker(arm: str, count: int, size_bytes: int) -> None:
 
 
 def memory_of(pid: int) -> Dict[str, int]:
-    """Return the bytes that a process has of its own, and of what it shares with others."""
+    """Return the bytes that a process has of its own, and of what it shares with others.
+
+    "most" is the most that it had of its own until now. The kernel counts that with files and what
+    is shared, so this is what it was at least: that with as much of both as there is now.
+    """
     rows = {}
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
-        if name in ("RssAnon", "RssShmem"):
+        if name in ("VmHWM", "RssAnon", "RssFile", "RssShmem"):
             rows[name] = int(value.split()[0]) * 1024
-    return {"own": rows["RssAnon"], "shared": rows["RssShmem"]}
+    most = rows["VmHWM"] - rows["RssFile"] - rows["RssShmem"]
+    return {"own": rows["RssAnon"], "shared": rows["RssShmem"], "most": most}
 
 
 def command_of(*words: object) -> List[str]:
@@ -165,7 +172,10 @@ def started(arm: str, workers: int, servers: int) -> Tuple[float, float]:
 
 
 def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, Dict[str, Any]]:
-    """Return by how many bytes the first worker and the server have grown at each stop."""
+    """Return by how many bytes the first worker and the server have grown at each stop.
+
+    "most" is by how much more they ever had of their own than at the first stop.
+    """
     node = local_job.NODES[NODES[arm]]
     env = local_job.ARMS["stock" if arm == "stock" else "ours"][1]
     looked: Dict[str, Dict[str, Dict[str, int]]] = {}
@@ -179,7 +189,10 @@ def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, 
     before = looked.pop("nothing")
     return {
         stop: {
-            who: {kind: value - before[who][kind] for kind, value in of.items()}
+            who: {
+                kind: value - before[who]["own" if kind == "most" else kind]
+                for kind, value in of.items()
+            }
             for who, of in processes.items()
         }
         for stop, processes in looked.items()
@@ -211,6 +224,8 @@ def memory_row(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[
     for stop, processes in found.items():
         for who, of in processes.items():
             row[f"{stop}_{who}"] = round(of["own"] / per, 3)
+            if stop == "summed" and size_bytes != 4:  # of few bytes it would be that of the start
+                row[f"most_{who}"] = round(of["most"] / per, 3)
     row["shared_bytes"] = found["summed"]["worker"]["shared"]
     print(row, file=sys.stderr, flush=True)
     return row

@@ -154,19 +154,20 @@ def draw(result: Dict[str, Any], path: str) -> None:
     picture.save(figure, path)
 
 
-def run_once(binary: str) -> Dict[str, Any]:
-    """Run every benchmark once, in any order."""
+def run_once(binary: str, seconds: float = 0.1) -> Dict[str, Any]:
+    """Run every benchmark of a program once, in any order, each for so long at least."""
     command = [
         binary,
         "--benchmark_format=json",
-        "--benchmark_min_time=0.1",
+        f"--benchmark_min_time={seconds:g}",
         "--benchmark_enable_random_interleaving=true",
     ]
     try:
         ran = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     except FileNotFoundError:
         raise SystemExit(
-            f"{binary} is not there: ninja -C build reduce_benchmark (docs/performance.md), "
+            f"{binary} is not there: ninja -C build {pathlib.Path(binary).name} "
+            "(docs/performance.md), "
             "or say where with --binary"
         ) from None
     result: Dict[str, Any] = json.loads(ran.stdout)

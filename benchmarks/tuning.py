@@ -1,13 +1,16 @@
 """Let a job tune itself over rate-limited hosts, change the links in the middle, and compare.
 
 A model's layer profile is replayed as by `benchmarks.replay`, by a job with BYTESCHEDULER_TUNING=on
-and nothing remembered. After `--tuned-steps` steps every link gets the rate `--then`, and the job
-goes on for as many. A grid of fixed points is swept before, and once more at the second rate, by
-jobs of their own. The sums of the last step are checked, and of every twentieth of the job that
-tunes itself. Needs root (network namespaces), iproute2, mxnet and bayesian-optimization.
+and nothing remembered, which begins as a user's does: with pieces that suit the link. After
+`--tuned-steps` steps every link gets the rate `--then`, and the job goes on for as many. A grid of
+fixed points is swept before, and once more at the second rate, by jobs of their own. The sums of
+the last step are checked, and of every twentieth of the job that tunes itself. Needs root (network
+namespaces), iproute2, mxnet and bayesian-optimization.
 
     python -m benchmarks.tuning --rate 1gbit --then 500mbit --out tuning.json
     python -m benchmarks.tuning --start 2048,8192    # from a point far away
+
+What is known is written after the first sweep, after the job, and at the end.
 """
 
 import argparse
@@ -21,11 +24,13 @@ import threading
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import lab_job, options, sweep
-from .output import give
+from .output import give, keep
 from .replay import Replayed, cell_words, given_cell
 
 # Of these the median is what a job has come to.
 LAST = 20
+# First steps of no steady job: of the whole one, and behind the change.
+DROPPED, DROPPED_THEN = 3, 1
 DEFAULT = sweep.Point(128, 512)
 _CHANGE = "the-links-change"
 
@@ -52,6 +57,16 @@ def remembered(cache: pathlib.Path) -> Optional[List[int]]:
     return [found["partition"] // sweep.KIB, found["credit"] // sweep.KIB]
 
 
+def start_env(start: Optional[sweep.Point]) -> Dict[str, str]:
+    """Return the settings of a job that begins at a point, or as one without any."""
+    if start is None:
+        return {}
+    return {
+        "BYTESCHEDULER_PARTITION": f"{start.partition}KiB",
+        "BYTESCHEDULER_CREDIT": f"{start.credit}KiB",
+    }
+
+
 class Ran(NamedTuple):
     """What became of a job."""
 
@@ -66,8 +81,7 @@ def tuned(args: argparse.Namespace) -> Ran:
             "BYTESCHEDULER_TUNING": "on",
             "BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json",
             "BYTESCHEDULER_LOG_LEVEL": "info",
-            "BYTESCHEDULER_PARTITION": f"{args.start.partition}KiB",
-            "BYTESCHEDULER_CREDIT": f"{args.start.credit}KiB",
+            **start_env(args.start),
         }
         over = threading.Event()
 
@@ -160,9 +174,16 @@ def main() -> None:
         "--then", type=lab_job.rate, default="500mbit", help="the links' second rate"
     )
     parser.add_argument(
-        "--start", type=point, default=DEFAULT, help="where the job begins, partition,credit in KiB"
+        "--start",
+        type=point,
+        help="where the job begins, partition,credit in KiB; default: neither is set",
     )
-    parser.add_argument("--tuned-steps", type=int, default=120, help="at each of both rates")
+    parser.add_argument(
+        "--tuned-steps",
+        type=options.count(DROPPED + LAST),
+        default=120,
+        help="at each of both rates",
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -175,23 +196,24 @@ def main() -> None:
         raise SystemExit(
             f"--partitions, --credits: want {DEFAULT.partition} and {DEFAULT.credit} too"
         )
-    with lab_job.lab(args.rate):
-        before = sweep.swept(args)
-        ran = tuned(args)
-        after = sweep.swept(args)
-    steps = [statistics.mean(both) for both in zip(*ran.steps)]
-    result = {
+    result: Dict[str, Any] = {
         "model": args.model,
         "scale": args.scale,
         "compute_s": args.compute,
         "start_kib": args.start,
-        "rates": {
-            args.rate: summarize(steps[: args.tuned_steps], 3, before),
-            args.then: summarize(steps[args.tuned_steps :], 1, after, args.tuned_steps),
-        },
-        "found_kib": dict(zip((args.rate, args.then), ran.found)),
-        "steps_s": steps,
     }
+    with lab_job.lab(args.rate):
+        before = sweep.swept(args)
+        keep({**result, "swept_before": before}, args)
+        ran = tuned(args)
+        steps = [statistics.mean(both) for both in zip(*ran.steps)]
+        first, then = steps[: args.tuned_steps], steps[args.tuned_steps :]
+        result["rates"] = {args.rate: summarize(first, DROPPED, before)}
+        result["found_kib"] = dict(zip((args.rate, args.then), ran.found))
+        result["steps_s"] = steps
+        keep(result, args)
+        after = sweep.swept(args)
+    result["rates"][args.then] = summarize(then, DROPPED_THEN, after, args.tuned_steps)
     give(result, args)
 
 

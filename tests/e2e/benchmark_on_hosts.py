@@ -1,15 +1,20 @@
-"""Run a benchmark, and say what its hosts have sent: benchmark_on_hosts.py NAME OPTION..."""
+"""Run a benchmark, and say what its hosts have sent: benchmark_on_hosts.py NAME OPTION...
+
+Each job leaves its timeline in the current folder, as timeline-ARM-r0.json and so on.
+"""
 
 import contextlib
 import importlib
 import json
+import pathlib
 import subprocess
 import sys
-from typing import Iterator
+from typing import Any, Dict, Iterator, List
 
 from benchmarks import lab_job
 
 LAB = lab_job.lab
+RUN = lab_job.run
 SENT = "/sys/class/net/eth0/statistics/tx_bytes"
 
 
@@ -26,6 +31,13 @@ def told(rate: str) -> "Iterator[None]":
         print("SENT " + json.dumps(sent), flush=True)
 
 
+def traced(arm: str, worker: List[str], env: Dict[str, str], *more: Any, **named: Any) -> List[Any]:  # noqa: ANN401
+    """Do as `lab_job.run`, with a timeline unless the benchmark wants one of its own."""
+    timeline = {"BYTESCHEDULER_TIMELINE": str(pathlib.Path.cwd() / f"timeline-{arm}.json")}
+    return RUN(arm, worker, {**timeline, **env}, *more, **named)
+
+
 lab_job.lab = told
+lab_job.run = traced
 sys.argv = sys.argv[1:]
 importlib.import_module(f"benchmarks.{sys.argv[0]}").main()

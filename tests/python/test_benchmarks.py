@@ -5,21 +5,28 @@ import ctypes
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import types
 from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from bytescheduler._advise import models
+
 # Behind all that is installed.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from benchmarks import (  # noqa: E402
     advise,
     footprint,
+    fusion,
     lab_job,
+    local_job,
     native,
+    options,
     reduce,
     scale,
+    scheduler,
     sweep,
     train,
     tuning,
@@ -117,6 +124,59 @@ def test_reduce_draws_what_it_measured(tmp_path: pathlib.Path) -> None:
         way["4"]["float32"] = 1
     reduce.draw(result, str(tmp_path / "reduce.svg"))
     assert "streaming copy" in (tmp_path / "reduce.svg").read_text()
+
+
+def test_scheduler_tells_every_run_in_the_order_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    def run_once(binary: str, seconds: float) -> "Dict[str, Any]":
+        assert (binary, seconds) == ("some/binary", scheduler.SECONDS)
+        names = [("Drain/16", 1, 0), ("Hold/256", 0, 1), ("Hold/16", 0, 0)]
+        return {
+            "benchmarks": [
+                {
+                    "run_name": name,
+                    "family_index": family,
+                    "per_family_instance_index": place,
+                    "items_per_second": 10 * family + place + 0.6,
+                }
+                for name, family, place in names
+            ]
+        }
+
+    out = tmp_path / "scheduler.json"
+    monkeypatch.setattr(scheduler, "run_once", run_once)
+    words = ["--repeats", "2", "--binary", "some/binary", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["scheduler", *words])
+    scheduler.main()
+    found = json.loads(out.read_text())["items_per_second"]
+    assert list(found.items()) == [
+        ("Hold/16", [1, 1]),
+        ("Hold/256", [2, 2]),
+        ("Drain/16", [11, 11]),
+    ]
+
+
+def test_fusion_has_the_tensors_of_resnet50() -> None:
+    tensors = fusion.tensors(1, 3.0)
+    layers = models.scaled("resnet50", 1, 3.0)
+    assert len(tensors) == 161
+    assert sum(tensor.size_bytes for tensor in tensors) == sum(of.size_bytes for of in layers)
+    seconds = sum(tensor.forward_s + tensor.backward_s for tensor in tensors)
+    assert seconds == pytest.approx(3.0)
+    sizes = {tensor.name: tensor.size_bytes // 4 for tensor in tensors}
+    assert (sizes["conv1.weight"], sizes["conv1.gamma"], sizes["conv1.beta"]) == (9408, 64, 64)
+    assert sizes["conv3_1.shortcut.weight"] == 256 * 512
+    assert sizes["conv3_1.shortcut.beta"] == 512
+    assert (sizes["conv5_3.2.weight"], sizes["conv5_3.3.gamma"]) == (9 * 512 * 512, 2048)
+    assert (sizes["fc.weight"], sizes["fc.bias"]) == (2048 * 1000, 1000)
+    assert sum(size <= 16 << 10 for size in sizes.values()) > 100
+
+
+def test_fusion_has_the_same_pieces_with_and_without() -> None:
+    pieces = {"BYTESCHEDULER_PARTITION": str(64 << 10), "BYTESCHEDULER_CREDIT": str(256 << 10)}
+    assert fusion.pieces_env("1gbit") == pieces
+    assert fusion.pieces_env("none") == {}
 
 
 # By an arm's name, a figure's, and a row's.
@@ -313,6 +373,42 @@ def test_where_a_job_that_tunes_itself_has_come_is_read_where_it_keeps_it(
     assert tuning.remembered(cache) == [48, 128]
 
 
+def test_a_job_that_tunes_itself_begins_as_a_users_does() -> None:
+    assert tuning.start_env(None) == {}
+    start = {"BYTESCHEDULER_PARTITION": "2048KiB", "BYTESCHEDULER_CREDIT": "8192KiB"}
+    assert tuning.start_env(tuning.point("2048,8192")) == start
+
+
+def test_tuning_keeps_what_it_has_when_a_part_fails(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [{"partition_kib": 128, "credit_kib": 512, "step_s": 0.5}]
+    sweeps = iter([points])
+
+    def swept(_: object) -> "List[Dict[str, Any]]":
+        try:
+            return next(sweeps)
+        except StopIteration:
+            raise SystemExit("a worker failed") from None
+
+    def tuned(_: object) -> tuning.Ran:
+        assert json.loads(out.read_text())["swept_before"] == points
+        return tuning.Ran([[0.5] * 60, [0.5] * 60], [[64, 128], None])
+
+    out = tmp_path / "tuning.json"
+    monkeypatch.setattr(lab_job, "lab", lambda rate: contextlib.nullcontext())
+    monkeypatch.setattr(sweep, "swept", swept)
+    monkeypatch.setattr(tuning, "tuned", tuned)
+    monkeypatch.setattr(options, "require_tuner", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["tuning", "--tuned-steps", "30", "--out", str(out)])
+    with pytest.raises(SystemExit, match="a worker failed"):
+        tuning.main()
+    kept = json.loads(out.read_text())
+    assert kept["start_kib"] is None
+    assert kept["rates"]["1gbit"]["step_s"] == 0.5
+    assert len(kept["steps_s"]) == 60
+
+
 def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> None:
     def written(category: str, start_s: float, when_us: "Dict[int, float]") -> "Dict[int, float]":
         head = {"name": "bytescheduler", "args": {"start_ns": start_s * 1e9}}
@@ -359,8 +455,11 @@ def test_advise_measures_each_and_keeps_it(
     rows = [row for row in advise.configurations() if (row["model"], row["r"]) == ("vgg16", 0.5)]
     asked = []
 
-    def run(arm: str, worker: List[str], *rest: object) -> List[Dict[str, Any]]:
+    def run(arm: str, worker: List[str], env: Dict[str, str], *_: object) -> List[Dict[str, Any]]:
         asked.append((arm, worker[worker.index("--compute") + 1]))
+        # What is predicted has these pieces.
+        assert env["BYTESCHEDULER_PARTITION"] == str(128 << 10)
+        assert env["BYTESCHEDULER_CREDIT"] == str(512 << 10)
         return [{"seconds": [9.0, 9.0, *[0.6] * 6]}, {"seconds": [9.0, 9.0, *[0.6] * 6]}]
 
     monkeypatch.setattr(advise, "configurations", lambda: rows)
@@ -383,7 +482,6 @@ def test_scale_measures_steps_and_memory() -> None:
     assert finer["partitions"] > found["partitions"]
     assert found["ideal_s"] <= found["step_s"] <= 1.5 * found["ideal_s"]
     assert found["processor_us_per_partition"] > 0
-    assert scale.memory_of(2, 1, 10) > 0
 
 
 class OnesTwice:
@@ -395,6 +493,12 @@ class OnesTwice:
     @staticmethod
     def open() -> "OnesTwice":
         return OnesTwice()
+
+    def broadcast(self, *_: object, **__: object) -> None:
+        pass
+
+    def barrier(self) -> None:
+        pass
 
     def start_push_pull(self, key: int, send: int, recv: int, size: int, **_: object) -> Any:  # noqa: ANN401
         if key != self.lost:
@@ -426,23 +530,63 @@ def test_footprint_finds_the_first_sum_within_the_time_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    from_import, from_start = footprint.started("native", 2, 1)
-    assert 0 < from_import < from_start < 60
+    runs = [footprint.started("native", 2, 1) for _ in range(3)]
+    assert all(0 < from_import < from_start for from_import, from_start in runs)
+    # The aim, which other work may hide, but not each time.
+    assert min(from_import for from_import, _ in runs) < 0.5
 
 
 @in_tree
 def test_a_key_takes_little_of_a_worker_and_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    row = footprint.memory_row("native", 5000, 4)
+    row = footprint.memory_row("native", 10_000, 4)
     # Without pages and queues of their own: with them 921 and 9,124; with whole slots 720.
     assert 0 < row["declared_worker"] <= row["summed_worker"] < 512
-    assert 0 < row["declared_server"] <= row["summed_server"] < 600
+    assert 0 < row["declared_server"] <= row["summed_server"] < 512
 
 
 @in_tree
-def test_scale_checks_sums_of_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_has_two_of_a_model_also_while_tensors_are_cut_anew(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setitem(local_job.ARMS["ours"][1], "BYTESCHEDULER_LOG_LEVEL", "debug")
+    row = footprint.memory_row("native", 32, footprint.TENSOR_BYTES)
+    assert "from the next rounds on" in capfd.readouterr().err
+    assert row["summed_worker"] <= row["most_worker"] < 0.1
+    assert 1.9 < row["summed_server"] <= row["most_server"] < 2.1
+
+
+def test_the_most_that_a_process_had_is_told_after_it_is_gone() -> None:
+    does = "x = b'x' * (64 << 20); del x; print(flush=True); input()"
+    piped = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", does], stdin=piped, stdout=piped) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = footprint.memory_of(process.pid)
+        process.communicate(b"\n")
+    assert found["most"] > found["own"] + (60 << 20)
+
+
+def test_scale_stops_at_a_sum_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "Worker", OnesTwice)
+    monkeypatch.setattr(OnesTwice, "lost", 5)
+    with pytest.raises(SystemExit, match="a sum of key 5 is wrong"):
+        scale.real_worker()
+
+
+@in_tree
+def test_scale_measures_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     row = scale.real_job(2)
     assert row["step_s"] > 0
     assert row["worker_mbytes"] > 10
     assert row["server_mbytes"] > 5
+
+
+@in_tree
+def test_scale_finds_what_keys_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    few, many = (int(scale.alone("--memory", 2, 1, keys)) for keys in (10, 2010))
+    # Of two workers, the server and the simulator.
+    assert 2 * 400 < (many - few) / 2000 < 20_000

@@ -177,10 +177,10 @@ def test_what_was_measured_before_an_arm_fails_is_written(tmp_path: pathlib.Path
 
 
 def test_fusion_counts_what_hung(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(args: argparse.Namespace, group: int, setting: str) -> Dict[str, float]:
+    def measure(args: argparse.Namespace, about: Dict[str, Any], setting: str) -> Dict[str, float]:
         if setting == "0":
             raise subprocess.TimeoutExpired("native", 1)
-        return {"messages": group}
+        return {"messages": about["group"]}
 
     monkeypatch.setattr(fusion, "measure", measure)
     result: Dict[str, Any] = {"rows": [{"group": 1}]}
@@ -190,6 +190,7 @@ def test_fusion_counts_what_hung(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     assert before == {"group": 1}
     assert alone == {"group": 15, "fusion": "0", "hung": 2, "all": [None, None]}
     assert (fused["fusion"], fused["messages"], fused["hung"]) == ("16KiB", 15, 0)
+    assert fused["all"] == [{"messages": 15}] * 2
 
 
 def test_footprint_keeps_what_was_measured_before_a_job_fails(

@@ -1,8 +1,10 @@
 """How benchmarks tell whether the machine was left alone."""
 
 import argparse
+import os
 import pathlib
 import sys
+import time
 from typing import List
 
 import pytest
@@ -28,8 +30,15 @@ def test_what_is_stolen_is_a_share_of_what_was_wanted(
     assert machine.Processors.now().stolen_since(before) == pytest.approx(0.1)
 
 
-def test_this_kernel_can_be_asked() -> None:
-    assert machine.Processors.now().busy > 0
+def test_this_kernel_counts_what_is_done_and_what_is_stolen() -> None:
+    before = machine.Processors.now()
+    begin = time.process_time()
+    while time.process_time() < begin + 0.3:
+        pass
+    after = machine.Processors.now()
+    ticks = os.sysconf("SC_CLK_TCK") * 0.3
+    assert after.busy - before.busy > 0.8 * ticks
+    assert 0 <= after.stolen_since(before) < 1
 
 
 @pytest.mark.parametrize(("most", "tries"), [(1.0, 1), (0.25, 3), (0.0, machine.TRIES)])

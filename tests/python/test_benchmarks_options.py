@@ -73,6 +73,13 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("urgent --count 0", "argument --count: '0': want a whole number from 1 on"),
         ("fusion --rates 1gbit,fast", "argument --rates: fast: want kbit, mbit or gbit"),
         ("fusion --groups 1,0", "argument --groups: '0': want a whole number from 1 on"),
+        ("fusion --scale 0", "argument --scale: '0': want a whole number from 1 on"),
+        ("tuning --tuned-steps 22", "argument --tuned-steps: '22': want a whole number from 23 on"),
+        (
+            "tuning --start fast",
+            "argument --start: fast: want KiB of a partition and of the credit",
+        ),
+        ("scheduler --repeats 0", "argument --repeats: '0': want a whole number from 1 on"),
         ("sweep --partitions 64,x", "argument --partitions: 'x': want a whole number from 1 on"),
         ("throughput --rate fast", "argument --rate: fast: want kbit, mbit or gbit in whole"),
         ("throughput --sizes 64", "argument --sizes: '64': want sizes such as 64K or 16M"),

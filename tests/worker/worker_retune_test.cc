@@ -205,8 +205,10 @@ class Fitted : public testing::Test {
   }
   // Declares the key and pushes its first value; how large its partitions are.
   uint64_t Publish(Key key, std::span<std::byte> value,
-                   Duration each = std::chrono::milliseconds(1)) {
-    const Outcome* const done = bench_.Broadcast(key, DType::kFloat32, value);
+                   Duration each = std::chrono::milliseconds(1), Mode mode = Mode::kSynchronous) {
+    Outcome done;
+    bench_.worker()->Broadcast(key, DType::kFloat32, mode, value,
+                               [&](Status status) { done = {done.calls + 1, std::move(status)}; });
     uint64_t part_bytes = 0;
     for (bench_.Run(); !bench_.sent.empty(); bench_.Run()) {
       ps::Message request = bench_.Next();
@@ -214,14 +216,22 @@ class Fitted : public testing::Test {
       bench_.RunFor(each);
       bench_.Answer(std::move(request));
     }
-    EXPECT_TRUE(done->ok()) << done->text();
+    EXPECT_TRUE(done.ok()) << done.text();
     return part_bytes;
+  }
+  uint64_t PublishAsynchronous(Key key) {
+    return Publish(key, value_, std::chrono::milliseconds(1), Mode::kAsynchronous);
   }
   // What the next push of the key says about the rounds after it.
   std::string Says(Key key, std::span<std::byte> value, float threshold = 0) {
-    out_.resize(value.size());
-    bench_.PushPull(key, 0, value, out_, threshold);
+    bench_.PushPull(key, 0, value, std::span(out_).first(value.size()), threshold);
     return About(bench_.Next()).next;
+  }
+  // The first push of an asynchronous key's next update.
+  ps::Extension Update(Key key) {
+    const auto nothing = [](const Status&) {};
+    bench_.worker()->Update(key, {.in = value_, .out = out_, .pushed = nothing, .pulled = nothing});
+    return About(bench_.Next());
   }
   NextCut SaysToAll(Key key, std::span<std::byte> value) {
     Tensor tensor;
@@ -242,7 +252,7 @@ class Fitted : public testing::Test {
 
   Bench bench_;
   std::vector<std::byte> value_ = Bytes(8192 * kKiB, 1);
-  std::vector<std::byte> out_;
+  std::vector<std::byte> out_ = Bytes(8192 * kKiB, 0);
 };
 
 TEST_F(Fitted, ATensorIsCutAsSuitsTheLinkOnceThatIsKnown) {
@@ -268,11 +278,30 @@ TEST_F(Fitted, WhatIsCompressedStaysAsItIs) {
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
 }
 
+TEST_F(Fitted, AnAsynchronousKeyDecidesNothing) {
+  EXPECT_EQ(PublishAsynchronous(7), 128 * kKiB);
+  EXPECT_EQ(Update(7).next, "");
+  EXPECT_EQ(PartitionBytes(), 128 * kKiB);
+}
+
+TEST_F(Fitted, AnAsynchronousKeyStaysAsItIsWhenAnotherDecides) {
+  PublishAsynchronous(7);
+  const std::span<std::byte> one = std::span(value_).first(128 * kKiB);
+  Publish(8, one);
+  EXPECT_EQ(SaysToAll(8, one).part_bytes, 64 * kKiB);
+  bench_.sent.clear();
+  const ps::Extension push = Update(7);
+  EXPECT_EQ(push.op, ps::Op::kPush);
+  EXPECT_EQ(push.size_bytes, 128 * kKiB);
+  EXPECT_EQ(push.next, "");
+}
+
+// More than enough bytes, six pieces at a time.
 TEST_F(Fitted, WhatIsSmallTellsNothingOfTheLink) {
-  const std::span<std::byte> little = std::span(value_).first(1024 * kKiB);
-  EXPECT_EQ(Publish(7, little), 128 * kKiB);
-  EXPECT_EQ(Publish(8, little), 128 * kKiB);
+  const std::span<std::byte> little = std::span(value_).first(768 * kKiB);
+  for (Key key = 7; key < 27; ++key) EXPECT_EQ(Publish(key, little), 128 * kKiB);
   EXPECT_EQ(Says(7, little), "");
+  EXPECT_EQ(PartitionBytes(), 128 * kKiB);
 }
 
 TEST_F(Fitted, WhoRetunesHasDecided) {
