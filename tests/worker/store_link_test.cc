@@ -43,7 +43,8 @@ struct Node {
               .on_scale =
                   [this](uint32_t measured) {
                     scale = measured;
-                    worker.SetPieces(kPart * measured, kPart * measured);
+                    const uint64_t bytes = kPart * measured / kUsualScale;
+                    worker.SetPieces(bytes, bytes);
                   },
               .now = [this] { return executor.Now(); },
               .small_bytes = small_bytes},
