@@ -140,14 +140,24 @@ class MXNetRounds:
 
     position: int
     def __init__(
-        self, key: int, name: str, send_handle: int, recv_handle: int, size: int, joined: bool
+        self,
+        key: int,
+        name: Optional[str],
+        send_handle: int,
+        recv_handle: int,
+        size: int,
+        joined: bool,
     ) -> None: ...
     @property
     def key(self) -> int: ...
     @property
     def text(self) -> str: ...
     @property
-    def stages(self) -> Tuple[int, int, int]: ...
+    def send(self) -> int: ...
+    @property
+    def recv(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
 
 class MXNetPlugin:
     """Two dependency proxies a tensor and round in MXNet's engine; see src/plugin/mxnet.h."""

@@ -12,8 +12,8 @@ cdef class MXNetRounds:
     ----------
     key : int
         The engine's key.
-    name : str
-        What errors call the key.
+    name : str, optional
+        What errors call the key; None: its number.
     send_handle, recv_handle : int
         NDArray handles of the private staging arrays, which must outlive this.
     size : int
@@ -33,9 +33,11 @@ cdef class MXNetRounds:
 
     def __init__(self, uint64_t key, str name, uintptr_t send_handle, uintptr_t recv_handle,
                  uint64_t size, bint joined):
-        self.name = name.encode()
         self.round.key = key
-        self.round.name = self.name
+        self.round.name = NULL
+        if name is not None:
+            self.name = name.encode()
+            self.round.name = self.name
         self.round.priority = 0
         self.round.send_stage = <void*>send_handle
         self.round.recv_stage = <void*>recv_handle
@@ -52,13 +54,22 @@ cdef class MXNetRounds:
     @property
     def text(self):
         """Return what errors call the key."""
-        return self.name.decode()
+        return str(self.round.key) if self.name is None else self.name.decode()
 
     @property
-    def stages(self):
-        """Return the NDArray handles of what is sent and received, and the bytes of each."""
-        return (<uintptr_t>self.round.send_stage, <uintptr_t>self.round.recv_stage,
-                self.round.size_bytes)
+    def send(self):
+        """Return the NDArray handle of what is sent."""
+        return <uintptr_t>self.round.send_stage
+
+    @property
+    def recv(self):
+        """Return the NDArray handle of what is received."""
+        return <uintptr_t>self.round.recv_stage
+
+    @property
+    def size_bytes(self):
+        """Return the bytes of each stage."""
+        return self.round.size_bytes
 
 
 cdef struct _Exchange:

@@ -12,10 +12,11 @@ _KEY = re.compile(r"\bkey([ =])(\d+)")
 
 
 def with_names(text: str, names: Mapping[int, object]) -> str:
-    """Return `text` with the user's names in place of the engine's keys."""
+    """Return `text` with the user's keys in place of the engine's, where `names` has them."""
 
     def name(match: "re.Match[str]") -> str:
-        return f"key{match[1]}{names.get(int(match[2]), match[2])}"
+        number = int(match[2])
+        return f"key{match[1]}{names.get(number, number)!r}"
 
     return _KEY.sub(name, text)
 

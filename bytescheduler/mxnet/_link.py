@@ -200,7 +200,8 @@ class Link:
 
     def name(self, engine_key: int, key: object) -> None:
         """Let errors say `key` where the engine says `engine_key`."""
-        self._names[engine_key] = repr(key)
+        if key != engine_key:  # else the engine's number is what users read
+            self._names[engine_key] = key
 
     def show(self, engine_key: int, name: str) -> None:
         """Let timelines say `name` where the engine says `engine_key`."""

@@ -288,7 +288,7 @@ class NativeStore:
                 self._update(tensor)
             for tensor, arrays in pairs:
                 array = arrays[0] if isinstance(arrays, (list, tuple)) else arrays
-                self._copier.copy(tensor.stored.handle.value, array.handle.value)
+                self._copier.copy(tensor.stored_handle, array.handle.value)
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.

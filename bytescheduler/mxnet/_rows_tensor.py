@@ -1,5 +1,7 @@
 """One asynchronous key whose gradients are row_sparse: values and row flags travel together."""
 
+from typing import Tuple
+
 import mxnet as mx
 import numpy as np
 
@@ -17,11 +19,12 @@ class RowsTensor(Tensor):
     has the same form; its flags mean nothing.
     """
 
+    __slots__ = ()
+
     carries_rows = True
 
     def __init__(self, key: Key, engine_key: int, like: Array, copier: MXNetCopier) -> None:
         super().__init__(key, engine_key, like, copier)
-        self._fitting = 0  # nothing that is pushed or pulled has this form
         self.sparse = False  # needs no second tensor for its rows
 
     @classmethod
@@ -32,11 +35,20 @@ class RowsTensor(Tensor):
         tensor.position = dense.position
         return tensor
 
-    def _empty(self, *, delayed: bool = False) -> Array:
-        self._count = int(np.prod(self.shape, dtype=np.int64))
-        total = self._count + self.shape[0]
-        self.size_bytes = total * np.dtype(self._wire_dtype).itemsize
-        return self._allocated((total,), delayed)
+    def fits(self, array: Array) -> bool:
+        """Return False: nothing that is pushed or pulled has this form."""
+        return False
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether what is pushed and stored goes to and fro as it is: never."""
+        return False
+
+    def _count(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def _wire_shape(self) -> Tuple[int, ...]:
+        return (self._count() + self.shape[0],)
 
     def take(self, value: Array) -> None:
         """Receive `value`, as if it had been sent."""
@@ -55,7 +67,7 @@ class RowsTensor(Tensor):
         return mx.nd.concat(flat, flags.as_in_context(mx.cpu()), dim=0)
 
     def _values(self) -> Array:
-        values = mx.nd.slice_axis(self.recv, axis=0, begin=0, end=self._count)
+        values = mx.nd.slice_axis(self.recv, axis=0, begin=0, end=self._count())
         return values.reshape(self.shape)
 
     def _value(self, sparse: bool) -> Array:

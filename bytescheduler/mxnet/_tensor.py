@@ -1,11 +1,12 @@
 """One key's arrays: what it sends, what it receives, what it stores."""
 
 import ctypes
+import functools
 from typing import List, NamedTuple, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.sparse import CSRNDArray
 
 from bytescheduler._native import MXNetCopier, MXNetRounds
@@ -38,6 +39,12 @@ _HALVES = ("float16", "bfloat16")
 _JOINED_BYTES = 64 * 1024
 
 
+@functools.lru_cache(maxsize=None)
+def _shared(shape: Tuple[int, ...]) -> Tuple[int, ...]:
+    """Return one tuple for all shapes that are equal: MXNet makes another at each question."""
+    return shape
+
+
 def _code_of(array: Array) -> int:
     code = ctypes.c_int()
     check_call(_LIB.MXNDArrayGetDType(array.handle, ctypes.byref(code)))
@@ -61,6 +68,9 @@ class Tensor:
     never keeps them in a layout of its own.  They are dense; what is row_sparse travels as a dense
     sum beside a vector that counts who has which row (`rows`).
 
+    A job may have many small keys, so one of these is kept small.  The two stages are mere handles
+    until Python itself wants the arrays, which most keys' operations never do.
+
     Parameters
     ----------
     key : int or str
@@ -81,6 +91,22 @@ class Tensor:
         `like` is neither dense nor row_sparse, or of a dtype that cannot be summed.
     """
 
+    __slots__ = (
+        "_apart",
+        "_like_code",
+        "_recv",
+        "_send",
+        "_widened",
+        "_wire_dtype",
+        "code",
+        "copier",
+        "key",
+        "rounds",
+        "rows",
+        "shape",
+        "sparse",
+    )
+
     carries_rows = False  # whether what travels is more than numbers to be added up
     one_sender = False  # whether each number is 0 on all workers but one
 
@@ -89,35 +115,81 @@ class Tensor:
     ) -> None:
         require_dense_or_rows(key, like)
         self.key = key
-        self.engine_key = engine_key
         self._like_code = _code_of(like)
         if self._like_code not in _DTYPES:
             known = ", ".join(dtype.name for dtype in _DTYPES.values())
             name = np.dtype(like.dtype).name
             raise mx.base.MXNetError(f"key {key!r}: dtype {name} cannot be summed, only {known}")
-        self.dtype = _DTYPES[self._like_code]
-        self.shape: Tuple[int, ...] = like.shape
+        self.shape = _shared(like.shape)
         self.sparse = _sparse.is_sparse(like)
         self.rows: Optional[Tensor] = None
-        widened = wide and self.dtype.name in _HALVES
-        self.code = 0 if widened else self._like_code  # of what travels
-        self.size_bytes = int(np.prod(self.shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
-        self._wire_dtype = np.float32 if widened else like.dtype
-        self.recv = self._empty()
-        # It has memory from the first copy into it on: there may be none.
-        self.send = self._empty(delayed=True)
-        self.stored = self.recv
+        # What is widened only operators can tell and copy.
+        self._widened = wide and self.dtype.name in _HALVES
+        self.code = 0 if self._widened else self._like_code  # of what travels
+        self._wire_dtype = np.float32 if self._widened else like.dtype
         self.copier = copier
+        self._apart: Optional[Array] = None  # the value, unless it is what was received
+        self._send: Optional[Array] = None
+        self._recv: Optional[Array] = None
+        shape = self._wire_shape()
+        size_bytes = int(np.prod(shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
         self.rounds = MXNetRounds(
             engine_key,
-            repr(key),
-            self.send.handle.value,
-            self.recv.handle.value,
-            self.size_bytes,
-            self.size_bytes <= _JOINED_BYTES,
+            None if key == engine_key else repr(key),
+            # It has memory from the first copy into it on: there may be none.
+            self._handle(shape, delayed=True).value,
+            self._handle(shape).value,
+            size_bytes,
+            size_bytes <= _JOINED_BYTES,
         )
-        # What fits is what may be pushed; if it is widened, only operators can tell and copy it.
-        self._fitting: int = 0 if widened else self.send.handle.value
+
+    def __del__(self) -> None:
+        """Free the stages that never became arrays, which free themselves."""
+        rounds = getattr(self, "rounds", None)
+        if rounds is None:  # the constructor has raised
+            return
+        for handle, array in ((rounds.send, self._send), (rounds.recv, self._recv)):
+            if array is None:
+                check_call(_LIB.MXNDArrayFree(NDArrayHandle(handle)))
+
+    @property
+    def engine_key(self) -> int:
+        """The engine's key."""
+        return self.rounds.key
+
+    @property
+    def dtype(self) -> DType:
+        """Of the user's arrays."""
+        return _DTYPES[self._like_code]
+
+    @property
+    def size_bytes(self) -> int:
+        """What travels, in each direction."""
+        return self.rounds.size_bytes
+
+    @property
+    def send(self) -> Array:
+        """The array that is sent."""
+        if self._send is None:
+            self._send = mx.nd.NDArray(NDArrayHandle(self.rounds.send))
+        return self._send
+
+    @property
+    def recv(self) -> Array:
+        """The array that the sum is received in."""
+        if self._recv is None:
+            self._recv = mx.nd.NDArray(NDArrayHandle(self.rounds.recv))
+        return self._recv
+
+    @property
+    def stored(self) -> Array:
+        """The value."""
+        return self.recv if self._apart is None else self._apart
+
+    @property
+    def stored_handle(self) -> int:
+        """The handle of `stored`, without an array for it."""
+        return self.rounds.recv if self._apart is None else self._apart.handle.value
 
     @property
     def position(self) -> int:
@@ -131,7 +203,7 @@ class Tensor:
     @property
     def is_usual(self) -> bool:
         """Whether what is pushed and stored goes to and fro as it is."""
-        return self._fitting != 0 and not self.sparse and self.rows is None
+        return not self._widened and not self.sparse and self.rows is None
 
     @property
     def is_narrow(self) -> bool:
@@ -146,13 +218,13 @@ class Tensor:
         wide.take(self.stored)
         return wide
 
-    def _empty(self, *, delayed: bool = False) -> Array:
-        return self._allocated(self.shape, delayed)
+    def _wire_shape(self) -> Tuple[int, ...]:
+        """Return the shape of what travels."""
+        return self.shape
 
-    def _allocated(self, shape: Tuple[int, ...], delayed: bool) -> Array:
+    def _handle(self, shape: Tuple[int, ...], *, delayed: bool = False) -> NDArrayHandle:
         # Unless delayed it is allocated at once, so that its address never changes.
-        handle = mx.nd.ndarray._new_alloc_handle(shape, mx.cpu(), delayed, self._wire_dtype)
-        return mx.nd.NDArray(handle)
+        return mx.nd.ndarray._new_alloc_handle(shape, mx.cpu(), delayed, self._wire_dtype)
 
     def check(self, array: Array) -> None:
         """Raise MXNetError unless `array` fits this key."""
@@ -169,7 +241,7 @@ class Tensor:
 
     def fits(self, array: Array) -> bool:
         """Return whether `array` can be copied to and from the arrays of this key as it is."""
-        return self._fitting != 0 and self.copier.fits(array.handle.value, self._fitting)
+        return not self._widened and self.copier.fits(array.handle.value, self.rounds.recv)
 
     def check_out(self, array: Array) -> None:
         """Raise MXNetError unless `array` can receive this key's value; its dtype may differ."""
@@ -184,24 +256,27 @@ class Tensor:
 
     def address(self) -> int:
         """Return where `recv` lies; waits for pending operations on it."""
-        self.recv.wait_to_read()
-        pointer = ctypes.c_void_p()
-        check_call(_LIB.MXNDArrayGetData(self.recv.handle, ctypes.byref(pointer)))
+        handle, pointer = NDArrayHandle(self.rounds.recv), ctypes.c_void_p()
+        check_call(_LIB.MXNDArrayWaitToRead(handle))
+        check_call(_LIB.MXNDArrayGetData(handle, ctypes.byref(pointer)))
         return pointer.value or 0
 
     def take(self, value: Array) -> None:
         """Receive `value`, as if it had been sent."""
-        _sparse.dense(value).copyto(self.recv)
+        if self.fits(value):
+            self.copier.copy(value.handle.value, self.rounds.recv)
+        else:
+            _sparse.dense(value).copyto(self.recv)
 
     def store_apart(self) -> None:
         """Keep the value apart from what is received, for an updater to change."""
-        if self.stored is not self.recv:
+        if self._apart is not None:
             return
         if self.sparse:
-            self.stored = _sparse.with_all_rows(self.recv)
+            self._apart = _sparse.with_all_rows(self.recv)
         else:
-            self.stored = self._empty()
-            self.recv.copyto(self.stored)
+            self._apart = mx.nd.NDArray(self._handle(self._wire_shape()))
+            self.recv.copyto(self._apart)
 
     @property
     def received(self) -> Array:
@@ -218,7 +293,7 @@ class Tensor:
         if self.rows is not None:
             self.rows.gather([_sparse.row_flags(array) for array in arrays])
         if len(arrays) == 1 and self.fits(arrays[0]):
-            self.copier.copy(arrays[0].handle.value, self._fitting)
+            self.copier.copy(arrays[0].handle.value, self.rounds.send)
             return
         self._sum(arrays).copyto(self.send)
 
@@ -240,8 +315,9 @@ class Tensor:
 
     def copy_out(self, outs: List[Array]) -> None:
         """Copy the stored value into each of `outs`, of any device, dtype and kind."""
-        if len(outs) == 1 and self.fits(outs[0]) and not _sparse.is_sparse(self.stored):
-            self.copier.copy(self.stored.handle.value, outs[0].handle.value)
+        dense = self._apart is None or not _sparse.is_sparse(self._apart)
+        if dense and len(outs) == 1 and self.fits(outs[0]):
+            self.copier.copy(self.stored_handle, outs[0].handle.value)
             return
         kinds = [_sparse.is_sparse(out) for out in outs]
         values = {sparse: self._value(sparse) for sparse in set(kinds)}
@@ -253,7 +329,7 @@ class Tensor:
             return _sparse.dense(self.stored)
         if _sparse.is_sparse(self.stored):
             return self.stored
-        value = self.received if self.stored is self.recv else self.stored
+        value = self.received if self._apart is None else self._apart
         return value if _sparse.is_sparse(value) else mx.nd.cast_storage(value, "row_sparse")
 
     def copy_rows_out(self, wanted: List[int], out: Array) -> None:

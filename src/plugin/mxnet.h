@@ -27,7 +27,7 @@ int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxn
 /* One round of a key. */
 typedef struct {
   uint64_t key;
-  const char* name; /* what errors call the key; copied */
+  const char* name; /* what errors call the key; copied; null: its number */
   int priority;
   void* send_stage;
   void* recv_stage;

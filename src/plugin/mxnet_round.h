@@ -71,7 +71,7 @@ struct Round {
       : plugin(std::move(owner)),
         value(std::move(its_value)),
         key(request.round.key),
-        name(request.round.name),
+        name(request.round.name != nullptr ? request.round.name : std::to_string(key)),
         size_bytes(request.round.size_bytes),
         priority(request.round.priority),
         threshold(request.round.threshold),

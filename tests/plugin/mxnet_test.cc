@@ -269,6 +269,20 @@ TEST_F(MxnetTest, AKeyThatTheCauseNamesIsNamedOnce) {
   EXPECT_EQ(error_of(kPull), "bytescheduler: push key='fc1' round=3 to server 1: no answer");
 }
 
+TEST_F(MxnetTest, AKeyWithoutANameIsCalledByItsNumber) {
+  name_ = nullptr;
+  ASSERT_EQ(Joined(), 0);
+  mxnet_.Run(0);
+  worker_.Push(0);
+  worker_.Pull(0, 4, "lost server 0");
+  EXPECT_EQ(error_of(0), "bytescheduler: lost server 0 (key 7)");
+  ASSERT_EQ(Joined(), 0);
+  mxnet_.Run(1);
+  worker_.Push(1);
+  worker_.Pull(1, 2, "push key=7 round=3 to server 1: no answer");
+  EXPECT_EQ(error_of(1), "bytescheduler: push key=7 round=3 to server 1: no answer");
+}
+
 TEST_F(MxnetTest, ASkippedPushFailsTheJobAndEndsThePull) {
   for (const bool pull_first : {false, true}) {
     worker_.failures.clear();

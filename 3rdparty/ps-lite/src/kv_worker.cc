@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -51,9 +52,9 @@ struct Pending {
   bool taken = false;       // the server has the payload, and waits
   // Of an answer that is coming, or broke off: at most one writes there.
   std::shared_ptr<Landing> landing{};
-  bool ended = false;
   bs::Status outcome;
-  Message response;
+  // Null: not ended.  Apart, as it is larger than all the rest, and most of what is open waits.
+  std::unique_ptr<Message> response{};
 };
 
 // A push-pull that was repeated as a pull may be answered as one.
@@ -290,19 +291,18 @@ void KvWorker::Impl::End(const PendingPtr& pending, const bs::Status& outcome, M
   const uint64_t sequence = pending->request.extension.sequence;
   pending_.erase(sequence);
   checks_.erase({pending->next_check, sequence});
-  pending->ended = true;
   if (pending->landing) pending->landing->revoked = true;
   pending->outcome = outcome;
-  pending->response = std::move(response);
+  pending->response = std::make_unique<Message>(std::move(response));
   executor_->Post([pending, open = open_] { FinishIfReleased(pending.get(), open.get()); });
 }
 
 void KvWorker::Impl::FinishIfReleased(Pending* pending, size_t* open) {
-  if (!pending->ended || pending->frames_out > 0 || !pending->done) return;
+  if (!pending->response || pending->frames_out > 0 || !pending->done) return;
   if (pending->request.left) std::exchange(pending->request.left, {})();
   const Done done = std::move(pending->done);
   --*open;
-  done(pending->outcome, std::move(pending->response));
+  done(pending->outcome, std::move(*pending->response));
 }
 
 void KvWorker::Impl::CheckDue() {

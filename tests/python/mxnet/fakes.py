@@ -1,6 +1,7 @@
 """Fakes of the engine's two objects, under MXNet's real one, and a training for several tests."""
 
 import ctypes
+import pathlib
 from typing import Any, Dict, List, Optional, Tuple
 
 import mxnet as mx
@@ -28,6 +29,12 @@ def train_on_two_devices(kvs: KVStoreBase, steps: int, **options: object) -> np.
         mx.autograd.backward(losses)
         trainer.step(2)
     return net.weight.data(mx.cpu(1)).asnumpy()
+
+
+def own_bytes() -> int:
+    """Return the memory that this process shares with nobody."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line) << 10
 
 
 class FakeWorker:
@@ -95,16 +102,15 @@ class FakePlugin:
     def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None:
         self.calls.append((rounds.key, rounds.text, priority))
         self.thresholds.append(threshold)
-        send, recv, size = rounds.stages
         pointers = []
-        for handle in (send, recv):
+        for handle in (rounds.send, rounds.recv):
             check_call(_LIB.MXNDArrayWaitToWrite(NDArrayHandle(handle)))
             pointer = ctypes.c_void_p()
             check_call(_LIB.MXNDArrayGetData(NDArrayHandle(handle), ctypes.byref(pointer)))
             pointers.append(pointer)
-        ctypes.memset(pointers[1], 0, size)
+        ctypes.memset(pointers[1], 0, rounds.size_bytes)
         floats = [ctypes.cast(p, ctypes.POINTER(ctypes.c_float)) for p in pointers]
-        for index in range(size // 4):
+        for index in range(rounds.size_bytes // 4):
             floats[1][index] = floats[0][index] * self.factor
 
     def exchange(self, *_: object) -> bool:

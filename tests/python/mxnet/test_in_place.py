@@ -2,13 +2,12 @@
 
 import ctypes
 import gc
-import pathlib
 from typing import Iterator
 
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import full
+from fakes import full, own_bytes
 from mxnet.base import _LIB
 from roles import role
 
@@ -30,11 +29,6 @@ def store(request: pytest.FixtureRequest) -> "Iterator[NativeStore]":
     link.close()
     server.close()
     scheduler.close()
-
-
-def own_bytes() -> int:
-    status = pathlib.Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line) << 10
 
 
 def test_this_mxnet_shows_the_function_that_makes_arrays_plain() -> None:
