@@ -457,9 +457,8 @@ def test_advise_measures_each_and_keeps_it(
 
     def run(arm: str, worker: List[str], env: Dict[str, str], *_: object) -> List[Dict[str, Any]]:
         asked.append((arm, worker[worker.index("--compute") + 1]))
-        # What is predicted has these pieces.
-        assert env["BYTESCHEDULER_PARTITION"] == str(128 << 10)
-        assert env["BYTESCHEDULER_CREDIT"] == str(512 << 10)
+        # Both take what suits the link.
+        assert not {"BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"} & env.keys()
         return [{"seconds": [9.0, 9.0, *[0.6] * 6]}, {"seconds": [9.0, 9.0, *[0.6] * 6]}]
 
     monkeypatch.setattr(advise, "configurations", lambda: rows)
