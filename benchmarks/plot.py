@@ -1,7 +1,8 @@
-"""Draw what a benchmark's JSON says: python -m benchmarks.plot replay.json docs/gain.svg.
+"""Draw what a benchmark's JSON says: python -m benchmarks.plot replay.json replay.svg.
 
-Of a replay step times; of `benchmarks.small`, `benchmarks.train` and `benchmarks.urgent` each
-figure's medians by arm; of `benchmarks.scale` a step over the number of workers.
+Of a replay step times, only of some arms if they are named behind the files (stock,p3,ours); of
+`benchmarks.small`, `benchmarks.train` and `benchmarks.urgent` each figure's medians by arm; of
+`benchmarks.scale` a step over the number of workers.
 `benchmarks.throughput` and `benchmarks.reduce` draw their own (``--draw``).
 """
 
@@ -53,7 +54,7 @@ def of_replay(replay: Dict[str, Any]) -> Any:  # noqa: ANN401 - no types
     cells = [cell for cell in replay["cells"] if times_of(cell)]
     columns = min(2, len(cells))
     rows = -(-len(cells) // columns)
-    height = 0.5 + 0.35 * len(cells[0]["step_s"])
+    height = 0.5 + 0.42 * max(len(times_of(cell)) for cell in cells)
     what = "dotted: the physical limit"
     if any("simulated_s" in cell for cell in cells):
         what += "; marks: simulated"
@@ -137,11 +138,35 @@ KINDS: Tuple[Tuple[Callable[[Result], bool], Callable[[Result], Any]], ...] = (
 )
 
 
-def main(paths: List[str]) -> None:
+def only(result: Result, arms: List[str], path: str) -> Result:
+    """Return a replay's result with some of its arms.
+
+    Raises
+    ------
+    SystemExit
+        It has none of that name.
+    """
+    cells = [
+        {**cell, "step_s": {arm: cell["step_s"][arm] for arm in arms if arm in cell["step_s"]}}
+        for cell in result["cells"]
+        if times_of(cell)
+    ]
+    for arm in arms:
+        if not any(arm in cell["step_s"] for cell in cells):
+            raise SystemExit(f"{path} has no arm {arm!r}")
+    return {**result, "cells": cells}
+
+
+def main(words: List[str]) -> None:
     """Read a benchmark's JSON and write an SVG."""
-    if len(paths) != 2:
+    paths, arms = words[:2], words[2:]
+    if len(paths) != 2 or len(arms) > 1:
         raise SystemExit(__doc__)
     result = json.loads(pathlib.Path(paths[0]).read_text())
+    if arms:
+        if not _is_replay(result):
+            raise SystemExit(f"{paths[0]}: arms can be chosen of a replay only")
+        result = only(result, arms[0].split(","), paths[0])
     drawn = next((draws for is_kind, draws in KINDS if is_kind(result)), None)
     if drawn is None:
         raise SystemExit(f"{paths[0]}: of none of the benchmarks that this draws\n{__doc__}")

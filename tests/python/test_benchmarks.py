@@ -227,6 +227,22 @@ def test_results_are_drawn_with_their_figures(
         assert re.search(rf"<!-- .*\b{re.escape(word)}\b.* -->", drawn), word
 
 
+def test_some_arms_of_a_replay_are_drawn(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks import plot
+
+    replay, out = tmp_path / "replay.json", tmp_path / "replay.svg"
+    replay.write_text(json.dumps(RESULTS["cells"]))
+    plot.main([str(replay), str(out), "stock,ours"])
+    drawn = out.read_text()
+    assert [time in drawn for time in ("1.20 s", "0.60 s", "0.70 s")] == [True, True, False]
+    with pytest.raises(SystemExit, match="replay.json has no arm 'p3'"):
+        plot.main([str(replay), str(out), "stock,p3"])
+    replay.write_text(json.dumps(RESULTS["medians"]))
+    with pytest.raises(SystemExit, match="arms can be chosen of a replay only"):
+        plot.main([str(replay), str(out), "stock"])
+
+
 @pytest.mark.parametrize(
     "other",
     [
