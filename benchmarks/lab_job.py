@@ -27,7 +27,7 @@ ROOT_PORT = 9091
 READINGS = 3  # of a link
 CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
-TO_END_S = 5.0  # that processes have when all results are there
+TO_END_S = 10.0  # that processes have when all results are there
 
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
@@ -166,7 +166,7 @@ def _reported(arm: str, worker: "subprocess.Popen[str]") -> Any:  # noqa: ANN401
     """
     assert worker.stdout is not None
     for line in iter(worker.stdout.readline, ""):
-        if line.startswith("RESULT "):
+        if line.startswith("RESULT ") and line.endswith("\n"):  # else it was killed meanwhile
             return json.loads(line[len("RESULT ") :])
     raise SystemExit(f"{arm}: a worker failed with exit code {worker.wait()}")
 
@@ -179,7 +179,8 @@ def _ended(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
     deadline = time.monotonic() + TO_END_S
     for name, process in processes.items():
         try:
-            code = process.wait(max(0.0, deadline - time.monotonic()))
+            # What it still says is read, or it might wait for that.
+            process.communicate(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             print(
                 f"{arm}: all results are there, but {name} does not end; it is killed",
@@ -187,8 +188,10 @@ def _ended(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
                 flush=True,
             )
             continue
-        if code != 0 and process.stdout is not None:
-            raise SystemExit(f"{arm}: {name} reported, and failed with exit code {code}")
+        if process.returncode != 0 and process.stdout is not None:
+            raise SystemExit(
+                f"{arm}: {name} reported, and failed with exit code {process.returncode}"
+            )
 
 
 def run(

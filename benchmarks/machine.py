@@ -57,10 +57,16 @@ def share(text: str) -> float:
     return value
 
 
-def quietly(name: str, run: Callable[[], Result], most: float) -> Tuple[Result, List[float]]:
+def quietly(
+    name: str,
+    run: Callable[[], Result],
+    most: float,
+    hung: Callable[[Result], bool] = lambda result: result is None,
+) -> Tuple[Result, List[float]]:
     """Run until no more than `most` was taken, `TRIES` times at the most.
 
-    Return what the run gave from which the least was taken, and what share was taken from each.
+    Return what the run gave from which the least was taken, and what share was taken from each. One
+    that hung counts at once: it loses little, as it does nothing.
     """
     results: List[Result] = []
     stolen: List[float] = []
@@ -68,6 +74,8 @@ def quietly(name: str, run: Callable[[], Result], most: float) -> Tuple[Result, 
         before = Processors.now()
         results.append(run())
         stolen.append(round(Processors.now().stolen_since(before), 4))
+        if hung(results[-1]):
+            return results[-1], stolen
         kept = stolen.index(min(stolen))
         if stolen[kept] <= most:
             return results[kept], stolen

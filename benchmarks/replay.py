@@ -239,7 +239,9 @@ def run_quietly(
         write(before)
         return run_arm(arm, cell, args, found), read()
 
-    (took, left), stolen = machine.quietly(f"{cell.name}, {arm}", run, args.most_stolen)
+    (took, left), stolen = machine.quietly(
+        f"{cell.name}, {arm}", run, args.most_stolen, hung=lambda of: of[0] is None
+    )
     write(left)  # the run that counts need not be the last one
     return took, stolen
 

@@ -133,12 +133,13 @@ class Tensor:
         self._recv: Optional[Array] = None
         shape = self._wire_shape()
         size_bytes = int(np.prod(shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
+        recv = self._handle(shape)  # the one that needs memory, of which there may be none
         self.rounds = MXNetRounds(
             engine_key,
             None if key == engine_key else repr(key),
-            # It has memory from the first copy into it on: there may be none.
+            # It has memory from the first copy into it on, which may never come.
             self._handle(shape, delayed=True).value,
-            self._handle(shape).value,
+            recv.value,
             size_bytes,
             size_bytes <= _JOINED_BYTES,
         )

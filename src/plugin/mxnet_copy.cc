@@ -109,6 +109,8 @@ int bs_mxnet_copier_copy(bs_mxnet_copier* copier, void* from, void* to, int prio
   return Answer(kInternal, std::string("MXNet's copy: ") + copier->mxnet.last_error(), error);
 } catch (const std::exception& e) {
   return Answer(kInternal, std::string("MXNet's copy: ") + e.what(), error);
+} catch (...) {  // its own libstdc++'s
+  return Answer(kInternal, "MXNet's copy: it failed and does not say why", error);
 }
 
 void bs_mxnet_copier_close(bs_mxnet_copier* copier) { delete copier; }

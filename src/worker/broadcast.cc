@@ -11,7 +11,9 @@ Broadcast::Broadcast(const Link* link, const Tensor& tensor, std::span<std::byte
     : link_(link), tensor_(tensor), value_(value), ended_(std::move(ended)) {}
 
 void Broadcast::Publish() {
-  Declare(*link_, tensor_, [this](const Status& status) {
+  const TimePoint asked = link_->rate != nullptr ? link_->rate->Asked() : TimePoint();
+  Declare(*link_, tensor_, [this, asked](const Status& status) {
+    if (status.ok() && link_->rate != nullptr) link_->rate->Told(asked);
     if (status.ok()) return PushAll();
     // The one before us has cut it, perhaps in another way.
     const bool other = link_->again && status.code() == StatusCode::kAlreadyExists;

@@ -13,8 +13,10 @@ namespace {
 constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
 constexpr Duration kSampleTime = std::chrono::milliseconds(2);
 constexpr size_t kSamples = 8;
-// Of fewer that follow each other the first, which nothing is ahead of, takes too much of the time.
+// Of fewer that follow each other the first, which nothing is ahead of, takes too much of the time;
+// unless that is so many times what an idle network takes to answer.
 constexpr size_t kLeastPieces = 8;
+constexpr int kTimesIdle = 10;
 
 constexpr double kPieceSeconds = 0.00055;
 constexpr double kInFlightSeconds = 0.004;
@@ -51,6 +53,8 @@ Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers) {
   return {.partition_bytes = partition, .credit_bytes = in_flight * partition};
 }
 
+void LinkRate::Told(TimePoint asked) { idle_ = std::min(idle_, clock_->Now() - asked); }
+
 void LinkRate::Started(uint64_t size_bytes) {
   if (stopped_ || in_flight_++ > 0) return;
   answered_ = 0;
@@ -69,13 +73,16 @@ void LinkRate::Answered(uint64_t size_bytes) {
   }
   busy_.bytes += size_bytes;
   const bool over = --in_flight_ == 0;
-  if (++answered_ < kLeastPieces) return;
+  if (++answered_ < kLeastPieces) {
+    if (over && (now - busy_.begin) / kTimesIdle >= idle_) AddToSample(now, idle_);
+    return;
+  }
   if (over || (busy_.bytes >= kSampleBytes && now - busy_.begin >= kSampleTime)) AddToSample(now);
 }
 
-void LinkRate::AddToSample(TimePoint now) {
+void LinkRate::AddToSample(TimePoint now, Duration idle) {
   sample_bytes_ += busy_.bytes;
-  sample_took_ += now - busy_.begin;
+  sample_took_ += now - busy_.begin - idle;
   busy_ = {.begin = now};
   if (sample_bytes_ < kSampleBytes || sample_took_ < kSampleTime) return;
   if (rates_.size() < kSamples) {

@@ -40,6 +40,9 @@ class LinkRate {
   // `clock` is not owned.
   explicit LinkRate(const Executor* clock) : clock_(clock) {}
 
+  // A request of next to no bytes leaves, and is answered.
+  TimePoint Asked() const { return clock_->Now(); }
+  void Told(TimePoint asked);
   // A piece is pushed to some server, as so many bytes; and is acknowledged, or will not be.
   void Started(uint64_t size_bytes);
   void Answered(uint64_t size_bytes);
@@ -58,7 +61,8 @@ class LinkRate {
     uint64_t bytes = 0;
   };
   // `busy_` belongs to a sample, which may be full with it; it begins anew.
-  void AddToSample(TimePoint now);
+  // `idle` of its time no bytes took.
+  void AddToSample(TimePoint now, Duration idle = {});
 
   const Executor* const clock_;
   bool stopped_ = false;
@@ -66,7 +70,8 @@ class LinkRate {
   size_t answered_ = 0;   // of them, since nothing was under way
   Answers busy_{};        // since then, or since it was last added
   uint64_t answered_bytes_ = 0;
-  uint64_t first_bytes_ = 0;  // of the piece that had nothing before it
+  uint64_t first_bytes_ = 0;         // of the piece that had nothing before it
+  Duration idle_ = Duration::max();  // the quickest answer to what has no bytes
   // The quickest answer to such a piece, and that piece.
   Duration quickest_ = Duration::max();
   uint64_t quickest_bytes_ = 0;

@@ -84,7 +84,7 @@ void StoreLink::Measure(Done done) {
     return done(Status::Ok());
   }
   scaler_ = std::make_unique<StoreScale>(carry_, options_.now);
-  scaler_->Measure(sample_key_, options_.sample_bytes,
+  scaler_->Measure(sample_key_, options_.sample_bytes, barrier_key_,
                    [this, done = std::move(done)](const Result<uint32_t>& scale) {
                      scaler_.reset();
                      if (scale.ok()) SetScale(scale.value());

@@ -12,53 +12,74 @@ namespace {
 
 // Enough that one of them finds the processors free, and 0.14 s at 1 Gbit/s.
 constexpr int kPulls = 16;
-// A link this slow should not be kept busy, and what other processes take is little of the time.
+// A link this slow should not be kept busy; so many are enough of it.
 constexpr Duration kLong = std::chrono::milliseconds(30);
+constexpr int kLeastPulls = 3;
 constexpr double kUsualBytesPerSecond = 125e6;
-// Times that, from where on pieces are a quarter of the usual ones, and from where on the usual.
+constexpr double kUsualCreditBytes = 512.0 * 1024;
+// Times kUsualBytesPerSecond, from where on pieces are a quarter of the usual ones, and the usual.
 constexpr double kSlow = 0.2;
 constexpr double kUsual = 0.6;
 
+double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+uint32_t LargeScaleFor(double of_usual) {
+  uint32_t scale = kUsualScale;
+  while (scale < kLargestScale && of_usual >= 2.0 * scale / kUsualScale) scale *= 2;
+  return scale;
+}
+
 }  // namespace
 
-uint32_t ScaleFor(uint64_t bytes, Duration took) {
-  const double seconds = std::chrono::duration<double>(took).count();
-  const auto is_at_least = [&](double rate) {
-    return static_cast<double>(bytes) >= rate * kUsualBytesPerSecond * seconds;
+uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency) {
+  const auto of_usual = [&](Duration time) {
+    return static_cast<double>(bytes) / kUsualBytesPerSecond / std::max(Seconds(time), 1e-9);
   };
-  if (!is_at_least(kSlow)) return kUsualScale / 8;
-  if (!is_at_least(kUsual)) return kUsualScale / 4;
-  uint32_t scale = kUsualScale;
-  while (scale < kLargestScale && is_at_least(2.0 * scale / kUsualScale)) scale *= 2;
-  return scale;
+  if (of_usual(took) >= kUsual) return LargeScaleFor(of_usual(took));
+  const double rate = of_usual(took - std::min(took, latency));
+  if (rate >= kUsual) return kUsualScale;
+  const double in_flight = 2 * rate * kUsualBytesPerSecond * Seconds(latency);
+  for (uint32_t scale = rate < kSlow ? 1 : 2; scale < kUsualScale; scale *= 2) {
+    if (kUsualCreditBytes * scale / kUsualScale >= in_flight) return scale;
+  }
+  return kUsualScale;
 }
 
 StoreScale::StoreScale(Carry carry, std::function<TimePoint()> now)
     : carry_(std::move(carry)), now_(std::move(now)) {}
 
-void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, Done done) {
+void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done) {
   BS_CHECK(!done_ && size_bytes >= kLeastSampleBytes && size_bytes % sizeof(float) == 0);
   done_ = std::move(done);
   const std::vector<std::byte> zeros(size_bytes);
-  StoreRequest request{.what = StoreRequest::What::kPush,
-                       .store_key = store_key,
-                       .size_bytes = size_bytes,
-                       .in = zeros};
-  carry_(request, [this, store_key, size_bytes](const Status& status, std::span<const std::byte>) {
+  StoreRequest push{.what = StoreRequest::What::kPush,
+                    .store_key = store_key,
+                    .size_bytes = size_bytes,
+                    .in = zeros};
+  const StoreRequest pull{
+      .what = StoreRequest::What::kPull, .store_key = store_key, .size_bytes = size_bytes};
+  const StoreRequest tiny{
+      .what = StoreRequest::What::kPull, .store_key = tiny_key, .size_bytes = sizeof(float)};
+  carry_(push, [this, pull, tiny](const Status& status, std::span<const std::byte>) {
     if (!status.ok()) return std::exchange(done_, {})(status);
-    Pull({.what = StoreRequest::What::kPull, .store_key = store_key, .size_bytes = size_bytes},
-         kPulls);
+    Pull(tiny, kPulls, Duration::max(), [this, pull](Duration latency) {
+      Pull(pull, kPulls, Duration::max(), [this, pull, latency](Duration took) {
+        std::exchange(done_, {})(ScaleFor(pull.size_bytes, took, latency));
+      });
+    });
   });
 }
 
-void StoreScale::Pull(StoreRequest request, int left) {
-  carry_(request,
-         [this, request, left, began = now_()](const Status& status, std::span<const std::byte>) {
-           if (!status.ok()) return std::exchange(done_, {})(status);
-           quickest_ = std::min(quickest_, now_() - began);
-           if (left > 1 && quickest_ < kLong) return Pull(request, left - 1);
-           std::exchange(done_, {})(ScaleFor(request.size_bytes, quickest_));
-         });
+void StoreScale::Pull(StoreRequest request, int left, Duration quickest,
+                      UniqueFunction<void(Duration)> then) {
+  carry_(request, [this, request, left, quickest, then = std::move(then), began = now_()](
+                      const Status& status, std::span<const std::byte>) mutable {
+    if (!status.ok()) return std::exchange(done_, {})(status);
+    const Duration least = std::min(quickest, now_() - began);
+    const bool enough = left <= 1 || (least >= kLong && left <= kPulls - kLeastPulls + 1);
+    if (enough) return then(least);
+    Pull(request, left - 1, least, std::move(then));
+  });
 }
 
 }  // namespace bs::worker

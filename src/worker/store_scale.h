@@ -30,8 +30,9 @@ inline constexpr uint32_t kUsualScale = 8;
 inline constexpr uint32_t kLargestScale = 16 * kUsualScale;
 
 // The usual one from 0.6 to 2 Gbit/s, twice as much from there on, four times from 4 on, ...; a
-// quarter of it below 0.6 Gbit/s, an eighth below 0.2.
-uint32_t ScaleFor(uint64_t bytes, Duration took);
+// quarter of it below 0.6 Gbit/s, an eighth below 0.2, unless the link would be idle then: what is
+// in flight must be twice what it carries in `latency`, which no bytes take either.
+uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency);
 
 class StoreScale {
  public:
@@ -39,17 +40,19 @@ class StoreScale {
 
   StoreScale(Carry carry, std::function<TimePoint()> now);
 
-  // Pushes the first value of `store_key` and pulls it some times; the quickest counts, as others
-  // may have waited for a processor.  `done` runs once, and may end this object.
-  // REQUIRES: called once; nobody else uses the key; size_bytes >= kLeastSampleBytes, of float32.
-  void Measure(int32_t store_key, uint64_t size_bytes, Done done);
+  // Pushes the first value of `store_key` and pulls it some times, and `tiny_key`, whose value of
+  // one float32 is in the store already; of each the quickest counts, as others may have waited for
+  // a processor.  `done` runs once, and may end this object.
+  // REQUIRES: called once; nobody else uses `store_key`; size_bytes >= kLeastSampleBytes, of
+  // float32.
+  void Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done);
 
  private:
-  void Pull(StoreRequest request, int left);
+  // Pulls until `left` is 0, or enough have taken long.
+  void Pull(StoreRequest request, int left, Duration quickest, UniqueFunction<void(Duration)> then);
 
   const Carry carry_;
   const std::function<TimePoint()> now_;
-  Duration quickest_ = Duration::max();
   Done done_;
 };
 

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/notification.h"
@@ -30,6 +33,7 @@ struct Store {
   std::atomic<bool> silent = false;
   std::atomic<bool> blocks = false;  // the next call
   Notification let_go, over;         // of that call
+  std::atomic<int> slow_ms = 0;      // that large pulls take
 };
 
 void Carry(void* context, bs_worker* worker, const bs_carry* request) {
@@ -39,6 +43,9 @@ void Carry(void* context, bs_worker* worker, const bs_carry* request) {
   if (store->silent) {
     if (request->in != nullptr) store->held_bytes += request->size_bytes;
     return store->held.push_back(request->token);
+  }
+  if (request->what == 1 && request->size_bytes >= worker::kLeastSampleBytes) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(store->slow_ms.load()));
   }
   store->sizes.push_back(request->size_bytes);
   if (request->what == 2) store->priorities.push_back(request->priority);
@@ -193,6 +200,21 @@ TEST_F(CarriedNodeTest, PiecesGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHow
     const uint64_t largest = std::ranges::max(store_.sizes);
     EXPECT_GE(largest, one.least) << one.bound << " " << one.credit;
     EXPECT_LE(largest, one.most) << one.bound << " " << one.credit;
+    EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
+  }
+}
+
+TEST_F(CarriedNodeTest, PiecesShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeTheyAre) {
+  constexpr uint64_t kLeast = uint64_t{32} << 10U;
+  store_.slow_ms = 45;  // a megabyte: 0.19 Gbit/s at most
+  for (const auto& [credit, largest] : {std::pair{"", kLeast}, std::pair{"384", 4 * kLeast}}) {
+    bs_error error{};
+    ASSERT_EQ(Start(0, "20s", "20s", &error, "1000000", credit), 0) << error.message;
+    ASSERT_EQ(bs_worker_ready(worker_, 20'000, &error), 1);
+    store_.sizes.clear();  // of what it has measured with
+    Floats value(size_t{1} << 18U, 3);
+    Broadcast(&value);
+    EXPECT_EQ(std::ranges::max(store_.sizes), largest) << credit;
     EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
   }
 }

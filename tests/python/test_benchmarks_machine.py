@@ -84,3 +84,10 @@ def test_a_share_is_none_that_is_no_number_of_0_to_1() -> None:
     for wrong in ("2", "-0.1", "nan", "much"):
         with pytest.raises(argparse.ArgumentTypeError, match="want a share of 0 to 1"):
             machine.share(wrong)
+
+
+def test_a_run_that_hung_counts_and_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = iter([0.5, 0.4, 0.0])
+    monkeypatch.setattr(machine.Processors, "stolen_since", lambda *_: next(shares))
+    runs = iter([1, None, 3])
+    assert machine.quietly("an arm", lambda: next(runs), 0.1) == (None, [0.5, 0.4])

@@ -110,6 +110,23 @@ TEST_F(LinkRateTest, PiecesThatGoOneByOneOrInSmallTensorsSayNothingOfTheRate) {
   EXPECT_FALSE(rate_.measured());
 }
 
+TEST_F(LinkRateTest, FewPiecesAreEnoughWhereTheyTakeFarLongerThanAnIdleNetworkToAnswer) {
+  const auto push_small_tensors = [this](Duration idle) {
+    for (int i = 0; i < 20; ++i) {
+      const TimePoint asked = rate_.Asked();
+      Wait(idle);
+      rate_.Told(asked);
+      Push(3, 2, milliseconds(10), idle);
+    }
+  };
+  push_small_tensors(milliseconds(4));  // 34 ms are less than ten times that
+  EXPECT_FALSE(rate_.measured());
+  push_small_tensors(microseconds(300));
+  ASSERT_TRUE(rate_.measured());
+  EXPECT_NEAR(rate_.measured()->bytes_per_second, kPiece * 100.0, 1);
+  EXPECT_NEAR(static_cast<double>(rate_.measured()->round_trip.count()), 300e3, 1e3);
+}
+
 TEST_F(LinkRateTest, AFewMomentsInWhichNobodyReadChangeNothing) {
   for (int i = 0; i < 8; ++i) {
     Push(16, 4, milliseconds(1));

@@ -8,12 +8,12 @@ from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
 
 
 def test_users_read_their_own_names() -> None:
-    names = {12345: "fc1_weight", 7: 7}
+    names = {12345: "fc1_weight", 7: 70000}  # an integer under another number
     assert with_names("push key=12345 round=3: no answer", names) == (
         "push key='fc1_weight' round=3: no answer"
     )
     assert with_names("key 12345 and key 7 and key 8", names) == (
-        "key 'fc1_weight' and key 7 and key 8"
+        "key 'fc1_weight' and key 70000 and key 8"
     )
     assert with_names("monkey=12345, 12345", names) == "monkey=12345, 12345"
 
