@@ -179,8 +179,8 @@ def _ended(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
     deadline = time.monotonic() + TO_END_S
     for name, process in processes.items():
         try:
-            # What it still says is read, or it might wait for that.
-            process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+            # What it still says is read, or it might wait for that; which takes a moment.
+            process.communicate(timeout=max(0.2, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             print(
                 f"{arm}: all results are there, but {name} does not end; it is killed",

@@ -224,7 +224,7 @@ def test_a_job_remembers_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> N
 def test_results_are_kept_when_a_node_does_not_end(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lab_job, "TO_END_S", 0.1)
+    monkeypatch.setattr(lab_job, "TO_END_S", 1.0)
     assert lab_job.run("stock", worker_that(REPORTS), {}, 60, LATE_NODE, pairs=1) == [[1, 2]]
     assert capfd.readouterr().err == "".join(
         f"stock: all results are there, but the {name} does not end; it is killed\n"
