@@ -177,11 +177,11 @@ def _ended(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
     Raises as `run` does.
     """
     deadline = time.monotonic() + TO_END_S
-    for name, process in processes.items():
-        try:
-            # What it still says is read, or it might wait for that; which takes a moment.
-            process.communicate(timeout=max(0.2, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+    # Workers first: what they still say is read, or they might wait for that, and nodes for them.
+    for name, process in sorted(processes.items(), key=lambda item: item[1].stdout is None):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+        if process.poll() is None:
             print(
                 f"{arm}: all results are there, but {name} does not end; it is killed",
                 file=sys.stderr,

@@ -13,7 +13,9 @@ Broadcast::Broadcast(const Link* link, const Tensor& tensor, std::span<std::byte
 void Broadcast::Publish() {
   const TimePoint asked = link_->rate != nullptr ? link_->rate->Asked() : TimePoint();
   Declare(*link_, tensor_, [this, asked](const Status& status) {
-    if (status.ok() && link_->rate != nullptr) link_->rate->Told(asked);
+    if (status.ok() && link_->rate != nullptr) {
+      link_->rate->Told(HomeServer(tensor_.key, link_->num_servers), asked);
+    }
     if (status.ok()) return PushAll();
     // The one before us has cut it, perhaps in another way.
     const bool other = link_->again && status.code() == StatusCode::kAlreadyExists;

@@ -14,9 +14,11 @@ constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
 constexpr Duration kSampleTime = std::chrono::milliseconds(2);
 constexpr size_t kSamples = 8;
 // Of fewer that follow each other the first, which nothing is ahead of, takes too much of the time;
-// unless that is so many times what an idle network takes to answer.
 constexpr size_t kLeastPieces = 8;
+// unless even the quickest take so many times what an idle network takes to answer.  Not too few
+// bytes, which some networks let pass at once after a pause.
 constexpr int kTimesIdle = 10;
+constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
 
 constexpr double kPieceSeconds = 0.00055;
 constexpr double kInFlightSeconds = 0.004;
@@ -53,7 +55,11 @@ Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers) {
   return {.partition_bytes = partition, .credit_bytes = in_flight * partition};
 }
 
-void LinkRate::Told(TimePoint asked) { idle_ = std::min(idle_, clock_->Now() - asked); }
+void LinkRate::Told(uint32_t server, TimePoint asked) {
+  const Duration took = clock_->Now() - asked;
+  const auto [known, is_first] = idle_.try_emplace(server, took);
+  if (!is_first) known->second = std::min(known->second, took);
+}
 
 void LinkRate::Started(uint64_t size_bytes) {
   if (stopped_ || in_flight_++ > 0) return;
@@ -74,15 +80,15 @@ void LinkRate::Answered(uint64_t size_bytes) {
   busy_.bytes += size_bytes;
   const bool over = --in_flight_ == 0;
   if (++answered_ < kLeastPieces) {
-    if (over && (now - busy_.begin) / kTimesIdle >= idle_) AddToSample(now, idle_);
+    if (over) AddShort(busy_.bytes, now - busy_.begin);
     return;
   }
   if (over || (busy_.bytes >= kSampleBytes && now - busy_.begin >= kSampleTime)) AddToSample(now);
 }
 
-void LinkRate::AddToSample(TimePoint now, Duration idle) {
+void LinkRate::AddToSample(TimePoint now) {
   sample_bytes_ += busy_.bytes;
-  sample_took_ += now - busy_.begin - idle;
+  sample_took_ += now - busy_.begin;
   busy_ = {.begin = now};
   if (sample_bytes_ < kSampleBytes || sample_took_ < kSampleTime) return;
   if (rates_.size() < kSamples) {
@@ -92,8 +98,28 @@ void LinkRate::AddToSample(TimePoint now, Duration idle) {
   sample_took_ = {};
 }
 
+void LinkRate::AddShort(uint64_t bytes, Duration took) {
+  if (bytes < kLeastShortBytes) return;
+  short_bytes_ += bytes;
+  const auto of = [](uint64_t some) { return static_cast<double>(some); };
+  if (best_bytes_ > 0 && of(bytes) * Seconds(best_took_) <= of(best_bytes_) * Seconds(took)) return;
+  best_bytes_ = bytes;
+  best_took_ = took;
+}
+
+// By the quickest: a moment in which somebody else had the processors makes no link slow.
+std::optional<MeasuredLink> LinkRate::MeasuredByShort() const {
+  if (short_bytes_ < kSamples * kSampleBytes || idle_.size() < num_servers_) return std::nullopt;
+  Duration idle{};
+  for (const auto& [server, took] : idle_) idle = std::max(idle, took);
+  if (best_took_ / kTimesIdle < idle || best_took_ <= idle) return std::nullopt;
+  return MeasuredLink{
+      .bytes_per_second = static_cast<double>(best_bytes_) / Seconds(best_took_ - idle),
+      .round_trip = idle};
+}
+
 std::optional<MeasuredLink> LinkRate::measured() const {
-  if (rates_.size() < kSamples || quickest_ == Duration::max()) return std::nullopt;
+  if (rates_.size() < kSamples || quickest_ == Duration::max()) return MeasuredByShort();
   std::vector<double> ranked = rates_;
   std::sort(ranked.begin(), ranked.end());
   const double rate = (ranked[kSamples / 2 - 1] + ranked[kSamples / 2]) / 2;

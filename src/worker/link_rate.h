@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -38,11 +39,12 @@ Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers);
 class LinkRate {
  public:
   // `clock` is not owned.
-  explicit LinkRate(const Executor* clock) : clock_(clock) {}
+  LinkRate(const Executor* clock, uint32_t num_servers)
+      : clock_(clock), num_servers_(num_servers) {}
 
-  // A request of next to no bytes leaves, and is answered.
+  // A request of next to no bytes leaves for a server, and is answered.
   TimePoint Asked() const { return clock_->Now(); }
-  void Told(TimePoint asked);
+  void Told(uint32_t server, TimePoint asked);
   // A piece is pushed to some server, as so many bytes; and is acknowledged, or will not be.
   void Started(uint64_t size_bytes);
   void Answered(uint64_t size_bytes);
@@ -61,23 +63,31 @@ class LinkRate {
     uint64_t bytes = 0;
   };
   // `busy_` belongs to a sample, which may be full with it; it begins anew.
-  // `idle` of its time no bytes took.
-  void AddToSample(TimePoint now, Duration idle = {});
+  void AddToSample(TimePoint now);
+  // Few pieces followed each other.
+  void AddShort(uint64_t bytes, Duration took);
+  std::optional<MeasuredLink> MeasuredByShort() const;
 
   const Executor* const clock_;
+  const uint32_t num_servers_;
   bool stopped_ = false;
   size_t in_flight_ = 0;  // pieces
   size_t answered_ = 0;   // of them, since nothing was under way
   Answers busy_{};        // since then, or since it was last added
   uint64_t answered_bytes_ = 0;
-  uint64_t first_bytes_ = 0;         // of the piece that had nothing before it
-  Duration idle_ = Duration::max();  // the quickest answer to what has no bytes
+  uint64_t first_bytes_ = 0;  // of the piece that had nothing before it
   // The quickest answer to such a piece, and that piece.
   Duration quickest_ = Duration::max();
   uint64_t quickest_bytes_ = 0;
   uint64_t sample_bytes_ = 0;
   Duration sample_took_{};
   std::vector<double> rates_;  // of the samples: bytes a second
+  // Where few pieces follow each other: of all of them, and those that were quickest for their
+  // bytes; and by server the quickest answer to what has next to no bytes.
+  uint64_t short_bytes_ = 0;
+  uint64_t best_bytes_ = 0;
+  Duration best_took_{};
+  std::map<uint32_t, Duration> idle_;
 };
 
 }  // namespace bs::worker

@@ -15,6 +15,7 @@ constexpr int kPulls = 16;
 // A link this slow should not be kept busy; so many are enough of it.
 constexpr Duration kLong = std::chrono::milliseconds(30);
 constexpr int kLeastPulls = 3;
+constexpr Duration kVeryLong = 10 * kLong;  // one is enough
 constexpr double kUsualBytesPerSecond = 125e6;
 constexpr double kUsualCreditBytes = 512.0 * 1024;
 // Times kUsualBytesPerSecond, from where on pieces are a quarter of the usual ones, and the usual.
@@ -76,7 +77,9 @@ void StoreScale::Pull(StoreRequest request, int left, Duration quickest,
                       const Status& status, std::span<const std::byte>) mutable {
     if (!status.ok()) return std::exchange(done_, {})(status);
     const Duration least = std::min(quickest, now_() - began);
-    const bool enough = left <= 1 || (least >= kLong && left <= kPulls - kLeastPulls + 1);
+    const int done = kPulls - left + 1;
+    const bool enough =
+        done == kPulls || (least >= kLong && done >= kLeastPulls) || least >= kVeryLong;
     if (enough) return then(least);
     Pull(request, left - 1, least, std::move(then));
   });

@@ -28,7 +28,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .credit_bytes = options.credit_bytes,
              .priority_order = options.priority_order},
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
-      rate_(executor),
+      rate_(executor, static_cast<uint32_t>(options.num_servers)),
       link_({.rank = options.rank,
              .num_servers = static_cast<uint32_t>(options.num_servers),
              .again = options.requests.life > 0,

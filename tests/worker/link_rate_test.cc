@@ -59,6 +59,7 @@ TEST(PiecesFor, ALongWayHasMoreInFlight) {
 
 class LinkRateTest : public testing::Test {
  protected:
+  explicit LinkRateTest(uint32_t num_servers = 1) : rate_(&executor_, num_servers) {}
   // So many pieces are pushed, `at_once` of them before the first answer, and each is answered
   // `each` after the one before it, or after it was pushed.
   void Push(int pieces, int at_once, Duration each, Duration first = {}) {
@@ -74,7 +75,7 @@ class LinkRateTest : public testing::Test {
 
   sim::SimClock clock_{1};
   sim::SimExecutor executor_{&clock_};
-  LinkRate rate_{&executor_};
+  LinkRate rate_;
 };
 
 TEST_F(LinkRateTest, SaysNothingBeforeItKnowsEnough) {
@@ -110,21 +111,65 @@ TEST_F(LinkRateTest, PiecesThatGoOneByOneOrInSmallTensorsSayNothingOfTheRate) {
   EXPECT_FALSE(rate_.measured());
 }
 
-TEST_F(LinkRateTest, FewPiecesAreEnoughWhereTheyTakeFarLongerThanAnIdleNetworkToAnswer) {
-  const auto push_small_tensors = [this](Duration idle) {
-    for (int i = 0; i < 20; ++i) {
-      const TimePoint asked = rate_.Asked();
-      Wait(idle);
-      rate_.Told(asked);
-      Push(3, 2, milliseconds(10), idle);
-    }
-  };
-  push_small_tensors(milliseconds(4));  // 34 ms are less than ten times that
-  EXPECT_FALSE(rate_.measured());
-  push_small_tensors(microseconds(300));
+// Three pieces follow each other in each tensor, on a link that carries one in 10 ms.
+class SmallTensors : public LinkRateTest {
+ protected:
+  explicit SmallTensors(uint32_t num_servers = 1) : LinkRateTest(num_servers) {}
+  void Ask(uint32_t server, Duration idle) {
+    const TimePoint asked = rate_.Asked();
+    Wait(idle);
+    rate_.Told(server, asked);
+  }
+  void PushSmallTensors(int number = 20) {
+    for (int i = 0; i < number; ++i) Push(3, 2, milliseconds(10));
+  }
+};
+
+TEST_F(SmallTensors, AreEnoughWhereTheyTakeFarLongerThanAnIdleNetworkToAnswer) {
+  Ask(0, milliseconds(4));
+  Ask(0, microseconds(300));
+  PushSmallTensors(10);
+  EXPECT_FALSE(rate_.measured()) << "not 4 MiB";
+  PushSmallTensors(1);
   ASSERT_TRUE(rate_.measured());
-  EXPECT_NEAR(rate_.measured()->bytes_per_second, kPiece * 100.0, 1);
-  EXPECT_NEAR(static_cast<double>(rate_.measured()->round_trip.count()), 300e3, 1e3);
+  EXPECT_NEAR(rate_.measured()->bytes_per_second, kPiece * 3 / 0.0297, 1);
+  EXPECT_EQ(rate_.measured()->round_trip, microseconds(300));
+}
+
+TEST_F(SmallTensors, AreNotWhereTheyDoNotOrNobodyHasAsked) {
+  PushSmallTensors();
+  EXPECT_FALSE(rate_.measured());
+  Ask(0, milliseconds(4));
+  PushSmallTensors();
+  EXPECT_FALSE(rate_.measured());
+}
+
+TEST_F(SmallTensors, AreNotIfOneOfThemWasQuick) {
+  Ask(0, microseconds(300));
+  Push(3, 2, microseconds(100));  // the others came in bad moments
+  PushSmallTensors();
+  EXPECT_FALSE(rate_.measured());
+}
+
+TEST_F(SmallTensors, AreNotIfTheyAreTiny) {
+  Ask(0, microseconds(300));
+  for (int i = 0; i < 1000; ++i) Push(1, 1, milliseconds(10));
+  EXPECT_FALSE(rate_.measured());
+}
+
+class SmallTensorsOnTwoServers : public SmallTensors {
+ protected:
+  SmallTensorsOnTwoServers() : SmallTensors(2) {}
+};
+
+TEST_F(SmallTensorsOnTwoServers, NeedAnAnswerOfEveryServer) {
+  Ask(1, microseconds(300));
+  PushSmallTensors();
+  EXPECT_FALSE(rate_.measured());
+  Ask(0, milliseconds(4));
+  EXPECT_FALSE(rate_.measured()) << "the slower one counts";
+  Ask(0, milliseconds(1));
+  EXPECT_TRUE(rate_.measured());
 }
 
 TEST_F(LinkRateTest, AFewMomentsInWhichNobodyReadChangeNothing) {

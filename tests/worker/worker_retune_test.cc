@@ -205,15 +205,17 @@ class Fitted : public testing::Test {
   }
   // Declares the key and pushes its first value; how large its partitions are.
   uint64_t Publish(Key key, std::span<std::byte> value,
-                   Duration each = std::chrono::milliseconds(1), Mode mode = Mode::kSynchronous) {
+                   Duration each = std::chrono::milliseconds(1), Mode mode = Mode::kSynchronous,
+                   Duration declared = std::chrono::milliseconds(1)) {
     Outcome done;
     bench_.worker()->Broadcast(key, DType::kFloat32, mode, value,
                                [&](Status status) { done = {done.calls + 1, std::move(status)}; });
     uint64_t part_bytes = 0;
     for (bench_.Run(); !bench_.sent.empty(); bench_.Run()) {
       ps::Message request = bench_.Next();
-      if (About(request).op == ps::Op::kDeclare) part_bytes = About(request).part_bytes;
-      bench_.RunFor(each);
+      const bool declares = About(request).op == ps::Op::kDeclare;
+      if (declares) part_bytes = About(request).part_bytes;
+      bench_.RunFor(declares ? declared : each);
       bench_.Answer(std::move(request));
     }
     EXPECT_TRUE(done.ok()) << done.text();
@@ -311,6 +313,17 @@ TEST_F(Fitted, WhoRetunesHasDecided) {
   EXPECT_EQ(Publish(8, value_), 256 * kKiB);
   EXPECT_EQ(SaysToAll(7, value_).part_bytes, 256 * kKiB);
   EXPECT_EQ(PartitionBytes(), 256 * kKiB);
+}
+
+TEST_F(Fitted, SmallTensorsTellOfALinkThatNeedsFarLongerThanADeclaration) {
+  const auto small = std::span(value_).first(384 * kKiB);  // three pieces
+  const Duration each = std::chrono::milliseconds(10);
+  const Duration declared = std::chrono::microseconds(300);
+  for (Key key = 1; key <= 12; ++key) {
+    EXPECT_EQ(Publish(key, small, each, Mode::kSynchronous, declared), 128 * kKiB);
+  }
+  EXPECT_NE(Says(1, small), "");
+  EXPECT_EQ(PartitionBytes(), 32 * kKiB);
 }
 
 class FittedToSomeMemory : public Fitted {
