@@ -57,16 +57,19 @@ void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_ke
                     .store_key = store_key,
                     .size_bytes = size_bytes,
                     .in = zeros};
-  const StoreRequest pull{
-      .what = StoreRequest::What::kPull, .store_key = store_key, .size_bytes = size_bytes};
-  const StoreRequest tiny{
-      .what = StoreRequest::What::kPull, .store_key = tiny_key, .size_bytes = sizeof(float)};
-  carry_(push, [this, pull, tiny](const Status& status, std::span<const std::byte>) {
-    if (!status.ok()) return std::exchange(done_, {})(status);
-    Pull(tiny, kPulls, Duration::max(), [this, pull](Duration latency) {
-      Pull(pull, kPulls, Duration::max(), [this, pull, latency](Duration took) {
-        std::exchange(done_, {})(ScaleFor(pull.size_bytes, took, latency));
-      });
+  carry_(push,
+         [this, store_key, size_bytes, tiny_key](const Status& status, std::span<const std::byte>) {
+           if (!status.ok()) return std::exchange(done_, {})(status);
+           const auto what = StoreRequest::What::kPull;
+           PullBoth({.what = what, .store_key = tiny_key, .size_bytes = sizeof(float)},
+                    {.what = what, .store_key = store_key, .size_bytes = size_bytes});
+         });
+}
+
+void StoreScale::PullBoth(const StoreRequest& tiny, const StoreRequest& large) {
+  Pull(tiny, kPulls, Duration::max(), [this, large](Duration latency) {
+    Pull(large, kPulls, Duration::max(), [this, large, latency](Duration took) {
+      std::exchange(done_, {})(ScaleFor(large.size_bytes, took, latency));
     });
   });
 }

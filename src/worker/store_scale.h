@@ -48,6 +48,7 @@ class StoreScale {
   void Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done);
 
  private:
+  void PullBoth(const StoreRequest& tiny, const StoreRequest& large);
   // Pulls until `left` is 0, or enough have taken long.
   void Pull(StoreRequest request, int left, Duration quickest, UniqueFunction<void(Duration)> then);
 
