@@ -182,6 +182,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::shared_bytes,
      "0",
      "256MiB"},
+    {{"BYTESCHEDULER_SPIN", "seconds", "s", "0.2ms", "process",
+      "how long the network's thread looks for work before it sleeps, while its pauses are shorter "
+      "than that (docs/architecture.md); 0: it sleeps at once"},
+     &Config::spin,
+     "0",
+     "10ms"},
     {{"BYTESCHEDULER_LOG_LEVEL", "choice debug|info|warning|error|off", "", "info", "process",
       "the least important lines that go to stderr"},
      &Config::log_level},

@@ -2,6 +2,7 @@
 #include "base/loop_thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -14,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -21,6 +23,7 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
+#include "base/spin.h"
 
 namespace bs {
 namespace {
@@ -92,8 +95,9 @@ class BlockSignals {
 //  sleeps.
 class LoopThread::Impl {
  public:
-  Impl(const std::string& name, Task at_start)
-      : epoll_(epoll_create1(EPOLL_CLOEXEC)),
+  Impl(const std::string& name, LoopOptions options)
+      : spin_(options.spin),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
     BS_CHECK(name.size() <= kLongestName);
@@ -101,7 +105,7 @@ class LoopThread::Impl {
     AddToEpoll(timer_.get(), kTimerId, EPOLLIN);
     const BlockSignals block;  // inherited by the new thread
     thread_ = std::thread(
-        [this, name, start = std::move(at_start)]() mutable { Run(name, std::move(start)); });
+        [this, name, start = std::move(options.at_start)]() mutable { Run(name, std::move(start)); });
   }
 
   Impl(const Impl&) = delete;
@@ -230,19 +234,44 @@ class LoopThread::Impl {
   void DispatchEvents() {
     std::array<epoll_event, kEventsPerPoll> events{};
     std::vector<uint64_t> again = std::exchange(again_, {});
-    const bool may_sleep = again.empty() && PrepareToSleep();
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 may_sleep ? -1 : 0);
-    {
-      const MutexLock lock(&mutex_);
-      sleeping_ = false;
-    }
+    const int count = again.empty() ? Await(events) : Poll(events, 0);
     for (int i = 0; i < count; ++i) {
       const uint64_t id = events.at(static_cast<size_t>(i)).data.u64;
       std::erase(again, id);
       Dispatch(id);
     }
     for (const uint64_t id : again) Dispatch(id);
+  }
+
+  int Poll(std::span<epoll_event> events, int timeout_ms) const {
+    return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  }
+
+  // Until there are events, and returns how many, or something is due.
+  int Await(std::span<epoll_event> events) {
+    if (HasDue()) return Poll(events, 0);
+    const TimePoint begin = spin_.enabled() ? Now() : TimePoint();
+    const TimePoint sleep_at = begin + spin_.window();
+    int count = 0;
+    bool due = false;
+    while (count <= 0 && !due && spin_.enabled() && Now() < sleep_at) {
+      sched_yield();
+      count = Poll(events, 0);
+      due = HasDue();
+    }
+    if (count <= 0 && !due) {
+      count = Poll(events, PrepareToSleep() ? -1 : 0);
+      const MutexLock lock(&mutex_);
+      sleeping_ = false;
+    }
+    if (spin_.enabled()) spin_.Paused(Now() - begin);
+    return count;
+  }
+
+  bool HasDue() {
+    const MutexLock lock(&mutex_);
+    return stopping_ || !posts_.empty() ||
+           (!timers_.empty() && timers_.begin()->first.first <= Now());
   }
 
   // Returns false if something is due already.
@@ -300,6 +329,8 @@ class LoopThread::Impl {
     }
   }
 
+  Spin spin_;  // touched on the loop's thread only
+
   const OwnedFd epoll_;
   const OwnedFd wake_;
   const TimerFd timer_;
@@ -324,10 +355,10 @@ class LoopThread::Impl {
   std::thread thread_;
 };
 
-LoopThread::LoopThread(const std::string& name) : LoopThread(name, Task()) {}
+LoopThread::LoopThread(const std::string& name) : LoopThread(name, LoopOptions()) {}
 
-LoopThread::LoopThread(const std::string& name, Task at_start)
-    : impl_(std::make_unique<Impl>(name, std::move(at_start))) {}
+LoopThread::LoopThread(const std::string& name, LoopOptions options)
+    : impl_(std::make_unique<Impl>(name, std::move(options))) {}
 
 LoopThread::~LoopThread() = default;
 

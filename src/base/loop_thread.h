@@ -9,6 +9,13 @@
 
 namespace bs {
 
+struct LoopOptions {
+  // Runs first on the new thread (to pin it, say).
+  Task at_start{};
+  // With nothing to do it may look for work for so long before it sleeps (see Spin); 0: never.
+  Duration spin{};
+};
+
 // Owns its thread: started by the constructor, ended and joined by the destructor.  Tasks still
 // queued when it ends are destroyed unrun, on the ending thread.
 //
@@ -17,8 +24,7 @@ class LoopThread final : public Executor {
  public:
   // `name` is shown by ps, top and gdb; at most 15 characters.
   explicit LoopThread(const std::string& name);
-  // As above, and `at_start` runs first on the new thread (to pin it, say).
-  LoopThread(const std::string& name, Task at_start);
+  LoopThread(const std::string& name, LoopOptions options);
   ~LoopThread() override;
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;

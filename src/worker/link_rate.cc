@@ -21,13 +21,11 @@ constexpr int kTimesIdle = 10;
 constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
 
 constexpr double kPieceSeconds = 0.00055;
-constexpr double kInFlightSeconds = 0.004;
 constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
 constexpr uint64_t kMostBytes = uint64_t{256} << 10U;
-constexpr uint64_t kFewest = 2;
-constexpr uint64_t kMost = 4;
-constexpr uint64_t kUsualCreditBytes = uint64_t{512} << 10U;
-constexpr uint64_t kSharedCreditBytes = uint64_t{1} << 20U;  // nothing waits in a socket
+// In flight to a server: one that the link carries, and the next one.
+constexpr uint64_t kInFlight = 2;
+constexpr uint64_t kInFlightShared = 4;  // nothing waits in a socket
 // Whatever was measured.
 constexpr double kMostCreditBytes = 64.0 * 1024 * 1024;
 
@@ -48,10 +46,8 @@ Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers) {
     return static_cast<uint64_t>(
         std::ceil(std::min(bytes, kMostCreditBytes) / static_cast<double>(partition)));
   };
-  const uint64_t usual = link.shares_memory ? kSharedCreditBytes : kUsualCreditBytes;
-  const uint64_t most = std::min(kMost, usual / partition);
-  const uint64_t in_time = std::clamp(pieces(kInFlightSeconds * each), kFewest, most);
-  const uint64_t in_flight = std::max(in_time, pieces(2 * Seconds(link.round_trip) * each));
+  const uint64_t usual = link.shares_memory ? kInFlightShared : kInFlight;
+  const uint64_t in_flight = std::max(usual, pieces(2 * Seconds(link.round_trip) * each));
   return {.partition_bytes = partition, .credit_bytes = in_flight * partition};
 }
 

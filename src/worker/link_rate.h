@@ -29,10 +29,10 @@ struct MeasuredLink {
   bool shares_memory = false;  // most bytes go to servers on this host
 };
 
-// Partitions of a power of two, 32 to 256 KiB: the nearest to 0.55 ms of the link.  Of them two to
-// four in flight to a server, no more than 512 KiB, or a MiB in shared memory: as many as make 4 ms
-// with those to the others.  More where the round trip is so long that the link would be idle:
-// twice what it carried meanwhile.  What that rests on stands in docs/performance.md.
+// Partitions of a power of two, 32 to 256 KiB: the nearest to 0.55 ms of the link.  Of them two in
+// flight to each server, four through shared memory.  More where the round trip is so long that the
+// link would be idle: twice what it carried meanwhile.  What that rests on stands in
+// docs/performance.md.
 // REQUIRES: bytes_per_second >= 0, num_servers > 0.
 Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers);
 

@@ -70,7 +70,7 @@ TEST(CApiPiecesFor, AreThoseOfTheLink) {
   bs_error error{};
   ASSERT_EQ(bs_pieces_for(119e6, 1e-4, 2, &partition_bytes, &credit_bytes, &error), 0);
   EXPECT_EQ(partition_bytes, 64U << 10U);
-  EXPECT_EQ(credit_bytes, 256U << 10U);
+  EXPECT_EQ(credit_bytes, 128U << 10U);
   for (const double rate : {std::nan(""), HUGE_VAL, 0.0, -1e9}) {
     EXPECT_NE(bs_pieces_for(rate, 0, 2, &partition_bytes, &credit_bytes, &error), 0);
   }

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
+
+#include "base/pauses.h"
 
 namespace bs::api {
 namespace {
@@ -25,6 +28,18 @@ TEST(MostBacklogBytesTest, IsHalfOfWhatIsLeftToo) {
   EXPECT_EQ(MostBacklogBytes(std::numeric_limits<uint64_t>::max()), 4 * kGiB);
   EXPECT_EQ(MostBacklogBytes(2 * kGiB), kGiB);
   EXPECT_EQ(MostBacklogBytes(0), 64 * kMiB);
+}
+
+TEST(NetworkTest, ItsThreadSpinsForAsLongAsIsSet) {
+  constexpr int kPauses = 200;
+  Config config;
+  Network sleeping(config, Logger("", LogLevel::kOff));
+  EXPECT_GE(SleepsInPauses(sleeping.io(), kPauses), kPauses);
+  config.spin = std::chrono::hours(1);
+  Network spinning(config, Logger("", LogLevel::kOff));
+  EXPECT_LT(SleepsInPauses(spinning.io(), kPauses), kPauses / 4);
+  sleeping.transport()->Close(Duration(0));
+  spinning.transport()->Close(Duration(0));
 }
 
 }  // namespace

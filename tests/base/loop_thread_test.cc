@@ -17,22 +17,14 @@
 #include <vector>
 
 #include "base/notification.h"
+#include "base/pauses.h"
+#include "base/spin.h"
 
 namespace bs {
 namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
-
-// Runs `task` on `loop` and waits for it.
-void RunOn(LoopThread* loop, Task task) {
-  Notification done;
-  loop->Post([&] {
-    task();
-    done.Notify();
-  });
-  done.Wait();
-}
 
 // An eventfd, closed at the end.
 class Event {
@@ -64,7 +56,7 @@ TEST(LoopThread, RunsPostsInOrderOnItsOwnThread) {
       order.push_back(i);
     });
   }
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   std::vector<int> expected(1000);
   std::iota(expected.begin(), expected.end(), 0);
   EXPECT_EQ(order, expected);
@@ -74,11 +66,11 @@ TEST(LoopThread, RunsPostsInOrderOnItsOwnThread) {
 TEST(LoopThread, PostNeverRunsInsideTheCall) {
   LoopThread loop("loop");
   std::vector<int> order;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.Post([&] { order.push_back(2); });
     order.push_back(1);
   });
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
@@ -90,12 +82,12 @@ TEST(LoopThread, KnowsTheWallClock) {
 
 TEST(LoopThread, ShowsItsNameAndRunsTheStarterFirst) {
   std::vector<std::string> names;
-  LoopThread loop("bs-shard-0.1", [&] {
-    std::array<char, 16> name{};
-    pthread_getname_np(pthread_self(), name.data(), name.size());
-    names.emplace_back(name.data());
-  });
-  RunOn(&loop, [&] { names.emplace_back("posted"); });
+  LoopThread loop("bs-shard-0.1", {.at_start = [&] {
+                    std::array<char, 16> name{};
+                    pthread_getname_np(pthread_self(), name.data(), name.size());
+                    names.emplace_back(name.data());
+                  }});
+  RunAndWait(&loop, [&] { names.emplace_back("posted"); });
   EXPECT_EQ(names, (std::vector<std::string>{"bs-shard-0.1", "posted"}));
 }
 
@@ -103,7 +95,7 @@ TEST(LoopThread, LeavesSignalsToTheOtherThreads) {
   LoopThread loop("loop");
   sigset_t mask;
   sigemptyset(&mask);
-  RunOn(&loop, [&] { pthread_sigmask(SIG_BLOCK, nullptr, &mask); });
+  RunAndWait(&loop, [&] { pthread_sigmask(SIG_BLOCK, nullptr, &mask); });
   EXPECT_EQ(sigismember(&mask, SIGINT), 1);
   EXPECT_EQ(sigismember(&mask, SIGSEGV), 0);
   pthread_sigmask(SIG_BLOCK, nullptr, &mask);
@@ -115,7 +107,7 @@ TEST(LoopThread, TimersRunInOrderOfTheirTimes) {
   std::vector<int> order;
   Notification done;
   const TimePoint now = loop.Now();
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.PostAt(now + milliseconds(6), [&] {
       order.push_back(3);
       done.Notify();
@@ -134,7 +126,7 @@ TEST(LoopThread, EqualTimesRunInOrderOfPosting) {
   LoopThread loop("loop");
   std::vector<int> order;
   Notification done;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     const TimePoint when = loop.Now() + milliseconds(1);
     for (int i = 0; i < 5; ++i) loop.PostAt(when, [&, i] { order.push_back(i); });
     loop.PostAt(when, [&] { done.Notify(); });
@@ -146,19 +138,19 @@ TEST(LoopThread, EqualTimesRunInOrderOfPosting) {
 TEST(LoopThread, TimerThatIsDueTakesItsTurnAmongPosts) {
   LoopThread loop("loop");
   std::vector<int> order;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.Post([&] { order.push_back(0); });
     loop.PostAt(TimePoint(), [&] { order.push_back(1); });
     loop.Post([&] { order.push_back(2); });
   });
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
 }
 
 TEST(LoopThread, EarlierTimerWakesALoopThatSleepsForALaterOne) {
   LoopThread loop("loop");
   loop.PostAt(loop.Now() + hours(1), [] { FAIL() << "an hour has not passed"; });
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   Notification done;
   loop.PostAt(loop.Now() + milliseconds(1), [&] { done.Notify(); });
   EXPECT_TRUE(done.WaitFor(std::chrono::seconds(60)));
@@ -169,7 +161,7 @@ TEST(LoopThread, LaterTimerRunsAfterTheNearestIsCancelled) {
   Notification done;
   const TimerId near = loop.PostAt(loop.Now() + hours(1), [] {});
   loop.PostAt(loop.Now() + milliseconds(2), [&] { done.Notify(); });
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   loop.Cancel(near);
   EXPECT_TRUE(done.WaitFor(std::chrono::seconds(60)));
 }
@@ -189,11 +181,11 @@ TEST(LoopThread, CancelledTimerIsDestroyedUnrun) {
 TEST(LoopThread, CancelOnTheLoopStopsATimerThatIsDueAlready) {
   LoopThread loop("loop");
   bool ran = false;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     const TimerId id = loop.PostAt(TimePoint(), [&] { ran = true; });
     loop.Cancel(id);
   });
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   EXPECT_FALSE(ran);
 }
 
@@ -211,7 +203,7 @@ TEST(LoopThread, PostsFromManyThreadsAllRunInEachThreadsOrder) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   std::vector<int> expected(kPosts);
   std::iota(expected.begin(), expected.end(), 0);
   for (const std::vector<int>& of_thread : seen) EXPECT_EQ(of_thread, expected);
@@ -239,7 +231,7 @@ TEST(LoopThread, EndRunsOrDestroysEachTaskExactlyOnce) {
                   [&runs, c = std::make_unique<Counted>(&deaths)] { ++runs; });
     }
     all_queued.Notify();
-    RunOn(&loop, [] {});
+    RunAndWait(&loop, [] {});
     EXPECT_EQ(runs, 200);
   }
   EXPECT_EQ(deaths, 400);
@@ -273,7 +265,7 @@ TEST(LoopThread, CallsBackAsLongAsADescriptorIsReadable) {
   const Event event;
   int calls = 0;
   Notification done;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchReadable(event.fd(), [&] {
       EXPECT_TRUE(loop.IsCurrent());
       // Left readable twice: the watch is level-triggered.
@@ -284,7 +276,7 @@ TEST(LoopThread, CallsBackAsLongAsADescriptorIsReadable) {
   });
   event.Set();
   done.Wait();
-  RunOn(&loop, [&] { loop.Unwatch(event.fd()); });
+  RunAndWait(&loop, [&] { loop.Unwatch(event.fd()); });
   EXPECT_EQ(calls, 3);
 }
 
@@ -295,7 +287,7 @@ TEST(LoopThread, ToldOfChangesOnceEach) {
   int calls = 0;
   Notification writable;
   Notification readable;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchChanges(ends[0], [&] {
       ++calls;
       if (calls == 1) writable.Notify();  // it is so from the beginning
@@ -305,9 +297,9 @@ TEST(LoopThread, ToldOfChangesOnceEach) {
   writable.Wait();
   ASSERT_EQ(::write(ends[1], "x", 1), 1);
   readable.Wait();
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   // Nothing was read and nothing has changed since.
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     EXPECT_EQ(calls, 2);
     loop.Unwatch(ends[0]);
   });
@@ -320,7 +312,7 @@ TEST(LoopThread, SeesTheEndOfAPipe) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
   Notification done;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchReadable(ends[0], [&] {
       char byte = 0;
       EXPECT_EQ(::read(ends[0], &byte, 1), 0);
@@ -330,7 +322,7 @@ TEST(LoopThread, SeesTheEndOfAPipe) {
   });
   ::close(ends[1]);
   done.Wait();
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
   ::close(ends[0]);
 }
 
@@ -345,7 +337,7 @@ TEST(LoopThread, UnwatchedDescriptorCallsNobody) {
     loop.Unwatch(first.fd());
     loop.Unwatch(second.fd());
   };
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     first.Set();
     second.Set();
     loop.WatchReadable(first.fd(), callback);
@@ -353,7 +345,7 @@ TEST(LoopThread, UnwatchedDescriptorCallsNobody) {
   });
   const Event last;  // readable later than the other two, so seen in the same poll or a later one
   Notification done;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchReadable(last.fd(), [&] {
       loop.Unwatch(last.fd());
       done.Notify();
@@ -368,7 +360,7 @@ TEST(LoopThread, DescriptorMayBeWatchedAgain) {
   LoopThread loop("loop");
   const Event event;
   Notification done;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchReadable(event.fd(), [] { FAIL() << "replaced before it was readable"; });
     loop.Unwatch(event.fd());
     loop.WatchReadable(event.fd(), [&] {
@@ -389,7 +381,7 @@ TEST(LoopThread, TaskThatPostsItselfDoesNotStarveDescriptors) {
     if (seen) return done.Notify();
     loop.Post([&] { again(); });
   };
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchReadable(event.fd(), [&] {
       event.Clear();
       seen = true;
@@ -407,7 +399,7 @@ TEST(LoopThread, WhoWantsToBeCalledAgainLetsTheOthersGoFirst) {
   int calls = 0;
   int calls_of_other = 0;
   Notification done;
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.WatchReadable(busy.fd(), [&] {
       if (calls == 0) busy.Clear();
       if (++calls == 100) return done.Notify();
@@ -420,15 +412,61 @@ TEST(LoopThread, WhoWantsToBeCalledAgainLetsTheOthersGoFirst) {
     other.Set();
   });
   done.Wait();
-  RunOn(&loop, [&] {
+  RunAndWait(&loop, [&] {
     loop.Revisit(other.fd());
     loop.Unwatch(other.fd());
     calls_of_other = 0;
   });
-  RunOn(&loop, [] {});
-  RunOn(&loop, [] {});
+  RunAndWait(&loop, [] {});
+  RunAndWait(&loop, [] {});
   EXPECT_EQ(calls_of_other, 0);
   EXPECT_EQ(calls, 100);
+}
+
+TEST(LoopThread, SleepsInPausesUnlessItSpins) {
+  constexpr int kPauses = 200;
+  LoopThread sleeping("sleeping");
+  EXPECT_GE(SleepsInPauses(&sleeping, kPauses), kPauses);
+  LoopThread spinning("spinning", {.spin = hours(1)});
+  EXPECT_LT(SleepsInPauses(&spinning, kPauses), kPauses / 4) << "some may wait for a post's lock";
+}
+
+// One that has had its short pauses, and looks for work now.
+class Spinning {
+ public:
+  Spinning() { PostApart(&loop, 2 * Spin::kFewest); }
+  LoopThread loop{"loop", {.spin = hours(1)}};
+};
+
+TEST(LoopThread, SpinningItSeesDescriptorsTimersAndPosts) {
+  Spinning spinning;
+  Event event;
+  Notification readable;
+  Notification rang;
+  RunAndWait(&spinning.loop, [&] {
+    spinning.loop.WatchReadable(event.fd(), [&] {
+      event.Clear();
+      readable.Notify();
+    });
+  });
+  event.Set();
+  readable.Wait();
+  spinning.loop.PostAt(spinning.loop.Now() + milliseconds(5), [&] { rang.Notify(); });
+  rang.Wait();
+  RunAndWait(&spinning.loop, [&] { spinning.loop.Unwatch(event.fd()); });
+}
+
+TEST(LoopThread, SpinningItEndsAtOnce) {
+  for (int i = 0; i < 20; ++i) Spinning();
+}
+
+TEST(LoopThread, WhatItDoesNotFindInTimeWakesIt) {
+  LoopThread loop("loop", {.spin = std::chrono::microseconds(300)});
+  for (int i = 0; i < 20; ++i) {
+    PostApart(&loop, Spin::kFewest);
+    std::this_thread::sleep_for(milliseconds(2));  // it sleeps by now, or will in a moment
+    RunAndWait(&loop, [] {});
+  }
 }
 
 TEST(LoopThread, EndsWhileATaskOfItsOwnIsTheLastToPost) {

@@ -262,7 +262,7 @@ TEST_F(Fitted, ATensorIsCutAsSuitsTheLinkOnceThatIsKnown) {
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
   const NextCut next = SaysToAll(7, value_);
   EXPECT_EQ(next.part_bytes, 64 * kKiB);
-  EXPECT_EQ(next.credit_bytes, 256 * kKiB);
+  EXPECT_EQ(next.credit_bytes, 128 * kKiB);
   EXPECT_EQ(PartitionBytes(), 64 * kKiB);
 }
 
