@@ -1,5 +1,6 @@
 """One key's arrays: what it sends, what it receives, what it stores."""
 
+import contextlib
 import ctypes
 import functools
 from typing import List, NamedTuple, Optional, Tuple
@@ -49,6 +50,10 @@ def _code_of(array: Array) -> int:
     code = ctypes.c_int()
     check_call(_LIB.MXNDArrayGetDType(array.handle, ctypes.byref(code)))
     return code.value
+
+
+def _free(handle: NDArrayHandle) -> None:
+    check_call(_LIB.MXNDArrayFree(handle))
 
 
 def require_dense_or_rows(key: Key, array: Array) -> None:
@@ -133,16 +138,21 @@ class Tensor:
         self._recv: Optional[Array] = None
         shape = self._wire_shape()
         size_bytes = int(np.prod(shape, dtype=np.int64)) * _DTYPES[self.code].size_bytes
-        recv = self._handle(shape)  # the one that needs memory, of which there may be none
-        self.rounds = MXNetRounds(
-            engine_key,
-            None if key == engine_key else repr(key),
+        with contextlib.ExitStack() as made:
+            recv = self._handle(shape)  # the one that needs memory, of which there may be none
+            made.callback(_free, recv)
             # It has memory from the first copy into it on, which may never come.
-            self._handle(shape, delayed=True).value,
-            recv.value,
-            size_bytes,
-            size_bytes <= _JOINED_BYTES,
-        )
+            send = self._handle(shape, delayed=True)
+            made.callback(_free, send)
+            self.rounds = MXNetRounds(
+                engine_key,
+                None if key == engine_key else repr(key),
+                send.value,
+                recv.value,
+                size_bytes,
+                size_bytes <= _JOINED_BYTES,
+            )
+            made.pop_all()  # from here on they are the tensor's
 
     def __del__(self) -> None:
         """Free the stages that never became arrays, which free themselves."""
@@ -151,7 +161,7 @@ class Tensor:
             return
         for handle, array in ((rounds.send, self._send), (rounds.recv, self._recv)):
             if array is None:
-                check_call(_LIB.MXNDArrayFree(NDArrayHandle(handle)))
+                _free(NDArrayHandle(handle))
 
     @property
     def engine_key(self) -> int:

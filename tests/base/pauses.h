@@ -1,11 +1,10 @@
-// Tasks with pauses between them, and how often a thread slept in these.
+// Tasks with pauses between them, and what a thread takes of its processor in these.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <time.h>
 
 #include <chrono>
-#include <cstdint>
 #include <thread>
 
 #include "base/executor.h"
@@ -32,16 +31,17 @@ inline void PostApart(Executor* executor, int number) {
   }
 }
 
-// How often the executor's thread sleeps in so many pauses, after some that it may learn from.
-inline int64_t SleepsInPauses(Executor* executor, int number) {
+// Seconds of processor that the executor's thread takes in a pause of 50 ms, behind shorter ones
+// that it may learn from.
+inline double ProcessorInAPause(Executor* executor) {
   const auto so_far = [&] {
-    rusage used{};
-    RunAndWait(executor, [&] { EXPECT_EQ(::getrusage(RUSAGE_THREAD, &used), 0); });
-    return used.ru_nvcsw;
+    timespec now{};
+    RunAndWait(executor, [&] { EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0); });
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
   };
-  PostApart(executor, Spin::kFewest);
-  const int64_t before = so_far();
-  PostApart(executor, number);
+  PostApart(executor, 2 * Spin::kFewest);
+  const double before = so_far();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   return so_far() - before;
 }
 

@@ -113,14 +113,15 @@ def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
     monkeypatch.setattr(advice, "predict", seen)
     if given:
         monkeypatch.setenv("BYTESCHEDULER_CREDIT", given)
-    advised(saved, "--rate", "1gbit", "-w", "4", "-s", "1")
+    # So long a way that what is in flight to each server depends on how many there are.
+    advised(saved, "--rate", "1gbit", "-w", "4", "-s", "1", "--latency", "5ms")
     assert len(tried) > 1
     for servers, pieces in tried.items():
         suit = pieces_for(
-            bytes_per_second=advice.GOODPUT * 125e6, round_trip_s=1e-4, servers=servers
+            bytes_per_second=advice.GOODPUT * 125e6, round_trip_s=1e-2, servers=servers
         )
         assert pieces == ((128 << 10, 256 << 10) if given else suit)
-    assert len({credit for _, credit in tried.values()}) == (1 if given else 2)
+    assert len({credit for _, credit in tried.values()}) == (1 if given else len(tried))
 
 
 def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:
@@ -283,7 +284,7 @@ def test_pieces_are_those_that_suit_the_links_unless_one_is_set(
     saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = advised(saved, "--rate", "1gbit")["step_s"]["ours"]
-    monkeypatch.setenv("BYTESCHEDULER_CREDIT", "256KiB")
+    monkeypatch.setenv("BYTESCHEDULER_CREDIT", "128KiB")
     larger = advised(saved, "--rate", "1gbit")["step_s"]["ours"]
     monkeypatch.setenv("BYTESCHEDULER_PARTITION", "64KiB")
     assert advised(saved, "--rate", "1gbit")["step_s"]["ours"] == chosen

@@ -5,7 +5,9 @@ import tracemalloc
 import mxnet as mx
 import pytest
 from fakes import full, own_bytes
+from mxnet.base import NDArrayHandle
 
+from bytescheduler.mxnet import _tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
@@ -31,6 +33,29 @@ def test_the_stages_of_a_tensor_go_with_it(as_arrays: bool) -> None:
     for _ in range(200):
         use()
     assert own_bytes() - before < 50 * size
+
+
+def test_the_first_stage_is_freed_when_there_is_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, free = mx.nd.ndarray._new_alloc_handle, _tensor._free
+    made, freed = [], []
+
+    def first_only(shape: object, ctx: object, delayed: bool, dtype: object) -> NDArrayHandle:
+        if delayed:
+            raise mx.base.MXNetError("no memory")
+        made.append(make(shape, ctx, delayed, dtype))
+        return made[-1]
+
+    def freed_too(handle: NDArrayHandle) -> None:
+        freed.append(handle)
+        free(handle)
+
+    value, copier = full(1), open_copier()
+    monkeypatch.setattr(mx.nd.ndarray, "_new_alloc_handle", first_only)
+    monkeypatch.setattr(_tensor, "_free", freed_too)
+    with pytest.raises(mx.base.MXNetError, match="no memory"):
+        Tensor(1, 1, value, copier)
+    assert len(made) == 1
+    assert freed == made
 
 
 def test_an_array_of_a_stage_outlives_the_tensor() -> None:
