@@ -33,7 +33,7 @@ from .output import add_out_option, give, keep
 
 # By kind, then by place, kernel and dtype, or way, number and dtype: GB/s.
 Speeds = Dict[str, Any]
-KERNELS = ("scalar", "avx2", "avx512")  # the fastest last
+KERNELS = ("scalar", "avx2", "avx512", "avx512fp16")  # the fastest last
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 WAYS = ("pairwise", "pairwise-partitions", "fused", "fused-partitions")
 ORDER = ("memory", "cache", *KERNELS, *WAYS, "2", "4", "8", *DTYPES)

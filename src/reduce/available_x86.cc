@@ -7,7 +7,7 @@ namespace bs::reduce {
 namespace {
 
 struct Found {
-  const Kernels* kernels[3] = {};
+  const Kernels* kernels[4] = {};
   size_t count = 0;
 
   void Add(const Kernels& one) { kernels[count++] = &one; }
@@ -23,6 +23,24 @@ bool HasF16c() {
          (ecx & static_cast<unsigned>(bit_F16C)) != 0;
 }
 
+#ifdef BS_REDUCE_FP16
+// Other types are added as without it.
+const Kernels& Avx512Fp16Kernels() {
+  static const Kernels kernels = [] {
+    Kernels all = Avx512Kernels();
+    all.name = "avx512fp16";
+    all.sum[static_cast<size_t>(DType::kFloat16)] = Avx512Fp16Sum();
+    return all;
+  }();
+  return kernels;
+}
+
+bool HasFp16() { return __builtin_cpu_supports("avx512fp16"); }
+#else
+const Kernels& Avx512Fp16Kernels() { return Avx512Kernels(); }
+bool HasFp16() { return false; }
+#endif
+
 Found Detect() {
   // The built-in also asks whether the system saves the wider registers, without which the CPU's
   // own word is worth nothing.
@@ -34,6 +52,7 @@ Found Detect() {
   found.Add(ScalarKernels());
   if (avx2) found.Add(Avx2Kernels());
   if (avx2 && avx512) found.Add(Avx512Kernels());
+  if (avx2 && avx512 && HasFp16()) found.Add(Avx512Fp16Kernels());
   return found;
 }
 

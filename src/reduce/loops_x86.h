@@ -1,7 +1,7 @@
 // The loops of the vector kernels of x86-64, over any type that has the operations of a step.
 //
-// Included by kernels_avx2.cc and kernels_avx512.cc only: compiled once for each, and therefore in
-// an anonymous namespace (kernels_x86.h).
+// Included by the files of vector kernels only: compiled once for each, and therefore in an
+// anonymous namespace (kernels_x86.h).
 //
 // Element has kElementBytes, kStepBytes (of one array in a step), kPrefetch (whether a step takes
 // so long that the CPU sees too few of the loads to come) and:

@@ -32,7 +32,7 @@ struct Kernels {
   // REQUIRES: 2 <= num_inputs <= kMaxFusedInputs; target is inputs[0] or overlaps no input.
   using SumFn = void (*)(void* target, const void* const* inputs, size_t num_inputs, size_t count);
 
-  std::string_view name;  // "scalar", "avx2", "avx512"
+  std::string_view name;  // "scalar", "avx2", "avx512", "avx512fp16"
   SumFn sum[16];          // by DType code; null for codes that are no DType
 };
 

@@ -574,7 +574,7 @@ def test_the_report_as_json_has_the_same_findings(
     assert found["own_address"].text.startswith("DMLC_INTERFACE=nosuch: no interface")
     assert found["settings"].text == "1 setting in the environment, all well-formed"
     assert found["kernels"].text in {
-        f"servers sum with {name} kernels" for name in ("scalar", "avx2", "avx512")
+        f"servers sum with {name} kernels" for name in ("scalar", "avx2", "avx512", "avx512fp16")
     }
 
 

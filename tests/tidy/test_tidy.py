@@ -218,6 +218,7 @@ TESTED_THROUGH = {
     "src/reduce/float_environment_x86.cc": "reduce_test.cc",
     "src/reduce/kernels_avx2.cc": "reduce_test.cc",
     "src/reduce/kernels_avx512.cc": "reduce_test.cc",
+    "src/reduce/kernels_avx512_fp16.cc": "reduce_test.cc",
 }
 
 

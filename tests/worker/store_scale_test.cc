@@ -68,7 +68,9 @@ class StoreScaleTest : public testing::Test {
           if (IsLargePull(request)) takes = pulls.at(Count(kStoreKey) - 1);
           requests_.push_back(request);
           executor_.PostAt(clock_.Now() + takes,
-                           [this, done = std::move(done)] { done(fails_, {}); });
+                           [this, done = std::move(done), number = requests_.size()] {
+                             done(number < first_failure_ ? Status::Ok() : fails_, {});
+                           });
         },
         [this] { return clock_.Now(); });
     executor_.Post([this] {
@@ -90,6 +92,7 @@ class StoreScaleTest : public testing::Test {
   sim::SimClock clock_{1};
   sim::SimExecutor executor_{&clock_};
   Status fails_;
+  size_t first_failure_ = 1;  // the number of the request from which on they fail
   std::vector<StoreRequest> requests_;
   std::optional<Result<uint32_t>> measured_;
   std::unique_ptr<StoreScale> scale_;
@@ -133,12 +136,18 @@ TEST_F(StoreScaleTest, ALongLinkKeepsWhatItHas) {
   EXPECT_EQ(measured_->value(), kUsualScale);
 }
 
-TEST_F(StoreScaleTest, WhatFailsIsToldOnce) {
+// The push, the first and a later pull of the tiny key, the first and a later one of the large.
+class StoreScaleFailure : public StoreScaleTest, public testing::WithParamInterface<size_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Requests, StoreScaleFailure, testing::Values(1, 2, 9, 18, 20));
+
+TEST_P(StoreScaleFailure, IsToldOnceAndNothingMoreIsAsked) {
   fails_ = Status::Internal("the store is full");
-  Measure({});
+  first_failure_ = GetParam();
+  Measure(std::vector<Duration>(16, microseconds(9'000)));
   ASSERT_TRUE(measured_);
   EXPECT_EQ(measured_->status().message(), "the store is full");
-  EXPECT_EQ(requests_.size(), 1U);
+  EXPECT_EQ(requests_.size(), GetParam());
 }
 
 }  // namespace
