@@ -146,6 +146,7 @@ void WarnOfUnknownRoot(const Config& config, const Logger& log) {
 }
 
 Network::Network(const Config& config, const Logger& log)
-    : io_("bs-io", LoopOptions{.spin = config.spin}), transport_(MakeTransport(&io_, config, sent_, log)) {}
+    : io_("bs-io", LoopOptions{.spin = config.spin}),
+      transport_(MakeTransport(&io_, config, sent_, log)) {}
 
 }  // namespace bs::api

@@ -226,9 +226,8 @@ std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
         "bs-shard-" + std::to_string(place.node) + "." + std::to_string(place.index);
     // A system that refuses to pin (some containers) runs the shard wherever it likes.
     shard_threads_.push_back(std::make_unique<LoopThread>(
-        name, LoopOptions{.at_start = [core = place.core] {
-          static_cast<void>(PinThisThread(core));
-        }}));
+        name,
+        LoopOptions{.at_start = [core = place.core] { static_cast<void>(PinThisThread(core)); }}));
     shards.push_back({shard_threads_.back().get(), place.node});
   }
   return shards;

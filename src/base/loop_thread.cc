@@ -104,8 +104,9 @@ class LoopThread::Impl {
     AddToEpoll(wake_.get(), kWakeId, EPOLLIN);
     AddToEpoll(timer_.get(), kTimerId, EPOLLIN);
     const BlockSignals block;  // inherited by the new thread
-    thread_ = std::thread(
-        [this, name, start = std::move(options.at_start)]() mutable { Run(name, std::move(start)); });
+    thread_ = std::thread([this, name, start = std::move(options.at_start)]() mutable {
+      Run(name, std::move(start));
+    });
   }
 
   Impl(const Impl&) = delete;
@@ -116,6 +117,7 @@ class LoopThread::Impl {
     {
       const MutexLock lock(&mutex_);
       stopping_ = true;
+      changed_.store(true);
       Wake();
     }
     thread_.join();
@@ -126,6 +128,7 @@ class LoopThread::Impl {
   void Post(Task task) {
     const MutexLock lock(&mutex_);
     posts_.push_back({{Now(), next_id_++}, std::move(task)});
+    changed_.store(true);
     if (sleeping_) Wake();
   }
 
@@ -134,6 +137,7 @@ class LoopThread::Impl {
     const Position position{std::max(when, Now()), next_id_++};
     timers_.emplace(position, std::move(task));
     timer_positions_.emplace(position.second, position);
+    changed_.store(true);
     if (sleeping_ && position.first < wake_at_) Wake();
     return position.second;
   }
@@ -249,29 +253,41 @@ class LoopThread::Impl {
 
   // Until there are events, and returns how many, or something is due.
   int Await(std::span<epoll_event> events) {
-    if (HasDue()) return Poll(events, 0);
-    const TimePoint begin = spin_.enabled() ? Now() : TimePoint();
-    const TimePoint sleep_at = begin + spin_.window();
-    int count = 0;
-    bool due = false;
-    while (count <= 0 && !due && spin_.enabled() && Now() < sleep_at) {
-      sched_yield();
-      count = Poll(events, 0);
-      due = HasDue();
-    }
-    if (count <= 0 && !due) {
-      count = Poll(events, PrepareToSleep() ? -1 : 0);
-      const MutexLock lock(&mutex_);
-      sleeping_ = false;
-    }
-    if (spin_.enabled()) spin_.Paused(Now() - begin);
+    const TimePoint due = NextDue();
+    const TimePoint now = Now();
+    if (due <= now) return Poll(events, 0);
+    spin_.Worked(now - paused_until_);
+    const int found = LookUntil(std::min(due, now + spin_.window()), events);
+    const int count = found > 0 || changed_.load() ? found : Sleep(events);
+    if (!spin_.enabled()) return count;
+    paused_until_ = Now();
+    spin_.Paused(paused_until_ - now);
     return count;
   }
 
-  bool HasDue() {
+  // When the next task is due, as far as is known now; changed_ tells of others.
+  TimePoint NextDue() {
     const MutexLock lock(&mutex_);
-    return stopping_ || !posts_.empty() ||
-           (!timers_.empty() && timers_.begin()->first.first <= Now());
+    changed_.store(false);
+    if (stopping_ || !posts_.empty()) return TimePoint::min();
+    return timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
+  }
+
+  // Whoever else wants this processor has it between two looks.
+  int LookUntil(TimePoint end, std::span<epoll_event> events) {
+    int count = 0;
+    while (count <= 0 && !changed_.load() && Now() < end) {
+      sched_yield();
+      count = Poll(events, 0);
+    }
+    return count;
+  }
+
+  int Sleep(std::span<epoll_event> events) {
+    const int count = Poll(events, PrepareToSleep() ? -1 : 0);
+    const MutexLock lock(&mutex_);
+    sleeping_ = false;
+    return count;
   }
 
   // Returns false if something is due already.
@@ -329,7 +345,11 @@ class LoopThread::Impl {
     }
   }
 
-  Spin spin_;  // touched on the loop's thread only
+  Spin spin_;  // this and the next are touched on the loop's thread only
+  TimePoint paused_until_ = Now();
+  // A task was added, or the end has come, since the loop last looked: it is seen without the lock,
+  // which those who post would wait for.  Set under mutex_, which guards what it tells of.
+  std::atomic<bool> changed_ = false;
 
   const OwnedFd epoll_;
   const OwnedFd wake_;

@@ -48,6 +48,19 @@ TEST_F(SpinTest, EndsWithALongPause) {
   EXPECT_FALSE(spins());
 }
 
+TEST_F(SpinTest, DoesNotBehindMuchWork) {
+  const Duration most = kLongest / Spin::kWorkShare;
+  Wanted();
+  spin_.Worked(most);
+  EXPECT_TRUE(spins());
+  spin_.Worked(most + Duration(1));
+  EXPECT_FALSE(spins());
+  Pause(Spin::kFewest - 1);
+  EXPECT_FALSE(spins()) << "the short pauses are counted from there";
+  Pause(1);
+  EXPECT_TRUE(spins()) << "and no more of them are wanted: it did not spin for nothing";
+}
+
 TEST_F(SpinTest, WantsTwiceAsManyWhenItWasForNothing) {
   EXPECT_EQ(Wanted(), Spin::kFewest);
   for (int wanted = Spin::kFewest; wanted < Spin::kMost;) {
@@ -70,9 +83,9 @@ TEST_F(SpinTest, WantsFewerAgainWhenItWasRightForAWhile) {
     Pause(1, kLong);
   }
   ASSERT_EQ(Wanted(), 8 * Spin::kFewest);
-  Pause(Spin::kRight);   // 4 times as many are enough
-  Pause(Spin::kRight);   // 2 times
-  Pause(1, kLong);       // 4 again
+  Pause(Spin::kRight);  // 4 times as many are enough
+  Pause(Spin::kRight);  // 2 times
+  Pause(1, kLong);      // 4 again
   EXPECT_EQ(Wanted(), 4 * Spin::kFewest);
   Pause(Spin::kRight - 1);
   Pause(1, kLong);
