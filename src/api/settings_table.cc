@@ -183,8 +183,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "0",
      "256MiB"},
     {{"BYTESCHEDULER_SPIN", "seconds", "s", "0.2ms", "process",
-      "how long the network's thread looks for work before it sleeps, while its pauses are shorter "
-      "than that (docs/architecture.md); 0: it sleeps at once"},
+      "how long bs-io may look for work before it sleeps, where its last pauses were no longer "
+      "than that and it had little to do between them (docs/architecture.md); 0: it sleeps at "
+      "once"},
      &Config::spin,
      "0",
      "10ms"},

@@ -1,4 +1,5 @@
-// LoopThread: one thread that sleeps in epoll until a task, a timer or a descriptor is due.
+// LoopThread: one thread that sleeps in epoll, or looks there again and again for a while, until a
+// task, a timer or a descriptor is due.
 #include "base/loop_thread.h"
 
 #include <pthread.h>
@@ -96,10 +97,10 @@ class BlockSignals {
 class LoopThread::Impl {
  public:
   Impl(const std::string& name, LoopOptions options)
-      : spin_(options.spin),
-        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      : epoll_(epoll_create1(EPOLL_CLOEXEC)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+        timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
+        spin_(options.spin) {
     BS_CHECK(name.size() <= kLongestName);
     AddToEpoll(wake_.get(), kWakeId, EPOLLIN);
     AddToEpoll(timer_.get(), kTimerId, EPOLLIN);
@@ -137,7 +138,7 @@ class LoopThread::Impl {
     const Position position{std::max(when, Now()), next_id_++};
     timers_.emplace(position, std::move(task));
     timer_positions_.emplace(position.second, position);
-    changed_.store(true);
+    if (timers_.begin()->first == position) changed_.store(true);
     if (sleeping_ && position.first < wake_at_) Wake();
     return position.second;
   }
@@ -254,14 +255,14 @@ class LoopThread::Impl {
   // Until there are events, and returns how many, or something is due.
   int Await(std::span<epoll_event> events) {
     const TimePoint due = NextDue();
-    const TimePoint now = Now();
-    if (due <= now) return Poll(events, 0);
-    spin_.Worked(now - paused_until_);
-    const int found = LookUntil(std::min(due, now + spin_.window()), events);
-    const int count = found > 0 || changed_.load() ? found : Sleep(events);
+    const TimePoint began = Now();
+    if (due <= began) return Poll(events, 0);
+    spin_.Worked(began - paused_until_);
+    int count = LookUntil(std::min(due, began + spin_.window()), events);
+    if (count <= 0 && !changed_.load() && Now() < due) count = Sleep(events);
     if (!spin_.enabled()) return count;
     paused_until_ = Now();
-    spin_.Paused(paused_until_ - now);
+    spin_.Paused(paused_until_ - began);
     return count;
   }
 
@@ -277,8 +278,8 @@ class LoopThread::Impl {
   int LookUntil(TimePoint end, std::span<epoll_event> events) {
     int count = 0;
     while (count <= 0 && !changed_.load() && Now() < end) {
-      sched_yield();
       count = Poll(events, 0);
+      if (count <= 0) sched_yield();
     }
     return count;
   }
@@ -345,12 +346,6 @@ class LoopThread::Impl {
     }
   }
 
-  Spin spin_;  // this and the next are touched on the loop's thread only
-  TimePoint paused_until_ = Now();
-  // A task was added, or the end has come, since the loop last looked: it is seen without the lock,
-  // which those who post would wait for.  Set under mutex_, which guards what it tells of.
-  std::atomic<bool> changed_ = false;
-
   const OwnedFd epoll_;
   const OwnedFd wake_;
   const TimerFd timer_;
@@ -362,7 +357,12 @@ class LoopThread::Impl {
   std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
   std::vector<uint64_t> again_;  // watches to be called after the next poll
   TimePoint armed_for_ = TimePoint::max();
+  Spin spin_;
+  TimePoint paused_until_ = Now();
 
+  // Something is due sooner than the loop last knew.  Set under mutex_, which guards what it tells
+  // of; read without, as those who post would wait for a lock that is taken again and again.
+  std::atomic<bool> changed_ = false;
   Mutex mutex_;
   TimerId next_id_ BS_GUARDED_BY(mutex_) = 1;
   std::deque<Posted> posts_ BS_GUARDED_BY(mutex_);

@@ -12,7 +12,8 @@ namespace bs {
 struct LoopOptions {
   // Runs first on the new thread (to pin it, say).
   Task at_start{};
-  // With nothing to do it may look for work for so long before it sleeps (see Spin); 0: never.
+  // With nothing to do it may look for work for so long before it sleeps, where that has paid (see
+  // Spin).  Meanwhile it takes all of a processor that nobody else wants.  0: it sleeps at once.
   Duration spin{};
 };
 

@@ -1,11 +1,11 @@
 // Spin: whether a thread that has nothing to do looks for work for a while before it sleeps.
 //
 // To wake a thread takes the kernel 5 to 30 us, most of it where its processor sleeps too (in a
-// virtual machine).  A thread with little to do at a time and pauses that are no longer than that
-// is sooner at work, and takes less processor time, if it does not sleep.  One whose pauses are
+// virtual machine); and threads that answer each other pay it again and again.  One that has little
+// to do at a time and short pauses is sooner at work if it does not sleep.  One whose pauses are
 // long, or whose processor others want, would spin for nothing; and one with more to do gains
 // little, and keeps a processor from those that do their part meanwhile.  So it spins where that
-// has paid: after little work and short pauses, and the more of them the more often it was for
+// has paid: behind little work and short pauses, and the more of them the more often it was for
 // nothing.
 //
 // Confined to its thread.

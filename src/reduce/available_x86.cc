@@ -23,6 +23,7 @@ bool HasF16c() {
          (ecx & static_cast<unsigned>(bit_F16C)) != 0;
 }
 
+// A macro, as all else in this file is the same with and without.
 #ifdef BS_REDUCE_FP16
 // Other types are added as without it.
 const Kernels& Avx512Fp16Kernels() {

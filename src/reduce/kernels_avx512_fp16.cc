@@ -11,7 +11,6 @@ namespace {
 constexpr size_t kVectorBytes = sizeof(__m512i);
 
 // One rounding of the exact sum, which is what the specification's way through float32 gives.
-// Subnormals are kept whatever the thread's environment says: these instructions do not ask it.
 struct Float16 {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kStepBytes = kVectorBytes;

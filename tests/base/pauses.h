@@ -32,7 +32,7 @@ inline void PostApart(Executor* executor, int number) {
 }
 
 // Seconds of processor that the executor's thread takes in a pause of 50 ms, behind shorter ones
-// that it may learn from.
+// that it may learn from.  (Sleeps, as nothing is what it waits for.)
 inline double ProcessorInAPause(Executor* executor) {
   const auto so_far = [&] {
     timespec now{};
@@ -43,6 +43,16 @@ inline double ProcessorInAPause(Executor* executor) {
   const double before = so_far();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   return so_far() - before;
+}
+
+// Whether the one takes far more of it than the other, which it need not at once where others want
+// the processors.
+inline bool TakesMoreInPauses(Executor* one, Executor* other) {
+  constexpr int kTries = 40;
+  for (int i = 0; i < kTries; ++i) {
+    if (ProcessorInAPause(one) > 5 * ProcessorInAPause(other)) return true;
+  }
+  return false;
 }
 
 }  // namespace bs

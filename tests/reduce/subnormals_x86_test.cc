@@ -17,14 +17,18 @@ TEST(SumTest, KeepsSubnormalsWhereTheThreadDoesNot) {
     const uint32_t addend = 0x00000004;
     uint16_t bfloat = 0x0003;
     const uint16_t bfloat_addend = 0x0004;
+    uint16_t half = 0x0003;  // 3 * 2^-24
+    const uint16_t half_addend = 0x0004;
     const unsigned before = _mm_getcsr();
     _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
     Sum(*kernels, DType::kFloat32, &accumulator, &addend, 1);
     Sum(*kernels, DType::kBfloat16, &bfloat, &bfloat_addend, 1);
+    Sum(*kernels, DType::kFloat16, &half, &half_addend, 1);
     const unsigned after = _mm_getcsr();
     _mm_setcsr(before);
     EXPECT_EQ(accumulator, 0x00000007U) << kernels->name;
     EXPECT_EQ(bfloat, 0x0007) << kernels->name;
+    EXPECT_EQ(half, 0x0007) << kernels->name;
     EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
   }
 }
