@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -22,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/block_signals.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/spin.h"
@@ -63,26 +63,6 @@ void Drain(int fd) {
   uint64_t count = 0;
   static_cast<void>(!::read(fd, &count, sizeof(count)));  // non-blocking; empty is fine
 }
-
-// The framework's main thread must keep getting its signals (Ctrl-C in Python), so loop threads
-// take none but those a fault of their own raises.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t most;
-    sigfillset(&most);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF}) {
-      sigdelset(&most, fault);
-    }
-    pthread_sigmask(SIG_BLOCK, &most, &before_);
-  }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
