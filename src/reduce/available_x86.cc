@@ -23,24 +23,22 @@ bool HasF16c() {
          (ecx & static_cast<unsigned>(bit_F16C)) != 0;
 }
 
-// A macro, as all else in this file is the same with and without.
+// Null without AVX512-FP16, or a compiler that knows it: a macro, as the rest of this file is the
+// same with and without.  Types but float16 are added as by the other AVX-512 kernels.
+const Kernels* Avx512Fp16Kernels() {
 #ifdef BS_REDUCE_FP16
-// Other types are added as without it.
-const Kernels& Avx512Fp16Kernels() {
+  if (!__builtin_cpu_supports("avx512fp16")) return nullptr;
   static const Kernels kernels = [] {
     Kernels all = Avx512Kernels();
     all.name = "avx512fp16";
     all.sum[static_cast<size_t>(DType::kFloat16)] = Avx512Fp16Sum();
     return all;
   }();
-  return kernels;
-}
-
-bool HasFp16() { return __builtin_cpu_supports("avx512fp16"); }
+  return &kernels;
 #else
-const Kernels& Avx512Fp16Kernels() { return Avx512Kernels(); }
-bool HasFp16() { return false; }
+  return nullptr;
 #endif
+}
 
 Found Detect() {
   // The built-in also asks whether the system saves the wider registers, without which the CPU's
@@ -52,8 +50,11 @@ Found Detect() {
   Found found;
   found.Add(ScalarKernels());
   if (avx2) found.Add(Avx2Kernels());
-  if (avx2 && avx512) found.Add(Avx512Kernels());
-  if (avx2 && avx512 && HasFp16()) found.Add(Avx512Fp16Kernels());
+  if (avx2 && avx512) {
+    found.Add(Avx512Kernels());
+    const Kernels* const fp16 = Avx512Fp16Kernels();
+    if (fp16 != nullptr) found.Add(*fp16);
+  }
   return found;
 }
 
