@@ -15,20 +15,23 @@ FUZZ_PACKAGES_DEBIAN := libclang-rt-14-dev
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
 # Of the tests' own code, which nobody waits for: half the compiler's time.
 TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1"
-# Runs of each fuzzer: as many as a test run can afford; `make fuzz FUZZ_RUNS=10000000` for more.
+FUZZERS := meta zmtp server
+# Runs of each: as many as a test run can afford; `make fuzz FUZZ_RUNS=10000000` for more.
 FUZZ_RUNS ?= 300000
 
 BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
-.PHONY: demo test setup cpp sanitize fuzz check python bench clean
+.PHONY: demo test setup cpp sanitize fuzz check lint python bench clean
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
 	  --target-accuracy 0.95
 
-test: setup cpp sanitize fuzz check python  ## everything .ci/run does
+test: setup cpp sanitize fuzz  ## everything .ci/run does
+	@# The linters take what processor time the Python tests leave: jobs of processes wait a good deal for each other.
+	$(MAKE) -j 2 lint python
 
 setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
 
@@ -83,17 +86,22 @@ fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
 	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
 	  -DBS_BUILD_FUZZERS=ON -DBS_SANITIZE=fuzzer-no-link,address,undefined
 	cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
-	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/fuzz/corpus/,meta zmtp server)
-	set -e; for f in meta zmtp server; do \
-	  test -n "$$(ls $(BUILD)/fuzz/corpus/$$f)"; \
-	  ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
-	  $(BUILD)/fuzz/tests/fuzz/$${f}_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
-	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
-	    { tail -n 60 $(BUILD)/fuzz/$$f.log; exit 1; }; \
-	  grep '^Done' $(BUILD)/fuzz/$$f.log; done
+	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/fuzz/corpus/,$(FUZZERS))
+	$(MAKE) -j $(JOBS) $(addprefix fuzz-,$(FUZZERS))
+
+fuzz-%:
+	test -n "$$(ls $(BUILD)/fuzz/corpus/$*)"
+	ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
+	  $(BUILD)/fuzz/tests/fuzz/$*_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
+	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$* >$(BUILD)/fuzz/$*.log 2>&1 || \
+	  { tail -n 60 $(BUILD)/fuzz/$*.log; exit 1; }
+	grep '^Done' $(BUILD)/fuzz/$*.log
 
 check: setup cpp  ## formatters, linters, types, house rules
-	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/check.sh
+	$(MAKE) lint
+
+lint:  # what `check` does, when all is built
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/check.sh
 
 python: setup  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
