@@ -1,10 +1,10 @@
-"""How long an urgent tensor of 4 KB waits behind bulk on a full link, and what that costs the bulk.
+"""How long an urgent tensor waits behind bulk on a full link, and what that costs the bulk.
 
 One worker and one server on rate-limited hosts, our engine without MXNet. Thirty-two tensors are
 pushed and pulled again and again, so that both directions of the link are full; every 5 ms an
-urgent one is pushed and pulled besides. Every sum is checked. Arms: ``native``, and
-``native-fifo``, where nothing overtakes anything and the kernel takes what it likes. Needs root
-(network namespaces) and iproute2.
+urgent one, of 4 KB or --bytes, is pushed and pulled besides. Every sum is checked. Arms:
+``native``, and ``native-fifo``, where nothing overtakes anything and the kernel takes what it
+likes. Needs root (network namespaces) and iproute2.
 
     python -m benchmarks.urgent --out urgent.json
 
@@ -60,7 +60,7 @@ def to_server(ready: "Dict[int, float]", came: "Dict[int, float]", count: int) -
 def measure(arm: str, args: argparse.Namespace) -> Dict[str, Any]:
     """Run one job."""
     count = args.fifo_count if arm.endswith("fifo") else args.count
-    worker = [args.native, "urgent", str(TENSORS), str(TENSOR_BYTES), str(count)]
+    worker = [args.native, "urgent", str(TENSORS), str(TENSOR_BYTES), str(count), str(args.bytes)]
     with tempfile.TemporaryDirectory() as folder:
         timeline = pathlib.Path(folder) / "timeline.json"
         env = {"BYTESCHEDULER_TIMELINE": str(timeline)}
@@ -92,6 +92,9 @@ def main() -> None:
     """Run both arms in turn, several times, and print medians as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
+    parser.add_argument(
+        "--bytes", type=options.count(4), default=4096, help="of the urgent tensor, of float32"
+    )
     parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument(
         "--count", type=options.count(), default=400, help="urgent tensors of a run"
@@ -105,8 +108,12 @@ def main() -> None:
     machine.add_option(parser)
     add_out_option(parser)
     args = parser.parse_args()
+    if args.bytes % 4:
+        parser.error("--bytes: want a multiple of 4, as the tensor is one of float32")
     with lab_job.lab(args.rate):
-        arms.alternate(args, lambda arm: measure(arm, args), summary, {"rate": args.rate})
+        arms.alternate(
+            args, lambda arm: measure(arm, args), summary, {"rate": args.rate, "bytes": args.bytes}
+        )
 
 
 if __name__ == "__main__":

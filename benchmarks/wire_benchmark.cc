@@ -6,9 +6,10 @@
 //   wire_benchmark replay STEPS LAYER...       a worker; steps of a training, see replay.py; each
 //                                              LAYER is BYTES:FORWARD_US:BACKWARD_US:PLACE, the
 //                                              last in the order in which the caller numbers them
-//   wire_benchmark urgent TENSORS BYTES COUNT  a worker; push-pulls of 4 KB, COUNT times with
-//                                              nothing else on the link and COUNT times while so
-//                                              many tensors of that size fill it, see urgent.py
+//   wire_benchmark urgent TENSORS BYTES COUNT URGENT_BYTES
+//                                              a worker; push-pulls of URGENT_BYTES, COUNT times
+//                                              with nothing else on the link and COUNT times while
+//                                              so many tensors of BYTES fill it, see urgent.py
 //
 // In the first modes a worker prints "BEGIN NAME", waits for a line, measures, prints "ASIDE" with
 // the seconds of its processor that do not count, "END NAME seconds...", and waits for a line
@@ -198,11 +199,10 @@ std::vector<double> TimeUrgent(Worker* worker, Tensor* urgent, int count) {
   return seconds;
 }
 
-int RunUrgent(uint64_t tensors, size_t bytes, int count) {
-  constexpr size_t kUrgentBytes = 4096;
+int RunUrgent(uint64_t tensors, size_t bytes, int count, size_t urgent_bytes) {
   constexpr auto kWarmUp = std::chrono::milliseconds(500);
   Worker worker;
-  Tensor urgent = worker.Declare(0, kUrgentBytes);
+  Tensor urgent = worker.Declare(0, urgent_bytes);
   std::vector<Tensor> busy;
   for (uint64_t key = 1; key <= tensors; ++key) busy.push_back(worker.Declare(key, bytes));
   const std::vector<double> idle = TimeUrgent(&worker, &urgent, count);
@@ -246,8 +246,9 @@ int main(int argc, char** argv) {
   if (words.size() > 2 && words[0] == "replay") {
     return RunReplay(std::stoi(words[1]), {words.begin() + 2, words.end()});
   }
-  if (words.size() == 4 && words[0] == "urgent") {
-    return RunUrgent(std::stoul(words[1]), std::stoul(words[2]), std::stoi(words[3]));
+  if (words.size() == 5 && words[0] == "urgent") {
+    return RunUrgent(std::stoul(words[1]), std::stoul(words[2]), std::stoi(words[3]),
+                     std::stoul(words[4]));
   }
   std::fprintf(stderr, "usage: see the head of benchmarks/wire_benchmark.cc\n");
   return 2;

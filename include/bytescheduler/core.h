@@ -23,7 +23,7 @@ struct CoreOptions {
   uint64_t partition_bytes = uint64_t{128} << 10U;
   // Bytes in flight to one server: started and not finished.  A partition larger than this
   // may still go when nothing else is in flight to that server, and small ones (up to a
-  // thirty-second of it) have an eighth of it besides.
+  // sixteenth of it) have an eighth of it besides.
   uint64_t credit_bytes = uint64_t{512} << 10U;
   // False sends partitions in the order in which they became ready, whatever their priority
   // (the "FIFO but partitioned" arm of the benchmarks).

@@ -35,8 +35,8 @@ struct Item {
 class Scheduler {
  public:
   // At most credit / kSmallShare bytes are small; for them the credit is larger by credit /
-  // kReserveShare: 16 KiB and 64 KiB of 512 KiB.
-  static constexpr uint64_t kSmallShare = 32;
+  // kReserveShare: 8 KiB and 16 KiB of 128 KiB.
+  static constexpr uint64_t kSmallShare = 16;
   static constexpr uint64_t kReserveShare = 8;
 
   // REQUIRES: credit_bytes > 0.

@@ -118,11 +118,11 @@ TEST(Scheduler, SmallItemsHaveAReserveBesideTheCredit) {
   scheduler.Submit(Make(0, 0, 3200));
   scheduler.Submit(Make(0, 1, 3200));
   EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
-  for (uint32_t i = 2; i < 7; ++i) scheduler.Submit(Make(1, i, 100));
-  EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{2, 3, 4, 5})) << "an eighth of the credit";
+  for (uint32_t i = 2; i < 5; ++i) scheduler.Submit(Make(1, i, 200));
+  EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{2, 3})) << "an eighth of the credit";
   EXPECT_EQ(scheduler.in_flight_bytes(), 3600U);
-  scheduler.Return(100);
-  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{6});
+  scheduler.Return(200);
+  EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{4});
   scheduler.Return(3200);
   EXPECT_TRUE(TakeAll(&scheduler).empty()) << "for others what is in the reserve counts";
 }
@@ -131,7 +131,7 @@ TEST(Scheduler, TheReserveIsForSmallItemsAtTheHead) {
   Scheduler scheduler(3200);
   scheduler.Submit(Make(0, 0, 3200));
   EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
-  scheduler.Submit(Make(1, 1, 101));  // more than a thirty-second
+  scheduler.Submit(Make(1, 1, 201));  // more than a sixteenth
   scheduler.Submit(Make(0, 2, 100));
   EXPECT_TRUE(TakeAll(&scheduler).empty());
 }
@@ -213,7 +213,7 @@ class Model {
   std::optional<Item> Next() {
     if (queue_.empty()) return std::nullopt;
     const Item head = queue_.front();
-    const uint64_t reserve_bytes = head.size_bytes <= credit_bytes_ / 32 ? credit_bytes_ / 8 : 0;
+    const uint64_t reserve_bytes = head.size_bytes <= credit_bytes_ / 16 ? credit_bytes_ / 8 : 0;
     if (!flight_.empty() && in_flight_bytes() + head.size_bytes > credit_bytes_ + reserve_bytes)
       return std::nullopt;
     queue_.pop_front();

@@ -71,6 +71,8 @@ def test_an_arm_that_is_none_is_refused_before_anything_starts(name: str, wrong:
         ("train --epochs 1", "--epochs: want at least 2, as the first one is not counted"),
         ("urgent --rate fast", "argument --rate: fast: want kbit, mbit or gbit in whole numbers"),
         ("urgent --count 0", "argument --count: '0': want a whole number from 1 on"),
+        ("urgent --bytes 0", "argument --bytes: '0': want a whole number from 4 on"),
+        ("urgent --bytes 4097", "--bytes: want a multiple of 4, as the tensor is one of float32"),
         ("fusion --rates 1gbit,fast", "argument --rates: fast: want kbit, mbit or gbit"),
         ("fusion --groups 1,0", "argument --groups: '0': want a whole number from 1 on"),
         ("fusion --scale 0", "argument --scale: '0': want a whole number from 1 on"),
