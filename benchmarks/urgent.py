@@ -38,15 +38,24 @@ def quantiles(seconds: List[float]) -> "Dict[str, float]":
     }
 
 
-def spans(path: pathlib.Path, category: str) -> "Dict[int, float]":
-    """Return when the urgent key's spans began, by round, in seconds of the wall clock."""
+def spans(path: pathlib.Path, category: str, size_bytes: int) -> "Dict[int, float]":
+    """Return when the urgent key's spans began, by round, in seconds of the wall clock.
+
+    Ends the program if one is not of so many bytes, as where the tensor is cut into pieces.
+    """
     events: List[Dict[str, Any]] = json.loads(path.read_text())
     start_s = events[0]["args"]["start_ns"] / 1e9
-    return {
-        event["args"]["round"]: start_s + event["ts"] / 1e6
-        for event in events
-        if event.get("cat") == category and event["args"]["key"] == URGENT_KEY
-    }
+    found: Dict[int, float] = {}
+    for event in events:
+        if event.get("cat") != category or event["args"]["key"] != URGENT_KEY:
+            continue
+        if event["args"]["bytes"] != size_bytes:
+            raise SystemExit(
+                f"{path.name} has {event['args']['bytes']} bytes of the urgent tensor where all "
+                f"{size_bytes} were expected in one piece; want fewer --bytes"
+            )
+        found[event["args"]["round"]] = start_s + event["ts"] / 1e6
+    return found
 
 
 def to_server(ready: "Dict[int, float]", came: "Dict[int, float]", count: int) -> List[float]:
@@ -65,8 +74,8 @@ def measure(arm: str, args: argparse.Namespace) -> Dict[str, Any]:
         timeline = pathlib.Path(folder) / "timeline.json"
         env = {"BYTESCHEDULER_TIMELINE": str(timeline)}
         found = lab_job.run(arm, worker, env, args.timeout, [args.native, "node"], pairs=1)[0]
-        ready = spans(timeline.with_name("timeline-r0.json"), "queue")
-        came = spans(timeline.with_name("timeline-s0.json"), "peers")
+        ready = spans(timeline.with_name("timeline-r0.json"), "queue", args.bytes)
+        came = spans(timeline.with_name("timeline-s0.json"), "peers", args.bytes)
     return {
         "to_server": quantiles(to_server(ready, came, count)),
         "to_sum": quantiles(found["behind_s"]),
@@ -93,7 +102,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=lab_job.rate, default="1gbit", help="of each link")
     parser.add_argument(
-        "--bytes", type=options.count(4), default=4096, help="of the urgent tensor, of float32"
+        "--bytes",
+        type=options.count(4),
+        default=4096,
+        help="of the urgent tensor, which must be one piece",
     )
     parser.add_argument("--repeats", type=options.count(), default=5)
     parser.add_argument(

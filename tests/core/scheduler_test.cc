@@ -118,7 +118,8 @@ TEST(Scheduler, SmallItemsHaveAReserveBesideTheCredit) {
   scheduler.Submit(Make(0, 0, 3200));
   scheduler.Submit(Make(0, 1, 3200));
   EXPECT_EQ(TakeAll(&scheduler), std::vector<uint32_t>{0});
-  for (uint32_t i = 2; i < 5; ++i) scheduler.Submit(Make(1, i, 200));
+  for (uint32_t i = 2; i < 4; ++i) scheduler.Submit(Make(1, i, 200));
+  scheduler.Submit(Make(1, 4, 10));
   EXPECT_EQ(TakeAll(&scheduler), (std::vector<uint32_t>{2, 3})) << "an eighth of the credit";
   EXPECT_EQ(scheduler.in_flight_bytes(), 3600U);
   scheduler.Return(200);

@@ -64,8 +64,11 @@ def test_throughput_goes_from_host_to_host(arm: str, tmp_path: pathlib.Path) -> 
 
 @native
 def test_urgent_ones_are_timed_on_their_way_to_the_server(tmp_path: pathlib.Path) -> None:
-    line = f"urgent --rate 1gbit --arms native --count 40 --repeats 1 --native {NATIVE}"
+    line = (
+        f"urgent --rate 1gbit --arms native --count 40 --repeats 1 --bytes 8192 --native {NATIVE}"
+    )
     found, sent = run(tmp_path, line)
+    assert found["bytes"] == 8192  # what the timelines of both sides have, else it had failed
     (of_run,) = found["all"]["native"]
     # Each is at the server before its sum is back, by clocks of two processes.
     for name in ("median_ms", "p99_ms"):

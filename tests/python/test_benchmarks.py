@@ -431,17 +431,19 @@ def test_urgent_joins_the_timelines_of_both_sides(tmp_path: pathlib.Path) -> Non
         events: List[Dict[str, Any]] = [head]
         for number, at in when_us.items():
             for key in (0, 1):
-                args = {"key": key, "round": number}
+                args = {"key": key, "round": number, "bytes": 64 if key else 8}
                 events.append({"cat": category, "ts": at + 1e6 * key, "args": args})
         path = tmp_path / category
         path.write_text(json.dumps(events))
-        return urgent.spans(path, category)
+        return urgent.spans(path, category, 8)
 
     ready = written("queue", 100, {1: 0, 2: 10, 3: 20})
     came = written("peers", 101, {1: 5, 2: 510, 3: 1020, 4: 9})
     assert urgent.to_server(ready, came, 2) == pytest.approx([1.0005, 1.001])
     with pytest.raises(SystemExit, match="the timelines have 3 of the 4 urgent tensors"):
         urgent.to_server(ready, came, 4)
+    with pytest.raises(SystemExit, match="queue has 8 bytes of .* where all 16 were expected in"):
+        urgent.spans(tmp_path / "queue", "queue", 16)
     run = {"bulk_mbytes_per_s": 100.0}
     for way in ("to_server", "to_sum", "to_sum_idle"):
         run[way] = urgent.quantiles([i / 1e3 for i in range(101)])  # type: ignore[assignment]
