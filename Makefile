@@ -24,15 +24,15 @@ BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
-.PHONY: demo test setup cpp sanitize fuzz check lint python bench clean
+.PHONY: demo test setup cpp sanitize fuzz fuzzers check lint python bench clean
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
 	  --target-accuracy 0.95
 
-test: setup cpp sanitize fuzz  ## everything .ci/run does
-	@# The linters take what processor time the Python tests leave: jobs of processes wait a good deal for each other.
-	$(MAKE) -j 2 lint python
+test: setup cpp sanitize $(VENV)/.fuzz-packages  ## everything .ci/run does
+	@# The processes of jobs wait a good deal for each other: linters and fuzzers take what processor time that leaves.
+	$(MAKE) -j 3 lint fuzz python
 
 setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
 
@@ -84,18 +84,19 @@ sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and t
 	TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS) -LE one-thread
 
-fuzz: $(VENV)/.fuzz-packages  ## a short run of each fuzzer
+fuzz: $(addprefix fuzz-,$(FUZZERS))  ## a short run of each fuzzer
+
+fuzzers: $(VENV)/.fuzz-packages
 	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
 	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(RELEASE_FLAGS)" \
 	  -DBS_BUILD_FUZZERS=ON -DBS_SANITIZE=fuzzer-no-link,address,undefined
-	cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
+	nice -n 19 cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
 	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/fuzz/corpus/,$(FUZZERS))
-	$(MAKE) -j $(JOBS) $(addprefix fuzz-,$(FUZZERS))
 
-fuzz-%:
+fuzz-%: fuzzers
 	test -n "$$(ls $(BUILD)/fuzz/corpus/$*)"
 	ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
-	  $(BUILD)/fuzz/tests/fuzz/$*_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
+	  nice -n 19 $(BUILD)/fuzz/tests/fuzz/$*_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
 	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$* >$(BUILD)/fuzz/$*.log 2>&1 || \
 	  { tail -n 60 $(BUILD)/fuzz/$*.log; exit 1; }
 	grep '^Done' $(BUILD)/fuzz/$*.log
