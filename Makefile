@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
-.PHONY: demo test setup cpp sanitize fuzz fuzzers check lint python bench clean
+.PHONY: demo test setup release cpp sanitize fuzz fuzzers check lint python bench clean
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -67,10 +67,12 @@ $(VENV)/.installed: $(VENV)/.venv $(SOURCES)
 	$(BIN)/python -m pip install -q -e ".[mxnet,test]"
 	@touch $@
 
-cpp: $(VENV)/.packages  ## the C++ tests
+release: $(VENV)/.packages
 	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON \
 	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(RELEASE_FLAGS)" $(TEST_FLAGS)
 	cmake --build $(BUILD)/release -j $(JOBS)
+
+cpp: release  ## the C++ tests
 	ctest --test-dir $(BUILD)/release --output-on-failure -j $(JOBS)
 
 sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and thread sanitizers
@@ -112,10 +114,7 @@ python: setup  ## the Python tests: units, then whole jobs of real processes
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
 	$(BIN)/pytest -q -rs tests/python tests/e2e
 
-bench: setup  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
-	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(RELEASE_FLAGS)"
-	cmake --build $(BUILD)/release -j $(JOBS)
+bench: setup release  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
 	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 
