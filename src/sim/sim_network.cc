@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "sim/sim_network_impl.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace bs::sim {
 namespace {

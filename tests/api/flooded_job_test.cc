@@ -16,7 +16,7 @@
 #include "api/temporary_folder.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_socket.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace bs::test {
 namespace {

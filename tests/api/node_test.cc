@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/numa.h"
-#include "control.h"
 #include "ps-lite/loop_world.h"
 #include "tcp_transport.h"
+#include "wire/control.h"
 
 namespace bs::api {
 namespace {

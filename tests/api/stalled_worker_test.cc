@@ -14,10 +14,10 @@
 #include "api/job.h"
 #include "api/network.h"
 #include "api/outcome.h"
-#include "control.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_transport.h"
-#include "wire.h"
+#include "wire/control.h"
+#include "wire/wire.h"
 
 namespace bs::test {
 namespace {

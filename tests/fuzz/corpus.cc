@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "fusion.h"
 #include "ps-lite/golden.h"
-#include "wire.h"
+#include "wire/fusion.h"
+#include "wire/wire.h"
 #include "zmtp.h"
 
 namespace {

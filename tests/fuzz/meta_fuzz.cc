@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bs::Result<ps::Meta> parsed = ps::ParseMeta(std::as_bytes(std::span(data, size)));

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fusion.h"
 #include "shared_memory.h"
-#include "wire.h"
+#include "wire/fusion.h"
+#include "wire/wire.h"
 #include "zmtp.h"
 
 namespace {

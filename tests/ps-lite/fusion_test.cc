@@ -1,4 +1,4 @@
-#include "fusion.h"
+#include "wire/fusion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ps-lite/golden.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "announcer.h"
-#include "control.h"
 #include "sim/sim_executor.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {

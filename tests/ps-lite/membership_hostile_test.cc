@@ -4,9 +4,9 @@
 
 #include <tuple>
 
-#include "control.h"
 #include "membership_harness.h"
 #include "nonsense_count.h"
+#include "wire/control.h"
 
 namespace ps::test {
 namespace {

@@ -15,7 +15,7 @@
 #include "ps-lite/loop_world.h"
 #include "ps-lite/transport_node.h"
 #include "tcp_transport.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps::testing {
 namespace {

@@ -21,7 +21,7 @@
 #include "ps-lite/raw_peer.h"
 #include "ps-lite/transport_conformance.h"
 #include "tcp_socket.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "zmtp.h"
 
 namespace ps::testing {

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "fusion.h"
 #include "ps-lite/link_peer.h"
 #include "ps-lite/loop_world.h"
 #include "ps-lite/transport_node.h"
 #include "tcp_transport.h"
+#include "wire/fusion.h"
 
 namespace ps::testing {
 namespace {

@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "fusion.h"
 #include "ps-lite/socket_conformance.h"
 #include "tcp_inbound.h"
 #include "tcp_socket.h"
-#include "wire.h"
+#include "wire/fusion.h"
+#include "wire/wire.h"
 #include "zmq_transport.h"
 #include "zmtp.h"
 

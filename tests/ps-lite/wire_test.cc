@@ -1,5 +1,5 @@
 // The wire: bytes captured from stock nodes, in both directions, and anything a peer may send.
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "wire.h"
+#include "wire/wire.h"
 #include "zmtp.h"
 
 namespace ps::testing {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "shared_memory.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "zmtp.h"
 
 namespace ps {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "ps-lite/zmtp_harness.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps::testing {
 namespace {

@@ -11,8 +11,8 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 SOURCES = [
     *ROOT.glob("src/*/*.cc"),
-    *ROOT.glob("3rdparty/ps-lite/src/*.cc"),
-    *ROOT.glob("3rdparty/ps-lite/src/*.h"),
+    *ROOT.glob("3rdparty/ps-lite/src/**/*.cc"),
+    *ROOT.glob("3rdparty/ps-lite/src/**/*.h"),
     *ROOT.glob("3rdparty/*.cmake"),
     *ROOT.glob("bytescheduler/**/*.py"),
 ]

@@ -41,8 +41,8 @@ def test_every_number_is_told(file: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("3rdparty/ps-lite/src/wire.cc", "MetaField"),
-        ("3rdparty/ps-lite/src/wire_async.cc", "Field"),
+        ("3rdparty/ps-lite/src/wire/wire.cc", "MetaField"),
+        ("3rdparty/ps-lite/src/wire/wire_async.cc", "Field"),
     ],
 )
 def test_every_field_of_ours_has_a_row(file: str, name: str) -> None:

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "control.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "control.h"
 #include "coordinator_impl.h"
 #include "role_limits.h"
-#include "wire.h"
+#include "wire/control.h"
+#include "wire/wire.h"
 
 namespace ps {
 

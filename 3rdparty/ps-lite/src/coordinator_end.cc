@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "control.h"
 #include "coordinator_impl.h"
 #include "ps/kv_server.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {

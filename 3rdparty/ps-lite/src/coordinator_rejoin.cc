@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "control.h"
 #include "coordinator_impl.h"
+#include "wire/control.h"
 
 namespace ps {
 

@@ -1,8 +1,8 @@
 // Coordinator: connections to nodes that wait for a place, which tell who of them is gone.
 #include <algorithm>
 
-#include "control.h"
 #include "coordinator_impl.h"
+#include "wire/control.h"
 
 namespace ps {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "control.h"
+#include "wire/control.h"
 
 namespace ps {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "control.h"
-#include "wire.h"
+#include "wire/control.h"
+#include "wire/wire.h"
 
 namespace ps {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/limited_log.h"
-#include "control.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {

@@ -38,7 +38,7 @@
 #include "link_listener.h"
 #include "ps/transport.h"
 #include "upcalls.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 

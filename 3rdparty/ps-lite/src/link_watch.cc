@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control.h"
+#include "wire/control.h"
 
 namespace ps {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "control.h"
 #include "member_impl.h"
+#include "wire/control.h"
 
 namespace ps {
 

@@ -1,6 +1,6 @@
 // Member: what it does about messages that make no sense, and about who goes on sending them.
-#include "control.h"
 #include "member_impl.h"
+#include "wire/control.h"
 
 namespace ps {
 

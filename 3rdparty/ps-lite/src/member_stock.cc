@@ -1,8 +1,8 @@
 // Member: a server in a job whose scheduler node is MXNet's own, which knows no extension.
 #include <utility>
 
-#include "control.h"
 #include "member_impl.h"
+#include "wire/control.h"
 
 namespace ps {
 

@@ -6,7 +6,7 @@
 
 #include "ps/kv_server.h"
 #include "ps/message.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 

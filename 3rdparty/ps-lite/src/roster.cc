@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "control.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "ps/text.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 namespace {

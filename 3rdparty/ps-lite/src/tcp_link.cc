@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "fusion.h"
-#include "wire.h"
+#include "wire/fusion.h"
+#include "wire/wire.h"
 
 namespace ps {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "bytescheduler/status.h"
 #include "ps/transport.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tcp_socket.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/limited_log.h"
-#include "fusion.h"
 #include "link_transport.h"
 #include "tcp_socket.h"
-#include "wire.h"
+#include "wire/fusion.h"
+#include "wire/wire.h"
 #include "zmq_callers.h"
 #include "zmq_endpoint.h"
 #include "zmq_link.h"

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "ps/transport.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "zmq_curve.h"
 
 namespace ps {

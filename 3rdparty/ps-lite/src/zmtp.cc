@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fusion.h"
+#include "wire/fusion.h"
 #include "zmtp_parts.h"
 
 namespace ps {

@@ -23,7 +23,7 @@
 #include "ps/message.h"
 #include "ps/transport.h"
 #include "shared_memory.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 

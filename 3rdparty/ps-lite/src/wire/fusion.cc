@@ -1,5 +1,5 @@
 // Writes and reads fused messages.
-#include "fusion.h"
+#include "wire/fusion.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 namespace ps {
 namespace {

@@ -1,5 +1,5 @@
 // Encodes and parses PBMeta; PROTOCOL.md is the table that this file follows.
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <charconv>
 #include <exception>
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "wire_async.h"
+#include "wire/wire_async.h"
 
 namespace ps {
 namespace {

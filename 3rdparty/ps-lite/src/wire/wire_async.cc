@@ -1,5 +1,5 @@
 // Fields 120 to 124 of PBMeta.
-#include "wire_async.h"
+#include "wire/wire_async.h"
 
 namespace ps {
 namespace {

@@ -1,5 +1,5 @@
 // Texts for people about nodes, and the small control messages.
-#include "control.h"
+#include "wire/control.h"
 
 #include <algorithm>
 #include <array>
