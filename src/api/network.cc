@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "base/notification.h"
 #include "role_limits.h"
-#include "tcp_transport.h"
-#include "zmq_transport.h"
+#include "transport/tcp/tcp_transport.h"
+#include "transport/zmq/zmq_transport.h"
 
 namespace bs::api {
 namespace {

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "zmq_curve.h"
+#include "transport/zmq/zmq_curve.h"
 
 namespace bs::api {
 namespace {

@@ -15,7 +15,7 @@
 #include "api/job.h"
 #include "api/temporary_folder.h"
 #include "ps-lite/raw_peer.h"
-#include "tcp_socket.h"
+#include "transport/tcp_socket.h"
 #include "wire/wire.h"
 
 namespace bs::test {

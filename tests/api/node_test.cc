@@ -15,7 +15,7 @@
 
 #include "base/numa.h"
 #include "ps-lite/loop_world.h"
-#include "tcp_transport.h"
+#include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
 
 namespace bs::api {

@@ -15,7 +15,7 @@
 #include "api/network.h"
 #include "api/outcome.h"
 #include "ps-lite/raw_peer.h"
-#include "tcp_transport.h"
+#include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
 #include "wire/wire.h"
 

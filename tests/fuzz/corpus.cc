@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "ps-lite/golden.h"
+#include "transport/tcp/zmtp.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"
-#include "zmtp.h"
 
 namespace {
 

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "shared_memory.h"
+#include "transport/shm/shared_memory.h"
+#include "transport/tcp/zmtp.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"
-#include "zmtp.h"
 
 namespace {
 

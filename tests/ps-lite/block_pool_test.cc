@@ -1,5 +1,5 @@
 // Blocks come back to be used again, up to a bound, whoever lives longer.
-#include "block_pool.h"
+#include "transport/tcp/block_pool.h"
 
 #include <gtest/gtest.h>
 

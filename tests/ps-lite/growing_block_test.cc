@@ -1,4 +1,4 @@
-#include "growing_block.h"
+#include "transport/tcp/growing_block.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The in-process transport: the conformance suite, and what is special about it.
-#include "inproc_transport.h"
+#include "transport/inproc/inproc_transport.h"
 
 #include <gtest/gtest.h>
 

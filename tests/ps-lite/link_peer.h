@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "ps-lite/transport_node.h"
-#include "shared_memory.h"
-#include "tcp_socket.h"
-#include "zmtp.h"
+#include "transport/shm/shared_memory.h"
+#include "transport/tcp/zmtp.h"
+#include "transport/tcp_socket.h"
 
 namespace ps::testing {
 

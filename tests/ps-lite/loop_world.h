@@ -14,7 +14,7 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 #include "ps-lite/transport_node.h"
-#include "tcp_socket.h"
+#include "transport/tcp_socket.h"
 
 namespace ps::testing {
 

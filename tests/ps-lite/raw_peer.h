@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "ps/transport.h"
-#include "stranger_log.h"
-#include "zmtp.h"
+#include "transport/stranger_log.h"
+#include "transport/tcp/zmtp.h"
 
 namespace ps::testing {
 

@@ -1,4 +1,4 @@
-#include "send_queue.h"
+#include "transport/send_queue.h"
 
 #include <gtest/gtest.h>
 

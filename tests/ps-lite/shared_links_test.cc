@@ -27,10 +27,10 @@
 #include "ps-lite/link_peer.h"
 #include "ps-lite/no_memory.h"
 #include "ps-lite/socket_conformance.h"
-#include "shared_memory.h"
-#include "tcp_socket.h"
-#include "tcp_transport.h"
-#include "zmtp.h"
+#include "transport/shm/shared_memory.h"
+#include "transport/tcp/tcp_transport.h"
+#include "transport/tcp/zmtp.h"
+#include "transport/tcp_socket.h"
 
 namespace ps::testing {
 namespace {

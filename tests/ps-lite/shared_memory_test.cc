@@ -1,5 +1,5 @@
 // Shared memory: what lies there and for how long, and offers of those who do not mean well.
-#include "shared_memory.h"
+#include "transport/shm/shared_memory.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

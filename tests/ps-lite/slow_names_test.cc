@@ -14,7 +14,7 @@
 #include "ps-lite/link_peer.h"
 #include "ps-lite/loop_world.h"
 #include "ps-lite/transport_node.h"
-#include "tcp_transport.h"
+#include "transport/tcp/tcp_transport.h"
 #include "wire/wire.h"
 
 namespace ps::testing {

@@ -20,9 +20,9 @@
 #include "ps-lite/loop_world.h"
 #include "ps-lite/raw_peer.h"
 #include "ps-lite/transport_conformance.h"
-#include "tcp_socket.h"
+#include "transport/tcp/zmtp.h"
+#include "transport/tcp_socket.h"
 #include "wire/wire.h"
-#include "zmtp.h"
 
 namespace ps::testing {
 

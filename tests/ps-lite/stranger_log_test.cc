@@ -1,5 +1,5 @@
 // StrangerLog: each host has a line, and none has many.
-#include "stranger_log.h"
+#include "transport/stranger_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

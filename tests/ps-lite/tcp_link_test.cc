@@ -1,5 +1,5 @@
 // What a link takes out of its queue, and what it loses.
-#include "tcp_link.h"
+#include "transport/tcp/tcp_link.h"
 
 #include <gtest/gtest.h>
 #include <linux/sockios.h>
@@ -16,7 +16,7 @@
 #include "ps-lite/link_peer.h"
 #include "ps-lite/loop_world.h"
 #include "ps-lite/transport_node.h"
-#include "tcp_transport.h"
+#include "transport/tcp/tcp_transport.h"
 #include "wire/fusion.h"
 
 namespace ps::testing {

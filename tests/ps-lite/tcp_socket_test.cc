@@ -1,5 +1,5 @@
 // Sockets: whom they reach, what is said about addresses that are none, how the kernel sends.
-#include "tcp_socket.h"
+#include "transport/tcp_socket.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // The TCP transport: the conformance suites, alone and against libzmq in both directions, and peers
 // that are hostile.
-#include "tcp_transport.h"
+#include "transport/tcp/tcp_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "ps-lite/socket_conformance.h"
-#include "tcp_inbound.h"
-#include "tcp_socket.h"
+#include "transport/tcp/tcp_inbound.h"
+#include "transport/tcp/zmtp.h"
+#include "transport/tcp_socket.h"
+#include "transport/zmq/zmq_transport.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"
-#include "zmq_transport.h"
-#include "zmtp.h"
 
 namespace ps::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Keys from a secret, and who gets in with them.
-#include "zmq_curve.h"
+#include "transport/zmq/zmq_curve.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "ps-lite/golden.h"
 #include "ps-lite/transport_node.h"
-#include "zmq_transport.h"
+#include "transport/zmq/zmq_transport.h"
 
 namespace ps::testing {
 namespace {

@@ -1,5 +1,5 @@
 // The ZeroMQ transport: the conformance suites over tcp and ipc, stock peers and hostile ones.
-#include "zmq_transport.h"
+#include "transport/zmq/zmq_transport.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "ps-lite/socket_conformance.h"
-#include "zmq_endpoint.h"
-#include "zmtp.h"
+#include "transport/tcp/zmtp.h"
+#include "transport/zmq/zmq_endpoint.h"
 
 namespace ps::testing {
 namespace {

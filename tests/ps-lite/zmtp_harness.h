@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/tcp/zmtp.h"
 #include "wire/wire.h"
-#include "zmtp.h"
 
 namespace ps::testing {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "shared_memory.h"
+#include "transport/shm/shared_memory.h"
+#include "transport/tcp/zmtp.h"
 #include "wire/wire.h"
-#include "zmtp.h"
 
 namespace ps {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ps-lite/zmtp_harness.h"
-#include "zmtp.h"
+#include "transport/tcp/zmtp.h"
 
 namespace ps::testing {
 namespace {

@@ -1,5 +1,5 @@
 // ZMTP: the bytes of the specification, and messages however the network cuts them up.
-#include "zmtp.h"
+#include "transport/tcp/zmtp.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,6 +15,11 @@ MAY_INCLUDE = {
     # The rooms of ps-lite, in 3rdparty/ps-lite/src; "ps" is messages and the transport interface.
     "ps": {"base", "ps", "wire"},
     "wire": {"base", "ps"},
+    "transport": {"base", "ps", "wire"},
+    "transport/shm": {"base", "ps", "transport"},
+    "transport/inproc": {"base", "ps", "transport"},
+    "transport/tcp": {"base", "ps", "wire", "transport", "transport/shm"},
+    "transport/zmq": {"base", "ps", "wire", "transport"},
     "reduce": {"base", "reduce"},
     "worker": {"base", "core", "ps", "reduce", "worker"},
     "server": {"base", "ps", "reduce", "server"},
@@ -23,7 +28,7 @@ MAY_INCLUDE = {
     "config": {"base"},
     "api": {
         *("base", "core", "ps", "reduce", "worker", "server", "sim", "predict"),
-        *("api", "config", "c_api"),
+        *("api", "config", "c_api", "transport/tcp", "transport/zmq"),
     },
     "plugin": {"plugin", "c_api"},
 }
@@ -196,15 +201,15 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/member.cc": "membership_test.cc",
     "3rdparty/ps-lite/src/member_job.cc": "membership_failure_test.cc",
     "3rdparty/ps-lite/src/member_nonsense.cc": "membership_hostile_test.cc",
-    "3rdparty/ps-lite/src/tcp_inbound.cc": "tcp_transport_test.cc",
+    "3rdparty/ps-lite/src/transport/tcp/tcp_inbound.cc": "tcp_transport_test.cc",
     "3rdparty/ps-lite/src/wire/wire_async.cc": "wire_test.cc",
-    "3rdparty/ps-lite/src/zmq_callers.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/zmq_endpoint.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/zmq_link.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/zmq_monitor.cc": "zmq_curve_test.cc",
-    "3rdparty/ps-lite/src/zmq_socket.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/zmtp_ready.cc": "zmtp_test.cc",
-    "3rdparty/ps-lite/src/zmtp_write.cc": "zmtp_test.cc",
+    "3rdparty/ps-lite/src/transport/zmq/zmq_callers.cc": "zmq_transport_test.cc",
+    "3rdparty/ps-lite/src/transport/zmq/zmq_endpoint.cc": "zmq_transport_test.cc",
+    "3rdparty/ps-lite/src/transport/zmq/zmq_link.cc": "zmq_transport_test.cc",
+    "3rdparty/ps-lite/src/transport/zmq/zmq_monitor.cc": "zmq_curve_test.cc",
+    "3rdparty/ps-lite/src/transport/zmq/zmq_socket.cc": "zmq_transport_test.cc",
+    "3rdparty/ps-lite/src/transport/tcp/zmtp_ready.cc": "zmtp_test.cc",
+    "3rdparty/ps-lite/src/transport/tcp/zmtp_write.cc": "zmtp_test.cc",
     "src/api/c_api_worker.cc": "c_api_test.cc",
     "src/api/settings_table.cc": "config_test.cc",
     "src/api/worker_node.cc": "node_test.cc",
@@ -312,7 +317,7 @@ def test_the_rule_on_globals_knows_them(line: str, mutable: bool) -> None:
 
 # Whose <...> headers may be included, and where; whatever matches no row is free.
 FOREIGN = (
-    (r"zmq", r"3rdparty/ps-lite/src/zmq_"),
+    (r"zmq", r"3rdparty/ps-lite/src/transport/zmq/"),
     (r"protozero/", r"3rdparty/ps-lite/src/wire/(wire(_async)?\.(h|cc)|fusion\.cc)"),
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
@@ -344,4 +349,6 @@ def test_the_rule_on_frameworks_can_fail() -> None:
     assert foreign_includes("src/core/core.cc", "#include <zmq.h>\n") == ["zmq.h"]
     assert foreign_includes("src/plugin/mxnet.cc", "#include <mxnet/c_api.h>") == ["mxnet/c_api.h"]
     assert foreign_includes("src/worker/worker.cc", "#  include <ps/message.h>") == ["ps/message.h"]
-    assert foreign_includes("3rdparty/ps-lite/src/zmq_link.cc", "#include <zmq.h>") == []
+    assert (
+        foreign_includes("3rdparty/ps-lite/src/transport/zmq/zmq_link.cc", "#include <zmq.h>") == []
+    )

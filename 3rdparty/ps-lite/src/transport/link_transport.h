@@ -1,0 +1,264 @@
+// LinkTransport: a transport over sockets of one loop, with a link for each peer.
+//
+// What differs between such transports is the network, a class confined to the loop:
+//
+//   using Options = ...;  // with most_waiting_bytes and sent
+//   // The connection to one peer; held by one owner, destroyed on the loop, where what has not
+//   left
+//   // is dropped, unless the network goes on with it until the deadline of Drain.
+//   class Link {
+//     void Send(Message message);
+//     uint64_t waiting_bytes() const;
+//     // Sends what waits, tells its listener nothing any more, and posts `on_drained` when nothing
+//     // waits any more; the owner drops the link then, or at `deadline`.
+//     void Drain(bs::TimePoint deadline, bs::Task on_drained);
+//   };
+//   Network(bs::LoopThread* loop, const Options& options, const Upcalls* upcalls, bs::Logger log);
+//   // At most once.  What comes in goes to `upcalls`.
+//   bs::Result<Listening> Listen(const Address& address);
+//   // Fails for an address that nobody can have; what nobody is at now is tried again.
+//   bs::Result<std::shared_ptr<Link>> Connect(int32_t peer, const Address& address,
+//                                             const std::string& identity, LinkListener listener);
+//   // Receives nothing any more.
+//   void StopListening();
+//   // Not on the loop, blocks: after StopListening and when every link is gone.
+//   void AwaitEnd();
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "base/notification.h"
+#include "ps/transport.h"
+#include "transport/link_listener.h"
+#include "transport/upcalls.h"
+#include "wire/wire.h"
+
+namespace ps {
+
+// Where a network listens.
+struct Listening {
+  int32_t port = 0;
+  bool exposed = false;  // to other hosts, without encryption
+};
+
+// Everything behind the transport; on the loop but for what says otherwise.
+//
+// Held by the transport and by the tasks it posts, so a task that comes late finds it closed
+// instead of gone.
+template <typename Network>
+class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
+ public:
+  LinkHub(bs::LoopThread* loop, const typename Network::Options& options, const bs::Logger& log)
+      : loop_(loop),
+        log_(log),
+        most_waiting_bytes_(options.most_waiting_bytes),
+        sent_(options.sent),
+        network_(loop, options, &upcalls_, log) {}
+  LinkHub(const LinkHub&) = delete;
+  LinkHub& operator=(const LinkHub&) = delete;
+  ~LinkHub() = default;
+
+  // Thread-safe.  Runs `task` on the loop.
+  template <typename F>
+  void Post(F task) {
+    loop_->Post(
+        [self = this->shared_from_this(), t = std::move(task)]() mutable { t(self.get()); });
+  }
+
+  // Thread-safe.  Whatever is called back from now on is dropped.
+  void Mute() { upcalls_.Mute(); }
+  // Blocks until everything is sent or given up.  REQUIRES: not called on the loop; Close was
+  // posted.
+  void AwaitEnd() {
+    BS_CHECK(upcalls_.muted());
+    BS_CHECK(!loop_->IsCurrent());
+    ended_.Wait();
+    network_.AwaitEnd();
+  }
+
+  void Start(Transport::Handler handler) { upcalls_.Start(std::move(handler)); }
+  void Bind(const Address& address, const Transport::BindDone& done);
+  void Connect(int32_t peer, const Address& address, int32_t own_id);
+  void Disconnect(int32_t peer, bs::Duration linger);
+  void Send(Message message);
+  void Close(bs::Duration linger);
+
+ private:
+  using Link = typename Network::Link;
+
+  LinkListener ListenerFor(int32_t peer, const Address& address);
+  void DrainLink(std::shared_ptr<Link> link, bs::TimePoint deadline);
+  void DropLink(const std::shared_ptr<Link>& link);
+  void EndIfQuiet();
+
+  bs::LoopThread* const loop_;
+  const bs::Logger log_;
+  const uint64_t most_waiting_bytes_;
+  const std::shared_ptr<SentCounts> sent_;  // may be null
+  bs::Notification ended_;
+
+  Upcalls upcalls_;
+  Network network_;
+  std::map<int32_t, std::shared_ptr<Link>> links_;  // by peer
+  // Links without a peer that still send, each with the timer that ends it.
+  std::map<std::shared_ptr<Link>, bs::TimerId> draining_;
+  bool closed_ = false;
+};
+
+template <typename Network>
+void LinkHub<Network>::Bind(const Address& address, const Transport::BindDone& done) {
+  if (upcalls_.muted()) return;
+  const bs::Result<Listening> listening = network_.Listen(address);
+  if (!listening.ok()) return done(listening.status());
+  const int32_t port = listening.value().port;
+  if (listening.value().exposed) {
+    log_.Warning("listening on " + address.host + ":" + std::to_string(port) +
+                 " without BYTESCHEDULER_SECRET_FILE: whoever reaches this port can read and "
+                 "change what is trained");
+  }
+  done(port);
+}
+
+template <typename Network>
+void LinkHub<Network>::Connect(int32_t peer, const Address& address, int32_t own_id) {
+  if (closed_) return;
+  links_.erase(peer);
+  auto link = network_.Connect(peer, address, IdentityOf(own_id), ListenerFor(peer, address));
+  if (!link.ok()) {
+    log_.Warning("cannot reach " + DescribeId(peer) + ": " + link.status().message());
+    return;
+  }
+  links_.emplace(peer, std::move(link.value()));
+}
+
+template <typename Network>
+LinkListener LinkHub<Network>::ListenerFor(int32_t peer, const Address& address) {
+  const auto say = [this, peer, address](const char* what) {
+    log_.Debug([&] {
+      return what + DescribeId(peer) + " at " + address.host + ":" + std::to_string(address.port);
+    });
+  };
+  // `this` outlives its links: only the loop destroys them, before the end of the hub.
+  return {
+      .on_connected =
+          [this, peer, say] {
+            say("connected to ");
+            upcalls_.OnConnected(peer);
+          },
+      .on_disconnected =
+          [this, peer, say] {
+            say("lost the connection to ");
+            upcalls_.OnDisconnected(peer);
+          },
+      .on_sharing =
+          [say](bool shares) { say(shares ? "sharing memory with " : "memory was refused by "); },
+      .on_refused =
+          [this, peer](const std::string& what) {
+            if (upcalls_.muted()) return;
+            log_.Warning(DescribeId(peer) +
+                         " refused the handshake: do both have the same "
+                         "BYTESCHEDULER_SECRET_FILE?" +
+                         (what.empty() ? "" : " (" + what + ")"));
+          }};
+}
+
+template <typename Network>
+void LinkHub<Network>::Disconnect(int32_t peer, bs::Duration linger) {
+  auto link = links_.extract(peer);
+  if (link) DrainLink(std::move(link.mapped()), loop_->Now() + linger);
+}
+
+template <typename Network>
+void LinkHub<Network>::Send(Message message) {
+  const auto link = links_.find(message.peer);
+  if (link == links_.end()) return;
+  if (sent_) ++sent_->messages;
+  const uint64_t waiting_bytes = link->second->waiting_bytes();
+  if (waiting_bytes < most_waiting_bytes_) return link->second->Send(std::move(message));
+  const int32_t peer = message.peer;
+  links_.erase(link);
+  const std::string why = "it does not read: " + std::to_string(waiting_bytes) +
+                          " bytes wait for it, and BYTESCHEDULER_WAITING lets " +
+                          std::to_string(most_waiting_bytes_) + " do so";
+  log_.Warning("dropped what waits for " + DescribeId(peer) + ": " + why);
+  upcalls_.OnOverflow(peer, why);
+}
+
+template <typename Network>
+void LinkHub<Network>::Close(bs::Duration linger) {
+  if (std::exchange(closed_, true)) return;
+  network_.StopListening();
+  const bs::TimePoint deadline = loop_->Now() + linger;
+  for (auto& [peer, link] : std::exchange(links_, {})) DrainLink(link, deadline);
+  EndIfQuiet();
+}
+
+template <typename Network>
+void LinkHub<Network>::DrainLink(std::shared_ptr<Link> link, bs::TimePoint deadline) {
+  const auto drop = [self = this->shared_from_this(), weak = std::weak_ptr<Link>(link)] {
+    if (const auto drained = weak.lock()) self->DropLink(drained);
+  };
+  link->Drain(deadline, drop);
+  const bs::TimerId timer = loop_->PostAt(deadline, drop);
+  draining_.emplace(std::move(link), timer);
+}
+
+template <typename Network>
+void LinkHub<Network>::DropLink(const std::shared_ptr<Link>& link) {
+  const auto it = draining_.find(link);
+  if (it == draining_.end()) return;
+  loop_->Cancel(it->second);
+  draining_.erase(it);
+  EndIfQuiet();
+}
+
+template <typename Network>
+void LinkHub<Network>::EndIfQuiet() {
+  if (closed_ && draining_.empty()) ended_.Notify();
+}
+
+template <typename Network>
+class LinkTransport final : public Transport {
+ public:
+  // As MakeTcpTransport and MakeZmqTransport say.
+  LinkTransport(bs::LoopThread* loop, const typename Network::Options& options,
+                const bs::Logger& log)
+      : hub_(std::make_shared<Hub>(loop, options, log)) {}
+  LinkTransport(const LinkTransport&) = delete;
+  LinkTransport& operator=(const LinkTransport&) = delete;
+  ~LinkTransport() override { hub_->AwaitEnd(); }
+
+  void Start(Handler handler) override {
+    hub_->Post([h = std::move(handler)](Hub* hub) mutable { hub->Start(std::move(h)); });
+  }
+  void Bind(const Address& address, BindDone done) override {
+    hub_->Post([address, d = std::move(done)](Hub* hub) { hub->Bind(address, d); });
+  }
+  void Connect(int32_t peer, const Address& address, int32_t own_id) override {
+    hub_->Post([=](Hub* hub) { hub->Connect(peer, address, own_id); });
+  }
+  void Disconnect(int32_t peer, bs::Duration linger) override {
+    hub_->Post([=](Hub* hub) { hub->Disconnect(peer, linger); });
+  }
+  void Send(Message message) override {
+    hub_->Post([m = std::move(message)](Hub* hub) mutable { hub->Send(std::move(m)); });
+  }
+  void Close(bs::Duration linger) override {
+    hub_->Mute();
+    hub_->Post([linger](Hub* hub) { hub->Close(linger); });
+  }
+
+ private:
+  using Hub = LinkHub<Network>;
+
+  const std::shared_ptr<Hub> hub_;  // also held by the tasks it posts
+};
+
+}  // namespace ps

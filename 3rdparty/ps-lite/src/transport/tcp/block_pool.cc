@@ -1,0 +1,58 @@
+// Lends blocks and takes them back.
+#include "transport/tcp/block_pool.h"
+
+#include <new>
+#include <utility>
+
+namespace ps {
+namespace {
+
+// Sizes differ little where tensors are cut into partitions: whole pages are one size.
+constexpr size_t kPageBytes = 4096;
+
+}  // namespace
+
+Frame BlockPool::New(size_t size_bytes, std::span<std::byte>* memory) {
+  const size_t block_bytes = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  Block block = Take(block_bytes);
+  if (block == nullptr) return {};
+  *memory = {block.get(), size_bytes};
+  return Frame::Borrow(*memory,
+                       [pool = shared_from_this(), kept = std::move(block), block_bytes]() mutable {
+                         pool->GiveBack(std::move(kept), block_bytes);
+                       });
+}
+
+size_t BlockPool::kept_bytes() const {
+  const bs::MutexLock lock(&mutex_);
+  return kept_bytes_;
+}
+
+BlockPool::Block BlockPool::Take(size_t block_bytes) {
+  {
+    const bs::MutexLock lock(&mutex_);
+    const auto it = blocks_.find(block_bytes);
+    if (it != blocks_.end() && !it->second.empty()) {
+      Block block = std::move(it->second.back());  // the warmest
+      it->second.pop_back();
+      kept_bytes_ -= block_bytes;
+      return block;
+    }
+  }
+  return Block(new (std::nothrow) std::byte[block_bytes]);
+}
+
+void BlockPool::GiveBack(Block block, size_t block_bytes) {
+  std::map<size_t, std::vector<Block>> too_many;  // freed after the lock is gone
+  const bs::MutexLock lock(&mutex_);
+  if (block_bytes > kMostKeptBytes) return;
+  // Sizes that are not used any more must not be in the way for ever.
+  if (kept_bytes_ + block_bytes > kMostKeptBytes) {
+    too_many.swap(blocks_);
+    kept_bytes_ = 0;
+  }
+  blocks_[block_bytes].push_back(std::move(block));
+  kept_bytes_ += block_bytes;
+}
+
+}  // namespace ps

@@ -1,0 +1,146 @@
+// Greets, and reads messages.
+#include "transport/tcp/tcp_inbound.h"
+
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "ps/text.h"
+#include "wire/wire.h"
+
+namespace ps {
+namespace {
+
+// So many reads in one turn of the loop, then others get theirs.
+constexpr int kReadsPerTurn = 16;
+
+bs::Status Closed(const std::string& why) { return bs::Status::Unavailable(why); }
+bs::Status Strange(const std::string& why) { return bs::Status::FailedPrecondition(why); }
+
+}  // namespace
+
+TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
+                       bs::Duration patience, bool shares, Listener listener)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      address_(DescribePeer(socket_.fd())),
+      listener_(std::move(listener)),
+      input_(
+          std::move(shared),
+          {.on_greeting =
+               [this, shares] {
+                 greeted_ = true;
+                 takes_memory_ = shares && WithinHost(socket_.fd());
+                 Put(ZmtpReady("ROUTER", "", takes_memory_));
+               },
+           .on_ready =
+               [this](std::string_view identity) {
+                 introduced_ = true;
+                 identity_ = identity;
+                 peer_ = IdOfIdentity(identity);
+                 listener_.on_ready(identity_);
+               },
+           .on_memory =
+               [this](std::string_view offer) {
+                 if (std::exchange(takes_memory_, false)) TakeMemory(offer);
+               },
+           .on_message =
+               [this](bs::Result<Message> message) {
+                 listener_.on_message(peer_, std::move(message));
+               },
+           .place = [this](
+                        const Meta& meta,
+                        uint64_t size_bytes) { return listener_.place(peer_, meta, size_bytes); },
+           .known = [this] { return listener_.knows(peer_); },
+           .most_bytes = [this](const Meta& meta) { return listener_.most_bytes(peer_, meta); }}),
+      patience_(patience) {
+  socket_.Set(IPPROTO_TCP, TCP_NODELAY, 1);
+  WaitFor(patience_);
+  Put(ZmtpGreeting());
+  loop_->WatchReadable(socket_.fd(), [this] { OnReadable(); });
+}
+
+TcpInbound::~TcpInbound() {
+  loop_->Cancel(timer_);
+  loop_->Unwatch(socket_.fd());
+}
+
+bool TcpInbound::torn() const {
+  int unread_bytes = 0;
+  return input_.unfinished() || input_.waiting() ||
+         (::ioctl(socket_.fd(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 0);
+}
+
+void TcpInbound::OnReadable() {
+  const bs::Status over = Read();
+  if (!over.ok()) listener_.on_closed(over);
+}
+
+bs::Status TcpInbound::Read() {
+  input_.BeginTurn();
+  bs::Status taken = input_.Continue();
+  for (int i = 0; i < kReadsPerTurn && taken.ok() && broken_.ok() && !input_.turn_over(); ++i) {
+    const ZmtpInput::Rooms rooms = input_.MakeRooms();
+    const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got < 0) return Gone(std::system_category().message(errno));
+    if (got == 0) return Gone("the other end has closed it");
+    heard_ = true;
+    taken = input_.Filled(static_cast<size_t>(got));
+    // The rest, if there is any, makes the descriptor readable again.
+    if (static_cast<size_t>(got) < rooms[0].iov_len + rooms[1].iov_len) break;
+  }
+  if (!taken.ok()) return taken;
+  if (input_.num_messages() > messages_ + kMostMessages && stranger()) {
+    return Strange("it is not in the job, and has sent more than " + std::to_string(kMostMessages) +
+                   " messages in " + TextOf(patience_));
+  }
+  if (input_.waiting()) loop_->Revisit(socket_.fd());
+  return broken_;
+}
+
+// Who is in the job is named by those who miss him; and a port may be looked at.
+bs::Status TcpInbound::Gone(const std::string& how) const {
+  if (heard_ && !greeted_) return Strange("no ZMTP, and " + how);
+  if (stranger() && input_.unfinished()) return Strange(how + " in the middle of a message");
+  return Closed(how);
+}
+
+// Little, and first on a fresh connection: there is room for it.
+void TcpInbound::Put(const std::string& bytes) {
+  const ssize_t sent = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(bytes.size())) broken_ = Closed("it takes no greeting");
+}
+
+void TcpInbound::TakeMemory(std::string_view offer) {
+  auto inbox = SharedInbox::Open(offer);
+  if (inbox.ok()) {
+    input_.Share(std::move(inbox.value()));
+  } else {
+    listener_.on_memory_refused(inbox.status().message());
+  }
+  Put(ZmtpMemoryAnswer(inbox.ok()));
+}
+
+void TcpInbound::WaitFor(bs::Duration patience) {
+  timer_ = loop_->PostAt(loop_->Now() + patience, [this] { LookAtProgress(); });
+}
+
+void TcpInbound::LookAtProgress() {
+  const std::string time = TextOf(patience_);
+  if (!introduced_) return listener_.on_closed(Strange("it has not introduced itself in " + time));
+  const bool same = input_.num_messages() == messages_;
+  if (stalled_ && same && stranger()) {
+    return listener_.on_closed(Strange("it has not ended its message in " + time));
+  }
+  messages_ = input_.num_messages();
+  stalled_ = input_.unfinished();
+  WaitFor(patience_);
+}
+
+}  // namespace ps

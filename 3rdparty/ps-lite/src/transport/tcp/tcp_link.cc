@@ -1,0 +1,371 @@
+// Connects, greets, and writes waiting messages, most urgent first.
+#include "transport/tcp/tcp_link.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "wire/fusion.h"
+#include "wire/wire.h"
+
+namespace ps {
+namespace {
+
+constexpr bs::Duration kRetryInterval = std::chrono::milliseconds(100);
+// A host that has vanished is not back before everyone knows: what was on its way there is lost.
+constexpr bs::Duration kRetryVanished = std::chrono::seconds(10);
+constexpr int kProbesInTimeout = 4;
+// The kernel probes once a second at most.
+constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
+// Taken out of the queue at a time: enough that small messages go out many in a call.
+constexpr uint64_t kAheadBytes = 16U << 10U;
+constexpr size_t kPartsPerCall = 128;
+// Peers have little to say here.
+constexpr int kReadsPerTurn = 16;
+// So many bytes go out in one turn of the loop, then others get theirs.
+constexpr uint64_t kBytesPerTurn = 4U << 20U;
+
+iovec PartOf(const void* data, size_t size_bytes) {
+  // The kernel takes void* but does not write.
+  return {const_cast<void*>(data), size_bytes};
+}
+
+}  // namespace
+
+TcpLink::Outgoing::Outgoing(std::vector<Message> m, SharedOutbox* outbox) : messages(std::move(m)) {
+  messages.size() > 1 ? WriteFused() : Write(outbox);
+  for (const iovec& part : parts) left_bytes += part.iov_len;
+}
+
+void TcpLink::Outgoing::WriteFused() {
+  const std::string meta = EncodeMeta(FusedMeta(messages));
+  uint64_t data_bytes = 0;
+  for (const Message& message : messages) data_bytes += DataBytes(message);
+  AppendFrameHeader(meta.size(), data_bytes > 0, &heads);
+  heads += meta;
+  if (data_bytes > 0) AppendFrameHeader(data_bytes, false, &heads);
+  parts.push_back(PartOf(heads.data(), heads.size()));
+  for (const Message& message : messages) {
+    for (const Frame& frame : message.data) {
+      if (frame.size() > 0) parts.push_back(PartOf(frame.bytes().data(), frame.size()));
+    }
+  }
+}
+
+void TcpLink::Outgoing::Write(SharedOutbox* outbox) {
+  const Message& message = messages.front();
+  const std::string meta = EncodeMeta(message.meta);
+  std::vector<size_t> cuts;  // where heads go up to before each frame
+  AppendFrameHeader(meta.size(), !message.data.empty(), &heads);
+  heads += meta;
+  std::vector<bool> elsewhere(message.data.size());
+  for (size_t i = 0; i < message.data.size(); ++i) {
+    const auto bytes = message.data[i].bytes();
+    const bool more = i + 1 < message.data.size();
+    std::optional<uint64_t> offset;
+    if (outbox != nullptr && bytes.size() >= SharedOutbox::kLeastFrameBytes) {
+      offset = outbox->Put(bytes);
+    }
+    if (offset) {
+      AppendReference(*offset, bytes.size(), more, &heads);
+      shared_bytes += bytes.size();
+      elsewhere[i] = true;
+    } else {
+      AppendFrameHeader(bytes.size(), more, &heads);
+    }
+    cuts.push_back(heads.size());
+  }
+  size_t begin = 0;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    parts.push_back(PartOf(heads.data() + begin, cuts[i] - begin));
+    const auto bytes = message.data[i].bytes();
+    if (!bytes.empty() && !elsewhere[i]) parts.push_back(PartOf(bytes.data(), bytes.size()));
+    begin = cuts[i];
+  }
+  if (begin < heads.size()) parts.push_back(PartOf(heads.data() + begin, heads.size() - begin));
+}
+
+TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener,
+                 bool apart)
+    : shared_(shared),
+      loop_(shared->loop),
+      address_(std::move(address)),
+      identity_(std::move(identity)),
+      apart_(apart),
+      listener_(std::move(listener)) {}
+
+TcpLink::~TcpLink() {
+  if (retry_ != 0) loop_->Cancel(retry_);
+  if (look_ != 0) loop_->Cancel(look_);
+  if (socket_) loop_->Unwatch(socket_.fd());
+}
+
+void TcpLink::Open() {
+  if (IsNumeric(address_.host)) {
+    const auto resolved = ResolveTcp(address_);
+    return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
+  }
+  // It may have another by the next time, which a connection that fails shows.
+  if (resolved_) {
+    const auto again = *resolved_;
+    resolved_.reset();
+    return Connect(again);
+  }
+  shared_->lookup(apart_)->Post([weak = weak_from_this(), loop = loop_, address = address_] {
+    if (weak.expired()) return;
+    loop->Post([weak, resolved = ResolveTcp(address)] {
+      const auto self = weak.lock();
+      if (!self) return;
+      resolved.ok() ? self->Connect(resolved.value()) : self->ConnectLater(kRetryInterval);
+    });
+  });
+}
+
+void TcpLink::Connect(const sockaddr_in& address) {
+  auto socket = ConnectTcp(address);
+  if (!socket.ok()) return ConnectLater(kRetryInterval);
+  socket_ = std::move(socket.value());
+  TuneSending(socket_.fd(), shared_->options.unsent_bytes);
+  if (shared_->options.host_timeout > bs::Duration(0)) {
+    ProbeHost(socket_.fd(), host_timeout() / kProbesInTimeout);
+    LookAtHost();
+  }
+  greeted_ = ready_ = refused_ = false;
+  input_ = std::make_unique<ZmtpInput>(
+      shared_->input,
+      ZmtpInput::Listener{
+          .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
+          .on_ready =
+              [this, address](std::string_view) {
+                ready_ = true;
+                resolved_ = address;
+              },
+          .on_takes_memory = [this] { OfferMemory(); },
+          .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
+          .on_message = {},  // peers answer on their own connection
+          .known = [] { return false; }});
+  loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
+}
+
+void TcpLink::ConnectLater(bs::Duration delay) {
+  retry_ = loop_->PostAt(loop_->Now() + delay, [this] {
+    retry_ = 0;
+    Open();
+  });
+}
+
+bs::Duration TcpLink::host_timeout() const {
+  return std::max(shared_->options.host_timeout, kLeastHostTimeout);
+}
+
+void TcpLink::LookAtHost() {
+  const bs::Duration timeout = host_timeout();
+  look_ = loop_->PostAt(loop_->Now() + timeout / kProbesInTimeout, [this, timeout] {
+    look_ = 0;
+    const auto self = shared_from_this();  // the listener may drop the link
+    SinceAcknowledged(socket_.fd()) > timeout ? Break(kRetryVanished) : LookAtHost();
+  });
+}
+
+void TcpLink::OnChange() {
+  const auto self = shared_from_this();  // the listener may drop the link
+  if (!Greet() || !Read()) return Break(kRetryInterval);
+  if (ready_ && !std::exchange(connected_, true) && listener_.on_connected) {
+    listener_.on_connected();
+  }
+  Pump();
+}
+
+bool TcpLink::Greet() {
+  if (greeted_) return true;
+  const std::string greeting = ZmtpGreeting();
+  const ssize_t sent = ::send(socket_.fd(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;  // not connected yet
+  greeted_ = sent == static_cast<ssize_t>(greeting.size());
+  return greeted_;
+}
+
+void TcpLink::OfferMemory() {
+  const uint64_t size_bytes = shared_->options.shared_bytes;
+  if (size_bytes == 0 || !WithinHost(socket_.fd())) return;
+  auto outbox = SharedOutbox::Create(size_bytes);
+  if (!outbox.ok()) return shared_->on_no_memory(outbox.status());
+  outbox_ = std::move(outbox.value());
+  refused_ = !Put(ZmtpMemory(outbox_->offer()));
+}
+
+void TcpLink::OnMemoryAnswer(bool taken) {
+  if (!outbox_ || shares_) return;
+  shares_ = taken;
+  if (taken) {
+    outbox_->Taken();
+  } else {
+    outbox_.reset();
+  }
+  if (listener_.on_sharing) listener_.on_sharing(taken);
+}
+
+bool TcpLink::Put(const std::string& bytes) const {
+  return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+bool TcpLink::Read() {
+  input_->BeginTurn();
+  bs::Status taken = input_->Continue();
+  for (int i = 0; taken.ok() && !refused_; ++i) {
+    if (i == kReadsPerTurn || input_->turn_over()) {
+      loop_->Revisit(socket_.fd());  // the kernel tells of changes only
+      return true;
+    }
+    const ZmtpInput::Rooms rooms = input_->MakeRooms();
+    const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (got == 0) return false;
+    taken = input_->Filled(static_cast<size_t>(got));
+  }
+  if (!taken.ok()) TellRefused(taken.message());
+  return false;
+}
+
+void TcpLink::TellRefused(const std::string& what) {
+  if (listener_.on_refused) std::exchange(listener_.on_refused, {})(what);
+}
+
+void TcpLink::Break(bs::Duration retry_after) {
+  if (look_ != 0) loop_->Cancel(std::exchange(look_, 0));
+  loop_->Unwatch(socket_.fd());
+  socket_ = TcpSocket();
+  // The rest of a message that was cut off means nothing on another connection, and what lies in
+  // the memory of this one neither.
+  if (!out_.empty() && out_.front().begun) out_.pop_front();
+  outbox_.reset();
+  shares_ = false;
+  out_bytes_ = 0;
+  for (Outgoing& out : std::exchange(out_, {})) {
+    out_bytes_ += out_.emplace_back(std::move(out.messages), nullptr).left_bytes;
+  }
+  ConnectLater(retry_after);
+  // A peer that wants to authenticate may say no more than that.
+  if (greeted_ && !ready_) TellRefused("it hung up");
+  if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();
+}
+
+void TcpLink::Send(Message message) {
+  queue_.Add(std::move(message));
+  PumpLater();  // what is sent in the same turn goes out in one call
+}
+
+void TcpLink::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
+  listener_ = {};
+  on_drained_ = std::move(on_drained);
+  PumpLater();
+}
+
+void TcpLink::PumpLater() {
+  if (std::exchange(pump_posted_, true)) return;
+  loop_->Post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->pump_posted_ = false;
+    self->Pump();
+  });
+}
+
+void TcpLink::Pump() {
+  uint64_t sent_bytes = 0;
+  while (connected_) {
+    sent_bytes += TakeFromQueue();
+    if (out_.empty()) break;
+    if (sent_bytes > kBytesPerTurn) return PumpLater();
+    std::array<iovec, kPartsPerCall> parts{};
+    msghdr what{};
+    what.msg_iov = parts.data();
+    what.msg_iovlen = Gather(parts);
+    const ssize_t sent = ::sendmsg(socket_.fd(), &what, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;  // OnChange goes on
+    if (sent < 0) return Break(kRetryInterval);
+    Leave(static_cast<uint64_t>(sent));
+    sent_bytes += static_cast<uint64_t>(sent);
+  }
+  if (queue_.empty() && out_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
+}
+
+uint64_t TcpLink::TakeFromQueue() {
+  uint64_t shared_bytes = 0;
+  // What is copied is on its way, and cannot be overtaken any more: one at a time.
+  if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
+  while (!queue_.empty()) {
+    const Room room = RoomAhead();
+    if (room.messages == 0 || room.bytes == 0) break;
+    out_.emplace_back(TakeFused(room), shares_ ? outbox_.get() : nullptr);
+    out_bytes_ += out_.back().left_bytes;
+    shared_bytes += out_.back().shared_bytes;
+    if (shared_bytes == 0) continue;
+    if (shared_->options.sent) shared_->options.sent->shared_bytes += shared_bytes;
+    break;
+  }
+  if (shares_ && !outbox_->memory().ok()) shared_->on_no_memory(outbox_->memory());
+  return shared_bytes;
+}
+
+TcpLink::Room TcpLink::RoomAhead() const {
+  const auto most = static_cast<size_t>(shared_->options.ahead_messages);
+  if (most == 0)
+    return {.messages = kMostFused, .bytes = kAheadBytes - std::min(kAheadBytes, out_bytes_)};
+  size_t messages = 0;
+  for (const Outgoing& out : out_) messages += out.messages.size();
+  return {.messages = most - std::min(most, messages), .bytes = kMostFusedBytes};
+}
+
+std::vector<Message> TcpLink::TakeFused(const Room& room) {
+  std::vector<Message> taken;
+  const uint64_t most = shared_->options.fusion_bytes;
+  uint64_t bytes = 0;
+  const auto joins = [&] {
+    if (queue_.empty() || !CanFuse(*queue_.first())) return false;
+    const uint64_t more = DataBytes(*queue_.first());
+    bytes += more;
+    // Long frames go through shared memory, if there is some.
+    return bytes <= std::min(most, room.bytes) &&
+           !(shares_ && more >= SharedOutbox::kLeastFrameBytes) &&
+           taken.size() < std::min(kMostFused, room.messages);
+  };
+  while (most > 0 && joins()) taken.push_back(queue_.Take());
+  if (taken.empty()) taken.push_back(queue_.Take());
+  if (shared_->options.sent) shared_->options.sent->fused += taken.size() - 1;
+  return taken;
+}
+
+size_t TcpLink::Gather(std::span<iovec> parts) const {
+  size_t count = 0;
+  for (const Outgoing& out : out_) {
+    for (size_t i = out.next; i < out.parts.size() && count < parts.size(); ++i) {
+      parts[count++] = out.parts[i];
+    }
+  }
+  return count;
+}
+
+void TcpLink::Leave(uint64_t size_bytes) {
+  out_bytes_ -= size_bytes;
+  while (size_bytes > 0) {
+    Outgoing& first = out_.front();
+    iovec& part = first.parts[first.next];
+    const uint64_t gone = std::min<uint64_t>(size_bytes, part.iov_len);
+    first.begun = true;
+    first.left_bytes -= gone;
+    size_bytes -= gone;
+    part = PartOf(static_cast<const char*>(part.iov_base) + gone, part.iov_len - gone);
+    if (part.iov_len == 0) ++first.next;
+    if (first.left_bytes == 0) out_.pop_front();
+  }
+}
+
+}  // namespace ps

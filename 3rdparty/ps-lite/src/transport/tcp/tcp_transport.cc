@@ -1,0 +1,263 @@
+// The node's sockets on one loop: a listener with what it has accepted, and a link for each peer.
+#include "transport/tcp/tcp_transport.h"
+
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/limited_log.h"
+#include "transport/link_transport.h"
+#include "transport/stranger_log.h"
+#include "transport/tcp/tcp_inbound.h"
+#include "transport/tcp/tcp_link.h"
+#include "transport/tcp_socket.h"
+
+namespace ps {
+namespace {
+
+// After accept has found no descriptor left.
+constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
+// So many connections are taken in a turn of the loop, then others get theirs.
+constexpr int kAcceptsPerTurn = 16;
+
+int MostStrangers(const TcpOptions& options) {
+  if (options.most_strangers > 0) return options.most_strangers;
+  constexpr rlim_t kMost = 4096;
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMost;
+  return static_cast<int>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
+}
+
+// As link_transport.h says.
+class TcpNetwork {
+ public:
+  using Options = TcpOptions;
+  using Link = TcpLink;
+
+  TcpNetwork(bs::LoopThread* loop, const TcpOptions& options, const Upcalls* upcalls,
+             const bs::Logger& log)
+      : loop_(loop),
+        log_(log),
+        upcalls_(upcalls),
+        refusals_(loop, log),
+        strangers_(loop, log),
+        most_strangers_(MostStrangers(options)),
+        scratch_(ZmtpInput::kScratchBytes),
+        shared_{.loop = loop,
+                .options = options,
+                .input = {scratch_, std::make_shared<BlockPool>()},
+                .lookup =
+                    [this](bool apart) {
+                      std::unique_ptr<bs::LoopThread>& thread = apart ? lookup_apart_ : lookup_;
+                      if (!thread) thread = std::make_unique<bs::LoopThread>("bs-lookup");
+                      return thread.get();
+                    },
+                .on_no_memory = [this](const bs::Status& why) { OnNoMemory(why); }} {}
+  TcpNetwork(const TcpNetwork&) = delete;
+  TcpNetwork& operator=(const TcpNetwork&) = delete;
+  ~TcpNetwork() = default;
+
+  bs::Result<Listening> Listen(const Address& address);
+  bs::Result<std::shared_ptr<TcpLink>> Connect(int32_t peer, const Address& address,
+                                               const std::string& identity, LinkListener listener);
+  void StopListening();
+  void AwaitEnd() {
+    lookup_.reset();
+    lookup_apart_.reset();
+  }
+
+ private:
+  void Accept();
+  void AcceptLater(const std::string& why);
+  void Adopt(TcpSocket socket);
+  // Hangs up on the oldest of the host's strangers if they are too many.
+  void BoundStrangers(const std::string& host);
+  void OnReady(uint64_t number, const std::string& identity);
+  void OnNoMemory(const bs::Status& why);
+  void OnInput(uint64_t number, int32_t peer, bs::Result<Message> message);
+  void Drop(uint64_t number, const bs::Status& why);
+
+  bs::LoopThread* const loop_;
+  const bs::Logger log_;
+  const Upcalls* const upcalls_;
+  bs::LimitedLog refusals_;
+  StrangerLog strangers_;
+  const int most_strangers_;  // of one host
+  std::vector<std::byte> scratch_;
+  const TcpLink::Shared shared_;
+  bool told_of_no_memory_ = false;
+  // Each once a name was looked up there; gone after AwaitEnd.
+  std::unique_ptr<bs::LoopThread> lookup_;
+  std::unique_ptr<bs::LoopThread> lookup_apart_;  // of nodes that get no place
+
+  TcpSocket listener_;
+  bs::TimerId accept_again_ = 0;
+  uint64_t next_inbound_ = 0;
+  std::map<uint64_t, std::unique_ptr<TcpInbound>> inbound_;
+};
+
+bs::Result<Listening> TcpNetwork::Listen(const Address& address) {
+  BS_CHECK(!listener_);
+  auto listener = ListenTcp(address);
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener.value());
+  loop_->WatchReadable(listener_.fd(), [this] { Accept(); });
+  const sockaddr_in local = LocalAddress(listener_);
+  return Listening{.port = ntohs(local.sin_port),
+                   .exposed = ntohl(local.sin_addr.s_addr) >> 24U != kLoopbackNet};
+}
+
+void TcpNetwork::Accept() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    TcpSocket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      Adopt(std::move(socket));
+      continue;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      return AcceptLater("cannot accept a connection: " + std::system_category().message(errno));
+    }
+    // Else that one connection is gone before we had it.
+  }
+}
+
+// It stays readable: without a pause the loop would do nothing else.
+void TcpNetwork::AcceptLater(const std::string& why) {
+  refusals_.Warning(why);
+  loop_->Unwatch(listener_.fd());
+  accept_again_ = loop_->PostAt(loop_->Now() + kAcceptAgain, [this] {
+    accept_again_ = 0;
+    loop_->WatchReadable(listener_.fd(), [this] { Accept(); });
+  });
+}
+
+void TcpNetwork::Adopt(TcpSocket socket) {
+  const uint64_t number = next_inbound_++;
+  // `this` outlives what it has accepted: only the loop destroys them, before the network's end.
+  TcpInbound::Listener listener{
+      .on_ready = [this, number](const std::string& identity) { OnReady(number, identity); },
+      .on_message = [this, number](
+                        int32_t peer,
+                        bs::Result<Message> message) { OnInput(number, peer, std::move(message)); },
+      .place = [this](int32_t peer, const Meta& meta,
+                      uint64_t size_bytes) { return upcalls_->Place(peer, meta, size_bytes); },
+      .knows = [this](int32_t peer) { return upcalls_->Knows(peer); },
+      .most_bytes = [this](int32_t peer,
+                           const Meta& meta) { return upcalls_->MostBytes(peer, meta); },
+      .on_memory_refused =
+          [this, number](const std::string& why) {
+            log_.Debug(
+                [&] { return "refused memory of " + inbound_.at(number)->address() + ": " + why; });
+          },
+      .on_closed = [this, number](const bs::Status& why) { Drop(number, why); }};
+  auto inbound = std::make_unique<TcpInbound>(
+      loop_, std::move(socket), shared_.input, shared_.options.patience,
+      shared_.options.shared_bytes > 0, std::move(listener));
+  const std::string host = StrangerLog::HostOf(inbound->address());
+  inbound_.emplace(number, std::move(inbound));
+  BoundStrangers(host);
+}
+
+void TcpNetwork::BoundStrangers(const std::string& host) {
+  int count = 0;
+  uint64_t oldest = 0;
+  for (const auto& [number, inbound] : inbound_) {
+    if (!inbound->stranger() || StrangerLog::HostOf(inbound->address()) != host) continue;
+    if (count++ == 0) oldest = number;
+  }
+  if (count <= most_strangers_) return;
+  Drop(oldest, bs::Status::ResourceExhausted("it is not in the job, and its host has " +
+                                             std::to_string(most_strangers_) +
+                                             " such connections already"));
+}
+
+// A restarted peer comes back under its old identity; its dead connection must not be in the way.
+void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
+  if (identity.empty()) return;
+  bool torn = false;
+  const size_t ended = std::erase_if(inbound_, [&](const auto& other) {
+    const bool earlier = other.first != number && other.second->identity() == identity;
+    torn = torn || (earlier && other.second->torn());
+    return earlier;
+  });
+  const int32_t peer = inbound_.at(number)->peer();
+  if (peer == kEmpty) return;
+  if (ended > 0) upcalls_->OnInboundEnded(peer, torn);
+  upcalls_->OnInbound(peer);
+}
+
+// As long as that lasts it is so for every peer.
+void TcpNetwork::OnNoMemory(const bs::Status& why) {
+  if (std::exchange(told_of_no_memory_, true)) return;
+  log_.Warning(
+      "no memory to share with nodes of this host, so what is sent to them goes through "
+      "sockets: " +
+      why.message());
+}
+
+void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> message) {
+  if (!message.ok()) {
+    if (!upcalls_->Knows(peer)) {
+      strangers_.Tell("dropped bytes from", inbound_.at(number)->address(),
+                      message.status().message());
+    }
+    return upcalls_->OnGarbage(peer, message.status());
+  }
+  message.value().peer = peer;
+  upcalls_->OnMessage(std::move(message.value()));
+}
+
+void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
+  const auto it = inbound_.find(number);
+  if (why.code() == bs::StatusCode::kUnavailable) {
+    if (it->second->stranger()) strangers_.CameAndWent(it->second->address());
+    log_.Debug([&] {
+      return "the connection of " + it->second->address() + " is over: " + why.message();
+    });
+  } else {
+    strangers_.Tell("hung up on", it->second->address(), why.message());
+  }
+  const int32_t peer = it->second->peer();
+  const bool torn = it->second->torn();
+  inbound_.erase(it);
+  if (peer != kEmpty) upcalls_->OnInboundEnded(peer, torn);
+}
+
+bs::Result<std::shared_ptr<TcpLink>> TcpNetwork::Connect(int32_t peer, const Address& address,
+                                                         const std::string& identity,
+                                                         LinkListener listener) {
+  bs::Status possible = CheckRemotePort(address);
+  if (!possible.ok()) return possible;
+  const bool apart = peer >= kFirstRefusedId;
+  auto link = std::make_shared<TcpLink>(&shared_, address, identity, std::move(listener), apart);
+  link->Open();
+  return link;
+}
+
+void TcpNetwork::StopListening() {
+  if (accept_again_ != 0) {
+    loop_->Cancel(accept_again_);
+  } else if (listener_) {
+    loop_->Unwatch(listener_.fd());
+  }
+  listener_ = TcpSocket();
+  inbound_.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> MakeTcpTransport(bs::LoopThread* loop, const TcpOptions& options,
+                                            const bs::Logger& log) {
+  return std::make_unique<LinkTransport<TcpNetwork>>(loop, options, log);
+}
+
+}  // namespace ps

@@ -1,0 +1,42 @@
+// Puts the events of a listener together, and names callers by their addresses.
+#include "transport/zmq/zmq_callers.h"
+
+#include <utility>
+
+#include "ps/text.h"
+#include "transport/tcp_socket.h"
+
+namespace ps {
+
+void ZmqCallers::OnEvent(int event, int value) {
+  if (event == ZMQ_EVENT_ACCEPTED) {
+    std::string address = DescribePeer(value);
+    if (address == kGoneAlready) address = "somebody who went before we could see his address";
+    callers_[value] = {std::move(address), executor_->Now()};
+  } else if (event == ZMQ_EVENT_DISCONNECTED) {
+    OnEnd(value);
+  } else {
+    failed_ = event;
+  }
+}
+
+void ZmqCallers::OnEnd(int fd) {
+  const auto caller = callers_.extract(fd);
+  const int failed = std::exchange(failed_, 0);
+  if (!caller || failed == 0) return;
+  const auto& [address, since] = caller.mapped();
+  if (failed == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
+    return strangers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
+  }
+  // A port may be looked at: who goes by himself, and so sooner, is not named.
+  if (executor_->Now() - since < patience_ / 2) return strangers_.CameAndWent(address);
+  strangers_.Tell("hung up on", address, "it has not introduced itself in " + TextOf(patience_));
+}
+
+void ZmqCallers::TellDropped(const ZmqMessage& part, const std::string& why) {
+  const auto caller = callers_.find(part.descriptor());
+  strangers_.Tell("dropped bytes from",
+                  caller == callers_.end() ? part.host() : caller->second.address, why);
+}
+
+}  // namespace ps

@@ -1,0 +1,32 @@
+// CURVE: libzmq's encryption and authentication, from one secret that a job shares.
+//
+// Everybody derives the same key pair and both listens and connects with it.  The public key never
+// travels, so whoever completes a handshake knows the secret.  Pure functions but for the two that
+// set options, which belong to the socket's thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "bytescheduler/status.h"
+#include "transport/zmq/zmq_socket.h"
+
+namespace ps {
+
+inline constexpr size_t kMinSecretBytes = 16;
+
+struct CurveKeys {
+  std::string public_key;  // 32 bytes
+  std::string secret_key;  // 32 bytes
+};
+
+// kInvalidArgument if `secret` is shorter than kMinSecretBytes; kFailedPrecondition if this libzmq
+// was built without CURVE.
+bs::Result<CurveKeys> DeriveCurveKeys(std::string_view secret);
+
+// To be called before the socket binds or connects.
+void ListenWith(const CurveKeys& keys, ZmqSocket* socket);
+void ConnectWith(const CurveKeys& keys, ZmqSocket* socket);
+
+}  // namespace ps

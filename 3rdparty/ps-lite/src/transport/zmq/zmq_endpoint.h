@@ -1,0 +1,48 @@
+// Addresses of nodes as libzmq's endpoints, and the one that a node listens on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bytescheduler/status.h"
+#include "ps/transport.h"
+#include "transport/tcp_socket.h"
+#include "transport/zmq/zmq_socket.h"
+#include "transport/zmq/zmq_transport.h"
+
+namespace ps {
+
+// "tcp://host:port" or "ipc:///tmp/port".  kInvalidArgument for a port that cannot be one.
+bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc);
+
+// A ROUTER that receives on an address.  Confined to one thread.
+class ZmqListener {
+ public:
+  // May block while a host name is looked up.  kAlreadyExists if the port is in use,
+  // kInvalidArgument if the address is not one of this host, both naming it.
+  // Whoever connects needs the keys, if there are any.
+  static bs::Result<std::unique_ptr<ZmqListener>> Open(const ZmqContext& context,
+                                                       const Address& address,
+                                                       const ZmqOptions& options);
+  ZmqListener(const ZmqListener&) = delete;
+  ZmqListener& operator=(const ZmqListener&) = delete;
+  ~ZmqListener();
+
+  ZmqSocket& socket() { return *router_; }
+  int32_t port() const { return port_; }
+  bool loopback() const { return loopback_; }  // only this host reaches it
+
+ private:
+  ZmqListener() = default;
+  bs::Status BindTcp(const Address& address);
+  bs::Status BindIpc(int32_t port);
+  bs::Status BindAnyIpc();
+
+  std::unique_ptr<ZmqSocket> router_;
+  TcpSocket claim_;   // to the ipc port
+  std::string path_;  // of the ipc socket that is ours to remove
+  int32_t port_ = 0;
+  bool loopback_ = true;
+};
+
+}  // namespace ps

@@ -1,0 +1,192 @@
+// The node's sockets on one loop: a ROUTER that receives, and a link for each peer.
+#include "transport/zmq/zmq_transport.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/limited_log.h"
+#include "transport/link_transport.h"
+#include "transport/tcp_socket.h"
+#include "transport/zmq/zmq_callers.h"
+#include "transport/zmq/zmq_endpoint.h"
+#include "transport/zmq/zmq_link.h"
+#include "transport/zmq/zmq_socket.h"
+#include "wire/fusion.h"
+#include "wire/wire.h"
+
+namespace ps {
+namespace {
+
+// So many messages come in in one turn of the loop, then others get theirs.
+constexpr size_t kMessagesPerTurn = 64;
+
+// As link_transport.h says.
+class ZmqNetwork {
+ public:
+  using Options = ZmqOptions;
+  using Link = ZmqLink;
+
+  ZmqNetwork(bs::LoopThread* loop, const ZmqOptions& options, const Upcalls* upcalls,
+             const bs::Logger& log)
+      : loop_(loop),
+        options_(options),
+        upcalls_(upcalls),
+        refusals_(loop, log),
+        callers_(loop, log, options.patience),
+        context_(std::make_unique<ZmqContext>()) {}
+  ZmqNetwork(const ZmqNetwork&) = delete;
+  ZmqNetwork& operator=(const ZmqNetwork&) = delete;
+  ~ZmqNetwork() = default;
+
+  bs::Result<Listening> Listen(const Address& address);
+  bs::Result<std::shared_ptr<ZmqLink>> Connect(int32_t peer, const Address& address,
+                                               const std::string& identity, LinkListener listener);
+  void StopListening();
+  void AwaitEnd() { context_.reset(); }
+
+ private:
+  void Receive();
+  void ReceiveMessage();
+  void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
+  void Drop(int32_t peer, const ZmqMessage& part, const std::string& why);
+  // Logs connections that come without our keys, or, where there are none, that make no sense.
+  bs::Status WatchCallers();
+  void OnRefusal(int event, int value);
+
+  bs::LoopThread* const loop_;
+  const ZmqOptions options_;
+  const Upcalls* const upcalls_;
+  bs::LimitedLog refusals_;
+  ZmqCallers callers_;
+  std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
+
+  std::unique_ptr<ZmqListener> listener_;
+  std::shared_ptr<ZmqMonitor> monitor_;  // of it
+  std::string latest_caller_;            // with keys
+  uint64_t next_link_ = 0;
+  size_t taken_ = 0;  // messages in this turn
+};
+
+bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
+  BS_CHECK(listener_ == nullptr);
+  auto listener = ZmqListener::Open(*context_, address, options_);
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener.value());
+  bs::Status watched = WatchCallers();
+  if (!watched.ok()) return watched;
+  loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
+  // What came before the watch began is not told.
+  loop_->Revisit(listener_->socket().fd());
+  return Listening{.port = listener_->port(),
+                   .exposed = !options_.curve && !options_.ipc && !listener_->loopback()};
+}
+
+bs::Status ZmqNetwork::WatchCallers() {
+  const int events = options_.curve ? ZMQ_EVENT_ACCEPTED | kHandshakeFailed : ZmqCallers::kEvents;
+  auto monitor = ZmqMonitor::Open(
+      loop_, *context_, &listener_->socket(), "listener", events, [this](int event, int value) {
+        options_.curve ? OnRefusal(event, value) : callers_.OnEvent(event, value);
+      });
+  if (!monitor.ok()) return monitor.status();
+  monitor_ = std::move(monitor.value());
+  return bs::Status::Ok();
+}
+
+void ZmqNetwork::OnRefusal(int event, int value) {
+  if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = DescribePeer(value);
+  if ((event & kHandshakeFailed) == 0) return;
+  refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
+                    latest_caller_ +
+                    "): it has no or another BYTESCHEDULER_SECRET_FILE. "
+                    "MXNet's own stores cannot have one");
+}
+
+bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(int32_t /*peer*/, const Address& address,
+                                                         const std::string& identity,
+                                                         LinkListener listener) {
+  const auto endpoint = RemoteEndpoint(address, options_.ipc);
+  if (!endpoint.ok()) return endpoint.status();
+  auto link = std::make_shared<ZmqLink>(loop_, options_, next_link_++, std::move(listener));
+  bs::Status opened = link->Open(*context_, endpoint.value(), identity);
+  if (!opened.ok()) return opened;
+  return link;
+}
+
+void ZmqNetwork::StopListening() {
+  if (listener_) loop_->Unwatch(listener_->socket().fd());
+  monitor_.reset();
+  listener_.reset();
+}
+
+void ZmqNetwork::Receive() {
+  for (taken_ = 0; taken_ < kMessagesPerTurn; ++taken_) {
+    if ((listener_->socket().Events() & ZMQ_POLLIN) == 0) return;
+    ReceiveMessage();
+  }
+  loop_->Revisit(listener_->socket().fd());
+}
+
+void ZmqNetwork::ReceiveMessage() {
+  ZmqMessage identity;
+  if (!identity.ReceiveFrom(listener_->socket())) return;
+  std::vector<std::unique_ptr<ZmqMessage>> parts;
+  size_t num_parts = 0;
+  for (bool more = identity.more(); more; ++num_parts) {
+    auto part = std::make_unique<ZmqMessage>();
+    if (!part->ReceiveFrom(listener_->socket())) break;
+    more = part->more();
+    if (num_parts <= kMaxDataFrames) parts.push_back(std::move(part));
+  }
+  const int32_t peer = IdOfIdentity(identity.text());
+  if (num_parts > 0) return Deliver(peer, std::move(parts), num_parts);
+  upcalls_->OnGarbage(peer, bs::Status::InvalidArgument("no meta frame"));
+}
+
+void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts,
+                         size_t num_parts) {
+  const ZmqMessage& first = *parts.front();
+  if (num_parts > 1 + kMaxDataFrames) {
+    return Drop(peer, first, std::to_string(num_parts - 1) + " data frames are too many");
+  }
+  const uint64_t meta_bytes = first.bytes().size();
+  if (meta_bytes > kMaxStrangerBytes && !upcalls_->Knows(peer)) {
+    return Drop(peer, first,
+                "meta of " + std::to_string(meta_bytes) + " bytes of one that is not in the job");
+  }
+  auto meta = ParseMeta(first.bytes());
+  if (!meta.ok()) return Drop(peer, first, meta.status().message());
+  uint64_t data_bytes = 0;
+  for (size_t i = 1; i < parts.size(); ++i) data_bytes += parts[i]->bytes().size();
+  const uint64_t most = upcalls_->MostBytes(peer, meta.value());
+  if (data_bytes > most) {
+    return Drop(peer, first,
+                std::to_string(data_bytes) + " bytes of data, more than the " +
+                    std::to_string(most) + " that such a message may have");
+  }
+  Message message{.peer = peer, .meta = std::move(meta.value())};
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const auto bytes = parts[i]->bytes();
+    message.data.push_back(Frame::Borrow(bytes, [part = std::move(parts[i])] {}));
+  }
+  const auto take = [&](bs::Result<Message> one) {
+    if (one.ok()) return upcalls_->OnMessage(std::move(one.value()));
+    Drop(peer, first, one.status().message());
+  };
+  taken_ += HandOut(std::move(message), upcalls_->Knows(peer), take) - 1;
+}
+
+void ZmqNetwork::Drop(int32_t peer, const ZmqMessage& part, const std::string& why) {
+  if (!upcalls_->Knows(peer)) callers_.TellDropped(part, why);
+  upcalls_->OnGarbage(peer, bs::Status::InvalidArgument(why));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> MakeZmqTransport(bs::LoopThread* loop, const ZmqOptions& options,
+                                            const bs::Logger& log) {
+  return std::make_unique<LinkTransport<ZmqNetwork>>(loop, options, log);
+}
+
+}  // namespace ps
