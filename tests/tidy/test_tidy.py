@@ -13,16 +13,17 @@ MAY_INCLUDE = {
     "base": {"base"},
     "core": {"base", "core"},
     # The rooms of ps-lite, in 3rdparty/ps-lite/src; "ps" is messages and the transport interface.
-    "ps": {"base", "ps", "wire"},
+    "ps": {"base", "ps", "wire", "kv"},
     "wire": {"base", "ps"},
+    "kv": {"base", "ps", "wire"},
     "transport": {"base", "ps", "wire"},
     "transport/shm": {"base", "ps", "transport"},
     "transport/inproc": {"base", "ps", "transport"},
     "transport/tcp": {"base", "ps", "wire", "transport", "transport/shm"},
     "transport/zmq": {"base", "ps", "wire", "transport"},
     "reduce": {"base", "reduce"},
-    "worker": {"base", "core", "ps", "reduce", "worker"},
-    "server": {"base", "ps", "reduce", "server"},
+    "worker": {"base", "core", "ps", "kv", "reduce", "worker"},
+    "server": {"base", "ps", "kv", "reduce", "server"},
     "sim": {"base", "ps", "wire", "sim"},
     "predict": {"base", "ps", "worker", "server", "sim", "predict"},
     "config": {"base"},
@@ -44,6 +45,8 @@ PUBLIC = {
     "config.h": "config",
     "c_api.h": "c_api",
 }
+# So do those of ps-lite; the rest of include/ps is "ps".
+PUBLIC_PS = {"ps/kv_server.h": "kv", "ps/kv_worker.h": "kv"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
@@ -75,7 +78,7 @@ def layer_of_include(target: str) -> str:
         return PUBLIC[rest]
     if not rest:
         return "ps"  # a bare name: a private header of ps-lite
-    folder = target.rpartition("/")[0]
+    folder = PUBLIC_PS.get(target, target.rpartition("/")[0])
     return folder if folder in MAY_INCLUDE else first
 
 
