@@ -9,7 +9,7 @@
 #include "api/host.h"
 #include "base/memory.h"
 #include "base/notification.h"
-#include "role_limits.h"
+#include "membership/role_limits.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/zmq/zmq_transport.h"
 

@@ -1,5 +1,5 @@
 // Attention: a pause of our own is no silence of others.
-#include "attention.h"
+#include "membership/attention.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Barriers: counting by group and customer, repeats, departures, start and final barrier.
-#include "barriers.h"
+#include "membership/coordinator/barriers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // DoubtWatch: who is silent after a connection with it has ended.
-#include "doubt_watch.h"
+#include "membership/stock/doubt_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // InboundWatch: what the connections that a peer opens say about it.
-#include "inbound_watch.h"
+#include "membership/stock/inbound_watch.h"
 
 #include <gtest/gtest.h>
 

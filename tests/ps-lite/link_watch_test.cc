@@ -1,12 +1,12 @@
 // LinkWatch and Announcer: what timers decide when nobody answers.
-#include "link_watch.h"
+#include "membership/link_watch.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "announcer.h"
+#include "membership/coordinator/announcer.h"
 #include "sim/sim_executor.h"
 #include "wire/control.h"
 

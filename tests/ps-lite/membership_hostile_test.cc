@@ -4,8 +4,8 @@
 
 #include <tuple>
 
+#include "membership/nonsense_count.h"
 #include "membership_harness.h"
-#include "nonsense_count.h"
 #include "wire/control.h"
 
 namespace ps::test {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "membership/nonsense_count.h"
 #include "membership_harness.h"
-#include "nonsense_count.h"
 
 namespace ps::test {
 namespace {

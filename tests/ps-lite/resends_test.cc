@@ -1,4 +1,4 @@
-#include "resends.h"
+#include "membership/stock/resends.h"
 
 #include <gtest/gtest.h>
 

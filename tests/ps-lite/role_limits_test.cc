@@ -1,4 +1,4 @@
-#include "role_limits.h"
+#include "membership/role_limits.h"
 
 #include <gtest/gtest.h>
 

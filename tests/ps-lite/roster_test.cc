@@ -1,5 +1,5 @@
 // Roster: admission, texts about who is missing, and how settings differ.
-#include "roster.h"
+#include "membership/coordinator/roster.h"
 
 #include <gtest/gtest.h>
 

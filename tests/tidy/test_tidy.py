@@ -13,7 +13,7 @@ MAY_INCLUDE = {
     "base": {"base"},
     "core": {"base", "core"},
     # The rooms of ps-lite, in 3rdparty/ps-lite/src; "ps" is messages and the transport interface.
-    "ps": {"base", "ps", "wire", "kv"},
+    "ps": {"base"},
     "wire": {"base", "ps"},
     "kv": {"base", "ps", "wire"},
     "transport": {"base", "ps", "wire"},
@@ -21,6 +21,10 @@ MAY_INCLUDE = {
     "transport/inproc": {"base", "ps", "transport"},
     "transport/tcp": {"base", "ps", "wire", "transport", "transport/shm"},
     "transport/zmq": {"base", "ps", "wire", "transport"},
+    "membership": {"base", "ps", "wire", "kv"},
+    "membership/stock": {"base", "ps", "wire", "membership"},
+    "membership/coordinator": {"base", "ps", "wire", "kv", "membership", "membership/stock"},
+    "membership/member": {"base", "ps", "wire", "kv", "membership", "membership/stock"},
     "reduce": {"base", "reduce"},
     "worker": {"base", "core", "ps", "kv", "reduce", "worker"},
     "server": {"base", "ps", "kv", "reduce", "server"},
@@ -29,7 +33,7 @@ MAY_INCLUDE = {
     "config": {"base"},
     "api": {
         *("base", "core", "ps", "reduce", "worker", "server", "sim", "predict"),
-        *("api", "config", "c_api", "transport/tcp", "transport/zmq"),
+        *("api", "config", "c_api", "transport/tcp", "transport/zmq", "membership"),
     },
     "plugin": {"plugin", "c_api"},
 }
@@ -46,7 +50,7 @@ PUBLIC = {
     "c_api.h": "c_api",
 }
 # So do those of ps-lite; the rest of include/ps is "ps".
-PUBLIC_PS = {"ps/kv_server.h": "kv", "ps/kv_worker.h": "kv"}
+PUBLIC_PS = {"ps/kv_server.h": "kv", "ps/kv_worker.h": "kv", "ps/membership.h": "membership"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
@@ -66,7 +70,7 @@ def layer_of(path: pathlib.Path) -> str:
     if parts[0] == "src":
         return parts[1]
     if parts[:3] == ("3rdparty", "ps-lite", "src"):
-        return "/".join(parts[3:-1]) or "ps"
+        return "/".join(parts[3:-1])
     if parts[0] == "3rdparty":
         return layer_of_include("/".join(parts[-2:]))
     return PUBLIC[path.name]
@@ -74,10 +78,10 @@ def layer_of(path: pathlib.Path) -> str:
 
 def layer_of_include(target: str) -> str:
     first, _, rest = target.partition("/")
+    if not rest:
+        return ""  # a bare name, of no room
     if first == "bytescheduler":
         return PUBLIC[rest]
-    if not rest:
-        return "ps"  # a bare name: a private header of ps-lite
     folder = PUBLIC_PS.get(target, target.rpartition("/")[0])
     return folder if folder in MAY_INCLUDE else first
 
@@ -117,6 +121,11 @@ def test_the_rule_on_the_core_can_fail() -> None:
 def test_the_rule_on_includes_can_fail() -> None:
     assert layer_of_include("ps/transport.h") not in MAY_INCLUDE["core"]
     assert layer_of_include("bytescheduler/worker.h") not in MAY_INCLUDE["server"]
+    assert layer_of_include("transport/tcp/tcp_link.h") not in MAY_INCLUDE["transport/zmq"]
+    assert layer_of_include("ps/membership.h") not in MAY_INCLUDE["kv"]
+    assert layer_of_include("wire.h") not in MAY_INCLUDE["wire"]
+    assert layer_of(ROOT / "3rdparty/ps-lite/src/membership/member/x.cc") == "membership/member"
+    assert layer_of(ROOT / "3rdparty/ps-lite/include/ps/kv_server.h") == "kv"
 
 
 @pytest.mark.parametrize(
@@ -191,28 +200,29 @@ def test_no_path_of_a_machine_is_in_the_repository() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+PS = "3rdparty/ps-lite/src"
 # Sources without a test of their own name -> the test that runs them.
 TESTED_THROUGH = {
-    "3rdparty/ps-lite/src/announcer.cc": "membership_test.cc",
-    "3rdparty/ps-lite/src/wire/control.cc": "membership_test.cc",
-    "3rdparty/ps-lite/src/coordinator.cc": "membership_test.cc",
-    "3rdparty/ps-lite/src/coordinator_end.cc": "membership_failure_test.cc",
-    "3rdparty/ps-lite/src/coordinator_refusal.cc": "membership_rejoin_test.cc",
-    "3rdparty/ps-lite/src/coordinator_waiting.cc": "membership_stock_test.cc",
-    "3rdparty/ps-lite/src/coordinator_rejoin.cc": "membership_rejoin_test.cc",
-    "3rdparty/ps-lite/src/coordinator_rendezvous.cc": "membership_test.cc",
-    "3rdparty/ps-lite/src/member.cc": "membership_test.cc",
-    "3rdparty/ps-lite/src/member_job.cc": "membership_failure_test.cc",
-    "3rdparty/ps-lite/src/member_nonsense.cc": "membership_hostile_test.cc",
-    "3rdparty/ps-lite/src/transport/tcp/tcp_inbound.cc": "tcp_transport_test.cc",
-    "3rdparty/ps-lite/src/wire/wire_async.cc": "wire_test.cc",
-    "3rdparty/ps-lite/src/transport/zmq/zmq_callers.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/transport/zmq/zmq_endpoint.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/transport/zmq/zmq_link.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/transport/zmq/zmq_monitor.cc": "zmq_curve_test.cc",
-    "3rdparty/ps-lite/src/transport/zmq/zmq_socket.cc": "zmq_transport_test.cc",
-    "3rdparty/ps-lite/src/transport/tcp/zmtp_ready.cc": "zmtp_test.cc",
-    "3rdparty/ps-lite/src/transport/tcp/zmtp_write.cc": "zmtp_test.cc",
+    f"{PS}/membership/coordinator/announcer.cc": "membership_test.cc",
+    f"{PS}/wire/control.cc": "membership_test.cc",
+    f"{PS}/membership/coordinator/coordinator.cc": "membership_test.cc",
+    f"{PS}/membership/coordinator/coordinator_end.cc": "membership_failure_test.cc",
+    f"{PS}/membership/coordinator/coordinator_refusal.cc": "membership_rejoin_test.cc",
+    f"{PS}/membership/coordinator/coordinator_waiting.cc": "membership_stock_test.cc",
+    f"{PS}/membership/coordinator/coordinator_rejoin.cc": "membership_rejoin_test.cc",
+    f"{PS}/membership/coordinator/coordinator_rendezvous.cc": "membership_test.cc",
+    f"{PS}/membership/member/member.cc": "membership_test.cc",
+    f"{PS}/membership/member/member_job.cc": "membership_failure_test.cc",
+    f"{PS}/membership/member/member_nonsense.cc": "membership_hostile_test.cc",
+    f"{PS}/transport/tcp/tcp_inbound.cc": "tcp_transport_test.cc",
+    f"{PS}/wire/wire_async.cc": "wire_test.cc",
+    f"{PS}/transport/zmq/zmq_callers.cc": "zmq_transport_test.cc",
+    f"{PS}/transport/zmq/zmq_endpoint.cc": "zmq_transport_test.cc",
+    f"{PS}/transport/zmq/zmq_link.cc": "zmq_transport_test.cc",
+    f"{PS}/transport/zmq/zmq_monitor.cc": "zmq_curve_test.cc",
+    f"{PS}/transport/zmq/zmq_socket.cc": "zmq_transport_test.cc",
+    f"{PS}/transport/tcp/zmtp_ready.cc": "zmtp_test.cc",
+    f"{PS}/transport/tcp/zmtp_write.cc": "zmtp_test.cc",
     "src/api/c_api_worker.cc": "c_api_test.cc",
     "src/api/settings_table.cc": "config_test.cc",
     "src/api/worker_node.cc": "node_test.cc",

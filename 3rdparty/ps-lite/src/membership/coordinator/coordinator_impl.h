@@ -13,17 +13,17 @@
 #include <string>
 #include <vector>
 
-#include "announcer.h"
-#include "attention.h"
-#include "barriers.h"
 #include "base/limited_log.h"
-#include "inbound_watch.h"
-#include "link_watch.h"
-#include "nonsense_count.h"
+#include "membership/attention.h"
+#include "membership/coordinator/announcer.h"
+#include "membership/coordinator/barriers.h"
+#include "membership/coordinator/roster.h"
+#include "membership/link_watch.h"
+#include "membership/nonsense_count.h"
+#include "membership/stock/inbound_watch.h"
+#include "membership/stock/resends.h"
+#include "membership/task_scope.h"
 #include "ps/membership.h"
-#include "resends.h"
-#include "roster.h"
-#include "task_scope.h"
 
 namespace ps {
 

@@ -1,5 +1,5 @@
 // What stock nodes send again, and the acknowledgements that they wait for.
-#include "resends.h"
+#include "membership/stock/resends.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // InboundWatch: one timer for each connection that ended.
-#include "inbound_watch.h"
+#include "membership/stock/inbound_watch.h"
 
 #include <utility>
 

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "membership/task_scope.h"
 #include "ps/message.h"
-#include "task_scope.h"
 
 namespace ps {
 

@@ -1,5 +1,5 @@
 // Roster: admission, order and ranks of the nodes that register.
-#include "roster.h"
+#include "membership/coordinator/roster.h"
 
 #include <algorithm>
 #include <map>

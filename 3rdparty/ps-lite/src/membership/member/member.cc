@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "member_impl.h"
+#include "membership/member/member_impl.h"
 #include "wire/control.h"
 
 namespace ps {

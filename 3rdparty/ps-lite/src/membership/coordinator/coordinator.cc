@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator_impl.h"
-#include "role_limits.h"
+#include "membership/coordinator/coordinator_impl.h"
+#include "membership/role_limits.h"
 #include "wire/control.h"
 #include "wire/wire.h"
 

@@ -13,15 +13,15 @@
 #include <set>
 #include <string>
 
-#include "attention.h"
 #include "base/limited_log.h"
-#include "doubt_watch.h"
-#include "inbound_watch.h"
-#include "link_watch.h"
-#include "nonsense_count.h"
+#include "membership/attention.h"
+#include "membership/link_watch.h"
+#include "membership/nonsense_count.h"
+#include "membership/stock/doubt_watch.h"
+#include "membership/stock/inbound_watch.h"
+#include "membership/stock/resends.h"
+#include "membership/task_scope.h"
 #include "ps/membership.h"
-#include "resends.h"
-#include "task_scope.h"
 
 namespace ps {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "task_scope.h"
+#include "membership/task_scope.h"
 
 namespace ps {
 

@@ -1,5 +1,5 @@
 // Barriers: arrivals, departures, and the answers they cause.
-#include "barriers.h"
+#include "membership/coordinator/barriers.h"
 
 #include <algorithm>
 #include <iterator>

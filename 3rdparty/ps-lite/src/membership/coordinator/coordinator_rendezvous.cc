@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator_impl.h"
+#include "membership/coordinator/coordinator_impl.h"
 #include "wire/control.h"
 
 namespace ps {

@@ -1,7 +1,7 @@
 // Member: a server in a job whose scheduler node is MXNet's own, which knows no extension.
 #include <utility>
 
-#include "member_impl.h"
+#include "membership/member/member_impl.h"
 #include "wire/control.h"
 
 namespace ps {

@@ -1,5 +1,5 @@
 // DoubtWatch: one timer for each peer, set anew where it fires too early.
-#include "doubt_watch.h"
+#include "membership/stock/doubt_watch.h"
 
 #include <utility>
 

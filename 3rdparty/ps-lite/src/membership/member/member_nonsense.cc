@@ -1,5 +1,5 @@
 // Member: what it does about messages that make no sense, and about who goes on sending them.
-#include "member_impl.h"
+#include "membership/member/member_impl.h"
 #include "wire/control.h"
 
 namespace ps {

@@ -1,5 +1,5 @@
 // LinkWatch: one timer for each connection that is down.
-#include "link_watch.h"
+#include "membership/link_watch.h"
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator_impl.h"
+#include "membership/coordinator/coordinator_impl.h"
 #include "ps/kv_server.h"
 #include "wire/control.h"
 

@@ -1,5 +1,5 @@
 // Announcer: the open copies, and one timer that repeats them all.
-#include "announcer.h"
+#include "membership/coordinator/announcer.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // Coordinator: connections to nodes that wait for a place, which tell who of them is gone.
 #include <algorithm>
 
-#include "coordinator_impl.h"
+#include "membership/coordinator/coordinator_impl.h"
 #include "wire/control.h"
 
 namespace ps {

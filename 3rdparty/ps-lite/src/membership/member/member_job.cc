@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "member_impl.h"
-#include "role_limits.h"
+#include "membership/member/member_impl.h"
+#include "membership/role_limits.h"
 #include "wire/control.h"
 #include "wire/wire.h"
 
