@@ -14,7 +14,7 @@
 
 #include "api/job.h"
 #include "api/temporary_folder.h"
-#include "ps-lite/raw_peer.h"
+#include "ps-lite/transport/raw_peer.h"
 #include "transport/tcp_socket.h"
 #include "wire/wire.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/numa.h"
-#include "ps-lite/loop_world.h"
+#include "ps-lite/transport/loop_world.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
 

@@ -14,7 +14,7 @@
 #include "api/job.h"
 #include "api/network.h"
 #include "api/outcome.h"
-#include "ps-lite/raw_peer.h"
+#include "ps-lite/transport/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
 #include "wire/wire.h"

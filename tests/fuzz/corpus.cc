@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "ps-lite/golden.h"
+#include "ps-lite/wire/golden.h"
 #include "transport/tcp/zmtp.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"

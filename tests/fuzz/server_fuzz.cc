@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bytescheduler/server.h"
-#include "ps-lite/golden.h"
+#include "ps-lite/wire/golden.h"
 #include "sim/sim_executor.h"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ps-lite/golden.h"
+#include "ps-lite/wire/golden.h"
 #include "server/stock_support.h"
 
 namespace bs::server {

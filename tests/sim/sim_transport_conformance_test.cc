@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "ps-lite/transport_conformance.h"
+#include "ps-lite/transport/transport_conformance.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
 
