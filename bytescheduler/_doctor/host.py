@@ -15,7 +15,8 @@ __all__ = ["check"]
 _AREA = "host"
 _MIB = 1 << 20
 _GIB = 1 << 30
-_TCP_RTO_MAX_MS = 44  # which Python does not name yet; 3rdparty/ps-lite/src/tcp_socket.cc sets it
+# Python does not name it yet; 3rdparty/ps-lite/src/transport/tcp_socket.cc sets it.
+_TCP_RTO_MAX_MS = 44
 _FILES_PER_PEER = 4
 _FILES_OF_A_PROCESS = 256  # libraries, the data and the log of a training script
 _FEW_FILES = 1024

@@ -1,6 +1,6 @@
 // Messages of the ps-lite protocol as values: nodes, meta data, frames of bytes.
 //
-// What each field means on the wire stands in PROTOCOL.md; src/wire.h encodes and parses.
+// What each field means on the wire stands in PROTOCOL.md; src/wire/wire.h encodes and parses.
 #pragma once
 
 #include <cstddef>
