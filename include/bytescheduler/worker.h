@@ -91,12 +91,6 @@ struct PushPullOptions {
   Duration waited;
 };
 
-// A training step: from one sum of the largest tensor to the next.
-struct StepTime {
-  uint64_t number = 0;  // from 1
-  Duration length{};
-};
-
 class Worker {
  public:
   using SendFn = std::function<void(ps::Message)>;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/network.h"
+#include "base/run_on.h"
 #include "ps/text.h"
 
 namespace bs::api {

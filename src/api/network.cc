@@ -92,15 +92,6 @@ uint64_t MostBacklogBytes(uint64_t available_bytes) {
   return std::min(kMostBytes, HalfOf(available_bytes));
 }
 
-void RunOn(Executor* executor, Task task) {
-  Notification ran;
-  executor->Post([&] {
-    task();
-    ran.Notify();
-  });
-  ran.Wait();
-}
-
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role) {
   ps::MembershipOptions options;
   options.role = role;

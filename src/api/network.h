@@ -27,10 +27,6 @@ uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);
 // What may wait in a server for its threads, of requests that have come.
 uint64_t MostBacklogBytes(uint64_t available_bytes);
 
-// Runs `task` on `executor` and blocks until it has run.  REQUIRES: not called on `executor`, which
-// is not ended meanwhile.
-void RunOn(Executor* executor, Task task);
-
 // The settings of the rendezvous.  kInvalidArgument if this node has no address to show, or cannot
 // listen at the one that a setting names.
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);

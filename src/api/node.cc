@@ -15,6 +15,7 @@
 #include "api/shard_places.h"
 #include "base/memory.h"
 #include "base/numa.h"
+#include "base/run_on.h"
 
 namespace bs::api {
 namespace {

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "api/network.h"
+#include "base/run_on.h"
 
 namespace bs::api {
 namespace {

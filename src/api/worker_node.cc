@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "api/node.h"
+#include "base/run_on.h"
 
 namespace bs::api {
 namespace {

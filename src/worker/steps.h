@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "bytescheduler/types.h"
-#include "bytescheduler/worker.h"
 
 namespace bs::worker {
 

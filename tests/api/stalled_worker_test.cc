@@ -14,6 +14,7 @@
 #include "api/job.h"
 #include "api/network.h"
 #include "api/outcome.h"
+#include "base/run_on.h"
 #include "control.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_transport.h"
@@ -73,13 +74,13 @@ class Heart {
     };
     handler.on_message = [](const ps::Message&) {};  // answers
     handler.on_failure = [this](Status why) { failure_.Set(std::move(why)); };
-    api::RunOn(&io_, [&] { member_->Start(std::move(handler)); });
+    RunOn(&io_, [&] { member_->Start(std::move(handler)); });
   }
   Heart(const Heart&) = delete;
   Heart& operator=(const Heart&) = delete;
   ~Heart() {
-    api::RunOn(&io_, [&] { member_->Close(Duration::zero()); });
-    api::RunOn(&io_, [&] { member_.reset(); });
+    RunOn(&io_, [&] { member_->Close(Duration::zero()); });
+    RunOn(&io_, [&] { member_.reset(); });
     transport_.reset();
   }
 
@@ -90,7 +91,7 @@ class Heart {
   }
   void Leave() {
     api::Outcome left;
-    api::RunOn(&io_, [&] { member_->Leave([&](Status status) { left.Set(std::move(status)); }); });
+    RunOn(&io_, [&] { member_->Leave([&](Status status) { left.Set(std::move(status)); }); });
     ASSERT_TRUE(left.WaitFor(kPatience));
     EXPECT_TRUE(left.Get()->ok()) << left.Get()->ToString();
   }
