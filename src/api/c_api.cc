@@ -17,8 +17,8 @@
 #include "api/about_host.h"
 #include "api/c_api_guard.h"
 #include "api/node.h"
-#include "api/timeline.h"
 #include "bytescheduler/config.h"
+#include "trace/timeline.h"
 
 using bs::Status;
 

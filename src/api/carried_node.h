@@ -17,11 +17,11 @@
 
 #include "api/measure.h"
 #include "api/outcome.h"
-#include "api/timeline.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/worker.h"
+#include "trace/timeline.h"
 #include "worker/store_link.h"
 
 namespace bs::api {

@@ -15,11 +15,11 @@
 #include "api/measure.h"
 #include "api/network.h"
 #include "api/outcome.h"
-#include "api/timeline.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
 #include "ps/membership.h"
+#include "trace/timeline.h"
 
 namespace bs::api {
 

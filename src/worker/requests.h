@@ -17,8 +17,8 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_worker.h"
+#include "trace/spans.h"
 #include "worker/link_rate.h"
-#include "worker/spans.h"
 
 namespace bs::worker {
 

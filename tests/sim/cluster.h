@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "core/trace.h"
 #include "ps/message.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_network.h"
+#include "trace/trace.h"
 
 namespace bs::sim {
 

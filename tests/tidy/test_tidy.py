@@ -12,15 +12,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAY_INCLUDE = {
     "base": {"base"},
     "core": {"base", "core"},
+    "trace": {"base", "core", "config", "trace"},
     "ps": {"base", "ps"},
     "reduce": {"base", "reduce"},
-    "worker": {"base", "core", "ps", "reduce", "worker"},
+    "worker": {"base", "core", "trace", "ps", "reduce", "worker"},
     "server": {"base", "ps", "reduce", "server"},
     "sim": {"base", "ps", "sim"},
     "predict": {"base", "ps", "worker", "server", "sim", "predict"},
     "config": {"base"},
     "api": {
-        *("base", "core", "ps", "reduce", "worker", "server", "sim", "predict"),
+        *("base", "core", "trace", "ps", "reduce", "worker", "server", "sim", "predict"),
         *("api", "config", "c_api"),
     },
     "plugin": {"plugin", "c_api"},
@@ -310,7 +311,7 @@ FOREIGN = (
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
-    (r"bytescheduler/|base/|core/|ps/|worker/|server/|api/", r"(?!)"),  # ours want quotes
+    (r"bytescheduler/|base/|core/|trace/|ps/|worker/|server/|api/", r"(?!)"),  # ours want quotes
 )
 ANGLES = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.M)
 

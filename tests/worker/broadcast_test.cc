@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "bench.h"
+#include "worker/bench.h"
 
 namespace bs::worker {
 namespace {

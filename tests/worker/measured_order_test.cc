@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "bench.h"
+#include "worker/bench.h"
 #include "worker/placement.h"
 
 namespace bs::worker {

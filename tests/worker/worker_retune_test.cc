@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "bench.h"
+#include "worker/bench.h"
 #include "worker/next_cut.h"
 
 namespace bs::worker {

@@ -6,9 +6,9 @@
 #include "base/executor.h"
 #include "bytescheduler/comm_task.h"
 #include "bytescheduler/core.h"
-#include "core/trace.h"
-#include "worker/front.h"
-#include "worker/steps.h"
+#include "trace/front.h"
+#include "trace/steps.h"
+#include "trace/trace.h"
 
 namespace bs::worker {
 

@@ -1,5 +1,5 @@
 // TraceText: puts lines together without a formatter, as there are many.
-#include "core/trace_text.h"
+#include "trace/trace_text.h"
 
 #include <array>
 #include <charconv>

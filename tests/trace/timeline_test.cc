@@ -1,5 +1,5 @@
 // The file: its name, its end, and what becomes of it when the disk is full or another has it.
-#include "api/timeline.h"
+#include "trace/timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

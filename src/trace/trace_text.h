@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bytescheduler/types.h"
-#include "core/trace.h"
+#include "trace/trace.h"
 
 namespace bs::core {
 

@@ -1,5 +1,5 @@
 // Spans: fills in trace events.
-#include "worker/spans.h"
+#include "trace/spans.h"
 
 namespace bs::worker {
 

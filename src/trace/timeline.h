@@ -17,8 +17,8 @@
 #include "bytescheduler/config.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "core/trace.h"
-#include "core/trace_text.h"
+#include "trace/trace.h"
+#include "trace/trace_text.h"
 
 namespace bs::api {
 

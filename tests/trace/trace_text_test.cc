@@ -1,5 +1,5 @@
 // Lines of Chrome's trace format; what a viewer needs of them.
-#include "core/trace_text.h"
+#include "trace/trace_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Trace: a ring with one writer and one reader.
-#include "core/trace.h"
+#include "trace/trace.h"
 
 #include <bit>
 #include <utility>

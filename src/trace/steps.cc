@@ -1,5 +1,5 @@
 // Counts the rounds of the largest tensor that is in use.
-#include "worker/steps.h"
+#include "trace/steps.h"
 
 #include <algorithm>
 

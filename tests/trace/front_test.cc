@@ -1,5 +1,5 @@
 // Which tensor is the front, and what a step loses there.
-#include "worker/front.h"
+#include "trace/front.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which tensor is the most urgent is learned from each step for the next.
-#include "worker/front.h"
+#include "trace/front.h"
 
 #include <algorithm>
 

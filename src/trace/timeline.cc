@@ -1,5 +1,5 @@
 // Opens the file, takes events out of the ring and appends them as text.
-#include "api/timeline.h"
+#include "trace/timeline.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

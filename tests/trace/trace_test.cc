@@ -1,5 +1,5 @@
 // The ring between two threads: order, bounds, what is lost.
-#include "core/trace.h"
+#include "trace/trace.h"
 
 #include <gtest/gtest.h>
 

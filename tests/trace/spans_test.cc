@@ -1,12 +1,12 @@
 // What a worker tells its trace.
-#include "worker/spans.h"
+#include "trace/spans.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
 
-#include "bench.h"
+#include "worker/bench.h"
 
 namespace bs::worker {
 namespace {

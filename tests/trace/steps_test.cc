@@ -1,5 +1,5 @@
 // What counts as a step, whatever comes beside the largest tensor.
-#include "worker/steps.h"
+#include "trace/steps.h"
 
 #include <gtest/gtest.h>
 
