@@ -5,8 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "codec/two_bit.h"
 #include "reduce/reduce.h"
-#include "reduce/two_bit.h"
 #include "server/describe.h"
 
 namespace bs::server {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "codec/two_bit.h"
 #include "reduce/reduce.h"
-#include "reduce/two_bit.h"
 #include "server/describe.h"
 
 namespace bs::server {

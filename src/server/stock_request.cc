@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "reduce/two_bit.h"
+#include "codec/two_bit.h"
 
 namespace bs::server {
 namespace {

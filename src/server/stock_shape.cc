@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "codec/two_bit.h"
 #include "reduce/reduce.h"
-#include "reduce/two_bit.h"
 #include "server/describe.h"
 
 namespace bs::server {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "reduce/two_bit.h"
+#include "codec/two_bit.h"
 #include "worker/placement.h"
 
 namespace bs::worker {

@@ -87,7 +87,7 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done);
 // What is to be sent goes through a residual, float32 for each element, which keeps what two bits
-// an element cannot say (reduce/two_bit.h).
+// an element cannot say (codec/two_bit.h).
 struct TwoBit {
   float threshold = 0;          // 0: not coded
   std::span<float> residual{};  // the key's, or the partition's part of it

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "reduce/two_bit.h"
+#include "codec/two_bit.h"
 #include "server/stock_request.h"
 
 namespace bs::sim {

@@ -15,8 +15,9 @@ MAY_INCLUDE = {
     "trace": {"base", "core", "config", "trace"},
     "ps": {"base", "ps"},
     "reduce": {"base", "reduce"},
-    "worker": {"base", "core", "trace", "ps", "reduce", "worker"},
-    "server": {"base", "ps", "reduce", "server"},
+    "codec": {"base", "reduce", "codec"},
+    "worker": {"base", "core", "trace", "ps", "codec", "worker"},
+    "server": {"base", "ps", "reduce", "codec", "server"},
     "sim": {"base", "ps", "sim"},
     "predict": {"base", "ps", "worker", "server", "sim", "predict"},
     "config": {"base"},
@@ -311,7 +312,7 @@ FOREIGN = (
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
-    (r"bytescheduler/|base/|core/|trace/|ps/|worker/|server/|api/", r"(?!)"),  # ours want quotes
+    (r"bytescheduler/|base/|core/|trace/|codec/|ps/|worker/|server/|api/", r"(?!)"),  # ours want quotes
 )
 ANGLES = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.M)
 

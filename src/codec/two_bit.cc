@@ -1,6 +1,6 @@
 // Two-bit codes: loops over a word at a time without branches, so that a compiler vectorises them;
 // which code comes next is chance, and a branch on it would be mispredicted.
-#include "reduce/two_bit.h"
+#include "codec/two_bit.h"
 
 #include <array>
 #include <bit>

@@ -1,5 +1,5 @@
 // Codes as MXNet 1.9.1 sends them, residuals, values, and what is no number.
-#include "reduce/two_bit.h"
+#include "codec/two_bit.h"
 
 #include <gtest/gtest.h>
 
