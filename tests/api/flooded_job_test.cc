@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "api/job.h"
-#include "api/temporary_folder.h"
+#include "config/temporary_folder.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_socket.h"
 #include "wire.h"

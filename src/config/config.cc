@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <variant>
 
-#include "api/parse.h"
-#include "api/secret.h"
-#include "api/settings_table.h"
+#include "config/parse.h"
+#include "config/secret.h"
+#include "config/settings_table.h"
 
 namespace bs {
 namespace {

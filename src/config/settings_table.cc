@@ -1,5 +1,5 @@
 // The rows.  A new setting is one more here, and a field of Config.
-#include "api/settings_table.h"
+#include "config/settings_table.h"
 
 #include <array>
 

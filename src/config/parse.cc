@@ -1,5 +1,5 @@
 // Turns texts of settings into values; whatever is not exactly right is refused.
-#include "api/parse.h"
+#include "config/parse.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // What texts of settings are taken for, and which are refused.
-#include "api/parse.h"
+#include "config/parse.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Secret files: what is taken, and the words for what is not.
-#include "api/secret.h"
+#include "config/secret.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "api/temporary_folder.h"
+#include "config/temporary_folder.h"
 
 namespace bs::api {
 namespace {

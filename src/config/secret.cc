@@ -1,5 +1,5 @@
 // Reads the secret and refuses files that cannot keep one.
-#include "api/secret.h"
+#include "config/secret.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
