@@ -14,10 +14,10 @@
 #include <utility>
 #include <variant>
 
-#include "api/about_host.h"
 #include "api/c_api_guard.h"
-#include "api/node.h"
 #include "bytescheduler/config.h"
+#include "node/about_host.h"
+#include "node/node.h"
 #include "trace/timeline.h"
 
 using bs::Status;

@@ -11,9 +11,9 @@
 
 #include "api/c_api_guard.h"
 #include "api/carry.h"
-#include "api/node.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
+#include "node/node.h"
 
 using bs::Status;
 

@@ -1,8 +1,8 @@
 // CarryThrough: a CarriedNode's operations as calls of the C API's carry function.
 #pragma once
 
-#include "api/carried_node.h"
 #include "bytescheduler/c_api.h"
+#include "node/carried_node.h"
 
 namespace bs::api {
 

@@ -1,5 +1,5 @@
 // The file of all lines, also where there is no room for it.
-#include "api/debug_log.h"
+#include "node/debug_log.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Finds this node's own address among the network interfaces, as ps-lite does.
-#include "api/host.h"
+#include "node/host.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "api/measure.h"
-#include "api/outcome.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/worker.h"
+#include "node/measure.h"
+#include "node/outcome.h"
 #include "trace/timeline.h"
 #include "worker/store_link.h"
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "api/outcome.h"
 #include "base/executor.h"
 #include "base/figures.h"
 #include "base/notification.h"
@@ -15,6 +14,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
+#include "node/outcome.h"
 #include "ps/transport.h"
 
 namespace bs::api {

@@ -1,5 +1,5 @@
 // An outcome is said once and read by anyone.
-#include "api/outcome.h"
+#include "node/outcome.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // Wires a worker to a StoreLink, and takes them apart again.
-#include "api/carried_node.h"
+#include "node/carried_node.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "api/network.h"
 #include "base/run_on.h"
+#include "node/network.h"
 #include "ps/text.h"
 
 namespace bs::api {

@@ -1,5 +1,5 @@
 // Nodes by themselves: they end in good order whatever the moment.
-#include "api/node.h"
+#include "node/node.h"
 
 #include <gtest/gtest.h>
 

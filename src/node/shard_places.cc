@@ -1,5 +1,5 @@
 // Spreads shards over NUMA nodes and cores.
-#include "api/shard_places.h"
+#include "node/shard_places.h"
 
 #include <algorithm>
 #include <cstddef>

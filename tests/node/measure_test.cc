@@ -1,5 +1,5 @@
 // Figures of nodes, also of those that do not answer in time.
-#include "api/measure.h"
+#include "node/measure.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A carried worker through the C API: its life on a store of one, and what it says when that is
 // silent.
-#include "api/carried_node.h"
+#include "node/carried_node.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Asks the layers below what they found on this host.
-#include "api/about_host.h"
+#include "node/about_host.h"
 
-#include "api/host.h"
 #include "base/numa.h"
+#include "node/host.h"
 #include "reduce/reduce.h"
 
 namespace bs::api {

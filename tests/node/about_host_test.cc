@@ -1,5 +1,5 @@
 // What is said about this host is what the layers below do with it.
-#include "api/about_host.h"
+#include "node/about_host.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // Builds loggers, rendezvous options and the transport from the settings.
-#include "api/network.h"
+#include "node/network.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "api/debug_log.h"
-#include "api/host.h"
 #include "base/memory.h"
 #include "base/notification.h"
+#include "node/debug_log.h"
+#include "node/host.h"
 #include "role_limits.h"
 #include "tcp_transport.h"
 #include "zmq_transport.h"

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "api/job.h"
-#include "api/network.h"
-#include "api/outcome.h"
 #include "base/run_on.h"
 #include "control.h"
+#include "node/network.h"
+#include "node/outcome.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_transport.h"
 #include "wire.h"

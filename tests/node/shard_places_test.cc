@@ -1,4 +1,4 @@
-#include "api/shard_places.h"
+#include "node/shard_places.h"
 
 #include <gtest/gtest.h>
 

@@ -7,15 +7,15 @@
 //  4. the shards end: they only send, and the transport is still there;
 //  5. the transport comes to rest (what waits gets its linger) and bs-io ends;
 //  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
-#include "api/node.h"
+#include "node/node.h"
 
 #include <random>
 #include <utility>
 
-#include "api/shard_places.h"
 #include "base/memory.h"
 #include "base/numa.h"
 #include "base/run_on.h"
+#include "node/shard_places.h"
 
 namespace bs::api {
 namespace {

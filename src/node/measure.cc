@@ -1,5 +1,5 @@
 // Asks a worker on its thread.
-#include "api/measure.h"
+#include "node/measure.h"
 
 namespace bs::api {
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "api/measure.h"
-#include "api/network.h"
-#include "api/outcome.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
+#include "node/measure.h"
+#include "node/network.h"
+#include "node/outcome.h"
 #include "ps/membership.h"
 #include "trace/timeline.h"
 

@@ -1,5 +1,5 @@
 // Appends lines to a file, until it cannot.
-#include "api/debug_log.h"
+#include "node/debug_log.h"
 
 #include <fcntl.h>
 #include <unistd.h>

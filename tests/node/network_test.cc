@@ -1,4 +1,4 @@
-#include "api/network.h"
+#include "node/network.h"
 
 #include <gtest/gtest.h>
 

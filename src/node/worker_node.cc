@@ -15,8 +15,8 @@
 // another thread to wake up.
 #include <utility>
 
-#include "api/node.h"
 #include "base/run_on.h"
+#include "node/node.h"
 
 namespace bs::api {
 namespace {
