@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "api/job.h"
+#include "capi/job.h"
 #include "config/temporary_folder.h"
 #include "ps-lite/raw_peer.h"
 #include "tcp_socket.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/job.h"
+#include "capi/job.h"
 #include "ps/message.h"
 
 namespace bs::test {

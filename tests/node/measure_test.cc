@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/job.h"
+#include "capi/job.h"
 
 namespace bs::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "api/job.h"
 #include "bytescheduler/c_api.h"
+#include "capi/job.h"
 
 namespace bs::test {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "api/job.h"
 #include "base/run_on.h"
+#include "capi/job.h"
 #include "control.h"
 #include "node/network.h"
 #include "node/outcome.h"

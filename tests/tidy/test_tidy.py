@@ -25,10 +25,7 @@ MAY_INCLUDE = {
         *("base", "core", "trace", "ps", "reduce", "worker", "server"),
         *("config", "node"),
     },
-    "api": {
-        *("base", "core", "trace", "ps", "reduce", "worker", "server", "sim", "predict"),
-        *("config", "node", "api", "c_api"),
-    },
+    "capi": {"base", "trace", "worker", "predict", "config", "node", "capi", "c_api"},
     "plugin": {"plugin", "c_api"},
 }
 # Public headers belong to layers too.
@@ -204,7 +201,7 @@ TESTED_THROUGH = {
     "3rdparty/ps-lite/src/zmq_socket.cc": "zmq_transport_test.cc",
     "3rdparty/ps-lite/src/zmtp_ready.cc": "zmtp_test.cc",
     "3rdparty/ps-lite/src/zmtp_write.cc": "zmtp_test.cc",
-    "src/api/c_api_worker.cc": "c_api_test.cc",
+    "src/capi/c_api_worker.cc": "c_api_test.cc",
     "src/config/settings_table.cc": "config_test.cc",
     "src/node/worker_node.cc": "node_test.cc",
     "src/plugin/mxnet_round.cc": "mxnet_test.cc",
@@ -316,7 +313,7 @@ FOREIGN = (
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
-    (r"bytescheduler/|base/|core/|trace/|codec/|ps/|worker/|server/|config/|node/|api/", r"(?!)"),  # ours want quotes
+    (r"bytescheduler/|base/|core/|trace/|codec/|ps/|worker/|server/|config/|node/|capi/", r"(?!)"),  # ours want quotes
 )
 ANGLES = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.M)
 

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "api/job.h"
 #include "base/notification.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/status.h"
+#include "capi/job.h"
 
 namespace bs::test {
 namespace {

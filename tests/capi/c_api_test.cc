@@ -17,8 +17,8 @@
 #include <string>
 #include <thread>
 
-#include "api/job.h"
 #include "bytescheduler/status.h"
+#include "capi/job.h"
 
 namespace bs::test {
 namespace {

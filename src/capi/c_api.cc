@@ -14,8 +14,8 @@
 #include <utility>
 #include <variant>
 
-#include "api/c_api_guard.h"
 #include "bytescheduler/config.h"
+#include "capi/c_api_guard.h"
 #include "node/about_host.h"
 #include "node/node.h"
 #include "trace/timeline.h"

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <string>
 
-#include "api/c_api_guard.h"
 #include "bytescheduler/c_api.h"
+#include "capi/c_api_guard.h"
 #include "predict/predict.h"
 #include "worker/link_rate.h"
 

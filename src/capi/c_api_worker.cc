@@ -9,10 +9,10 @@
 #include <utility>
 #include <variant>
 
-#include "api/c_api_guard.h"
-#include "api/carry.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
+#include "capi/c_api_guard.h"
+#include "capi/carry.h"
 #include "node/node.h"
 
 using bs::Status;
