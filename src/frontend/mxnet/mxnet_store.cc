@@ -1,5 +1,5 @@
 // Carries pieces on a stock MXNet store: copy in, push-pull, an operation that tells of the end.
-#include "plugin/mxnet_store.h"
+#include "frontend/mxnet/mxnet_store.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "plugin/answer.h"
-#include "plugin/mxnet_abi.h"
+#include "frontend/mxnet/answer.h"
+#include "frontend/mxnet/mxnet_abi.h"
 
 namespace bs::mxnet {
 namespace {

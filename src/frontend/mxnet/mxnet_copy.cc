@@ -1,6 +1,6 @@
 // Copies by MXNet's own function, or, where MXNet does not show it, by a private `local` store,
 // whose one key stands for whatever is copied.
-#include "plugin/mxnet_copy.h"
+#include "frontend/mxnet/mxnet_copy.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "plugin/answer.h"
-#include "plugin/mxnet_abi.h"
+#include "frontend/mxnet/answer.h"
+#include "frontend/mxnet/mxnet_abi.h"
 
 namespace {
 

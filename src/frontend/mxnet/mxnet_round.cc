@@ -1,11 +1,11 @@
 // Rounds: two proxies arrive, the engine transfers, two completions end them.
-#include "plugin/mxnet_round.h"
+#include "frontend/mxnet/mxnet_round.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
-#include "plugin/answer.h"
+#include "frontend/mxnet/answer.h"
 
 namespace bs::mxnet {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "plugin/mxnet_functions.h"
+#include "frontend/mxnet/mxnet_functions.h"
 
 namespace dmlc {
 struct Error : std::runtime_error {

@@ -1,14 +1,14 @@
 /* The MXNet plug-in's carrier: pieces of tensors as keys of a stock MXNet store.
  *
- * Reaches the store through addresses of MXNet's C API, as plugin/mxnet.h does, and needs no Python
- * once it is open.
+ * Reaches the store through addresses of MXNet's C API, as frontend/mxnet/mxnet.h does, and needs
+ * no Python once it is open.
  */
 #ifndef BYTESCHEDULER_PLUGIN_MXNET_STORE_H_
 #define BYTESCHEDULER_PLUGIN_MXNET_STORE_H_
 
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include "bytescheduler/c_api.h"
-#include "plugin/mxnet_functions.h"
+#include "frontend/mxnet/mxnet_functions.h"
 
 #ifdef __cplusplus
 extern "C" {

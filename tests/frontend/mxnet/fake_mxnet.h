@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/mxnet.h"
+#include "frontend/mxnet/mxnet.h"
 
 // One at a time: the C functions have no argument that could tell several apart.
 class FakeMxnet {

@@ -1,5 +1,5 @@
 // The plug-in's promises: each proxy ends once, with the right error, whatever comes first.
-#include "plugin/mxnet.h"
+#include "frontend/mxnet/mxnet.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/mxnet_fixture.h"
+#include "frontend/mxnet/mxnet_fixture.h"
 
 namespace {
 

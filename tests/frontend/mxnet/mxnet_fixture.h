@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "plugin/fake_engine.h"
-#include "plugin/fake_mxnet.h"
-#include "plugin/mxnet.h"
+#include "frontend/mxnet/fake_engine.h"
+#include "frontend/mxnet/fake_mxnet.h"
+#include "frontend/mxnet/mxnet.h"
 
 inline constexpr size_t kPush = 0, kPull = 1;
 

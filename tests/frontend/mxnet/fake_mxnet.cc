@@ -1,5 +1,5 @@
 // MXNet's functions over one FakeMxnet.
-#include "plugin/fake_mxnet.h"
+#include "frontend/mxnet/fake_mxnet.h"
 
 #include <gtest/gtest.h>
 

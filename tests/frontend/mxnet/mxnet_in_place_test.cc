@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "plugin/mxnet_fixture.h"
+#include "frontend/mxnet/mxnet_fixture.h"
 
 namespace {
 

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "bytescheduler/c_api.h"
-#include "plugin/mxnet.h"
-#include "plugin/mxnet_abi.h"
+#include "frontend/mxnet/mxnet.h"
+#include "frontend/mxnet/mxnet_abi.h"
 
 namespace bs::mxnet {
 

@@ -1,5 +1,5 @@
 // The carrier's promises: what MXNet is asked for, and one end for each operation.
-#include "plugin/mxnet_store.h"
+#include "frontend/mxnet/mxnet_store.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/mxnet_abi.h"
+#include "frontend/mxnet/mxnet_abi.h"
 
 // The engine's side: what the carrier tells it.
 struct bs_worker {

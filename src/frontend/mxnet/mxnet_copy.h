@@ -11,7 +11,7 @@
 
 // NOLINTBEGIN(readability-identifier-naming): names as C has them.
 #include "bytescheduler/c_api.h"
-#include "plugin/mxnet_functions.h"
+#include "frontend/mxnet/mxnet_functions.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 // The C functions of the engine that the plug-in calls.
-#include "plugin/fake_engine.h"
+#include "frontend/mxnet/fake_engine.h"
 
 #include <atomic>
 #include <cstring>

@@ -1,13 +1,13 @@
 // The MXNet plug-in: dependency proxies that end when the engine says so.
-#include "plugin/mxnet.h"
+#include "frontend/mxnet/mxnet.h"
 
 #include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "plugin/answer.h"
-#include "plugin/mxnet_round.h"
+#include "frontend/mxnet/answer.h"
+#include "frontend/mxnet/mxnet_round.h"
 
 using bs::mxnet::Answer;
 using bs::mxnet::DeleteProxy;

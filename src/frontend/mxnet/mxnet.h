@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "bytescheduler/c_api.h"
-#include "plugin/mxnet_functions.h"
+#include "frontend/mxnet/mxnet_functions.h"
 
 #ifdef __cplusplus
 extern "C" {

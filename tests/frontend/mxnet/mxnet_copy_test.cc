@@ -1,5 +1,5 @@
 // The copier's promises: what it takes, what it asks MXNet for, and what is left when that fails.
-#include "plugin/mxnet_copy.h"
+#include "frontend/mxnet/mxnet_copy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
