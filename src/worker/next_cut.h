@@ -13,7 +13,7 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "worker/requests.h"
+#include "worker/tensor.h"
 
 namespace bs::worker {
 

@@ -19,25 +19,9 @@
 #include "ps/kv_worker.h"
 #include "trace/spans.h"
 #include "worker/link_rate.h"
+#include "worker/tensor.h"
 
 namespace bs::worker {
-
-// Every partition but the last is a multiple of this: a cache line, and whole elements of any
-// dtype.
-inline constexpr uint64_t kAlignBytes = 64;
-
-// A declared key: how its tensor is cut and which server has which piece, the same on all workers.
-struct Tensor {
-  Key key = 0;
-  DType dtype = DType::kFloat32;
-  Mode mode = Mode::kSynchronous;
-  uint64_t size_bytes = 0;
-  uint64_t part_bytes = 0;  // a multiple of kAlignBytes
-  std::vector<Partition> partitions;
-  uint32_t cut = 0;     // how often it had been cut anew before
-  std::string about{};  // of a key in one piece; known to rank 0 only
-  bool hosted = false;  // as above
-};
 
 // "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
 std::string DescribePlacement(const Tensor& tensor);

@@ -41,10 +41,10 @@
 #include "bytescheduler/types.h"
 #include "ps/message.h"
 #include "worker/placement.h"
-#include "worker/requests.h"
 #include "worker/store_keys.h"
 #include "worker/store_request.h"
 #include "worker/store_scale.h"
+#include "worker/tensor.h"
 
 namespace bs::worker {
 
