@@ -171,7 +171,7 @@ class Worker {
   // Rank 0 decides for everyone, while the job runs: partitions of synchronous keys have at most
   // `partition_bytes` (rounded down to a multiple of 64) and each worker has `credit_bytes` in
   // flight to a server.  A key changes over behind its next push-pull here, which says so, in the
-  // same round on every worker (worker/next_cut.h); the credit changes behind the first of all.
+  // same round on every worker (protocol/next_cut.h); the credit changes behind the first of all.
   // Asynchronous keys stay as they are.  `done` runs when the decision is taken here:
   // kFailedPrecondition on other ranks, kInvalidArgument for fewer than 64 bytes or no credit,
   // which concern only this call.  The servers must be ours, not a stock store's.

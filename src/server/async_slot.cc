@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "codec/two_bit.h"
+#include "protocol/describe.h"
 #include "reduce/reduce.h"
-#include "server/describe.h"
 
 namespace bs::server {
 namespace {

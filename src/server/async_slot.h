@@ -25,8 +25,8 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/describe.h"
 #include "ps/kv_server.h"
-#include "server/describe.h"
 #include "server/optimizer.h"
 #include "server/parked.h"
 #include "server/slot.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "server/describe.h"
+#include "protocol/describe.h"
 
 namespace bs::server {
 namespace {

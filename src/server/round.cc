@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "server/describe.h"
+#include "protocol/describe.h"
 
 namespace bs::server {
 

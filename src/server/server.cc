@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/limited_log.h"
+#include "protocol/describe.h"
 #include "server/answers.h"
-#include "server/describe.h"
 #include "server/directory.h"
 #include "server/hosted_updates.h"
 #include "server/lane.h"

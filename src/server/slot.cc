@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "codec/two_bit.h"
+#include "protocol/describe.h"
 #include "reduce/reduce.h"
-#include "server/describe.h"
 
 namespace bs::server {
 namespace {

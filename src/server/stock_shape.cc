@@ -7,8 +7,8 @@
 #include <string>
 
 #include "codec/two_bit.h"
+#include "protocol/describe.h"
 #include "reduce/reduce.h"
-#include "server/describe.h"
 
 namespace bs::server {
 namespace {

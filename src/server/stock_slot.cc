@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "protocol/describe.h"
 #include "ps/text.h"
-#include "server/describe.h"
 #include "server/optimizer.h"
 
 namespace bs::server {

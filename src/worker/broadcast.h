@@ -12,7 +12,7 @@
 #include <memory>
 #include <span>
 
-#include "worker/placement.h"
+#include "protocol/placement.h"
 #include "worker/push_pull_task.h"
 #include "worker/requests.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "worker/placement.h"
+#include "protocol/placement.h"
 
 namespace bs::worker {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
-#include "worker/placement.h"
+#include "protocol/placement.h"
 #include "worker/requests.h"
 
 namespace bs::worker {

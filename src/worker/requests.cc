@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "codec/two_bit.h"
-#include "worker/placement.h"
+#include "protocol/placement.h"
 
 namespace bs::worker {
 namespace {

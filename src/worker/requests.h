@@ -16,10 +16,10 @@
 #include "bytescheduler/core.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/tensor.h"
 #include "ps/kv_worker.h"
 #include "trace/spans.h"
 #include "worker/link_rate.h"
-#include "worker/tensor.h"
 
 namespace bs::worker {
 

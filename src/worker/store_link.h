@@ -39,12 +39,12 @@
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/placement.h"
+#include "protocol/tensor.h"
 #include "ps/message.h"
-#include "worker/placement.h"
 #include "worker/store_keys.h"
 #include "worker/store_request.h"
 #include "worker/store_scale.h"
-#include "worker/tensor.h"
 
 namespace bs::worker {
 

@@ -14,12 +14,12 @@
 #include "base/check.h"
 #include "bytescheduler/core.h"
 #include "bytescheduler/worker.h"
+#include "protocol/placement.h"
 #include "worker/broadcast.h"
 #include "worker/fetch.h"
 #include "worker/link_rate.h"
 #include "worker/measured_order.h"
 #include "worker/operation.h"
-#include "worker/placement.h"
 #include "worker/push_pull_task.h"
 #include "worker/requests.h"
 

@@ -8,9 +8,9 @@
 #include <sstream>
 #include <utility>
 
+#include "protocol/placement.h"
 #include "sim/cluster_node.h"
 #include "sim/scheduler_host.h"
-#include "worker/placement.h"
 #include "worker/requests.h"
 
 namespace bs::sim {

@@ -17,8 +17,9 @@ MAY_INCLUDE = {
     "ps": {"base", "ps"},
     "reduce": {"base", "reduce"},
     "codec": {"base", "reduce", "codec"},
-    "worker": {"base", "core", "trace", "ps", "codec", "worker"},
-    "server": {"base", "ps", "reduce", "codec", "server"},
+    "protocol": {"base", "ps", "protocol"},
+    "worker": {"base", "core", "trace", "ps", "codec", "protocol", "worker"},
+    "server": {"base", "ps", "reduce", "codec", "protocol", "server"},
     "sim": {"base", "ps", "sim"},
     "predict": {"base", "ps", "worker", "server", "sim", "predict"},
     "config": {"base", "ps", "config"},
@@ -317,7 +318,7 @@ FOREIGN = (
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
-    (r"bytescheduler/|base/|core/|trace/|codec/|ps/|worker/|server/|config/|node/|capi/|frontend/", r"(?!)"),  # ours want quotes
+    (r"bytescheduler/|base/|core/|trace/|codec/|protocol/|ps/|worker/|server/|config/|node/|capi/|frontend/", r"(?!)"),  # ours want quotes
 )
 ANGLES = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.M)
 

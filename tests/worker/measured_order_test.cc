@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "protocol/placement.h"
 #include "worker/bench.h"
-#include "worker/placement.h"
 
 namespace bs::worker {
 namespace {

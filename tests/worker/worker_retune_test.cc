@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "protocol/next_cut.h"
 #include "worker/bench.h"
-#include "worker/next_cut.h"
 
 namespace bs::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/describe.h"
+#include "protocol/describe.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "worker/next_cut.h"
+#include "protocol/next_cut.h"
 
 #include <gtest/gtest.h>
 
-#include "worker/placement.h"
+#include "protocol/placement.h"
 
 namespace bs::worker {
 namespace {

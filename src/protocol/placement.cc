@@ -1,5 +1,5 @@
 // Placement: cutting tensors and balancing the pieces over servers by bytes.
-#include "worker/placement.h"
+#include "protocol/placement.h"
 
 #include <algorithm>
 #include <string>

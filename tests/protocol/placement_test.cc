@@ -1,5 +1,5 @@
 // Cuts cover every byte once, and servers get equal shares.
-#include "worker/placement.h"
+#include "protocol/placement.h"
 
 #include <gtest/gtest.h>
 

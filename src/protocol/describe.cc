@@ -1,5 +1,5 @@
 // What a request was and what an array is: words and refusals.
-#include "server/describe.h"
+#include "protocol/describe.h"
 
 #include <algorithm>
 #include <charconv>

@@ -13,7 +13,7 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "worker/tensor.h"
+#include "protocol/tensor.h"
 
 namespace bs::worker {
 

@@ -1,10 +1,10 @@
 // Writes and reads the next cut, and compares cuts.
-#include "worker/next_cut.h"
+#include "protocol/next_cut.h"
 
 #include <algorithm>
 #include <span>
 
-#include "worker/placement.h"
+#include "protocol/placement.h"
 
 namespace bs::worker {
 namespace {
