@@ -33,7 +33,7 @@ struct Link;
 enum class Urgency : uint8_t {
   kCaller,
   // Those of the order in which push-pulls become ready, once rank 0 has seen enough of it
-  // (worker/measured_order.h): of synchronous keys whose calls say `called`.
+  // (backend/ps/measured_order.h): of synchronous keys whose calls say `called`.
   kMeasured,
   kMeasuredAlone,  // as above, but each worker goes by what it has seen itself
 };
@@ -45,7 +45,7 @@ struct WorkerOptions {
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's counts
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
   // Both only until rank 0, whose option counts, has seen how fast the network takes what it
-  // pushes: then what suits that (worker/link_rate.h), once, as if by Retune.  A call of Retune
+  // pushes: then what suits that (backend/ps/link_rate.h), once, as if by Retune.  A call of Retune
   // before ends the measuring, and so does a push-pull that is compressed; push-pulls of
   // asynchronous keys decide nothing.
   bool fits_pieces = false;

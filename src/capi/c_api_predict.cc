@@ -2,10 +2,10 @@
 #include <cmath>
 #include <string>
 
+#include "backend/ps/link_rate.h"
 #include "bytescheduler/c_api.h"
 #include "capi/c_api_guard.h"
 #include "predict/predict.h"
-#include "worker/link_rate.h"
 
 using bs::Duration;
 using bs::Result;

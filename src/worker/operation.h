@@ -5,10 +5,10 @@
 #include <span>
 #include <string>
 
+#include "backend/ps/requests.h"
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
 #include "protocol/placement.h"
-#include "worker/requests.h"
 
 namespace bs::worker {
 

@@ -18,7 +18,8 @@ MAY_INCLUDE = {
     "reduce": {"base", "reduce"},
     "codec": {"base", "reduce", "codec"},
     "protocol": {"base", "ps", "protocol"},
-    "worker": {"base", "core", "trace", "ps", "codec", "protocol", "worker"},
+    "backend/ps": {"base", "core", "trace", "ps", "codec", "protocol", "backend/ps"},
+    "worker": {"base", "core", "trace", "ps", "codec", "protocol", "backend/ps", "worker"},
     "server": {"base", "ps", "reduce", "codec", "protocol", "server"},
     "sim": {"base", "ps", "sim"},
     "predict": {"base", "ps", "worker", "server", "sim", "predict"},
@@ -27,7 +28,7 @@ MAY_INCLUDE = {
         *("base", "core", "trace", "ps", "reduce", "worker", "server"),
         *("config", "node"),
     },
-    "capi": {"base", "trace", "worker", "predict", "config", "node", "capi", "c_api"},
+    "capi": {"base", "trace", "backend/ps", "worker", "predict", "config", "node", "capi", "c_api"},
     "frontend/mxnet": {"frontend/mxnet", "c_api"},
 }
 # Public headers belong to rooms too.
@@ -214,7 +215,7 @@ TESTED_THROUGH = {
     "src/server/optimizer_text.cc": "optimizer_test.cc",
     "src/server/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock_value.cc": "stock_slot_update_test.cc",
-    "src/worker/fetch.cc": "worker_test.cc",
+    "src/backend/ps/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     "src/worker/worker_impl.cc": "worker_test.cc",
     # Variants for one processor or another, each run against the scalar specification.
@@ -318,7 +319,7 @@ FOREIGN = (
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
-    (r"bytescheduler/|base/|core/|trace/|codec/|protocol/|ps/|worker/|server/|config/|node/|capi/|frontend/", r"(?!)"),  # ours want quotes
+    (r"bytescheduler/|base/|core/|trace/|codec/|protocol/|ps/|backend/|worker/|server/|config/|node/|capi/|frontend/", r"(?!)"),  # ours want quotes
 )
 ANGLES = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.M)
 

@@ -1,5 +1,5 @@
 // Learns, publishes or looks up, and says so.
-#include "worker/measured_order.h"
+#include "backend/ps/measured_order.h"
 
 #include <algorithm>
 #include <string>

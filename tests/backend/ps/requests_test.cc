@@ -1,5 +1,5 @@
 // Answers of servers that do not fit what was asked.
-#include "worker/requests.h"
+#include "backend/ps/requests.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sends the partitions the Core starts, and counts the answers.
-#include "worker/push_pull_task.h"
+#include "backend/ps/push_pull_task.h"
 
 #include <utility>
 

@@ -17,13 +17,13 @@
 #include <span>
 #include <vector>
 
+#include "backend/ps/broadcast.h"
+#include "backend/ps/requests.h"
 #include "base/log.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "core/ready_order.h"
-#include "worker/broadcast.h"
-#include "worker/requests.h"
 
 namespace bs::worker {
 

@@ -1,5 +1,5 @@
 // How a key comes to life: rank 0 publishes, the others fetch.
-#include "worker/broadcast.h"
+#include "backend/ps/broadcast.h"
 
 #include <gtest/gtest.h>
 

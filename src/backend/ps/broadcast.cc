@@ -1,5 +1,5 @@
 // Declares or looks up a key, then moves its first value.
-#include "worker/broadcast.h"
+#include "backend/ps/broadcast.h"
 
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // Times acknowledgements while pieces are under way.
-#include "worker/link_rate.h"
+#include "backend/ps/link_rate.h"
 
 #include <algorithm>
 #include <chrono>

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/ps/link_rate.h"
 #include "base/unique_function.h"
 #include "bytescheduler/core.h"
 #include "bytescheduler/status.h"
@@ -19,7 +20,6 @@
 #include "protocol/tensor.h"
 #include "ps/kv_worker.h"
 #include "trace/spans.h"
-#include "worker/link_rate.h"
 
 namespace bs::worker {
 

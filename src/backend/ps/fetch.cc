@@ -1,5 +1,5 @@
 // Pulls every partition of a tensor and counts the answers.
-#include "worker/fetch.h"
+#include "backend/ps/fetch.h"
 
 #include <string>
 #include <utility>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "worker/requests.h"
+#include "backend/ps/requests.h"
 
 namespace bs::worker {
 

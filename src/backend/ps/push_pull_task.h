@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/ps/requests.h"
 #include "bytescheduler/comm_task.h"
-#include "worker/requests.h"
 
 namespace bs::worker {
 

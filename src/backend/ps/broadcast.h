@@ -12,9 +12,9 @@
 #include <memory>
 #include <span>
 
+#include "backend/ps/push_pull_task.h"
+#include "backend/ps/requests.h"
 #include "protocol/placement.h"
-#include "worker/push_pull_task.h"
-#include "worker/requests.h"
 
 namespace bs::worker {
 

@@ -1,5 +1,5 @@
 // One round of one tensor: who gives the credit back, and when each callback comes.
-#include "worker/push_pull_task.h"
+#include "backend/ps/push_pull_task.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The rate of acknowledgements, and the pieces that suit it.
-#include "worker/link_rate.h"
+#include "backend/ps/link_rate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Makes requests and checks that the answers fit them.
-#include "worker/requests.h"
+#include "backend/ps/requests.h"
 
 #include <cstring>
 #include <map>

@@ -1,5 +1,5 @@
 // MeasuredOrder: what is learned is shared, counts on the wire, and harms nobody if it is not.
-#include "worker/measured_order.h"
+#include "backend/ps/measured_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
