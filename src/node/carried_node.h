@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/kvstore/store_link.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
@@ -22,7 +23,6 @@
 #include "node/measure.h"
 #include "node/outcome.h"
 #include "trace/timeline.h"
-#include "worker/store_link.h"
 
 namespace bs::api {
 

@@ -36,15 +36,15 @@
 #include <span>
 #include <vector>
 
+#include "backend/kvstore/store_keys.h"
+#include "backend/kvstore/store_request.h"
+#include "backend/kvstore/store_scale.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
 #include "ps/message.h"
-#include "worker/store_keys.h"
-#include "worker/store_request.h"
-#include "worker/store_scale.h"
 
 namespace bs::worker {
 
@@ -54,8 +54,8 @@ class StoreLink {
     int32_t rank = 0;
     int32_t num_workers = 1;
     uint32_t num_servers = 1;
-    // Of rank 0: measure with so many bytes how large pieces shall be (worker/store_scale.h); less
-    // than kLeastSampleBytes: do not.
+    // Of rank 0: measure with so many bytes how large pieces shall be
+    // (backend/kvstore/store_scale.h); less than kLeastSampleBytes: do not.
     uint64_t sample_bytes = 0;
     // Told once, before any key is declared here, what rank 0 has measured.  May be empty.
     std::function<void(uint32_t scale)> on_scale{};

@@ -1,5 +1,5 @@
 // What is measured on a stock store, and what follows from it.
-#include "worker/store_scale.h"
+#include "backend/kvstore/store_scale.h"
 
 #include <gtest/gtest.h>
 

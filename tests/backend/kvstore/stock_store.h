@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
+#include "backend/kvstore/store_link.h"
 #include "sim/sim_executor.h"
-#include "worker/store_link.h"
 
 namespace bs::worker {
 

@@ -1,5 +1,5 @@
 // Times pulls from a stock server.
-#include "worker/store_scale.h"
+#include "backend/kvstore/store_scale.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Keys of a stock store: each on its server, none twice, an end.
-#include "worker/store_keys.h"
+#include "backend/kvstore/store_keys.h"
 
 #include <gtest/gtest.h>
 

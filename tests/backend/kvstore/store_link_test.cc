@@ -1,5 +1,5 @@
 // Workers over a stock store: sums, order, credit without deadlock, deadlines, failures, the end.
-#include "worker/store_link.h"
+#include "backend/kvstore/store_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "backend/kvstore/stock_store.h"
 #include "bytescheduler/worker.h"
-#include "worker/stock_store.h"
 
 namespace bs::worker {
 namespace {

@@ -14,10 +14,10 @@
 #include <functional>
 #include <vector>
 
+#include "backend/kvstore/store_request.h"
 #include "base/executor.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
-#include "worker/store_request.h"
 
 namespace bs::worker {
 

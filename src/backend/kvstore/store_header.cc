@@ -1,5 +1,5 @@
 // Sixteen floats: a mark, key, size, partition size (four each), dtype, scale, and one zero.
-#include "worker/store_header.h"
+#include "backend/kvstore/store_header.h"
 
 #include <array>
 #include <cstring>

@@ -1,11 +1,11 @@
 // Turns a worker's requests into operations on a stock store, and their ends into answers.
-#include "worker/store_link.h"
+#include "backend/kvstore/store_link.h"
 
 #include <string>
 #include <utility>
 
+#include "backend/kvstore/store_header.h"
 #include "base/check.h"
-#include "worker/store_header.h"
 
 namespace bs::worker {
 namespace {

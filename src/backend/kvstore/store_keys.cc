@@ -1,5 +1,5 @@
 // Keys of one server are a residue class modulo the number of servers.
-#include "worker/store_keys.h"
+#include "backend/kvstore/store_keys.h"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // The header that rank 0 publishes: through floats and back.
-#include "worker/store_header.h"
+#include "backend/kvstore/store_header.h"
 
 #include <gtest/gtest.h>
 

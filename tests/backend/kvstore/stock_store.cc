@@ -1,5 +1,5 @@
 // One stock server for each residue, all in one place.
-#include "worker/stock_store.h"
+#include "backend/kvstore/stock_store.h"
 
 #include <gtest/gtest.h>
 
