@@ -29,7 +29,7 @@
 #include "ps/kv_server.h"
 #include "server/optimizer.h"
 #include "server/parked.h"
-#include "server/slot.h"
+#include "server/shard_state.h"
 #include "server/sum_buffer.h"
 
 namespace bs::server {

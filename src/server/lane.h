@@ -11,55 +11,10 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "bytescheduler/server.h"
+#include "ps/kv_server.h"
 #include "server/backlog.h"
-#include "server/hosted_updates.h"
-#include "server/memory_room.h"
-#include "server/parked.h"
-#include "server/waiting_call.h"
 
 namespace bs::server {
-
-// What bounds the memory of a server.  Owners: its front and its shards.
-struct Bounds {
-  std::shared_ptr<Backlog> backlog;
-  std::shared_ptr<MemoryRoom> room;
-};
-
-inline Bounds MakeBounds(const ServerOptions& options) {
-  return {.backlog = std::make_shared<Backlog>(options.num_workers, options.max_backlog_bytes),
-          .room = std::make_shared<MemoryRoom>(options.available_bytes)};
-}
-
-// What every shard has, of native keys and of those of stock workers.  Its executor's.
-struct ShardBase {
-  int32_t num_workers = 1;
-  int numa_node = 0;
-  bool deterministic = false;
-  uint64_t hold_bytes = 0;
-  SendFn send{};
-  Executor* executor = nullptr;             // the shard's
-  std::shared_ptr<HostedUpdates> hosted{};  // of the server
-  Bounds bounds{};                          // of the server
-  uint64_t held_bytes = 0;                  // early contributions of all slots that are kept now
-
-  // Whether there is memory for so much more.  What is promised counts until it is used.
-  Result<MemoryRoom::Promise> AskForMemory(uint64_t size_bytes) const {
-    return bounds.room ? bounds.room->Ask(size_bytes) : MemoryRoom::Promise();
-  }
-};
-
-inline ShardBase MakeShardBase(const ServerOptions& options, const ServerShard& shard, SendFn send,
-                               std::shared_ptr<HostedUpdates> hosted, Bounds bounds) {
-  return {.num_workers = options.num_workers,
-          .numa_node = shard.numa_node,
-          .deterministic = options.deterministic,
-          .hold_bytes = options.hold_bytes,
-          .send = std::move(send),
-          .executor = shard.executor,
-          .hosted = std::move(hosted),
-          .bounds = std::move(bounds)};
-}
 
 template <typename S>
 struct Lane {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/figures.h"
-#include "bytescheduler/server.h"
+#include "bytescheduler/server_options.h"
 
 namespace bs::server {
 

@@ -10,7 +10,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "bytescheduler/server.h"
+#include "bytescheduler/server_options.h"
 #include "ps/message.h"
 #include "server/stock_profile.h"
 #include "server/stock_store.h"
@@ -40,7 +40,7 @@ class MxnetProtocol {
   void OnStop();
 
   Executor* const front_;
-  const Server::SendFn send_;
+  const SendFn send_;
   const std::function<void()> on_stop_;
   StockStore store_;
   StockProfile profile_;

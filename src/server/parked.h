@@ -10,11 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "bytescheduler/server_options.h"
 #include "ps/kv_server.h"
 
 namespace bs::server {
-
-using SendFn = std::function<void(ps::Message)>;  // thread-safe
 
 class ParkedCalls {
  public:

@@ -19,6 +19,7 @@
 #include "server/nonsense.h"
 #include "server/optimizer_calls.h"
 #include "server/shard.h"
+#include "server/shard_state.h"
 #include "server/slot.h"
 
 namespace bs {

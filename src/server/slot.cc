@@ -15,14 +15,6 @@ bool Pulls(const ps::KvCall& call) { return call.extension.op == ps::Op::kPushPu
 
 }  // namespace
 
-size_t SlotIdHash::operator()(const SlotId& id) const noexcept {
-  // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
-  uint64_t x = id.key * 0x9e3779b97f4a7c15ULL + id.part + (uint64_t{id.cut} << 32U);
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-  return static_cast<size_t>(x ^ (x >> 31U));
-}
-
 Slot::Slot(ShardState* shard, SlotId id, Round first)
     : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {
   shard->meters.Expect(shard->num_workers);

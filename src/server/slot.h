@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,42 +15,17 @@
 #include <utility>
 #include <vector>
 
-#include "bytescheduler/server.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "protocol/describe.h"
 #include "ps/kv_server.h"
-#include "server/hosted_updates.h"
-#include "server/lane.h"
-#include "server/meters.h"
 #include "server/parked.h"
 #include "server/round.h"
+#include "server/shard_state.h"
 #include "server/sum_buffer.h"
 #include "server/sum_ref.h"
 
 namespace bs::server {
-
-struct SlotId {
-  Key key = 0;
-  uint32_t part = 0;
-  uint32_t cut = 0;  // how often the key had been cut anew
-  bool operator==(const SlotId&) const = default;
-};
-struct SlotIdHash {
-  size_t operator()(const SlotId& id) const noexcept;
-};
-
-// What the slots of one shard have in common.
-struct ShardState : ShardBase {
-  uint32_t num_buffers = 2;
-  int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound
-  std::function<void(const RoundTimes&)> on_round{};  // may be empty
-
-  std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
-  OptimizerInForce optimizer{};               // of asynchronous keys
-  bool timed = false;                         // whether rounds are, also without on_round
-  Meters meters{};
-};
 
 class Slot {
  public:

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/message.h"
 #include "server/hosted_updates.h"
-#include "server/parked.h"
 #include "server/stock_request.h"
 
 namespace bs::server {

@@ -17,10 +17,11 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "bytescheduler/server.h"
+#include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "server/hosted_updates.h"
 #include "server/lane.h"
+#include "server/shard_state.h"
 #include "server/stock_optimizers.h"
 #include "server/stock_shard.h"
 
@@ -28,7 +29,7 @@ namespace bs::server {
 
 // How a store reaches the others.
 struct StockWays {
-  Server::SendFn send;
+  SendFn send;
   // Posted to the front, at most once; the owner calls Fail() then.
   std::function<void(Status)> on_failure;
   // Shared with the native keys.
@@ -65,7 +66,7 @@ class StockStore {
   void Configure(const std::function<void(StockState*)>& change);
 
   const ServerOptions options_;
-  const Server::SendFn send_;
+  const SendFn send_;
   const Bounds bounds_;
   const StockRange range_;
   const std::function<void(const Status&)> fail_;

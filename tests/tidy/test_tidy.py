@@ -40,6 +40,7 @@ PUBLIC = {
     "core.h": "core",
     "worker.h": "worker",
     "server.h": "server",
+    "server_options.h": "server",
     "server_updater.h": "server",
     "config.h": "config",
     "c_api.h": "c_api",
