@@ -54,8 +54,8 @@ struct ServerOptions {
   // Keys of stock workers, initialised or only asked for: who asks for one more ends the job.
   size_t max_stock_keys = size_t{1} << 22U;
   // Of requests, all workers' together, that have come and that no shard has taken up yet
-  // (server/backlog.h): native ones beyond have to be repeated, by one of stock workers the job
-  // ends.
+  // (server/memory/backlog.h): native ones beyond have to be repeated, by one of stock workers the
+  // job ends.
   uint64_t max_backlog_bytes = uint64_t{4} << 30U;
   // How many bytes of memory this process can still have, about: a partition whose values or sums
   // do not fit is refused, and a key of stock workers ends the job.  Any thread; empty: as the

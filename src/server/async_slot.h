@@ -27,10 +27,10 @@
 #include "bytescheduler/types.h"
 #include "protocol/describe.h"
 #include "ps/kv_server.h"
+#include "server/memory/sum_buffer.h"
 #include "server/optimizer.h"
 #include "server/parked.h"
 #include "server/shard_state.h"
-#include "server/sum_buffer.h"
 
 namespace bs::server {
 

@@ -12,7 +12,7 @@
 
 #include "base/executor.h"
 #include "ps/kv_server.h"
-#include "server/backlog.h"
+#include "server/memory/backlog.h"
 
 namespace bs::server {
 

@@ -15,9 +15,9 @@
 #include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "server/backlog.h"
 #include "server/hosted_updates.h"
-#include "server/memory_room.h"
+#include "server/memory/backlog.h"
+#include "server/memory/memory_room.h"
 #include "server/meters.h"
 
 namespace bs::server {

@@ -19,11 +19,11 @@
 #include "bytescheduler/types.h"
 #include "protocol/describe.h"
 #include "ps/kv_server.h"
+#include "server/memory/sum_buffer.h"
+#include "server/memory/sum_ref.h"
 #include "server/parked.h"
 #include "server/round.h"
 #include "server/shard_state.h"
-#include "server/sum_buffer.h"
-#include "server/sum_ref.h"
 
 namespace bs::server {
 

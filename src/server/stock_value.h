@@ -10,9 +10,9 @@
 #include "base/executor.h"
 #include "ps/message.h"
 #include "server/hosted_updates.h"
+#include "server/memory/sum_buffer.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
-#include "server/sum_buffer.h"
 
 namespace bs::server {
 

@@ -21,7 +21,8 @@ MAY_INCLUDE = {
     "backend/ps": {"base", "core", "trace", "ps", "codec", "protocol", "backend/ps"},
     "backend/kvstore": {"base", "ps", "protocol", "backend/kvstore"},
     "worker": {"base", "core", "trace", "ps", "codec", "protocol", "backend/ps", "worker"},
-    "server": {"base", "ps", "reduce", "codec", "protocol", "server"},
+    "server/memory": {"base", "ps", "server/memory"},
+    "server": {"base", "ps", "reduce", "codec", "protocol", "server/memory", "server"},
     "sim": {"base", "ps", "sim"},
     "predict": {"base", "ps", "worker", "server", "sim", "predict"},
     "config": {"base", "ps", "config"},
@@ -321,7 +322,10 @@ FOREIGN = (
     (r"hwloc|numa", r"src/base/numa\.cc"),
     (r"immintrin|x86intrin|cpuid", r"src/reduce/"),
     (r"Python\.h|pybind11|mxnet|nnvm|dmlc|tvm|torch|tensorflow|cuda|nccl", r"(?!)"),
-    (r"bytescheduler/|base/|core/|trace/|codec/|protocol/|ps/|backend/|worker/|server/|config/|node/|capi/|frontend/", r"(?!)"),  # ours want quotes
+    (
+        r"bytescheduler/|base/|core/|trace/|codec/|protocol/|ps/|backend/|worker/|server/|config/|node/|capi/|frontend/",
+        r"(?!)",
+    ),  # ours want quotes
 )
 ANGLES = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.M)
 
@@ -346,6 +350,8 @@ def test_frameworks_are_known_where_they_are_wrapped_only() -> None:
 
 def test_the_rule_on_frameworks_can_fail() -> None:
     assert foreign_includes("src/core/core.cc", "#include <zmq.h>\n") == ["zmq.h"]
-    assert foreign_includes("src/frontend/mxnet/mxnet.cc", "#include <mxnet/c_api.h>") == ["mxnet/c_api.h"]
+    assert foreign_includes("src/frontend/mxnet/mxnet.cc", "#include <mxnet/c_api.h>") == [
+        "mxnet/c_api.h"
+    ]
     assert foreign_includes("src/worker/worker.cc", "#  include <ps/message.h>") == ["ps/message.h"]
     assert foreign_includes("3rdparty/ps-lite/src/zmq_link.cc", "#include <zmq.h>") == []

@@ -1,5 +1,5 @@
 // Memory of one round's sum that counts the frames showing it.
-#include "server/sum_buffer.h"
+#include "server/memory/sum_buffer.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,5 +1,5 @@
 // What a full backlog says.
-#include "server/backlog.h"
+#include "server/memory/backlog.h"
 
 namespace bs::server {
 

@@ -1,4 +1,4 @@
-#include "server/memory_room.h"
+#include "server/memory/memory_room.h"
 
 #include <gtest/gtest.h>
 

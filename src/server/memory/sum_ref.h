@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "server/sum_buffer.h"
+#include "server/memory/sum_buffer.h"
 
 namespace bs::server {
 

@@ -1,4 +1,4 @@
-#include "server/sum_buffer.h"
+#include "server/memory/sum_buffer.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/sum_ref.h"
+#include "server/memory/sum_ref.h"
 
 namespace bs::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/sum_ref.h"
+#include "server/memory/sum_ref.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Compares what shards need with what the kernel says is left.
-#include "server/memory_room.h"
+#include "server/memory/memory_room.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "server/backlog.h"
+#include "server/memory/backlog.h"
 
 #include <gtest/gtest.h>
 
