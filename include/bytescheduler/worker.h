@@ -156,10 +156,10 @@ class Worker {
   // have no optimizer, which fails the worker.  REQUIRES: `pushed` or `pulled` is there.
   void Update(Key key, UpdateCall call);
 
-  // Tells every server how to update asynchronous keys (server/optimizer.h has the grammar); later
-  // calls of Update find it set.  A second call starts all states afresh; workers count their calls
-  // alike, so one call of each is one for the servers.  kInvalidArgument, which concerns only this
-  // call, if a server does not know it or another worker set another one.
+  // Tells every server how to update asynchronous keys (server/optimizer/optimizer.h has the
+  // grammar); later calls of Update find it set.  A second call starts all states afresh; workers
+  // count their calls alike, so one call of each is one for the servers.  kInvalidArgument, which
+  // concerns only this call, if a server does not know it or another worker set another one.
   // `pickle`, if not empty, is for the processes that host the servers: they make the updates if
   // the text is "hosted NAME", and those of keys that nobody else can update.
   void SetOptimizer(std::string text, std::string pickle, Done done);

@@ -28,7 +28,7 @@
 #include "protocol/describe.h"
 #include "ps/kv_server.h"
 #include "server/memory/sum_buffer.h"
-#include "server/optimizer.h"
+#include "server/optimizer/optimizer.h"
 #include "server/parked.h"
 #include "server/shard_state.h"
 

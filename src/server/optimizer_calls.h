@@ -14,7 +14,7 @@
 
 #include "base/executor.h"
 #include "ps/kv_server.h"
-#include "server/hosted_updates.h"
+#include "server/optimizer/hosted_updates.h"
 #include "server/parked.h"
 
 namespace bs::server {

@@ -15,10 +15,10 @@
 #include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "server/hosted_updates.h"
 #include "server/memory/backlog.h"
 #include "server/memory/memory_room.h"
 #include "server/meters.h"
+#include "server/optimizer/hosted_updates.h"
 
 namespace bs::server {
 

@@ -19,7 +19,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/message.h"
-#include "server/hosted_updates.h"
+#include "server/optimizer/hosted_updates.h"
 #include "server/stock_request.h"
 
 namespace bs::server {

@@ -8,7 +8,7 @@
 
 #include "protocol/describe.h"
 #include "ps/text.h"
-#include "server/optimizer.h"
+#include "server/optimizer/optimizer.h"
 
 namespace bs::server {
 namespace {

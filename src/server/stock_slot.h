@@ -24,7 +24,7 @@
 #include "base/log.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "server/hosted_updates.h"
+#include "server/optimizer/hosted_updates.h"
 #include "server/shard_state.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"

@@ -9,8 +9,8 @@
 
 #include "base/executor.h"
 #include "ps/message.h"
-#include "server/hosted_updates.h"
 #include "server/memory/sum_buffer.h"
+#include "server/optimizer/hosted_updates.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
 

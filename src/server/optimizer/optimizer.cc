@@ -1,5 +1,5 @@
 // The rules of mx.optimizer, one element at a time.
-#include "server/optimizer.h"
+#include "server/optimizer/optimizer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,7 +13,7 @@
 #include "base/unique_function.h"
 #include "bytescheduler/server_updater.h"
 #include "bytescheduler/status.h"
-#include "server/optimizer.h"
+#include "server/optimizer/optimizer.h"
 
 namespace bs::server {
 

@@ -1,5 +1,5 @@
 // Posts calls of the hosting process to its executor and their outcomes back.
-#include "server/hosted_updates.h"
+#include "server/optimizer/hosted_updates.h"
 
 #include <new>
 #include <utility>

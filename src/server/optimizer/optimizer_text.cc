@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "server/optimizer.h"
+#include "server/optimizer/optimizer.h"
 
 namespace bs::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/hosted_updates.h"
+#include "server/optimizer/hosted_updates.h"
 
 #include <gtest/gtest.h>
 
