@@ -29,8 +29,8 @@
 #include "ps/kv_server.h"
 #include "server/memory/sum_buffer.h"
 #include "server/optimizer/optimizer.h"
-#include "server/parked.h"
-#include "server/shard_state.h"
+#include "server/state/parked.h"
+#include "server/state/shard_state.h"
 
 namespace bs::server {
 

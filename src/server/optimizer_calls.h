@@ -15,7 +15,7 @@
 #include "base/executor.h"
 #include "ps/kv_server.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/parked.h"
+#include "server/state/parked.h"
 
 namespace bs::server {
 

@@ -13,14 +13,14 @@
 #include "protocol/describe.h"
 #include "server/answers.h"
 #include "server/directory.h"
-#include "server/lane.h"
 #include "server/mxnet_protocol.h"
 #include "server/nonsense.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/optimizer_calls.h"
 #include "server/shard.h"
-#include "server/shard_state.h"
 #include "server/slot.h"
+#include "server/state/lane.h"
+#include "server/state/shard_state.h"
 
 namespace bs {
 namespace {

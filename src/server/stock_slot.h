@@ -25,7 +25,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/shard_state.h"
+#include "server/state/shard_state.h"
 #include "server/stock_request.h"
 #include "server/stock_shape.h"
 #include "server/stock_value.h"

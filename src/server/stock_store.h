@@ -19,9 +19,9 @@
 #include "base/log.h"
 #include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
-#include "server/lane.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/shard_state.h"
+#include "server/state/lane.h"
+#include "server/state/shard_state.h"
 #include "server/stock_optimizers.h"
 #include "server/stock_shard.h"
 

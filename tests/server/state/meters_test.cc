@@ -1,5 +1,5 @@
 // What a shard counts, and what a whole server makes of it.
-#include "server/meters.h"
+#include "server/state/meters.h"
 
 #include <gtest/gtest.h>
 

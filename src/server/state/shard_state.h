@@ -17,8 +17,8 @@
 #include "bytescheduler/types.h"
 #include "server/memory/backlog.h"
 #include "server/memory/memory_room.h"
-#include "server/meters.h"
 #include "server/optimizer/hosted_updates.h"
+#include "server/state/meters.h"
 
 namespace bs::server {
 

@@ -1,5 +1,5 @@
 // Counts pushes, pulls and rounds by worker.
-#include "server/meters.h"
+#include "server/state/meters.h"
 
 namespace bs::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/parked.h"
+#include "server/state/parked.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Keeps requests that wait, one of each worker, and hands them out most urgent first.
-#include "server/parked.h"
+#include "server/state/parked.h"
 
 #include <algorithm>
 #include <utility>
