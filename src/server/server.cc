@@ -18,9 +18,9 @@
 #include "server/optimizer/hosted_updates.h"
 #include "server/optimizer_calls.h"
 #include "server/shard.h"
-#include "server/slot.h"
 #include "server/state/lane.h"
 #include "server/state/shard_state.h"
+#include "server/sync/slot.h"
 
 namespace bs {
 namespace {

@@ -13,7 +13,7 @@
 #include "bytescheduler/status.h"
 #include "ps/kv_server.h"
 #include "server/async_slot.h"
-#include "server/slot.h"
+#include "server/sync/slot.h"
 
 namespace bs::server {
 

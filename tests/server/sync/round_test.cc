@@ -1,4 +1,4 @@
-#include "server/round.h"
+#include "server/sync/round.h"
 
 #include <gtest/gtest.h>
 

@@ -21,9 +21,9 @@
 #include "ps/kv_server.h"
 #include "server/memory/sum_buffer.h"
 #include "server/memory/sum_ref.h"
-#include "server/round.h"
 #include "server/state/parked.h"
 #include "server/state/shard_state.h"
+#include "server/sync/round.h"
 
 namespace bs::server {
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/slot.h"
 #include "server/support.h"
+#include "server/sync/slot.h"
 
 namespace bs::server {
 namespace {

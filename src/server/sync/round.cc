@@ -1,5 +1,5 @@
 // The rules of rounds: what counts, what is a repeat, and which sums are still there.
-#include "server/round.h"
+#include "server/sync/round.h"
 
 #include <algorithm>
 

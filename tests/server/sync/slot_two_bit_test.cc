@@ -7,8 +7,8 @@
 #include <limits>
 #include <memory>
 
-#include "server/slot.h"
 #include "server/support.h"
+#include "server/sync/slot.h"
 
 namespace bs::server {
 namespace {

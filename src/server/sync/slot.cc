@@ -1,5 +1,5 @@
 // Takes contributions to one partition, sums them in order, and answers with the sums.
-#include "server/slot.h"
+#include "server/sync/slot.h"
 
 #include <algorithm>
 

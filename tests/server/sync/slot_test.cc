@@ -1,4 +1,4 @@
-#include "server/slot.h"
+#include "server/sync/slot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
