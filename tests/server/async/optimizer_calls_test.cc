@@ -1,4 +1,4 @@
-#include "server/optimizer_calls.h"
+#include "server/async/optimizer_calls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Reads calls of set_optimizer, has pickles loaded, and lets one of each number take effect.
-#include "server/optimizer_calls.h"
+#include "server/async/optimizer_calls.h"
 
 #include <new>
 #include <string_view>

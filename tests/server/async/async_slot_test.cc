@@ -1,11 +1,11 @@
-#include "server/async_slot.h"
+#include "server/async/async_slot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "server/async_bench.h"
+#include "server/async/async_bench.h"
 
 namespace bs::server {
 namespace {

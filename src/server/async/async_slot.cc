@@ -1,5 +1,5 @@
 // Applies pushes as they come, each once, and answers pulls with the weights of the moment.
-#include "server/async_slot.h"
+#include "server/async/async_slot.h"
 
 #include <cmath>
 #include <new>

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/async_bench.h"
-#include "server/async_slot.h"
+#include "server/async/async_bench.h"
+#include "server/async/async_slot.h"
 
 namespace bs::server {
 namespace {
