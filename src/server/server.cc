@@ -14,12 +14,12 @@
 #include "server/answers.h"
 #include "server/async/optimizer_calls.h"
 #include "server/directory.h"
-#include "server/mxnet_protocol.h"
 #include "server/nonsense.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/shard.h"
 #include "server/state/lane.h"
 #include "server/state/shard_state.h"
+#include "server/stock/mxnet_protocol.h"
 #include "server/sync/slot.h"
 
 namespace bs {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "codec/two_bit.h"
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 
 namespace bs::sim {
 namespace {

@@ -22,8 +22,8 @@
 #include "server/optimizer/hosted_updates.h"
 #include "server/state/lane.h"
 #include "server/state/shard_state.h"
-#include "server/stock_optimizers.h"
-#include "server/stock_shard.h"
+#include "server/stock/stock_optimizers.h"
+#include "server/stock/stock_shard.h"
 
 namespace bs::server {
 

@@ -1,5 +1,5 @@
 // One key of stock MXNet workers: takes pushes, completes rounds, answers pulls.
-#include "server/stock_slot.h"
+#include "server/stock/stock_slot.h"
 
 #include <algorithm>
 #include <limits>

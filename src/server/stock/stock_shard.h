@@ -11,8 +11,8 @@
 #include <unordered_map>
 
 #include "bytescheduler/types.h"
-#include "server/stock_request.h"
-#include "server/stock_slot.h"
+#include "server/stock/stock_request.h"
+#include "server/stock/stock_slot.h"
 
 namespace bs::server {
 

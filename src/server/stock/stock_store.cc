@@ -1,5 +1,5 @@
 // Takes requests of stock MXNet workers and spreads their keys over the shards.
-#include "server/stock_store.h"
+#include "server/stock/stock_store.h"
 
 #include <atomic>
 #include <charconv>

@@ -1,5 +1,5 @@
 // The value of one key of stock workers: answers, sums, updates.
-#include "server/stock_value.h"
+#include "server/stock/stock_value.h"
 
 #include <cstring>
 #include <span>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 
 namespace bs::server {
 

@@ -1,5 +1,5 @@
 // Notes requests, and writes them as moments of the trace event format.
-#include "server/stock_profile.h"
+#include "server/stock/stock_profile.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,11 +1,11 @@
-#include "server/stock_shape.h"
+#include "server/stock/stock_shape.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 
 namespace bs::server {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "server/fake_host.h"
-#include "server/stock_slot.h"
-#include "server/stock_support.h"
+#include "server/stock/stock_slot.h"
+#include "server/stock/stock_support.h"
 
 namespace bs::server {
 namespace {

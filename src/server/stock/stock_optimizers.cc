@@ -1,5 +1,5 @@
 // Has the optimizers of stock workers loaded, and answers their commands then.
-#include "server/stock_optimizers.h"
+#include "server/stock/stock_optimizers.h"
 
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // Answers the commands of stock MXNet workers, and hands their values on.
-#include "server/mxnet_protocol.h"
+#include "server/stock/mxnet_protocol.h"
 
 #include <string>
 #include <utility>

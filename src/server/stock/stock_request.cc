@@ -1,5 +1,5 @@
 // Takes the data requests of stock MXNet workers apart, and makes their answers.
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 
 #include <cmath>
 #include <cstring>

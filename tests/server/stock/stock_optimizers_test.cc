@@ -1,4 +1,4 @@
-#include "server/stock_optimizers.h"
+#include "server/stock/stock_optimizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/fake_host.h"
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 
 namespace bs::server {
 namespace {

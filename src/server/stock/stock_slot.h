@@ -26,10 +26,10 @@
 #include "bytescheduler/types.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/state/shard_state.h"
-#include "server/stock_request.h"
-#include "server/stock_shape.h"
-#include "server/stock_value.h"
-#include "server/waiting_call.h"
+#include "server/stock/stock_request.h"
+#include "server/stock/stock_shape.h"
+#include "server/stock/stock_value.h"
+#include "server/stock/waiting_call.h"
 
 namespace bs::server {
 

@@ -1,4 +1,4 @@
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ps-lite/golden.h"
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 
 namespace bs::server {
 namespace {

@@ -1,5 +1,5 @@
 // Hands requests of stock MXNet workers to the keys of one thread.
-#include "server/stock_shard.h"
+#include "server/stock/stock_shard.h"
 
 #include <algorithm>
 #include <new>

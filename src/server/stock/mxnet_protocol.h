@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "bytescheduler/server_options.h"
 #include "ps/message.h"
-#include "server/stock_profile.h"
-#include "server/stock_store.h"
+#include "server/stock/stock_profile.h"
+#include "server/stock/stock_store.h"
 
 namespace bs::server {
 

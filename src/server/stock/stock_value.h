@@ -11,8 +11,8 @@
 #include "ps/message.h"
 #include "server/memory/sum_buffer.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/stock_request.h"
-#include "server/stock_shape.h"
+#include "server/stock/stock_request.h"
+#include "server/stock/stock_shape.h"
 
 namespace bs::server {
 

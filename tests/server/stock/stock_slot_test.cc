@@ -1,11 +1,11 @@
-#include "server/stock_slot.h"
+#include "server/stock/stock_slot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 #include "sim/sim_executor.h"
 
 namespace bs::server {

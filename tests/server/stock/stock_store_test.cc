@@ -1,4 +1,4 @@
-#include "server/stock_store.h"
+#include "server/stock/stock_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "server/fake_host.h"
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 #include "sim/sim_executor.h"
 
 namespace bs::server {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 #include "server/support.h"
 
 namespace bs::server {

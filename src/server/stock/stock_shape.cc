@@ -1,5 +1,5 @@
 // What a key of stock workers holds on this server, and how pushes add to its sum.
-#include "server/stock_shape.h"
+#include "server/stock/stock_shape.h"
 
 #include <cstring>
 #include <optional>

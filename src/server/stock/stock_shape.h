@@ -9,7 +9,7 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 
 namespace bs::server {
 

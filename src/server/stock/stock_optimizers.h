@@ -20,7 +20,7 @@
 #include "bytescheduler/types.h"
 #include "ps/message.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/stock_request.h"
+#include "server/stock/stock_request.h"
 
 namespace bs::server {
 

@@ -1,11 +1,11 @@
-#include "server/waiting_call.h"
+#include "server/stock/waiting_call.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
 
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 
 namespace bs::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/stock_profile.h"
+#include "server/stock/stock_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 #include "sim/sim_executor.h"
 
 namespace bs::server {

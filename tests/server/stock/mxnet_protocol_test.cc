@@ -1,11 +1,11 @@
-#include "server/mxnet_protocol.h"
+#include "server/stock/mxnet_protocol.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "server/stock_support.h"
+#include "server/stock/stock_support.h"
 #include "sim/sim_executor.h"
 
 namespace bs::server {
