@@ -2,7 +2,7 @@
 // network, judged after each step.
 //
 // Coordinator, Member, Server, Worker, Core and KvWorker are the real ones; the wiring is that of
-// src/api's nodes.  Deterministic: the same options and seed give the same steps.
+// src/node's nodes.  Deterministic: the same options and seed give the same steps.
 #pragma once
 
 #include <cstdint>
