@@ -8,7 +8,7 @@
 
 #include "base/executor.h"
 #include "engine_device.h"
-#include "plugin/mxnet_abi.h"
+#include "frontend/mxnet/mxnet_abi.h"
 
 // What engine_device.h says.  Run is for one thread; everything else happens on `executor`, which
 // must have run its last task before the device goes.

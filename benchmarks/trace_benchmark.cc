@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <string>
 
-#include "core/trace.h"
-#include "core/trace_text.h"
+#include "trace/trace.h"
+#include "trace/trace_text.h"
 
 namespace {
 

@@ -22,7 +22,7 @@ class Value(NamedTuple):
     origin: str
 
 class HostFact(NamedTuple):
-    """What this host has: src/api/about_host.h lists the rows."""
+    """What this host has: src/node/about_host.h lists the rows."""
 
     what: str
     name: str
@@ -136,7 +136,7 @@ class Node:
     def close(self, why: str = ...) -> None: ...
 
 class MXNetRounds:
-    """What all rounds of one key have in common; see src/plugin/mxnet.h."""
+    """What all rounds of one key have in common; see src/frontend/mxnet/mxnet.h."""
 
     position: int
     def __init__(
@@ -160,7 +160,7 @@ class MXNetRounds:
     def size_bytes(self) -> int: ...
 
 class MXNetPlugin:
-    """Two dependency proxies a tensor and round in MXNet's engine; see src/plugin/mxnet.h."""
+    """Two dependency proxies a tensor and round in MXNet's engine; see src/frontend/mxnet/mxnet.h."""
 
     in_place: bool
     def __init__(
@@ -192,14 +192,14 @@ class MXNetPlugin:
     def close(self) -> None: ...
 
 class MXNetStore:
-    """A stock MXNet store as carrier of a worker's bytes; see src/plugin/mxnet_store.h."""
+    """A stock MXNet store as carrier of a worker's bytes; see src/frontend/mxnet/mxnet_store.h."""
 
     def __init__(self, store: int, functions: Mapping[str, int]) -> None: ...
     @staticmethod
     def exit_at_once() -> None: ...
 
 class MXNetCopier:
-    """Copies between plain arrays; see src/plugin/mxnet_copy.h."""
+    """Copies between plain arrays; see src/frontend/mxnet/mxnet_copy.h."""
 
     def __init__(self, functions: Mapping[str, int], array_type: type) -> None: ...
     def fits(self, array: int, other: int) -> bool: ...

@@ -137,7 +137,7 @@ def check_settings(overrides=None):
 
 
 def about_host(overrides=None):
-    """Return what this host has, as the engine finds it; src/api/about_host.h lists the rows.
+    """Return what this host has, as the engine finds it; src/node/about_host.h lists the rows.
 
     Blocks while the scheduler node's name is looked up.
 

@@ -173,7 +173,7 @@ cdef extern from "bytescheduler/c_api.h":
     int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row,
                       void* context, bs_error* error)
 
-cdef extern from "plugin/mxnet_functions.h" nogil:
+cdef extern from "frontend/mxnet/mxnet_functions.h" nogil:
     ctypedef struct bs_mxnet_functions:
         void* push_async_nd
         void* create_array
@@ -194,7 +194,7 @@ cdef extern from "plugin/mxnet_functions.h" nogil:
         void* copy_array
         void* last_error
 
-cdef extern from "plugin/mxnet.h" nogil:
+cdef extern from "frontend/mxnet/mxnet.h" nogil:
     ctypedef struct bs_mxnet:
         pass
 
@@ -223,7 +223,7 @@ cdef extern from "plugin/mxnet.h" nogil:
     int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms)
     int bs_mxnet_close(bs_mxnet* plugin)
 
-cdef extern from "plugin/mxnet_store.h" nogil:
+cdef extern from "frontend/mxnet/mxnet_store.h" nogil:
     ctypedef struct bs_mxnet_store:
         pass
 
@@ -233,7 +233,7 @@ cdef extern from "plugin/mxnet_store.h" nogil:
     void bs_mxnet_store_close(bs_mxnet_store* store)
     int bs_mxnet_store_exit_at_once()
 
-cdef extern from "plugin/mxnet_copy.h" nogil:
+cdef extern from "frontend/mxnet/mxnet_copy.h" nogil:
     ctypedef struct bs_mxnet_copier:
         pass
 

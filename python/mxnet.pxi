@@ -1,4 +1,4 @@
-"""The MXNet plug-in: rounds, the store that carries bytes, and copies; see src/plugin."""
+"""The MXNet plug-in: rounds, the store that carries bytes, and copies; see src/frontend/mxnet."""
 
 from libcpp cimport bool
 from libcpp.algorithm cimport sort
@@ -141,7 +141,7 @@ cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
 
 
 cdef int _fill(bs_mxnet_functions* f, functions) except -1:
-    """Take addresses of MXNet's functions, by their names in src/plugin/mxnet_functions.h."""
+    """Take addresses of MXNet's functions, by their names in src/frontend/mxnet/mxnet_functions.h."""
     f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
     f.create_array = <void*><uintptr_t>functions["create_array"]
     f.free_array = <void*><uintptr_t>functions["free_array"]
@@ -171,7 +171,7 @@ cdef class MXNetPlugin:
     worker : Worker
         Kept alive, and not to be closed before this.
     functions : mapping of str to int
-        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+        Addresses of MXNet's functions, by the names in src/frontend/mxnet/mxnet_functions.h.
     in_place : bool
         Whether `exchange` sends values from where they lie, if MXNet lets it; not those whose
         rounds are joined, where the copy costs less than what makes it needless.
@@ -349,7 +349,7 @@ cdef class MXNetStore:
     store : int
         The store's handle; the store must outlive the last operation.
     functions : mapping of str to int
-        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+        Addresses of MXNet's functions, by the names in src/frontend/mxnet/mxnet_functions.h.
     """
 
     cdef bs_mxnet_store* store
@@ -383,7 +383,7 @@ cdef class MXNetCopier:
     Parameters
     ----------
     functions : mapping of str to int
-        Addresses of MXNet's functions, by the names in src/plugin/mxnet_functions.h.
+        Addresses of MXNet's functions, by the names in src/frontend/mxnet/mxnet_functions.h.
     array_type : type
         MXNet's NDArray; its `handle` is what the functions take.
     """

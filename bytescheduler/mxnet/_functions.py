@@ -10,7 +10,7 @@ from mxnet.base import _LIB
 from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetStore, Worker
 from bytescheduler.mxnet._types import Store
 
-# By their names in src/plugin/mxnet_functions.h.
+# By their names in src/frontend/mxnet/mxnet_functions.h.
 _SYMBOLS = {
     "push_async_nd": "MXEnginePushAsyncND",
     "create_array": "MXNDArrayCreateEx",

@@ -267,7 +267,7 @@ void bs_settings_values(const bs_setting* settings, size_t num_settings, bs_valu
                         void* context);
 // Checks all settings without starting anything.
 int bs_settings_check(const bs_setting* settings, size_t num_settings, bs_error* error);
-// Calls `row` for what this host has, as the engine finds it; src/api/about_host.h lists the rows.
+// Calls `row` for what this host has, as the engine finds it; src/node/about_host.h lists the rows.
 // Blocks while the scheduler node's name is looked up.
 typedef void (*bs_host_row)(void* context, const char* what, const char* name, const char* value);
 int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row, void* context,

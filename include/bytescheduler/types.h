@@ -56,4 +56,10 @@ struct Partition {
   uint64_t size_bytes = 0;
 };
 
+// A training step: from one sum of the largest tensor to the next.
+struct StepTime {
+  uint64_t number = 0;  // from 1
+  Duration length{};
+};
+
 }  // namespace bs

@@ -33,7 +33,7 @@ struct Link;
 enum class Urgency : uint8_t {
   kCaller,
   // Those of the order in which push-pulls become ready, once rank 0 has seen enough of it
-  // (worker/measured_order.h): of synchronous keys whose calls say `called`.
+  // (backend/ps/measured_order.h): of synchronous keys whose calls say `called`.
   kMeasured,
   kMeasuredAlone,  // as above, but each worker goes by what it has seen itself
 };
@@ -45,7 +45,7 @@ struct WorkerOptions {
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's counts
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
   // Both only until rank 0, whose option counts, has seen how fast the network takes what it
-  // pushes: then what suits that (worker/link_rate.h), once, as if by Retune.  A call of Retune
+  // pushes: then what suits that (backend/ps/link_rate.h), once, as if by Retune.  A call of Retune
   // before ends the measuring, and so does a push-pull that is compressed; push-pulls of
   // asynchronous keys decide nothing.
   bool fits_pieces = false;
@@ -89,12 +89,6 @@ struct PushPullOptions {
   bool at_once;
   // Since the user asked, until `in` was ready; for the trace.
   Duration waited;
-};
-
-// A training step: from one sum of the largest tensor to the next.
-struct StepTime {
-  uint64_t number = 0;  // from 1
-  Duration length{};
 };
 
 class Worker {
@@ -162,10 +156,10 @@ class Worker {
   // have no optimizer, which fails the worker.  REQUIRES: `pushed` or `pulled` is there.
   void Update(Key key, UpdateCall call);
 
-  // Tells every server how to update asynchronous keys (server/optimizer.h has the grammar); later
-  // calls of Update find it set.  A second call starts all states afresh; workers count their calls
-  // alike, so one call of each is one for the servers.  kInvalidArgument, which concerns only this
-  // call, if a server does not know it or another worker set another one.
+  // Tells every server how to update asynchronous keys (server/optimizer/optimizer.h has the
+  // grammar); later calls of Update find it set.  A second call starts all states afresh; workers
+  // count their calls alike, so one call of each is one for the servers.  kInvalidArgument, which
+  // concerns only this call, if a server does not know it or another worker set another one.
   // `pickle`, if not empty, is for the processes that host the servers: they make the updates if
   // the text is "hosted NAME", and those of keys that nobody else can update.
   void SetOptimizer(std::string text, std::string pickle, Done done);
@@ -177,7 +171,7 @@ class Worker {
   // Rank 0 decides for everyone, while the job runs: partitions of synchronous keys have at most
   // `partition_bytes` (rounded down to a multiple of 64) and each worker has `credit_bytes` in
   // flight to a server.  A key changes over behind its next push-pull here, which says so, in the
-  // same round on every worker (worker/next_cut.h); the credit changes behind the first of all.
+  // same round on every worker (protocol/next_cut.h); the credit changes behind the first of all.
   // Asynchronous keys stay as they are.  `done` runs when the decision is taken here:
   // kFailedPrecondition on other ranks, kInvalidArgument for fewer than 64 bytes or no credit,
   // which concern only this call.  The servers must be ours, not a stock store's.

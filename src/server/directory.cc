@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/describe.h"
+#include "protocol/describe.h"
 
 namespace bs::server {
 namespace {

@@ -13,7 +13,7 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_server.h"
-#include "server/parked.h"
+#include "server/state/parked.h"
 
 namespace bs::server {
 

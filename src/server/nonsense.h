@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/executor.h"
-#include "bytescheduler/server.h"
+#include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 
 namespace bs::server {
@@ -26,7 +26,7 @@ inline Tell ToldOn(Executor* front, Tell on_nonsense) {
 
 // `send`, which tells of requests that are refused because no correct worker makes them.  Not of
 // those that come too early, too late or again, or find no memory: correct ones may.
-inline Server::SendFn SendAndTell(Server::SendFn send, Tell tell) {
+inline SendFn SendAndTell(SendFn send, Tell tell) {
   return [send = std::move(send), tell = std::move(tell)](ps::Message message) {
     const auto code = static_cast<StatusCode>(message.meta.extension.status);
     if (code == StatusCode::kInvalidArgument || code == StatusCode::kPermissionDenied) {

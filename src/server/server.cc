@@ -10,16 +10,17 @@
 
 #include "base/check.h"
 #include "base/limited_log.h"
+#include "protocol/describe.h"
 #include "server/answers.h"
-#include "server/describe.h"
+#include "server/async/optimizer_calls.h"
 #include "server/directory.h"
-#include "server/hosted_updates.h"
-#include "server/lane.h"
-#include "server/mxnet_protocol.h"
 #include "server/nonsense.h"
-#include "server/optimizer_calls.h"
+#include "server/optimizer/hosted_updates.h"
 #include "server/shard.h"
-#include "server/slot.h"
+#include "server/state/lane.h"
+#include "server/state/shard_state.h"
+#include "server/stock/mxnet_protocol.h"
+#include "server/sync/slot.h"
 
 namespace bs {
 namespace {

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "server/describe.h"
+#include "protocol/describe.h"
 
 namespace bs::server {
 namespace {

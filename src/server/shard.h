@@ -12,8 +12,8 @@
 
 #include "bytescheduler/status.h"
 #include "ps/kv_server.h"
-#include "server/async_slot.h"
-#include "server/slot.h"
+#include "server/async/async_slot.h"
+#include "server/sync/slot.h"
 
 namespace bs::server {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "worker/measured_order.h"
+#include "backend/ps/measured_order.h"
 
 namespace bs::worker {
 namespace {

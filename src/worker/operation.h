@@ -5,10 +5,10 @@
 #include <span>
 #include <string>
 
+#include "backend/ps/requests.h"
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
-#include "worker/placement.h"
-#include "worker/requests.h"
+#include "protocol/placement.h"
 
 namespace bs::worker {
 

@@ -1,6 +1,6 @@
 // What a worker says of itself in numbers.
+#include "backend/ps/requests.h"
 #include "bytescheduler/worker.h"
-#include "worker/requests.h"
 #include "worker/worker_impl.h"
 
 namespace bs {

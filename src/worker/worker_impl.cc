@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "worker/next_cut.h"
+#include "protocol/next_cut.h"
 
 namespace bs {
 

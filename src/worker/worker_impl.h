@@ -11,17 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "backend/ps/broadcast.h"
+#include "backend/ps/fetch.h"
+#include "backend/ps/link_rate.h"
+#include "backend/ps/measured_order.h"
+#include "backend/ps/push_pull_task.h"
+#include "backend/ps/requests.h"
 #include "base/check.h"
 #include "bytescheduler/core.h"
 #include "bytescheduler/worker.h"
-#include "worker/broadcast.h"
-#include "worker/fetch.h"
-#include "worker/link_rate.h"
-#include "worker/measured_order.h"
+#include "protocol/placement.h"
 #include "worker/operation.h"
-#include "worker/placement.h"
-#include "worker/push_pull_task.h"
-#include "worker/requests.h"
 
 namespace bs {
 namespace worker {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/fake_mxnet.h"
+#include "frontend/mxnet/fake_mxnet.h"
 #include "sim/sim_executor.h"
 
 namespace {

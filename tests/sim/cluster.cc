@@ -8,10 +8,10 @@
 #include <sstream>
 #include <utility>
 
+#include "backend/ps/requests.h"
+#include "protocol/placement.h"
 #include "sim/cluster_node.h"
 #include "sim/scheduler_host.h"
-#include "worker/placement.h"
-#include "worker/requests.h"
 
 namespace bs::sim {
 namespace {

@@ -2,7 +2,7 @@
 // network, judged after each step.
 //
 // Coordinator, Member, Server, Worker, Core and KvWorker are the real ones; the wiring is that of
-// src/api's nodes.  Deterministic: the same options and seed give the same steps.
+// src/node's nodes.  Deterministic: the same options and seed give the same steps.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "core/trace.h"
 #include "ps/message.h"
 #include "sim/journal.h"
 #include "sim/script.h"
 #include "sim/sim_network.h"
+#include "trace/trace.h"
 
 namespace bs::sim {
 

@@ -1,4 +1,4 @@
-// The nodes of a simulated cluster, wired as src/api wires real ones.
+// The nodes of a simulated cluster, wired as src/node wires real ones.
 //
 // Everything runs in the simulator's one thread.  A node is made, started, and in the end its
 // member is destroyed; the clock must run on after that, before the node goes.

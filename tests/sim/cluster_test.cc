@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/trace_text.h"
+#include "trace/trace_text.h"
 
 namespace bs::sim {
 namespace {

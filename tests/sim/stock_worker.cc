@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "reduce/two_bit.h"
-#include "server/stock_request.h"
+#include "codec/two_bit.h"
+#include "server/stock/stock_request.h"
 
 namespace bs::sim {
 namespace {

@@ -7,9 +7,9 @@ from typing import Dict, List
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = (
     "include/bytescheduler/c_api.h",
-    "src/plugin/mxnet.h",
-    "src/plugin/mxnet_functions.h",
-    "src/plugin/mxnet_copy.h",
+    "src/frontend/mxnet/mxnet.h",
+    "src/frontend/mxnet/mxnet_functions.h",
+    "src/frontend/mxnet/mxnet_copy.h",
 )
 
 

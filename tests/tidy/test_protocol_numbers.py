@@ -27,7 +27,7 @@ def enumerators(file: str, name: str) -> "List[str]":
         ("include/bytescheduler/types.h", "DType"),
         ("include/bytescheduler/types.h", "Mode"),
         ("include/bytescheduler/status.h", "StatusCode"),
-        ("src/server/mxnet_protocol.cc", "StockCommand"),
+        ("src/server/stock/mxnet_protocol.cc", "StockCommand"),
     ],
 )
 def test_every_number_is_told(file: str, name: str) -> None:

@@ -1,5 +1,5 @@
 // The worker's surroundings, by hand.
-#include "bench.h"
+#include "worker/bench.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What a worker tells of itself while a tensor is on its way.
 #include <gtest/gtest.h>
 
-#include "bench.h"
+#include "worker/bench.h"
 
 namespace bs::worker {
 namespace {

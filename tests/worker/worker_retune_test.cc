@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "bench.h"
-#include "worker/next_cut.h"
+#include "protocol/next_cut.h"
+#include "worker/bench.h"
 
 namespace bs::worker {
 namespace {

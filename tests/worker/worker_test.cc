@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bench.h"
+#include "worker/bench.h"
 
 namespace bs::worker {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "bench.h"
+#include "worker/bench.h"
 
 namespace bs::worker {
 namespace {

@@ -1,0 +1,387 @@
+// Turns a worker's requests into operations on a stock store, and their ends into answers.
+#include "backend/kvstore/store_link.h"
+
+#include <string>
+#include <utility>
+
+#include "backend/kvstore/store_header.h"
+#include "base/check.h"
+
+namespace bs::worker {
+namespace {
+
+// More than pieces in flight to one server at the default credit; a probe that finds none free
+// stands behind all pieces sent meanwhile.
+constexpr size_t kProbesOfServer = 4;
+constexpr uint64_t kSmallPieces = 16;  // small pieces fit so often into their bound
+constexpr float kOne = 1.0F;
+
+std::span<const std::byte> BytesOf(const float& number) {
+  return std::as_bytes(std::span<const float>(&number, 1));
+}
+
+std::string Tell(const Tensor& tensor) {
+  return "key=" + std::to_string(tensor.key) + " of " + std::to_string(tensor.size_bytes) +
+         " bytes of dtype " + std::to_string(static_cast<uint32_t>(tensor.dtype));
+}
+
+Status NoKeysLeft() {
+  return Status::ResourceExhausted(
+      "a stock store has keys for some 150000 pieces and all are taken: raise "
+      "BYTESCHEDULER_PARTITION, so that tensors have fewer pieces");
+}
+
+}  // namespace
+
+StoreLink::StoreLink(const Options& options, Carry carry, std::function<void(ps::Message)> answer)
+    : options_(options),
+      carry_(std::move(carry)),
+      answer_(std::move(answer)),
+      keys_(options.num_servers),
+      loads_(options.num_servers),
+      probes_(options.num_servers) {
+  // Far from exhausted: these are the first.
+  barrier_key_ = keys_.Take(0).value_or(0);
+  sample_key_ = keys_.Take(0).value_or(0);
+  for (uint32_t server = 0; server < options.num_servers; ++server) {
+    for (size_t i = 0; i < kProbesOfServer; ++i) {
+      if (const auto key = keys_.Take(server)) probes_[server].free.push_back(*key);
+    }
+  }
+}
+
+void StoreLink::Prepare(Done done) {
+  if (options_.rank != 0) return done(Status::Ok());
+  std::vector<int32_t> own = {barrier_key_};
+  for (const Probes& probes : probes_) {
+    own.insert(own.end(), probes.free.begin(), probes.free.end());
+  }
+  // Shared by the pushes: the last calls `done`.
+  struct Waiting {
+    size_t left;
+    Status status;
+    Done done;
+  };
+  auto measure = [this, done = std::move(done)](const Status& status) mutable {
+    status.ok() ? Measure(std::move(done)) : done(status);
+  };
+  const auto waiting = std::make_shared<Waiting>(Waiting{own.size(), {}, std::move(measure)});
+  for (const int32_t key : own) {
+    const StoreRequest request{.what = StoreRequest::What::kPush,
+                               .store_key = key,
+                               .size_bytes = sizeof(kOne),
+                               .in = BytesOf(kOne)};
+    carry_(request, [waiting](const Status& status, std::span<const std::byte>) {
+      if (!status.ok()) waiting->status = status;
+      if (--waiting->left == 0) waiting->done(waiting->status);
+    });
+  }
+}
+
+void StoreLink::Measure(Done done) {
+  if (options_.sample_bytes < kLeastSampleBytes) {
+    SetScale(kUsualScale);
+    return done(Status::Ok());
+  }
+  scaler_ = std::make_unique<StoreScale>(carry_, options_.now);
+  scaler_->Measure(sample_key_, options_.sample_bytes, barrier_key_,
+                   [this, done = std::move(done)](const Result<uint32_t>& scale) {
+                     scaler_.reset();
+                     if (scale.ok()) SetScale(scale.value());
+                     done(scale.status());
+                   });
+}
+
+void StoreLink::SetScale(uint32_t scale) {
+  if (scale_ != 0) return;
+  scale_ = scale;
+  if (options_.on_scale) options_.on_scale(scale);
+}
+
+void StoreLink::OnRequest(const ps::Message& message) {
+  Asked request{.peer = message.peer, .what = message.meta.extension};
+  const ps::Op op = request.what.op;
+  if (op == ps::Op::kDeclare) return OnDeclare(std::move(request));
+  if (op == ps::Op::kLookup) return OnLookup(std::move(request));
+  BS_CHECK(op == ps::Op::kPush || op == ps::Op::kPull);
+  const auto it = tensors_.find(request.what.key);
+  BS_CHECK(it != tensors_.end() && request.what.part < it->second->pieces.size());
+  StorePiece* const piece = &it->second->pieces[request.what.part];
+  piece->priority = message.meta.priority;
+  if (op == ps::Op::kPull) return OnPull(*it->second, piece, std::move(request));
+  OnPush(*it->second, piece, std::move(request),
+         message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes());
+}
+
+// -- declarations --------------------------------------------------------------------------------
+
+std::optional<int32_t> StoreLink::TakeHeaderKey() {
+  return keys_.Take(static_cast<uint32_t>(num_headers_++ % options_.num_servers));
+}
+
+Status StoreLink::Adopt(const Tensor& tensor) {
+  auto adopted = std::make_unique<StoreTensor>();
+  adopted->tensor = tensor;
+  for (const Partition& partition : tensor.partitions) {
+    const auto key = keys_.Take(partition.server);
+    if (!key) return NoKeysLeft();
+    StorePiece& piece = adopted->pieces.emplace_back();
+    piece.store_key = *key;
+    piece.server = partition.server;
+    piece.size_bytes = partition.size_bytes;
+  }
+  tensors_[tensor.key] = std::move(adopted);
+  return Status::Ok();
+}
+
+void StoreLink::OnDeclare(Asked request) {
+  const ps::Extension& what = request.what;
+  if (declaring_.contains(what.key)) return SayPending(request);
+  if (tensors_.contains(what.key)) return Answer(request, Status::Ok());
+  Tensor tensor{.key = what.key,
+                .dtype = static_cast<DType>(what.dtype),
+                .size_bytes = what.size_bytes,
+                .part_bytes = what.part_bytes,
+                .partitions = Cut(what.size_bytes, what.part_bytes, kAlignBytes)};
+  // As the worker itself did, and as the others will.
+  loads_.Place(tensor.partitions);
+  const auto header_key = TakeHeaderKey();
+  if (!header_key) return Answer(request, NoKeysLeft());
+  if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
+  const std::vector<std::byte> header =
+      Encode({what.key, what.size_bytes, what.part_bytes, what.dtype, scale_});
+  const StoreRequest publish{.what = StoreRequest::What::kPush,
+                             .store_key = *header_key,
+                             .size_bytes = header.size(),
+                             .in = header};
+  const Key key = what.key;
+  declaring_.emplace(key, std::move(request));
+  carry_(publish, [this, key](const Status& status, std::span<const std::byte>) {
+    const Asked asked = std::move(declaring_.at(key));
+    declaring_.erase(key);
+    Answer(asked, status);
+  });
+}
+
+void StoreLink::OnLookup(Asked request) {
+  for (const Asked& waiting : lookups_) {
+    if (waiting.what.key == request.what.key) return SayPending(request);
+  }
+  const auto known = tensors_.find(request.what.key);
+  if (known != tensors_.end()) return AnswerLookup(request, known->second->tensor);
+  lookups_.push_back(std::move(request));
+  if (lookups_.size() == 1) LookupNext();
+}
+
+void StoreLink::LookupNext() {
+  while (!lookups_.empty() && lookup_failure_.ok()) {
+    const auto header_key = TakeHeaderKey();
+    if (!header_key) {
+      lookup_failure_ = NoKeysLeft();
+      break;
+    }
+    const StoreRequest fetch{.what = StoreRequest::What::kPull,
+                             .store_key = *header_key,
+                             .size_bytes = kStoreHeaderBytes};
+    return carry_(fetch, [this](const Status& status, std::span<const std::byte> value) {
+      lookup_failure_ = status.ok() ? OnHeader(value) : status;
+      if (lookup_failure_.ok()) lookups_.pop_front();
+      LookupNext();
+    });
+  }
+  // Which key is whose is not known any more, and a stock worker aborts when sizes differ.
+  for (const Asked& request : std::exchange(lookups_, {})) Answer(request, lookup_failure_);
+}
+
+Status StoreLink::OnHeader(std::span<const std::byte> value) {
+  const Asked& request = lookups_.front();
+  const auto header = DecodeStoreHeader(value);
+  if (!header || header->part_bytes < kAlignBytes || header->part_bytes % kAlignBytes != 0 ||
+      header->scale == 0 || header->scale > kLargestScale) {
+    return Status::Internal("rank 0 published something else than a header");
+  }
+  Tensor tensor{.key = header->key,
+                .dtype = static_cast<DType>(header->dtype),
+                .size_bytes = header->size_bytes,
+                .part_bytes = header->part_bytes,
+                .partitions = Cut(header->size_bytes, header->part_bytes, kAlignBytes)};
+  const Tensor wanted{.key = request.what.key,
+                      .dtype = static_cast<DType>(request.what.dtype),
+                      .size_bytes = request.what.size_bytes,
+                      .part_bytes = 0,
+                      .partitions = {}};
+  if (Tell(tensor) != Tell(wanted)) {
+    return Status::Unavailable("this worker initialises " + Tell(wanted) +
+                               " where rank 0 initialises " + Tell(tensor) +
+                               ": on stock servers all workers must initialise the same tensors in "
+                               "the same order");
+  }
+  SetScale(header->scale);
+  loads_.Place(tensor.partitions);
+  Status adopted = Adopt(tensor);
+  if (adopted.ok()) AnswerLookup(request, tensor);
+  return adopted;
+}
+
+// -- pieces --------------------------------------------------------------------------------------
+
+void StoreLink::OnPush(const StoreTensor& tensor, StorePiece* piece, Asked request,
+                       std::span<const std::byte> payload) {
+  if (request.what.sequence == piece->push.what.sequence) {
+    if (piece->push_open) return SayPending(request);
+    piece->push_open = true;  // the answer is on its way already; one more does no harm
+    return Settle(piece);
+  }
+  BS_CHECK(!piece->push_open);
+  piece->taken = piece->carried = false;
+  piece->push = std::move(request);
+  piece->push_open = true;
+  const bool first = piece->push.what.round == 0;
+  piece->taken = piece->beside = !first && GoesBesideCredit(*piece);
+  if (piece->beside) probes_[piece->server].beside_bytes += piece->size_bytes;
+  Begin(tensor, piece,
+        {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull, .in = payload});
+  if (first || piece->carried) return;
+  if (piece->beside) return Settle(piece);
+  probes_[piece->server].uncovered.push_back({piece, piece->push.what.sequence});
+  Probe(piece->server);
+}
+
+void StoreLink::OnPull(const StoreTensor& tensor, StorePiece* piece, Asked request) {
+  const bool repeated = request.what.sequence == piece->pull.what.sequence;
+  if (repeated && piece->pull_open) return SayPending(request);
+  BS_CHECK(!piece->pull_open);
+  const bool fetches = request.what.round == 0 && !repeated;
+  piece->pull = std::move(request);
+  piece->pull_open = true;
+  if (!fetches) return Settle(piece);
+  piece->carried = false;
+  Begin(tensor, piece, {.what = StoreRequest::What::kPull});
+}
+
+void StoreLink::Begin(const StoreTensor& tensor, StorePiece* piece, StoreRequest request) {
+  if (piece->size_bytes == 0) {  // nothing to carry, and a stock store refuses it
+    piece->carried = true;
+    return Settle(piece);
+  }
+  request.store_key = piece->store_key;
+  request.priority = piece->priority;
+  request.dtype = tensor.tensor.dtype;
+  request.size_bytes = piece->size_bytes;
+  carry_(request, [this, piece](const Status& status, std::span<const std::byte> value) {
+    piece->carried = true;
+    if (std::exchange(piece->beside, false)) {
+      probes_[piece->server].beside_bytes -= piece->size_bytes;
+    }
+    piece->outcome = status;
+    piece->value = value;
+    Settle(piece);
+  });
+}
+
+bool StoreLink::GoesBesideCredit(const StorePiece& piece) const {
+  return piece.size_bytes > 0 && piece.size_bytes <= options_.small_bytes / kSmallPieces &&
+         probes_[piece.server].beside_bytes + piece.size_bytes <= options_.small_bytes;
+}
+
+void StoreLink::Settle(StorePiece* piece) {
+  if (piece->push_open && (piece->taken || piece->carried)) {
+    piece->push_open = false;
+    Answer(piece->push, piece->carried ? piece->outcome : Status::Ok());
+  }
+  if (piece->pull_open && piece->carried) {
+    piece->pull_open = false;
+    // The value stays until the next round of this key, which begins behind this answer.
+    Answer(piece->pull, piece->outcome, ps::Frame::Borrow(piece->value, {}));
+  }
+}
+
+void StoreLink::Probe(uint32_t server) {
+  Probes* const probes = &probes_[server];
+  if (probes->free.empty()) return;
+  std::vector<Sent> covers;
+  for (const Sent& sent : std::exchange(probes->uncovered, {})) {
+    if (sent.waits()) covers.push_back(sent);
+  }
+  // No operation without need: while MXNet stops its engine for a fork, which it does when nothing
+  // is pending, none may begin, and what is uncovered here is part of a pending round.
+  if (covers.empty()) return;
+  const int32_t key = probes->free.back();
+  probes->free.pop_back();
+  const StoreRequest ask{
+      .what = StoreRequest::What::kPull, .store_key = key, .size_bytes = sizeof(kOne)};
+  carry_(ask, [this, server, key, covers = std::move(covers)](const Status& status,
+                                                              std::span<const std::byte>) {
+    probes_[server].free.push_back(key);
+    for (const Sent& sent : covers) {
+      if (!sent.waits()) continue;
+      // A probe that failed leaves the credit to the piece's own end.
+      sent.piece->taken = status.ok();
+      Settle(sent.piece);
+    }
+    Probe(server);
+  });
+}
+
+// -- barrier -------------------------------------------------------------------------------------
+
+void StoreLink::Barrier(Done done) {
+  barriers_.push_back(std::move(done));
+  if (barriers_.size() == 1) BarrierNext();
+}
+
+void StoreLink::BarrierNext() {
+  const StoreRequest meet{.what = StoreRequest::What::kPushPull,
+                          .store_key = barrier_key_,
+                          .size_bytes = sizeof(kOne),
+                          .in = BytesOf(kOne)};
+  carry_(meet, [this](const Status& status, std::span<const std::byte>) {
+    const Done done = std::move(barriers_.front());
+    barriers_.pop_front();
+    if (!barriers_.empty()) BarrierNext();
+    done(status);
+  });
+}
+
+// -- answers -------------------------------------------------------------------------------------
+
+ps::Message StoreLink::ResponseTo(const Asked& request, ps::Op op) {
+  ps::Message response;
+  response.peer = request.peer;
+  response.meta.extension = {.version = ps::kExtensionVersion,
+                             .op = op,
+                             .sequence = request.what.sequence,
+                             .key = request.what.key,
+                             .round = request.what.round,
+                             .part = request.what.part};
+  return response;
+}
+
+void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame payload) {
+  ps::Message response = ResponseTo(request, request.what.op);
+  ps::Extension& said = response.meta.extension;
+  said.status = static_cast<uint32_t>(status.code());
+  said.text = status.message();
+  if (payload.size() > 0) response.data.push_back(std::move(payload));
+  answer_(std::move(response));
+}
+
+void StoreLink::AnswerLookup(const Asked& request, const Tensor& tensor) {
+  ps::Message response;
+  response.peer = request.peer;
+  response.meta.extension = request.what;
+  response.meta.extension.part_bytes = tensor.part_bytes;
+  response.data.push_back(ps::Frame::Copy(EncodeServers(tensor.partitions)));
+  answer_(std::move(response));
+}
+
+void StoreLink::SayPending(const Asked& request) {
+  ps::Message response = ResponseTo(request, ps::Op::kPending);
+  response.meta.extension.text =
+      "the push of another worker, or for a stock server: MXNet's own processes do not say who is "
+      "lost, so look which of them has ended and start the job again (how long to wait: "
+      "BYTESCHEDULER_STRAGGLER_TIMEOUT)";
+  answer_(std::move(response));
+}
+
+}  // namespace bs::worker

@@ -1,0 +1,129 @@
+// Times acknowledgements while pieces are under way.
+#include "backend/ps/link_rate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace bs::worker {
+namespace {
+
+// A sample of the rate: several acknowledgements may come at one moment.  And how many are enough:
+// their median is not that of a moment in which somebody else had the processors.
+constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
+constexpr Duration kSampleTime = std::chrono::milliseconds(2);
+constexpr size_t kSamples = 8;
+// Of fewer that follow each other the first, which nothing is ahead of, takes too much of the time;
+constexpr size_t kLeastPieces = 8;
+// unless even the quickest take so many times what an idle network takes to answer.  Not too few
+// bytes, which some networks let pass at once after a pause.
+constexpr int kTimesIdle = 10;
+constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
+
+constexpr double kPieceSeconds = 0.00055;
+constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
+constexpr uint64_t kMostBytes = uint64_t{256} << 10U;
+// In flight to a server: one that the link carries, and the next one.
+constexpr uint64_t kInFlight = 2;
+constexpr uint64_t kInFlightShared = 4;  // nothing waits in a socket
+// Whatever was measured.
+constexpr double kMostCreditBytes = 64.0 * 1024 * 1024;
+
+double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+uint64_t NearestPower(double bytes) {
+  uint64_t power = kLeastBytes;
+  while (power < kMostBytes && bytes > static_cast<double>(power) * std::sqrt(2.0)) power *= 2;
+  return power;
+}
+
+}  // namespace
+
+Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers) {
+  const uint64_t partition = NearestPower(kPieceSeconds * link.bytes_per_second);
+  const double each = link.bytes_per_second / num_servers;
+  const auto pieces = [&](double bytes) {
+    return static_cast<uint64_t>(
+        std::ceil(std::min(bytes, kMostCreditBytes) / static_cast<double>(partition)));
+  };
+  const uint64_t usual = link.shares_memory ? kInFlightShared : kInFlight;
+  const uint64_t in_flight = std::max(usual, pieces(2 * Seconds(link.round_trip) * each));
+  return {.partition_bytes = partition, .credit_bytes = in_flight * partition};
+}
+
+void LinkRate::Told(uint32_t server, TimePoint asked) {
+  const Duration took = clock_->Now() - asked;
+  const auto [known, is_first] = idle_.try_emplace(server, took);
+  if (!is_first) known->second = std::min(known->second, took);
+}
+
+void LinkRate::Started(uint64_t size_bytes) {
+  if (stopped_ || in_flight_++ > 0) return;
+  answered_ = 0;
+  busy_ = {.begin = clock_->Now()};
+  first_bytes_ = size_bytes;
+}
+
+void LinkRate::Answered(uint64_t size_bytes) {
+  if (stopped_ || in_flight_ == 0) return;
+  const TimePoint now = clock_->Now();
+  answered_bytes_ += size_bytes;
+  // Another server's may be quicker, but then that one's piece had nothing before it either.
+  if (answered_ == 0 && now - busy_.begin < quickest_) {
+    quickest_ = now - busy_.begin;
+    quickest_bytes_ = first_bytes_;
+  }
+  busy_.bytes += size_bytes;
+  const bool over = --in_flight_ == 0;
+  if (++answered_ < kLeastPieces) {
+    if (over) AddShort(busy_.bytes, now - busy_.begin);
+    return;
+  }
+  if (over || (busy_.bytes >= kSampleBytes && now - busy_.begin >= kSampleTime)) AddToSample(now);
+}
+
+void LinkRate::AddToSample(TimePoint now) {
+  sample_bytes_ += busy_.bytes;
+  sample_took_ += now - busy_.begin;
+  busy_ = {.begin = now};
+  if (sample_bytes_ < kSampleBytes || sample_took_ < kSampleTime) return;
+  if (rates_.size() < kSamples) {
+    rates_.push_back(static_cast<double>(sample_bytes_) / Seconds(sample_took_));
+  }
+  sample_bytes_ = 0;
+  sample_took_ = {};
+}
+
+void LinkRate::AddShort(uint64_t bytes, Duration took) {
+  if (bytes < kLeastShortBytes) return;
+  short_bytes_ += bytes;
+  const auto of = [](uint64_t some) { return static_cast<double>(some); };
+  if (best_bytes_ > 0 && of(bytes) * Seconds(best_took_) <= of(best_bytes_) * Seconds(took)) return;
+  best_bytes_ = bytes;
+  best_took_ = took;
+}
+
+// By the quickest: a moment in which somebody else had the processors makes no link slow.
+std::optional<MeasuredLink> LinkRate::MeasuredByShort() const {
+  if (short_bytes_ < kSamples * kSampleBytes || idle_.size() < num_servers_) return std::nullopt;
+  Duration idle{};
+  for (const auto& [server, took] : idle_) idle = std::max(idle, took);
+  if (best_took_ / kTimesIdle < idle || best_took_ <= idle) return std::nullopt;
+  return MeasuredLink{
+      .bytes_per_second = static_cast<double>(best_bytes_) / Seconds(best_took_ - idle),
+      .round_trip = idle};
+}
+
+std::optional<MeasuredLink> LinkRate::measured() const {
+  if (rates_.size() < kSamples || quickest_ == Duration::max()) return MeasuredByShort();
+  std::vector<double> ranked = rates_;
+  std::sort(ranked.begin(), ranked.end());
+  const double rate = (ranked[kSamples / 2 - 1] + ranked[kSamples / 2]) / 2;
+  const std::chrono::duration<double> carried(static_cast<double>(quickest_bytes_) / rate);
+  return MeasuredLink{
+      .bytes_per_second = rate,
+      .round_trip =
+          std::max(Duration::zero(), quickest_ - std::chrono::duration_cast<Duration>(carried))};
+}
+
+}  // namespace bs::worker

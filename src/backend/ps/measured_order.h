@@ -1,0 +1,83 @@
+// MeasuredOrder: learns the order in which tensors are needed and shares it among the workers.
+//
+// Rank 0 decides, as it does about placement: it publishes what it has learned (core/ready_order.h)
+// as the first value of two keys of the engine's own, and the others look it up when they have seen
+// as many steps.  So all use the same numbers, whatever each has seen; nobody waits for anybody, as
+// the caller's numbers hold until then; and workers whose keys differ take what concerns theirs.
+// Where nothing can be published (stock servers, one worker) each uses what it has learned itself.
+//
+// Confined to the worker's executor.  Never fails the worker: whatever goes wrong, the caller's
+// numbers stay, and one line says why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/ps/broadcast.h"
+#include "backend/ps/requests.h"
+#include "base/log.h"
+#include "base/unique_function.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "core/ready_order.h"
+
+namespace bs::worker {
+
+// How many numbers there are, and the numbers.  No caller may use them or larger ones.
+inline constexpr Key kOrderHeaderKey = UINT64_MAX - 1;
+inline constexpr Key kOrderKey = UINT64_MAX;
+
+class MeasuredOrder {
+ public:
+  using Numbers = std::vector<core::Renumbered>;
+  using Ended = UniqueFunction<void(Numbers)>;
+  struct Options {
+    bool alone = false;       // each worker for itself
+    uint64_t part_bytes = 0;  // of what is published; a multiple of kAlignBytes
+  };
+
+  // What `link` points to must outlive this; its `fail` is not used.
+  MeasuredOrder(const Link& link, const Options& options, const Logger& log);
+  MeasuredOrder(const MeasuredOrder&) = delete;
+  MeasuredOrder& operator=(const MeasuredOrder&) = delete;
+  ~MeasuredOrder() = default;
+
+  // A push-pull is ready.  Returns true, once, when that was enough: then Settle.
+  bool Note(const core::ReadyOrder::Call& call, TimePoint now);
+  // `ended` gets the numbers that count from now on, none if the caller's stay.  It runs once, also
+  // inside the call, and may destroy this.  REQUIRES: Note has returned true; called once.
+  void Settle(Ended ended);
+
+ private:
+  void Publish();
+  void Fetch();
+  void FetchNumbers();
+  // Moves `value_` under `key`, from rank 0 to this worker if it is another one.
+  void Move(Key key, UniqueFunction<void()> moved);
+  void SayNotShared(const Status& why) const;
+  void End(Numbers numbers);
+  void Finish(Numbers numbers);
+
+  Link link_;
+  const Options options_;
+  const Logger log_;
+  std::unique_ptr<core::ReadyOrder> learning_ = std::make_unique<core::ReadyOrder>();
+  core::ReadyOrder::Lesson lesson_;
+  std::vector<std::byte> value_;
+  std::unique_ptr<Broadcast> broadcast_;
+  Ended ended_;
+};
+
+// A count, and so many numbers, as bytes for the wire (little-endian), and back.
+std::vector<std::byte> EncodeCount(uint64_t count);
+std::vector<std::byte> Encode(const MeasuredOrder::Numbers& numbers);
+// Nothing if there cannot be so many.  REQUIRES: as many bytes as of EncodeCount.
+std::optional<uint64_t> DecodeCount(std::span<const std::byte> bytes);
+// REQUIRES: whole numbers.
+MeasuredOrder::Numbers DecodeNumbers(std::span<const std::byte> bytes);
+
+}  // namespace bs::worker

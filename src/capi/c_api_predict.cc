@@ -1,0 +1,116 @@
+// The C API's predictions: checks numbers, turns seconds into durations.
+#include <cmath>
+#include <string>
+
+#include "backend/ps/link_rate.h"
+#include "bytescheduler/c_api.h"
+#include "capi/c_api_guard.h"
+#include "predict/predict.h"
+
+using bs::Duration;
+using bs::Result;
+using bs::Status;
+using bs::api::Guarded;
+using bs::api::Return;
+using bs::predict::Options;
+using bs::predict::Policy;
+using bs::predict::Prediction;
+
+namespace {
+
+// A simulation of more would not end while somebody waits.
+constexpr double kMostSeconds = 1e5;
+constexpr int kMostNodes = 1 << 16;
+constexpr int kMostSteps = 10'000;
+
+bool IsTime(double seconds) { return seconds >= 0 && seconds <= kMostSeconds; }  // not NaN
+
+Duration DurationOf(double seconds) {
+  return Duration(static_cast<int64_t>(std::llround(seconds * 1e9)));
+}
+
+bool Fits(int count, int most) { return count >= 1 && count <= most; }
+
+Status CheckCounts(const bs_job_to_predict& job) {
+  if (!Fits(job.num_workers, kMostNodes) || !Fits(job.num_servers, kMostNodes) ||
+      !Fits(job.most_workers, kMostNodes)) {
+    return Status::InvalidArgument("want 1 to 65536 workers and servers");
+  }
+  if (!Fits(job.steps, kMostSteps)) return Status::InvalidArgument("want 1 to 10000 steps");
+  if (job.policy < 0 || job.policy > static_cast<int>(Policy::kP3)) {
+    return Status::InvalidArgument("no policy has the number " + std::to_string(job.policy));
+  }
+  if (!std::isfinite(job.bytes_per_second) || !IsTime(job.latency_s)) {
+    return Status::InvalidArgument("want a rate of the links and a latency of up to 100000 s");
+  }
+  return Status::Ok();
+}
+
+Result<Options> OptionsOf(const bs_job_to_predict& job) {
+  if (Status wrong = CheckCounts(job); !wrong.ok()) return wrong;
+  Options options;
+  options.num_workers = job.num_workers;
+  options.num_servers = job.num_servers;
+  options.policy = static_cast<Policy>(job.policy);
+  options.bytes_per_second = job.bytes_per_second;
+  options.latency = DurationOf(job.latency_s);
+  options.partition_bytes = job.partition_bytes;
+  options.credit_bytes = job.credit_bytes;
+  options.steps = static_cast<uint32_t>(job.steps);
+  options.most_workers = job.most_workers;
+  options.layers.reserve(job.num_layers);
+  for (size_t i = 0; i < job.num_layers; ++i) {
+    const bs_layer& layer = job.layers[i];
+    if (!IsTime(layer.forward_s) || !IsTime(layer.backward_s)) {
+      return Status::InvalidArgument("layer " + std::to_string(i) +
+                                     ": want times of 0 to 100000 s");
+    }
+    options.layers.push_back(
+        {layer.size_bytes, DurationOf(layer.forward_s), DurationOf(layer.backward_s)});
+  }
+  return options;
+}
+
+Status Predict(const bs_job_to_predict& job, bs_prediction* prediction) {
+  const Result<Options> options = OptionsOf(job);
+  if (!options.ok()) return options.status();
+  const Result<Prediction> found = bs::predict::Predict(options.value());
+  if (!found.ok()) return found.status();
+  const Prediction& of = found.value();
+  *prediction = {.step_s = std::chrono::duration<double>(of.step).count(),
+                 .simulated_workers = of.simulated_workers,
+                 .partitions = of.partitions,
+                 .messages = of.messages,
+                 .most_waiting = of.most_waiting,
+                 .server_waiting = of.server_waiting,
+                 .worker_busy = of.worker_busy,
+                 .server_busy = of.server_busy};
+  return Status::Ok();
+}
+
+Result<bs::worker::Pieces> PiecesFor(double bytes_per_second, double round_trip_s,
+                                     int num_servers) {
+  const bool is_rate = std::isfinite(bytes_per_second) && bytes_per_second > 0;
+  if (!is_rate || !IsTime(round_trip_s) || !Fits(num_servers, kMostNodes)) {
+    return Status::InvalidArgument("want a rate, a time of up to 100000 s, and 1 to 65536 servers");
+  }
+  const bs::worker::MeasuredLink link{.bytes_per_second = bytes_per_second,
+                                      .round_trip = DurationOf(round_trip_s)};
+  return bs::worker::PiecesFor(link, static_cast<uint32_t>(num_servers));
+}
+
+}  // namespace
+
+int bs_pieces_for(double bytes_per_second, double round_trip_s, int num_servers,
+                  uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error) {
+  const Result<bs::worker::Pieces> found = PiecesFor(bytes_per_second, round_trip_s, num_servers);
+  if (found.ok()) {
+    *partition_bytes = found.value().partition_bytes;
+    *credit_bytes = found.value().credit_bytes;
+  }
+  return Return(found.status(), error);
+}
+
+int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error* error) {
+  return Return(Guarded([&] { return Predict(*job, prediction); }), error);
+}

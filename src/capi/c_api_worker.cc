@@ -1,0 +1,393 @@
+// The worker's part of the C API.
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "bytescheduler/c_api.h"
+#include "bytescheduler/config.h"
+#include "capi/c_api_guard.h"
+#include "capi/carry.h"
+#include "node/node.h"
+
+using bs::Status;
+
+struct bs_worker {
+  const pid_t owner;  // a forked child has the memory and none of the threads
+  std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::CarriedNode>> node;
+
+  template <typename F>
+  auto Visit(F f) const {
+    return std::visit([&](const auto& pointer) { return f(*pointer); }, node);
+  }
+  const bs::api::Outcome& joined() const {
+    return std::visit([](const auto& n) -> const bs::api::Outcome& { return n->joined(); }, node);
+  }
+};
+
+namespace {
+
+using bs::Config;
+using bs::Result;
+using bs::api::Guarded;
+using bs::api::Overrides;
+using bs::api::Return;
+using bs::api::Tell;
+
+// As of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
+constexpr uint64_t kLeastPartition = uint64_t{4} << 10U;
+constexpr uint64_t kLargestPartition = uint64_t{1} << 30U;
+constexpr uint64_t kLargestCredit = uint64_t{64} << 30U;
+constexpr int kForLong = 1'000'000;  // milliseconds
+
+Status CheckProcess(const bs_worker* worker) {
+  if (worker->owner == getpid()) return Status::Ok();
+  return Status::FailedPrecondition(
+      "the store was created before fork; a forked process cannot use it, create one of its own");
+}
+
+Status CheckUsable(const bs_worker* worker) {
+  if (Status forked = CheckProcess(worker); !forked.ok()) return forked;
+  const std::optional<Status> joined = worker->joined().Get();
+  if (!joined) return Status::FailedPrecondition("the worker has not joined the job yet");
+  return *joined;
+}
+
+// Calls `f`, which returns a Status, if the worker can be used.
+template <typename F>
+int IfUsable(const bs_worker* worker, bs_error* error, F f) {
+  return Return(Guarded([&] {
+                  Status unusable = CheckUsable(worker);
+                  return unusable.ok() ? f() : unusable;
+                }),
+                error);
+}
+
+// Empty for null.
+bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
+  if (done == nullptr) return {};
+  return [done, context](const Status& status) {
+    done(context, static_cast<int>(status.code()), status.message().c_str());
+  };
+}
+
+Status NotCarried(const std::string& what) {
+  return Status::FailedPrecondition(what +
+                                    ": stock servers know nothing of it; start the job "
+                                    "with bslaunch");
+}
+
+// The node behind `worker`, for what only our own servers can do.
+Result<bs::api::WorkerNode*> Native(const bs_worker* worker, const std::string& what) {
+  const auto* const node = std::get_if<0>(&worker->node);
+  if (node == nullptr) return NotCarried(what);
+  return node->get();
+}
+
+struct FirstValue {
+  uint64_t key;
+  int dtype;
+  bs::Mode mode;
+  void* value;
+  uint64_t size_bytes;
+};
+
+Result<bs::DType> KnownDType(uint64_t key, int code) {
+  const auto known = bs::DTypeFromCode(static_cast<uint32_t>(code));
+  if (known) return *known;
+  return Status::InvalidArgument("key " + std::to_string(key) + ": dtype code " +
+                                 std::to_string(code) + " cannot be summed");
+}
+
+Status BroadcastFirst(const bs_worker* worker, const FirstValue& first,
+                      bs::api::WorkerNode::Done done) {
+  if (Status unusable = CheckUsable(worker); !unusable.ok()) return unusable;
+  const Result<bs::DType> dtype = KnownDType(first.key, first.dtype);
+  if (!dtype.ok()) return dtype.status();
+  const std::span value(static_cast<std::byte*>(first.value), first.size_bytes);
+  if (first.mode == bs::Mode::kSynchronous) {
+    worker->Visit([&](auto& n) { n.Broadcast(first.key, dtype.value(), value, std::move(done)); });
+    return Status::Ok();
+  }
+  Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+  if (!node.ok()) return node.status();
+  node.value()->Broadcast(first.key, dtype.value(), first.mode, value, std::move(done));
+  return Status::Ok();
+}
+
+int Broadcast(const bs_worker* worker, const FirstValue& first, bs::api::WorkerNode::Done done,
+              bs_error* error) {
+  return Return(Guarded([&] { return BroadcastFirst(worker, first, std::move(done)); }), error);
+}
+
+}  // namespace
+
+int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                    bs_worker** worker, bs_error* error) {
+  return Return(
+      Guarded([&] {
+        const Result<Config> config = bs::ConfigFromProcess(Overrides(settings, num_settings));
+        if (!config.ok()) return config.status();
+        if (config.value().role != "worker") {
+          return Status::InvalidArgument("DMLC_ROLE=" + config.value().role + ": want worker here");
+        }
+        if (wanted_rank >= config.value().num_workers) {
+          return Status::InvalidArgument("rank " + std::to_string(wanted_rank) + " of only " +
+                                         std::to_string(config.value().num_workers) + " workers");
+        }
+        auto node = bs::api::WorkerNode::Start(config.value(), wanted_rank);
+        if (!node.ok()) return node.status();
+        *worker = new bs_worker{getpid(), std::move(node.value())};
+        return Status::Ok();
+      }),
+      error);
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass eight values.
+int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank, int blocks,
+                            bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error) {
+  return Return(Guarded([&] {
+                  const Result<Config> config =
+                      bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  if (!config.ok()) return config.status();
+                  auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
+                  auto node = bs::api::CarriedNode::Start(
+                      config.value(), rank, bs::api::CarryThrough(carry, context, started.get()),
+                      blocks != 0);
+                  if (!node.ok()) return node.status();
+                  bs::api::CarriedNode* const carried = node.value().get();
+                  started->node = std::move(node.value());
+                  *worker = started.release();
+                  carried->Join();
+                  return Status::Ok();
+                }),
+                error);
+}
+
+void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                     const void* value) {
+  const auto status_code = static_cast<bs::StatusCode>(code);
+  std::get<1>(worker->node)
+      ->Carried(token, code == 0 ? Status::Ok() : Status(status_code, message),
+                static_cast<const std::byte*>(value));
+}
+
+int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
+  if (const Status forked = CheckProcess(worker); !forked.ok()) {
+    Return(forked, error);
+    return 1;
+  }
+  if (!worker->joined().WaitFor(std::chrono::milliseconds(timeout_ms))) return 0;
+  Return(worker->joined().Get().value_or(Status::Ok()), error);
+  return 1;
+}
+
+int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_rank,
+                   bs_worker** worker, bs_error* error) {
+  bs_worker* started = nullptr;
+  const int code = bs_worker_start(settings, num_settings, wanted_rank, &started, error);
+  if (code != 0) return code;
+  const auto close_now = [](bs_worker* w) { bs_worker_close(w, 0, nullptr); };
+  std::unique_ptr<bs_worker, decltype(close_now)> owner(started, close_now);
+  bs_error joined{};
+  // Ends by the membership's own deadline.
+  while (bs_worker_ready(owner.get(), kForLong, &joined) == 0) {
+  }
+  if (error != nullptr) *error = joined;
+  if (joined.code == 0) *worker = owner.release();
+  return joined.code;
+}
+
+int bs_worker_rank(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.rank(); });
+}
+int bs_worker_num_workers(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.num_workers(); });
+}
+int bs_worker_num_servers(const bs_worker* worker) {
+  return worker->Visit([](const auto& n) { return n.num_servers(); });
+}
+
+// NOLINTNEXTLINE(readability-function-size): C has no better way to pass seven values.
+int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
+                        uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
+  return Broadcast(worker, {key, dtype, bs::Mode::kSynchronous, value, size_bytes},
+                   Calling(done, context), error);
+}
+
+// NOLINTNEXTLINE(readability-function-size): as above.
+int bs_worker_broadcast_async(bs_worker* worker, uint64_t key, int dtype, void* value,
+                              uint64_t size_bytes, bs_done done, void* context, bs_error* error) {
+  return Broadcast(worker, {key, dtype, bs::Mode::kAsynchronous, value, size_bytes},
+                   Calling(done, context), error);
+}
+
+int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
+                     bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    if (request->pushed == nullptr && request->pulled == nullptr) {
+      return Status::InvalidArgument("key " + std::to_string(request->key) +
+                                     ": neither pushed nor pulled");
+    }
+    bs::Worker::UpdateCall call{
+        .priority = request->priority,
+        .threshold = request->threshold,
+        .waited = std::chrono::nanoseconds(request->waited_ns),
+        .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
+        .out = {static_cast<std::byte*>(request->out), request->size_bytes},
+        .pushed = Calling(request->pushed, request->context),
+        .pulled = Calling(request->pulled, request->context)};
+    if (rates != nullptr) {
+      call.rates = {rates->learning_rate, rates->weight_decay, rates->rescale_grad};
+    }
+    Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+    if (!node.ok()) return node.status();
+    node.value()->Update(request->key, std::move(call));
+    return Status::Ok();
+  });
+}
+
+int bs_worker_set_optimizer(bs_worker* worker, const bs_optimizer* optimizer, bs_done done,
+                            void* context, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    Result<bs::api::WorkerNode*> node = Native(worker, "optimizers on servers");
+    if (!node.ok()) return node.status();
+    node.value()->SetOptimizer(
+        optimizer->text, {static_cast<const char*>(optimizer->pickle), optimizer->pickle_bytes},
+        Calling(done, context));
+    return Status::Ok();
+  });
+}
+
+// NOLINTNEXTLINE(readability-function-size): as above.
+int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credit_bytes,
+                     bs_done done, void* context, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    Result<bs::api::WorkerNode*> node = Native(worker, "another partition size");
+    if (!node.ok()) return node.status();
+    if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
+        credit_bytes == 0 || credit_bytes > kLargestCredit) {
+      return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
+                                     " bytes and a credit of " + std::to_string(credit_bytes) +
+                                     ": want 4 KiB to 1 GiB, and 1 byte to 64 GiB");
+    }
+    node.value()->Retune(partition_bytes, credit_bytes, Calling(done, context));
+    return Status::Ok();
+  });
+}
+
+int bs_worker_broadcast_whole(bs_worker* worker, const bs_whole_key* key, bs_done done,
+                              void* context, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    const Result<bs::DType> dtype = KnownDType(key->key, key->dtype);
+    if (!dtype.ok()) return dtype.status();
+    Result<bs::api::WorkerNode*> node = Native(worker, "asynchronous keys");
+    if (!node.ok()) return node.status();
+    node.value()->BroadcastWhole(key->key, {dtype.value(), key->about, key->hosted != 0},
+                                 {static_cast<std::byte*>(key->value), key->size_bytes},
+                                 Calling(done, context));
+    return Status::Ok();
+  });
+}
+
+int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    const std::span in(static_cast<const std::byte*>(request->in), request->size_bytes);
+    const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
+    auto pushed = Calling(request->pushed, request->context);
+    auto pulled = Calling(request->pulled, request->context);
+    const bs::PushPullOptions options(request->priority, request->threshold, request->called,
+                                      request->at_once != 0,
+                                      std::chrono::nanoseconds(request->waited_ns));
+    if (const auto* const carried = std::get_if<1>(&worker->node)) {
+      if (request->threshold != 0) return NotCarried("two-bit compression");
+      (*carried)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+      return Status::Ok();
+    }
+    std::get<0>(worker->node)
+        ->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+    return Status::Ok();
+  });
+}
+
+int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    worker->Visit([&](auto& n) { n.Barrier(Calling(done, context)); });
+    return Status::Ok();
+  });
+}
+
+int bs_worker_barrier(bs_worker* worker, bs_error* error) {
+  const std::unique_ptr<bs_waiter, decltype(&bs_waiter_free)> waiter(bs_waiter_new(1),
+                                                                     &bs_waiter_free);
+  if (waiter == nullptr) return Return(Status::ResourceExhausted("no memory"), error);
+  const int code = bs_worker_barrier_start(worker, bs_waiter_done, waiter.get(), error);
+  if (code != 0) return code;
+  bs_error outcome{};
+  // Ends by the membership's own deadline.
+  while (bs_waiter_wait(waiter.get(), kForLong, &outcome) == 0) {
+  }
+  if (error != nullptr) *error = outcome;
+  return outcome.code;
+}
+
+int bs_worker_fail(bs_worker* worker, const char* why) {
+  return IfUsable(worker, nullptr, [&] {
+    worker->Visit([&](auto& n) { n.Fail(why); });
+    return Status::Ok();
+  });
+}
+
+int bs_worker_status(const bs_worker* worker, bs_error* error) {
+  if (const Status forked = CheckProcess(worker); !forked.ok()) return Return(forked, error);
+  return Return(
+      worker->Visit([](const auto& n) { return n.failure().Get(); }).value_or(Status::Ok()), error);
+}
+
+int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
+                      bs_error* error) {
+  const std::chrono::milliseconds timeout(timeout_ms);
+  return IfUsable(worker, error, [&] {
+    return Tell(worker->Visit([&](const auto& n) { return n.Measure(timeout); }), row, context);
+  });
+}
+
+int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error) {
+  return IfUsable(worker, error, [&] {
+    worker->Visit([&](auto& n) { n.NameKey(key, name); });
+    return Status::Ok();
+  });
+}
+
+int bs_worker_steps(const bs_worker* worker, int timeout_ms, bs_step_row row, void* context,
+                    bs_error* error) {
+  const std::chrono::milliseconds timeout(timeout_ms);
+  return IfUsable(worker, error, [&] {
+    const auto steps = worker->Visit([&](const auto& n) { return n.Steps(timeout); });
+    if (!steps.ok()) return steps.status();
+    for (const bs::StepTime& step : steps.value()) {
+      row(context, step.number, std::chrono::duration<double>(step.length).count());
+    }
+    return Status::Ok();
+  });
+}
+
+int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
+  if (!CheckProcess(worker).ok()) return Return(Status::Ok(), error);
+  return Return(Guarded([&] {
+                  const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
+                  worker->Visit([&](auto& n) { n.Close(drain); });
+                  const auto* const carried = std::get_if<1>(&worker->node);
+                  if (carried != nullptr && (*carried)->busy()) {
+                    return Status::Unavailable("operations on the wrapped store have not ended");
+                  }
+                  delete worker;
+                  return Status::Ok();
+                }),
+                error);
+}

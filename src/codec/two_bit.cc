@@ -1,0 +1,121 @@
+// Two-bit codes: loops over a word at a time without branches, so that a compiler vectorises them;
+// which code comes next is chance, and a branch on it would be mispredicted.
+#include "codec/two_bit.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "reduce/float_environment.h"
+
+namespace bs::reduce {
+namespace {
+
+constexpr size_t kPerByte = 4;
+constexpr size_t kPerWord = 16;
+constexpr size_t kWordBytes = kPerWord / kPerByte;
+constexpr uint32_t kPlus = 3;
+constexpr uint32_t kMinus = 2;
+
+// The values of a byte's codes, for a threshold of 1.
+using Values = std::array<float, kPerByte>;
+constexpr std::array<Values, 256> MakeValues() {
+  std::array<Values, 256> table{};
+  for (size_t byte = 0; byte < table.size(); ++byte) {
+    for (size_t i = 0; i < kPerByte; ++i) {
+      const size_t code = byte >> (2 * (kPerByte - 1 - i)) & 3U;
+      table[byte][i] = code == kPlus ? 1.0F : (code == kMinus ? -1.0F : 0.0F);
+    }
+  }
+  return table;
+}
+constexpr std::array<Values, 256> kValues = MakeValues();
+
+// All bits of it, or none.
+uint32_t Mask(bool condition) { return 0U - static_cast<uint32_t>(condition); }
+
+// Sixteen elements: what reaches the threshold is taken out of `residual`.
+void QuantizeWord(float threshold, const float* in, float* residual, unsigned char* word) {
+  const auto value = std::bit_cast<uint32_t>(threshold);
+  const auto negative = std::bit_cast<uint32_t>(-threshold);
+  uint32_t codes[kPerWord];
+  for (size_t i = 0; i < kPerWord; ++i) {
+    const float sum = residual[i] + in[i];
+    const uint32_t plus = Mask(sum >= threshold);
+    const uint32_t minus = Mask(sum <= -threshold);
+    residual[i] = sum - std::bit_cast<float>((plus & value) | (minus & negative));
+    codes[i] = (plus & kPlus) | (minus & kMinus);
+  }
+  for (size_t byte = 0; byte < kWordBytes; ++byte) {
+    const uint32_t* const four = codes + byte * kPerByte;
+    word[byte] =
+        static_cast<unsigned char>(four[0] << 6U | four[1] << 4U | four[2] << 2U | four[3]);
+  }
+}
+
+// The values of a byte's codes added to four floats, or put in their place.
+template <bool kAdd>
+void PutByte(float threshold, unsigned char byte, float* four) {
+  for (size_t i = 0; i < kPerByte; ++i) {
+    const float value = kValues[byte][i] * threshold;  // exact
+    const float sum = kAdd ? four[i] + value : value;
+    // Whatever sign or payload the hardware gives it.
+    four[i] = sum == sum ? sum : std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+template <bool kAdd>
+void Put(float threshold, const void* words, void* target, size_t count) {
+  BS_CHECK(threshold > 0 && std::isfinite(threshold));
+  const DefaultFloatEnvironment environment;
+  const auto* from = static_cast<const unsigned char*>(words);
+  auto* to = static_cast<unsigned char*>(target);
+  // Copied in and out, because an array may start at any byte of a message.
+  float four[kPerByte] = {};
+  for (; count >= kPerByte; count -= kPerByte, to += sizeof(four)) {
+    if constexpr (kAdd) std::memcpy(four, to, sizeof(four));
+    PutByte<kAdd>(threshold, *from++, four);
+    std::memcpy(to, four, sizeof(four));
+  }
+  if (count == 0) return;
+  if constexpr (kAdd) std::memcpy(four, to, count * sizeof(float));
+  PutByte<kAdd>(threshold, *from, four);
+  std::memcpy(to, four, count * sizeof(float));
+}
+
+}  // namespace
+
+void QuantizeTwoBit(float threshold, const void* in, float* residual, void* words, size_t count) {
+  BS_CHECK(threshold > 0 && std::isfinite(threshold));
+  const DefaultFloatEnvironment environment;
+  const auto* from = static_cast<const unsigned char*>(in);
+  auto* to = static_cast<unsigned char*>(words);
+  float block[kPerWord] = {};
+  for (; count >= kPerWord; count -= kPerWord, to += kWordBytes) {
+    std::memcpy(block, from, sizeof(block));
+    QuantizeWord(threshold, block, residual, to);
+    from += sizeof(block);
+    residual += kPerWord;
+  }
+  if (count == 0) return;
+  // The rest of the last word is 0, which has the code 0.
+  float rest[kPerWord] = {};
+  std::memset(block, 0, sizeof(block));
+  std::memcpy(block, from, count * sizeof(float));
+  std::memcpy(rest, residual, count * sizeof(float));
+  QuantizeWord(threshold, block, rest, to);
+  std::memcpy(residual, rest, count * sizeof(float));
+}
+
+void DequantizeTwoBit(float threshold, const void* words, void* target, size_t count) {
+  Put<false>(threshold, words, target, count);
+}
+
+void AddTwoBit(float threshold, const void* words, void* sum, size_t count) {
+  Put<true>(threshold, words, sum, count);
+}
+
+}  // namespace bs::reduce

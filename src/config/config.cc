@@ -1,0 +1,237 @@
+// Reads, checks and describes settings; the only reader of the environment.
+#include "bytescheduler/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "config/parse.h"
+#include "config/secret.h"
+#include "config/settings_table.h"
+
+namespace bs {
+namespace {
+
+constexpr std::string_view kPrefix = "BYTESCHEDULER_";
+
+using Row = api::SettingRow;
+
+const Row* FindRow(std::string_view name) {
+  const std::span<const Row> rows = api::SettingRows();
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.info.name == name; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+// "NAME=VALUE: want bytes, such as 8388608 or 8MiB".
+Status Malformed(const Row& row, const std::string& text, const std::string& want) {
+  return Status::InvalidArgument(std::string(row.info.name) + "=" + text + ": " + want);
+}
+
+Status OutOfRange(const Row& row, const std::string& text) {
+  return Malformed(row, text,
+                   "want " + std::string(row.smallest) + " to " + std::string(row.largest));
+}
+
+// For types with bounds; those of the table itself the tests prove to be well-formed.
+template <typename Parse, typename T>
+Status AssignInRange(const Row& row, const std::string& text, Parse parse, T* out) {
+  const auto value = parse(text);
+  if (!value.ok()) return Malformed(row, text, value.status().message());
+  if (!row.largest.empty() &&
+      (value.value() < parse(row.smallest).value() || value.value() > parse(row.largest).value())) {
+    return OutOfRange(row, text);
+  }
+  *out = static_cast<T>(value.value());
+  return Status::Ok();
+}
+
+// One overload for each type of field: parses `text` into `out` or says what it should be.
+Status Assign(const Row& row, const std::string& text, std::string* out) {
+  constexpr std::string_view kChoice = "choice ";
+  if (row.info.kind.starts_with(kChoice)) {
+    const std::string_view words = row.info.kind.substr(kChoice.size());
+    if (!api::IsOneOf(text, words)) {
+      return Malformed(row, text, "want one of " + std::string(words));
+    }
+  }
+  if (row.info.kind == "address" && !text.empty() && !api::IsAddress(text)) {
+    return Malformed(row, text, "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600");
+  }
+  *out = text;
+  return Status::Ok();
+}
+
+Status Assign(const Row& row, const std::string& text, bool* out) {
+  const std::optional<bool> value = api::ParseFlag(text);
+  if (!value) return Malformed(row, text, "want 0 or 1");
+  *out = *value;
+  return Status::Ok();
+}
+
+Status Assign(const Row& row, const std::string& text, int32_t* out) {
+  return AssignInRange(row, text, api::ParseCount, out);
+}
+
+Status Assign(const Row& row, const std::string& text, uint64_t* out) {
+  return AssignInRange(row, text, ParseBytes, out);
+}
+
+Status Assign(const Row& row, const std::string& text, Duration* out) {
+  return AssignInRange(row, text, ParseDuration, out);
+}
+
+// A name that is set to nothing counts as not set, as shells make it easy to write.
+std::optional<std::string> Find(const Lookup& lookup, std::string_view name) {
+  std::optional<std::string> text = lookup(name);
+  return text && !text->empty() ? text : std::nullopt;
+}
+
+Status Unknown(std::string_view name) {
+  std::vector<std::string_view> names;
+  names.reserve(api::SettingRows().size());
+  for (const Row& row : api::SettingRows()) names.push_back(row.info.name);
+  const std::string_view nearest = api::NearestName(name, names);
+  return Status::InvalidArgument(std::string(name) + " is no setting" +
+                                 (nearest.empty()
+                                      ? std::string("; docs/settings.md lists them")
+                                      : "; did you mean " + std::string(nearest) + "?"));
+}
+
+Status Missing(const Lookup& lookup) {
+  std::string missing;
+  for (const Row& row : api::SettingRows()) {
+    if (row.info.fallback != api::kRequired || Find(lookup, row.info.name)) continue;
+    missing += (missing.empty() ? "" : "; ") + std::string(row.info.name) + " is not set (" +
+               std::string(row.info.sentence) + ")";
+  }
+  return missing.empty() ? Status::Ok() : Status::InvalidArgument(missing);
+}
+
+// What rows alone cannot say.
+Status CheckTogether(const Config& config) {
+  if (config.root_port == 0 && config.role != "scheduler") {
+    return Status::InvalidArgument(
+        "DMLC_PS_ROOT_PORT=0: only the scheduler may take any free port; want the one it took");
+  }
+  if (config.heartbeat_timeout <= config.heartbeat_interval) {
+    return Status::InvalidArgument(
+        "BYTESCHEDULER_HEARTBEAT_TIMEOUT is not longer than BYTESCHEDULER_HEARTBEAT_INTERVAL: "
+        "every node would be lost");
+  }
+  return Status::Ok();
+}
+
+void ApplyPsHeartbeats(const Lookup& lookup, Config* config) {
+  if (config->ps_heartbeat_interval > Duration::zero() &&
+      !Find(lookup, "BYTESCHEDULER_HEARTBEAT_INTERVAL")) {
+    config->heartbeat_interval = config->ps_heartbeat_interval;
+  }
+  if (config->ps_heartbeat_timeout > Duration::zero() &&
+      !Find(lookup, "BYTESCHEDULER_HEARTBEAT_TIMEOUT")) {
+    config->heartbeat_timeout = config->ps_heartbeat_timeout;
+  }
+}
+
+// The setting of ps-lite that stands for one of ours where that is not set; "" if there is none.
+std::string StandInFor(std::string_view name) {
+  if (name == "BYTESCHEDULER_HEARTBEAT_INTERVAL") return "PS_HEARTBEAT_INTERVAL";
+  if (name == "BYTESCHEDULER_HEARTBEAT_TIMEOUT") return "PS_HEARTBEAT_TIMEOUT";
+  return "";
+}
+
+// A setting as it was given, or its default.
+SettingValue ValueOf(const SettingInfo& info, const std::map<std::string, std::string>& environment,
+                     const std::map<std::string, std::string>& overrides) {
+  const std::string name(info.name);
+  const auto given = overrides.find(name);  // set to nothing, it hides the environment's
+  if (given != overrides.end() && !given->second.empty()) return {name, given->second, "argument"};
+  const auto set = environment.find(name);
+  if (given == overrides.end() && set != environment.end() && !set->second.empty()) {
+    return {name, set->second, "environment"};
+  }
+  if (info.fallback == api::kRequired) return {name, "", "not set"};
+  return {name, std::string(info.fallback), "default"};
+}
+
+// The process's environment as it is now.
+std::map<std::string, std::string> ReadEnvironment() {
+  std::map<std::string, std::string> values;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    values.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string Config::JobSettings() const {
+  std::string lines;
+  for (const Row& row : api::SettingRows()) {
+    if (row.info.scope != "job") continue;
+    const std::string value =
+        std::visit([this](auto field) { return api::Write(this->*field); }, row.field);
+    lines.append(row.info.name).append("=").append(value).append("\n");
+  }
+  return lines;
+}
+
+Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (FindRow(name) == nullptr) return Unknown(name);
+  }
+  if (Status missing = Missing(lookup); !missing.ok()) return missing;
+  Config config;
+  for (const Row& row : api::SettingRows()) {
+    const std::string text = Find(lookup, row.info.name).value_or(std::string(row.info.fallback));
+    Status status =
+        std::visit([&](auto field) { return Assign(row, text, &(config.*field)); }, row.field);
+    if (!status.ok()) return status;
+  }
+  ApplyPsHeartbeats(lookup, &config);
+  config.pieces_given =
+      Find(lookup, "BYTESCHEDULER_PARTITION") || Find(lookup, "BYTESCHEDULER_CREDIT");
+  config.waiting_given = Find(lookup, "BYTESCHEDULER_WAITING").has_value();
+  if (Status status = CheckTogether(config); !status.ok()) return status;
+  return config;
+}
+
+Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides) {
+  std::map<std::string, std::string> values = ReadEnvironment();
+  for (const auto& [name, value] : overrides) values[name] = value;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) {
+    const bool ours = name.starts_with(kPrefix) || overrides.contains(name);
+    if (ours && !value.empty()) names.push_back(name);
+  }
+  const Lookup lookup = [&](std::string_view name) -> std::optional<std::string> {
+    const auto it = values.find(std::string(name));
+    return it == values.end() ? std::nullopt : std::optional(it->second);
+  };
+  Result<Config> config = ParseConfig(lookup, names);
+  if (!config.ok()) return config;
+  if (const Status wrong = api::LoadSecret(&config.value()); !wrong.ok()) return wrong;
+  return config;
+}
+
+std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string>& overrides) {
+  const std::map<std::string, std::string> environment = ReadEnvironment();
+  std::vector<SettingValue> values;
+  for (const SettingInfo& info : AllSettings()) {
+    values.push_back(ValueOf(info, environment, overrides));
+    const std::string stand_in = StandInFor(info.name);
+    if (stand_in.empty() || values.back().origin != "default") continue;
+    const SettingValue given = ValueOf(FindRow(stand_in)->info, environment, overrides);
+    const Result<Duration> time = ParseDuration(given.value);
+    if (time.ok() && time.value() > Duration::zero()) {
+      values.back() = {std::string(info.name), given.value, stand_in};
+    }
+  }
+  return values;
+}
+
+}  // namespace bs

@@ -1,0 +1,157 @@
+// Turns texts of settings into values; whatever is not exactly right is refused.
+#include "config/parse.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bytescheduler/config.h"
+
+namespace bs::api {
+namespace {
+
+struct Suffix {
+  std::string_view text;
+  uint64_t factor;
+};
+
+constexpr uint64_t kKi = 1024;
+constexpr uint64_t kMi = kKi * kKi;
+constexpr uint64_t kGi = kKi * kMi;
+constexpr std::array<Suffix, 11> kByteSuffixes = {{{"", 1},
+                                                   {"B", 1},
+                                                   {"K", kKi},
+                                                   {"KB", kKi},
+                                                   {"KiB", kKi},
+                                                   {"M", kMi},
+                                                   {"MB", kMi},
+                                                   {"MiB", kMi},
+                                                   {"G", kGi},
+                                                   {"GB", kGi},
+                                                   {"GiB", kGi}}};
+
+constexpr std::array<Suffix, 5> kTimeSuffixes = {{{"", 1'000'000'000},
+                                                  {"ms", 1'000'000},
+                                                  {"s", 1'000'000'000},
+                                                  {"m", 60'000'000'000},
+                                                  {"h", 3'600'000'000'000}}};
+constexpr double kLongestNanos = 1e18;  // some thirty years; fits a Duration
+
+std::optional<uint64_t> FactorOf(std::string_view suffix, std::span<const Suffix> table) {
+  for (const Suffix& row : table) {
+    if (row.text == suffix) return row.factor;
+  }
+  return std::nullopt;
+}
+
+// Changes, insertions and removals of single characters that make `a` into `b`.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({change, row[j] + 1, row[j - 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<bool> ParseFlag(std::string_view text) {
+  if (IsOneOf(text, "1|true|yes|on")) return true;
+  if (IsOneOf(text, "0|false|no|off")) return false;
+  return std::nullopt;
+}
+
+Result<int64_t> ParseCount(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return Status::InvalidArgument("want a whole number");
+  }
+  return value;
+}
+
+bool IsOneOf(std::string_view text, std::string_view words) {
+  while (!words.empty()) {
+    const size_t end = std::min(words.find('|'), words.size());
+    if (text == words.substr(0, end)) return true;
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return false;
+}
+
+bool IsAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon != std::string_view::npos) {
+    const std::string_view host = text.substr(0, colon);
+    const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
+    if (host.empty() || (!bracketed && host.find_first_of(":[] /") != std::string_view::npos)) {
+      return false;
+    }
+    text.remove_prefix(colon + 1);
+  }
+  const Result<int64_t> port = ParseCount(text);
+  return port.ok() && port.value() >= 0 && port.value() < 65536;
+}
+
+std::string_view NearestName(std::string_view name, std::span<const std::string_view> known) {
+  // More than a third of a name's own part changed is another name, not a slip.
+  size_t best = std::max<size_t>(3, name.size() / 6) + 1;
+  std::string_view nearest;
+  for (const std::string_view candidate : known) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+std::string Write(const std::string& value) { return value; }
+std::string Write(bool value) { return value ? "1" : "0"; }
+std::string Write(int32_t value) { return std::to_string(value); }
+std::string Write(uint64_t value) { return std::to_string(value); }
+std::string Write(Duration value) { return std::to_string(value.count()) + "ns"; }
+
+}  // namespace bs::api
+
+namespace bs {
+
+Result<uint64_t> ParseBytes(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view head = text.substr(0, digits);
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(head.data(), head.data() + head.size(), number);
+  const auto factor = api::FactorOf(text.substr(digits), api::kByteSuffixes);
+  const bool fits = factor && number <= std::numeric_limits<uint64_t>::max() / *factor;
+  if (error != std::errc() || !fits) {
+    return Status::InvalidArgument("want bytes, such as 8388608 or 8MiB");
+  }
+  return number * *factor;
+}
+
+Result<Duration> ParseDuration(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view head = text.substr(0, digits);
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(head.data(), head.data() + head.size(), number, std::chars_format::fixed);
+  const auto factor = api::FactorOf(text.substr(digits), api::kTimeSuffixes);
+  if (error != std::errc() || end != head.data() + head.size() || !factor ||
+      number * static_cast<double>(*factor) > api::kLongestNanos) {
+    return Status::InvalidArgument("want a time, such as 5, 0.5, 500ms, 5s or 2m");
+  }
+  return Duration(std::llround(number * static_cast<double>(*factor)));
+}
+
+}  // namespace bs

@@ -1,0 +1,82 @@
+/* The MXNet plug-in: one tensor's push-pull as two operations in MXNet's engine.
+ *
+ * Needs no MXNet header: the engine is reached through addresses of its C API, which Python passes
+ * once, and through three mirrored structs (see mxnet_abi.h).  No call blocks, and no completion
+ * needs Python or its lock.
+ */
+#ifndef BYTESCHEDULER_PLUGIN_MXNET_H_
+#define BYTESCHEDULER_PLUGIN_MXNET_H_
+
+// NOLINTBEGIN(readability-identifier-naming): names as C has them.
+#include <stdint.h>
+
+#include "bytescheduler/c_api.h"
+#include "frontend/mxnet/mxnet_functions.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bs_mxnet bs_mxnet;
+
+/* `worker` must outlive the plug-in handle.  Uses push_async_nd and get_data; for rounds with a
+ * value share_array, free_array and make_plain. */
+int bs_mxnet_open(bs_worker* worker, const bs_mxnet_functions* functions, bs_mxnet** plugin,
+                  bs_error* error);
+
+/* One round of a key. */
+typedef struct {
+  uint64_t key;
+  const char* name; /* what errors call the key; copied; null: its number */
+  int priority;
+  void* send_stage;
+  void* recv_stage;
+  uint64_t size_bytes; /* of each stage */
+  float threshold;     /* 0, or that of two-bit compression; see bs_push_pull */
+  int joined;          /* one proxy for both directions, if both are wanted */
+  /* Null, or what is sent in place of send_stage: an array of the caller's, dense and on the CPU,
+   * of size_bytes, in any layout.  What was registered later does not change it until the proxy
+   * that reads it ends; its memory is kept until the round ends, even if the caller frees his
+   * handle.  REQUIRES: make_plain is there; null in an update. */
+  void* value;
+} bs_mxnet_round;
+
+/* Registers the two dependency proxies of one round of `key`:
+ *   push: reads send_stage or value, ends when its bytes have been taken by the servers;
+ *   pull: writes recv_stage, ends when the sum stands in it.
+ * Both are NDArray handles of dense CPU arrays of size_bytes that were never given to an operator.
+ * A joined round has one proxy, which reads send_stage or value, writes recv_stage and ends with
+ * the later of the two: half the price for MXNet's engine, but what it reads is in use until the
+ * sum is there. Call it on the thread that pushed the operations these depend on.  Returns at once;
+ * errors of the round arrive in MXNet as exceptions on recv_stage.  If MXNet skips one of them
+ * because an input carries an error, the whole job fails with a message that says so.
+ *
+ * With MXNet's NaiveEngine, which runs operations inside the call that pushes them, it returns when
+ * the round is over, and with the round's error, which that engine would lose. */
+int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error);
+
+/* As above, for an asynchronous key: of the round's two halves only those that are wanted.  A push
+ * without a pull also holds recv_stage until it ends, so that operations of one key keep their
+ * order.  `rates` is copied; null takes the optimizer's own. */
+typedef struct {
+  bs_mxnet_round round;
+  int pushes;
+  int pulls;
+  const bs_rates* rates;
+} bs_mxnet_update_request;
+int bs_mxnet_update(bs_mxnet* plugin, const bs_mxnet_update_request* request, bs_error* error);
+
+/* Operations registered and not ended. */
+int64_t bs_mxnet_pending(const bs_mxnet* plugin);
+/* Takes no more push-pulls (kCancelled) and waits up to `timeout_ms` until none is pending; returns
+ * 1 then, else 0.  Blocks.  May be called again.  What waits for the network ends soon after the
+ * worker has failed (bs_worker_fail). */
+int bs_mxnet_drain(bs_mxnet* plugin, int timeout_ms);
+/* REQUIRES: no operation is pending. */
+int bs_mxnet_close(bs_mxnet* plugin);
+
+#ifdef __cplusplus
+}
+#endif
+// NOLINTEND(readability-identifier-naming)
+#endif

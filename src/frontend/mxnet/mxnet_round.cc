@@ -1,0 +1,132 @@
+// Rounds: two proxies arrive, the engine transfers, two completions end them.
+#include "frontend/mxnet/mxnet_round.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "frontend/mxnet/answer.h"
+
+namespace bs::mxnet {
+namespace {
+
+// What begins so soon after its call did not wait for its tensor, but for threads and for a copy,
+// at 8 bytes a nanosecond.  A copy that may take longer tells nothing.
+bool WasThere(const Round& round, std::chrono::nanoseconds waited) {
+  constexpr std::chrono::nanoseconds kThreads = std::chrono::milliseconds(1);
+  constexpr std::chrono::nanoseconds kMostCopy = std::chrono::milliseconds(3);
+  const std::chrono::nanoseconds copy(static_cast<int64_t>(round.size_bytes / 8));
+  return waited < kThreads + std::min(copy, kMostCopy);
+}
+
+void OnPushed(void* context, int code, const char* message) {
+  auto* const round = static_cast<Round*>(context);
+  if (code != 0) round->FailWith(code, message);
+  round->CompletePush();
+  // A push without a proxy, or that ended inside its call, has its array in use: the pull stands
+  // for both.
+  if (--round->callbacks_to_come == 0 && round->ends_at_once()) round->CompletePull();
+  round->Release();
+}
+
+void OnPulled(void* context, int code, const char* message) {
+  auto* const round = static_cast<Round*>(context);
+  if (code != 0) round->FailWith(code, message);
+  if (--round->callbacks_to_come == 0 || !round->ends_at_once()) round->CompletePull();
+  round->Release();
+}
+
+// Called by each proxy once.  REQUIRES: the caller owns the round.
+void Arrive(Round* round) {
+  if (round->arrived.fetch_add(1) + 1 < round->num_proxies()) return;
+  for (const Proxy* proxy : {&round->push, &round->pull}) {
+    if (!proxy->problem.empty()) return round->GiveUp(kInternal, proxy->problem);
+  }
+  const std::chrono::nanoseconds waited = Clock::now() - round->begin;
+  const bs_push_pull request{
+      .key = round->key,
+      .priority = round->priority,
+      .in = round->push.data,
+      .out = round->pull.data,
+      .size_bytes = round->size_bytes,
+      .pushed = round->pushes ? OnPushed : nullptr,
+      .pulled = round->pulls ? OnPulled : nullptr,
+      .context = round,
+      .threshold = round->threshold,
+      .called = round->called,
+      .at_once = WasThere(*round, waited) ? 1 : 0,
+      .waited_ns = waited.count(),
+  };
+  bs_error error{};
+  round->owners += round->num_callbacks();
+  const int code = round->asynchronous
+                       ? bs_worker_update(round->plugin->worker, &request,
+                                          round->has_rates ? &round->rates : nullptr, &error)
+                       : bs_worker_push_pull(round->plugin->worker, &request, &error);
+  if (code == 0) return;
+  round->owners -= round->num_callbacks();
+  round->GiveUp(error.code, error.message);
+}
+
+// What the proxy's function finds out; only there the arrays are ours, so that nobody changes their
+// layout meanwhile.
+void Locate(Proxy* proxy) {
+  Round* const round = proxy->round;
+  for (Proxy* each : {&round->push, &round->pull}) {
+    if (each != proxy && !round->joined) continue;
+    if (round->plugin->mxnet.get_data(each->array, &each->data) == 0) continue;
+    proxy->problem = std::string("cannot ") + each->what + ": " + round->plugin->mxnet.last_error();
+  }
+}
+
+// The rest of the job would wait for a contribution that never comes.
+void FailJob(const Proxy& proxy) {
+  bs_worker_fail(proxy.round->plugin->worker, proxy.problem.c_str());
+}
+
+}  // namespace
+
+void Round::FailWith(int code, const std::string& why) {
+  if (failure_code != 0) return;
+  failure_code = code;
+  failure = "bytescheduler: " + why;
+  if (why.find("key") == std::string::npos) {
+    failure += " (key " + name + ")";
+    return;
+  }
+  const std::string number = "key=" + std::to_string(key);
+  const size_t at = failure.find(number);
+  if (at != std::string::npos) failure.replace(at, number.size(), "key=" + name);
+}
+
+void RunProxy(void* /*run_context*/, void* on_complete, void* param) {
+  auto* const proxy = static_cast<Proxy*>(param);
+  Round* const round = proxy->round;
+  ++round->owners;  // both deleters may come inside a completion below
+  std::memcpy(&proxy->on_complete, on_complete, sizeof(OnComplete));
+  Locate(proxy);
+  if (!proxy->problem.empty()) FailJob(*proxy);
+  proxy->ran = true;
+  const bool inside_call = std::this_thread::get_id() == round->caller && round->calling;
+  // The pull that comes stands for both.
+  const bool ends_here = inside_call && proxy == &round->push && round->pull.wanted;
+  if (ends_here || (inside_call && round->joined)) round->inside_call = true;
+  Arrive(round);
+  if (ends_here) proxy->Complete(nullptr);
+  round->Release();
+}
+
+void DeleteProxy(void* param) {
+  auto* const proxy = static_cast<Proxy*>(param);
+  Round* const round = proxy->round;
+  if (!proxy->ran) {
+    proxy->problem = std::string("MXNet skipped the ") + proxy->what + " of key " + round->name +
+                     " because its input carries an error; waiting for that array tells which";
+    FailJob(*proxy);
+    Arrive(round);
+  }
+  round->plugin->Release();
+  round->Release();
+}
+
+}  // namespace bs::mxnet

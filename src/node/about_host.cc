@@ -1,0 +1,29 @@
+// Asks the layers below what they found on this host.
+#include "node/about_host.h"
+
+#include "base/numa.h"
+#include "node/host.h"
+#include "reduce/reduce.h"
+
+namespace bs::api {
+
+std::vector<HostFact> AboutHost(const Config& config) {
+  std::vector<HostFact> facts;
+  facts.push_back({"kernels", std::string(reduce::BestKernels().name), ""});
+  for (const NumaNode& node : DiscoverNumaNodes()) {
+    std::string cores;
+    for (const int core : node.cores) {
+      cores += (cores.empty() ? "" : " ") + std::to_string(core);
+    }
+    facts.push_back({"numa", std::to_string(node.id), cores});
+  }
+  for (const Interface& interface : ListInterfaces()) {
+    facts.push_back({"interface", interface.name, interface.address});
+  }
+  const Result<std::string> own = OwnHost(config);
+  facts.push_back(own.ok() ? HostFact{"address", own.value(), ""}
+                           : HostFact{"address", "", own.status().message()});
+  return facts;
+}
+
+}  // namespace bs::api

@@ -1,0 +1,246 @@
+// Wires a worker to a StoreLink, and takes them apart again.
+#include "node/carried_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/run_on.h"
+#include "node/network.h"
+#include "ps/text.h"
+
+namespace bs::api {
+namespace {
+
+constexpr uint64_t kSmallBytes = uint64_t{64} * 1024;  // half a millisecond of 1 Gbit/s
+// Smaller pieces cost more operations of the store than they gain on any link.
+constexpr uint64_t kLeastScaledBytes = uint64_t{32} * 1024;
+
+// MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
+uint64_t BoundBytes(const Config& config) {
+  return (static_cast<uint64_t>(config.bigarray_bound) - 1) * sizeof(float);
+}
+
+uint64_t PartitionBytes(const Config& config, uint32_t scale) {
+  const uint64_t scaled = std::max(config.partition_bytes * scale / worker::kUsualScale,
+                                   std::min(config.partition_bytes, kLeastScaledBytes));
+  return std::max(std::min(scaled, BoundBytes(config)), worker::kAlignBytes);
+}
+
+// How many bytes one array on one server may have, to measure with; less than one can measure with
+// if the user has said how large pieces are.
+uint64_t SampleBytes(const Config& config) {
+  return config.pieces_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
+}
+
+WorkerOptions MakeOptions(const Config& config, int32_t rank) {
+  WorkerOptions options;
+  options.rank = rank;
+  options.num_workers = config.num_workers;
+  options.num_servers = config.num_servers;
+  options.partition_bytes = PartitionBytes(config, worker::kUsualScale);
+  options.credit_bytes = config.credit_bytes;
+  options.priority_order = config.scheduling;
+  // Keys of ours would have to be broadcast by all in the same order.
+  options.urgency = config.priority == "measured" ? Urgency::kMeasuredAlone : Urgency::kCaller;
+  options.requests.timeout = config.timeout;
+  options.requests.straggler_timeout = config.straggler_timeout;
+  // The link answers a repeat with what is waited for: one must come before each deadline.
+  options.requests.retry_interval =
+      std::min({options.requests.retry_interval, config.timeout / 4, config.straggler_timeout / 4});
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CarriedNode>> CarriedNode::Start(const Config& config, int32_t rank,
+                                                        Carry carry, bool blocks) {
+  if (rank < 0 || rank >= config.num_workers) {
+    return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
+                                   std::to_string(config.num_workers) + " workers");
+  }
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  return std::make_unique<CarriedNode>(config, rank, std::move(carry), blocks);
+}
+
+CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry, bool blocks)
+    : rank_(rank),
+      num_workers_(config.num_workers),
+      num_servers_(config.num_servers),
+      timeout_(config.timeout),
+      straggler_timeout_(config.straggler_timeout),
+      carry_(std::move(carry)),
+      log_(MakeLogger(config).Named("worker " + std::to_string(rank))),
+      thread_(std::make_unique<LoopThread>("bs-worker")),
+      carrier_(blocks ? std::make_unique<LoopThread>("bs-carrier") : nullptr) {
+  link_ = std::make_unique<worker::StoreLink>(
+      worker::StoreLink::Options{
+          .rank = rank,
+          .num_servers = static_cast<uint32_t>(config.num_servers),
+          .sample_bytes = SampleBytes(config),
+          .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
+          .now = [this] { return thread_->Now(); },
+          .small_bytes = std::min(kSmallBytes, config.credit_bytes)},
+      [this](const worker::StoreRequest& request, worker::Carried done) {
+        Begin(request, std::move(done));
+      },
+      [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
+  timeline_ = Timeline::OfWorker(config, rank, log_);
+  WorkerOptions options = MakeOptions(config, rank);
+  options.trace = timeline_ ? timeline_->trace() : nullptr;
+  worker_ = std::make_unique<Worker>(
+      options, thread_.get(), [this](const ps::Message& request) { link_->OnRequest(request); },
+      [this](const Status& why) {
+        if (!closing_) SetFailure(why);
+      },
+      log_);
+}
+
+void CarriedNode::Scale(const Config& config, uint32_t scale) {
+  if (scale == worker::kUsualScale || config.pieces_given) return;
+  const uint64_t part_bytes = PartitionBytes(config, scale);
+  const uint64_t credit_bytes = config.credit_bytes * scale / worker::kUsualScale;
+  worker_->SetPieces(part_bytes, credit_bytes);
+  log_.Debug([=] {
+    return "what suits the link to the stock servers: pieces of " + std::to_string(part_bytes) +
+           " bytes, a credit of " + std::to_string(credit_bytes);
+  });
+}
+
+void CarriedNode::Join() {
+  thread_->PostAt(thread_->Now() + timeout_, [this] {
+    const Status late = Status::DeadlineExceeded(
+        "the wrapped store did not take its first values in time (BYTESCHEDULER_TIMEOUT): look "
+        "whether all of its servers run");
+    if (joined_.Set(late)) worker_->Fail(late);
+  });
+  thread_->Post([this] { link_->Prepare([this](const Status& status) { joined_.Set(status); }); });
+}
+
+CarriedNode::~CarriedNode() { Close(Duration::zero()); }
+
+void CarriedNode::Begin(const worker::StoreRequest& request, worker::Carried done) {
+  const uint64_t token = next_token_++;
+  open_.emplace(token, Open{request.size_bytes, std::move(done)});
+  ++num_carried_;
+  if (!carrier_) return carry_(request, token);
+  // What is pushed is lent for this call only.
+  carrier_->Post([this, request, token, lent = std::vector(request.in.begin(), request.in.end())] {
+    worker::StoreRequest kept = request;
+    kept.in = lent;
+    carry_(kept, token);
+  });
+}
+
+void CarriedNode::Carried(uint64_t token, Status status, const std::byte* value) {
+  thread_->Post([this, token, status = std::move(status), value] {
+    const auto node = open_.extract(token);
+    const Open& open = node.mapped();
+    const uint64_t size_bytes = value == nullptr ? 0 : open.size_bytes;
+    open.done(status, {value, size_bytes});
+    if (--num_carried_ == 0 && closing_) idle_.Notify();
+  });
+}
+
+CarriedNode::Done CarriedNode::Counted(Done done) {
+  ++pending_;
+  return [this, done = std::move(done)](Status status) {
+    done(std::move(status));
+    if (--pending_ == 0 && draining_) drained_.Notify();
+  };
+}
+
+void CarriedNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
+  worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
+}
+
+void CarriedNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                           std::span<std::byte> out, Done pushed, Done pulled) {
+  worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+}
+
+void CarriedNode::Barrier(Done done) {
+  thread_->Post([this, done = Counted(std::move(done))]() mutable {
+    if (const auto failed = failure_.Get()) return done(*failed);
+    const uint64_t number = next_barrier_++;
+    const TimerId deadline =
+        thread_->PostAt(thread_->Now() + straggler_timeout_, [this] { FailLateBarrier(); });
+    barriers_.emplace(number, Meeting{std::move(done), deadline});
+    link_->Barrier([this, number](const Status& status) {
+      const auto node = barriers_.extract(number);
+      if (!node) return;
+      thread_->Cancel(node.mapped().deadline);
+      node.mapped().done(status);
+    });
+  });
+}
+
+void CarriedNode::FailLateBarrier() {
+  const Status late = Status::DeadlineExceeded(
+      "barrier: after " + ps::TextOf(straggler_timeout_) +
+      " not every worker has come, or a server is gone: look which process of the job has "
+      "ended (BYTESCHEDULER_STRAGGLER_TIMEOUT)");
+  SetFailure(late);
+  worker_->Fail(late);
+}
+
+void CarriedNode::SetFailure(const Status& status) {
+  if (!failure_.Set(status)) return;
+  thread_->Post([this, status] {
+    for (const auto& [number, meeting] : std::exchange(barriers_, {})) {
+      thread_->Cancel(meeting.deadline);
+      meeting.done(status);
+    }
+  });
+}
+
+Result<Figures> CarriedNode::Measure(Duration timeout) const {
+  return MeasureWorker(thread_.get(), worker_, failure_, nullptr, timeout);
+}
+
+void CarriedNode::NameKey(Key key, const std::string& name) {
+  if (timeline_) timeline_->Name(key, name);
+}
+
+Result<std::vector<StepTime>> CarriedNode::Steps(Duration timeout) const {
+  return StepsOfWorker(thread_.get(), worker_, timeout);
+}
+
+void CarriedNode::Fail(const std::string& why) {
+  const Status status = Status::Unavailable("worker " + std::to_string(rank_) + " gave up: " + why);
+  SetFailure(status);
+  worker_->Fail(status);
+}
+
+bool CarriedNode::Drain(Duration timeout) {
+  RunOn(thread_.get(), [this] {
+    draining_ = true;
+    if (pending_ == 0) drained_.Notify();
+  });
+  return drained_.WaitFor(timeout);
+}
+
+void CarriedNode::WaitUntilIdle(Duration timeout) {
+  RunOn(thread_.get(), [this] {
+    if (num_carried_ == 0) idle_.Notify();
+  });
+  idle_.WaitFor(timeout);
+}
+
+void CarriedNode::Close(Duration drain) {
+  if (std::exchange(closed_, true)) return;
+  const bool well = !failure_.Get() && Drain(drain);
+  closing_ = true;
+  SetFailure(Status::Cancelled("the worker was closed"));
+  Notification released;
+  worker_->Close([&released] { released.Notify(); });
+  released.Wait();
+  // Of a job that is well the last probes are on their way; of others nobody knows.
+  WaitUntilIdle(well ? timeout_ : Duration::zero());
+  if (busy()) return;
+  carrier_.reset();
+  RunOn(thread_.get(), [this] { worker_.reset(); });
+  thread_.reset();
+  timeline_.reset();
+}
+
+}  // namespace bs::api

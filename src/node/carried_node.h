@@ -1,0 +1,126 @@
+// CarriedNode: a worker whose bytes are carried by a stock store, through functions of a plug-in.
+//
+// Has no network, no membership and no way to tell the others anything: what it knows of them is
+// whether its operations on the store end.
+//
+// Thread-safe as WorkerNode, whose interface it has.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/kvstore/store_link.h"
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "bytescheduler/config.h"
+#include "bytescheduler/worker.h"
+#include "node/measure.h"
+#include "node/outcome.h"
+#include "trace/timeline.h"
+
+namespace bs::api {
+
+class CarriedNode {
+ public:
+  using Done = Worker::Done;
+  // Begins an operation on the store; on bs-worker, or on bs-carrier if it `blocks` until the
+  // operation is over, so that deadlines still pass.  Its end is told by Carried(token).
+  using Carry = std::function<void(const worker::StoreRequest&, uint64_t token)>;
+
+  // kInvalidArgument if there is no such rank.
+  static Result<std::unique_ptr<CarriedNode>> Start(const Config& config, int32_t rank, Carry carry,
+                                                    bool blocks);
+  CarriedNode(const Config& config, int32_t rank, Carry carry, bool blocks);
+  CarriedNode(const CarriedNode&) = delete;
+  CarriedNode& operator=(const CarriedNode&) = delete;
+  ~CarriedNode();
+  // Begins; operations may be carried from now on.  Called once.
+  void Join();
+
+  // Set when the store holds what the link needs, or when that failed.  A barrier of the store must
+  // follow on every worker before anything else.
+  const Outcome& joined() const { return joined_; }
+  // Set when the worker failed for good.
+  const Outcome& failure() const { return failure_; }
+
+  int32_t rank() const { return rank_; }
+  int32_t num_workers() const { return num_workers_; }
+  int32_t num_servers() const { return num_servers_; }
+  void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
+  // REQUIRES: no threshold.
+  void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                std::span<std::byte> out, Done pushed, Done pulled);
+  // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails
+  // the worker.
+  void Barrier(Done done);
+  // As of WorkerNode.
+  Result<Figures> Measure(Duration timeout) const;
+  Result<std::vector<StepTime>> Steps(Duration timeout) const;
+  // For people who look at a timeline.
+  void NameKey(Key key, const std::string& name);
+  // Fails this worker; the others will miss its pushes.
+  void Fail(const std::string& why);
+
+  // An operation is over.  `value` is what was pulled.  Any thread, also inside Carry; after
+  // Close() too.
+  void Carried(uint64_t token, Status status, const std::byte* value);
+
+  // Waits up to `drain` for pending operations and fails what is left.
+  void Close(Duration drain);
+  // Whether operations on the store have not ended; then this must not be destroyed.  REQUIRES:
+  // closed.
+  bool busy() const { return num_carried_ > 0; }
+
+ private:
+  // An operation on the store that has not ended.
+  struct Open {
+    uint64_t size_bytes;
+    worker::Carried done;
+  };
+
+  void Begin(const worker::StoreRequest& request, worker::Carried done);
+  // Rank 0 has measured how many times larger than usual pieces should be.
+  void Scale(const Config& config, uint32_t scale);
+  void SetFailure(const Status& status);
+  void FailLateBarrier();
+  Done Counted(Done done);
+  bool Drain(Duration timeout);
+  void WaitUntilIdle(Duration timeout);
+
+  const int32_t rank_, num_workers_, num_servers_;
+  const Duration timeout_;
+  const Duration straggler_timeout_;
+  const Carry carry_;
+  const Logger log_;
+  Outcome joined_;
+  Outcome failure_;
+  std::atomic<bool> closing_ = false;
+  std::atomic<int64_t> pending_ = 0;  // callbacks still to come
+  std::atomic<int64_t> num_carried_ = 0;
+  bool draining_ = false;  // on bs-worker
+  Notification drained_;
+  Notification idle_;  // set by the last operation to end while we close
+  bool closed_ = false;
+  // On bs-worker.
+  uint64_t next_token_ = 1;
+  std::map<uint64_t, Open> open_;
+  struct Meeting {
+    Done done;
+    TimerId deadline;
+  };
+  std::map<uint64_t, Meeting> barriers_;  // by number
+  uint64_t next_barrier_ = 1;
+  std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
+  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<LoopThread> carrier_;  // null unless calls block
+  std::unique_ptr<worker::StoreLink> link_;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace bs::api

@@ -1,0 +1,54 @@
+// Measure: what a node says of itself, asked for on the thread that owns it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/figures.h"
+#include "base/notification.h"
+#include "base/unique_function.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "bytescheduler/worker.h"
+#include "node/outcome.h"
+#include "ps/transport.h"
+
+namespace bs::api {
+
+template <typename T>
+using Give = UniqueFunction<void(const T&)>;
+using GiveFigures = Give<Figures>;
+
+// Calls `begin` once, with a function that may be called once, at any time and on any thread, and
+// waits for that call.  kDeadlineExceeded if it has not come after `timeout`: the thread that owns
+// the answer is busy, or ends.
+template <typename T>
+Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
+  struct Answer {
+    T told;  // written before, read after `given`
+    Notification given;
+  };
+  // Owners: this call and the function it gives.
+  const auto answer = std::make_shared<Answer>();
+  begin([answer](const T& told) {
+    answer->told = told;
+    answer->given.Notify();
+  });
+  if (answer->given.WaitFor(timeout)) return answer->told;
+  return Status::DeadlineExceeded("the engine has not told its figures in time: it is busy");
+}
+
+void AddSent(const ps::SentCounts& sent, Figures* figures);
+// Those of a worker, which is made and ended on `executor`; errors as above, also while there is
+// none.  All that they are given outlives what runs there.  `sent`: null where a stock store sends.
+Result<Figures> MeasureWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
+                              const Outcome& failure, const ps::SentCounts* sent, Duration timeout);
+Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
+                                            const std::unique_ptr<Worker>& worker,
+                                            Duration timeout);
+
+}  // namespace bs::api

@@ -1,0 +1,143 @@
+// Builds loggers, rendezvous options and the transport from the settings.
+#include "node/network.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/memory.h"
+#include "base/notification.h"
+#include "membership/role_limits.h"
+#include "node/debug_log.h"
+#include "node/host.h"
+#include "transport/tcp/tcp_transport.h"
+#include "transport/zmq/zmq_transport.h"
+
+namespace bs::api {
+namespace {
+
+LogLevel LevelOf(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames.at(i) == name) return static_cast<LogLevel>(i);
+  }
+  return LogLevel::kOff;
+}
+
+// Of memory that is left at the start; with less than this a node is of no use.
+uint64_t HalfOf(uint64_t available_bytes) {
+  constexpr uint64_t kLeastBytes = uint64_t{64} << 20U;
+  return std::max(available_bytes / 2, kLeastBytes);
+}
+
+ps::ZmqOptions MakeZmqOptions(const Config& config) {
+  ps::ZmqOptions options;
+  options.ipc = config.local_ipc;
+  options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
+  const bool scheduler = config.role == "scheduler";
+  options.max_frame_bytes =
+      ps::MostFrameBytes(scheduler ? ps::Role::kScheduler : ps::Role::kServer);
+  if (!config.secret.empty()) options.curve = ps::DeriveCurveKeys(config.secret).value();
+  if (config.water_mark > 0) options.committed_messages = config.water_mark;
+  return options;
+}
+
+// Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
+std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
+                                             std::shared_ptr<ps::SentCounts> sent,
+                                             const Logger& log) {
+  if (config.transport == "zmq" || config.local_ipc || !config.secret.empty()) {
+    ps::ZmqOptions options = MakeZmqOptions(config);
+    options.sent = std::move(sent);
+    return ps::MakeZmqTransport(io, options, log);
+  }
+  ps::TcpOptions options;
+  options.sent = std::move(sent);
+  options.fusion_bytes = std::min(config.fusion_bytes, config.partition_bytes);
+  options.unsent_bytes = static_cast<int>(config.unsent_bytes);
+  options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
+  options.ahead_messages = config.water_mark;
+  // Nobody sends long frames to or from the scheduler node.
+  options.shared_bytes = config.role == "scheduler" ? 0 : config.shared_bytes;
+  // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
+  options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
+  return ps::MakeTcpTransport(io, options, log);
+}
+
+}  // namespace
+
+Logger MakeLogger(const Config& config) {
+  const LogLevel level = LevelOf(config.log_level);
+  std::shared_ptr<DebugLog> debug = DebugLog::Open(config);
+  if (!debug) return {config.role, level};
+  // It has one threshold for the network and the rest.
+  return LoggerInto(std::move(debug), config.role, config.verbose > 0 ? LogLevel::kDebug : level);
+}
+
+Logger MakeNetworkLogger(const Config& config, const Logger& log) {
+  if (config.debug) return log;
+  return {config.role, config.verbose > 0 ? LogLevel::kDebug : LevelOf(config.log_level)};
+}
+
+uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes) {
+  if (config.waiting_given) return config.waiting_bytes;
+  return std::min(config.waiting_bytes, HalfOf(available_bytes));
+}
+
+// Correct native workers have their credit under way, which is little; MXNet's own have all that
+// they push before they wait.
+uint64_t MostBacklogBytes(uint64_t available_bytes) {
+  constexpr uint64_t kMostBytes = uint64_t{4} << 30U;
+  return std::min(kMostBytes, HalfOf(available_bytes));
+}
+
+Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role) {
+  ps::MembershipOptions options;
+  options.role = role;
+  options.num_workers = config.num_workers;
+  options.num_servers = config.num_servers;
+  options.root = {config.root_uri, config.root_port};
+  options.settings = config.JobSettings();
+  options.timeout = config.timeout;
+  options.straggler_timeout = config.straggler_timeout;
+  // However short the deadline is: who waits hears why before it is over.
+  options.report_interval = std::min(options.report_interval, config.timeout / 4);
+  options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
+  options.heartbeat_interval = config.heartbeat_interval;
+  options.heartbeat_timeout = config.heartbeat_timeout;
+  options.rejoin_timeout = config.rejoin_timeout;
+  if (role == ps::Role::kScheduler) {
+    // A pod cannot bind the address of the service in front of it.
+    if (config.use_kubernetes) options.bind_host = "0.0.0.0";
+    if (!config.use_kubernetes && !config.local_ipc) {
+      Status own = CheckOwnHost("DMLC_PS_ROOT_URI", config.root_uri);
+      if (!own.ok()) return own;
+    }
+    return options;
+  }
+  Result<std::string> host = OwnHost(config);
+  if (!host.ok()) return host.status();
+  if (!config.node_host.empty() && !config.local_ipc) {
+    Status own = CheckOwnHost("DMLC_NODE_HOST", config.node_host);
+    if (!own.ok()) return own;
+  }
+  options.node_host = host.value();
+  options.node_port = config.node_port;
+  return options;
+}
+
+void WarnOfUnknownRoot(const Config& config, const Logger& log) {
+  if (config.local_ipc) return;
+  const std::string why = WhyUnresolved(config.root_uri);
+  if (why.empty()) return;
+  log.Warning("DMLC_PS_ROOT_URI=" + config.root_uri +
+              ": the name of the scheduler node's host cannot be resolved (" + why +
+              "); trying again until BYTESCHEDULER_TIMEOUT is over");
+}
+
+Network::Network(const Config& config, const Logger& log)
+    : io_("bs-io", LoopOptions{.spin = config.spin}),
+      transport_(MakeTransport(&io_, config, sent_, log)) {}
+
+}  // namespace bs::api

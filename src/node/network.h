@@ -1,0 +1,60 @@
+// Network: what every node stands on: the thread "bs-io" and a transport on it.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "bytescheduler/config.h"
+#include "ps/membership.h"
+#include "ps/transport.h"
+
+namespace bs::api {
+
+// What still waits to leave gets so long at the end.
+inline constexpr Duration kLinger = std::chrono::seconds(2);
+// The same for a node that nobody knows yet: little waits, perhaps for a scheduler that is not
+// there.
+inline constexpr Duration kLingerUnjoined = std::chrono::milliseconds(200);
+
+// "scheduler", "worker 1" and so on in the log; the network and the membership may say more.
+Logger MakeLogger(const Config& config);
+// `log`: the node's own.
+Logger MakeNetworkLogger(const Config& config, const Logger& log);
+
+// What may wait to be sent to one peer; `available_bytes` of memory are left at the start.
+uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);
+// What may wait in a server for its threads, of requests that have come.
+uint64_t MostBacklogBytes(uint64_t available_bytes);
+
+// The settings of the rendezvous.  kInvalidArgument if this node has no address to show, or cannot
+// listen at the one that a setting names.
+Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);
+
+// Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
+void WarnOfUnknownRoot(const Config& config, const Logger& log);
+
+// Owns the thread and the transport; ends them in its destructor, which blocks until every frame is
+// released.  REQUIRES, before the destructor: the member or coordinator on it was closed and is
+// gone.
+class Network {
+ public:
+  Network(const Config& config, const Logger& log);
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  ~Network() = default;
+
+  LoopThread* io() { return &io_; }
+  ps::Transport* transport() { return transport_.get(); }
+  // Thread-safe.
+  const ps::SentCounts& sent() const { return *sent_; }
+  // The transport's end, before that of the thread; blocks as the destructor does.
+  void EndTransport() { transport_.reset(); }
+
+ private:
+  const std::shared_ptr<ps::SentCounts> sent_ = std::make_shared<ps::SentCounts>();
+  LoopThread io_;  // ends last: the transport needs it to come to rest
+  std::unique_ptr<ps::Transport> transport_;
+};
+
+}  // namespace bs::api

@@ -1,0 +1,271 @@
+// SchedulerNode and ServerNode: wires a coordinator, or a member and a server, to a network.
+//
+// Both end in this order, so that nobody calls what is gone:
+//  1. the membership says why (unless the job is over) and closes: nothing more is received;
+//  2. one task later it is destroyed on bs-io, behind everything it has posted there;
+//  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
+//  4. the shards end: they only send, and the transport is still there;
+//  5. the transport comes to rest (what waits gets its linger) and bs-io ends;
+//  6. the server goes, when no thread is left that could touch it, and the timeline writes its end.
+#include "node/node.h"
+
+#include <random>
+#include <utility>
+
+#include "base/memory.h"
+#include "base/numa.h"
+#include "base/run_on.h"
+#include "node/shard_places.h"
+
+namespace bs::api {
+namespace {
+
+// The scheduler node tells everyone within two seconds; see Coordinator::Handler::on_finished.
+constexpr Duration kAbortWait = std::chrono::seconds(3);
+// Natives have been told by then.  Stock nodes of a job that never came together need a connection
+// that is made only now; what waits longer is for the dead.
+constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
+
+// Sums so small take no longer than a thread takes to wake up.
+constexpr uint64_t kFrontBytes = 16U << 10U;
+
+}  // namespace
+
+Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config) {
+  Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
+  if (!options.ok()) return options.status();
+  std::random_device chance;
+  // What its data carries is never 0, which is what data without a number has.
+  options.value().job = (uint64_t{chance()} << 32U) | chance() | 1U;
+  auto node = std::make_unique<SchedulerNode>(config, options.value());
+  node->listening_or_over_.WaitFor(config.timeout);
+  const std::optional<Status> outcome = node->outcome().Get();
+  if (outcome && outcome->code() == StatusCode::kAlreadyExists) {
+    return Status::AlreadyExists(outcome->message() +
+                                 ": end what listens there (a job that still runs?), or give all "
+                                 "nodes of this job another DMLC_PS_ROOT_PORT");
+  }
+  if (outcome && !outcome->ok()) return *outcome;
+  return node;
+}
+
+SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& options)
+    : log_(MakeLogger(config)) {
+  const Logger network_log = MakeNetworkLogger(config, log_);
+  network_ = std::make_unique<Network>(config, network_log);
+  LoopThread* const io = network_->io();
+  coordinator_ = std::make_unique<ps::Coordinator>(options, network_->transport(), io, network_log);
+  ps::Coordinator::Handler handler;
+  handler.on_listening = [this](int32_t port) {
+    port_ = port;
+    listening_or_over_.Notify();
+  };
+  handler.on_finished = [this](Status status) {
+    outcome_.Set(std::move(status));
+    listening_or_over_.Notify();
+  };
+  RunOn(io, [&] { coordinator_->Start(std::move(handler)); });
+}
+
+SchedulerNode::~SchedulerNode() { Close("it was closed"); }
+
+Result<Figures> SchedulerNode::Measure(Duration timeout) const {
+  return Await<Figures>(timeout, [this](GiveFigures give) {
+    network_->io()->Post([this, give = std::move(give)] {
+      if (!coordinator_) return;
+      Figures figures;
+      coordinator_->Measure(&figures);
+      give(figures);
+    });
+  });
+}
+
+void SchedulerNode::Close(const std::string& why) {
+  if (std::exchange(closed_, true)) return;
+  LoopThread* const io = network_->io();
+  if (!outcome_.Get()) {
+    const Status status = Status::Unavailable("the scheduler node was ended: " + why);
+    RunOn(io, [&] { coordinator_->Abort(status); });
+    outcome_.WaitFor(kAbortWait);
+  }
+  RunOn(io, [&] { coordinator_->Close(kSchedulerLinger); });
+  RunOn(io, [&] { coordinator_.reset(); });
+  network_.reset();
+}
+
+Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, ServerUpdater updater) {
+  const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
+  if (!options.ok()) return options.status();
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
+}
+
+ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& options,
+                       ServerUpdater updater)
+    : config_(config), log_(MakeLogger(config)), updater_(std::move(updater)) {
+  if (updater_.update) {
+    updater_thread_ = std::make_unique<LoopThread>("bs-updater");
+    updater_.executor = updater_thread_.get();
+  }
+  const Logger network_log = MakeNetworkLogger(config, log_);
+  WarnOfUnknownRoot(config, network_log);
+  network_ = std::make_unique<Network>(config, network_log);
+  LoopThread* const io = network_->io();
+  member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
+  ps::Member::Handler handler;
+  handler.on_ready = [this](Result<ps::View> view) { OnReady(std::move(view)); };
+  handler.on_message = [this](ps::Message message) {
+    if (server_) server_->OnMessage(std::move(message));
+  };
+  handler.on_worker_left = [this](int32_t rank) {
+    const Status why = Status::Unavailable("worker " + std::to_string(rank) + " left the job");
+    if (server_) server_->OnWorkerGone(rank, why);
+  };
+  handler.on_worker_vacant = [this](int32_t id, bool native) {
+    const Status status = server_ ? server_->OnWorkerVacant(id, native) : Status::Ok();
+    if (status.ok()) return;
+    member_->ReportFailure(status);
+    OnFailure(status);
+  };
+  handler.on_failure = [this](const Status& why) { OnFailure(why); };
+  handler.on_shutdown = [this] { OnShutdown(); };
+  RunOn(io, [&] { member_->Start(std::move(handler)); });
+}
+
+ServerNode::~ServerNode() { Close("it was closed"); }
+
+void ServerNode::OnReady(Result<ps::View> view) {
+  if (!view.ok()) return OnFailure(view.status());
+  const int32_t rank = view.value().rank;
+  rank_ = rank;
+  for (const ps::Node& node : view.value().nodes) {
+    if (node.id == view.value().own_id) port_ = node.port;
+  }
+  ServerOptions options;
+  options.rank = rank;
+  options.num_workers = config_.num_workers;
+  options.num_servers = config_.num_servers;
+  options.deterministic = config_.deterministic;
+  options.hold_bytes = config_.hold_bytes;
+  options.max_staleness = config_.max_staleness;
+  options.straggler_timeout = config_.straggler_timeout;
+  options.updater = updater_;
+  options.timed = !config_.metrics.empty();
+  options.front_bytes = kFrontBytes;
+  options.max_backlog_bytes = MostBacklogBytes(AvailableBytes());
+  Server::Handler handler;
+  handler.on_stop = [this] {
+    if (member_) member_->JoinFinalBarrier();
+  };
+  handler.on_failure = [this](const Status& why) {
+    if (member_) member_->ReportFailure(why);
+    OnFailure(why);
+  };
+  handler.on_nonsense = [this](int32_t peer, const std::string& what) {
+    if (member_) member_->ReportNonsense(peer, what);
+  };
+  ps::Transport* const transport = network_->transport();
+  std::vector<ServerShard> shards = MakeShards(rank);
+  const Logger log = log_.Named("server " + std::to_string(rank));
+  OpenTimeline(view.value().job, shards.size(), &options, log);
+  server_ = std::make_unique<Server>(
+      options, network_->io(), std::move(shards),
+      [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),
+      log);
+}
+
+Result<Figures> ServerNode::Measure(Duration timeout) const {
+  return Await<Figures>(timeout, [this](GiveFigures give) {
+    network_->io()->Post(
+        [this, give = std::move(give)]() mutable { TellFigures(std::move(give)); });
+  });
+}
+
+void ServerNode::TellFigures(GiveFigures give) const {
+  Figures own;
+  own.Add("ready", server_ ? 1 : 0);
+  own.Add("rank", rank_);
+  AddSent(network_->sent(), &own);
+  own.Add("failed", outcome_.Get().value_or(Status::Ok()).ok() ? 0 : 1);
+  if (!server_) return give(own);
+  server_->Measure([own = std::move(own), give = std::move(give)](const Figures& figures) {
+    Figures all = own;
+    all.Add(figures);
+    give(all);
+  });
+}
+
+void ServerNode::OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options,
+                              const Logger& log) {
+  using core::TraceEvent;
+  timeline_ =
+      Timeline::OfServer(config_, options->rank, static_cast<int32_t>(num_shards), log, job);
+  if (!timeline_) return;
+  options->on_round = [timeline = timeline_.get()](size_t shard, const RoundTimes& times) {
+    core::Trace* const trace = timeline->trace(shard);
+    TraceEvent event{.kind = TraceEvent::Kind::kPeers,
+                     .part = times.part,
+                     .server = static_cast<uint32_t>(shard),
+                     .last_rank = times.last_rank,
+                     .key = times.key,
+                     .round = times.round,
+                     .bytes = times.size_bytes,
+                     .begin = times.first_push,
+                     .end = times.last_push};
+    trace->Record(event);
+    event.kind = TraceEvent::Kind::kSum;
+    event.begin = times.last_push;
+    event.end = times.summed;
+    trace->Record(event);
+  };
+}
+
+std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
+  std::vector<ServerShard> shards;
+  for (const ShardPlace& place : PlaceShards(DiscoverNumaNodes(), config_.server_threads, rank)) {
+    const std::string name =
+        "bs-shard-" + std::to_string(place.node) + "." + std::to_string(place.index);
+    // A system that refuses to pin (some containers) runs the shard wherever it likes.
+    shard_threads_.push_back(std::make_unique<LoopThread>(
+        name,
+        LoopOptions{.at_start = [core = place.core] { static_cast<void>(PinThisThread(core)); }}));
+    shards.push_back({shard_threads_.back().get(), place.node});
+  }
+  return shards;
+}
+
+void ServerNode::OnFailure(const Status& why) {
+  if (server_) server_->Fail(why);
+  outcome_.Set(why);
+}
+
+void ServerNode::OnShutdown() {
+  // Whether the answer comes or not, the job is over.
+  member_->Leave([this](const Status&) { outcome_.Set(Status::Ok()); });
+}
+
+void ServerNode::Close(const std::string& why) {
+  if (std::exchange(closed_, true)) return;
+  LoopThread* const io = network_->io();
+  RunOn(io, [&] {
+    if (outcome_.Get()) return;
+    const std::string name = rank_ < 0 ? "a server" : "server " + std::to_string(rank_);
+    const Status status = Status::Unavailable(name + " was ended: " + why);
+    member_->ReportFailure(status);
+    OnFailure(status);
+  });
+  for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});  // refusals are on their way
+  RunOn(io, [&] { member_->Close(server_ ? kLinger : kLingerUnjoined); });
+  RunOn(io, [&] { member_.reset(); });
+  RunOn(io, [&] {
+    if (server_) server_->Fail(Status::Cancelled("the server was closed"));
+  });
+  for (const auto& shard : shard_threads_) RunOn(shard.get(), [] {});
+  updater_thread_.reset();
+  shard_threads_.clear();
+  network_.reset();
+  server_.reset();
+  timeline_.reset();
+}
+
+}  // namespace bs::api

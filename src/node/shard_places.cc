@@ -1,0 +1,30 @@
+// Spreads shards over NUMA nodes and cores.
+#include "node/shard_places.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace bs::api {
+
+std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
+                                    int32_t rank) {
+  std::vector<size_t> counts(nodes.size(), 0);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    counts[i] = std::max<size_t>(1, nodes[i].cores.size() - 1);
+  }
+  if (wanted > 0) {
+    std::fill(counts.begin(), counts.end(), 0);
+    for (int32_t i = 0; i < wanted; ++i) ++counts[static_cast<size_t>(i) % nodes.size()];
+  }
+  std::vector<ShardPlace> places;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::vector<int>& cores = nodes[i].cores;
+    const size_t first = 1 + static_cast<size_t>(rank) * counts[i];
+    for (size_t j = 0; j < counts[i]; ++j) {
+      places.push_back({nodes[i].id, static_cast<int>(j), cores[(first + j) % cores.size()]});
+    }
+  }
+  return places;
+}
+
+}  // namespace bs::api

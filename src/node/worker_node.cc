@@ -1,0 +1,226 @@
+// WorkerNode: wires a member and a worker to a network, and takes them apart again.
+//
+// It ends in this order, so that nobody calls what is gone and no memory of the caller is freed
+// while the network may read it:
+//  1. pending operations get their time, then the worker closes; once bs-io has seen that, nothing
+//     new is sent;
+//  2. the member says goodbye, if the job is well, and closes: nothing more is received;
+//  3. one task later it is destroyed on bs-io, behind everything it has posted there;
+//  4. the transport comes to rest: every frame of the caller's memory is released, so the worker's
+//     last callbacks run;
+//  5. the worker is destroyed on bs-io, and the thread ends;
+//  6. the timeline writes its end.
+//
+// The worker lives on bs-io, beside the sockets: what it sends and what it gets does not wait for
+// another thread to wake up.
+#include <utility>
+
+#include "base/run_on.h"
+#include "node/node.h"
+
+namespace bs::api {
+namespace {
+
+// A scheduler node that does not answer a goodbye is not worth more.
+constexpr Duration kLeaveWait = std::chrono::seconds(5);
+// Up to here a message costs more than what is in it.
+constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
+
+WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
+  WorkerOptions options;
+  options.rank = view.rank;
+  options.num_workers = view.num_workers;
+  options.num_servers = view.num_servers;
+  options.partition_bytes = config.partition_bytes;
+  options.credit_bytes = config.credit_bytes;
+  options.fits_pieces = !config.pieces_given;
+  options.together_bytes = kTogetherBytes;
+  options.priority_order = config.scheduling;
+  options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
+  options.requests.life = view.life;
+  options.requests.job = view.job;
+  options.requests.timeout = config.timeout;
+  options.requests.straggler_timeout = config.straggler_timeout;
+  // Several tries before the deadline, however short it is.
+  options.requests.retry_interval = std::min(options.requests.retry_interval, config.timeout / 4);
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int32_t wanted_rank) {
+  Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kWorker);
+  if (!options.ok()) return options.status();
+  if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  options.value().attach = wanted_rank >= 0;
+  options.value().wanted_rank = wanted_rank;
+  // The stock worker beside us has that port.
+  if (wanted_rank >= 0) options.value().node_port = 0;
+  return std::make_unique<WorkerNode>(config, options.value());
+}
+
+WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& options)
+    : log_(MakeLogger(config)) {
+  const Logger network_log = MakeNetworkLogger(config, log_);
+  WarnOfUnknownRoot(config, network_log);
+  network_ = std::make_unique<Network>(config, network_log);
+  LoopThread* const io = network_->io();
+  member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);
+  ps::Member::Handler handler;
+  handler.on_ready = [this, config](Result<ps::View> view) { OnReady(std::move(view), config); };
+  handler.on_message = [this](ps::Message message) {
+    if (worker_) worker_->OnMessage(std::move(message));
+  };
+  handler.place = [this](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
+    return worker_ ? worker_->Place(peer, meta, size_bytes) : nullptr;
+  };
+  handler.on_worker_left = [](int32_t) {};  // a matter of the servers
+  handler.on_failure = [this](const Status& why) { OnJobFailure(why); };
+  handler.on_shutdown = [this] {
+    OnJobFailure(Status::Unavailable("the scheduler node has ended the job"));
+  };
+  RunOn(io, [&] { member_->Start(std::move(handler)); });
+}
+
+WorkerNode::~WorkerNode() { Close(Duration::zero()); }
+
+void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
+  if (!view.ok()) return OnJobFailure(view.status());
+  view_ = std::move(view.value());
+  ps::Transport* const transport = network_->transport();
+  const Logger log = log_.Named("worker " + std::to_string(view_.rank));
+  timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
+  WorkerOptions options = MakeWorkerOptions(config, view_);
+  options.shared_bytes = [network = network_.get()] { return network->sent().shared_bytes.load(); };
+  options.trace = timeline_ ? timeline_->trace() : nullptr;
+  worker_ = std::make_unique<Worker>(
+      options, network_->io(),
+      [transport](ps::Message message) { transport->Send(std::move(message)); },
+      [this](const Status& why) {
+        if (!closing_ && failure_.Set(why)) TellEveryone(why);
+      },
+      log);
+  joined_.Set(Status::Ok());
+}
+
+void WorkerNode::OnJobFailure(const Status& why) {
+  failure_.Set(why);
+  joined_.Set(why);
+  if (worker_) worker_->Fail(why);
+}
+
+void WorkerNode::TellEveryone(const Status& why) {
+  network_->io()->Post([this, why] {
+    if (member_) member_->ReportFailure(why);
+  });
+}
+
+WorkerNode::Done WorkerNode::Counted(Done done) {
+  if (!done) return done;
+  ++pending_;
+  return [this, done = std::move(done)](Status status) {
+    done(std::move(status));
+    if (--pending_ == 0 && draining_) drained_.Notify();
+  };
+}
+
+void WorkerNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
+  worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
+}
+
+void WorkerNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+                          std::span<std::byte> out, Done pushed, Done pulled) {
+  worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
+}
+
+void WorkerNode::Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done) {
+  worker_->Broadcast(key, dtype, mode, value, Counted(std::move(done)));
+}
+
+void WorkerNode::Update(Key key, Worker::UpdateCall call) {
+  call.pushed = Counted(std::move(call.pushed));
+  call.pulled = Counted(std::move(call.pulled));
+  worker_->Update(key, std::move(call));
+}
+
+void WorkerNode::BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value,
+                                Done done) {
+  worker_->BroadcastWhole(key, std::move(whole), value, Counted(std::move(done)));
+}
+
+void WorkerNode::SetOptimizer(std::string text, std::string pickle, Done done) {
+  worker_->SetOptimizer(std::move(text), std::move(pickle), Counted(std::move(done)));
+}
+
+void WorkerNode::Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done) {
+  worker_->Retune(partition_bytes, credit_bytes, Counted(std::move(done)));
+}
+
+void WorkerNode::Barrier(Done done) {
+  network_->io()->Post([this, done = std::move(done)]() mutable {
+    if (const std::optional<Status> failure = failure_.Get()) return done(*failure);
+    member_->Barrier(ps::kWorkerGroup, std::move(done));
+  });
+}
+
+Result<Figures> WorkerNode::Measure(Duration timeout) const {
+  return MeasureWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
+}
+
+void WorkerNode::NameKey(Key key, const std::string& name) {
+  if (timeline_) timeline_->Name(key, name);
+}
+
+Result<std::vector<StepTime>> WorkerNode::Steps(Duration timeout) const {
+  return StepsOfWorker(network_->io(), worker_, timeout);
+}
+
+void WorkerNode::Fail(const std::string& why) {
+  const Status status =
+      Status::Unavailable("worker " + std::to_string(view_.rank) + " gave up: " + why);
+  if (!failure_.Set(status)) return;
+  worker_->Fail(status);
+  TellEveryone(status);
+}
+
+void WorkerNode::Drain(Duration timeout) {
+  RunOn(network_->io(), [this] {
+    draining_ = true;
+    if (pending_ == 0) drained_.Notify();
+  });
+  drained_.WaitFor(timeout);
+}
+
+void WorkerNode::Leave() {
+  RunOn(network_->io(), [this] { member_->Leave([this](const Status&) { left_.Notify(); }); });
+  left_.WaitFor(kLeaveWait);
+}
+
+void WorkerNode::Close(Duration drain) {
+  if (std::exchange(closed_, true)) return;
+  LoopThread* const io = network_->io();
+  // A member that is closed while it joins never gets ready: from here on worker_ stays as it is.
+  RunOn(io, [this] {
+    if (!worker_) member_->Close(kLingerUnjoined);
+  });
+  Notification released;
+  if (worker_) {
+    const bool well = !failure_.Get();
+    if (well) Drain(drain);
+    closing_ = true;
+    worker_->Close([&released] { released.Notify(); });
+    RunOn(io, [] {});
+    if (well) Leave();
+    RunOn(io, [this] { member_->Close(kLinger); });
+  }
+  RunOn(io, [this] { member_.reset(); });
+  network_->EndTransport();
+  if (worker_) {
+    released.Wait();
+    RunOn(io, [this] { worker_.reset(); });
+  }
+  network_.reset();
+  timeline_.reset();
+}
+
+}  // namespace bs::api

@@ -1,0 +1,80 @@
+// Writes and reads the next cut, and compares cuts.
+#include "protocol/next_cut.h"
+
+#include <algorithm>
+#include <span>
+
+#include "protocol/placement.h"
+
+namespace bs::worker {
+namespace {
+
+constexpr size_t kNumberBytes = sizeof(uint64_t);
+constexpr size_t kHeaderBytes = 3 * kNumberBytes;
+constexpr unsigned kBitsPerByte = 8;
+// What fits a message, and a server beside the cut before.
+constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
+
+void Append(uint64_t value, std::string* bytes) {
+  for (size_t i = 0; i < kNumberBytes; ++i) {
+    bytes->push_back(static_cast<char>(static_cast<uint8_t>(value >> (kBitsPerByte * i))));
+  }
+}
+
+uint64_t NumberAt(std::string_view bytes, size_t at) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < kNumberBytes; ++i) {
+    value |= uint64_t{static_cast<uint8_t>(bytes[at + i])} << (kBitsPerByte * i);
+  }
+  return value;
+}
+
+uint64_t NumPartitions(uint64_t size_bytes, uint64_t part_bytes) {
+  return std::max<uint64_t>(1, size_bytes / part_bytes + (size_bytes % part_bytes != 0 ? 1 : 0));
+}
+
+}  // namespace
+
+std::string Encode(const NextCut& next) {
+  std::string bytes;
+  Append(next.decision, &bytes);
+  Append(next.credit_bytes, &bytes);
+  Append(next.part_bytes, &bytes);
+  if (next.part_bytes == 0) return bytes;
+  const std::vector<std::byte> servers = EncodeServers(next.partitions);
+  return bytes.append(reinterpret_cast<const char*>(servers.data()), servers.size());
+}
+
+Result<NextCut> DecodeNextCut(std::string_view bytes, const Tensor& tensor, uint32_t num_servers) {
+  const auto wrong = [&](const std::string& what) {
+    return Status::Internal("the next cut of key=" + std::to_string(tensor.key) + ": " + what);
+  };
+  if (bytes.size() < kHeaderBytes) return wrong(std::to_string(bytes.size()) + " bytes");
+  NextCut next{.decision = NumberAt(bytes, 0),
+               .credit_bytes = NumberAt(bytes, kNumberBytes),
+               .part_bytes = NumberAt(bytes, 2 * kNumberBytes)};
+  const std::string_view servers = bytes.substr(kHeaderBytes);
+  if (next.credit_bytes == 0) return wrong("a credit of 0 bytes");
+  if (next.part_bytes == 0 && servers.empty()) return next;
+  if (next.part_bytes < kAlignBytes || next.part_bytes % kAlignBytes != 0) {
+    return wrong("partitions of " + std::to_string(next.part_bytes) + " bytes");
+  }
+  // Before there is memory for so many.
+  if (servers.size() / 2 != NumPartitions(tensor.size_bytes, next.part_bytes)) {
+    return wrong(std::to_string(servers.size()) + " bytes of servers for partitions of " +
+                 std::to_string(next.part_bytes));
+  }
+  next.partitions = Cut(tensor.size_bytes, next.part_bytes, kAlignBytes);
+  const Status fits =
+      DecodeServers(std::as_bytes(std::span(servers)), num_servers, next.partitions);
+  if (!fits.ok()) return wrong(fits.message());
+  return next;
+}
+
+bool WouldChange(const Tensor& tensor, uint64_t part_bytes) {
+  if (part_bytes == tensor.part_bytes) return false;
+  if (NumPartitions(tensor.size_bytes, part_bytes) > kMostPartitions) return false;
+  return tensor.partitions.size() > 1 || NumPartitions(tensor.size_bytes, part_bytes) > 1;
+}
+
+}  // namespace bs::worker

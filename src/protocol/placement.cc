@@ -1,0 +1,84 @@
+// Placement: cutting tensors and balancing the pieces over servers by bytes.
+#include "protocol/placement.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+
+namespace bs::worker {
+namespace {
+
+constexpr unsigned kBitsPerByte = 8;
+
+}  // namespace
+
+std::vector<Partition> Cut(uint64_t size_bytes, uint64_t partition_bytes, uint64_t align_bytes) {
+  BS_CHECK(align_bytes > 0 && partition_bytes >= align_bytes);
+  const uint64_t step = partition_bytes - partition_bytes % align_bytes;
+  std::vector<Partition> partitions;
+  partitions.reserve(size_bytes / step + 1);
+  uint64_t offset = 0;
+  do {
+    const uint64_t size = std::min(step, size_bytes - offset);
+    partitions.push_back({.index = static_cast<uint32_t>(partitions.size()),
+                          .server = 0,
+                          .offset_bytes = offset,
+                          .size_bytes = size});
+    offset += size;
+  } while (offset < size_bytes);
+  return partitions;
+}
+
+void Loads::Place(std::span<Partition> partitions) {
+  for (Partition& partition : partitions) {
+    const auto least = std::min_element(bytes_.begin(), bytes_.end());
+    partition.server = static_cast<uint32_t>(least - bytes_.begin());
+    *least += partition.size_bytes;
+  }
+}
+
+void Loads::Remove(std::span<const Partition> partitions) {
+  for (const Partition& partition : partitions) bytes_[partition.server] -= partition.size_bytes;
+}
+
+uint32_t HomeServer(Key key, uint32_t num_servers) {
+  BS_CHECK(num_servers > 0);
+  // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
+  uint64_t x = key + 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+  return static_cast<uint32_t>((x ^ (x >> 31U)) % num_servers);
+}
+
+std::vector<std::byte> EncodeServers(std::span<const Partition> partitions) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(2 * partitions.size());
+  for (const Partition& partition : partitions) {
+    bytes.push_back(static_cast<std::byte>(partition.server & 0xffU));
+    bytes.push_back(static_cast<std::byte>(partition.server >> kBitsPerByte));
+  }
+  return bytes;
+}
+
+Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
+                     std::span<Partition> partitions) {
+  if (bytes.size() != 2 * partitions.size()) {
+    return Status::InvalidArgument("a placement of " + std::to_string(bytes.size()) +
+                                   " bytes for " + std::to_string(partitions.size()) +
+                                   " partitions; want two bytes each");
+  }
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    const auto low = std::to_integer<uint32_t>(bytes[2 * i]);
+    const auto high = std::to_integer<uint32_t>(bytes[2 * i + 1]);
+    const uint32_t server = low | (high << kBitsPerByte);
+    if (server >= num_servers) {
+      return Status::InvalidArgument("a placement on server " + std::to_string(server) + " of " +
+                                     std::to_string(num_servers));
+    }
+    partitions[i].server = server;
+  }
+  return Status::Ok();
+}
+
+}  // namespace bs::worker

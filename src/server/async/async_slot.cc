@@ -1,0 +1,380 @@
+// Applies pushes as they come, each once, and answers pulls with the weights of the moment.
+#include "server/async/async_slot.h"
+
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "codec/two_bit.h"
+#include "protocol/describe.h"
+#include "reduce/reduce.h"
+
+namespace bs::server {
+namespace {
+
+constexpr size_t kMaxAboutBytes = 1024;
+
+bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
+
+// The gradient that the codes of `call` stand for.
+ps::Frame Decode(const ps::KvCall& call) {
+  const size_t count = call.extension.size_bytes / sizeof(float);
+  auto values = std::make_unique_for_overwrite<float[]>(count);
+  reduce::DequantizeTwoBit(call.extension.threshold, call.payload.bytes().data(), values.get(),
+                           count);
+  const auto bytes = std::as_bytes(std::span(values.get(), count));
+  return ps::Frame::Borrow(bytes, [kept = std::move(values)] {});
+}
+
+// Of a push, as it came.
+uint64_t SentBytes(const ps::KvCall& call) {
+  return ps::PayloadBytes(call.extension.codec, call.extension.size_bytes);
+}
+
+}  // namespace
+
+AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
+    : shard_(shard), id_(id), parties_(static_cast<size_t>(shard->num_workers)) {
+  shard->meters.Expect(shard->num_workers);
+}
+
+void AsyncSlot::Push(ps::KvCall& call) {
+  if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
+  const Round round = call.extension.round;
+  const bool duplicate = round == 0 ? initialised() : round <= party_of(call).pushes;
+  if (duplicate) return shard_->send(ps::MakeResponse(call, {}));
+  if (round > 0) {
+    if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
+    if (updating_rank_) return Queue(call);
+  }
+  // Kept until it is used, but for what the hosting process uses later.
+  const Result<MemoryRoom::Promise> memory = AskForMemory(call);
+  if (!memory.ok()) return Refuse(call, memory.status());
+  if (round == 0) {
+    Initialise(call);
+  } else {
+    if (call.extension.codec != ps::Codec::kNone) call.payload = Decode(call);
+    if (IsHosted()) return BeginHosted(call);
+    Update(call);
+  }
+  shard_->send(ps::MakeResponse(call, {}));
+  AnswerReady();
+}
+
+void AsyncSlot::Pull(ps::KvCall& call) {
+  if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
+  if (Ready(call)) return Answer(call);
+  Park(call);
+}
+
+void AsyncSlot::OnWorkerGone(int32_t rank) {
+  parked_.Forget(rank);
+  // AnswerReady refuses what waits for the initial value of a worker 0 that is gone.
+  AnswerReady();
+}
+
+void AsyncSlot::OnWorkerVacant(int32_t rank) {
+  parked_.Forget(rank);
+  queue_.Forget(rank);
+  Party& party = parties_[static_cast<size_t>(rank)];
+  party = {.life = party.life + 1};
+  AnswerReady();
+}
+
+void AsyncSlot::Fail(const Status& why) {
+  parked_.RefuseAll(why, shard_->send);
+  queue_.RefuseAll(why, shard_->send);
+}
+
+Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
+  if (!initialised() && (about.round != 0 || call.worker_rank != 0)) {
+    return Status::FailedPrecondition(DescribeCall(call) +
+                                      ": worker 0 has not initialised this partition");
+  }
+  if (about.round == 0 && about.text.size() > kMaxAboutBytes) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(about.text.size()) +
+                                   " bytes about the key, at most " +
+                                   std::to_string(kMaxAboutBytes) + " are kept");
+  }
+  if (!initialised()) return Status::Ok();
+  if (about.round == 0 && call.worker_rank != 0) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": only worker 0 initialises");
+  }
+  return CheckShape(call, shape_);
+}
+
+Status AsyncSlot::CheckPull(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  const Round pushed = party_of(call).pushes;
+  if (about.round > pushed + (initialised() ? 1 : 0)) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
+                                      std::to_string(pushed) + " times");
+  }
+  // A worker has one request for a partition under way: what is older was answered.
+  if (about.round < pushed || about.sequence < party_of(call).answered) {
+    return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
+  }
+  if (!initialised()) {
+    if (shard_->gone.empty()) return Status::Ok();
+    return shard_->gone.front().value_or(Status::Ok());
+  }
+  return CheckPullSize(call, shape_);
+}
+
+Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const ps::KvCall& call) const {
+  const uint64_t size_bytes = call.extension.size_bytes;
+  uint64_t more_bytes = 0;
+  if (!initialised()) {
+    more_bytes = size_bytes;
+  } else {
+    if (!spare_ && (IsHosted() || weights_->InFlight())) more_bytes += size_bytes;
+    if (!IsHosted() && !state_) {
+      more_bytes += StateBytes(*shard_->optimizer.native, static_cast<DType>(shape_.dtype),
+                               size_bytes / SizeOf(static_cast<DType>(shape_.dtype)));
+    }
+  }
+  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(more_bytes);
+  if (memory.ok()) return memory;
+  return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
+}
+
+void AsyncSlot::Initialise(const ps::KvCall& call) {
+  const ps::Extension& about = call.extension;
+  auto weights =
+      std::make_shared<SumBuffer>(about.size_bytes, shard_->numa_node, shard_->num_workers);
+  if (about.size_bytes > 0) {
+    reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
+  }
+  shape_ = ShapeOf(call);
+  about_ = about.text;
+  needs_host_ = about.hosted;
+  weights_ = std::move(weights);
+  shard_->meters.Pushed(call.worker_rank, SentBytes(call));
+  shard_->meters.Kept(about.size_bytes);
+}
+
+Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  const Round pushed = parties_[static_cast<size_t>(call.worker_rank)].pushes;
+  if (about.round > pushed + 1) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
+                                      std::to_string(pushed + 1) + " of this worker");
+  }
+  if (!shard_->optimizer.any()) {
+    return Status::FailedPrecondition(
+        DescribeCall(call) +
+        ": no optimizer is set, so the servers cannot update: call set_optimizer before the first "
+        "push");
+  }
+  if (!CanUpdate(static_cast<DType>(about.dtype))) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " +
+                                   DescribeArray(about.dtype, about.size_bytes) +
+                                   " cannot be updated, only float32, float64 and float16 can");
+  }
+  if (!IsFinite(about.learning_rate) || !IsFinite(about.weight_decay) ||
+      !IsFinite(about.rescale_grad)) {
+    return Status::InvalidArgument(DescribeCall(call) +
+                                   ": learning_rate, wd and rescale_grad must be finite");
+  }
+  return IsHosted() ? CheckHosted(call) : Status::Ok();
+}
+
+Status AsyncSlot::CheckHosted(const ps::KvCall& call) const {
+  if (!shard_->optimizer.hosted || !shard_->hosted || !shard_->hosted->present()) {
+    return Status::FailedPrecondition(
+        DescribeCall(call) +
+        ": only Python can update this key, but the optimizer came without its pickle, or the "
+        "server is not run by Python");
+  }
+  if (!about_.empty()) return Status::Ok();
+  return Status::FailedPrecondition(
+      DescribeCall(call) +
+      ": the key is cut into partitions, but the optimizer updates whole arrays: call "
+      "set_optimizer before the key is initialised");
+}
+
+Rates AsyncSlot::RatesOf(const ps::KvCall& call) const {
+  const Rates& usual = shard_->optimizer.native->rates;
+  const ps::Extension& about = call.extension;
+  return {.learning_rate = about.learning_rate.value_or(usual.learning_rate),
+          .weight_decay = about.weight_decay.value_or(usual.weight_decay),
+          .rescale_grad = about.rescale_grad.value_or(usual.rescale_grad)};
+}
+
+void AsyncSlot::Update(const ps::KvCall& call) {
+  PrepareWeights();
+  const std::span<std::byte> weights(weights_->data(), shape_.size_bytes);
+  if (!state_ || &state_->spec() != shard_->optimizer.native.get()) {
+    state_.emplace(shard_->optimizer.native, static_cast<DType>(shape_.dtype), weights);
+  }
+  state_->Apply(RatesOf(call), call.payload.bytes(), weights);
+  Count(call);
+}
+
+void AsyncSlot::Count(const ps::KvCall& call) {
+  Party& party = party_of(call);
+  if (party.life > 0 && party.pushes == 0) {
+    std::optional<Round> least;
+    for (size_t rank = 0; rank < parties_.size(); ++rank) {
+      const Party& other = parties_[rank];
+      if (!IsAwaited(rank)) continue;
+      least = std::min(other.ahead + other.pushes, least.value_or(other.ahead + other.pushes));
+    }
+    party.ahead = least.value_or(0);
+  }
+  ++party.pushes;
+  shard_->meters.Pushed(call.worker_rank, SentBytes(call));
+}
+
+bool AsyncSlot::IsAwaited(size_t rank) const {
+  const bool gone = rank < shard_->gone.size() && shard_->gone[rank];
+  const Party& party = parties_[rank];
+  return !gone && (party.life == 0 || party.pushes > 0);
+}
+
+void AsyncSlot::PrepareSpare() {
+  if (spare_ && !spare_->InFlight()) return;
+  if (!spare_) shard_->meters.Kept(shape_.size_bytes);
+  spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+}
+
+void AsyncSlot::PrepareWeights() {
+  if (!weights_->InFlight()) return;
+  PrepareSpare();
+  if (shape_.size_bytes > 0) {
+    reduce::Copy(spare_->data(), weights_->data(), shape_.size_bytes);
+  }
+  std::swap(weights_, spare_);
+}
+
+void AsyncSlot::BeginHosted(ps::KvCall& call) {
+  PrepareSpare();
+  state_.reset();  // a native optimizer that comes later starts afresh
+  // All that the update uses: the slot may take other memory meanwhile.
+  auto job = std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_, party_of(call).life});
+  const int32_t rank = call.worker_rank;
+  job->call = std::move(call);
+  const ps::Extension& said = job->call.extension;
+  const ServerUpdate update{.key = id_.key,
+                            .about = job->about,
+                            .dtype = static_cast<DType>(shape_.dtype),
+                            .gradient = job->call.payload.bytes(),
+                            .weights = {spare_->data(), shape_.size_bytes},
+                            .rates = {said.learning_rate, said.weight_decay, said.rescale_grad}};
+  shard_->hosted->Update(
+      shard_->optimizer.hosted, update, {weights_->data(), shape_.size_bytes}, shard_->executor,
+      [this, job = std::move(job)](const Status& status) { EndHosted(*job, status); });
+  updating_rank_ = rank;  // its end comes through the executor
+}
+
+void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
+  updating_rank_.reset();
+  if (status.ok()) {
+    spare_ = std::exchange(weights_, job.after);
+    if (party_of(job.call).life == job.life) {  // else of a worker that was lost meanwhile
+      Count(job.call);
+      shard_->send(ps::MakeResponse(job.call, {}));
+    }
+    AnswerReady();
+  } else {
+    Refuse(job.call,
+           Status(status.code(),
+                  DescribeCall(job.call) + ": the optimizer on the server: " + status.message()));
+  }
+  for (ps::KvCall& next : queue_.TakeAll()) {
+    try {
+      Push(next);
+    } catch (const std::bad_alloc&) {
+      Refuse(next, Status::ResourceExhausted(DescribeCall(next) + ": no memory"));
+    }
+  }
+}
+
+void AsyncSlot::Queue(ps::KvCall& call) {
+  const auto whom = [this](const ps::KvCall&) {
+    return "the server to finish an earlier update of key " + std::to_string(id_.key);
+  };
+  // A worker's next push comes after this one was acknowledged.
+  if (updating_rank_ == call.worker_rank) {
+    return shard_->send(ps::MakePendingResponse(call, whom(call)));
+  }
+  queue_.Park(std::move(call), whom, shard_->send);
+}
+
+std::vector<int32_t> AsyncSlot::Behind(Round round) const {
+  std::vector<int32_t> ranks;
+  const int64_t bound = shard_->max_staleness;
+  if (bound < 0) return ranks;
+  for (size_t rank = 0; rank < parties_.size(); ++rank) {
+    const Party& party = parties_[rank];
+    if (IsAwaited(rank) && party.ahead + party.pushes + static_cast<Round>(bound) < round) {
+      ranks.push_back(static_cast<int32_t>(rank));
+    }
+  }
+  return ranks;
+}
+
+bool AsyncSlot::Ready(const ps::KvCall& call) {
+  const Round round = call.extension.round;
+  return initialised() && party_of(call).pushes >= round && Behind(round).empty();
+}
+
+void AsyncSlot::Park(ps::KvCall& call) {
+  parked_.Park(
+      std::move(call), [this](const ps::KvCall& parked) { return WhomFor(parked); }, shard_->send);
+}
+
+std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
+  const std::string key = " key " + std::to_string(id_.key);
+  const Round round = call.extension.round;
+  if (!initialised()) return "worker 0 to initialise" + key;
+  if (party_of(call).pushes < round) return "its own push " + std::to_string(round) + " of" + key;
+  return DescribeWorkers(Behind(round)) + " to push" + key + " " +
+         std::to_string(round - static_cast<Round>(shard_->max_staleness)) +
+         " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
+}
+
+void AsyncSlot::AnswerReady() {
+  if (parked_.empty()) return;
+  for (ps::KvCall& call : parked_.TakeAll()) {
+    const Status wrong = CheckPull(call);
+    if (!wrong.ok()) {
+      Refuse(call, wrong);
+    } else if (Ready(call)) {
+      Answer(call);
+    } else {
+      Park(call);
+    }
+  }
+}
+
+void AsyncSlot::Answer(const ps::KvCall& call) {
+  Party& party = party_of(call);
+  const bool leaving =
+      weights_->InFlightTo(call.worker_rank) || (spare_ && spare_->InFlightTo(call.worker_rank));
+  // A repeat that overtook its answer on a slow link: the same bytes again would only make the
+  // backlog longer.
+  if (call.extension.sequence == party.answered && leaving) {
+    return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
+  }
+  ps::Message response =
+      MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
+  // Updates are made elsewhere while an answer has not left: who asks for newer weights before he
+  // has read older ones has memory for himself.
+  const std::shared_ptr<SumBuffer> before = party.shown.lock();
+  response.keeps_memory = before && before != weights_ && before->InFlightTo(call.worker_rank);
+  party.shown = weights_;
+  party.answered = call.extension.sequence;
+  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
+  shard_->send(std::move(response));
+}
+
+void AsyncSlot::Refuse(const ps::KvCall& call, const Status& why) {
+  shard_->meters.Refused();
+  shard_->send(ps::MakeErrorResponse(call, why));
+}
+
+}  // namespace bs::server

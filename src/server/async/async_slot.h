@@ -1,0 +1,123 @@
+// AsyncSlot: one partition of an asynchronous key: weights that every push updates as it comes.
+//
+// Each worker counts its own pushes 1, 2, ...; number r of a worker is applied once, after its
+// number r-1.  A pull that carries r is answered with the weights as they are, once the worker's
+// push r is in them and, if staleness is bounded by s, every other worker that is still there has
+// pushed r-s times.
+//
+// A push in two-bit codes counts as the gradient they stand for; workers need not agree on how they
+// are coded.
+//
+// If the optimizer in force is not native, or the key needs it, the process that hosts the server
+// makes the updates (server_updater.h), one after the other, on a copy, so that meanwhile pulls get
+// the weights before.
+//
+// Confined to its shard's executor.  Every request is answered through the shard's `send`, now or
+// when what it waits for has happened; never blocks.  May throw std::bad_alloc; then nothing was
+// counted and the shard refuses the request.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "protocol/describe.h"
+#include "ps/kv_server.h"
+#include "server/memory/sum_buffer.h"
+#include "server/optimizer/optimizer.h"
+#include "server/state/parked.h"
+#include "server/state/shard_state.h"
+
+namespace bs::server {
+
+class AsyncSlot {
+ public:
+  // `shard` must outlive the slot.
+  AsyncSlot(ShardState* shard, SlotId id);
+  AsyncSlot(const AsyncSlot&) = delete;
+  AsyncSlot& operator=(const AsyncSlot&) = delete;
+  ~AsyncSlot() = default;
+
+  // As of Slot: the payload may be moved out of `call`, the rest stays.
+  void Push(ps::KvCall& call);
+  void Pull(ps::KvCall& call);
+  // `rank` is in shard->gone now; nobody waits for its pushes any more.
+  void OnWorkerGone(int32_t rank);
+  // `rank` was lost, and another takes its place: that one counts its pushes from 1, and nobody
+  // waits for it before it has pushed.
+  void OnWorkerVacant(int32_t rank);
+  // Refuses what is parked.
+  void Fail(const Status& why);
+
+ private:
+  // An update that the hosting process makes.
+  struct Hosted {
+    ps::KvCall call;
+    std::string about;
+    std::shared_ptr<SumBuffer> before;
+    std::shared_ptr<SumBuffer> after;
+    uint64_t life = 0;  // of its worker's place
+  };
+  // What the slot knows of a worker.
+  struct Party {
+    Round pushes = 0;       // of this life, that are in the weights
+    uint64_t answered = 0;  // the sequence of its latest answered pull
+    uint64_t life = 0;      // how often its place has become free
+    Round ahead = 0;        // at its first push in a later life, the others had made so many
+    std::weak_ptr<SumBuffer> shown{};  // what its latest answer shows
+  };
+
+  bool initialised() const { return weights_ != nullptr; }
+  Party& party_of(const ps::KvCall& call) {
+    return parties_[static_cast<size_t>(call.worker_rank)];
+  }
+  // A push of that worker is in the weights.
+  void Count(const ps::KvCall& call);
+  // Whether others wait for pushes of the worker, where staleness is bounded.
+  bool IsAwaited(size_t rank) const;
+  Status CheckPush(const ps::KvCall& call) const;
+  Status CheckPull(const ps::KvCall& call);
+  // For what taking `call` needs for the first time.
+  Result<MemoryRoom::Promise> AskForMemory(const ps::KvCall& call) const;
+  void Initialise(const ps::KvCall& call);
+  // Why the server cannot update with `call`.
+  Status CheckUpdate(const ps::KvCall& call) const;
+  bool IsHosted() const { return needs_host_ || !shard_->optimizer.native; }
+  Status CheckHosted(const ps::KvCall& call) const;
+  void BeginHosted(ps::KvCall& call);
+  void EndHosted(const Hosted& job, const Status& status);
+  void Queue(ps::KvCall& call);
+  Rates RatesOf(const ps::KvCall& call) const;
+  void Update(const ps::KvCall& call);
+  // Makes spare_ memory that no answer in flight shows.
+  void PrepareSpare();
+  // The same for weights_, with what is in it.
+  void PrepareWeights();
+  // Ranks that a pull of `round` must wait for.
+  std::vector<int32_t> Behind(Round round) const;
+  bool Ready(const ps::KvCall& call);
+  void Park(ps::KvCall& call);
+  std::string WhomFor(const ps::KvCall& call);
+  void AnswerReady();
+  void Answer(const ps::KvCall& call);
+  void Refuse(const ps::KvCall& call, const Status& why);
+
+  ShardState* const shard_;
+  const SlotId id_;
+  PartShape shape_;                       // once initialised
+  std::shared_ptr<SumBuffer> weights_;    // owners, here and below: this and the answers in flight
+  std::shared_ptr<SumBuffer> spare_;      // of an earlier moment; may still be leaving
+  std::optional<OptimizerState> state_;   // once updated natively
+  std::string about_;                     // what rank 0 said about the key, if all of it is here
+  bool needs_host_ = false;               // whatever the optimizer
+  std::optional<int32_t> updating_rank_;  // whose gradient is with the hosting process
+  ParkedCalls queue_;                     // pushes behind it
+  std::vector<Party> parties_;            // by rank
+  ParkedCalls parked_;
+};
+
+}  // namespace bs::server

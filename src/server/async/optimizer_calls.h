@@ -1,0 +1,69 @@
+// OptimizerCalls: which of the workers' calls of set_optimizer counts.
+//
+// Workers count their calls alike, so the first one to make call n sets the optimizer and the
+// others, late as they may be, find it set: their updates are not lost.
+//
+// Confined to the front's executor.  Every call is answered through `send`: at once, or when the
+// hosting process has taken or refused what is pickled.  Never blocks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/executor.h"
+#include "ps/kv_server.h"
+#include "server/optimizer/hosted_updates.h"
+#include "server/state/parked.h"
+
+namespace bs::server {
+
+class OptimizerCalls {
+ public:
+  // Longest pickle.
+  static constexpr size_t kMaxPickleBytes = size_t{16} << 20U;
+
+  using Adopt = std::function<void(const OptimizerInForce&)>;
+  // `hosted` must outlive this.  `adopt` is called before the answer.
+  OptimizerCalls(Executor* front, HostedUpdates* hosted, SendFn send, Adopt adopt);
+
+  // May throw std::bad_alloc; then the call is neither counted nor answered.
+  void Handle(ps::KvCall& call);
+  void OnWorkerGone(int32_t rank) { waiting_.Forget(rank); }
+  void Fail(const Status& why) { waiting_.RefuseAll(why, send_); }
+
+ private:
+  struct Wanted {
+    Round number = 0;
+    std::string text;
+    OptimizerInForce optimizer;
+  };
+
+  static Result<Wanted> Read(const ps::KvCall& call);
+  void Judge(const ps::KvCall& call, const Wanted& wanted);
+  bool Agrees(const Wanted& wanted) const;
+  void Take(const Wanted& wanted);
+  void Load(ps::KvCall call, Wanted wanted);
+  void OnLoaded(const Wanted& wanted, const Status& status);
+  void Answer(const ps::KvCall& call, const Status& status);
+  // Until the optimizer is loaded.
+  void Park(ps::KvCall call);
+
+  Executor* const front_;
+  HostedUpdates* const hosted_;
+  const SendFn send_;
+  const Adopt adopt_;
+  Round number_ = 0;  // how often it was set
+  std::string text_;  // of the one in force
+  OptimizerInForce optimizer_;
+  // The call whose pickle is being loaded; it waits among the others.
+  struct Loading {
+    int32_t worker_id = 0;
+    uint64_t sequence = 0;
+  };
+  std::optional<Loading> loading_;
+  ParkedCalls waiting_;
+};
+
+}  // namespace bs::server

@@ -1,0 +1,38 @@
+// Compares what shards need with what the kernel says is left.
+#include "server/memory/memory_room.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/memory.h"
+
+namespace bs::server {
+namespace {
+
+// To ask the kernel takes the time in which some 100 KiB are copied.
+constexpr uint64_t kUnaskedBytes = uint64_t{1} << 20U;
+
+}  // namespace
+
+MemoryRoom::MemoryRoom(std::function<uint64_t()> available_bytes)
+    : available_bytes_(available_bytes ? std::move(available_bytes)
+                                       : [] { return AvailableBytes(); }) {}
+
+Result<MemoryRoom::Promise> MemoryRoom::Ask(uint64_t size_bytes) {
+  if (size_bytes == 0) return Promise();
+  const uint64_t others = promised_.fetch_add(size_bytes);
+  Promise promise(&promised_, size_bytes);
+  if (unasked_.fetch_add(size_bytes) + size_bytes < kUnaskedBytes) return promise;
+  const uint64_t available = available_bytes_();
+  const uint64_t left = available - std::min(available, others);
+  if (size_bytes <= left) {
+    unasked_ = 0;
+    return promise;
+  }
+  unasked_ = kUnaskedBytes;  // whoever is next asks, too
+  return Status::ResourceExhausted(
+      std::to_string(size_bytes) + " bytes do not fit into memory, of which " +
+      std::to_string(left) + " are left here: use more servers, or larger ones");
+}
+
+}  // namespace bs::server

@@ -1,0 +1,29 @@
+// Memory of one round's sum that counts the frames showing it.
+#include "server/memory/sum_buffer.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace bs::server {
+
+SumBuffer::SumBuffer(uint64_t size_bytes, int numa_node, int32_t num_workers)
+    : num_workers_(static_cast<uint32_t>(num_workers)) {
+  if (size_bytes <= std::tuple_size_v<decltype(Tiny::bytes)>) {
+    memory_ = Tiny{.bytes = {}, .size_bytes = static_cast<uint8_t>(size_bytes)};
+  } else {
+    memory_.emplace<NodeBuffer>(size_bytes, numa_node);
+  }
+  if (!has_few()) more_ = new Counter[num_workers_]{};
+}
+
+SumBuffer::~SumBuffer() {
+  if (!has_few()) delete[] more_;
+}
+
+bool SumBuffer::InFlight() const {
+  return std::ranges::any_of(counters(), [](const Counter& frames) {
+    return frames.load(std::memory_order_acquire) != 0;
+  });
+}
+
+}  // namespace bs::server

@@ -1,0 +1,61 @@
+// SumRef: one owner of a SumBuffer: its slot, or an answer in flight.
+//
+// As shared_ptr, with half of its size, no weak owners, and a count that takes no memory besides:
+// two of them and what they own are most of what a server keeps for a small key.
+//
+// As safe as shared_ptr: one SumRef is confined to one thread at a time, several of the same buffer
+// may be copied and destroyed on different ones.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "server/memory/sum_buffer.h"
+
+namespace bs::server {
+
+class SumRef {
+ public:
+  SumRef() = default;
+  // The first owner of a new buffer.  May throw std::bad_alloc.
+  static SumRef Make(uint64_t size_bytes, int numa_node, int32_t num_workers) {
+    return SumRef(new Counted(size_bytes, numa_node, num_workers));
+  }
+  SumRef(const SumRef& other) : sum_(other.sum_) {
+    // Relaxed: who copies is an owner, so the buffer can not go meanwhile.
+    if (sum_) sum_->owners.fetch_add(1, std::memory_order_relaxed);
+  }
+  SumRef(SumRef&& other) noexcept : sum_(std::exchange(other.sum_, nullptr)) {}
+  SumRef& operator=(const SumRef& other) {
+    SumRef copy(other);
+    std::swap(sum_, copy.sum_);
+    return *this;
+  }
+  SumRef& operator=(SumRef&& other) noexcept {
+    SumRef taken(std::move(other));
+    std::swap(sum_, taken.sum_);
+    return *this;
+  }
+  ~SumRef() {
+    // What every owner did happens before the last one destroys the buffer.
+    if (sum_ && sum_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete sum_;
+  }
+
+  explicit operator bool() const { return sum_ != nullptr; }
+  SumBuffer& operator*() const { return *sum_; }
+  SumBuffer* operator->() const { return sum_; }
+
+ private:
+  struct Counted final : SumBuffer {
+    using SumBuffer::SumBuffer;
+    std::atomic<uint32_t> owners = 1;
+  };
+  static_assert(sizeof(Counted) == sizeof(SumBuffer), "the count lies in what padding there is");
+
+  explicit SumRef(Counted* sum) : sum_(sum) {}
+
+  Counted* sum_ = nullptr;
+};
+
+}  // namespace bs::server

@@ -1,0 +1,56 @@
+// Counts pushes, pulls and rounds by worker.
+#include "server/state/meters.h"
+
+namespace bs::server {
+namespace {
+
+double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+void Meters::Contributed(int32_t rank, bool opens) {
+  if (opens) ++rounds_begun_;
+  ++of(rank).contributions;
+}
+
+void Meters::Pushed(int32_t rank, uint64_t size_bytes) {
+  ++of(rank).pushes;
+  of(rank).pushed_bytes += size_bytes;
+}
+
+void Meters::Pulled(int32_t rank, uint64_t size_bytes) {
+  ++of(rank).pulls;
+  of(rank).pulled_bytes += size_bytes;
+}
+
+void Meters::Summed(const RoundTimes& times) {
+  ++rounds_;
+  OfWorker& last = of(times.last_rank);
+  ++last.last;
+  last.waited += times.last_push - times.first_push;
+  sum_time_ += times.summed - times.last_push;
+}
+
+void Meters::Measure(Figures* figures) const {
+  for (size_t rank = 0; rank < workers_.size(); ++rank) {
+    const OfWorker& worker = workers_[rank];
+    const auto add = [&](const char* name, double value) {
+      figures->Add(name, static_cast<int32_t>(rank), value);
+    };
+    add("pushes_total", static_cast<double>(worker.pushes));
+    add("pushed_bytes_total", static_cast<double>(worker.pushed_bytes));
+    add("pulls_total", static_cast<double>(worker.pulls));
+    add("pulled_bytes_total", static_cast<double>(worker.pulled_bytes));
+    add("came_last_total", static_cast<double>(worker.last));
+    add("waited_seconds_total", Seconds(worker.waited));
+    // Every round that is over has one of each.
+    add("awaited_rounds", static_cast<double>(rounds_begun_ - worker.contributions));
+  }
+  figures->Add("rounds_total", static_cast<double>(rounds_));
+  figures->Add("open_rounds", static_cast<double>(rounds_begun_ - rounds_));
+  figures->Add("sum_seconds_total", Seconds(sum_time_));
+  figures->Add("refused_total", static_cast<double>(refused_));
+  figures->Add("value_bytes", static_cast<double>(kept_bytes_));
+}
+
+}  // namespace bs::server

@@ -1,0 +1,94 @@
+// ShardState: what every shard of a server has, and what the slots of one shard have in common.
+//
+// Confined to the shard's executor, once it is made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/executor.h"
+#include "bytescheduler/server_options.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "server/memory/backlog.h"
+#include "server/memory/memory_room.h"
+#include "server/optimizer/hosted_updates.h"
+#include "server/state/meters.h"
+
+namespace bs::server {
+
+// What bounds the memory of a server.  Owners: its front and its shards.
+struct Bounds {
+  std::shared_ptr<Backlog> backlog;
+  std::shared_ptr<MemoryRoom> room;
+};
+
+inline Bounds MakeBounds(const ServerOptions& options) {
+  return {.backlog = std::make_shared<Backlog>(options.num_workers, options.max_backlog_bytes),
+          .room = std::make_shared<MemoryRoom>(options.available_bytes)};
+}
+
+// What every shard has, of native keys and of those of stock workers.  Its executor's.
+struct ShardBase {
+  int32_t num_workers = 1;
+  int numa_node = 0;
+  bool deterministic = false;
+  uint64_t hold_bytes = 0;
+  SendFn send{};
+  Executor* executor = nullptr;             // the shard's
+  std::shared_ptr<HostedUpdates> hosted{};  // of the server
+  Bounds bounds{};                          // of the server
+  uint64_t held_bytes = 0;                  // early contributions of all slots that are kept now
+
+  // Whether there is memory for so much more.  What is promised counts until it is used.
+  Result<MemoryRoom::Promise> AskForMemory(uint64_t size_bytes) const {
+    return bounds.room ? bounds.room->Ask(size_bytes) : MemoryRoom::Promise();
+  }
+};
+
+inline ShardBase MakeShardBase(const ServerOptions& options, const ServerShard& shard, SendFn send,
+                               std::shared_ptr<HostedUpdates> hosted, Bounds bounds) {
+  return {.num_workers = options.num_workers,
+          .numa_node = shard.numa_node,
+          .deterministic = options.deterministic,
+          .hold_bytes = options.hold_bytes,
+          .send = std::move(send),
+          .executor = shard.executor,
+          .hosted = std::move(hosted),
+          .bounds = std::move(bounds)};
+}
+
+struct SlotId {
+  Key key = 0;
+  uint32_t part = 0;
+  uint32_t cut = 0;  // how often the key had been cut anew
+  bool operator==(const SlotId&) const = default;
+};
+struct SlotIdHash {
+  size_t operator()(const SlotId& id) const noexcept {
+    // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
+    uint64_t x = id.key * 0x9e3779b97f4a7c15ULL + id.part + (uint64_t{id.cut} << 32U);
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return static_cast<size_t>(x ^ (x >> 31U));
+  }
+};
+
+// What the slots of one shard have in common.
+struct ShardState : ShardBase {
+  uint32_t num_buffers = 2;
+  int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound
+  std::function<void(const RoundTimes&)> on_round{};  // may be empty
+
+  std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
+  OptimizerInForce optimizer{};               // of asynchronous keys
+  bool timed = false;                         // whether rounds are, also without on_round
+  Meters meters{};
+};
+
+}  // namespace bs::server

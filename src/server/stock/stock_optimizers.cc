@@ -1,0 +1,83 @@
+// Has the optimizers of stock workers loaded, and answers their commands then.
+#include "server/stock/stock_optimizers.h"
+
+#include <string>
+#include <utility>
+
+#include "ps/kv_server.h"
+#include "ps/text.h"
+
+namespace bs::server {
+namespace {
+
+// Workers wait for each answer, so there is one of each.
+constexpr size_t kMostWaiting = 1 << 16;
+
+}  // namespace
+
+StockOptimizers::StockOptimizers(Executor* front, std::shared_ptr<HostedUpdates> hosted,
+                                 SendFn send, Adopt adopt, std::function<void(const Status&)> fail,
+                                 Duration straggler_timeout)
+    : front_(front),
+      hosted_(std::move(hosted)),
+      send_(std::move(send)),
+      adopt_(std::move(adopt)),
+      fail_(std::move(fail)),
+      straggler_timeout_(straggler_timeout) {}
+
+void StockOptimizers::Handle(const ps::Message& request) {
+  if (waiting_.size() >= kMostWaiting || calls_.size() >= kMostWaiting) {
+    return fail_(Status::ResourceExhausted("too many optimizers of stock workers, the latest of " +
+                                           ps::DescribeId(request.peer)));
+  }
+  const uint64_t number = ++calls_[{request.peer, request.meta.customer_id}];
+  // The call before this one may still be loading; then this one is late anyway.
+  const bool first = number > number_ && !loading_;
+  waiting_.push_back(ps::MakeCommandResponse(request, ""));
+  if (first) {
+    number_ = number;
+    Load(request);
+  } else if (!loading_) {
+    send_(std::move(waiting_.back()));
+    waiting_.pop_back();
+  }
+}
+
+void StockOptimizers::Forget(int32_t worker_id) {
+  std::erase_if(calls_, [&](const auto& entry) { return entry.first.worker_id == worker_id; });
+  std::erase_if(waiting_, [&](const ps::Message& answer) { return answer.peer == worker_id; });
+}
+
+void StockOptimizers::Load(const ps::Message& request) {
+  const int32_t worker_id = request.peer;
+  if (!hosted_->present()) {
+    return fail_(Status::FailedPrecondition("the optimizer of " + ps::DescribeId(worker_id) +
+                                            ": this server is not run by Python, which optimizers "
+                                            "need"));
+  }
+  loading_ = true;
+  patience_ = front_->PostAt(front_->Now() + straggler_timeout_, [this, worker_id] {
+    fail_(Status::DeadlineExceeded("the optimizer of " + ps::DescribeId(worker_id) + ": after " +
+                                   ps::TextOf(straggler_timeout_) +
+                                   " the server is still loading it "
+                                   "(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
+  });
+  auto optimizer = std::make_shared<const HostedOptimizer>(HostedOptimizer{request.meta.body});
+  hosted_->Load(optimizer, front_, [this, optimizer, worker_id](const Status& status) {
+    OnLoaded(optimizer, worker_id, status);
+  });
+}
+
+void StockOptimizers::OnLoaded(const HostedUpdates::Optimizer& optimizer, int32_t worker_id,
+                               const Status& status) {
+  loading_ = false;
+  front_->Cancel(patience_);
+  if (!status.ok()) {
+    return fail_(Status(status.code(),
+                        "the optimizer of " + ps::DescribeId(worker_id) + ": " + status.message()));
+  }
+  adopt_(optimizer);
+  for (ps::Message& answer : std::exchange(waiting_, {})) send_(std::move(answer));
+}
+
+}  // namespace bs::server

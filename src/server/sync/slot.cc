@@ -1,0 +1,302 @@
+// Takes contributions to one partition, sums them in order, and answers with the sums.
+#include "server/sync/slot.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "codec/two_bit.h"
+#include "protocol/describe.h"
+#include "reduce/reduce.h"
+
+namespace bs::server {
+namespace {
+
+bool Pulls(const ps::KvCall& call) { return call.extension.op == ps::Op::kPushPull; }
+
+}  // namespace
+
+Slot::Slot(ShardState* shard, SlotId id, Round first)
+    : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {
+  shard->meters.Expect(shard->num_workers);
+}
+
+void Slot::Push(ps::KvCall& call) {
+  if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
+  switch (rounds_.Judge(call.worker_rank, call.extension.round)) {
+    case PushVerdict::kRefuse:
+      return Refuse(call, Status::FailedPrecondition(DescribeCall(call) + ": expected round " +
+                                                     std::to_string(rounds_.current()) + " from " +
+                                                     rounds_.Missing()));
+    case PushVerdict::kDuplicate:
+      return Pulls(call) ? Pull(call) : shard_->send(ps::MakeResponse(call, {}));
+    case PushVerdict::kTake: {
+      if (const Status* why = Blocked()) return Refuse(call, *why);
+      Result<MemoryRoom::Promise> memory = AskForMemory(call);
+      if (!memory.ok()) return Refuse(call, memory.status());
+      return Take(call, std::move(memory.value()));
+    }
+  }
+}
+
+void Slot::Pull(ps::KvCall& call) {
+  switch (rounds_.Pull(call.extension.round)) {
+    case PullVerdict::kReady:
+      return Answer(call);
+    case PullVerdict::kRefuse:
+      return Refuse(
+          call, Status::FailedPrecondition(DescribeCall(call) + ": only round " +
+                                           std::to_string(rounds_.current()) +
+                                           " is to come, and the one or two before it are kept"));
+    case PullVerdict::kWait:
+      if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
+      if (const Status* why = Blocked()) return Refuse(call, *why);
+      return Park(call);
+  }
+}
+
+uint64_t Slot::kept_bytes() const {
+  const auto kept = std::count_if(std::begin(buffers_), std::end(buffers_),
+                                  [](const SumRef& buffer) { return bool(buffer); });
+  return static_cast<uint64_t>(kept) * shape_.size_bytes;
+}
+
+void Slot::OnWorkerGone(int32_t rank) {
+  parked_.Forget(rank);
+  if (const Status* why = Blocked()) parked_.RefuseAll(*why, shard_->send);
+}
+
+void Slot::Fail(const Status& why) {
+  if (held_) {
+    for (const auto& [rank, held] : *held_) shard_->held_bytes -= held.payload.size();
+    held_.reset();
+  }
+  parked_.RefuseAll(why, shard_->send);
+}
+
+Status Slot::CheckPush(const ps::KvCall& call) const {
+  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
+  if (Pulls(call) && call.extension.round == 0) {
+    return Status::InvalidArgument(DescribeCall(call) + ": initial values are only pushed");
+  }
+  return has_shape() ? CheckShape(call, shape_) : Status::Ok();
+}
+
+Status Slot::CheckCoding(const ps::KvCall& call) const {
+  const ps::Extension& about = call.extension;
+  // A repeat of an older round is only acknowledged.
+  if (!rounds_.open() || about.round != rounds_.current() ||
+      Coding{about.codec, about.threshold} == coding_) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument(DescribeCall(call) + ": it is " +
+                                 DescribeCoding(about.codec, about.threshold) +
+                                 ", that of worker " + std::to_string(coding_rank_) + " is " +
+                                 DescribeCoding(coding_.codec, coding_.threshold) +
+                                 "; set gradient compression alike on all workers");
+}
+
+Status Slot::CheckNext(const ps::KvCall& call) const {
+  const bool may = call.worker_rank == 0 && id_.part == 0 && call.extension.round > 0;
+  if (may || call.extension.next.empty()) return Status::Ok();
+  return Status::InvalidArgument(DescribeCall(call) +
+                                 ": only worker 0 says how a key is cut from the next round on, "
+                                 "with partition 0 and not with the initial value");
+}
+
+Status Slot::CheckPull(const ps::KvCall& call) const {
+  return has_shape() ? CheckPullSize(call, shape_) : Status::Ok();
+}
+
+// Not for memory that takes the place of other: that is bounded with what waits for the network.
+Result<MemoryRoom::Promise> Slot::AskForMemory(const ps::KvCall& call) const {
+  if (buffers_[rounds_.buffer_of(rounds_.current())] || holds()) return MemoryRoom::Promise();
+  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.extension.size_bytes);
+  if (memory.ok()) return memory;
+  return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
+}
+
+const Status* Slot::Blocked() const {
+  for (size_t rank = 0; rank < shard_->gone.size(); ++rank) {
+    const std::optional<Status>& why = shard_->gone[rank];
+    if (why && rounds_.needs(static_cast<int32_t>(rank))) return &*why;
+  }
+  return nullptr;
+}
+
+void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
+  const int32_t rank = call.worker_rank;
+  const ps::Extension& about = call.extension;
+  if (!has_shape()) shape_ = ShapeOf(call);
+  // Whatever can fail for want of memory comes before the contribution counts.
+  const bool pulls = Pulls(call);
+  ps::Message taken;
+  if (pulls) {
+    parked_.MakeRoom();
+  } else {
+    taken = ps::MakeResponse(call, {});
+  }
+  const uint64_t payload_bytes = call.payload.size();
+  const bool hold = MustHold(rank, payload_bytes);
+  const bool says_next = rank == 0 && !about.next.empty();
+  if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
+  if (hold) {
+    if (!held_) held_ = std::make_unique<HeldByRank>();
+    held_->try_emplace(rank, Held{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
+    shard_->held_bytes += payload_bytes;
+  } else if (!rounds_.has_sum()) {
+    PrepareBuffer();
+  }
+  const bool opens = !rounds_.open();
+  if (opens) {
+    coding_ = {about.codec, about.threshold};
+    coding_rank_ = rank;
+  }
+  if (rank == 0 && next_) {
+    (*next_)[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
+  }
+  const PushVerdict verdict = rounds_.Push(rank, about.round);
+  BS_CHECK(verdict == PushVerdict::kTake);
+  last_push_ = Now();
+  if (opens) first_push_ = last_push_;
+  shard_->meters.Pushed(rank, payload_bytes);
+  if (about.round > 0) shard_->meters.Contributed(rank, opens);
+  ps::Frame payload = std::move(call.payload);
+  if (pulls) {
+    Park(call);
+  } else {
+    // The bytes are ours from here on, so the credit can travel back while they are summed.
+    shard_->send(std::move(taken));
+  }
+  if (!hold) Add(rank, std::move(payload));
+}
+
+// Two workers need no order: a + b and b + a have the same bits.
+bool Slot::MustHold(int32_t rank, uint64_t payload_bytes) const {
+  if (shard_->num_workers <= 2 || rounds_.current() == 0 || rank == next_rank_) return false;
+  return shard_->deterministic || shard_->held_bytes + payload_bytes <= shard_->hold_bytes;
+}
+
+// The buffer of the open round, for its first contribution.  An answer that still shows the round
+// before last keeps its bytes: the round begins in fresh memory.  With one buffer (a test) it does
+// not: that is the design that it shows to be wrong.
+void Slot::PrepareBuffer() {
+  SumRef& buffer = buffers_[rounds_.buffer_of(rounds_.current())];
+  if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
+    const bool more = !buffer;
+    buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
+    if (more) shard_->meters.Kept(shape_.size_bytes);
+  }
+}
+
+void Slot::Add(int32_t rank, ps::Frame payload) {
+  std::vector<std::pair<int32_t, ps::Frame>> ready;
+  ready.reserve((held_ ? held_->size() : 0) + 1);
+  ready.emplace_back(rank, std::move(payload));
+  MemoryRoom::Promise memory;  // until the sum is written
+  // With this one in, those held behind it may have their turn.
+  for (; rounds_.has(next_rank_); ++next_rank_) {
+    if (!holds()) continue;
+    auto early = held_->extract(next_rank_);
+    if (early.empty()) continue;
+    Held& held = early.mapped();
+    shard_->held_bytes -= held.payload.size();
+    if (held.memory.size_bytes() > 0) memory = std::move(held.memory);
+    ready.emplace_back(next_rank_, std::move(held.payload));
+  }
+  Sum(ready);
+  // The sum's memory is in use: the kernel counts it from now on.
+  if (held_) {
+    for (auto& [whose, held] : *held_) held.memory = {};
+  }
+  const RoundTimes times{.key = id_.key,
+                         .round = rounds_.current(),
+                         .part = id_.part,
+                         .size_bytes = shape_.size_bytes,
+                         .last_rank = rank,
+                         .first_push = first_push_,
+                         .last_push = last_push_,
+                         .summed = Now()};
+  bool complete = false;
+  for (const auto& [whose, bytes] : ready) complete = rounds_.Contributed(whose);
+  if (!complete) return;
+  next_rank_ = 0;
+  AnswerParked();
+  if (times.round > 0) shard_->meters.Summed(times);
+  if (shard_->on_round) shard_->on_round(times);
+}
+
+void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
+  std::byte* const sum = buffers_[rounds_.buffer_of(rounds_.current())]->data();
+  if (coding_.codec == ps::Codec::kTwoBit) {
+    SumTwoBit(ready, sum);
+  } else if (shape_.size_bytes > 0) {
+    SumPlain(ready, sum);
+  }
+}
+
+// In one pass, also where several were held.
+void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
+  std::vector<const void*> inputs;
+  inputs.reserve(ready.size() + 1);
+  if (rounds_.has_sum()) inputs.push_back(sum);
+  for (const auto& [rank, payload] : ready) inputs.push_back(payload.bytes().data());
+  if (inputs.size() == 1) return reduce::Copy(sum, inputs[0], shape_.size_bytes);
+  const auto dtype = static_cast<DType>(shape_.dtype);
+  reduce::SumInputs(reduce::BestKernels(), dtype, sum, inputs, shape_.size_bytes / SizeOf(dtype));
+}
+
+void Slot::SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready,
+                     std::byte* sum) const {
+  const size_t count = shape_.size_bytes / sizeof(float);
+  bool empty = !rounds_.has_sum();
+  for (const auto& [rank, words] : ready) {
+    const auto put = empty ? reduce::DequantizeTwoBit : reduce::AddTwoBit;
+    put(coding_.threshold, words.bytes().data(), sum, count);
+    empty = false;
+  }
+}
+
+void Slot::AnswerParked() {
+  for (const ps::KvCall& call : parked_.TakeAll()) Answer(call);
+}
+
+void Slot::Answer(const ps::KvCall& call) {
+  if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
+  const uint32_t which = rounds_.buffer_of(call.extension.round);
+  const SumRef& sum = buffers_[which];
+  // A repeat that overtook its answer on a slow link: the same bytes again would only make the
+  // backlog longer.
+  if (sum->InFlightTo(call.worker_rank)) {
+    return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
+  }
+  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
+  ps::Message answer =
+      MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank));
+  if (next_) answer.meta.extension.next = (*next_)[which];
+  // Who has the sum of a round asks for the next: who still waits for another has not read, and a
+  // later round begins in fresh memory because of him.
+  const SumRef& other = buffers_[1 - which];
+  answer.keeps_memory = other && other->InFlightTo(call.worker_rank);
+  shard_->send(std::move(answer));
+}
+
+void Slot::Refuse(const ps::KvCall& call, const Status& why) {
+  shard_->meters.Refused();
+  shard_->send(ps::MakeErrorResponse(call, why));
+}
+
+void Slot::Park(ps::KvCall& call) {
+  parked_.Park(std::move(call), [this](const ps::KvCall&) { return Wanted(); }, shard_->send);
+}
+
+std::string Slot::Wanted() const {
+  const std::string key = "key " + std::to_string(id_.key);
+  if (rounds_.current() == 0) return rounds_.Missing() + " to initialise " + key;
+  return rounds_.Missing() + " to push " + key + " (round " + std::to_string(rounds_.current()) +
+         ")";
+}
+
+}  // namespace bs::server

@@ -1,0 +1,48 @@
+// Spans: tells a trace what befalls the partitions of a worker, if there is one, and counts steps.
+//
+// Confined to the worker's executor, whose clock it reads.
+#pragma once
+
+#include "base/executor.h"
+#include "bytescheduler/comm_task.h"
+#include "bytescheduler/core.h"
+#include "trace/front.h"
+#include "trace/steps.h"
+#include "trace/trace.h"
+
+namespace bs::worker {
+
+class Spans {
+ public:
+  Spans() = default;  // tells nobody
+  // None is owned; `trace` may be null.
+  Spans(core::Trace* trace, const Executor* executor, Steps* steps, Front* front)
+      : trace_(trace), executor_(executor), steps_(steps), front_(front) {}
+
+  // REQUIRES: made with some.
+  const Steps& steps() const { return *steps_; }
+  // For the begin and the end of a span; not the time if there is no trace.
+  TimePoint Now() const { return trace_ == nullptr ? TimePoint() : executor_->Now(); }
+  struct Times {
+    TimePoint begin, end;
+  };
+  void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
+                 Times times) const;
+  // Is ready now, and waited for that since it was called for.
+  void Ready(const CommTask& task, Duration waited) const;
+  void Tensor(const CommTask& task, Times times) const;
+  // Rank 0's, of that number, just taken.
+  void Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const;
+  // As they are now.
+  void Credit(const Core& core, uint32_t server) const;
+
+ private:
+  void Whole(core::TraceEvent::Kind kind, const CommTask& task, Times times) const;
+
+  core::Trace* trace_ = nullptr;
+  const Executor* executor_ = nullptr;
+  Steps* steps_ = nullptr;
+  Front* front_ = nullptr;
+};
+
+}  // namespace bs::worker

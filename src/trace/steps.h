@@ -1,0 +1,46 @@
+// Steps: how often a worker has gone through its tensors, and how long the latest steps took.
+//
+// A step is a round of its largest tensor, which a model uses once in each; of the largest that is
+// still in use, if that one has not come for long.  Confined to the worker's executor.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "bytescheduler/types.h"
+
+namespace bs::worker {
+
+class Steps {
+ public:
+  // Of so many steps the lengths are kept.
+  static constexpr uint64_t kKept = 64;
+  // So many times the sums of a step without one of the largest, and that one is out of use.
+  static constexpr uint64_t kFrozen = 16;
+  // Sums in a step, while its largest tensor has come once.
+  static constexpr uint64_t kUnknown = 64;
+
+  // The sum of a tensor is there.
+  void Summed(Key key, uint64_t size_bytes, TimePoint now);
+
+  uint64_t tensors() const { return tensors_; }
+  uint64_t count() const { return count_; }
+  // Of the latest step; 0 before the second.
+  Duration latest() const { return latest_; }
+  // Those that are kept and have a length, the oldest first.
+  std::vector<StepTime> kept() const;
+
+ private:
+  Key largest_ = 0;
+  uint64_t largest_bytes_ = 0;
+  uint64_t tensors_ = 0;
+  uint64_t latest_at_ = 0;  // of tensors_: the latest round of the largest
+  uint64_t a_step_ = 0;     // sums from the one before that to it
+  uint64_t count_ = 0;      // 0: there is no largest yet
+  TimePoint end_{};         // of the latest
+  Duration latest_{};
+  std::array<Duration, kKept> lengths_{};  // of step n at n % kKept; 0: it has none
+};
+
+}  // namespace bs::worker

@@ -1,0 +1,88 @@
+// Timeline: the file of BYTESCHEDULER_TIMELINE, written on a thread of its own, "bs-trace".
+//
+// Training never waits for the file but when the process ends, and never fails by it: a file that
+// cannot be opened is one warning; what does not keep up is dropped and counted; a full disk ends
+// the file at a whole line, one warning says so and one at the end how much is missing.  The file
+// can be read at any time, also after the process was killed: it lacks its end then, and at most
+// the last half second.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/loop_thread.h"
+#include "bytescheduler/config.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "trace/trace.h"
+#include "trace/trace_text.h"
+
+namespace bs::api {
+
+// kInvalidArgument, naming the setting, if no file could be made there.  Blocks while the file
+// system looks.
+Status CheckTimeline(const Config& config);
+// Where the worker or server writes: of "out/t.json" worker 3 "out/t-r3.json", server 0
+// "out/t-s0.json".
+std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner);
+
+class Timeline {
+ public:
+  // Null if none is wanted.  Of a worker, or of a server with so many shards; `job` as of
+  // core::TraceOwner.
+  static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log,
+                                            uint64_t job = 0);
+  static std::unique_ptr<Timeline> OfServer(const Config& config, int32_t rank, int32_t num_shards,
+                                            const Logger& log, uint64_t job = 0);
+
+  // Opens `path` on bs-trace, so never blocks.  `capacity` as of core::Trace.  A worker has one
+  // trace, a server one for each shard and one for the front.  Host, time and wall time of `owner`
+  // are filled in.
+  Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+  // Writes what is left and the end of the file; blocks for it.  REQUIRES: nobody records any more.
+  ~Timeline();
+
+  // Spans of the key are called so from now on.  Any thread.
+  void Name(Key key, std::string name);
+  // For one thread at a time.
+  core::Trace* trace(size_t index = 0) { return traces_.at(index).get(); }
+
+ private:
+  static std::unique_ptr<Timeline> Open(const Config& config, core::TraceOwner owner,
+                                        size_t capacity, const Logger& log);
+
+  void Wake();  // on any thread
+
+  // All on bs-trace.
+  void Begin();
+  void WriteInTurn();
+  void WriteAll();
+  // A turn of each trace, so that a busy one leaves room in the file to the others.  False if there
+  // was nothing.
+  bool WriteSome();
+  void SayIfLost();
+  void Flush();
+  void End();
+  uint64_t Lost() const;
+
+  const std::string path_;
+  const Logger log_;
+  const size_t turn_;                                 // of a trace, in events
+  std::vector<std::unique_ptr<core::Trace>> traces_;  // constant after construction
+  // Touched on bs-trace only.
+  int fd_ = -1;                              // -1: not open yet, or given up
+  std::unique_ptr<core::TraceText> writer_;  // null: the file could not be opened
+  std::string text_;                         // not written yet
+  uint64_t text_events_ = 0;                 // in it
+  uint64_t dropped_ = 0;                     // could not be written
+  int64_t file_bytes_ = 0;                   // of whole batches
+  bool told_of_loss_ = false;
+  LoopThread thread_;  // ends first
+};
+
+}  // namespace bs::api

@@ -1,0 +1,68 @@
+// TraceText: trace events as the JSON array of Chrome's trace format, one event a line.
+//
+// Viewers (Perfetto, chrome://tracing) need spans of one row that do not overlap: spans of a kind
+// that do are spread over rows, "server 0 push 1", "server 0 push 2" and so on.
+//
+// Not thread-safe.  Never fails.  Memory is bounded by kMostRows rows for each server and kind, and
+// the names.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "bytescheduler/types.h"
+#include "trace/trace.h"
+
+namespace bs::core {
+
+// Whose trace it is.
+struct TraceOwner {
+  bool is_server = false;
+  int32_t rank = 0;
+  int32_t num_workers = 1;
+  int32_t num_servers = 1;
+  int32_t num_shards = 0;  // of a server; the one after the last is its front
+  std::string host{};      // as people know it
+  TimePoint start{};       // times in the text count from here
+  Duration wall_time{};    // what the wall clock said then, since 1970
+  uint64_t job = 0;        // a number that no other job has; 0: unknown
+};
+
+class TraceText {
+ public:
+  static constexpr size_t kMostRows = 256;
+
+  // REQUIRES: rank >= 0.
+  explicit TraceText(TraceOwner owner);
+
+  // All append to `text`.  Head comes first, Tail last; a text without its tail is a trace too.
+  void Head(std::string* text) const;
+  // REQUIRES: of a kind and server, events come in the order of their ends.
+  void Event(const TraceEvent& event, std::string* text);
+  // Spans of the key are called so from now on.  Bytes that are not ASCII become code points.
+  void Name(Key key, std::string_view name, std::string* text);
+  void Tail(uint64_t lost, std::string* text) const;
+
+ private:
+  // The row of a span: one in which nothing has ended after its begin.
+  int64_t RowFor(const TraceEvent& event, std::string* text);
+  void Meta(const char* name, int64_t row, std::string* text) const;
+  void Span(const TraceEvent& event, int64_t row, std::string* text) const;
+  void RowName(const TraceEvent& event, std::string* text) const;
+  int32_t Pid() const;
+  std::string Who() const;
+  void Credit(const TraceEvent& event, std::string* text) const;
+  void Decision(const TraceEvent& event, std::string* text) const;
+  void Time(TimePoint time, std::string* text) const;
+
+  const TraceOwner owner_;
+  // Group of rows to the last end in each row.
+  std::map<int64_t, std::vector<TimePoint>> rows_;
+  std::unordered_map<Key, std::string> names_;  // as they stand in a JSON string
+};
+
+}  // namespace bs::core

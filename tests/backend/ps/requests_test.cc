@@ -1,0 +1,86 @@
+// Answers of servers that do not fit what was asked.
+#include "backend/ps/requests.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/bench.h"
+
+namespace bs::worker {
+namespace {
+
+WorkerOptions Second() {
+  WorkerOptions options;
+  options.rank = 1;
+  options.num_workers = 2;
+  options.num_servers = 2;
+  options.partition_bytes = 64;
+  return options;
+}
+
+// What a lookup of a key of 128 bytes is answered with.
+struct LookupAnswer {
+  uint64_t size_bytes = 128;
+  uint64_t part_bytes = 64;
+  uint32_t dtype = 0;
+  std::vector<std::byte> servers = Bytes(4, 0);
+};
+
+Status AfterLookup(const LookupAnswer& answer) {
+  std::vector<std::byte> value = Bytes(128, 0);
+  Bench bench(Second());
+  const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
+  ps::Message response = Bench::ResponseTo(bench.Next());
+  response.meta.extension.size_bytes = answer.size_bytes;
+  response.meta.extension.part_bytes = answer.part_bytes;
+  response.meta.extension.dtype = answer.dtype;
+  if (!answer.servers.empty()) response.data.push_back(ps::Frame::Copy(answer.servers));
+  bench.Tell(std::move(response));
+  bench.sent.clear();
+  return done->status.value_or(Status::Ok());
+}
+
+TEST(Requests, LookupThatFitsIsFollowed) { EXPECT_TRUE(AfterLookup({}).ok()); }
+
+TEST(Requests, LookupThatDoesNotFitIsRefused) {
+  std::vector<LookupAnswer> wrong(9);
+  wrong[0].size_bytes = 64;
+  wrong[1].part_bytes = 0;
+  wrong[2].part_bytes = 63;
+  wrong[3].part_bytes = 96;
+  wrong[4].dtype = 1;
+  wrong[5].servers.clear();
+  wrong[6].servers = Bytes(6, 0);
+  wrong[7].servers = Bytes(4, 2);
+  wrong[8].dtype = 99;
+  for (const LookupAnswer& answer : wrong) {
+    const Status status = AfterLookup(answer);
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status.ToString();
+    EXPECT_EQ(status.message().rfind("lookup key=7 to server ", 0), 0U) << status.ToString();
+  }
+}
+
+TEST(Requests, SumOfAnotherSizeIsRefusedAndWritesNothing) {
+  for (const size_t size : {0U, 63U, 65U, 1000U}) {
+    std::vector<std::byte> value = Bytes(64, 5);
+    Bench bench(Second());
+    const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
+    bench.AnswerLookup(bench.Next(), 64, Bytes(2, 0));
+    bench.Answer(bench.Next(), Bytes(size, 9));
+    EXPECT_EQ(done->text(), "pull key=7 round=0 partition=0 to server 0: answered " +
+                                std::to_string(size) + " bytes, want 64");
+    EXPECT_EQ(bench.failures.size(), 1U);
+    EXPECT_EQ(value, Bytes(64, 5));
+  }
+}
+
+TEST(Requests, RefusalComesWithTheServersWords) {
+  std::vector<std::byte> value = Bytes(64, 5);
+  Bench bench(Second());
+  const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
+  bench.Refuse(bench.Next(), Status::PermissionDenied("no"));
+  EXPECT_EQ(done->code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(done->text(), "no");
+}
+
+}  // namespace
+}  // namespace bs::worker

@@ -1,0 +1,54 @@
+// The C functions of the engine that the plug-in calls.
+#include "frontend/mxnet/fake_engine.h"
+
+#include <atomic>
+#include <cstring>
+
+struct bs_waiter {
+  std::atomic<size_t> left;
+};
+
+void bs_worker::Push(size_t index, int code, const char* message) const {
+  const bs_push_pull request = requests[index];
+  request.pushed(request.context, code, message);
+}
+
+void bs_worker::Pull(size_t index, int code, const char* message) const {
+  const bs_push_pull request = requests[index];
+  if (code == 0 && request.in != nullptr) {
+    std::memcpy(request.out, request.in, request.size_bytes);
+  }
+  request.pulled(request.context, code, message);
+}
+
+int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error* error) {
+  if (!worker->refusal.empty()) {
+    error->code = 3;
+    error->message[worker->refusal.copy(error->message, sizeof(error->message) - 1)] = '\0';
+    return error->code;
+  }
+  worker->requests.push_back(*request);
+  return 0;
+}
+
+int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_rates* rates,
+                     bs_error* error) {
+  const int code = bs_worker_push_pull(worker, request, error);
+  if (code != 0) return code;
+  worker->rates.push_back(rates == nullptr ? std::nullopt : std::optional(*rates));
+  return 0;
+}
+
+int bs_worker_fail(bs_worker* worker, const char* why) {
+  worker->failures.emplace_back(why);
+  return 0;
+}
+
+bs_waiter* bs_waiter_new(size_t count) { return new bs_waiter{count}; }
+void bs_waiter_done(void* waiter, int /*code*/, const char* /*message*/) {
+  --static_cast<bs_waiter*>(waiter)->left;
+}
+int bs_waiter_wait(const bs_waiter* waiter, int /*timeout_ms*/, bs_error* /*error*/) {
+  return waiter->left == 0 ? 1 : 0;
+}
+void bs_waiter_free(bs_waiter* waiter) { delete waiter; }

@@ -1,0 +1,88 @@
+// Which address a node shows: what is set wins, loopback stays on loopback.
+#include "node/host.h"
+
+#include <gtest/gtest.h>
+
+namespace bs::api {
+namespace {
+
+Config WithRoot(const std::string& root) {
+  Config config;
+  config.root_uri = root;
+  return config;
+}
+
+TEST(OwnHost, WhatIsSetWins) {
+  Config config = WithRoot("127.0.0.1");
+  config.node_host = "node7.example";
+  config.interface = "lo";
+  EXPECT_EQ(OwnHost(config).value(), "node7.example");
+}
+
+TEST(OwnHost, TakesTheInterfaceWhoseNameStartsSo) {
+  Config config = WithRoot("192.0.2.1");
+  config.interface = "l";
+  EXPECT_EQ(OwnHost(config).value(), "127.0.0.1");
+}
+
+TEST(OwnHost, AnUnknownInterfaceIsRefusedWithThoseThereAre) {
+  Config config = WithRoot("127.0.0.1");
+  config.interface = "nosuch";
+  const Result<std::string> host = OwnHost(config);
+  ASSERT_FALSE(host.ok());
+  EXPECT_EQ(host.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(host.status().message().starts_with(
+      "DMLC_INTERFACE=nosuch: no interface with an IPv4 address starts so; there are: "))
+      << host.status().message();
+}
+
+TEST(OwnHost, ALoopbackSchedulerKeepsTheJobOnLoopback) {
+  EXPECT_EQ(OwnHost(WithRoot("127.0.0.1")).value(), "127.0.0.1");
+  EXPECT_EQ(OwnHost(WithRoot("127.9.9.9")).value(), "127.0.0.1");
+  EXPECT_EQ(OwnHost(WithRoot("localhost")).value(), "127.0.0.1");
+}
+
+TEST(OwnHost, IpcNeedsNoNetwork) {
+  Config config = WithRoot("192.0.2.1");
+  config.local_ipc = true;
+  EXPECT_EQ(OwnHost(config).value(), "127.0.0.1");
+}
+
+TEST(OwnHost, ElsewhereItIsNeverALoopbackAddress) {
+  const Result<std::string> host = OwnHost(WithRoot("192.0.2.1"));
+  if (host.ok()) {
+    EXPECT_FALSE(host.value().starts_with("127.")) << host.value();
+  } else {
+    EXPECT_NE(host.status().message().find("set DMLC_NODE_HOST"), std::string::npos);
+  }
+}
+
+TEST(CheckOwnHost, TakesAddressesNamesAndInterfaces) {
+  for (const char* host : {"127.0.0.1", "127.9.9.9", "0.0.0.0", "localhost", "lo"}) {
+    EXPECT_TRUE(CheckOwnHost("DMLC_NODE_HOST", host).ok()) << host;
+  }
+}
+
+TEST(CheckOwnHost, ForeignAddressesAreRefusedWithTheSettingAndWhatThereIs) {
+  const Status status = CheckOwnHost("DMLC_NODE_HOST", "192.0.2.9");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(status.message().starts_with(
+      "DMLC_NODE_HOST=192.0.2.9: no address of this host; this host has "))
+      << status.message();
+}
+
+TEST(CheckOwnHost, UnknownNamesAreRefusedAsSuch) {
+  const Status status = CheckOwnHost("DMLC_PS_ROOT_URI", "nosuch.invalid");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(status.message().starts_with(
+      "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved ("))
+      << status.message();
+}
+
+TEST(WhyUnresolved, IsEmptyForWhatHasAnAddress) {
+  EXPECT_EQ(WhyUnresolved("localhost"), "");
+  EXPECT_NE(WhyUnresolved("nosuch.invalid"), "");
+}
+
+}  // namespace
+}  // namespace bs::api

@@ -1,0 +1,56 @@
+#include "protocol/describe.h"
+
+#include <gtest/gtest.h>
+
+#include "server/support.h"
+
+namespace bs::server {
+namespace {
+
+TEST(DescribeTest, ArraysAreNamedByTypeAndSize) {
+  EXPECT_EQ(DescribeArray(0, 4096), "float32 of 4096 bytes");
+  EXPECT_EQ(DescribeArray(12, 2), "bfloat16 of 2 bytes");
+  EXPECT_EQ(DescribeArray(99, 7), "dtype 99 of 7 bytes");
+}
+
+TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
+  Ask ask = Push(1, 12, {});
+  ask.part = 2;
+  EXPECT_EQ(DescribeCall(MakeCall(ask)), "push key=7 round=12 partition=2 from worker 1");
+  ask.op = ps::Op::kPull;
+  EXPECT_EQ(DescribeCall(MakeCall(ask)), "pull key=7 round=12 partition=2 from worker 1");
+  ask.op = ps::Op::kDeclare;
+  EXPECT_EQ(DescribeCall(MakeCall(ask)), "declare key=7 from worker 1");
+  ask.op = ps::Op::kLookup;
+  EXPECT_EQ(DescribeCall(MakeCall(ask)), "lookup key=7 from worker 1");
+  ask.op = static_cast<ps::Op>(17);
+  EXPECT_EQ(DescribeCall(MakeCall(ask)), "operation 17 from worker 1");
+}
+
+TEST(DescribeTest, OfManyWorkersTheFirstAreNamed) {
+  EXPECT_EQ(DescribeWorkers({1}), "worker 1");
+  EXPECT_EQ(DescribeWorkers({1, 3}), "workers 1, 3");
+  EXPECT_EQ(DescribeWorkers({0, 1, 2, 3, 4, 5, 6, 7}), "workers 0, 1, 2, 3, 4, 5, 6, 7");
+  EXPECT_EQ(DescribeWorkers({0, 1, 2, 3, 4, 5, 6, 7, 9, 11}),
+            "workers 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
+TEST(DescribeTest, ACodingTellsThresholdsApart) {
+  EXPECT_EQ(DescribeCoding(ps::Codec::kNone, 0), "not compressed");
+  EXPECT_EQ(DescribeCoding(ps::Codec::kTwoBit, 0.5F), "compressed to two bits with threshold 0.5");
+  EXPECT_NE(DescribeCoding(ps::Codec::kTwoBit, 1e-20F),
+            DescribeCoding(ps::Codec::kTwoBit, 1.0000001e-20F));
+}
+
+TEST(DescribeTest, AnArrayIsWholeElementsOfATypeWeKnow) {
+  Ask ask = Pull(1, 0, 10);
+  ask.dtype = DType::kFloat16;
+  EXPECT_TRUE(CheckArray(MakeCall(ask)).ok());
+  ask.dtype = DType::kFloat32;
+  EXPECT_EQ(CheckArray(MakeCall(ask)).code(), StatusCode::kInvalidArgument);
+  ask.dtype = static_cast<DType>(7);
+  EXPECT_EQ(CheckArray(MakeCall(ask)).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace bs::server

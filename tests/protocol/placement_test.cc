@@ -1,0 +1,123 @@
+// Cuts cover every byte once, and servers get equal shares.
+#include "protocol/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace bs::worker {
+namespace {
+
+TEST(Placement, CutCoversEveryByteOnceInOrder) {
+  for (const uint64_t size : {1ULL, 63ULL, 64ULL, 65ULL, 1000ULL, 4096ULL, 100001ULL}) {
+    for (const uint64_t part : {64ULL, 100ULL, 128ULL, 4096ULL}) {
+      uint64_t offset = 0;
+      uint32_t index = 0;
+      for (const Partition& partition : Cut(size, part, 64)) {
+        EXPECT_EQ(partition.index, index++);
+        EXPECT_EQ(partition.offset_bytes, offset);
+        EXPECT_GT(partition.size_bytes, 0U);
+        EXPECT_LE(partition.size_bytes, part);
+        offset += partition.size_bytes;
+        if (offset < size) {
+          EXPECT_EQ(partition.size_bytes % 64, 0U);
+        }
+      }
+      EXPECT_EQ(offset, size);
+    }
+  }
+}
+
+TEST(Placement, EmptyTensorHasOneEmptyPartition) {
+  const std::vector<Partition> partitions = Cut(0, 64, 64);
+  ASSERT_EQ(partitions.size(), 1U);
+  EXPECT_EQ(partitions[0].size_bytes, 0U);
+}
+
+TEST(Placement, CutTakesAsLargePartitionsAsItMay) {
+  EXPECT_EQ(Cut(1000, 250, 64).size(), 6U);  // of 192
+  EXPECT_EQ(Cut(1024, 256, 64).size(), 4U);
+}
+
+TEST(Placement, ServersDifferByAtMostTheLargestPartition) {
+  std::mt19937_64 random(1);
+  for (uint32_t num_servers = 1; num_servers <= 5; ++num_servers) {
+    Loads loads(num_servers);
+    uint64_t largest = 0;
+    uint64_t total = 0;
+    for (int tensor = 0; tensor < 50; ++tensor) {
+      std::vector<Partition> partitions = Cut(random() % 20000, 1 + 64 * (1 + random() % 20), 64);
+      loads.Place(partitions);
+      for (const Partition& partition : partitions) {
+        EXPECT_LT(partition.server, num_servers);
+        largest = std::max(largest, partition.size_bytes);
+        total += partition.size_bytes;
+      }
+      const auto [least, most] = std::minmax_element(loads.bytes().begin(), loads.bytes().end());
+      EXPECT_LE(*most - *least, largest);
+    }
+    uint64_t placed = 0;
+    for (const uint64_t bytes : loads.bytes()) placed += bytes;
+    EXPECT_EQ(placed, total);
+  }
+}
+
+TEST(Placement, WhatIsRemovedMakesRoom) {
+  Loads loads(2);
+  std::vector<Partition> large = Cut(100, 128, 64);
+  std::vector<Partition> small = Cut(10, 64, 64);
+  loads.Place(large);
+  loads.Place(small);
+  loads.Remove(large);
+  loads.Place(large);
+  EXPECT_EQ(large[0].server, 0U);
+  EXPECT_EQ(loads.bytes()[0], 100U);
+  EXPECT_EQ(loads.bytes()[1], 10U);
+}
+
+TEST(Placement, LowestRankOfSeveralEquallyLoadedIsTaken) {
+  Loads loads(3);
+  std::vector<Partition> partitions = Cut(256, 64, 64);
+  loads.Place(partitions);
+  EXPECT_EQ(partitions[0].server, 0U);
+  EXPECT_EQ(partitions[1].server, 1U);
+  EXPECT_EQ(partitions[2].server, 2U);
+  EXPECT_EQ(partitions[3].server, 0U);
+}
+
+TEST(Placement, HomesOfSmallAndRegularKeysAreSpread) {
+  constexpr uint32_t kServers = 4;
+  for (const Key step : {1ULL, 2ULL, 4ULL, 1024ULL}) {
+    std::vector<int> keys(kServers, 0);
+    for (Key i = 0; i < 1000; ++i) ++keys.at(HomeServer(i * step, kServers));
+    for (const int count : keys) EXPECT_NEAR(count, 250, 75);
+  }
+}
+
+TEST(Placement, ServersSurviveTheWire) {
+  std::vector<Partition> partitions = Cut(64 * 4, 64, 64);
+  const uint32_t servers[] = {0, 1, 300, 65535};
+  for (size_t i = 0; i < 4; ++i) partitions[i].server = servers[i];
+  const std::vector<std::byte> bytes = EncodeServers(partitions);
+  ASSERT_EQ(bytes.size(), 8U);
+  EXPECT_EQ(std::to_integer<int>(bytes[4]), 300 & 0xff);
+  EXPECT_EQ(std::to_integer<int>(bytes[5]), 300 >> 8);
+  std::vector<Partition> read = Cut(64 * 4, 64, 64);
+  ASSERT_TRUE(DecodeServers(bytes, 65536, read).ok());
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(read[i].server, servers[i]);
+}
+
+TEST(Placement, ServersThatDoNotFitAreRefused) {
+  std::vector<Partition> partitions = Cut(64 * 2, 64, 64);
+  const std::vector<std::byte> bytes(4, std::byte{1});  // server 257
+  EXPECT_EQ(DecodeServers(bytes, 257, partitions).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(DecodeServers(bytes, 258, partitions).ok());
+  for (const size_t wrong : {0U, 2U, 3U, 5U, 6U}) {
+    const std::vector<std::byte> other(wrong);
+    EXPECT_EQ(DecodeServers(other, 300, partitions).code(), StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace bs::worker

@@ -1,0 +1,308 @@
+#include "server/async/async_slot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "server/async/async_bench.h"
+
+namespace bs::server {
+namespace {
+
+using testing::HasSubstr;
+
+// The bench without a hosting process, and with an optimizer of the server's own.
+class Bench : public AsyncBench {
+ public:
+  explicit Bench(const Options& options) : AsyncBench(options) {}
+  explicit Bench(int32_t num_workers, int64_t max_staleness = -1,
+                 const std::string& optimizer = "sgd learning_rate=-1")
+      : AsyncBench({.num_workers = num_workers, .max_staleness = max_staleness, .hosts = false}) {
+    if (!optimizer.empty()) Set(optimizer);
+  }
+
+  void Set(const std::string& optimizer) {
+    shard().SetOptimizer(
+        {std::make_shared<const OptimizerSpec>(ParseOptimizer(optimizer).value()), nullptr});
+  }
+  // What is answered at once.
+  std::vector<ps::Message> Do(const Ask& ask) {
+    Post(ask);
+    return outbox.All();
+  }
+  void DoOk(const Ask& ask) {
+    const std::vector<ps::Message> answers = Do(ask);
+    ASSERT_FALSE(answers.empty());
+    EXPECT_EQ(CodeOf(answers[0]), StatusCode::kOk) << TextOf(answers[0]);
+  }
+  std::pair<StatusCode, std::string> Refused(const Ask& ask) {
+    const std::vector<ps::Message> answers = Do(ask);
+    EXPECT_EQ(answers.size(), 1u);
+    if (answers.empty()) return {};
+    EXPECT_TRUE(answers[0].data.empty());
+    return {CodeOf(answers[0]), TextOf(answers[0])};
+  }
+};
+
+TEST(AsyncSlotTest, APushIsAppliedAtOnceAndNobodyWaitsForOthers) {
+  Bench bench(3);
+  bench.DoOk(Push(0, 0, Floats({10})));
+  EXPECT_EQ(bench.PullNow(2, 0), std::vector<float>{10});
+  bench.DoOk(Push(1, 1, Floats({1})));
+  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{11});
+  bench.DoOk(Push(1, 2, Floats({2})));
+  EXPECT_EQ(bench.PullNow(1, 2), std::vector<float>{13});
+  bench.DoOk(Push(0, 1, Floats({4})));
+  EXPECT_EQ(bench.PullNow(2, 0), std::vector<float>{17}) << "a pull without a push sees them all";
+}
+
+TEST(AsyncSlotTest, ACodedPushIsTheGradientItsCodesStandFor) {
+  Bench bench(2);
+  bench.DoOk(Push(0, 0, Floats({10})));
+  const auto word = [](unsigned code) {
+    return std::vector<std::byte>{static_cast<std::byte>(code << 6U), {}, {}, {}};
+  };
+  for (int repeat = 0; repeat < 2; ++repeat) bench.DoOk(PushTwoBit(1, 1, 0.5F, 1, word(3)));
+  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{10.5F});
+  bench.DoOk(PushTwoBit(1, 2, 2, 1, word(2)));
+  EXPECT_EQ(bench.PullNow(1, 2), std::vector<float>{8.5F});
+  bench.DoOk(Push(0, 1, Floats({1})));
+  EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{9.5F}) << "workers need not agree";
+}
+
+TEST(AsyncSlotTest, RepeatsAreAcknowledgedAndAppliedOnce) {
+  Bench bench(2);
+  for (int i = 0; i < 3; ++i) bench.DoOk(Push(0, 0, Floats({10})));
+  for (const uint64_t round : {1, 1, 2, 1, 2, 3, 2}) bench.DoOk(Push(1, round, Floats({1})));
+  bench.DoOk(Push(0, 0, Floats({77})));
+  bench.DoOk(Push(0, 1, Floats({100})));
+  EXPECT_EQ(bench.PullNow(1, 3), std::vector<float>{113});
+}
+
+TEST(AsyncSlotTest, APullThatOvertookItsPushWaitsForIt) {
+  Bench bench(2);
+  bench.DoOk(Push(0, 0, Floats({0})));
+  EXPECT_TRUE(bench.Do(Pull(1, 1, 4)).empty());
+  const std::vector<ps::Message> repeated = bench.Do(Pull(1, 1, 4));
+  ASSERT_EQ(repeated.size(), 1u);
+  EXPECT_EQ(OpOf(repeated[0]), ps::Op::kPending);
+  EXPECT_EQ(TextOf(repeated[0]), "its own push 1 of key 7");
+  const std::vector<ps::Message> answers = bench.Do(Push(1, 1, Floats({5})));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(ToFloats(answers[1].data.at(0).bytes()), std::vector<float>{5});
+}
+
+TEST(AsyncSlotTest, PullsWaitForTheInitialValue) {
+  Bench bench(3);
+  EXPECT_TRUE(bench.Do(Pull(2, 0, 4)).empty());
+  EXPECT_EQ(bench.Refused(Push(2, 1, Floats({1}))).first, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).first, StatusCode::kFailedPrecondition);
+  const std::vector<ps::Message> answers = bench.Do(Push(0, 0, Floats({3})));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(RankOf(answers[1]), 2);
+  EXPECT_EQ(ToFloats(answers[1].data.at(0).bytes()), std::vector<float>{3});
+}
+
+// Whoever asks for many keys, or for one twice, has the weights of all: nothing is his alone.
+TEST(AsyncSlotTest, AnswersOfOneMomentKeepNothing) {
+  Bench bench(3);
+  bench.DoOk(Push(0, 0, Floats({1})));
+  std::vector<ps::Message> leaving;
+  for (int i = 0; i < 3; ++i) {
+    leaving.push_back(std::move(bench.Do(bench.Newest(Pull(0, 0, 4))).at(0)));
+    EXPECT_FALSE(leaving.back().keeps_memory);
+  }
+  // Updates that he has not asked for are not his, however many there were.
+  for (uint64_t round = 1; round <= 3; ++round) bench.DoOk(Push(1, round, Floats({1})));
+  leaving.push_back(std::move(bench.Do(bench.Newest(Pull(0, 0, 4))).at(0)));
+  EXPECT_TRUE(leaving.back().keeps_memory);  // beside the first
+  leaving.clear();
+  bench.DoOk(Push(1, 4, Floats({1})));
+  EXPECT_FALSE(bench.Do(bench.Newest(Pull(0, 0, 4))).at(0).keeps_memory);  // he has read the others
+}
+
+TEST(AsyncSlotTest, AnAnswerInFlightKeepsItsBytes) {
+  Bench bench(3);
+  bench.DoOk(Push(0, 0, Floats({1})));
+  std::vector<ps::Message> leaving;
+  for (uint64_t round = 1; round <= 4; ++round) {
+    bench.DoOk(Push(0, round, Floats({1})));
+    leaving.push_back(std::move(bench.Do(Pull(0, round, 4)).at(0)));
+  }
+  for (size_t i = 0; i < leaving.size(); ++i) {
+    EXPECT_EQ(ToFloats(leaving[i].data.at(0).bytes()),
+              std::vector<float>{static_cast<float>(i + 2)});
+    // From the second on, each has memory of its own, which counts for who does not read it.
+    EXPECT_EQ(leaving[i].keeps_memory, i > 0);
+  }
+  // The repeat of the pull whose answer is still leaving gets no second copy; a newer pull does.
+  const std::vector<ps::Message> repeated = bench.Do(Pull(0, 4, 4));
+  ASSERT_EQ(repeated.size(), 1u);
+  EXPECT_EQ(OpOf(repeated[0]), ps::Op::kPending);
+  EXPECT_EQ(bench.PullNow(0, 4), std::vector<float>{5});
+  leaving.clear();
+  EXPECT_EQ(bench.Refused(Pull(0, 4, 4)).first, StatusCode::kCancelled) << "older than the newest";
+}
+
+TEST(AsyncSlotTest, RatesOfAPushWinOverTheOptimizers) {
+  Bench bench(1, -1, "sgd learning_rate=1 wd=0.5 rescale_grad=2");
+  bench.DoOk(Push(0, 0, Floats({8})));
+  bench.DoOk(Push(0, 1, Floats({1})));  // 8 - (2 * 1 + 0.5 * 8)
+  EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{2});
+  ps::KvCall call = Bench::Call(Push(0, 2, Floats({1})));
+  call.extension.learning_rate = 0.5;
+  call.extension.weight_decay = 0.0;
+  call.extension.rescale_grad = -4.0;
+  bench.shard().Handle(std::move(call));
+  EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kOk);
+  EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
+  ps::KvCall bad = Bench::Call(Push(0, 3, Floats({1})));
+  bad.extension.learning_rate = std::numeric_limits<double>::quiet_NaN();
+  bench.shard().Handle(std::move(bad));
+  EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
+}
+
+TEST(AsyncSlotTest, TheStateOfAnOptimizerIsAskedForOnce) {
+  uint64_t available_bytes = uint64_t{8} << 20U;
+  Bench bench(
+      {.num_workers = 1, .hosts = false, .available_bytes = [&] { return available_bytes; }});
+  const std::vector<std::byte> value = Floats(std::vector<float>(1U << 18U, 1));  // a MiB
+  bench.Set("adam");
+  bench.DoOk(Push(0, 0, value));
+  available_bytes = (2U << 20U) - 1;
+  const auto [code, text] = bench.Refused(Push(0, 1, value));
+  EXPECT_EQ(code, StatusCode::kResourceExhausted);
+  EXPECT_THAT(text, HasSubstr("round=1 partition=0 from worker 0: its 2097152 bytes do not fit"));
+  available_bytes += 1;
+  bench.DoOk(Push(0, 1, value));
+  available_bytes = 0;
+  bench.DoOk(Push(0, 2, value));
+}
+
+TEST(AsyncSlotTest, ANewOptimizerStartsItsStateAfresh) {
+  Bench bench(1, -1, "sgd learning_rate=-1 momentum=0.5");
+  bench.DoOk(Push(0, 0, Floats({0})));
+  bench.DoOk(Push(0, 1, Floats({4})));
+  bench.DoOk(Push(0, 2, Floats({0})));
+  EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{6});
+  bench.Set("sgd learning_rate=-1 momentum=0.5");
+  bench.DoOk(Push(0, 3, Floats({0})));
+  EXPECT_EQ(bench.PullNow(0, 3), std::vector<float>{6}) << "the momentum is gone";
+}
+
+TEST(AsyncSlotTest, WithoutAnOptimizerAPushIsRefused) {
+  Bench bench(1, -1, "");
+  bench.DoOk(Push(0, 0, Floats({1})));
+  const auto [code, text] = bench.Refused(Push(0, 1, Floats({1})));
+  EXPECT_EQ(code, StatusCode::kFailedPrecondition);
+  EXPECT_THAT(text, HasSubstr("push key=7 round=1 partition=0 from worker 0: no optimizer is set"));
+  EXPECT_THAT(text, HasSubstr("call set_optimizer"));
+  bench.Set("sgd learning_rate=-1");
+  bench.DoOk(Push(0, 1, Floats({1})));
+  EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{2});
+}
+
+TEST(AsyncSlotTest, WhatMakesNoSenseIsRefusedAndChangesNothing) {
+  Bench bench(2);
+  bench.DoOk(Push(0, 0, Floats({1})));
+  EXPECT_EQ(bench.Refused(Push(0, 2, Floats({1}))).first, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(bench.Refused(Push(0, 1, Floats({1, 2}))).first, StatusCode::kInvalidArgument);
+  EXPECT_EQ(bench.Refused(Push(1, 0, Floats({1}))).first, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(bench.Refused(Pull(0, 2, 4)).first, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(bench.Refused(Pull(0, 0, 8)).first, StatusCode::kInvalidArgument);
+  EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0, 1, Floats({1}))).second,
+              HasSubstr("threshold 0, which is no finite number greater than 0"));
+  EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0.5F, 1, Floats({1, 2}))).second,
+              HasSubstr("8 bytes came, 4 were announced"));
+  EXPECT_EQ(bench.PullNow(0, 0), std::vector<float>{1});
+  Ask whole = Push(0, 0, Encode(DType::kInt32, {1}));
+  whole.dtype = DType::kInt32;
+  whole.key = 8;
+  bench.DoOk(whole);
+  whole.round = 1;
+  const auto [code, text] = bench.Refused(whole);
+  EXPECT_EQ(code, StatusCode::kInvalidArgument);
+  EXPECT_THAT(text, HasSubstr("int32 of 4 bytes cannot be updated"));
+}
+
+TEST(AsyncSlotTest, AKeyHasOneMode) {
+  Bench bench(2);
+  bench.DoOk(Push(0, 0, Floats({1})));
+  bench.shard().Handle(MakeCall(Push(1, 1, Floats({1}))));
+  const ps::Message answer = bench.outbox.Next();
+  EXPECT_EQ(CodeOf(answer), StatusCode::kInvalidArgument);
+  EXPECT_THAT(TextOf(answer), HasSubstr("the key is asynchronous on the other workers"));
+}
+
+TEST(AsyncSlotTest, StalenessBoundsHowFarAWorkerIsAhead) {
+  Bench bench(3, 2);
+  bench.DoOk(Push(0, 0, Floats({0})));
+  for (const uint64_t round : {1, 2}) {
+    bench.DoOk(Push(0, round, Floats({1})));
+    EXPECT_FALSE(bench.PullNow(0, round).empty());
+  }
+  bench.DoOk(Push(0, 3, Floats({1})));
+  const Ask third = bench.Newest(Pull(0, 3, 4));
+  EXPECT_TRUE(bench.Do(third).empty()) << "1 and 2 have not pushed once";
+  const std::vector<ps::Message> repeated = bench.Do(third);
+  ASSERT_EQ(repeated.size(), 1u);
+  EXPECT_EQ(TextOf(repeated[0]),
+            "workers 1, 2 to push key 7 1 times (BYTESCHEDULER_MAX_STALENESS=2)");
+  EXPECT_EQ(bench.Do(Push(2, 1, Floats({10}))).size(), 1u) << "1 has not";
+  const std::vector<ps::Message> answers = bench.Do(Push(1, 1, Floats({100})));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(ToFloats(answers[1].data.at(0).bytes()), std::vector<float>{113});
+}
+
+TEST(AsyncSlotTest, NobodyWaitsForAWorkerThatLeft) {
+  Bench bench(2, 0);
+  bench.DoOk(Push(0, 0, Floats({0})));
+  bench.DoOk(Push(0, 1, Floats({1})));
+  EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
+  bench.shard().OnWorkerGone(1, Status::Unavailable("worker 1 left the job"));
+  EXPECT_EQ(ToFloats(bench.outbox.Next().data.at(0).bytes()), std::vector<float>{1});
+  bench.DoOk(Push(0, 2, Floats({1})));
+  EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{2});
+}
+
+TEST(AsyncSlotTest, WithoutWorker0NothingIsInitialised) {
+  Bench bench(2);
+  EXPECT_TRUE(bench.Do(Pull(1, 0, 4)).empty());
+  bench.shard().OnWorkerGone(0, Status::Unavailable("worker 0 left the job"));
+  EXPECT_EQ(TextOf(bench.outbox.Next()), "worker 0 left the job");
+  EXPECT_EQ(bench.Refused(bench.Newest(Pull(1, 0, 4))).first, StatusCode::kUnavailable);
+}
+
+TEST(AsyncSlotTest, AFailedJobRefusesWhatWaits) {
+  Bench bench(2, 0);
+  bench.DoOk(Push(0, 0, Floats({0})));
+  bench.DoOk(Push(0, 1, Floats({0})));
+  EXPECT_TRUE(bench.Do(Pull(0, 1, 4)).empty());
+  bench.shard().Fail(Status::Unavailable("lost worker 1"));
+  EXPECT_EQ(TextOf(bench.outbox.Next()), "lost worker 1");
+}
+
+TEST(AsyncSlotTest, WhoTakesThePlaceOfALostWorkerCountsFromOneAndIsWaitedForOnceItPushes) {
+  Bench bench(2, 0);
+  bench.DoOk(Push(0, 0, Floats({0})));
+  for (const uint64_t round : {1, 2, 3}) {
+    bench.DoOk(Push(1, round, Floats({1})));
+    bench.DoOk(Push(0, round, Floats({1})));
+  }
+  bench.DoOk(Push(0, 4, Floats({1})));
+  EXPECT_TRUE(bench.Do(bench.Newest(Pull(0, 4, 4))).empty()) << "worker 1 is behind";
+  bench.shard().OnWorkerVacant(1);
+  EXPECT_EQ(bench.outbox.All().size(), 1u) << "nobody waits for the lost one";
+  EXPECT_EQ(bench.PullNow(1, 0), std::vector<float>{7});
+  bench.DoOk(Push(1, 1, Floats({10})));
+  EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{17});
+  bench.DoOk(Push(0, 5, Floats({1})));
+  EXPECT_EQ(bench.PullNow(0, 5), std::vector<float>{18});
+  bench.DoOk(Push(0, 6, Floats({1})));
+  EXPECT_TRUE(bench.Do(bench.Newest(Pull(0, 6, 4))).empty()) << "it counts from where they were";
+}
+
+}  // namespace
+}  // namespace bs::server

@@ -1,0 +1,116 @@
+// What a shard counts, and what a whole server makes of it.
+#include "server/state/meters.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "bytescheduler/server.h"
+#include "server/support.h"
+#include "sim/sim_executor.h"
+
+namespace bs::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Two workers, two shards and the front, which keeps partitions of up to 8 bytes.
+class Bench {
+ public:
+  Bench() {
+    ServerOptions options;
+    options.num_workers = 2;
+    options.front_bytes = 8;
+    options.timed = true;
+    server_.emplace(options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
+                    outbox_.sender(), Server::Handler{}, Logger());
+  }
+
+  void Do(Ask ask, uint64_t key) {
+    ask.key = key;
+    server_->OnMessage(MakeRequest(ask));
+    RunFor(milliseconds(0));
+  }
+  void RunFor(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
+  double Figure(const std::string& name, int32_t of = Figures::kWhole) {
+    std::optional<Figures> told;
+    server_->Measure([&](const Figures& figures) { told = figures; });
+    EXPECT_FALSE(told.has_value()) << "told inside the call";
+    RunFor(milliseconds(0));
+    if (!told) return -1;
+    const auto it = told->numbers().find({name, of});
+    return it == told->numbers().end() ? -1 : it->second;
+  }
+
+ private:
+  sim::SimClock clock_{1};
+  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor shards_[2] = {sim::SimExecutor(&clock_), sim::SimExecutor(&clock_)};
+  Outbox outbox_;
+  std::optional<Server> server_;
+};
+
+std::vector<std::byte> Small() { return Floats({1, 2}); }
+std::vector<std::byte> Large() { return Floats({1, 2, 3, 4}); }
+
+TEST(Meters, OfAServerThatDidNothingAreZero) {
+  Bench bench;
+  for (const char* const name : {"partitions", "rounds_total", "open_rounds", "refused_total",
+                                 "value_bytes", "held_bytes"}) {
+    EXPECT_EQ(bench.Figure(name), 0) << name;
+  }
+  EXPECT_EQ(bench.Figure("pushed_bytes_total", 1), 0);
+}
+
+TEST(Meters, AddUpOverShardsAndFront) {
+  Bench bench;
+  const std::vector<std::pair<uint64_t, std::vector<std::byte>>> values = {
+      {1, Small()}, {2, Large()}, {3, Large()}};
+  for (const auto& [key, value] : values) {
+    bench.Do(Push(0, 0, value), key);
+    bench.Do(Push(0, 1, value), key);
+    bench.Do(Pull(0, 1, value.size()), key);
+  }
+  EXPECT_EQ(bench.Figure("partitions"), 3);
+  EXPECT_EQ(bench.Figure("pushes_total", 0), 6);
+  EXPECT_EQ(bench.Figure("pushed_bytes_total", 0), 2 * (8 + 16 + 16));
+  EXPECT_EQ(bench.Figure("open_rounds"), 3);
+  EXPECT_EQ(bench.Figure("awaited_rounds", 0), 0);
+  EXPECT_EQ(bench.Figure("awaited_rounds", 1), 3);
+  EXPECT_EQ(bench.Figure("pulls_total", 0), 0);
+  bench.RunFor(milliseconds(7));
+  for (const auto& [key, value] : values) bench.Do(Push(1, 1, value), key);
+  EXPECT_EQ(bench.Figure("rounds_total"), 3);
+  EXPECT_EQ(bench.Figure("open_rounds"), 0);
+  EXPECT_EQ(bench.Figure("awaited_rounds", 1), 0);
+  EXPECT_EQ(bench.Figure("came_last_total", 1), 3);
+  EXPECT_EQ(bench.Figure("came_last_total", 0), 0);
+  EXPECT_NEAR(bench.Figure("waited_seconds_total", 1), 3 * 0.007, 1e-9);
+  EXPECT_EQ(bench.Figure("waited_seconds_total", 0), 0);
+  EXPECT_EQ(bench.Figure("pulled_bytes_total", 0), 8 + 16 + 16);
+  EXPECT_EQ(bench.Figure("value_bytes"), 2 * (8 + 16 + 16));
+}
+
+TEST(Meters, CountRefusalsOfFrontAndShards) {
+  Bench bench;
+  bench.Do(Push(0, 5, Large()), 1);  // nobody initialised it
+  EXPECT_EQ(bench.Figure("refused_total"), 1);
+  bench.Do(Push(0, 0, Large()), 1);
+  bench.Do(Push(0, 9, Large()), 1);  // far ahead
+  EXPECT_EQ(bench.Figure("refused_total"), 2);
+  EXPECT_EQ(bench.Figure("pushes_total", 0), 1);
+}
+
+TEST(Meters, OfAsynchronousKeysCountPushesAndNoRounds) {
+  Bench bench;
+  Ask first = Push(0, 0, Large());
+  first.mode = Mode::kAsynchronous;
+  bench.Do(first, 1);
+  EXPECT_EQ(bench.Figure("pushes_total", 0), 1);
+  EXPECT_EQ(bench.Figure("value_bytes"), 16);
+  EXPECT_EQ(bench.Figure("rounds_total"), 0);
+  EXPECT_EQ(bench.Figure("awaited_rounds", 1), 0);
+}
+
+}  // namespace
+}  // namespace bs::server

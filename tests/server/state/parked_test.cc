@@ -1,0 +1,83 @@
+#include "server/state/parked.h"
+
+#include <gtest/gtest.h>
+
+#include "server/support.h"
+
+namespace bs::server {
+namespace {
+
+ParkedCalls::Whom Says(const char* whom) {
+  return [whom](const ps::KvCall&) { return whom; };
+}
+
+ps::KvCall Waiting(int32_t rank, uint64_t sequence, int32_t priority = 0) {
+  Ask ask = Pull(rank, 1, 4);
+  ask.sequence = sequence;
+  ask.priority = priority;
+  return MakeCall(ask);
+}
+
+TEST(ParkedTest, TheMostUrgentComesFirstAndEqualsKeepTheirOrder) {
+  Outbox outbox;
+  ParkedCalls parked;
+  parked.Park(Waiting(0, 1, -5), Says("x"), outbox.sender());
+  parked.Park(Waiting(1, 1, 3), Says("x"), outbox.sender());
+  parked.Park(Waiting(2, 1, -5), Says("x"), outbox.sender());
+  parked.Park(Waiting(3, 1, 9), Says("x"), outbox.sender());
+  std::vector<int32_t> ranks;
+  for (const ps::KvCall& call : parked.TakeAll()) ranks.push_back(call.worker_rank);
+  EXPECT_EQ(ranks, (std::vector<int32_t>{3, 1, 0, 2}));
+  EXPECT_TRUE(parked.empty());
+  EXPECT_TRUE(outbox.empty());
+}
+
+TEST(ParkedTest, ARepeatIsToldThatItIsAliveAndForWhomItWaits) {
+  Outbox outbox;
+  ParkedCalls parked;
+  parked.Park(Waiting(1, 8), Says("worker 0"), outbox.sender());
+  parked.Park(Waiting(1, 8), Says("worker 0"), outbox.sender());
+  const ps::Message pending = outbox.Next();
+  EXPECT_EQ(OpOf(pending), ps::Op::kPending);
+  EXPECT_EQ(TextOf(pending), "worker 0");
+  EXPECT_EQ(pending.meta.extension.sequence, 8u);
+  EXPECT_EQ(pending.peer, ps::WorkerId(1));
+  EXPECT_EQ(parked.TakeAll().size(), 1u) << "and is parked once";
+}
+
+TEST(ParkedTest, OfTwoRequestsOfAWorkerTheNewerStays) {
+  Outbox outbox;
+  ParkedCalls parked;
+  parked.Park(Waiting(1, 8, 2), Says("x"), outbox.sender());
+  parked.Park(Waiting(1, 9), Says("x"), outbox.sender());
+  parked.Park(Waiting(1, 7), Says("x"), outbox.sender());
+  ps::Message first = outbox.Next();
+  ps::Message second = outbox.Next();
+  EXPECT_EQ(first.meta.extension.sequence, 8u);
+  EXPECT_EQ(second.meta.extension.sequence, 7u);
+  EXPECT_EQ(CodeOf(first), StatusCode::kCancelled);
+  EXPECT_EQ(CodeOf(second), StatusCode::kCancelled);
+  const std::vector<ps::KvCall> left = parked.TakeAll();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].extension.sequence, 9u);
+}
+
+TEST(ParkedTest, RefusingAnswersEveryoneOnceAndForgettingAnswersNobody) {
+  Outbox outbox;
+  ParkedCalls parked;
+  for (int32_t rank = 0; rank < 3; ++rank)
+    parked.Park(Waiting(rank, 1), Says("x"), outbox.sender());
+  parked.Forget(1);
+  EXPECT_TRUE(outbox.empty());
+  parked.RefuseAll(Status::Unavailable("worker 1 left"), outbox.sender());
+  ASSERT_EQ(outbox.size(), 2u);
+  for (const ps::Message& refusal : outbox.All()) {
+    EXPECT_NE(RankOf(refusal), 1);
+    EXPECT_EQ(CodeOf(refusal), StatusCode::kUnavailable);
+    EXPECT_EQ(TextOf(refusal), "worker 1 left");
+  }
+  EXPECT_TRUE(parked.empty());
+}
+
+}  // namespace
+}  // namespace bs::server

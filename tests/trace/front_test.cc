@@ -1,0 +1,80 @@
+// Which tensor is the front, and what a step loses there.
+#include "trace/front.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+namespace bs::worker {
+namespace {
+
+using std::chrono::milliseconds;
+
+TimePoint At(int ms) { return TimePoint() + milliseconds(1000 + ms); }
+
+// A step of keys 3, 2, 1, ready a millisecond apart, whose sums come from `sums_ms` on, in the
+// order of urgency.  What is told, by key.
+std::vector<std::pair<Key, Duration>> Step(Front* front, int begin_ms, int sums_ms) {
+  for (const int key : {3, 2, 1}) {
+    front->Ready(static_cast<Key>(key), -key, At(begin_ms + 3 - key));
+  }
+  std::vector<std::pair<Key, Duration>> told;
+  for (const int key : {1, 2, 3}) {
+    const TimePoint now = At(begin_ms + sums_ms + key);
+    const auto since = front->Summed(static_cast<Key>(key), now);
+    if (since) told.emplace_back(key, now - *since);
+  }
+  return told;
+}
+
+using Told = std::vector<std::pair<Key, Duration>>;
+
+TEST(Front, IsTheMostUrgentTensorFromTheSecondStepOn) {
+  Front front;
+  EXPECT_EQ(Step(&front, 0, 10), Told{});
+  EXPECT_EQ(Step(&front, 100, 10), (Told{{1, milliseconds(9)}}));
+  EXPECT_EQ(Step(&front, 200, 50), (Told{{1, milliseconds(49)}}));
+}
+
+TEST(Front, NothingIsLostWhereItsSumIsThereBeforeTheLastGradient) {
+  Front front;
+  Step(&front, 0, 10);
+  Step(&front, 100, 10);
+  front.Ready(1, -1, At(200));
+  front.Ready(2, -2, At(205));
+  EXPECT_EQ(front.Summed(1, At(204)), At(204));  // read before the clock of the gradient
+}
+
+TEST(Front, AnotherTensorBecomesItWhenItIsMoreUrgent) {
+  Front front;
+  Step(&front, 0, 10);
+  Step(&front, 100, 10);
+  front.Ready(9, 5, At(200));
+  EXPECT_EQ(Step(&front, 201, 10).size(), 1U);  // as learned from the step before
+  front.Ready(9, 5, At(300));
+  EXPECT_EQ(front.Summed(1, At(301)), std::nullopt);
+  EXPECT_EQ(front.Summed(9, At(307)), At(300));
+}
+
+TEST(Front, OneThatIsInUseNoMoreIsReplaced) {
+  Front front;
+  Step(&front, 0, 10);
+  Step(&front, 100, 10);  // the front is key 1 of three
+  // From now on another model: keys 4 and 5.
+  int fronts = 0;
+  const int steps = 2 * Front::kFrozen;
+  for (int step = 0; step < steps; ++step) {
+    for (const Key key : {5U, 4U}) front.Ready(key, -static_cast<Priority>(key), At(200 + step));
+    if (const auto since = front.Summed(4, At(203 + step))) {
+      EXPECT_EQ(*since, At(200 + step));
+      ++fronts;
+    }
+    EXPECT_EQ(front.Summed(5, At(204 + step)), std::nullopt);
+  }
+  EXPECT_GT(fronts, 1);
+  EXPECT_LT(fronts, steps);
+}
+
+}  // namespace
+}  // namespace bs::worker

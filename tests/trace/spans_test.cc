@@ -1,0 +1,254 @@
+// What a worker tells its trace.
+#include "trace/spans.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "worker/bench.h"
+
+namespace bs::worker {
+namespace {
+
+using core::Trace;
+using core::TraceEvent;
+using std::chrono::milliseconds;
+using Kind = TraceEvent::Kind;
+
+std::vector<TraceEvent> TakeAll(Trace* trace) {
+  std::vector<TraceEvent> events;
+  TraceEvent event;
+  while (trace->Take(&event)) events.push_back(event);
+  return events;
+}
+
+std::vector<TraceEvent> Only(Kind kind, const std::vector<TraceEvent>& events) {
+  std::vector<TraceEvent> of_kind;
+  for (const TraceEvent& event : events) {
+    if (event.kind == kind) of_kind.push_back(event);
+  }
+  return of_kind;
+}
+
+WorkerOptions Traced(Trace* trace) {
+  WorkerOptions options;
+  options.partition_bytes = 64;
+  options.credit_bytes = 64;
+  options.trace = trace;
+  return options;
+}
+
+// Two partitions, one after the other; each acknowledged after 2 ms and summed after 5.
+std::vector<TraceEvent> OneRound(float threshold = 0) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(threshold == 0 ? 128 : 128 * 16, 0);
+  std::vector<std::byte> out = value;
+  WorkerOptions options = Traced(&trace);
+  options.partition_bytes = value.size() / 2;
+  Bench bench(options);
+  bench.Initialise(7, value);
+  TakeAll(&trace);
+  bench.PushPull(7, -3, value, out, threshold);
+  for (int part = 0; part < 2; ++part) {
+    ps::Message push = bench.Next();
+    ps::Message pull = bench.Next();
+    bench.RunFor(milliseconds(2));
+    bench.Answer(std::move(push));
+    bench.RunFor(milliseconds(3));
+    bench.Answer(std::move(pull), Bytes(value.size() / 2, 1));
+    bench.Run();
+  }
+  return TakeAll(&trace);
+}
+
+Duration Length(const TraceEvent& event) { return event.end - event.begin; }
+
+TEST(Spans, EachPartitionIsQueuedThenPushedThenPulled) {
+  const std::vector<TraceEvent> events = OneRound();
+  const std::vector<TraceEvent> queued = Only(Kind::kQueued, events);
+  const std::vector<TraceEvent> pushed = Only(Kind::kPush, events);
+  const std::vector<TraceEvent> pulled = Only(Kind::kPull, events);
+  ASSERT_EQ(queued.size(), 2U);
+  ASSERT_EQ(pushed.size(), 2U);
+  ASSERT_EQ(pulled.size(), 2U);
+  EXPECT_EQ(Length(queued[0]), Duration::zero());
+  EXPECT_EQ(Length(queued[1]), milliseconds(2));  // until the first gave its credit back
+  for (uint32_t part = 0; part < 2; ++part) {
+    EXPECT_EQ(queued[part].end, pushed[part].begin);
+    EXPECT_EQ(pulled[part].begin, pushed[part].begin);
+    for (const TraceEvent& event : {queued[part], pushed[part], pulled[part]}) {
+      EXPECT_EQ(event.key, 7U);
+      EXPECT_EQ(event.round, 1U);
+      EXPECT_EQ(event.part, part);
+      EXPECT_EQ(event.priority, -3);
+      EXPECT_EQ(event.bytes, 64U);
+    }
+  }
+  EXPECT_EQ(Length(pushed[0]), milliseconds(2));
+  EXPECT_EQ(Length(pulled[0]), milliseconds(5));
+}
+
+TEST(Spans, ATensorLastsUntilItsSumIsThere) {
+  const std::vector<TraceEvent> events = OneRound();
+  const std::vector<TraceEvent> tensors = Only(Kind::kTensor, events);
+  ASSERT_EQ(tensors.size(), 1U);
+  EXPECT_EQ(tensors[0].bytes, 128U);
+  EXPECT_EQ(tensors[0].begin, Only(Kind::kQueued, events)[0].begin);
+  EXPECT_EQ(tensors[0].end, Only(Kind::kPull, events)[1].end);
+}
+
+TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  Bench bench(Traced(&trace));
+  bench.Initialise(7, value);
+  bench.RunFor(milliseconds(9));
+  TakeAll(&trace);
+  const auto use = [&](PushPullOptions options) {
+    bench.worker()->PushPull(7, options, value, out, [](const Status&) {}, [](const Status&) {});
+    bench.Run();
+  };
+  use({-3, 0, 0, false, milliseconds(4)});
+  use({-3, 0, 0, false, milliseconds(1)});  // behind the first
+  bench.RunFor(milliseconds(2));
+  for (int round = 0; round < 2; ++round) {
+    ps::Message push = bench.Next();
+    ps::Message pull = bench.Next();
+    bench.Answer(std::move(push));
+    bench.Answer(std::move(pull), Bytes(64, 1));
+    bench.Run();
+  }
+  const std::vector<TraceEvent> events = TakeAll(&trace);
+  const std::vector<TraceEvent> proxies = Only(Kind::kProxy, events);
+  const std::vector<TraceEvent> tensors = Only(Kind::kTensor, events);
+  ASSERT_EQ(proxies.size(), 2U);
+  ASSERT_EQ(tensors.size(), 2U);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(proxies[round].end, tensors[round].begin);
+    EXPECT_EQ(proxies[round].round, tensors[round].round);
+    EXPECT_EQ(proxies[round].bytes, 64U);
+  }
+  EXPECT_EQ(Length(proxies[0]), milliseconds(4));
+  EXPECT_EQ(Length(proxies[1]), milliseconds(3));
+}
+
+TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
+  Trace trace(256);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  Bench bench(Traced(&trace));
+  for (const Key key : {1U, 2U}) bench.Initialise(key, value);
+  TakeAll(&trace);
+  for (int step = 0; step < 3; ++step) {
+    for (const Key key : {2U, 1U}) {  // as gradients become ready
+      bench.worker()->PushPull(
+          key, -static_cast<Priority>(key), value, out, [](const Status&) {}, [](const Status&) {});
+      bench.RunFor(milliseconds(5));
+    }
+    for (const Key key : {2U, 1U}) {
+      ps::Message push = bench.Next();
+      ps::Message pull = bench.Next();
+      EXPECT_EQ(pull.meta.extension.key, key);
+      bench.Answer(std::move(push));
+      bench.Answer(std::move(pull), Bytes(64, 1));
+      bench.RunFor(milliseconds(1));
+    }
+  }
+  const std::vector<TraceEvent> fronts = Only(Kind::kFront, TakeAll(&trace));
+  ASSERT_EQ(fronts.size(), 2U);  // the first step tells what the front is
+  for (const TraceEvent& front : fronts) {
+    EXPECT_EQ(front.key, 1U);
+    EXPECT_EQ(Length(front), milliseconds(6));
+  }
+  EXPECT_EQ(fronts[1].round, 3U);
+}
+
+TEST(Spans, WhatRankZeroDecidesIsTold) {
+  Trace trace(64);
+  Bench bench(Traced(&trace));
+  bench.RunFor(milliseconds(1));
+  bench.worker()->Retune(128, 256, [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  bench.RunFor(milliseconds(1));
+  const std::vector<TraceEvent> told = Only(Kind::kDecision, TakeAll(&trace));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].round, 1U);
+  EXPECT_EQ(told[0].part, 128U);
+  EXPECT_EQ(told[0].bytes, 256U);
+  EXPECT_EQ(told[0].end, TimePoint() + milliseconds(1));
+}
+
+TEST(Spans, CreditIsToldWhenItIsTakenAndWhenItReturns) {
+  const std::vector<TraceEvent> credit = Only(Kind::kCredit, OneRound());
+  ASSERT_EQ(credit.size(), 4U);
+  const std::vector<uint64_t> in_flight = {64, 0, 64, 0};
+  const std::vector<uint32_t> queued = {1, 1, 0, 0};
+  for (size_t i = 0; i < credit.size(); ++i) {
+    EXPECT_EQ(credit[i].bytes, in_flight[i]) << i;
+    EXPECT_EQ(credit[i].part, queued[i]) << i;
+  }
+}
+
+TEST(Spans, OfACodedRoundThePushHasTheBytesOfItsCodes) {
+  const std::vector<TraceEvent> events = OneRound(0.5F);
+  EXPECT_EQ(Only(Kind::kQueued, events)[0].bytes, 64U);
+  EXPECT_EQ(Only(Kind::kPush, events)[0].bytes, 64U);
+  EXPECT_EQ(Only(Kind::kPull, events)[0].bytes, 1024U);
+}
+
+TEST(Spans, APushWithoutAPullIsATensorToo) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(64, 0);
+  Bench bench(Traced(&trace));
+  bench.Initialise(7, value);  // rank 0 pushes the value
+  bench.Run();
+  const std::vector<TraceEvent> tensors = Only(Kind::kTensor, TakeAll(&trace));
+  ASSERT_EQ(tensors.size(), 1U);
+  EXPECT_EQ(tensors[0].round, 0U);
+}
+
+TEST(Spans, WhatFailsLeavesNoSpan) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  Bench bench(Traced(&trace));
+  bench.Initialise(7, value);
+  TakeAll(&trace);
+  bench.PushPull(7, 0, value, out);
+  bench.Next();
+  bench.Refuse(bench.Next(), Status::Unavailable("lost worker 1"));
+  bench.Run();
+  const std::vector<TraceEvent> events = TakeAll(&trace);
+  EXPECT_EQ(Only(Kind::kQueued, events).size(), 1U);
+  EXPECT_TRUE(Only(Kind::kPull, events).empty());
+  EXPECT_TRUE(Only(Kind::kTensor, events).empty());
+}
+
+TEST(Spans, ASmallPartitionIsPushedWhenItHasLeftAndPulledWhenItsSumIsThere) {
+  Trace trace(64);
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  WorkerOptions options = Traced(&trace);
+  options.together_bytes = 64;
+  Bench bench(options);
+  bench.Initialise(7, value);
+  TakeAll(&trace);
+  bench.PushPull(7, -3, value, out);
+  ps::Message request = bench.Next();
+  bench.RunFor(milliseconds(2));
+  request.data.clear();
+  bench.RunFor(milliseconds(3));
+  bench.Answer(std::move(request), value);
+  const std::vector<TraceEvent> events = TakeAll(&trace);
+  const std::vector<TraceEvent> pushed = Only(Kind::kPush, events);
+  const std::vector<TraceEvent> pulled = Only(Kind::kPull, events);
+  ASSERT_EQ(pushed.size(), 1U);
+  ASSERT_EQ(pulled.size(), 1U);
+  EXPECT_EQ(pushed[0].begin, pulled[0].begin);
+  EXPECT_EQ(Length(pushed[0]), milliseconds(2));
+  EXPECT_EQ(Length(pulled[0]), milliseconds(5));
+}
+
+}  // namespace
+}  // namespace bs::worker
