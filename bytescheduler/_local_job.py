@@ -10,9 +10,9 @@ import threading
 import time
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from bytescheduler._child import Child, signal_name
-from bytescheduler._output import Printer
-from bytescheduler._say import plain, say
+from bytescheduler._process.child import Child, signal_name
+from bytescheduler._process.output import Printer
+from bytescheduler._process.say import plain, say
 
 __all__ = ["FIXED", "Job", "prefer_native", "run"]
 

@@ -14,8 +14,9 @@ import threading
 import time
 from typing import Dict, Mapping, Optional, Sequence
 
-from bytescheduler import _child, _ready
-from bytescheduler._say import plain, say
+from bytescheduler import _ready
+from bytescheduler._process import child
+from bytescheduler._process.say import plain, say
 from bytescheduler.config import seconds
 
 __all__ = ["Rendezvous", "run"]
@@ -195,7 +196,7 @@ def _start(
     us = os.getpid()
 
     def prepare() -> None:
-        _child.die_with(us)
+        child.die_with(us)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     return subprocess.Popen(list(command), env=env, close_fds=False, preexec_fn=prepare)

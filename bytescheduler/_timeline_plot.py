@@ -5,7 +5,7 @@ import math
 import os
 from typing import List, Mapping, Optional, Tuple
 
-from bytescheduler._say import plain
+from bytescheduler._process.say import plain
 from bytescheduler._timeline_files import TimelineError
 from bytescheduler._timeline_steps import Interval, Step, Tensor, union
 

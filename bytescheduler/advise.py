@@ -13,9 +13,9 @@ import click
 
 from bytescheduler._advise import models, profile
 from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
-from bytescheduler._numbers import Count, Seconds, shortened
-from bytescheduler._progress import progress
-from bytescheduler._say import plain, say
+from bytescheduler._process.numbers import Count, Seconds, shortened
+from bytescheduler._process.progress import progress
+from bytescheduler._process.say import plain, say
 from bytescheduler.config import examine, seconds, size, values
 from bytescheduler.errors import ConfigError, Error
 

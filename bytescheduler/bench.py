@@ -16,12 +16,12 @@ from typing import Dict, List, NamedTuple, Optional
 
 import click
 
-from bytescheduler._child import die_with
-from bytescheduler._folder import temporary_folder
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Pending, Worker
-from bytescheduler._numbers import Count, shortened
-from bytescheduler._say import plain, say
+from bytescheduler._process.child import die_with
+from bytescheduler._process.folder import temporary_folder
+from bytescheduler._process.numbers import Count, shortened
+from bytescheduler._process.say import plain, say
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["bench"]

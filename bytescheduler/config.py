@@ -11,9 +11,9 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import click
 
-from bytescheduler import _stdout
 from bytescheduler._native import Setting, Value, check_settings, settings, values
-from bytescheduler._say import plain, say
+from bytescheduler._process import stdout
+from bytescheduler._process.say import plain, say
 from bytescheduler.errors import ConfigError
 
 __all__ = [
@@ -257,4 +257,4 @@ def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    _stdout.run(command, None, "bytescheduler config")
+    stdout.run(command, None, "bytescheduler config")

@@ -12,8 +12,8 @@ from bytescheduler._doctor import host, network, software
 from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
-from bytescheduler._numbers import Count, Seconds, shortened
-from bytescheduler._say import plain, say
+from bytescheduler._process.numbers import Count, Seconds, shortened
+from bytescheduler._process.say import plain, say
 from bytescheduler.errors import ConfigError
 
 __all__ = ["command", "examine"]

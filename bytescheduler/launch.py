@@ -8,9 +8,10 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import click
 
-from bytescheduler import __version__, _local_job, _role_worker, _stdout
-from bytescheduler._numbers import A_YEAR_S, Count, Seconds
-from bytescheduler._say import plain, say
+from bytescheduler import __version__, _local_job, _role_worker
+from bytescheduler._process import stdout
+from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
+from bytescheduler._process.say import plain, say
 from bytescheduler.config import as_text, check_settings, settings, values
 from bytescheduler.errors import ConfigError
 
@@ -251,7 +252,7 @@ def cli(
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bslaunch`."""
-    _stdout.run(cli, argv, "bslaunch")
+    stdout.run(cli, argv, "bslaunch")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Callable, Iterator, Optional
 from bytescheduler._hosting import Host
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, values
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]

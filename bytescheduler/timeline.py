@@ -15,10 +15,11 @@ from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Se
 
 import click
 
-from bytescheduler import _stdout, _timeline_plot, _timeline_steps
-from bytescheduler._numbers import Count
-from bytescheduler._replaced import is_stdout, replaced
-from bytescheduler._say import plain, say
+from bytescheduler import _timeline_plot, _timeline_steps
+from bytescheduler._process import stdout
+from bytescheduler._process.numbers import Count
+from bytescheduler._process.replaced import is_stdout, replaced
+from bytescheduler._process.say import plain, say
 from bytescheduler._timeline_clocks import FIRST_SERVER_PID
 from bytescheduler._timeline_files import (
     KEY_NAME,
@@ -377,4 +378,4 @@ def timeline(
 
 
 if __name__ == "__main__":
-    _stdout.run(timeline, None, "bytescheduler timeline")
+    stdout.run(timeline, None, "bytescheduler timeline")

@@ -11,8 +11,8 @@ import click
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.serving import MOST_PORTS, parse_address
 from bytescheduler._native import values
-from bytescheduler._numbers import Seconds, shortened
-from bytescheduler._say import plain, say
+from bytescheduler._process.numbers import Seconds, shortened
+from bytescheduler._process.say import plain, say
 
 __all__ = ["command", "text"]
 

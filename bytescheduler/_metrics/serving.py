@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
 
 from bytescheduler._native import Figure, values
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter

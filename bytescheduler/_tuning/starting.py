@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from bytescheduler._native import Worker, values
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 
 if TYPE_CHECKING:
     from bytescheduler._tuning.tuner import Tuner

@@ -30,7 +30,7 @@ from mxnet.base import _LIB
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker, fail_exit
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names

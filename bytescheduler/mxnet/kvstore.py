@@ -9,7 +9,7 @@ from mxnet.kvstore import KVStore, KVStoreBase
 
 from bytescheduler import _ready
 from bytescheduler._native import Worker, check_settings, values
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 from bytescheduler.config import seconds
 from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet._async_store import AsyncStore

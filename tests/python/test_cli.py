@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from bytescheduler import __version__, cli, config
 from bytescheduler._metrics.exporter import Exporter
-from bytescheduler._numbers import A_YEAR_S, Count, Seconds
+from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
 
 LIMIT_S = 60
 NAMES = ["advise", "bench", "config", "doctor", "launch", "timeline", "top"]

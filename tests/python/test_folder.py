@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from bytescheduler import bench
 from bytescheduler._advise import recording
-from bytescheduler._folder import temporary_folder
 from bytescheduler._local_job import Job
+from bytescheduler._process.folder import temporary_folder
 from bytescheduler.errors import Error
 
 WHY = "no temporary folder: No usable temporary directory found; let TMPDIR name a folder that can"

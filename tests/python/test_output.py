@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from bytescheduler import _output
+from bytescheduler._process import output
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Bench:
         self.lost: List[str] = []
         self._read_end, write_end = os.pipe()
         self._write_end = write_end
-        self.printer = _output.Printer(
+        self.printer = output.Printer(
             write_end,
             prefixes=options.get("prefixes", True),
             colour=options.get("colour", False),
@@ -56,8 +56,8 @@ class Bench:
             return next(left)
 
         with monkeypatch.context() as patch:
-            patch.setattr(_output.os, "read", read)
-            patch.setattr(_output.os, "close", lambda _: None)
+            patch.setattr(output.os, "read", read)
+            patch.setattr(output.os, "close", lambda _: None)
             self.printer.copy(self.printer.prefix("w", 0), -1)
 
     def close(self) -> bytes:
@@ -146,7 +146,7 @@ def test_lines_that_find_the_disk_full_are_lost_and_told_once(
         return write(target, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_output.os, "write", writing)
+        patch.setattr(output.os, "write", writing)
         for line in (b"a", b"b", b"c"):
             bench.printer.write(b"", line)
     assert bench.lost == ["No space left on device"]

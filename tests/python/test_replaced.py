@@ -9,7 +9,7 @@ from typing import List
 
 import pytest
 
-from bytescheduler._replaced import replaced
+from bytescheduler._process.replaced import replaced
 
 
 def names(folder: pathlib.Path) -> List[str]:

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 
-SAYING = "from bytescheduler._say import say; say('a line'); print('done')"
+SAYING = "from bytescheduler._process.say import say; say('a line'); print('done')"
 
 
 def test_a_line_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,14 @@ import pytest
 # What is printed stays in a buffer until the end; the command has an exit code of its own.
 PRINTING = """
 import sys, threading, click
-from bytescheduler import _stdout
+from bytescheduler._process import stdout
 
 @click.command()
 def command():
     print("\\u00e4" * 100)
     sys.exit(3)
 
-_stdout.run(command, [], "x")
+stdout.run(command, [], "x")
 """
 # A disk that is full is an error for an optimizer on a server, which says what came of it.
 ON_A_THREAD = PRINTING.replace(
@@ -36,14 +36,14 @@ ON_A_THREAD = PRINTING.replace(
 # A socket or a file that is opened must not become somebody's stdout.
 OPENING = """
 import os, sys, click
-from bytescheduler import _stdout
+from bytescheduler._process import stdout
 
 @click.command()
 def command():
     opened = [os.open("/dev/null", os.O_WRONLY), *os.pipe()]
     sys.exit(0 if min(opened) > 2 else 4)
 
-_stdout.run(command, [], "x")
+stdout.run(command, [], "x")
 """
 # What a command runs finds stdout as the command did.
 RUNNING = OPENING.replace("opened = [", "os._exit(os.system('echo x 2>/dev/null') >> 8)\n    [")

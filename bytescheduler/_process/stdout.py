@@ -13,7 +13,7 @@ from typing import List, Optional
 
 import click
 
-from bytescheduler._say import say
+from bytescheduler._process.say import say
 
 __all__ = ["run", "why_lost"]
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable
 
-from bytescheduler._stdout import why_lost
+from bytescheduler._process.stdout import why_lost
 
 __all__ = ["Printer"]
 

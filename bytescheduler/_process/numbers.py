@@ -8,7 +8,7 @@ from typing import Optional
 
 import click
 
-from bytescheduler._say import plain
+from bytescheduler._process.say import plain
 
 __all__ = ["A_YEAR_S", "Count", "Seconds", "shortened"]
 
