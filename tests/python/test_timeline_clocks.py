@@ -4,8 +4,8 @@ import json
 import pathlib
 from typing import Any, Dict, List
 
-from bytescheduler import _timeline_clocks as clocks
 from bytescheduler import timeline
+from bytescheduler._timeline import clocks
 
 Event = Dict[str, Any]
 MS = 1_000_000

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, List, Tuple
 
-from bytescheduler import _timeline_steps as steps
 from bytescheduler import timeline
+from bytescheduler._timeline import steps
 
 Event = Dict[str, Any]
 

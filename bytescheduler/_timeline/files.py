@@ -19,7 +19,7 @@ from typing import (
     Union,
 )
 
-from bytescheduler import _timeline_clocks
+from bytescheduler._timeline import clocks as _timeline_clocks
 from bytescheduler.errors import ConfigError
 
 __all__ = [
@@ -250,7 +250,7 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
     """Yield the events of several workers and servers of one job, on one clock.
 
     The clocks are aligned by the wall clocks of the hosts; with servers' files by what both sides
-    saw besides (_timeline_clocks), which corrects wall clocks that cannot be right.  Times count
+    saw besides (see `clocks`), which corrects wall clocks that cannot be right.  Times count
     from the start of the one that started first.  Spans of servers are called as the workers call
     their keys.  A file is read while its events are taken, so files may be larger than memory.
 

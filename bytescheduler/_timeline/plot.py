@@ -6,8 +6,8 @@ import os
 from typing import List, Mapping, Optional, Tuple
 
 from bytescheduler._process.say import plain
-from bytescheduler._timeline_files import TimelineError
-from bytescheduler._timeline_steps import Interval, Step, Tensor, union
+from bytescheduler._timeline.files import TimelineError
+from bytescheduler._timeline.steps import Interval, Step, Tensor, union
 
 __all__ = ["draw", "kind_of"]
 

@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from typing import Callable, Dict, Iterable, List, Tuple
 
-from bytescheduler._timeline_files import Event
+from bytescheduler._timeline.files import Event
 
 __all__ = [
     "FRONT",
