@@ -7,7 +7,7 @@ from typing import Dict, Mapping, Optional, Tuple, Type
 import mxnet as mx
 from mxnet.kvstore import KVStore, KVStoreBase
 
-from bytescheduler import _ready
+from bytescheduler._launch import ready
 from bytescheduler._native import Worker, check_settings, values
 from bytescheduler._process.say import say
 from bytescheduler.config import seconds
@@ -228,7 +228,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             if isinstance(self._backend, PassThrough):
                 self.__class__ = _class_over(type(self), self._inner)
         finally:
-            _ready.tell()  # from here on this process speaks for itself
+            ready.tell()  # from here on this process speaks for itself
 
     def __del__(self) -> None:
         """Give up the store, not this process's place in the job; print what failed."""

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from bytescheduler import bench
 from bytescheduler._advise import recording
-from bytescheduler._local_job import Job
+from bytescheduler._launch.local_job import Job
 from bytescheduler._process.folder import temporary_folder
 from bytescheduler.errors import Error
 

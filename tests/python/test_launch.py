@@ -73,7 +73,7 @@ def with_stand_ins(
     given["command"] = command
     program = (
         "import sys; sys.path = [p for p in sys.path if p]; "
-        f"from bytescheduler import _local_job as j; sys.exit(j.run(j.Job(**{given!r})))"
+        f"from bytescheduler._launch import local_job as j; sys.exit(j.run(j.Job(**{given!r})))"
     )
     return subprocess.run(
         [sys.executable, "-c", program],

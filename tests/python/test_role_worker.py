@@ -12,7 +12,7 @@ import pytest
 from held_fifo import HeldFifo
 from test_launch import JOB, LIMIT_S, bslaunch, start
 
-from bytescheduler import _ready
+from bytescheduler._launch import ready
 
 WORKER = {**JOB, "DMLC_ROLE": "worker"}
 PYTHON = [sys.executable, "-c"]
@@ -41,7 +41,7 @@ def start_impatient(
     """Start `command` as bslaunch does for a worker, with shorter times."""
     program = (
         "import os, sys; sys.path = [p for p in sys.path if p]; "
-        "from bytescheduler import _role_worker as w; "
+        "from bytescheduler._launch import role_worker as w; "
         "w._GRACE_S = w._SAY_EVERY_S = 0.3; w._CONNECT_EVERY_S = 0.02; "
         f"where = w.Rendezvous('127.0.0.1', {port}, False, {timeout_s}, True); "
         f"sys.exit(w.run({command!r}, dict(os.environ), where))"
@@ -202,8 +202,8 @@ def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
     tmp_path: pathlib.Path, holders: HeldFifo, scheduler: socket.socket, told: bool, code: int
 ) -> None:
     then = (
-        "import os; sys.path = [p for p in sys.path if p]; from bytescheduler import _ready\n"
-        f"if {told}: _ready.tell()\n"
+        "import os; sys.path = [p for p in sys.path if p]; from bytescheduler._launch import ready\n"
+        f"if {told}: ready.tell()\n"
         # Blocked until it is waited for: one that came right before a pause would be slept over.
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); f.write('y\\n'); f.flush()\n"
         "signal.sigwait([signal.SIGUSR1]); os.abort()"
@@ -227,7 +227,7 @@ def test_a_worker_that_is_in_the_job_is_left_alone(
     # It lives on for longer than all times that could end it, then ends well.
     program = (
         "import sys, time; sys.path = [p for p in sys.path if p]; "
-        "from bytescheduler import _ready; input(); _ready.tell(); time.sleep(3)"
+        "from bytescheduler._launch import ready; input(); ready.tell(); time.sleep(3)"
     )
     port = scheduler.getsockname()[1]
     source, target = os.pipe()
@@ -251,17 +251,17 @@ def test_a_worker_that_is_in_the_job_is_left_alone(
 
 
 def test_the_word_is_heard_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = _ready.Listener()
+    listener = ready.Listener()
     assert not listener.heard()
-    monkeypatch.setenv(_ready.NAME, listener.name)
-    _ready.tell()
+    monkeypatch.setenv(ready.NAME, listener.name)
+    ready.tell()
     assert listener.heard()
     assert not listener.heard()
     listener.close()
-    _ready.tell()  # to nobody
+    ready.tell()  # to nobody
 
 
 @pytest.mark.parametrize("name", ["", "7", "no such socket", "x" * 500])
 def test_a_name_that_is_none_does_no_harm(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(_ready.NAME, name)
-    _ready.tell()
+    monkeypatch.setenv(ready.NAME, name)
+    ready.tell()

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Dict, Mapping, Optional, Sequence
 
-from bytescheduler import _ready
+from bytescheduler._launch import ready
 from bytescheduler._process import child
 from bytescheduler._process.say import plain, say
 from bytescheduler.config import seconds
@@ -164,23 +164,23 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> in
     signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it never learns exit codes
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals | {signal.SIGCHLD})
-    ready = _ready.Listener()
+    listener = ready.Listener()
     try:
-        process = _start(command, {**env, _ready.NAME: ready.name}, before)
+        process = _start(command, {**env, ready.NAME: listener.name}, before)
     except OSError as error:
         _say(f"cannot run {plain(command[0])}: {error.strerror}")
         return _CANNOT_RUN
     watch = _Watch(where)
     while process.poll() is None:
         _forward_next(process, signals, _LOOK_EVERY_S if not watch.over else None)
-        if not watch.over and ready.heard():
+        if not watch.over and listener.heard():
             watch.stop()
         why = None if watch.over else watch.why_hopeless()
         if why is not None and process.poll() is None:
             _say(f"{why}; ending the worker")
             _end(process)
             return 1
-    if ready.heard():
+    if listener.heard():
         watch.stop()
     code: int = process.returncode
     why = watch.why_aborted() if code == -signal.SIGABRT else None
