@@ -1,7 +1,7 @@
 """Runs a scheduler node or a server in the foreground: ``python -m bytescheduler.server``.
 
 Never imports MXNet, which would start a server of its own under DMLC_ROLE=server, unless a worker
-of a dist_async job sets an optimizer that only Python can run (see `_hosting`).
+of a dist_async job sets an optimizer that only Python can run (see `_hosting.host`).
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import threading
 from types import FrameType
 from typing import Callable, Iterator, Optional
 
-from bytescheduler._hosting import Host
+from bytescheduler._hosting.host import Host
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Node, values
 from bytescheduler._process.say import say

@@ -202,7 +202,8 @@ def test_what_an_abort_means_depends_on_whether_it_was_in_the_job(
     tmp_path: pathlib.Path, holders: HeldFifo, scheduler: socket.socket, told: bool, code: int
 ) -> None:
     then = (
-        "import os; sys.path = [p for p in sys.path if p]; from bytescheduler._launch import ready\n"
+        "import os; sys.path = [p for p in sys.path if p]\n"
+        "from bytescheduler._launch import ready\n"
         f"if {told}: ready.tell()\n"
         # Blocked until it is waited for: one that came right before a pause would be slept over.
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); f.write('y\\n'); f.flush()\n"

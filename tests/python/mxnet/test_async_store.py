@@ -8,7 +8,7 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler import _pickles
+from bytescheduler._hosting import pickles
 from bytescheduler._native import MXNetRounds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
@@ -248,7 +248,7 @@ def test_other_optimizers_travel_pickled_without_their_scheduler(
     lamb = mx.optimizer.LAMB(learning_rate=0.25, beta1=0.5, lr_scheduler=scheduler)
     store.set_optimizer(lamb)
     assert worker.texts == ["hosted mxnet.optimizer.optimizer.LAMB"]
-    loaded = _pickles.load(worker.pickles[0])
+    loaded = pickles.load(worker.pickles[0])
     assert isinstance(loaded, mx.optimizer.LAMB)
     assert (loaded.lr, loaded.lr_scheduler, loaded.beta1) == (0.25, None, 0.5)
     assert lamb.lr_scheduler is scheduler

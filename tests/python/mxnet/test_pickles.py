@@ -18,7 +18,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from bytescheduler._pickles import Refused, load
+from bytescheduler._hosting.pickles import Refused, load
 
 O = mx.optimizer  # noqa: E741
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -202,7 +202,8 @@ COPIES = {
 def test_what_makes_much_of_little_is_refused_before_it_has(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bytescheduler._pickles._MOST_OPERATIONS", 1 << 16)  # or it takes long
+    most = "bytescheduler._hosting.pickles._MOST_OPERATIONS"
+    monkeypatch.setattr(most, 1 << 16)  # or it takes long
     setup, again = COPIES[name]
     data = b"\x80\x04" + setup + again * 1000 + b"."
     tracemalloc.start()

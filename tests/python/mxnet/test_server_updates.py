@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from bytescheduler._hosting import Host
+from bytescheduler._hosting.host import Host
 from bytescheduler.mxnet._server_updates import Updates, describe_key
 
 Rates = Tuple[Optional[float], Optional[float], Optional[float]]

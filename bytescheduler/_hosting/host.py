@@ -67,12 +67,12 @@ class Host:
         except Exception as error:
             return f"the server's Python cannot import mxnet ({_describe(error)}): install it there"
         # Not before: it needs mxnet's classes.
-        from bytescheduler import _pickles
+        from bytescheduler._hosting import pickles
 
         try:
-            optimizer = _pickles.load(pickled, self._trusted)
+            optimizer = pickles.load(pickled, self._trusted)
             self._updates = updates(optimizer)
-        except _pickles.Refused as refused:
+        except pickles.Refused as refused:
             return str(refused)
         except Exception as error:
             return _describe(error)
