@@ -7,13 +7,13 @@ from typing import List, Optional, Tuple
 
 import mxnet as mx
 
+from bytescheduler.mxnet._arrays.rows_tensor import RowsTensor
+from bytescheduler.mxnet._arrays.sparse import is_sparse
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore, Outs
 from bytescheduler.mxnet._optimizer_text import for_servers
-from bytescheduler.mxnet._rows_tensor import RowsTensor
 from bytescheduler.mxnet._server_updates import describe_key
-from bytescheduler.mxnet._sparse import is_sparse
-from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,

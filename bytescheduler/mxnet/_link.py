@@ -33,8 +33,8 @@ from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker,
 from bytescheduler._process.say import say
 from bytescheduler._tuning.starting import start_tuner
 from bytescheduler.errors import ConfigError, Error
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._errors import as_mxnet_errors, with_names
-from bytescheduler.mxnet._tensor import Tensor
 from bytescheduler.mxnet._types import Arrays, Key, Keys, Store
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from bytescheduler.mxnet import _sparse
+from bytescheduler.mxnet._arrays import sparse
 from bytescheduler.mxnet._types import Array, Key, Optimizer
 
 __all__ = ["Updates", "describe_key"]
@@ -140,7 +140,7 @@ class Updates:
         """Update the rows that were pushed, and what a lazy optimizer keeps for them."""
         count = known.weights.size - known.shape[0]
         values = known.gradient[:count].reshape(known.shape)
-        gradient = _sparse.with_rows(values, known.gradient[count:])
-        weights = _sparse.with_all_rows(known.weights[:count].reshape(known.shape))
+        gradient = sparse.with_rows(values, known.gradient[count:])
+        weights = sparse.with_all_rows(known.weights[:count].reshape(known.shape))
         self._updater(known.name, gradient, weights)
-        known.weights[:count] = _sparse.dense(weights).reshape((count,))
+        known.weights[:count] = sparse.dense(weights).reshape((count,))

@@ -2,7 +2,7 @@
 
 import mxnet as mx
 
-from bytescheduler.mxnet._sparse import is_sparse
+from bytescheduler.mxnet._arrays.sparse import is_sparse
 from bytescheduler.mxnet._types import Array, Key, Optimizer, Updater
 
 

@@ -10,11 +10,11 @@ from mxnet.base import MXNetError
 
 from bytescheduler.mxnet import _compressed_keys, _store_link
 from bytescheduler.mxnet._agreement import Agreement
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._compressed_keys import CompressedKeys
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._store_link import StoreLink
-from bytescheduler.mxnet._tensor import Tensor
 
 PARAMS = {"type": "2bit", "threshold": 0.5}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet._compression import threshold_of
+from bytescheduler.mxnet._arrays.compression import threshold_of
 
 Params = Dict[str, object]
 

@@ -10,7 +10,8 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _engine_keys, _sparse
+from bytescheduler.mxnet import _engine_keys
+from bytescheduler.mxnet._arrays import sparse as _sparse
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
 

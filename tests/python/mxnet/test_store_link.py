@@ -11,9 +11,9 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._store_link import StoreLink
-from bytescheduler.mxnet._tensor import Tensor
 
 
 class RecordingWorker(FakeWorker):

@@ -7,11 +7,11 @@ import pytest
 from fakes import full, own_bytes
 from mxnet.base import NDArrayHandle
 
-from bytescheduler.mxnet import _tensor
+from bytescheduler.mxnet._arrays import tensor as _tensor
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._tensor import Tensor
 
 
 @pytest.mark.parametrize("as_arrays", [False, True])

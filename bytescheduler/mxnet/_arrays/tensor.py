@@ -11,7 +11,7 @@ from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray.sparse import CSRNDArray
 
 from bytescheduler._native import MXNetCopier, MXNetRounds
-from bytescheduler.mxnet import _sparse
+from bytescheduler.mxnet._arrays import sparse as _sparse
 from bytescheduler.mxnet._types import Array, Key
 
 

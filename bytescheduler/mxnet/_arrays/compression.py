@@ -6,8 +6,8 @@ from typing import List, Mapping
 
 import mxnet as mx
 
-from bytescheduler.mxnet._sparse import is_sparse
-from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._arrays.sparse import is_sparse
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._types import Array
 
 _DEFAULT_THRESHOLD = 0.5

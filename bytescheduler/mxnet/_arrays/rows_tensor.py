@@ -6,8 +6,8 @@ import mxnet as mx
 import numpy as np
 
 from bytescheduler._native import MXNetCopier
-from bytescheduler.mxnet import _sparse
-from bytescheduler.mxnet._tensor import Tensor
+from bytescheduler.mxnet._arrays import sparse as _sparse
+from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._types import Array, Key
 
 
