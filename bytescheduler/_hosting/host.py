@@ -7,7 +7,7 @@ from typing import Callable, Optional, Sequence, Tuple
 __all__ = ["Host"]
 
 _Rates = Tuple[Optional[float], Optional[float], Optional[float]]
-_UPDATES = "bytescheduler.mxnet._server_updates"
+_UPDATES = "bytescheduler.mxnet._optimizer.server_updates"
 _LONGEST = 900  # characters of an error; the rest of a message needs room too
 
 

@@ -12,8 +12,9 @@ from bytescheduler.mxnet._arrays.sparse import is_sparse
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._native_store import NativeStore, Outs
-from bytescheduler.mxnet._optimizer_text import for_servers
-from bytescheduler.mxnet._server_updates import describe_key
+from bytescheduler.mxnet._optimizer.server_updates import describe_key
+from bytescheduler.mxnet._optimizer.text import for_servers
+from bytescheduler.mxnet._optimizer.updater import require_optimizer
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,
@@ -25,7 +26,6 @@ from bytescheduler.mxnet._types import (
     Store,
     Updater,
 )
-from bytescheduler.mxnet._updater import require_optimizer
 
 _log = logging.getLogger(__name__)
 _UPDATED = ("float32", "float64", "float16")

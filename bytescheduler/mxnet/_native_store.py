@@ -15,6 +15,7 @@ from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._engine_keys import EngineKeys
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._link import Link, Usual
+from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,
@@ -27,7 +28,6 @@ from bytescheduler.mxnet._types import (
     Store,
     Updater,
 )
-from bytescheduler.mxnet._updater import make_updater
 
 _log = logging.getLogger(__name__)
 

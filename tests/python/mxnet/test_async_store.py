@@ -12,7 +12,7 @@ from bytescheduler._hosting import pickles
 from bytescheduler._native import MXNetRounds
 from bytescheduler.mxnet._async_store import AsyncStore
 from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._optimizer_text import for_servers
+from bytescheduler.mxnet._optimizer.text import for_servers
 
 
 class Worker(FakeWorker):

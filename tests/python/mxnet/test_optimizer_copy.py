@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet._optimizer_copy import optimizer_from_text, optimizer_to_text
+from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
 
 
 @mx.optimizer.register

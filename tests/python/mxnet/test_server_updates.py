@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bytescheduler._hosting.host import Host
-from bytescheduler.mxnet._server_updates import Updates, describe_key
+from bytescheduler.mxnet._optimizer.server_updates import Updates, describe_key
 
 Rates = Tuple[Optional[float], Optional[float], Optional[float]]
 OWN: Rates = (None, None, None)

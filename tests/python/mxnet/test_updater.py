@@ -5,7 +5,7 @@ import pytest
 from fakes import full
 
 from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._updater import make_updater
+from bytescheduler.mxnet._optimizer.updater import make_updater
 
 
 def test_the_updater_is_mxnets_own() -> None:
