@@ -12,13 +12,13 @@ from bytescheduler._native import Worker, check_settings, values
 from bytescheduler._process.say import say
 from bytescheduler.config import seconds
 from bytescheduler.errors import ConfigError
-from bytescheduler.mxnet._async_store import AsyncStore
-from bytescheduler.mxnet._backend import Backend
 from bytescheduler.mxnet._functions import open_plugin
-from bytescheduler.mxnet._link import Link, let_go
-from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._passthrough import PassThrough
-from bytescheduler.mxnet._store_link import StoreLink, open_store_link
+from bytescheduler.mxnet._stores.async_store import AsyncStore
+from bytescheduler.mxnet._stores.backend import Backend
+from bytescheduler.mxnet._stores.link import Link, let_go
+from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.passthrough import PassThrough
+from bytescheduler.mxnet._stores.store_link import StoreLink, open_store_link
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]

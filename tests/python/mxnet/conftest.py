@@ -12,8 +12,8 @@ with warnings.catch_warnings():
 
 from fakes import FakePlugin, FakeWorker
 
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 def pytest_collection_modifyitems(items: "List[pytest.Item]") -> None:

@@ -8,9 +8,9 @@ import pytest
 from fakes import FakePlugin, FakeWorker
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._stores.agreement import Agreement
+from bytescheduler.mxnet._stores.link import Link
 
 Numbers = np.ndarray
 

@@ -3,7 +3,7 @@
 import mxnet as mx
 import pytest
 
-from bytescheduler.mxnet._arguments import group
+from bytescheduler.mxnet._stores.arguments import group
 
 A, B, C = (mx.nd.zeros((1,)) for _ in range(3))
 

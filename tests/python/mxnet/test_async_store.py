@@ -10,9 +10,9 @@ from mxnet.base import MXNetError
 
 from bytescheduler._hosting import pickles
 from bytescheduler._native import MXNetRounds
-from bytescheduler.mxnet._async_store import AsyncStore
-from bytescheduler.mxnet._link import Link
 from bytescheduler.mxnet._optimizer.text import for_servers
+from bytescheduler.mxnet._stores.async_store import AsyncStore
+from bytescheduler.mxnet._stores.link import Link
 
 
 class Worker(FakeWorker):

@@ -8,13 +8,13 @@ import pytest
 from fakes import FakePlugin, FakeWorker, TwoBitStore, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _compressed_keys, _store_link
-from bytescheduler.mxnet._agreement import Agreement
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._compressed_keys import CompressedKeys
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._stores import compressed_keys, store_link
+from bytescheduler.mxnet._stores.agreement import Agreement
+from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
+from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.store_link import StoreLink
 
 PARAMS = {"type": "2bit", "threshold": 0.5}
 
@@ -93,7 +93,7 @@ def test_nothing_travels_of_tensors_without_elements() -> None:
 def test_a_store_without_keys_left_says_so_before_it_takes_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_compressed_keys, "_MAX_KEYS", 2)
+    monkeypatch.setattr(compressed_keys, "_MAX_KEYS", 2)
     inner = TwoBitStore()
     keys = CompressedKeys(inner)
     with pytest.raises(MXNetError, match="a store has at most 2 keys"):
@@ -189,7 +189,7 @@ def test_a_threshold_that_is_refused_changes_nothing(
 def test_too_many_keys_are_refused_before_anything_is_compressed(
     store: NativeStore, inner: TwoBitStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_compressed_keys, "_MAX_KEYS", 2)
+    monkeypatch.setattr(compressed_keys, "_MAX_KEYS", 2)
     store.init([1, 2, 3], [full(1, (2,))] * 3)
     with pytest.raises(MXNetError, match="a store has at most 2 keys"):
         store.set_gradient_compression(PARAMS)
@@ -281,5 +281,5 @@ def test_what_workers_say_of_their_optimizers_goes_on(
         store.push(1, full(9, (2,)), 0)
     with pytest.raises(MXNetError, match="worker 0 has set an optimizer that worker 1 does not"):
         store.push(1, full(9, (2,)), 0)
-    monkeypatch.setattr(_store_link, "abandon", lambda _: None)
+    monkeypatch.setattr(store_link, "abandon", lambda _: None)
     store.close(None)

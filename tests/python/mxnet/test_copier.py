@@ -12,8 +12,8 @@ from bytescheduler._core import MXNetCopier, Node, Worker
 from bytescheduler.errors import UsageError
 from bytescheduler.mxnet import _functions
 from bytescheduler.mxnet._functions import open_copier, open_plugin
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 def handle(array: mx.nd.NDArray) -> int:

@@ -13,8 +13,8 @@ from roles import role
 
 from bytescheduler._core import Node, Worker
 from bytescheduler.mxnet import _functions
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 SMALL, LARGE = 1024, 32 * 1024  # floats: what one operation of MXNet's engine joins, and more
 

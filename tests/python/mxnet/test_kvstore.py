@@ -15,10 +15,10 @@ from mxnet.kvstore import KVStore, KVStoreBase
 import bytescheduler.mxnet
 from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
-from bytescheduler.mxnet._async_store import AsyncStore
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._passthrough import PassThrough
-from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._stores.async_store import AsyncStore
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.passthrough import PassThrough
+from bytescheduler.mxnet._stores.store_link import StoreLink
 
 
 @pytest.fixture

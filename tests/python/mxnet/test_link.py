@@ -14,8 +14,8 @@ from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
 from bytescheduler.errors import ConfigError
-from bytescheduler.mxnet._link import Link, _Watched
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores.link import Link, _Watched
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 def run_script(script: str) -> "subprocess.CompletedProcess[str]":
@@ -24,7 +24,7 @@ def run_script(script: str) -> "subprocess.CompletedProcess[str]":
         import sys
         sys.path.insert(0, {os.path.dirname(__file__)!r})
         import mxnet as mx
-        from bytescheduler.mxnet._link import Link
+        from bytescheduler.mxnet._stores.link import Link
         from bytescheduler.errors import Error
         from fakes import FakePlugin, FakeWorker, full
         worker, plugin = FakeWorker(), FakePlugin()
@@ -228,7 +228,7 @@ def tuner(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
         fake.declared = declared
         return fake
 
-    monkeypatch.setattr("bytescheduler.mxnet._link.start_tuner", start)
+    monkeypatch.setattr("bytescheduler.mxnet._stores.link.start_tuner", start)
     return fake
 
 
@@ -256,7 +256,7 @@ def test_only_rank_0_tunes(link: Link, worker: FakeWorker, monkeypatch: pytest.M
     def start(*arguments: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("bytescheduler.mxnet._link.start_tuner", start)
+    monkeypatch.setattr("bytescheduler.mxnet._stores.link.start_tuner", start)
     worker.rank = 1
     link.tune()
 

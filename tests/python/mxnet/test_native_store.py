@@ -10,10 +10,10 @@ import pytest
 from fakes import FakePlugin, FakeWorker, full
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet import _engine_keys
 from bytescheduler.mxnet._arrays import sparse as _sparse
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores import engine_keys
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 def value_of(store: NativeStore, key: "int | str") -> float:
@@ -65,7 +65,7 @@ def test_names_get_keys_that_every_worker_computes_alike(
 def test_two_names_with_one_hash_are_refused(
     store: NativeStore, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_engine_keys, "_number", lambda key: 5)
+    monkeypatch.setattr(engine_keys, "_number", lambda key: 5)
     store.init("a", full(1))
     with pytest.raises(MXNetError, match="'a' and 'b' have the same hash"):
         store.init("b", full(1))

@@ -13,7 +13,7 @@ from mxnet.base import MXNetError
 
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._stores.store_link import StoreLink
 
 
 class RecordingWorker(FakeWorker):
@@ -60,7 +60,7 @@ def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_e
         import ctypes, sys
         sys.path.insert(0, {os.path.dirname(__file__)!r})
         import mxnet as mx
-        from bytescheduler.mxnet._store_link import StoreLink
+        from bytescheduler.mxnet._stores.store_link import StoreLink
         from fakes import FakePlugin, FakeWorker
 
         class Store:

@@ -10,8 +10,8 @@ from mxnet.base import NDArrayHandle
 from bytescheduler.mxnet._arrays import tensor as _tensor
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 @pytest.mark.parametrize("as_arrays", [False, True])

@@ -10,8 +10,8 @@ from mxnet.gluon.parameter import DeferredInitializationError
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
-from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.store_link import StoreLink
 
 
 @KVStoreBase.register

@@ -4,8 +4,8 @@ import mxnet as mx
 import pytest
 from fakes import full
 
-from bytescheduler.mxnet._native_store import NativeStore
 from bytescheduler.mxnet._optimizer.updater import make_updater
+from bytescheduler.mxnet._stores.native_store import NativeStore
 
 
 def test_the_updater_is_mxnets_own() -> None:

@@ -10,11 +10,11 @@ import mxnet as mx
 from bytescheduler.mxnet._arrays.rows_tensor import RowsTensor
 from bytescheduler.mxnet._arrays.sparse import is_sparse
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore, Outs
 from bytescheduler.mxnet._optimizer.server_updates import describe_key
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._optimizer.updater import require_optimizer
+from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.native_store import NativeStore, Outs
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,

@@ -8,8 +8,8 @@ import numpy as np
 
 from bytescheduler._native import MXNetCopier
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._link import Link, Numbers
 from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
+from bytescheduler.mxnet._stores.link import Link, Numbers
 from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"

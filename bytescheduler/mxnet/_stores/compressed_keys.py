@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._link import Numbers
+from bytescheduler.mxnet._stores.link import Numbers
 from bytescheduler.mxnet._types import Array, Store
 
 # Higher keys may hold what pieces needed before the store compressed.  Taken from the end, as the

@@ -14,9 +14,9 @@ from mxnet.base import _LIB, check_call
 from bytescheduler._native import MXNetPlugin, MXNetStore, Worker
 from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._compressed_keys import CompressedKeys
 from bytescheduler.mxnet._functions import engine_blocks, open_carrier, open_plugin
-from bytescheduler.mxnet._link import Judge, Link, Numbers, Waits, _forget
+from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
+from bytescheduler.mxnet._stores.link import Judge, Link, Numbers, Waits, _forget
 from bytescheduler.mxnet._types import Store
 
 # What stock servers add up; an integer makes them abort.

@@ -5,7 +5,7 @@ from typing import Dict, Iterable
 
 import mxnet as mx
 
-from bytescheduler.mxnet._link import Link
+from bytescheduler.mxnet._stores.link import Link
 from bytescheduler.mxnet._types import Key
 
 
