@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 from roles import role
 
-from bytescheduler import bench, cli
+from bytescheduler import cli
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.exporter import Exporter
 from bytescheduler._native import Node
+from bytescheduler.commands import bench
 
 NUMBERS = ("blocking_us", "blocking_p99_us", "burst_us_per_key", "large_bytes_per_s")
 

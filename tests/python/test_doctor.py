@@ -16,10 +16,10 @@ from typing import Callable, Dict, Iterator, List
 import pytest
 from click.testing import CliRunner, Result
 
-from bytescheduler import doctor
 from bytescheduler._doctor import findings, host, network, software
 from bytescheduler._doctor.findings import Finding
 from bytescheduler._native import HostFact
+from bytescheduler.commands import doctor
 
 LIMIT_S = 60
 FACTS = [

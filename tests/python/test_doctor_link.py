@@ -14,10 +14,10 @@ from typing import Callable, Iterator, List, Optional, Tuple
 import pytest
 from click.testing import CliRunner, Result
 
-from bytescheduler import doctor
 from bytescheduler._doctor import link
 from bytescheduler._doctor.findings import Finding
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
+from bytescheduler.commands import doctor
 
 LIMIT_S = 60
 MIB = 1 << 20

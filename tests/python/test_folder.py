@@ -7,10 +7,10 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from bytescheduler import bench
 from bytescheduler._advise import recording
 from bytescheduler._launch.local_job import Job
 from bytescheduler._process.folder import temporary_folder
+from bytescheduler.commands import bench
 from bytescheduler.errors import Error
 
 WHY = "no temporary folder: No usable temporary directory found; let TMPDIR name a folder that can"

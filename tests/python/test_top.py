@@ -11,10 +11,11 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import pytest
 from click.testing import CliRunner, Result
 
-from bytescheduler import cli, top
+from bytescheduler import cli
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.exporter import Exporter
 from bytescheduler._native import Figure
+from bytescheduler.commands import top
 
 PLACE = ("127.0.0.1", 18600)
 
