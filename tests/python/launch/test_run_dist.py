@@ -11,7 +11,7 @@ import pytest
 from held_fifo import HeldFifo
 
 SCRIPT = (
-    pathlib.Path(__file__).resolve().parents[2] / "example" / "image-classification" / "run_dist.sh"
+    pathlib.Path(__file__).resolve().parents[3] / "example" / "image-classification" / "run_dist.sh"
 )
 HOSTS = "scheduler 10.0.0.1\nserver 10.0.0.1\nserver 10.0.0.2\nworker 10.0.0.1\nworker 10.0.0.2\n"
 LIMIT_S = 60
