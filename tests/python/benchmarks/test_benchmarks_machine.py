@@ -10,7 +10,7 @@ from typing import List
 import pytest
 
 # Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 from benchmarks import machine  # noqa: E402
 
 

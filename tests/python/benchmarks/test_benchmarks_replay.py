@@ -15,7 +15,7 @@ from bytescheduler._advise.advice import Cluster
 from bytescheduler._native import Prediction, pieces_for
 
 # Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 from benchmarks import device, lab_job, local_job, machine, replay  # noqa: E402
 
 

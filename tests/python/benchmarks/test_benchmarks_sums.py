@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 # Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 from benchmarks import sums  # noqa: E402
 
 

@@ -15,7 +15,7 @@ import pytest
 from bytescheduler._advise import models
 
 # Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 from benchmarks import (  # noqa: E402
     advise,
     footprint,
@@ -535,7 +535,7 @@ def test_a_sum_of_the_engine_that_does_not_come_is_found(monkeypatch: pytest.Mon
         tensors.check(0, 2)
 
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Workers are modules of the source tree, which has its own package then.
 in_tree = pytest.mark.skipif(
     not list((ROOT / "bytescheduler").glob("_core.*.so")), reason="not built in the source tree"

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Behind all that is installed.
 sys.path.append(str(ROOT))
 from benchmarks import options, scale  # noqa: E402

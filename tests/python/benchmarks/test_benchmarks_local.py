@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Behind all that is installed.
 sys.path.append(str(ROOT))
 from benchmarks import (  # noqa: E402
