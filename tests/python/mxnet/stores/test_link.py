@@ -22,7 +22,7 @@ def run_script(script: str) -> "subprocess.CompletedProcess[str]":
     """Run `script` after the imports it needs, with `link`, `worker` and `plugin` made."""
     head = f"""
         import sys
-        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
         import mxnet as mx
         from bytescheduler.mxnet._stores.link import Link
         from bytescheduler.errors import Error

@@ -58,7 +58,7 @@ def test_what_stock_servers_cannot_sum_is_refused_before_anything_is_sent() -> N
 def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_ever() -> None:
     script = f"""
         import ctypes, sys
-        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
         import mxnet as mx
         from bytescheduler.mxnet._stores.store_link import StoreLink
         from fakes import FakePlugin, FakeWorker
