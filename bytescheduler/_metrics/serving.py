@@ -1,26 +1,17 @@
 """Shows metrics where a setting says; what fails is said in a line, and the job goes on."""
 
-from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Optional
 
-from bytescheduler._native import Figure, values
+from bytescheduler._metrics.addresses import Measure, parse_address
+from bytescheduler._native import values
 from bytescheduler._process.say import say
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
-__all__ = ["MOST_PORTS", "Measure", "parse_address", "serve"]
+__all__ = ["serve"]
 
-# Processes of one host that may share a port to begin at.
-MOST_PORTS = 64
 _TALKATIVE = ("info", "debug")  # log levels
-
-Measure = Callable[[], List[Figure]]
-
-
-def parse_address(text: str) -> Tuple[str, int]:
-    """Return host and port of `PORT` or `HOST:PORT`, which the engine has checked."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[Exporter]":

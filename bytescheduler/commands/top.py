@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import click
 
 from bytescheduler._metrics import reader
-from bytescheduler._metrics.serving import MOST_PORTS, parse_address
+from bytescheduler._metrics.addresses import MOST_PORTS, parse_address
 from bytescheduler._native import values
 from bytescheduler._process.numbers import Seconds, shortened
 from bytescheduler._process.say import plain, say
