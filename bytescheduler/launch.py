@@ -13,7 +13,8 @@ from bytescheduler._launch import local_job, role_worker
 from bytescheduler._process import stdout
 from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
 from bytescheduler._process.say import plain, say
-from bytescheduler.config import as_text, check_settings, settings, values
+from bytescheduler._settings import Settings
+from bytescheduler.config import as_text, check_settings, settings
 from bytescheduler.errors import ConfigError
 
 __all__ = ["cli", "main"]
@@ -74,8 +75,8 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
         _require_settings({})
         env = dict(os.environ)
         local_job.prefer_native(env)
-        set_here = {row.name: row.value for row in values()}
-        return role_worker.run(command, env, role_worker.Rendezvous.from_settings(set_here))
+        where = role_worker.Rendezvous.from_settings(Settings.read())
+        return role_worker.run(command, env, where)
     if command:
         raise click.UsageError(
             f"DMLC_ROLE={role} runs no command; leave out {plain(' '.join(command))}"

@@ -17,7 +17,7 @@ from typing import Dict, Mapping, Optional, Sequence
 from bytescheduler._launch import ready
 from bytescheduler._process import child
 from bytescheduler._process.say import plain, say
-from bytescheduler.config import seconds
+from bytescheduler._settings import Settings
 
 __all__ = ["Rendezvous", "run"]
 
@@ -67,14 +67,14 @@ class Rendezvous:
     talkative: bool
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, str]) -> "Rendezvous":
+    def from_settings(cls, settings: Settings) -> "Rendezvous":
         """Take it from settings that have been checked."""
         return cls(
-            host=settings["DMLC_PS_ROOT_URI"],
-            port=int(settings["DMLC_PS_ROOT_PORT"]),
-            ipc=settings["DMLC_LOCAL"] in ("1", "true", "yes", "on"),
-            timeout_s=seconds(settings["BYTESCHEDULER_TIMEOUT"]),
-            talkative=settings["BYTESCHEDULER_LOG_LEVEL"] in ("debug", "info"),
+            host=settings.root_host,
+            port=settings.root_port,
+            ipc=settings.uses_files,
+            timeout_s=settings.timeout_s,
+            talkative=settings.is_talkative,
         )
 
     def reachable(self) -> bool:

@@ -3,21 +3,19 @@
 from typing import TYPE_CHECKING, Optional
 
 from bytescheduler._metrics.addresses import Measure, parse_address
-from bytescheduler._native import values
 from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
 __all__ = ["serve"]
 
-_TALKATIVE = ("info", "debug")  # log levels
-
 
 def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[Exporter]":
     """Show metrics where BYTESCHEDULER_METRICS says, if anywhere; what fails is a warning."""
-    settings = {row.name: row.value for row in values()}
-    address = settings["BYTESCHEDULER_METRICS"]
+    settings = Settings.read()
+    address = settings.metrics
     if not address:
         return None
     who = f"{role} {rank}" if rank is not None else {"server": "a server"}.get(role, f"the {role}")
@@ -38,6 +36,6 @@ def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[
             f"the job goes on, {who} shows no metrics"
         )
         return None
-    if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
+    if settings.is_talkative:
         say(f"bytescheduler: {who} shows metrics at {exporter.url}")
     return exporter

@@ -16,12 +16,11 @@ from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
 from bytescheduler._process.numbers import Count, Seconds, shortened
 from bytescheduler._process.progress import progress
 from bytescheduler._process.say import plain, say
-from bytescheduler.config import examine, seconds, size, values
+from bytescheduler._settings import Settings
+from bytescheduler.config import examine, seconds
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["command"]
-
-_PIECES = ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT")
 
 
 def _rate(context: click.Context, parameter: click.Parameter, text: str) -> float:
@@ -45,11 +44,10 @@ def _pieces() -> Tuple[Optional[int], Optional[int]]:
     """Return partition and credit as they are set here; None: a job takes what suits its links."""
     for problem in examine()[0]:
         raise ConfigError(problem.message, 1)
-    rows = [row for row in values() if row.name in _PIECES]
-    if all(row.origin == "default" for row in rows):
+    settings = Settings.read()
+    if not settings.partitions_are_given:
         return None, None
-    sizes = {row.name: size(row.value) for row in rows}
-    return sizes[_PIECES[0]], sizes[_PIECES[1]]
+    return settings.partition_bytes, settings.credit_bytes
 
 
 def _layers(

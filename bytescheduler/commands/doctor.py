@@ -14,6 +14,7 @@ from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
 from bytescheduler._process.numbers import Count, Seconds, shortened
 from bytescheduler._process.say import plain, say
+from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
 __all__ = ["command", "examine"]
@@ -22,7 +23,7 @@ _LIMIT_S = 5.0  # for a name, and for another host to answer
 _ELSEWHERE = "192.0.2.1"  # RFC 5737: stands for a scheduler node on some other host
 
 
-def _settings() -> Tuple[List[Finding], Dict[str, str], Dict[str, str]]:
+def _settings() -> Tuple[List[Finding], Settings, Dict[str, str]]:
     """Return findings, the values that are right, and overrides that make the engine take them."""
     wrong, overrides = config.examine()
     advice = "correct it, or unset it; docs/settings.md says what it takes"
@@ -31,17 +32,13 @@ def _settings() -> Tuple[List[Finding], Dict[str, str], Dict[str, str]]:
         count = sum(row.origin == "environment" for row in config.values())
         text = f"{count} setting{'s' * (count != 1)} in the environment, all well-formed"
         findings = [good("settings", "settings", text)]
-    values = {
-        row.name: "" if row.name in overrides else row.value
-        for row in config.values()
-        if row.name.startswith("DMLC_")
-    }
-    return findings, values, overrides
+    right = {row.name: "" if row.name in overrides else row.value for row in config.values()}
+    return findings, Settings.of(right), overrides
 
 
-def _num_peers(values: Dict[str, str]) -> Optional[int]:
-    counts = values["DMLC_NUM_WORKER"], values["DMLC_NUM_SERVER"]
-    return sum(map(int, counts)) if all(counts) else None
+def _num_peers(settings: Settings) -> Optional[int]:
+    workers, servers = settings.num_workers, settings.num_servers
+    return None if workers is None or servers is None else workers + servers
 
 
 def examine() -> List[Finding]:
@@ -50,19 +47,19 @@ def examine() -> List[Finding]:
     Blocks while MXNet is imported elsewhere, and while names and the scheduler node are asked for;
     each has a deadline.
     """
-    settings, values, overrides = _settings()
+    findings, settings, overrides = _settings()
     # The engine's own look-up has no deadline, so it gets an address.
-    root = values["DMLC_PS_ROOT_URI"]
+    root = settings.root_host
     try:
         address = network.resolve(root, _LIMIT_S) if root else _ELSEWHERE
     except OSError:
         address = _ELSEWHERE
     facts = about_host({**overrides, "DMLC_PS_ROOT_URI": address})
     return [
-        *settings,
-        *software.check(values["DMLC_ROLE"]),
-        *host.check(facts, _num_peers(values)),
-        *network.check(values, facts, limit_s=_LIMIT_S),
+        *findings,
+        *software.check(settings.role),
+        *host.check(facts, _num_peers(settings)),
+        *network.check(settings, facts, limit_s=_LIMIT_S),
     ]
 
 

@@ -10,9 +10,9 @@ import click
 
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.addresses import MOST_PORTS, parse_address
-from bytescheduler._native import values
 from bytescheduler._process.numbers import Seconds, shortened
 from bytescheduler._process.say import plain, say
+from bytescheduler._settings import Settings
 
 __all__ = ["command", "text"]
 
@@ -159,7 +159,7 @@ def text(found: Report) -> str:
 def _places(given: Sequence[reader.Place]) -> List[reader.Place]:
     if given:
         return list(given)
-    setting = next(row.value for row in values() if row.name == "BYTESCHEDULER_METRICS")
+    setting = Settings.read().metrics
     if not setting:
         raise click.UsageError(
             "say where the job shows its metrics: bytescheduler top PORT, where the job was "

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from bytescheduler._doctor import findings, host, network, software
 from bytescheduler._doctor.findings import Finding
 from bytescheduler._native import HostFact
+from bytescheduler._settings import Settings
 from bytescheduler.commands import doctor
 
 LIMIT_S = 60
@@ -298,7 +299,7 @@ def test_folders_that_are_missing_or_full_are_warnings(
 
 
 def look(settings: Dict[str, str], facts: List[HostFact] = FACTS) -> Dict[str, Finding]:
-    return by_name(network.check({**NOTHING_SET, **settings}, facts, limit_s=5))
+    return by_name(network.check(Settings.of({**NOTHING_SET, **settings}), facts, limit_s=5))
 
 
 def with_address(name: str, why: str = "") -> List[HostFact]:
