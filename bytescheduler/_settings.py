@@ -108,17 +108,17 @@ class Settings:
 
     @property
     def is_talkative(self) -> bool:
-        """Whether the log tells what goes well too."""
+        """True if the log has lines about success too."""
         return self.log_level in ("info", "debug")
 
     @property
     def tuning_is_given(self) -> bool:
-        """Whether somebody asked for tuning, or for none."""
+        """True if tuning was asked for, or refused."""
         return "BYTESCHEDULER_TUNING" in self.given
 
     @property
     def partitions_are_given(self) -> bool:
-        """Whether partitions or credit were set by hand."""
+        """True if partitions or credit were set by hand."""
         return not self.given.isdisjoint(("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"))
 
 

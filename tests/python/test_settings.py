@@ -1,12 +1,16 @@
 """Settings as Python has them: typed, frozen, and each a row of the engine's table."""
 
+import ast
 import dataclasses
+import pathlib
 from typing import get_type_hints
 
 import pytest
 
 from bytescheduler._native import settings
 from bytescheduler._settings import Settings
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "bytescheduler"
 
 
 def test_each_field_is_a_row_of_the_table_whose_default_it_reads() -> None:
@@ -83,3 +87,16 @@ def test_each_value_has_the_type_that_its_field_names() -> None:
     assert len(plain) > 10
     for name, kind in plain.items():
         assert type(getattr(found, name)) is kind, name
+
+
+def test_settings_are_read_at_one_place() -> None:
+    """Modules that print settings read all of them; the others have a `Settings`."""
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.name in ("_native.py", "_settings.py", "config.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_import = isinstance(node, ast.ImportFrom)
+            if is_import and node.module in ("bytescheduler._native", "bytescheduler.config"):
+                wrong += [path.name for alias in node.names if alias.name == "values"]
+    assert wrong == []

@@ -109,6 +109,32 @@ def test_one_room_alone_imports_mxnet() -> None:
     assert wrong == []
 
 
+def class_changes(text: str) -> List[int]:
+    """Return the lines that assign to `__class__`, which makes an object of another class."""
+    lines = []
+    for node in ast.walk(ast.parse(text)):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        lines += [
+            node.lineno
+            for target in targets
+            if isinstance(target, ast.Attribute) and target.attr == "__class__"
+        ]
+    return lines
+
+
+def test_no_object_changes_its_class() -> None:
+    assert {name: lines for name, text in sources().items() if (lines := class_changes(text))} == {}
+
+
+def test_the_store_knows_no_back_end_by_its_class() -> None:
+    stores = f"{PACKAGE}.mxnet._stores."
+    for name in ("kvstore", "trainer"):
+        text = sources()[f"{PACKAGE}.mxnet.{name}"]
+        known = {target for target in imported(text) if target.startswith(stores)}
+        allowed = {"backend.Backend", "opening.open_backend", "opening.passes_on"}
+        assert known <= {stores + each for each in allowed}, name
+
+
 def test_the_rules_on_rooms_can_fail() -> None:
     circle = {
         "bytescheduler._a.x": "from bytescheduler._b.y import f",
@@ -127,3 +153,4 @@ def test_the_rules_on_rooms_can_fail() -> None:
     assert knows_mxnet("from bytescheduler.mxnet._arrays import tensor")
     assert knows_mxnet("from bytescheduler import mxnet")
     assert not knows_mxnet("from bytescheduler._native import MXNetCopier")
+    assert class_changes("self.x = 1\nself.__class__ = Other") == [2]

@@ -7,9 +7,10 @@ import mxnet as mx
 import numpy as np
 
 from bytescheduler._native import MXNetCopier
+from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
-from bytescheduler.mxnet._stores.link import Link, Numbers
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
@@ -46,7 +47,7 @@ class Agreement:
 
     Parameters
     ----------
-    link : Link
+    session : TensorSession
         Carries what is said.
     copier : MXNetCopier
         The store's.
@@ -54,8 +55,10 @@ class Agreement:
         From a word to an engine key that nobody else uses.
     """
 
-    def __init__(self, link: Link, copier: MXNetCopier, key: Callable[[str], int]) -> None:
-        self._link = link
+    def __init__(
+        self, session: TensorSession, copier: MXNetCopier, key: Callable[[str], int]
+    ) -> None:
+        self._session = session
         self._copier = copier
         self._key = key
         self.is_declared = False
@@ -77,12 +80,12 @@ class Agreement:
 
     def undeclared(self) -> List[Tensor]:
         """Return what must be broadcast before anything else is called."""
-        n = self._link.num_workers
+        n = self._session.num_workers
         return [] if self.is_declared or n == 1 else self.tensors()
 
     def tensors(self) -> List[Tensor]:
         """Return what is broadcast once, or once more if what carries it is another."""
-        n = self._link.num_workers
+        n = self._session.num_workers
         sizes = {"notes": 2 * n, "barriers": n * len(_State._fields)}
         return [self._tensor(self._key(name), size) for name, size in sizes.items()]
 
@@ -122,15 +125,15 @@ class Agreement:
 
         Blocks until all workers call it; one that does not is found at its next note.
         """
-        if self._link.num_workers > 1:
+        if self._session.num_workers > 1:
             self._note()
-            self._link.judge()
+            self._session.judge()
 
     def _note(self) -> None:
-        if self._link.num_workers > 1:
-            mine = np.zeros((2, self._link.num_workers))
-            mine[:, self._link.rank] = self._changes, self._history
-            self._link.watch(self._key("notes"), mine, self._what_differs)
+        if self._session.num_workers > 1:
+            mine = np.zeros((2, self._session.num_workers))
+            mine[:, self._session.rank] = self._changes, self._history
+            self._session.watch(self._key("notes"), mine, self._what_differs)
 
     @staticmethod
     def _what_differs(said: Numbers) -> Optional[str]:
@@ -147,12 +150,12 @@ class Agreement:
 
         Blocks until all workers call it.
         """
-        n = self._link.num_workers
+        n = self._session.num_workers
         if n == 1:
             return
         mine = np.zeros((2, n))
-        mine[0, self._link.rank] = threshold
-        given = self._link.sum(self._key("notes"), mine)[0]
+        mine[0, self._session.rank] = threshold
+        given = self._session.sum(self._key("notes"), mine)[0]
         least, most = given.argmin(), given.argmax()
         if given[least] != given[most]:
             raise mx.base.MXNetError(
@@ -171,10 +174,10 @@ class Agreement:
             On every worker: the workers' updaters differ, and cannot be made alike; or their
             numbers did.
         """
-        if self._link.num_workers == 1:
+        if self._session.num_workers == 1:
             return None
         if not self.is_declared:
-            self._link.broadcast(self.undeclared())
+            self._session.broadcast(self.undeclared())
             self.is_declared = True
         text = _text_of(updater)
         states = self._exchange(len(text))
@@ -189,15 +192,15 @@ class Agreement:
         given = self._give(giver, text, states[giver].text_bytes)
         if not given.startswith("["):
             raise mx.base.MXNetError(f"worker {giver}: {given}")
-        behind = states[self._link.rank].changes < most
+        behind = states[self._session.rank].changes < most
         self._changes, self._changed_at = most, self._rounds
         return optimizer_from_text(given) if behind else None
 
     def _exchange(self, text_bytes: int) -> List[_State]:
-        mine = np.zeros((self._link.num_workers, len(_State._fields)))
+        mine = np.zeros((self._session.num_workers, len(_State._fields)))
         state = _State(self._changes, self._changed_at, self._rounds, text_bytes, self._history)
-        mine[self._link.rank] = state
-        return [_State(*map(int, row)) for row in self._link.sum(self._key("barriers"), mine)]
+        mine[self._session.rank] = state
+        return [_State(*map(int, row)) for row in self._session.sum(self._key("barriers"), mine)]
 
     @staticmethod
     def _check_in_time(giver: int, states: List[_State]) -> None:
@@ -212,11 +215,11 @@ class Agreement:
         """Return the text of worker `giver`: a number for each byte, for stock servers."""
         self._taken_over += 1
         key = self._key(f"copy {self._taken_over}")
-        self._link.broadcast([self._tensor(key, size)])
+        self._session.broadcast([self._tensor(key, size)])
         mine = np.zeros(size)
-        if self._link.rank == giver:
+        if self._session.rank == giver:
             mine[:] = np.frombuffer(text, np.uint8)
-        return bytes(int(number) for number in self._link.sum(key, mine)).decode()
+        return bytes(int(number) for number in self._session.sum(key, mine)).decode()
 
 
 def _exactly(number: object) -> str:

@@ -13,8 +13,8 @@ from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._optimizer.server_updates import describe_key
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._optimizer.updater import require_optimizer
-from bytescheduler.mxnet._stores.link import Link
 from bytescheduler.mxnet._stores.native_store import NativeStore, Outs
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,
@@ -43,7 +43,7 @@ class AsyncStore(NativeStore):
 
     Parameters
     ----------
-    link : Link
+    session : TensorSession
         Owned from now on.
     inner : KVStore, optional
         The stock store; its own data path is not used.
@@ -51,8 +51,8 @@ class AsyncStore(NativeStore):
 
     updates_here = False  # the servers have the optimizer
 
-    def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
-        super().__init__(link, inner)
+    def __init__(self, session: TensorSession, inner: Optional[Store] = None) -> None:
+        super().__init__(session, inner)
         self._optimizer: Optimizer = None
         self._is_native = False  # the optimizer: the servers need no whole keys
 
@@ -93,9 +93,9 @@ class AsyncStore(NativeStore):
             else:
                 cut.append(tensor)
         if cut:
-            self._link.broadcast(cut, asynchronous=True)
+            self._session.broadcast(cut, asynchronous=True)
         if whole:
-            self._link.broadcast_whole(whole)
+            self._session.broadcast_whole(whole)
 
     # -- values --------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class AsyncStore(NativeStore):
         outs = self._checked_outs(self._group(key, out), ignore_sparse)
         with mx.autograd.pause():
             for tensor, _ in outs:
-                self._link.update(tensor, priority, pushes=False, pulls=True)
+                self._session.update(tensor, priority, pushes=False, pulls=True)
             self._copy_out(outs)
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
@@ -124,7 +124,7 @@ class AsyncStore(NativeStore):
         pulls = self._checked_rows(key, out, row_ids)
         with mx.autograd.pause():
             for tensor in {id(tensor): tensor for tensor, _, _ in pulls}.values():
-                self._link.update(tensor, priority, pushes=False, pulls=True)
+                self._session.update(tensor, priority, pushes=False, pulls=True)
             self._copy_rows_out(pulls)
 
     def _send(self, values: Outs, priority: int) -> None:
@@ -142,10 +142,10 @@ class AsyncStore(NativeStore):
         ]
         if not new:
             return
-        if self._link.rank == 0:
+        if self._session.rank == 0:
             for tensor in new:
                 dense = self._tensors[tensor.key]
-                self._link.update(dense, 0, pushes=False, pulls=True)
+                self._session.update(dense, 0, pushes=False, pulls=True)
                 tensor.take(dense.recv)
         self._broadcast(list(new))
         self._tensors.update({tensor.key: tensor for tensor in new})
@@ -156,7 +156,7 @@ class AsyncStore(NativeStore):
         rates = [self._rates(tensor.key) for tensor, _ in values]
         for (tensor, arrays), rate in zip(values, rates):
             tensor.gather(arrays)
-            self._link.update(
+            self._session.update(
                 tensor,
                 priority,
                 pushes=True,
@@ -192,7 +192,7 @@ class AsyncStore(NativeStore):
         said = for_servers(optimizer)
         # What was pushed before is updated with what was set before.
         mx.nd.waitall()
-        self._link.set_optimizer(said.text, said.pickle)
+        self._session.set_optimizer(said.text, said.pickle)
         self._optimizer = optimizer
         self._is_native = said.native
 

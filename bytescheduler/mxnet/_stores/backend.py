@@ -36,6 +36,9 @@ class Backend(Protocol):
     def num_workers(self) -> int:
         """How many workers there are."""
 
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        """Change partitions and credit of all workers, if there are any that can change."""
+
     def init(self, key: Keys, value: Arrays) -> None:
         """Give keys their first values."""
 

@@ -5,8 +5,8 @@ from typing import Dict, Iterable, Mapping
 import mxnet as mx
 import numpy as np
 
+from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._stores.link import Numbers
 from bytescheduler.mxnet._types import Array, Store
 
 # Higher keys may hold what pieces needed before the store compressed.  Taken from the end, as the
@@ -44,7 +44,7 @@ class _Bits:
 
 
 class Sum:
-    """Numbers that are on their way; see `_link.Waits`.
+    """Numbers that are on their way; see `_session.sums.Sum`.
 
     Parameters
     ----------

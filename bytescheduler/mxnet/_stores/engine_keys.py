@@ -5,7 +5,7 @@ from typing import Dict, Iterable
 
 import mxnet as mx
 
-from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Key
 
 
@@ -23,7 +23,7 @@ class EngineKeys:
 
     Parameters
     ----------
-    link : Link
+    session : TensorSession
         Learns what errors call them.
 
     Raises
@@ -32,9 +32,9 @@ class EngineKeys:
         By both methods: a key is out of range, or two have the same number.
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._space = link.count_store()  # stores of one process share the job's keys
+    def __init__(self, session: TensorSession) -> None:
+        self._session = session
+        self._space = session.new_key_space()  # stores of one process share the job's keys
         self._taken: Dict[int, object] = {}
 
     def of(self, keys: Iterable[Key]) -> Dict[Key, int]:
@@ -45,17 +45,17 @@ class EngineKeys:
             self._take(new, number, key)
         self._taken.update(new)
         for key, number in numbers.items():
-            self._link.name(number, key)
+            self._session.name(number, key)
             if number != key:
-                self._link.show(number, str(key))
+                self._session.show(number, str(key))
         return numbers
 
     def beside(self, key: Key, what: str) -> int:
         """Return the number of `what`, which goes beside `key`; there need be no such key."""
         number = self._of_companion(key, what)
         self._take(self._taken, number, f"{what} of {key!r}")
-        self._link.name(number, key)
-        self._link.show(number, f"{what} of {key}")
+        self._session.name(number, key)
+        self._session.show(number, f"{what} of {key}")
         return number
 
     def _of_value(self, key: Key) -> int:

@@ -15,7 +15,7 @@ from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
 from bytescheduler.mxnet._stores.engine_keys import EngineKeys
-from bytescheduler.mxnet._stores.link import Link, Usual
+from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._types import (
     Array,
     Arrays,
@@ -44,7 +44,7 @@ class NativeStore:
 
     Parameters
     ----------
-    link : Link
+    session : TensorSession
         Owned from now on.
     inner : KVStore, optional
         The stock store; its own data path is not used.
@@ -52,8 +52,8 @@ class NativeStore:
 
     updates_here = True  # so the workers must agree on an updater
 
-    def __init__(self, link: Link, inner: Optional[Store] = None) -> None:
-        self._link = link
+    def __init__(self, session: TensorSession, inner: Optional[Store] = None) -> None:
+        self._session = session
         self._inner = inner
         self._copier = open_copier()
         self._type = "dist_sync" if inner is None else str(inner.type)
@@ -65,9 +65,9 @@ class NativeStore:
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # keys that are there do so from the next joint call on
         self._closed = False
-        self._keys = EngineKeys(link)
+        self._keys = EngineKeys(session)
         self._agreement = Agreement(
-            link, self._copier, lambda what: self._keys.beside("optimizer", what)
+            session, self._copier, lambda what: self._keys.beside("optimizer", what)
         )
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
@@ -75,7 +75,7 @@ class NativeStore:
     def _check(self) -> None:
         if self._closed:
             raise mx.base.MXNetError("the store was closed")
-        self._link.check()
+        self._session.check()
 
     @property
     def is_p3(self) -> bool:
@@ -88,16 +88,16 @@ class NativeStore:
     @property
     def rank(self) -> int:
         self._check()
-        return self._link.rank
+        return self._session.rank
 
     @property
     def num_workers(self) -> int:
         self._check()
-        return self._link.num_workers
+        return self._session.num_workers
 
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         self._check()
-        self._link.retune(partition_bytes, credit_bytes)
+        self._session.retune(partition_bytes, credit_bytes)
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -158,9 +158,9 @@ class NativeStore:
         self._widen()
         with mx.autograd.pause():
             for tensor in tensors:
-                if self._link.rank == 0:
+                if self._session.rank == 0:
                     tensor.take(groups[tensor.key][0])
-            counted = [t for t in tensors if t.sparse and self._link.counts_rows]
+            counted = [t for t in tensors if t.sparse and self._session.counts_rows]
             rows = {t.key: self._rows_of(t) for t in counted}
             notes = self._agreement.undeclared() if self.updates_here else []
             self._broadcast([*tensors, *rows.values(), *notes])
@@ -178,7 +178,7 @@ class NativeStore:
             self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
-        self._link.broadcast(tensors)
+        self._session.broadcast(tensors)
 
     def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         groups, outs = self._values(key, value), self._group(key, out)
@@ -210,7 +210,7 @@ class NativeStore:
         self._check()
         priority = as_int(priority)
         given = (self._copier, self._usual, key, value, out, priority, self.updater is None)
-        if not self._widens and self._link.exchange(*given):
+        if not self._widens and self._session.exchange(*given):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
             self._agreement.pushed(rounds, self.updater)
             if self.updater is not None:
@@ -259,9 +259,9 @@ class NativeStore:
         self._declare_rows(values)
         for tensor, arrays in values:
             tensor.gather(arrays)
-            self._link.push_pull(tensor, priority, self._threshold)
+            self._session.push_pull(tensor, priority, self._threshold)
             if tensor.rows is not None:
-                self._link.push_pull(tensor.rows, priority)
+                self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
@@ -273,7 +273,7 @@ class NativeStore:
         new = [t for t, arrays in values if t.rows is None and any(map(is_sparse, arrays))]
         if new:
             rows = [self._rows_of(tensor) for tensor in new]
-            self._link.broadcast(rows)
+            self._session.broadcast(rows)
             for tensor, its_rows in zip(new, rows):
                 tensor.rows = its_rows
                 self._usual.pop(tensor.key, None)
@@ -330,12 +330,12 @@ class NativeStore:
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
         threshold = threshold_of(params)
-        self._link.compress(params, threshold, self._compressible())
+        self._session.compress(params, threshold, self._compressible())
         self._threshold = threshold
-        self._compares = not self._link.compares_thresholds
+        self._compares = not self._session.compares_thresholds
         self._compare_thresholds()
         self._usual.clear()
-        if not self._link.counts_rows:
+        if not self._session.counts_rows:
             for tensor in self._tensors.values():
                 tensor.rows = None  # only dense arrays can be pushed from now on: all rows
 
@@ -349,11 +349,6 @@ class NativeStore:
         tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
         known = self._agreement.tensors() if self._agreement.is_declared else []
         return [*(t for t in tensors if t.dtype.name == "float32"), *known]
-
-    @property
-    def compresses(self) -> bool:
-        """Whether what this back end sends can be compressed in pieces, or is compressed."""
-        return self._link.compresses
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self.set_updater(make_updater(optimizer))
@@ -400,7 +395,7 @@ class NativeStore:
             self._agreement.require()
         with mx.autograd.pause():
             wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
-            self._link.broadcast(wide)
+            self._session.broadcast(wide)
             for tensor in wide:
                 self._tensors[tensor.key] = tensor
                 tensor.store_apart()
@@ -426,7 +421,7 @@ class NativeStore:
 
     def barrier(self) -> None:
         self._check()
-        self._link.barrier()
+        self._session.barrier()
         if not self.updates_here:
             return
         optimizer = self._agreement.meet(self.updater)
@@ -442,9 +437,9 @@ class NativeStore:
     def close(self, drain_s: Optional[float]) -> None:
         if not self._closed:
             self._closed = True
-            self._link.close(drain_s)
+            self._session.close(drain_s)
 
     def drop(self) -> None:
         if not self._closed:
             self._closed = True
-            self._link.drop()
+            self._session.drop()

@@ -58,6 +58,12 @@ class PassThrough:
     def num_workers(self) -> int:
         return int(self._inner.num_workers)
 
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        raise mx.base.MXNetError(
+            f"nothing of a {self.type} store travels in partitions that could change; "
+            "start the job with bslaunch"
+        )
+
     def init(self, key: Keys, value: Arrays) -> None:
         self._inner.init(key, value)
 

@@ -12,15 +12,15 @@ from bytescheduler._core import MXNetCopier, Node, Worker
 from bytescheduler.errors import UsageError
 from bytescheduler.mxnet import _functions
 from bytescheduler.mxnet._functions import open_copier, open_plugin
-from bytescheduler.mxnet._stores.link import Link
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def handle(array: mx.nd.NDArray) -> int:
     return int(array.handle.value)
 
 
-class NotingLink(Link):
+class NotingLink(TensorSession):
     """Notes which way calls go."""
 
     def __init__(self, worker: Worker) -> None:
@@ -33,19 +33,19 @@ class NotingLink(Link):
 
 
 @pytest.fixture
-def link() -> "Iterator[NotingLink]":
+def session() -> "Iterator[NotingLink]":
     scheduler = Node.start(role("scheduler", 0, workers=1))
     server = Node.start(role("server", scheduler.port, workers=1))
-    link = NotingLink(Worker.open(role("worker", scheduler.port, workers=1)))
-    yield link
-    link.close()
+    session = NotingLink(Worker.open(role("worker", scheduler.port, workers=1)))
+    yield session
+    session.close()
     server.close()
     scheduler.close()
 
 
 @pytest.fixture
-def store(link: NotingLink) -> NativeStore:
-    return NativeStore(link)
+def store(session: NotingLink) -> NativeStore:
+    return NativeStore(session)
 
 
 @pytest.fixture(params=["shown", "hidden"])
@@ -131,7 +131,7 @@ def test_a_copier_opens_once() -> None:
 
 
 def test_one_fitting_array_for_each_key_goes_the_short_way(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init([9, 4, 6], [full(7)] * 3)
     values, outs = [full(n) for n in (1, 2, 3)], [full(0) for _ in range(3)]
@@ -142,10 +142,10 @@ def test_one_fitting_array_for_each_key_goes_the_short_way(
     values[1][:] = 0
     store.pull(9, values[1], 0, True)
     assert values[0].asnumpy()[0, 0] == values[1].asnumpy()[0, 0] == 8
-    assert link.short == [True, True]
+    assert session.short == [True, True]
 
 
-def test_one_call_needs_no_wait_before_the_next(store: NativeStore, link: NotingLink) -> None:
+def test_one_call_needs_no_wait_before_the_next(store: NativeStore, session: NotingLink) -> None:
     store.init("a", full(0))
     value, out = full(0), full(0)
     for _ in range(20):
@@ -153,32 +153,32 @@ def test_one_call_needs_no_wait_before_the_next(store: NativeStore, link: Noting
         store.pushpull("a", value, out, 0)
         value += out
     assert value.asnumpy()[0, 0] == 2.0**21 - 2
-    assert all(link.short)
+    assert all(session.short)
 
 
 @pytest.mark.parametrize("floats", [1, 16 * 1024, 16 * 1024 + 1])
 def test_one_operation_or_two_give_the_same(
-    store: NativeStore, link: NotingLink, floats: int
+    store: NativeStore, session: NotingLink, floats: int
 ) -> None:
     store.init(1, full(0, (floats,)))
     value, out = mx.nd.arange(floats), full(0, (floats,))
     store.pushpull(1, value, out, 0)
     np.testing.assert_array_equal(out.asnumpy(), value.asnumpy())
-    assert link.short == [True]
+    assert session.short == [True]
 
 
 def test_mx_np_arrays_views_and_recorded_code_go_the_short_way(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init(1, full(0, (3,)))
     with mx.autograd.record():
         whole = full(0, (4, 3))
         store.pushpull(1, mx.np.ones((3,)), whole[2], 0)
     np.testing.assert_array_equal(whole.asnumpy(), [[0] * 3, [0] * 3, [1] * 3, [0] * 3])
-    assert link.short == [True]
+    assert session.short == [True]
 
 
-def test_everything_else_goes_the_long_way(store: NativeStore, link: NotingLink) -> None:
+def test_everything_else_goes_the_long_way(store: NativeStore, session: NotingLink) -> None:
     store.init([1, 2, 3], [full(0)] * 3)
     out = full(0)
     store.pushpull(1, [full(1), full(2)], out, 0)  # two devices
@@ -190,12 +190,12 @@ def test_everything_else_goes_the_long_way(store: NativeStore, link: NotingLink)
     assert wide.asnumpy()[0, 0] == 6
     store.pushpull([[1, 2]], [[full(7), full(8)]], [[full(0), out]], 0)  # nested
     assert out.asnumpy()[0, 0] == 8
-    assert link.short == [False] * 4
+    assert session.short == [False] * 4
 
 
 @pytest.mark.parametrize("widened", [False, True])
 def test_half_precision_that_is_widened_goes_the_long_way(
-    store: NativeStore, link: NotingLink, widened: bool
+    store: NativeStore, session: NotingLink, widened: bool
 ) -> None:
     if widened:
         store._is_wide = True
@@ -203,11 +203,11 @@ def test_half_precision_that_is_widened_goes_the_long_way(
     out = full(0).astype("float16")
     store.pushpull(1, full(3).astype("float16"), out, 0)
     assert out.asnumpy()[0, 0] == 3
-    assert link.short == [not widened]
+    assert session.short == [not widened]
 
 
 def test_the_first_call_that_must_widen_other_keys_goes_the_long_way(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init([1, 2], [full(0), full(0).astype("float16")])
     store.set_optimizer(mx.optimizer.Test(multi_precision=True))
@@ -215,11 +215,11 @@ def test_the_first_call_that_must_widen_other_keys_goes_the_long_way(
     for _ in range(2):
         store.pushpull(1, full(3), full(0), 0)
     assert not store._tensors[2].is_narrow  # whatever each worker gave, all have widened it now
-    assert link.short == [True]
+    assert session.short == [True]
 
 
 def test_compression_rows_and_updaters_go_the_long_way(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init([1, 2, 3], [full(1), full(0), full(0)])
     store.push(2, full(3).tostype("row_sparse"), 0)
@@ -227,18 +227,18 @@ def test_compression_rows_and_updaters_go_the_long_way(
     store.pushpull(2, full(4), out, 0)
     assert out.asnumpy()[0, 0] == 4
     store.pushpull(3, full(4), out, 0)
-    assert link.short == [False, True]
+    assert session.short == [False, True]
     store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
     store.pushpull(3, full(9), out, 0)
     assert out.asnumpy()[0, 0] == 0.5
     store.set_updater(lambda key, received, stored: stored.__iadd__(received))
     store.pushpull(1, full(5), out, 0)
     assert out.asnumpy()[0, 0] == 1.5
-    assert link.short == [False, True, False, False]
+    assert session.short == [False, True, False, False]
 
 
 def test_an_updater_of_dense_keys_goes_the_short_way_in_the_order_of_the_keys(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init([9, 4], [full(1), full(10)])
     keys: List[int] = []
@@ -257,26 +257,26 @@ def test_an_updater_of_dense_keys_goes_the_short_way_in_the_order_of_the_keys(
     with mx.autograd.record():
         store.pushpull(6, value, None, 0)
     assert value.asnumpy()[0, 0] == 12
-    assert link.short == [True, True]
+    assert session.short == [True, True]
     store.push(6, full(1).tostype("row_sparse"), 0)
     store.pushpull(6, full(1), value, 0)
     assert value.asnumpy()[0, 0] == 14
-    assert link.short == [True, True, False]
+    assert session.short == [True, True, False]
 
 
 def test_what_an_updater_raises_comes_behind_all_pushes(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init([1, 2], [full(0)] * 2)
     store.set_updater(lambda key, received, stored: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         store.pushpull([1, 2], [full(3), full(4)], None, 0)
-    assert link.short == [True]
+    assert session.short == [True]
     assert [store._tensors[key].recv.asnumpy()[0, 0] for key in (1, 2)] == [3, 4]
 
 
 def test_bad_arguments_send_nothing_though_the_first_are_good(
-    store: NativeStore, link: NotingLink
+    store: NativeStore, session: NotingLink
 ) -> None:
     store.init([1, 2], [full(7)] * 2)
     bad = mx.base.MXNetError
@@ -295,11 +295,11 @@ def test_bad_arguments_send_nothing_though_the_first_are_good(
     out = full(0)
     store.pull(1, out, 0, True)
     assert out.asnumpy()[0, 0] == 7
-    assert not any(link.short)
+    assert not any(session.short)
 
 
-def test_a_call_after_the_end_says_so(store: NativeStore, link: NotingLink) -> None:
+def test_a_call_after_the_end_says_so(store: NativeStore, session: NotingLink) -> None:
     store.init(1, full(0))
-    link.close()
+    session.close()
     with pytest.raises(mx.base.MXNetError, match="the store was closed"):
         store.pushpull(1, full(1), None, 0)

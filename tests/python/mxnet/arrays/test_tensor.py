@@ -10,8 +10,8 @@ from mxnet.base import NDArrayHandle
 from bytescheduler.mxnet._arrays import tensor as _tensor
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._stores.link import Link
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 @pytest.mark.parametrize("as_arrays", [False, True])
@@ -67,8 +67,8 @@ def test_an_array_of_a_stage_outlives_the_tensor() -> None:
     assert (array.asnumpy() == 3).all()
 
 
-def test_a_key_takes_little_of_python(link: Link) -> None:
-    store, zero, count = NativeStore(link), full(0, (1,)), 1000
+def test_a_key_takes_little_of_python(session: TensorSession) -> None:
+    store, zero, count = NativeStore(session), full(0, (1,)), 1000
     store.init(count, zero)
     tracemalloc.start()
     try:

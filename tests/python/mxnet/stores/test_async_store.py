@@ -5,14 +5,15 @@ from typing import Dict, List, Tuple
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import FakePlugin, FakeWorker, full
+from fake_engine import FakeWorker
+from fakes import FakePlugin, full
 from mxnet.base import MXNetError
 
 from bytescheduler._hosting import pickles
 from bytescheduler._native import MXNetRounds
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._stores.async_store import AsyncStore
-from bytescheduler.mxnet._stores.link import Link
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 class Worker(FakeWorker):
@@ -68,8 +69,8 @@ def plugin() -> Plugin:
 
 
 @pytest.fixture
-def store(link: Link) -> AsyncStore:
-    return AsyncStore(link)
+def store(session: TensorSession) -> AsyncStore:
+    return AsyncStore(session)
 
 
 def test_keys_are_declared_asynchronous(store: AsyncStore, worker: Worker) -> None:

@@ -5,16 +5,17 @@ from typing import Iterator, List
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import FakePlugin, FakeWorker, TwoBitStore, full
+from fake_engine import FakeWorker
+from fakes import FakePlugin, TwoBitStore, full
 from mxnet.base import MXNetError
 
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._stores import compressed_keys, store_link
+from bytescheduler.mxnet._stores import compressed_keys, framework
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
 from bytescheduler.mxnet._stores.native_store import NativeStore
-from bytescheduler.mxnet._stores.store_link import StoreLink
+from bytescheduler.mxnet._stores.stock_session import StockSession
 
 PARAMS = {"type": "2bit", "threshold": 0.5}
 
@@ -118,10 +119,15 @@ def inner() -> TwoBitStore:
 
 
 @pytest.fixture
-def store(inner: TwoBitStore) -> Iterator[NativeStore]:
-    link = StoreLink(FakeWorker(), FakePlugin(), inner)  # type: ignore[arg-type]
-    yield NativeStore(link, inner)
-    link.close()
+def said() -> "List[str]":
+    return []
+
+
+@pytest.fixture
+def store(inner: TwoBitStore, said: "List[str]") -> Iterator[NativeStore]:
+    session = StockSession(FakeWorker(), FakePlugin(), inner, said.append)  # type: ignore[arg-type]
+    yield NativeStore(session, inner)
+    session.close()
 
 
 def value_of(store: NativeStore, key: int) -> "List[float]":
@@ -138,9 +144,9 @@ def test_values_and_states_stay_where_they_are(store: NativeStore, inner: TwoBit
     store.pushpull(1, full(4, (2,)), None, 0)
     store.push(3, full(1, (2, 1)).tostype("row_sparse"), 0)
     assert value_of(store, 1) == [-3, -3]
-    assert not store.compresses
+    assert store._session.counts_rows
     store.set_gradient_compression(PARAMS)
-    assert store.compresses
+    assert not store._session.counts_rows
     assert inner.calls == ["compress", "init"]
     assert (value_of(store, 1), value_of(store, 2)) == ([-3, -3], [1, 1])
     store.push(1, full(9, (2,)), -7)
@@ -156,9 +162,15 @@ def test_values_and_states_stay_where_they_are(store: NativeStore, inner: TwoBit
             store.push(key, value, 0)
 
 
-def test_another_threshold_and_later_keys(store: NativeStore, inner: TwoBitStore) -> None:
+def test_another_threshold_and_later_keys(
+    store: NativeStore, inner: TwoBitStore, said: "List[str]"
+) -> None:
     store.set_gradient_compression(PARAMS)
     assert inner.calls == ["compress"]
+    assert said == [
+        "MXNet's dist_sync store carries the bytes from here on, unscheduled: stock servers take "
+        "compressed tensors in one piece only"
+    ]
     store.init([1, 3], [full(1, (2,)), full(3, (2, 1)).tostype("row_sparse")])
     out = full(0, (2, 1)).tostype("row_sparse")
     store.pull(3, out, 0, ignore_sparse=False)
@@ -168,6 +180,7 @@ def test_another_threshold_and_later_keys(store: NativeStore, inner: TwoBitStore
     assert value_of(store, 1) == [2, 2]
     store.barrier()
     assert inner.calls == ["compress", "init", "compress", "barrier", "push 65535 0", "barrier"]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["first", "another"])
@@ -181,7 +194,7 @@ def test_a_threshold_that_is_refused_changes_nothing(
     with pytest.raises(MXNetError, match="threshold 1e-07 .* told six decimals"):
         store.set_gradient_compression({"type": "2bit", "threshold": 1e-7})
     assert inner.calls == before
-    assert store.compresses is late
+    assert store._session.counts_rows is not late
     store.pushpull(1, full(0.75, (2,)), None, 0)
     assert value_of(store, 1) == ([0.5, 0.5] if late else [0.75, 0.75])
 
@@ -194,7 +207,7 @@ def test_too_many_keys_are_refused_before_anything_is_compressed(
     with pytest.raises(MXNetError, match="a store has at most 2 keys"):
         store.set_gradient_compression(PARAMS)
     assert inner.calls == []
-    assert not store.compresses
+    assert store._session.counts_rows
     store.pushpull(1, full(0.75, (2,)), None, 0)
     assert value_of(store, 1) == [0.75, 0.75]
 
@@ -253,7 +266,7 @@ def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_other
 ) -> None:
     inner = TwoBitStore()
     worker = EventfulWorker(inner.calls)
-    store = NativeStore(StoreLink(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
+    store = NativeStore(StockSession(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
     store.init([1], [full(1, (2,))])
     store.push(1, full(1, (2,)), 0)
     inner.calls.clear()  # the barrier of init
@@ -272,7 +285,7 @@ def test_what_workers_say_of_their_optimizers_goes_on(
 ) -> None:
     worker = FakeWorker()
     worker.num_workers = 2
-    store = NativeStore(StoreLink(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
+    store = NativeStore(StockSession(worker, FakePlugin(), inner), inner)  # type: ignore[arg-type]
     store.set_gradient_compression(PARAMS)
     store.init([1], [full(1, (2,))])
     store.set_optimizer(mx.optimizer.SGD(learning_rate=1))
@@ -281,5 +294,5 @@ def test_what_workers_say_of_their_optimizers_goes_on(
         store.push(1, full(9, (2,)), 0)
     with pytest.raises(MXNetError, match="worker 0 has set an optimizer that worker 1 does not"):
         store.push(1, full(9, (2,)), 0)
-    monkeypatch.setattr(store_link, "abandon", lambda _: None)
+    monkeypatch.setattr(framework, "abandon", lambda _: None)
     store.close(None)

@@ -13,8 +13,8 @@ from roles import role
 
 from bytescheduler._core import Node, Worker
 from bytescheduler.mxnet import _functions
-from bytescheduler.mxnet._stores.link import Link
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 SMALL, LARGE = 1024, 32 * 1024  # floats: what one operation of MXNet's engine joins, and more
 
@@ -24,9 +24,9 @@ def store(request: pytest.FixtureRequest) -> "Iterator[NativeStore]":
     scheduler = Node.start(role("scheduler", 0, workers=1))
     server = Node.start(role("server", scheduler.port, workers=1))
     worker = Worker.open(role("worker", scheduler.port, workers=1))
-    link = Link(worker, _functions.open_plugin(worker, in_place=request.param))
-    yield NativeStore(link)
-    link.close()
+    session = TensorSession(worker, _functions.open_plugin(worker, in_place=request.param))
+    yield NativeStore(session)
+    session.close()
     server.close()
     scheduler.close()
 
@@ -100,7 +100,7 @@ def test_what_is_in_a_layout_of_mxnets_own_is_sent_by_value(store: NativeStore) 
     block, images = convolution(), mx.nd.random.uniform(shape=(2, 64, 24, 24))
     want = block(images).asnumpy()
     # A view of such memory, which MXNet itself cannot copy, goes too.
-    shapes = [want.shape, (want.size,)] if store._link._plugin.in_place else [want.shape]
+    shapes = [want.shape, (want.size,)] if store._session._plugin.in_place else [want.shape]
     for key, shape in enumerate(shapes):
         made = block(images)
         value, out = made.reshape(shape), mx.nd.zeros(shape)
@@ -163,7 +163,7 @@ def test_an_updater_gets_the_sum(store: NativeStore, floats: int) -> None:
 
 
 def test_what_is_sent_from_its_place_needs_no_stage(store: NativeStore) -> None:
-    in_place = store._link._plugin.in_place
+    in_place = store._session._plugin.in_place
     size = 64 << 20
     value = mx.nd.ones((size // 4,))
     value.wait_to_read()

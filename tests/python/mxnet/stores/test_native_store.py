@@ -7,13 +7,14 @@ from typing import Dict, List, Tuple
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import FakePlugin, FakeWorker, full
+from fake_engine import FakeWorker
+from fakes import FakePlugin, full
 from mxnet.base import MXNetError
 
 from bytescheduler.mxnet._arrays import sparse as _sparse
 from bytescheduler.mxnet._stores import engine_keys
-from bytescheduler.mxnet._stores.link import Link
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def value_of(store: NativeStore, key: "int | str") -> float:
@@ -313,7 +314,7 @@ def test_compression_that_is_refused_changes_nothing(
     assert plugin.thresholds == [2]
 
 
-def test_commands_reach_the_stock_servers_if_there_are_any(link: Link) -> None:
+def test_commands_reach_the_stock_servers_if_there_are_any(session: TensorSession) -> None:
     class Stock:
         type = "dist_device_sync"
         handle = "a handle"
@@ -322,9 +323,9 @@ def test_commands_reach_the_stock_servers_if_there_are_any(link: Link) -> None:
         def _send_command_to_servers(self, head: int, body: str) -> None:
             self.commands.append((head, body))
 
-    NativeStore(link).send_command_to_servers(1, "nobody hears it")
+    NativeStore(session).send_command_to_servers(1, "nobody hears it")
     stock = Stock()
-    store = NativeStore(link, stock)
+    store = NativeStore(session, stock)
     store.send_command_to_servers(5, "hello")
     assert stock.commands == [(5, "hello")]
     assert (store.type, store.handle) == ("dist_device_sync", "a handle")

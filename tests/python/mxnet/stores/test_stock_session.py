@@ -1,19 +1,21 @@
-"""The link over a stock store: who publishes first, what is refused, what a failure leaves."""
+"""A session over a stock store: who publishes first, what is refused, what a failure leaves."""
 
 import os
 import subprocess
 import sys
 import textwrap
-import weakref
 from typing import List
 
 import pytest
-from fakes import FakePlugin, FakeWorker, full
+from fake_engine import FakeWorker
+from fakes import FakePlugin, full
 from mxnet.base import MXNetError
 
+from bytescheduler._session.place import Place
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
-from bytescheduler.mxnet._stores.store_link import StoreLink
+from bytescheduler.mxnet._stores import opening
+from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 class RecordingWorker(FakeWorker):
@@ -38,43 +40,45 @@ class RecordingWorker(FakeWorker):
 def test_rank_0_publishes_before_the_others_ask(rank: int, order: "List[str]") -> None:
     worker = RecordingWorker()
     worker.rank = rank
-    link = StoreLink(worker, FakePlugin())  # type: ignore[arg-type]
-    link.broadcast([Tensor(3, 3, full(1), open_copier())])
+    session = StockSession(worker, FakePlugin())  # type: ignore[arg-type]
+    session.broadcast([Tensor(3, 3, full(1), open_copier())])
     assert worker.asked == order
-    link.close()
+    session.close()
 
 
 def test_what_stock_servers_cannot_sum_is_refused_before_anything_is_sent() -> None:
     worker = RecordingWorker()
-    link = StoreLink(worker, FakePlugin())  # type: ignore[arg-type]
+    session = StockSession(worker, FakePlugin())  # type: ignore[arg-type]
     whole = full(1).astype("int64")
     tensors = [Tensor(3, 3, full(1), open_copier()), Tensor("a", 4, whole, open_copier())]
     with pytest.raises(MXNetError, match="key 'a': stock servers cannot sum int64, only float32,"):
-        link.broadcast(tensors)
+        session.broadcast(tensors)
     assert worker.asked == []
-    link.close()
+    session.close()
 
 
 def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_ever() -> None:
+    mxnet = os.path.dirname(os.path.dirname(__file__))
     script = f"""
         import ctypes, sys
-        sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
+        sys.path[:0] = [{mxnet!r}, {os.path.dirname(mxnet)!r}]
         import mxnet as mx
-        from bytescheduler.mxnet._stores.store_link import StoreLink
-        from fakes import FakePlugin, FakeWorker
+        from bytescheduler.mxnet._stores.stock_session import StockSession
+        from fake_engine import FakeWorker
+        from fakes import FakePlugin
 
         class Store:
             def __del__(self):
                 print("destroyed")
 
-        link = StoreLink(FakeWorker(), FakePlugin(), Store())
+        session = StockSession(FakeWorker(), FakePlugin(), Store())
         # An operation of MXNet's engine that nobody completes.
         array, cpu = mx.nd.ones(3), (ctypes.c_int * 2)(1, 0)
         never = ctypes.CFUNCTYPE(None, *3 * [ctypes.c_void_p])(lambda *_: None)
         call = mx.base._LIB.MXEnginePushAsyncND
         mx.base.check_call(call(never, None, None, cpu, None, 0, ctypes.byref(array.handle), 1,
                                 None, 0, b"never", ctypes.c_bool(False)))
-        link._worker.fail("a test")
+        session._worker.fail("a test")
         sys.exit(7)
     """
     done = subprocess.run(
@@ -90,11 +94,11 @@ def test_after_a_failure_the_process_ends_with_its_code_though_mxnet_waits_for_e
 
 
 def test_a_process_has_one_store_on_stock_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StoreLink, "_on_stock_servers", None)
-    StoreLink.require_none()
-    link = StoreLink(RecordingWorker(), FakePlugin())  # type: ignore[arg-type]
-    monkeypatch.setattr(StoreLink, "_on_stock_servers", weakref.ref(link))
+    monkeypatch.setattr(opening, "STOCK", Place())
+    opening._require_no_stock_session()
+    session = StockSession(RecordingWorker(), FakePlugin())  # type: ignore[arg-type]
+    opening.STOCK.take(session)
     with pytest.raises(MXNetError, match="has a store on stock servers already"):
-        StoreLink.require_none()
-    link.close()
-    StoreLink.require_none()
+        opening._require_no_stock_session()
+    session.close()
+    opening._require_no_stock_session()

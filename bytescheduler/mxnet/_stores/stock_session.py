@@ -1,22 +1,22 @@
-"""The process's link to a job on stock servers: the wrapped store carries the bytes."""
+"""A session on stock servers: the wrapped store carries the bytes."""
 
-import atexit
 import queue
 import threading
 import time
-import weakref
-from typing import Callable, ClassVar, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Iterable, List, Mapping, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from bytescheduler._native import MXNetPlugin, MXNetStore, Worker
+from bytescheduler._native import MXNetPlugin, Worker
+from bytescheduler._session.sums import Judge, Numbers, Sum
 from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import engine_blocks, open_carrier, open_plugin
 from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
-from bytescheduler.mxnet._stores.link import Judge, Link, Numbers, Waits, _forget
+from bytescheduler.mxnet._stores.framework import StockMXNet, abandon
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
 
 # What stock servers add up; an integer makes them abort.
@@ -25,8 +25,10 @@ _SUMMED = ("float32", "float64", "float16")
 _SAY_EVERY_S = 5.0
 
 
-def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) -> "StoreLink":
-    """Return a link over `inner`, a synchronous dist store of MXNet; blocks until all are there.
+def open_stock_session(
+    inner: Store, timeout_s: float, say: Callable[[str], None]
+) -> "StockSession":
+    """Return a session over `inner`, a synchronous dist store of MXNet; blocks until all are there.
 
     Parameters
     ----------
@@ -35,7 +37,7 @@ def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) 
     timeout_s : float
         How long to wait for the others.
     say : callable
-        Prints a line about what is waited for.
+        Prints a line about what is waited for, and about how the bytes travel.
 
     Raises
     ------
@@ -46,13 +48,12 @@ def open_store_link(inner: Store, timeout_s: float, say: Callable[[str], None]) 
     try:
         # Rank 0's first values are in the store; from here on the others may ask for them.
         _meet(inner, timeout_s, say)
-        link = StoreLink(worker, open_plugin(worker), inner)
+        session = StockSession(worker, open_plugin(worker), inner, say)
     except BaseException:
         worker.close(drain_ms=0)
         raise
-    link.show_metrics()
-    StoreLink._on_stock_servers = weakref.ref(link)
-    return link
+    session.show_metrics()
+    return session
 
 
 def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:
@@ -66,7 +67,7 @@ def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:
         except mx.base.MXNetError as error:
             ended.put(error)
 
-    # Nobody can end this thread if the others never come, nor the store that it is in.
+    # Nothing can end this thread if the others never come, nor the store that it is in.
     threading.Thread(target=barrier, name="bs-barrier", daemon=True).start()
     deadline = time.monotonic() + timeout_s
     while True:
@@ -88,15 +89,8 @@ def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:
         return
 
 
-def abandon(inner: Optional[Store]) -> None:
-    """Let the process end though operations of `inner` never do, and MXNet waits for them."""
-    _forget(inner)
-    atexit.unregister(mx.base._notify_shutdown)
-    MXNetStore.exit_at_once()
-
-
-class StoreLink(Link):
-    """A `Link` whose bytes a stock store carries, each piece under a key of its own.
+class StockSession(TensorSession):
+    """A `TensorSession` whose bytes a stock store carries, each piece under a key of its own.
 
     The store is used on the engine's thread; nobody else may push to it or pull from it.  A peer
     that is lost is seen only by its silence, and the stock store's own operations then never end:
@@ -106,35 +100,26 @@ class StoreLink(Link):
     """
 
     compares_thresholds = False  # rank 0's is everyone's
-    # MXNet's servers know one store of each process.
-    _on_stock_servers: "ClassVar[Optional[weakref.ref[StoreLink]]]" = None
 
-    def __init__(self, worker: Worker, plugin: MXNetPlugin, inner: Optional[Store] = None) -> None:
-        super().__init__(worker, plugin, inner)
+    def __init__(
+        self,
+        worker: Worker,
+        plugin: MXNetPlugin,
+        inner: Optional[Store] = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(worker, plugin, StockMXNet(inner))
+        self._inner = inner
+        self._say = say
         self._compressed: Optional[CompressedKeys] = None
 
     @property
-    def compresses(self) -> bool:  # type: ignore[override]
-        """Whether pushes travel in two bits an element."""
-        return self._compressed is not None
-
-    @property
     def counts_rows(self) -> bool:  # type: ignore[override]
-        """Whether others can travel too: a stock store compresses all or none."""
+        """True until pushes are compressed: a stock store compresses all or none."""
         return self._compressed is None
 
-    @classmethod
-    def require_none(cls) -> None:
-        """Raise MXNetError if a store of this process is on stock servers already."""
-        link = None if cls._on_stock_servers is None else cls._on_stock_servers()
-        if link is not None and not link._closed and not link._forked:
-            raise mx.base.MXNetError(
-                "this process has a store on stock servers already, which take one of each "
-                "process: use that one, close it first, or start the job with bslaunch"
-            )
-
     def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
-        """See `Link`.  All workers must name the same tensors in the same order."""
+        """See `TensorSession`.  All workers must name the same tensors in the same order."""
         tensors = list(tensors)
         for tensor in tensors:
             if tensor.dtype.name not in _SUMMED:
@@ -154,7 +139,7 @@ class StoreLink(Link):
     def compress(
         self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
     ) -> None:
-        """See `Link`.  Blocks until all workers do so, if there are `tensors`."""
+        """See `TensorSession`.  Blocks until all workers do so, if there are `tensors`."""
         compressed = self._compressed or CompressedKeys(self._inner)
         compressed.check_threshold(threshold)
         first = self._compressed is None
@@ -163,7 +148,7 @@ class StoreLink(Link):
         # What is under way must neither share the store nor be compressed: pushes and notes here,
         # and, as it does not wait for others, what MXNet's engine has to do.
         self._plugin.drain()
-        self._look(wait=True)
+        self._watched.look(wait=True)
         self.check()
         if first and tensors:
             super().barrier()  # whose deadline says who did not come
@@ -172,33 +157,38 @@ class StoreLink(Link):
         if first:
             self._compressed = compressed
             compressed.declare(tensors)
+            assert self._inner is not None
+            self._say(
+                f"MXNet's {self._inner.type} store carries the bytes from here on, unscheduled: "
+                "stock servers take compressed tensors in one piece only"
+            )
         elif tensors:
             self.barrier()
 
     def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
-        """See `Link`."""
+        """See `TensorSession`."""
         if self._compressed is None:
             super().push_pull(tensor, priority, threshold)
         else:
             self._compressed.push_pull(tensor, priority)
 
-    def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Waits, Numbers]:
+    def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Sum, Numbers]:
         if self._compressed is None:
             return super()._start(key, numbers, priority)
-        self._look(wait=True)  # soon over: so many rounds lie between
+        self._watched.look(wait=True)  # soon over: so many rounds lie between
         total = np.zeros_like(numbers)
         return self._compressed.start_sum(key, numbers, total), total
 
     def watch(self, key: int, numbers: Numbers, judge: Judge) -> None:
-        """See `Link`.  Blocks where MXNet's engine does."""
+        """See `TensorSession`.  Blocks where MXNet's engine does."""
         super().watch(key, numbers, judge)
         if engine_blocks():
             # One operation at a time is under way: workers that had two would have to begin them
             # in one order, or wait for each other for ever.
-            self._look(wait=True)
+            self._watched.look(wait=True)
 
     def barrier(self) -> None:
-        """See `Link`."""
+        """See `TensorSession`."""
         if self._compressed is None:
             super().barrier()
         else:
@@ -212,7 +202,3 @@ class StoreLink(Link):
     def drop(self) -> None:
         """Leave: nobody else can use the wrapped store's place.  Blocks."""
         self.close()
-
-    def _let_go(self) -> None:
-        # What the store queued in MXNet's engine may never end, and waiting for it neither.
-        abandon(self._inner)
