@@ -13,6 +13,7 @@ from typing import (
     NoReturn,
     Optional,
     Tuple,
+    Type,
 )
 
 from bytescheduler._metrics.serving import serve
@@ -101,6 +102,11 @@ class Session:
     def on_leaving(self, tell: Callable[[], None]) -> None:
         """Let `tell` be called when the last owner closes this."""
         self._on_leaving = tell
+
+    @property
+    def error(self) -> Type[Exception]:
+        """The exception that users of the framework catch."""
+        return self._framework.error
 
     @property
     def rank(self) -> int:

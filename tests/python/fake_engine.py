@@ -1,4 +1,4 @@
-"""Fakes of a worker and of a framework's operations, for a session."""
+"""Fakes of a worker, of a framework and of its operations, for a session."""
 
 from typing import Dict, List, Optional, Tuple
 
@@ -73,3 +73,24 @@ class FakeOperations:
 
     def close(self) -> None:
         self.closed = True
+
+
+class FrameworkError(Exception):
+    """The fake framework's own."""
+
+
+class FakeFramework:
+    """Notes what it is asked."""
+
+    error = FrameworkError
+    owner = "thing"
+
+    def __init__(self) -> None:
+        self.abandoned = 0
+        self.forgotten = 0
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+    def forget(self) -> None:
+        self.forgotten += 1

@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
+from bytescheduler._session.keys import EngineKeys
 from bytescheduler.mxnet._arrays.compression import check_compressible, threshold_of
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._arrays.tensor import Tensor
@@ -14,7 +15,6 @@ from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
-from bytescheduler.mxnet._stores.engine_keys import EngineKeys
 from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._types import (
     Array,

@@ -4,8 +4,7 @@ import gc
 from typing import List, Tuple
 
 import pytest
-from fake_engine import FakeOperations, FakeWorker
-from test_session import FakeFramework, FrameworkError
+from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
 
 from bytescheduler._session import place as places
 from bytescheduler._session.place import Place

@@ -8,35 +8,13 @@ import sys
 import textwrap
 from typing import Callable, Iterator, List, Optional, Tuple
 
+import fake_engine
 import numpy as np
 import pytest
-from fake_engine import FakeOperations, FakeWorker
+from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
 
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import ConfigError, PeerLost
-
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-class FrameworkError(Exception):
-    """The fake framework's own."""
-
-
-class FakeFramework:
-    """Notes what it is asked."""
-
-    error = FrameworkError
-    owner = "thing"
-
-    def __init__(self) -> None:
-        self.abandoned = 0
-        self.forgotten = 0
-
-    def abandon(self) -> None:
-        self.abandoned += 1
-
-    def forget(self) -> None:
-        self.forgotten += 1
 
 
 @pytest.fixture
@@ -194,11 +172,10 @@ def run_script(script: str) -> "subprocess.CompletedProcess[str]":
     """Run `script` after the imports it needs, with a `session` of a `worker`."""
     head = f"""
         import sys
-        sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+        sys.path.insert(0, {str(pathlib.Path(fake_engine.__file__).parent)!r})
         from bytescheduler.errors import Error
         from bytescheduler._session.session import Session
-        from fake_engine import FakeOperations, FakeWorker
-        from test_session import FakeFramework, FrameworkError
+        from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
         worker, operations = FakeWorker(), FakeOperations()
         worker.close = lambda: print("closed", operations.drained)
         session = Session(worker, operations, FakeFramework())

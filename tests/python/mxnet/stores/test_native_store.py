@@ -11,8 +11,8 @@ from fake_engine import FakeWorker
 from fakes import FakePlugin, full
 from mxnet.base import MXNetError
 
+from bytescheduler._session import keys
 from bytescheduler.mxnet._arrays import sparse as _sparse
-from bytescheduler.mxnet._stores import engine_keys
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
@@ -66,7 +66,7 @@ def test_names_get_keys_that_every_worker_computes_alike(
 def test_two_names_with_one_hash_are_refused(
     store: NativeStore, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_keys, "_number", lambda key: 5)
+    monkeypatch.setattr(keys, "_number", lambda *_: 5)
     store.init("a", full(1))
     with pytest.raises(MXNetError, match="'a' and 'b' have the same hash"):
         store.init("b", full(1))

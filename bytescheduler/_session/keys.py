@@ -1,20 +1,21 @@
-"""The engine's keys of one store: numbers that every worker computes alike."""
+"""The engine's keys of one owner: numbers that every worker computes alike."""
 
 import hashlib
-from typing import Dict, Iterable
+from typing import Dict, Iterable, Type, Union
 
-import mxnet as mx
+from bytescheduler._session.session import Session
 
-from bytescheduler.mxnet._stores.tensor_session import TensorSession
-from bytescheduler.mxnet._types import Key
+__all__ = ["EngineKeys", "Key"]
+
+Key = Union[int, str]
 
 
-def _number(key: Key) -> int:
+def _number(key: Key, error: Type[Exception]) -> int:
     """Return 63 bits."""
     if isinstance(key, str):
         return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
     if not 0 <= key < 2**63:
-        raise mx.base.MXNetError(f"key {key}: want 0 <= key < 2**63")
+        raise error(f"key {key}: want 0 <= key < 2**63")
     return int(key)
 
 
@@ -23,18 +24,18 @@ class EngineKeys:
 
     Parameters
     ----------
-    session : TensorSession
-        Learns what errors call them.
+    session : Session
+        Learns what errors and timelines call them.
 
     Raises
     ------
-    MXNetError
+    session.error
         By both methods: a key is out of range, or two have the same number.
     """
 
-    def __init__(self, session: TensorSession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._space = session.new_key_space()  # stores of one process share the job's keys
+        self._space = session.new_key_space()  # owners of one process share the job's keys
         self._taken: Dict[int, object] = {}
 
     def of(self, keys: Iterable[Key]) -> Dict[Key, int]:
@@ -59,15 +60,16 @@ class EngineKeys:
         return number
 
     def _of_value(self, key: Key) -> int:
-        number = _number(key)
+        number = _number(key, self._session.error)
         return number if self._space == 0 else self._of_companion(key, "value")
 
     def _of_companion(self, key: Key, what: str) -> int:
-        return _number(f"{what} of {type(key).__name__} {key} of store {self._space}")
+        text = f"{what} of {type(key).__name__} {key} of store {self._space}"
+        return _number(text, self._session.error)
 
     def _take(self, taken: Dict[int, object], number: int, name: object) -> None:
         other = self._taken.get(number, taken.setdefault(number, name))
         if other != name:
-            raise mx.base.MXNetError(
+            raise self._session.error(
                 f"keys {other!r} and {name!r} have the same hash: rename one of them"
             )
