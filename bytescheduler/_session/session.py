@@ -41,7 +41,9 @@ _NO_HURRY = -(2**31)
 
 def clamped(priority: int) -> int:
     """Return the priority nearest to `priority` that the engine knows."""
-    return min(max(priority, -(2**31)), 2**31 - 1)
+    if -(2**31) <= priority < 2**31:  # nearly always; each call comes here
+        return priority
+    return 2**31 - 1 if priority > 0 else -(2**31)
 
 
 def _mark_at_fork(session: "weakref.ref[Session]") -> None:

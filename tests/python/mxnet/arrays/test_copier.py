@@ -20,7 +20,7 @@ def handle(array: mx.nd.NDArray) -> int:
     return int(array.handle.value)
 
 
-class NotingLink(TensorSession):
+class NotingSession(TensorSession):
     """Notes which way calls go."""
 
     def __init__(self, worker: Worker) -> None:
@@ -33,10 +33,10 @@ class NotingLink(TensorSession):
 
 
 @pytest.fixture
-def session() -> "Iterator[NotingLink]":
+def session() -> "Iterator[NotingSession]":
     scheduler = Node.start(role("scheduler", 0, workers=1))
     server = Node.start(role("server", scheduler.port, workers=1))
-    session = NotingLink(Worker.open(role("worker", scheduler.port, workers=1)))
+    session = NotingSession(Worker.open(role("worker", scheduler.port, workers=1)))
     yield session
     session.close()
     server.close()
@@ -44,7 +44,7 @@ def session() -> "Iterator[NotingLink]":
 
 
 @pytest.fixture
-def store(session: NotingLink) -> NativeStore:
+def store(session: NotingSession) -> NativeStore:
     return NativeStore(session)
 
 
@@ -131,7 +131,7 @@ def test_a_copier_opens_once() -> None:
 
 
 def test_one_fitting_array_for_each_key_goes_the_short_way(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init([9, 4, 6], [full(7)] * 3)
     values, outs = [full(n) for n in (1, 2, 3)], [full(0) for _ in range(3)]
@@ -145,7 +145,7 @@ def test_one_fitting_array_for_each_key_goes_the_short_way(
     assert session.short == [True, True]
 
 
-def test_one_call_needs_no_wait_before_the_next(store: NativeStore, session: NotingLink) -> None:
+def test_one_call_needs_no_wait_before_the_next(store: NativeStore, session: NotingSession) -> None:
     store.init("a", full(0))
     value, out = full(0), full(0)
     for _ in range(20):
@@ -158,7 +158,7 @@ def test_one_call_needs_no_wait_before_the_next(store: NativeStore, session: Not
 
 @pytest.mark.parametrize("floats", [1, 16 * 1024, 16 * 1024 + 1])
 def test_one_operation_or_two_give_the_same(
-    store: NativeStore, session: NotingLink, floats: int
+    store: NativeStore, session: NotingSession, floats: int
 ) -> None:
     store.init(1, full(0, (floats,)))
     value, out = mx.nd.arange(floats), full(0, (floats,))
@@ -168,7 +168,7 @@ def test_one_operation_or_two_give_the_same(
 
 
 def test_mx_np_arrays_views_and_recorded_code_go_the_short_way(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init(1, full(0, (3,)))
     with mx.autograd.record():
@@ -178,7 +178,7 @@ def test_mx_np_arrays_views_and_recorded_code_go_the_short_way(
     assert session.short == [True]
 
 
-def test_everything_else_goes_the_long_way(store: NativeStore, session: NotingLink) -> None:
+def test_everything_else_goes_the_long_way(store: NativeStore, session: NotingSession) -> None:
     store.init([1, 2, 3], [full(0)] * 3)
     out = full(0)
     store.pushpull(1, [full(1), full(2)], out, 0)  # two devices
@@ -195,7 +195,7 @@ def test_everything_else_goes_the_long_way(store: NativeStore, session: NotingLi
 
 @pytest.mark.parametrize("widened", [False, True])
 def test_half_precision_that_is_widened_goes_the_long_way(
-    store: NativeStore, session: NotingLink, widened: bool
+    store: NativeStore, session: NotingSession, widened: bool
 ) -> None:
     if widened:
         store._is_wide = True
@@ -207,7 +207,7 @@ def test_half_precision_that_is_widened_goes_the_long_way(
 
 
 def test_the_first_call_that_must_widen_other_keys_goes_the_long_way(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init([1, 2], [full(0), full(0).astype("float16")])
     store.set_optimizer(mx.optimizer.Test(multi_precision=True))
@@ -219,7 +219,7 @@ def test_the_first_call_that_must_widen_other_keys_goes_the_long_way(
 
 
 def test_compression_rows_and_updaters_go_the_long_way(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init([1, 2, 3], [full(1), full(0), full(0)])
     store.push(2, full(3).tostype("row_sparse"), 0)
@@ -238,7 +238,7 @@ def test_compression_rows_and_updaters_go_the_long_way(
 
 
 def test_an_updater_of_dense_keys_goes_the_short_way_in_the_order_of_the_keys(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init([9, 4], [full(1), full(10)])
     keys: List[int] = []
@@ -265,7 +265,7 @@ def test_an_updater_of_dense_keys_goes_the_short_way_in_the_order_of_the_keys(
 
 
 def test_what_an_updater_raises_comes_behind_all_pushes(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init([1, 2], [full(0)] * 2)
     store.set_updater(lambda key, received, stored: 1 / 0)
@@ -276,7 +276,7 @@ def test_what_an_updater_raises_comes_behind_all_pushes(
 
 
 def test_bad_arguments_send_nothing_though_the_first_are_good(
-    store: NativeStore, session: NotingLink
+    store: NativeStore, session: NotingSession
 ) -> None:
     store.init([1, 2], [full(7)] * 2)
     bad = mx.base.MXNetError
@@ -298,7 +298,7 @@ def test_bad_arguments_send_nothing_though_the_first_are_good(
     assert not any(session.short)
 
 
-def test_a_call_after_the_end_says_so(store: NativeStore, session: NotingLink) -> None:
+def test_a_call_after_the_end_says_so(store: NativeStore, session: NotingSession) -> None:
     store.init(1, full(0))
     session.close()
     with pytest.raises(mx.base.MXNetError, match="the store was closed"):
