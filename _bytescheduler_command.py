@@ -35,7 +35,8 @@ def _doctor(why: str, arguments: List[str]) -> int:
         text = json.dumps(report, indent=2)
     else:
         text = f"software\n  problem  {why}\n           -> {_ADVICE}\n1 problem"
-    # As bytescheduler/_stdout.py, which cannot be imported here; nothing stays in a buffer.
+    # bytescheduler/_process/stdout.py cannot be imported here; this ends the same way.  Nothing
+    # stays in a buffer.
     try:
         os.write(1, f"{text}\n".encode(errors="replace"))
     except BrokenPipeError:

@@ -1,27 +1,19 @@
 """`bytescheduler`: one command for what people do with the package from a shell.
 
-A subcommand is a click command that lives with what it is about and is listed here.  Each has
-`--json` where it has anything to say, and ends with 0 (all is well), 1 (something was found, or
-failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on what it ran.
-One that cannot print ends as `_stdout` says.
+A subcommand is a click command in `commands`, or in a module for users, and is listed here.  Each
+has `--json` where it has anything to say, and ends with 0 (all is well), 1 (something was found, or
+failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on what it ran.  One
+that cannot print ends as `_process.stdout` says.
 """
 
 from typing import List, Optional, Tuple
 
 import click
 
-from bytescheduler import (
-    __version__,
-    _stdout,
-    advise,
-    bench,
-    config,
-    doctor,
-    launch,
-    timeline,
-    top,
-)
-from bytescheduler._say import plain
+from bytescheduler import __version__, config, launch, timeline
+from bytescheduler._process import stdout
+from bytescheduler._process.say import plain
+from bytescheduler.commands import advise, bench, doctor, top
 
 __all__ = ["main"]
 
@@ -54,7 +46,7 @@ _cli.add_command(top.command)
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bytescheduler`."""
-    _stdout.run(_cli, argv, "bytescheduler")
+    stdout.run(_cli, argv, "bytescheduler")
 
 
 if __name__ == "__main__":

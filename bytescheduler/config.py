@@ -11,9 +11,10 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import click
 
-from bytescheduler import _stdout
 from bytescheduler._native import Setting, Value, check_settings, settings, values
-from bytescheduler._say import plain, say
+from bytescheduler._process import stdout
+from bytescheduler._process.say import plain, say
+from bytescheduler._settings import seconds, size
 from bytescheduler.errors import ConfigError
 
 __all__ = [
@@ -63,30 +64,6 @@ _SOME_JOB = {
     "DMLC_PS_ROOT_URI": "127.0.0.1",
     "DMLC_PS_ROOT_PORT": "1",
 }
-
-
-_UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def seconds(value: str) -> float:
-    """Return a time as a setting that was checked has it, such as ``500ms``, in seconds."""
-    number, unit = re.fullmatch(r"([\d.]+)(\D*)", value).groups()  # type: ignore[union-attr]
-    return float(number) * _UNITS_S[unit]
-
-
-def size(value: str) -> int:
-    """Return a size as settings have it, such as ``128KiB``, in bytes.
-
-    Raises
-    ------
-    ValueError
-        It is none.
-    """
-    match = re.fullmatch(r"(\d+)(|B|[KMG]|[KMG]i?B)", value)
-    if match is None:
-        raise ValueError(f"{value}: want bytes, such as 8388608 or 8MiB")
-    number, unit = match.groups()
-    return int(number) << 10 * "BKMG".index(unit[:1] or "B")
 
 
 def _escape(text: str) -> str:
@@ -257,4 +234,4 @@ def command(as_json: bool, as_markdown: bool, names: Tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    _stdout.run(command, None, "bytescheduler config")
+    stdout.run(command, None, "bytescheduler config")

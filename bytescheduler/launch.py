@@ -8,10 +8,13 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import click
 
-from bytescheduler import __version__, _local_job, _role_worker, _stdout
-from bytescheduler._numbers import A_YEAR_S, Count, Seconds
-from bytescheduler._say import plain, say
-from bytescheduler.config import as_text, check_settings, settings, values
+from bytescheduler import __version__
+from bytescheduler._launch import local_job, role_worker
+from bytescheduler._process import stdout
+from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
+from bytescheduler._process.say import plain, say
+from bytescheduler._settings import Settings
+from bytescheduler.config import as_text, check_settings, settings
 from bytescheduler.errors import ConfigError
 
 __all__ = ["cli", "main"]
@@ -71,9 +74,9 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
         _require_command(command, "a worker", None)
         _require_settings({})
         env = dict(os.environ)
-        _local_job.prefer_native(env)
-        set_here = {row.name: row.value for row in values()}
-        return _role_worker.run(command, env, _role_worker.Rendezvous.from_settings(set_here))
+        local_job.prefer_native(env)
+        where = role_worker.Rendezvous.from_settings(Settings.read())
+        return role_worker.run(command, env, where)
     if command:
         raise click.UsageError(
             f"DMLC_ROLE={role} runs no command; leave out {plain(' '.join(command))}"
@@ -98,10 +101,10 @@ def _node_command() -> List[str]:
     return [sys.executable, "-c", program]
 
 
-def _run_local(job: _local_job.Job) -> int:
+def _run_local(job: local_job.Job) -> int:
     """Check what can be checked, then run the whole job here."""
     for name in job.env:
-        if name in _local_job.FIXED:
+        if name in local_job.FIXED:
             raise click.BadParameter(f"{name} is set by --local", param_hint="'--env'")
     _require_command(job.command, "--local", job.env.get("PATH"))
     _require_settings(
@@ -114,7 +117,7 @@ def _run_local(job: _local_job.Job) -> int:
             "DMLC_NUM_SERVER": str(job.num_servers),
         }
     )
-    return _local_job.run(job)
+    return local_job.run(job)
 
 
 def _require_place(path: str) -> None:
@@ -133,7 +136,7 @@ def _require_place(path: str) -> None:
         )
 
 
-def _record(job: _local_job.Job, path: str, steps: Optional[int]) -> int:
+def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
     """Run a job here whose worker 0 leaves a profile."""
     from bytescheduler._advise import recording
 
@@ -232,7 +235,7 @@ def cli(
                 raise click.UsageError(f"{name} goes with --local; {_USAGE_ROLE}")
         os.environ.update(extra)
         sys.exit(_run_role(command, port_fd))
-    job = _local_job.Job(
+    job = local_job.Job(
         command=command,
         num_workers=workers or 1,
         num_servers=servers or 1,
@@ -251,7 +254,7 @@ def cli(
 
 def main(argv: Optional[List[str]] = None) -> None:
     """Run `bslaunch`."""
-    _stdout.run(cli, argv, "bslaunch")
+    stdout.run(cli, argv, "bslaunch")
 
 
 if __name__ == "__main__":

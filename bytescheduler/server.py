@@ -1,7 +1,7 @@
 """Runs a scheduler node or a server in the foreground: ``python -m bytescheduler.server``.
 
 Never imports MXNet, which would start a server of its own under DMLC_ROLE=server, unless a worker
-of a dist_async job sets an optimizer that only Python can run (see `_hosting`).
+of a dist_async job sets an optimizer that only Python can run (see `_hosting.host`).
 """
 
 import contextlib
@@ -12,18 +12,17 @@ import threading
 from types import FrameType
 from typing import Callable, Iterator, Optional
 
-from bytescheduler._hosting import Host
+from bytescheduler._hosting.host import Host
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node, values
-from bytescheduler._say import say
+from bytescheduler._native import Node
+from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["run"]
 
 _PATIENCE_S = 10.0  # longer than anything takes that is not broken
 _WRONG_USE = 2  # as shells and click have it
-
-_TALKATIVE = ("info", "debug")  # log levels
 
 
 class _Ended(BaseException):
@@ -60,17 +59,9 @@ def _say(sentence: str) -> None:
     say(f"bytescheduler: {sentence}")
 
 
-def _setting(name: str) -> str:
-    return next(row.value for row in values() if row.name == name)
-
-
 def _make_host() -> Host:
-    modules = _setting("BYTESCHEDULER_TRUSTED_MODULES").split(",")
-    return Host(
-        pickles=_setting("BYTESCHEDULER_PICKLES"),
-        trusted=[module.strip() for module in modules if module.strip()],
-        say=_say,
-    )
+    settings = Settings.read()
+    return Host(pickles=settings.pickles, trusted=settings.trusted_modules, say=_say)
 
 
 def _close(node: Node, why: str = "it was closed") -> None:
@@ -106,11 +97,11 @@ def _run_to_the_end(node: Node, role: str) -> int:
     except Error as error:
         _close(node)
         # The log of a scheduler node has said so already, with the time.
-        if role != "scheduler" or _setting("BYTESCHEDULER_LOG_LEVEL") == "off":
+        if role != "scheduler" or Settings.read().log_level == "off":
             _say(f"the job failed: {error}")
         return 1
     _close(node)
-    if _setting("BYTESCHEDULER_LOG_LEVEL") in _TALKATIVE:
+    if Settings.read().is_talkative:
         _say("the job ended in good order")
     return 0
 
@@ -138,7 +129,7 @@ def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], No
             node = Node.start({} if role is None else {"DMLC_ROLE": role}, updater=_make_host())
             if on_listening is not None and node.port > 0:
                 on_listening(node.port)
-            return _run_to_the_end(node, role or _setting("DMLC_ROLE"))
+            return _run_to_the_end(node, role or Settings.read().role)
     except ConfigError as error:
         _say(str(error))
         return _WRONG_USE

@@ -15,12 +15,14 @@ from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Se
 
 import click
 
-from bytescheduler import _stdout, _timeline_plot, _timeline_steps
-from bytescheduler._numbers import Count
-from bytescheduler._replaced import is_stdout, replaced
-from bytescheduler._say import plain, say
-from bytescheduler._timeline_clocks import FIRST_SERVER_PID
-from bytescheduler._timeline_files import (
+from bytescheduler._process import stdout
+from bytescheduler._process.numbers import Count
+from bytescheduler._process.replaced import is_stdout, replaced
+from bytescheduler._process.say import plain, say
+from bytescheduler._timeline import plot as _timeline_plot
+from bytescheduler._timeline import steps as _timeline_steps
+from bytescheduler._timeline.clocks import FIRST_SERVER_PID
+from bytescheduler._timeline.files import (
     KEY_NAME,
     OWN_KEYS,
     Event,
@@ -30,7 +32,7 @@ from bytescheduler._timeline_files import (
     text_of,
     write,
 )
-from bytescheduler._timeline_steps import FRONT, PROXY, Interval, Step, Where, union
+from bytescheduler._timeline.steps import FRONT, PROXY, Interval, Step, Where, union
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
 
@@ -377,4 +379,4 @@ def timeline(
 
 
 if __name__ == "__main__":
-    _stdout.run(timeline, None, "bytescheduler timeline")
+    stdout.run(timeline, None, "bytescheduler timeline")

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._native import Prediction, pieces_for, predict
-from bytescheduler._numbers import shortened
+from bytescheduler._process.numbers import shortened
 from bytescheduler.errors import ConfigError
 
 __all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "bits_per_s", "table"]

@@ -11,10 +11,10 @@ import statistics
 import warnings
 from typing import Any, Dict, List, Optional, Union
 
-from bytescheduler import _timeline_steps
 from bytescheduler._advise.models import Step
-from bytescheduler._replaced import replaced
-from bytescheduler._timeline_files import KEY_NAME, TimelineWarning, merge
+from bytescheduler._process.replaced import replaced
+from bytescheduler._timeline import steps as _timeline_steps
+from bytescheduler._timeline.files import KEY_NAME, TimelineWarning, merge
 from bytescheduler.errors import ConfigError
 
 __all__ = ["ProfileError", "from_timeline", "read", "write"]

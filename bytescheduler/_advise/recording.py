@@ -9,9 +9,9 @@ import statistics
 from typing import Callable, Dict, Optional
 
 from bytescheduler._advise import profile
-from bytescheduler._folder import temporary_folder
-from bytescheduler._local_job import Job
-from bytescheduler._say import plain, say
+from bytescheduler._launch.local_job import Job
+from bytescheduler._process.folder import temporary_folder
+from bytescheduler._process.say import plain, say
 from bytescheduler.errors import Error
 
 __all__ = ["LEAST_STEPS", "SETTING", "record"]

@@ -4,7 +4,7 @@ import concurrent.futures
 import threading
 from typing import Callable, List, NamedTuple, Sequence, TypeVar
 
-from bytescheduler._say import plain
+from bytescheduler._process.say import plain
 
 __all__ = ["Finding", "as_text", "good", "problem", "warning", "within"]
 

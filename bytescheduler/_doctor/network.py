@@ -3,11 +3,12 @@
 import contextlib
 import errno
 import socket
-from typing import List, Mapping, Sequence
+from typing import List, Sequence
 
 from bytescheduler._doctor.findings import Finding, good, problem, warning, within
 from bytescheduler._doctor.link import read_whole
 from bytescheduler._native import HostFact
+from bytescheduler._settings import Settings
 
 __all__ = ["check", "resolve"]
 
@@ -41,19 +42,16 @@ def _is_own(address: str) -> bool:
     return True
 
 
-def _own_address(settings: Mapping[str, str], facts: Sequence[HostFact], limit_s: float) -> Finding:
+def _own_address(settings: Settings, facts: Sequence[HostFact], limit_s: float) -> Finding:
     address = next(fact for fact in facts if fact.what == "address")
     if not address.name:
         advice = "set DMLC_NODE_HOST or DMLC_INTERFACE to what the others can reach"
         return problem(_AREA, "own_address", address.value, advice)
-    source = next(
-        (
-            f" ({name}={settings[name]})"
-            for name in ("DMLC_NODE_HOST", "DMLC_INTERFACE")
-            if settings[name]
-        ),
-        "",
-    )
+    source = ""
+    if settings.node_host:
+        source = f" (DMLC_NODE_HOST={settings.node_host})"
+    elif settings.interface:
+        source = f" (DMLC_INTERFACE={settings.interface})"
     text = f"a worker or server here shows the others {address.name}{source}"
     own = [fact for fact in facts if fact.what == "interface"]
     if address.name in [fact.name for fact in own]:
@@ -88,14 +86,11 @@ def _port(name: str, setting: str, address: str, port: int) -> Finding:
     return good(_AREA, name, f"{setting}: port {port} is free")
 
 
-def _own_port(settings: Mapping[str, str]) -> List[Finding]:
+def _own_port(settings: Settings) -> List[Finding]:
     """Return whether the port that a server or worker is told to take is free."""
-    port = settings["DMLC_PORT"]
-    if settings["DMLC_ROLE"] not in ("server", "worker") or port in ("", "0"):
+    if settings.role not in ("server", "worker") or settings.port == 0 or settings.uses_files:
         return []
-    if _is_on(settings["DMLC_LOCAL"]):
-        return []
-    return [_port("own_port", "DMLC_PORT", "0.0.0.0", int(port))]
+    return [_port("own_port", "DMLC_PORT", "0.0.0.0", settings.port)]
 
 
 def _greeting(connection: socket.socket, limit_s: float) -> bytes:
@@ -125,18 +120,14 @@ def _connect(address: str, port: int, limit_s: float) -> Finding:
     return problem(_AREA, "root_port", text, "choose another DMLC_PS_ROOT_PORT, on every node")
 
 
-def _is_on(flag: str) -> bool:
-    return flag.lower() not in ("", "0", "false", "no", "off")
-
-
-def _root(settings: Mapping[str, str], limit_s: float) -> List[Finding]:
-    host, port = settings["DMLC_PS_ROOT_URI"], settings["DMLC_PS_ROOT_PORT"]
+def _root(settings: Settings, limit_s: float) -> List[Finding]:
+    host, port = settings.root_host, settings.root_port
     if not host:
         return [good(_AREA, "root", "DMLC_PS_ROOT_URI is not set: no scheduler node to look for")]
-    if _is_on(settings["DMLC_LOCAL"]):
+    if settings.uses_files:
         return [good(_AREA, "root", "DMLC_LOCAL: the nodes meet through files in /tmp")]
-    listens = settings["DMLC_ROLE"] == "scheduler"
-    everywhere = _is_on(settings["DMLC_USE_KUBERNETES"])
+    listens = settings.role == "scheduler"
+    everywhere = settings.uses_kubernetes
     try:
         address = resolve(host, limit_s)
     except OSError as error:
@@ -149,25 +140,23 @@ def _root(settings: Mapping[str, str], limit_s: float) -> List[Finding]:
         advice = "start the scheduler node there; behind NAT set DMLC_USE_KUBERNETES=1"
         return [problem(_AREA, "root", text, advice)]
     findings = [good(_AREA, "root", text)]
-    if port in ("", "0"):
+    if port == 0:
         return findings
     if listens:
         where = "0.0.0.0" if everywhere else address
-        findings.append(_port("root_port", "DMLC_PS_ROOT_PORT", where, int(port)))
+        findings.append(_port("root_port", "DMLC_PS_ROOT_PORT", where, port))
     else:
-        findings.append(_connect(address, int(port), limit_s))
+        findings.append(_connect(address, port, limit_s))
     return findings
 
 
-def check(
-    settings: Mapping[str, str], facts: Sequence[HostFact], *, limit_s: float = 5.0
-) -> List[Finding]:
+def check(settings: Settings, facts: Sequence[HostFact], *, limit_s: float = 5.0) -> List[Finding]:
     """Look at the network.
 
     Parameters
     ----------
-    settings : mapping of str to str
-        Values of the DMLC_* settings; those that are wrong, or not set, empty.
+    settings : Settings
+        Those that are wrong are as if they were not set.
     facts : sequence of HostFact
         What the engine finds.
     limit_s : float, optional

@@ -14,8 +14,8 @@ import sys
 from typing import Dict, List, NamedTuple, Tuple
 
 from bytescheduler import __version__
-from bytescheduler._child import die_with, signal_name
 from bytescheduler._doctor.findings import Finding, good, problem, warning
+from bytescheduler._process.child import die_with, signal_name
 from bytescheduler._tuning.advisor import LIBRARY, has_library
 
 __all__ = ["check"]

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from bytescheduler._metrics import table
-from bytescheduler._metrics.serving import MOST_PORTS, Measure
+from bytescheduler._metrics.addresses import MOST_PORTS, Measure
 from bytescheduler._native import Figure, version
 from bytescheduler.errors import Error
 

@@ -9,7 +9,7 @@ import urllib.request
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from bytescheduler._metrics import table
-from bytescheduler._metrics.serving import MOST_PORTS
+from bytescheduler._metrics.addresses import MOST_PORTS
 
 __all__ = ["Node", "Place", "read", "report", "scan"]
 

@@ -1,32 +1,21 @@
 """Shows metrics where a setting says; what fails is said in a line, and the job goes on."""
 
-from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Optional
 
-from bytescheduler._native import Figure, values
-from bytescheduler._say import say
+from bytescheduler._metrics.addresses import Measure, parse_address
+from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
 
 if TYPE_CHECKING:
     from bytescheduler._metrics.exporter import Exporter
 
-__all__ = ["MOST_PORTS", "Measure", "parse_address", "serve"]
-
-# Processes of one host that may share a port to begin at.
-MOST_PORTS = 64
-_TALKATIVE = ("info", "debug")  # log levels
-
-Measure = Callable[[], List[Figure]]
-
-
-def parse_address(text: str) -> Tuple[str, int]:
-    """Return host and port of `PORT` or `HOST:PORT`, which the engine has checked."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]") or "127.0.0.1", int(port)
+__all__ = ["serve"]
 
 
 def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[Exporter]":
     """Show metrics where BYTESCHEDULER_METRICS says, if anywhere; what fails is a warning."""
-    settings = {row.name: row.value for row in values()}
-    address = settings["BYTESCHEDULER_METRICS"]
+    settings = Settings.read()
+    address = settings.metrics
     if not address:
         return None
     who = f"{role} {rank}" if rank is not None else {"server": "a server"}.get(role, f"the {role}")
@@ -47,6 +36,6 @@ def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[
             f"the job goes on, {who} shows no metrics"
         )
         return None
-    if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
+    if settings.is_talkative:
         say(f"bytescheduler: {who} shows metrics at {exporter.url}")
     return exporter

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from bytescheduler._child import die_with
+from bytescheduler._process.child import die_with
 from bytescheduler._tuning.points import CREDITS, PARTITIONS, Rungs, on_rungs
 
 __all__ = [

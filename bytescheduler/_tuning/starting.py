@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
-from bytescheduler._native import Worker, values
-from bytescheduler._say import say
+from bytescheduler._native import Worker
+from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
 
 if TYPE_CHECKING:
     from bytescheduler._tuning.tuner import Tuner
 
 __all__ = ["start_tuner"]
-
-_TALKATIVE = ("info", "debug")  # log levels
 
 
 def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Optional[Tuner]":
@@ -20,26 +19,23 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
     what it found only.
     `declared` says how many tensors there are, and their bytes; any thread calls it.
     """
-    settings = {row.name: row.value for row in values()}
-    by_hand = {row.name for row in values() if row.origin != "default"}
-    wanted = settings["BYTESCHEDULER_TUNING"]
-    asked = "BYTESCHEDULER_TUNING" in by_hand
-    pieces = ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT")
-    if wanted == "off" or (not asked and by_hand.intersection(pieces)):
+    settings = Settings.read()
+    asked = settings.tuning_is_given
+    if settings.tuning == "off" or (not asked and settings.partitions_are_given):
         return None
     from bytescheduler._tuning.advisor import LIBRARY, has_library
     from bytescheduler._tuning.tuner import Tuned, Tuner
 
     def tell(text: str) -> None:
-        if settings["BYTESCHEDULER_LOG_LEVEL"] in _TALKATIVE:
+        if settings.is_talkative:
             say(f"bytescheduler: {text}")
 
     def remark(text: str) -> None:
-        if asked or settings["BYTESCHEDULER_LOG_LEVEL"] == "debug":
+        if asked or settings.log_level == "debug":
             tell(text)
 
     def complain(text: str) -> None:
-        if settings["BYTESCHEDULER_LOG_LEVEL"] not in ("error", "off"):
+        if settings.log_level not in ("error", "off"):
             say(f"bytescheduler: {text}")
 
     warn = complain if asked else remark
@@ -49,10 +45,10 @@ def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Opt
         return None
 
     tuned = Tuned(
-        by_hand=bool(by_hand.intersection(pieces)),
-        again=wanted == "on",
-        root=settings["DMLC_PS_ROOT_URI"],
-        cache=settings["BYTESCHEDULER_TUNING_CACHE"],
+        by_hand=settings.partitions_are_given,
+        again=settings.tuning == "on",
+        root=settings.root_host,
+        cache=settings.tuning_cache,
         declared=declared,
         say=tell,
         remark=remark,

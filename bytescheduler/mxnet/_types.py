@@ -1,8 +1,9 @@
 """Names for what MXNet passes around: it has no types of its own."""
 
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List
 
-Key = Union[int, str]
+from bytescheduler._session.keys import Key as Key
+
 Keys = Any  # a Key, or a (nested) list or tuple of them
 Array = Any  # mx.nd.NDArray
 Arrays = Any  # an Array, a list of them (one for each device), or a list of such lists

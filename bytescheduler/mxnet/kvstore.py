@@ -2,169 +2,19 @@
 
 import inspect
 from types import TracebackType
-from typing import Dict, Mapping, Optional, Tuple, Type
+from typing import Mapping, Optional, Type
 
 import mxnet as mx
 from mxnet.kvstore import KVStore, KVStoreBase
 
-from bytescheduler import _ready
-from bytescheduler._native import Worker, check_settings, values
-from bytescheduler._say import say
-from bytescheduler.config import seconds
-from bytescheduler.errors import ConfigError
-from bytescheduler.mxnet._async_store import AsyncStore
-from bytescheduler.mxnet._backend import Backend
-from bytescheduler.mxnet._functions import open_plugin
-from bytescheduler.mxnet._link import Link, let_go
-from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._passthrough import PassThrough
-from bytescheduler.mxnet._store_link import StoreLink, open_store_link
+from bytescheduler._launch import ready
+from bytescheduler._process.say import say
+from bytescheduler._settings import Settings
+from bytescheduler.mxnet._stores.backend import Backend
+from bytescheduler.mxnet._stores.opening import open_backend, passes_on
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore"]
-
-# Stands in for a job where there is none, so that the other settings can be checked.
-_NO_JOB = {
-    "DMLC_ROLE": "worker",
-    "DMLC_NUM_WORKER": "1",
-    "DMLC_NUM_SERVER": "1",
-    "DMLC_PS_ROOT_URI": "127.0.0.1",
-    "DMLC_PS_ROOT_PORT": "1",
-}
-
-
-def _settings() -> Dict[str, str]:
-    return {row.name: row.value for row in values()}
-
-
-def _say(settings: Dict[str, str], sentence: str) -> None:
-    """Print one line beside the engine's own, unless its level is above."""
-    if settings.get("BYTESCHEDULER_LOG_LEVEL") in ("info", "debug"):
-        say(f"bytescheduler: {sentence}")
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def _open_link(stock: Optional[Store], job: str) -> Link:
-    """Join the job, or share the place that another store of this process has in it."""
-    check_settings()
-    shared = Link.share()
-    if shared is not None:
-        if stock is not None and stock.rank != shared.rank:
-            shared.close(None)
-            raise mx.base.MXNetError(
-                f"this process is worker {shared.rank} already, but the stock store has rank "
-                f"{stock.rank}: wrap the dist store first, other stores after it"
-            )
-        return shared
-    Link.check_not_left(job)
-    worker = Worker.open(wanted_rank=-1 if stock is None else stock.rank)
-    try:
-        link = Link(worker, open_plugin(worker, in_place=True), stock, job)
-    except BaseException:
-        worker.close(drain_ms=0)
-        raise
-    link.show_metrics()
-    link.offer()
-    return link
-
-
-def _open_native(inner: Optional[Store], settings: Dict[str, str]) -> Backend:
-    name = "" if inner is None else str(inner.type)
-    num_workers = settings.get("DMLC_NUM_WORKER", "")
-    if name and "dist" not in name and num_workers not in ("", "1"):
-        raise mx.base.MXNetError(
-            f"a {name} store in a job of {num_workers} workers: its type tells MXNet that there is "
-            'one worker; use mx.kv.create("dist_sync")'
-        )
-    stock = inner if isinstance(inner, KVStore) and "dist" in name else None
-    root = [settings.get(f"DMLC_PS_ROOT_{part}", "") for part in ("URI", "PORT")]
-    try:
-        link = _open_link(stock, ":".join(root) if all(root) else "")
-    except BaseException:
-        if stock is not None:
-            let_go(stock)
-        raise
-    _say(
-        settings,
-        f"native back end carries the bytes ({_many(link.num_workers, 'worker')}, "
-        f"{_many(link.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
-    )
-    if "async" in name:
-        _say_untuned(settings, "tensors of an asynchronous store are not cut anew")
-        return AsyncStore(link, inner)
-    link.tune()
-    return NativeStore(link, inner)
-
-
-def _say_untuned(settings: Dict[str, str], why: str) -> None:
-    wanted = settings["BYTESCHEDULER_TUNING"]
-    asked = any(r.name == "BYTESCHEDULER_TUNING" and r.origin != "default" for r in values())
-    if asked and wanted != "off":
-        _say(settings, f"BYTESCHEDULER_TUNING={wanted} changes nothing: {why}")
-
-
-def _is_alone(inner: Optional[Store], settings: Dict[str, str]) -> bool:
-    """Return whether `inner` is somebody else's store in a job whose one worker needs no other."""
-    foreign = inner is not None and not isinstance(inner, KVStore) and "dist" not in str(inner.type)
-    return foreign and settings.get("DMLC_NUM_WORKER", "") in ("", "1")
-
-
-def _why_unscheduled(inner: Store, settings: Dict[str, str]) -> Optional[str]:
-    """Return why the store's own operations are used as they are; None if we schedule them."""
-    if settings.get("BYTESCHEDULER_BACKEND") == "passthrough":
-        return "because BYTESCHEDULER_BACKEND=passthrough"
-    name = str(inner.type)
-    if not isinstance(inner, KVStore) or "dist" not in name:
-        return "nothing of it travels in pieces, as it is no dist store of MXNet's"
-    if "async" in name:
-        return "its servers update at each push, so its tensors cannot be cut"
-    if inner._is_p3:
-        return "P3 cuts and orders its tensors itself"
-    return None
-
-
-def _check_no_secret(name: str, settings: Dict[str, str]) -> None:
-    """Refuse to carry in the clear what its user believes to be encrypted."""
-    if settings.get("BYTESCHEDULER_SECRET_FILE"):
-        raise ConfigError(
-            f"BYTESCHEDULER_SECRET_FILE is set, but MXNet's {name} store and its servers encrypt "
-            "nothing: start the job by bslaunch, or with BYTESCHEDULER_BACKEND=native and servers "
-            "of ours (python -m bytescheduler.server), or unset the secret"
-        )
-
-
-def _open_wrapped(inner: Optional[Store], settings: Dict[str, str]) -> Tuple[Store, Backend]:
-    check_settings(_NO_JOB)
-    in_job = settings.get("DMLC_ROLE") == "worker"
-    if isinstance(inner, KVStore) and "dist" in str(inner.type):
-        _check_no_secret(inner.type, settings)
-    elif inner is None and in_job:
-        _check_no_secret("dist_sync", settings)
-    if inner is None:
-        if in_job:
-            StoreLink.require_none()  # a second stock store of a process would wait for ever
-        inner = mx.kv.create("dist_sync" if in_job else "local")
-    why = _why_unscheduled(inner, settings)
-    if why is not None:
-        _say(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
-        _say_untuned(settings, "nothing travels in pieces")
-        return inner, PassThrough(inner)
-    check_settings()
-    StoreLink.require_none()
-    link = open_store_link(
-        inner, seconds(settings["BYTESCHEDULER_TIMEOUT"]), lambda text: _say(settings, text)
-    )
-    _say(
-        settings,
-        f"MXNet's {inner.type} store carries the bytes, scheduled ("
-        f"{_many(link.num_workers, 'worker')}, {_many(link.num_servers, 'stock server')}; bslaunch "
-        "gets the native back end)",
-    )
-    _say_untuned(settings, "stock servers hold tensors as they were cut first")
-    return inner, NativeStore(link, inner)
 
 
 def _class_over(mine: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
@@ -211,24 +61,29 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         The back end cannot do what the wrapped store's type promises.
     """
 
+    _inner: Optional[Store]  # kept alive for as long as this lives
+    _backend: Backend
+
+    def __new__(cls, *given: object, **named: object) -> "ScheduledKVS":
+        """Make a store whose class answers for itself if that of the wrapped store does."""
+        stores = (each for each in (*given, *named.values()) if isinstance(each, KVStoreBase))
+        wrapped = next(stores, None)
+        if wrapped is None or isinstance(wrapped, ScheduledKVS):
+            return super().__new__(cls)  # type: ignore[no-any-return]
+        kind = _class_over(cls, wrapped) if passes_on(wrapped, Settings.read()) else cls
+        return super().__new__(kind)  # type: ignore[no-any-return]
+
     # Not KVStore.__init__: it would own, and free, a handle that belongs to the wrapped store.
     def __init__(self, kvs: Optional[KVStoreBase] = None) -> None:
         if isinstance(kvs, ScheduledKVS):
             raise TypeError("this store is a ScheduledKVS already")
         if kvs is not None and not isinstance(kvs, KVStoreBase):
             raise TypeError(f"want a store such as mx.kv.create('dist_sync'), got {type(kvs)}")
-        settings = _settings()
-        self._inner: Optional[Store] = kvs  # kept alive for as long as we live
+        self._inner = kvs
         try:
-            native = settings.get("BYTESCHEDULER_BACKEND") == "native"
-            if native and not _is_alone(kvs, settings):
-                self._backend = _open_native(kvs, settings)
-            else:
-                self._inner, self._backend = _open_wrapped(kvs, settings)
-            if isinstance(self._backend, PassThrough):
-                self.__class__ = _class_over(type(self), self._inner)
+            self._inner, self._backend = open_backend(kvs, Settings.read())
         finally:
-            _ready.tell()  # from here on this process speaks for itself
+            ready.tell()  # from here on this process speaks for itself
 
     def __del__(self) -> None:
         """Give up the store, not this process's place in the job; print what failed."""
@@ -290,13 +145,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
             This is not rank 0, or the store has no partitions that could change: it is asynchronous
             or on stock servers.
         """
-        backend = self._backend
-        if not isinstance(backend, NativeStore):
-            raise mx.base.MXNetError(
-                f"nothing of a {backend.type} store travels in partitions that could change; "
-                "start the job with bslaunch"
-            )
-        backend.retune(partition_bytes, credit_bytes)
+        self._backend.retune(partition_bytes, credit_bytes)
 
     # -- MXNet's surface; see mxnet.kvstore.KVStore for each --------------------------------------
 
@@ -361,15 +210,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
 
         There it blocks until all workers call it, if there are keys.
         """
-        backend = self._backend
-        scheduled = isinstance(backend, NativeStore) and not backend.compresses
-        backend.set_gradient_compression(compression_params)
-        if scheduled:
-            _say(
-                _settings(),
-                f"MXNet's {self.type} store carries the bytes from here on, unscheduled: stock "
-                "servers take compressed tensors in one piece only",
-            )
+        self._backend.set_gradient_compression(compression_params)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """Update weights with `optimizer` from now on; a second call starts its state afresh."""

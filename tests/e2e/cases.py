@@ -15,7 +15,8 @@ import mxnet as mx
 import numpy as np
 from children import in_turn
 
-from bytescheduler.mxnet import ScheduledKVS, _agreement
+from bytescheduler.mxnet import ScheduledKVS
+from bytescheduler.mxnet._stores import agreement
 
 Array = mx.nd.NDArray
 SHAPE = (3, 5)
@@ -175,7 +176,7 @@ def in_place(kvs: ScheduledKVS) -> None:
 
 def noted(kvs: ScheduledKVS) -> None:
     """What the workers compare between pushes goes behind every push, and disturbs none."""
-    _agreement._ROUNDS_A_NOTE = 1
+    agreement._ROUNDS_A_NOTE = 1
     kvs.init(21, full(0))
     for step in range(500):
         kvs.push(21, full(step + kvs.rank))

@@ -7,7 +7,7 @@ from typing import Callable, List, Tuple
 from job import Job
 
 from bytescheduler import timeline
-from bytescheduler._timeline_files import KEY_NAME
+from bytescheduler._timeline.files import KEY_NAME
 
 MakeJob = Callable[..., Job]
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from roles import role
 
 from bytescheduler import Timeout
-from bytescheduler._metrics import exporter, serving, table
+from bytescheduler._metrics import addresses, exporter, serving, table
 from bytescheduler._native import Figure, Node, Worker
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -105,7 +105,7 @@ def test_processes_of_a_host_take_the_next_free_port() -> None:
     try:
         assert first.url != second.url
         taken = int(second.url.split(":")[2].split("/")[0])
-        assert port < taken < port + serving.MOST_PORTS
+        assert port < taken < port + addresses.MOST_PORTS
         assert ("bytescheduler_worker_steps_total", (("rank", "1"),)) in look(second.url)
     finally:
         first.close()
@@ -154,7 +154,7 @@ def test_who_connects_and_goes_away_harms_nobody(
 def test_addresses_are_of_this_machine_unless_they_say_otherwise(
     text: str, address: "Tuple[str, int]"
 ) -> None:
-    assert serving.parse_address(text) == address
+    assert addresses.parse_address(text) == address
 
 
 # -- the setting -------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MXNet 1.9 uses what NumPy 1.23 calls deprecated
     import mxnet  # noqa: F401
 
-from fakes import FakePlugin, FakeWorker
+from fake_engine import FakeWorker
+from fakes import FakePlugin
 
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._native_store import NativeStore
+from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
 
 
 def pytest_collection_modifyitems(items: "List[pytest.Item]") -> None:
@@ -33,13 +34,13 @@ def plugin() -> FakePlugin:
 
 
 @pytest.fixture
-def link(worker: FakeWorker, plugin: FakePlugin) -> "Iterator[Link]":
-    link = Link(worker, plugin)
-    yield link
+def session(worker: FakeWorker, plugin: FakePlugin) -> "Iterator[TensorSession]":
+    session = TensorSession(worker, plugin)
+    yield session
     worker.failure, plugin.unfinished = None, 0
-    link.close()
+    session.close()
 
 
 @pytest.fixture
-def store(link: Link) -> NativeStore:
-    return NativeStore(link)
+def store(session: TensorSession) -> NativeStore:
+    return NativeStore(session)

@@ -1,16 +1,16 @@
-"""Fakes of the engine's two objects, under MXNet's real one, and a training for several tests."""
+"""A fake plug-in and a fake store, under MXNet's real engine, and a training for several tests."""
 
 import ctypes
 import pathlib
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import mxnet as mx
 import numpy as np
+from fake_engine import FakeOperations
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler._native import MXNetRounds
-from bytescheduler.errors import Error, PeerLost, UsageError
 
 
 def full(value: float, shape: "Tuple[int, ...]" = (2, 3)) -> mx.nd.NDArray:
@@ -37,67 +37,14 @@ def own_bytes() -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line) << 10
 
 
-class FakeWorker:
-    """A job of one worker, or whatever `rank` and `num_workers` say."""
-
-    def __init__(self) -> None:
-        self.rank = 0
-        self.num_workers = 1
-        self.num_servers = 1
-        self.declared: List[Tuple[int, int, int]] = []
-        self.modes: List[bool] = []  # of each call, whether its keys are asynchronous
-        self.failure: Optional[Error] = None
-        self.closed = False
-        self.barriers = 0
-        self.retuned: List[Tuple[int, int]] = []
-        self.names: Dict[int, str] = {}
-
-    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
-        if self.rank != 0:
-            raise UsageError("worker 0 decides about partitions and credit", 8)
-        self.retuned.append((partition_bytes, credit_bytes))
-
-    def name_key(self, key: int, name: str) -> None:
-        self.names[key] = name
-
-    def broadcast(
-        self,
-        items: "List[Tuple[int, int, int, int]]",
-        *,
-        owner: object = None,
-        asynchronous: bool = False,
-    ) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.declared += [(key, dtype, size) for key, dtype, _, size in items]
-        self.modes.append(asynchronous)
-
-    def barrier(self) -> None:
-        self.barriers += 1
-
-    def fail(self, why: str) -> None:
-        self.failure = PeerLost(f"worker 0 gave up: {why}", 4)
-
-    def measure(self, *, timeout_ms: int = 1000) -> "List[object]":
-        return []
-
-    def status(self) -> Optional[Error]:
-        return self.failure
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class FakePlugin:
+class FakePlugin(FakeOperations):
     """The sum is `factor` times what is sent, at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.factor = 1
         self.calls: List[Tuple[int, str, int]] = []
         self.thresholds: List[float] = []
-        self.unfinished = 0
-        self.drained: List[Optional[float]] = []
-        self.closed = False
 
     def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None:
         self.calls.append((rounds.key, rounds.text, priority))
@@ -115,16 +62,6 @@ class FakePlugin:
 
     def exchange(self, *_: object) -> bool:
         return False  # everything goes the long way
-
-    def pending(self) -> int:
-        return self.unfinished
-
-    def drain(self, timeout: Optional[float] = None) -> bool:
-        self.drained.append(timeout)
-        return self.unfinished == 0 or timeout is None
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class TwoBitStore:

@@ -9,16 +9,18 @@ from typing import Callable, Dict, Optional
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import FakePlugin, FakeWorker, full, train_on_two_devices
+from fake_engine import FakeWorker
+from fakes import FakePlugin, full, train_on_two_devices
 from mxnet.kvstore import KVStore, KVStoreBase
 
 import bytescheduler.mxnet
+from bytescheduler._session import place
 from bytescheduler.errors import ConfigError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
-from bytescheduler.mxnet._async_store import AsyncStore
-from bytescheduler.mxnet._link import Link
-from bytescheduler.mxnet._passthrough import PassThrough
-from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._stores import opening
+from bytescheduler.mxnet._stores.async_store import AsyncStore
+from bytescheduler.mxnet._stores.passthrough import PassThrough
+from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 @pytest.fixture
@@ -42,11 +44,11 @@ def native(monkeypatch: pytest.MonkeyPatch) -> "Callable[..., ScheduledKVS]":
 
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", "native")
     monkeypatch.setenv("BYTESCHEDULER_TUNING", "off")  # the fake worker has no steps
-    monkeypatch.setattr(kvstore, "check_settings", lambda *_: None)
-    monkeypatch.setattr(kvstore, "Worker", Opener)
-    monkeypatch.setattr(kvstore, "open_plugin", lambda worker, in_place: FakePlugin())
-    monkeypatch.setattr(Link, "_of_process", None)
-    monkeypatch.setattr(Link, "_left", set())
+    monkeypatch.setattr(opening, "check_settings", lambda *_: None)
+    monkeypatch.setattr(place, "Worker", Opener)
+    monkeypatch.setattr(opening, "open_plugin", lambda worker, in_place: FakePlugin())
+    monkeypatch.setattr(opening, "JOB", place.Place())
+    monkeypatch.setattr(opening, "STOCK", place.Place())
     make.ranks = ranks  # type: ignore[attr-defined]
     return make
 
@@ -223,10 +225,10 @@ def test_who_asks_in_vain_for_tuning_is_told(
     make: "Callable[[], object]",
     why: str,
 ) -> None:
-    def open_fake(*_: object) -> StoreLink:
-        return StoreLink(FakeWorker(), FakePlugin())  # type: ignore[arg-type]
+    def open_fake(*_: object) -> StockSession:
+        return StockSession(FakeWorker(), FakePlugin())  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kvstore, "open_store_link", open_fake)
+    monkeypatch.setattr(opening, "open_stock_session", open_fake)
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
     monkeypatch.setenv("BYTESCHEDULER_TUNING", setting)
     native(make()).close()
@@ -245,15 +247,15 @@ def test_a_secret_is_not_taken_where_nothing_is_encrypted(
     secret.chmod(0o600)
     monkeypatch.setenv("BYTESCHEDULER_SECRET_FILE", str(secret))
     monkeypatch.setenv("BYTESCHEDULER_BACKEND", backend)
-    monkeypatch.setattr(kvstore, "open_store_link", lambda *_: pytest.fail("it was opened"))
-    for key, value in kvstore._NO_JOB.items():
+    monkeypatch.setattr(opening, "open_stock_session", lambda *_: pytest.fail("it was opened"))
+    for key, value in opening._NO_JOB.items():
         monkeypatch.setenv(key, value)
     inner = None if name is None else FakeDist("dist_sync_p3" if name == "p3" else name)
     with pytest.raises(
         ConfigError, match=r"SECRET_FILE is set, but MXNet's dist.* encrypt nothing"
     ):
         ScheduledKVS(inner)
-    for key in kvstore._NO_JOB:
+    for key in opening._NO_JOB:
         monkeypatch.delenv(key)
     ScheduledKVS(mx.kv.create("local")).close()  # sends nothing
 
@@ -305,7 +307,7 @@ def test_partitions_change_only_where_there_are_some(
     local: ScheduledKVS, native: "Callable[..., ScheduledKVS]"
 ) -> None:
     kvs = native()
-    worker = kvs._backend._link._worker
+    worker = kvs._backend._session._worker
     kvs.retune(4096, 10_000)
     assert worker.retuned == [(4096, 10_000)]
     for wrong, name in (((-8, 1), "partition_bytes -8"), ((4096, -9), "credit_bytes -9")):
@@ -366,7 +368,7 @@ def test_stores_of_one_process_share_its_place_and_not_their_keys(
 ) -> None:
     first, second = native(), native(mx.kv.create("local"))
     assert len(native.ranks) == 1  # type: ignore[attr-defined]
-    worker = first._backend._link._worker
+    worker = first._backend._session._worker
     for kvs, value in ((first, 1), (second, 2)):
         kvs.init([0, 1], [full(value), full(value)])
     assert len({key for key, *_ in worker.declared}) == 4
@@ -412,7 +414,7 @@ def test_a_second_store_cannot_have_another_rank(native: "Callable[..., Schedule
 
 def test_a_block_that_fails_waits_for_nothing(native: "Callable[..., ScheduledKVS]") -> None:
     kvs = native()
-    plugin = kvs._backend._link._plugin
+    plugin = kvs._backend._session._plugin
     with pytest.raises(KeyError), kvs:
         raise KeyError
     assert plugin.drained[0] == 0.0
@@ -423,13 +425,13 @@ def test_a_store_that_is_dropped_keeps_the_place_for_the_next_one(
 ) -> None:
     """As scripts do that make a store for each of their parts."""
     kvs = native()
-    worker = kvs._backend._link._worker
+    worker = kvs._backend._session._worker
     kvs.init(0, full(1))
     del kvs
     gc.collect()
     assert not worker.closed
     with native() as kvs:
-        assert kvs._backend._link._worker is worker
+        assert kvs._backend._session._worker is worker
         kvs.init(0, full(2))  # no key of the first store's
         assert len({key for key, *_ in worker.declared}) == 2
     assert worker.closed

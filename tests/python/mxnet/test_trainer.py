@@ -5,13 +5,14 @@ from typing import Callable, Optional
 import mxnet as mx
 import numpy as np
 import pytest
-from fakes import FakePlugin, FakeWorker, TwoBitStore, full
+from fake_engine import FakeWorker
+from fakes import FakePlugin, TwoBitStore, full
 from mxnet.gluon.parameter import DeferredInitializationError
 from mxnet.kvstore import KVStoreBase
 
 from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
-from bytescheduler.mxnet._native_store import NativeStore
-from bytescheduler.mxnet._store_link import StoreLink
+from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.stock_session import StockSession
 
 
 @KVStoreBase.register
@@ -150,9 +151,9 @@ def test_another_batch_size_takes_effect() -> None:
 
 
 def test_on_stock_servers_too_a_compressed_step_knows_its_batch_size() -> None:
-    link = StoreLink(FakeWorker(), FakePlugin(), TwoBitStore())  # type: ignore[arg-type]
+    session = StockSession(FakeWorker(), FakePlugin(), TwoBitStore())  # type: ignore[arg-type]
     kvs = ScheduledKVS.__new__(ScheduledKVS)
-    kvs._inner, kvs._backend = None, NativeStore(link)
+    kvs._inner, kvs._backend = None, NativeStore(session)
     net = dense_net()
     options = {"kvstore": kvs, "compression_params": {"type": "2bit", "threshold": 1}}
     rate = {"learning_rate": 1}

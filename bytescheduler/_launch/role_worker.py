@@ -1,0 +1,225 @@
+"""Runs a worker's command, and ends it if it waits for a scheduler node that is not there.
+
+MXNet's own store waits in `mx.kv.create` without a word and for ever.  So until the command tells
+that it is past that, this process, its parent, looks whether the scheduler node can be reached.
+"""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from typing import Dict, Mapping, Optional, Sequence
+
+from bytescheduler._launch import ready
+from bytescheduler._process import child
+from bytescheduler._process.say import plain, say
+from bytescheduler._settings import Settings
+
+__all__ = ["Rendezvous", "run"]
+
+_CANNOT_RUN = 126  # as shells have it
+_SAY_EVERY_S = 5.0
+_LOOK_EVERY_S = 0.2  # at what the command has told
+_CONNECT_EVERY_S = 0.5
+_CONNECT_S = 2.0
+# A scheduler node that is gone says why to whom it can; and a native worker says more than we can.
+_GRACE_S = 5.0
+_TERM_S = 5.0  # between SIGTERM and SIGKILL
+_SI_KERNEL = 0x80
+_FORWARDED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+def _say(text: str) -> None:
+    say(f"bslaunch: {text}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rendezvous:
+    """Where the scheduler node is, and how long to wait for it.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Its address.
+    ipc : bool
+        It listens on a file in /tmp instead.
+    timeout_s : float
+        How long it may be unreachable.
+    talkative : bool
+        Whether to say that we wait.
+    """
+
+    host: str
+    port: int
+    ipc: bool
+    timeout_s: float
+    talkative: bool
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Rendezvous":
+        """Take it from settings that have been checked."""
+        return cls(
+            host=settings.root_host,
+            port=settings.root_port,
+            ipc=settings.uses_files,
+            timeout_s=settings.timeout_s,
+            talkative=settings.is_talkative,
+        )
+
+    def reachable(self) -> bool:
+        """Connect, and hang up at once.  Blocks."""
+        with contextlib.suppress(OSError):
+            if self.ipc:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                    probe.connect(f"/tmp/{self.port}")
+                return True
+            socket.create_connection((self.host, self.port), timeout=_CONNECT_S).close()
+            return True
+        return False
+
+
+class _Watch:
+    """Looks after the scheduler node on a thread of its own, which may hang in name look-ups."""
+
+    def __init__(self, where: Rendezvous) -> None:
+        self._where = where
+        self._begin = time.monotonic()
+        self._said = self._begin
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._here: Optional[bool] = None  # None: it never was
+        self._since = self._begin  # of _here
+        threading.Thread(target=self._look, name="bslaunch-watch", daemon=True).start()
+
+    def _look(self) -> None:
+        while not self._over.wait(_CONNECT_EVERY_S):
+            here = self._where.reachable()
+            with self._lock:
+                if here != bool(self._here):
+                    self._here = here
+                    self._since = time.monotonic()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def why_hopeless(self) -> Optional[str]:
+        """Return why the worker will never be in the job, if so; say now and then that it waits."""
+        with self._lock:
+            here, since = self._here, self._since
+        now = time.monotonic()
+        where, node = self._where, f"the scheduler node at {self._where.host}:{self._where.port}"
+        if here:
+            # It ends by itself when the job does not come together in time.
+            if now > since + where.timeout_s + 2 * _GRACE_S:
+                self.stop()
+        elif here is None:
+            if now > self._begin + where.timeout_s + _GRACE_S:
+                return f"no answer from {node} in {where.timeout_s:g} s"
+            if where.talkative and now > self._said + min(_SAY_EVERY_S, where.timeout_s / 4):
+                self._said = now
+                _say(f"waiting for {node}")
+        elif now > since + _GRACE_S:
+            return f"{node} ended before this worker was in the job; its output says why"
+        return None
+
+    def why_aborted(self) -> Optional[str]:
+        """Return what a SIGABRT means for a worker that has not told that it is in the job.
+
+        MXNet's own stores can be told of nothing, so the scheduler node ends them by that.
+        """
+        with self._lock:
+            seen = self._here is not None
+        if self.over or not seen:
+            return None
+        return (
+            f"this worker was aborted before it was known to be in the job; if the scheduler node "
+            f"at {self._where.host}:{self._where.port} did that, its output says why"
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to look for any more."""
+        return self._over.is_set()
+
+
+def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> int:
+    """Run `command` in our place and return its exit code for the shell; on the main thread only.
+
+    It shares our terminal and process group, gets the signals that ask us to end, and ends if we
+    are killed.  128 + n if signal n ended it; 1 if it waited for a scheduler node in vain, or was
+    aborted while it did.
+    """
+    signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it never learns exit codes
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals | {signal.SIGCHLD})
+    listener = ready.Listener()
+    try:
+        process = _start(command, {**env, ready.NAME: listener.name}, before)
+    except OSError as error:
+        _say(f"cannot run {plain(command[0])}: {error.strerror}")
+        return _CANNOT_RUN
+    watch = _Watch(where)
+    while process.poll() is None:
+        _forward_next(process, signals, _LOOK_EVERY_S if not watch.over else None)
+        if not watch.over and listener.heard():
+            watch.stop()
+        why = None if watch.over else watch.why_hopeless()
+        if why is not None and process.poll() is None:
+            _say(f"{why}; ending the worker")
+            _end(process)
+            return 1
+    if listener.heard():
+        watch.stop()
+    code: int = process.returncode
+    why = watch.why_aborted() if code == -signal.SIGABRT else None
+    if why is not None:
+        _say(why)
+        return 1
+    return 128 - code if code < 0 else code
+
+
+def _start(
+    command: Sequence[str], env: Dict[str, str], mask: "set[int]"
+) -> "subprocess.Popen[bytes]":
+    us = os.getpid()
+
+    def prepare() -> None:
+        child.die_with(us)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return subprocess.Popen(list(command), env=env, close_fds=False, preexec_fn=prepare)
+
+
+def _forward_next(
+    process: "subprocess.Popen[bytes]", signals: "set[signal.Signals]", timeout_s: Optional[float]
+) -> None:
+    """Wait for a signal, or until the process ends; pass it on."""
+    waited = signals | {signal.SIGCHLD}
+    if timeout_s is None:
+        got: Optional[signal.struct_siginfo] = signal.sigwaitinfo(waited)
+    else:
+        got = signal.sigtimedwait(waited, timeout_s)
+    # What the terminal sends, it sends to the whole process group.
+    if got is not None and got.si_signo in signals and got.si_code != _SI_KERNEL:
+        process.send_signal(got.si_signo)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(_TERM_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

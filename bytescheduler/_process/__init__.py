@@ -1,0 +1,1 @@
+"""Descriptors, files, children and numbers of a process, for every command."""

@@ -1,0 +1,119 @@
+"""Copies the output of several processes to one place, in whole lines, each with its prefix."""
+
+import os
+import select
+import threading
+import time
+from typing import Callable
+
+from bytescheduler._process.stdout import why_lost
+
+__all__ = ["Printer"]
+
+_COLOURS = (36, 33, 32, 35, 34, 31)
+_MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
+_REDRAW_S = 5.0  # how often a line that redraws itself is shown
+
+
+def _write_all(target: int, content: bytes) -> None:
+    while content:
+        try:
+            content = content[os.write(target, content) :]
+        except BlockingIOError:  # somebody else made the terminal non-blocking
+            select.select([], [target], [])
+
+
+class Printer:
+    """Writes lines to a descriptor that several threads share.
+
+    Bytes pass through as they are.  Of a progress bar, which redraws itself after a carriage
+    return, the last state is written when its line ends, and one every few seconds meanwhile.
+
+    Parameters
+    ----------
+    target : int
+        The descriptor where the lines go; not closed.
+    prefixes, colour : bool
+        Whether lines get a prefix, and whether it is coloured.
+    on_broken : callable
+        Called once, on any thread, when nobody reads the target any more; lines are lost from then
+        on.
+    on_lost : callable
+        Called once, on any thread, with why a line could not be written, such as that a disk is
+        full; later lines are tried again.
+    clock : callable
+        Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        target: int,
+        *,
+        prefixes: bool,
+        colour: bool,
+        on_broken: Callable[[], None],
+        on_lost: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target = target
+        self._prefixes = prefixes
+        self._colour = colour
+        self._on_broken = on_broken
+        self._on_lost = on_lost
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._broken = False
+        self._lost = False
+
+    def prefix(self, name: str, index: int) -> bytes:
+        """Return what stands before each line of `name`, the process number `index`."""
+        if not self._prefixes:
+            return b""
+        if self._colour:
+            return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m[{name}]\x1b[0m ".encode()
+        return f"[{name}] ".encode()
+
+    def write(self, prefix: bytes, line: bytes) -> None:
+        """Write one line, without what a carriage return in it takes back."""
+        text = line.rstrip(b"\r")
+        text = text[text.rfind(b"\r") + 1 :]
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                _write_all(self._target, prefix + text + b"\n")
+            except BrokenPipeError:
+                self._broken = True
+                self._on_broken()
+            except OSError as error:
+                if not self._lost:
+                    self._lost = True
+                    self._on_lost(why_lost(error))
+
+    def copy(self, prefix: bytes, source: int) -> None:
+        """Copy lines from the descriptor `source` until it ends, then close it.
+
+        Blocks; meant for a thread of its own.  Goes on reading when the target is broken, so that
+        the writer is never held up.
+        """
+        pending = b""
+        shown = self._clock()
+        while True:
+            chunk = os.read(source, 1 << 16)
+            if not chunk:
+                break
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                self.write(prefix, line)
+            bar, redrawn, rest = pending.rpartition(b"\r")
+            if redrawn and bar.strip(b"\r") and self._clock() - shown >= _REDRAW_S:
+                self.write(prefix, bar)
+                pending, shown = rest, self._clock()
+            if len(pending) > _MAX_LINE_BYTES:
+                pending = rest  # all there is, unless it redraws itself
+            while len(pending) > _MAX_LINE_BYTES:
+                self.write(prefix, pending[:_MAX_LINE_BYTES])
+                pending = pending[_MAX_LINE_BYTES:]
+        if pending:
+            self.write(prefix, pending)
+        os.close(source)

@@ -1,0 +1,36 @@
+"""The things that a session asks of the framework whose tensors travel."""
+
+from typing import Optional, Protocol, Type
+
+__all__ = ["Framework", "Operations"]
+
+
+class Framework(Protocol):
+    """One framework, such as MXNet, beside one session."""
+
+    @property
+    def error(self) -> Type[Exception]:
+        """The exception that users of the framework catch; it takes a text."""
+
+    @property
+    def owner(self) -> str:
+        """The word for what owns a session, such as "store"; messages say it."""
+
+    def abandon(self) -> None:
+        """Take care that nothing waits for, or dies of, a job that failed.  May block."""
+
+    def forget(self) -> None:
+        """Keep destructors from waiting, in a forked child, for threads of the parent."""
+
+
+class Operations(Protocol):
+    """The operations that the framework's own engine has to do for a session."""
+
+    def pending(self) -> int:
+        """Return how many operations are registered and not over."""
+
+    def drain(self, timeout: Optional[float] = None) -> bool:
+        """Take no more, wait up to `timeout` seconds until none is pending; return whether so."""
+
+    def close(self) -> None:
+        """Give up the operations, none of which may be pending."""

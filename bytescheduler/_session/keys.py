@@ -1,0 +1,75 @@
+"""The engine's keys of one owner: numbers that every worker computes alike."""
+
+import hashlib
+from typing import Dict, Iterable, Type, Union
+
+from bytescheduler._session.session import Session
+
+__all__ = ["EngineKeys", "Key"]
+
+Key = Union[int, str]
+
+
+def _number(key: Key, error: Type[Exception]) -> int:
+    """Return 63 bits."""
+    if isinstance(key, str):
+        return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
+    if not 0 <= key < 2**63:
+        raise error(f"key {key}: want 0 <= key < 2**63")
+    return int(key)
+
+
+class EngineKeys:
+    """A number of its own for each key and for what goes beside it.
+
+    Parameters
+    ----------
+    session : Session
+        Learns what errors and timelines call them.
+
+    Raises
+    ------
+    session.error
+        By both methods: a key is out of range, or two have the same number.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._space = session.new_key_space()  # owners of one process share the job's keys
+        self._taken: Dict[int, object] = {}
+
+    def of(self, keys: Iterable[Key]) -> Dict[Key, int]:
+        """Return a number for each of `keys`; after an error none is taken."""
+        numbers = {key: self._of_value(key) for key in keys}
+        new: Dict[int, object] = {}
+        for key, number in numbers.items():
+            self._take(new, number, key)
+        self._taken.update(new)
+        for key, number in numbers.items():
+            self._session.name(number, key)
+            if number != key:
+                self._session.show(number, str(key))
+        return numbers
+
+    def beside(self, key: Key, what: str) -> int:
+        """Return the number of `what`, which goes beside `key`; there need be no such key."""
+        number = self._of_companion(key, what)
+        self._take(self._taken, number, f"{what} of {key!r}")
+        self._session.name(number, key)
+        self._session.show(number, f"{what} of {key}")
+        return number
+
+    def _of_value(self, key: Key) -> int:
+        number = _number(key, self._session.error)
+        return number if self._space == 0 else self._of_companion(key, "value")
+
+    def _of_companion(self, key: Key, what: str) -> int:
+        text = f"{what} of {type(key).__name__} {key} of store {self._space}"
+        return _number(text, self._session.error)
+
+    def _take(self, taken: Dict[int, object], number: int, name: object) -> None:
+        other = self._taken.get(number, taken.setdefault(number, name))
+        if other != name:
+            raise self._session.error(
+                f"keys {other!r} and {name!r} have the same hash: rename one of them"
+            )

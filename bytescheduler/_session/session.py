@@ -1,0 +1,341 @@
+"""A worker in a job, from the first call to the last: its failure, its end, what it shows."""
+
+import atexit
+import contextlib
+import os
+import sys
+import weakref
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Iterable,
+    Iterator,
+    NoReturn,
+    Optional,
+    Tuple,
+    Type,
+)
+
+from bytescheduler._metrics.serving import serve
+from bytescheduler._native import Worker, fail_exit
+from bytescheduler._process.say import say
+from bytescheduler._session.framework import Framework, Operations
+from bytescheduler._session.names import KeyNames
+from bytescheduler._session.sums import Judge, Numbers, Sum, WatchedSums
+from bytescheduler._tuning.starting import start_tuner
+from bytescheduler.errors import ConfigError, Error
+
+if TYPE_CHECKING:
+    from bytescheduler._metrics.exporter import Exporter
+    from bytescheduler._tuning.tuner import Tuner
+
+__all__ = ["Item", "Session", "clamped"]
+
+# Key, dtype code, address and bytes of a tensor.
+Item = Tuple[int, int, int, int]
+# How long the others may wait to hear of an exception that the script did not catch.
+_LAST_WORDS_S = 0.5
+# Behind all tensors, whose order and lost time it has no part in.
+_NO_HURRY = -(2**31)
+
+
+def clamped(priority: int) -> int:
+    """Return the priority nearest to `priority` that the engine knows."""
+    if -(2**31) <= priority < 2**31:  # nearly always; each call comes here
+        return priority
+    return 2**31 - 1 if priority > 0 else -(2**31)
+
+
+def _mark_at_fork(session: "weakref.ref[Session]") -> None:
+    def in_child() -> None:
+        alive = session()
+        if alive is not None:
+            alive._forget_all()
+
+    os.register_at_fork(after_in_child=in_child)
+
+
+class Session:
+    """A worker and the framework's operations, with their errors and their end.
+
+    It ends by itself when the interpreter exits, before the framework waits for its engine.  In a
+    forked child every call raises and nothing acts at exit.
+
+    Parameters
+    ----------
+    worker : Worker
+        Owned from now on.
+    operations : Operations
+        Owned from now on.
+    framework : Framework
+        The framework whose tensors travel.
+    """
+
+    def __init__(self, worker: Worker, operations: Operations, framework: Framework) -> None:
+        self._worker = worker
+        self._operations = operations
+        self._framework = framework
+        self._names = KeyNames()
+        self._watched = WatchedSums(worker.fail)
+        self._closed = False
+        self._forked = False
+        self._reported = False
+        self._owners = 1
+        self._num_key_spaces = 0
+        self._on_leaving: Callable[[], None] = lambda: None
+        self._exporter: Optional[Exporter] = None
+        self._tuner: Optional[Tuner] = None
+        self._num_tensors = 0
+        self._num_bytes = 0
+        atexit.register(self._at_exit)
+        _mark_at_fork(weakref.ref(self))
+
+    # -- owners, and the place in the job ------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """True as long as this process can use it."""
+        return not self._closed and not self._forked
+
+    def share(self) -> None:
+        """Count one more owner; each calls `close` or `drop` once."""
+        self._owners += 1
+
+    def on_leaving(self, tell: Callable[[], None]) -> None:
+        """Let `tell` be called when the last owner closes this."""
+        self._on_leaving = tell
+
+    @property
+    def error(self) -> Type[Exception]:
+        """The exception that users of the framework catch."""
+        return self._framework.error
+
+    @property
+    def rank(self) -> int:
+        """Position among the workers, from 0."""
+        return self._worker.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers the job has."""
+        return self._worker.num_workers
+
+    @property
+    def num_servers(self) -> int:
+        """How many servers the job has."""
+        return self._worker.num_servers
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def new_key_space(self) -> int:
+        """Return how many owners have asked before; the same on every worker."""
+        self._num_key_spaces += 1
+        return self._num_key_spaces - 1
+
+    def name(self, engine_key: int, key: object) -> None:
+        """Let errors say `key` where the engine says `engine_key`."""
+        self._names.add(engine_key, key)
+
+    def show(self, engine_key: int, name: str) -> None:
+        """Let timelines say `name` where the engine says `engine_key`."""
+        self._worker.name_key(engine_key, name)
+
+    def declare(self, items: Iterable[Item], *, owner: object, asynchronous: bool = False) -> None:
+        """Declare keys; rank 0's bytes become everyone's.  Blocks.
+
+        `owner` keeps the memory of the `items` alive.
+        """
+        items = list(items)
+        with self.translated():
+            self._worker.broadcast(items, owner=owner, asynchronous=asynchronous)
+        self._num_tensors += len(items)
+        self._num_bytes += sum(size for _, _, _, size in items)
+
+    # -- sums of numbers -----------------------------------------------------------------------
+
+    def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Sum, Numbers]:
+        """Begin to add up `numbers`; return the sum under way and where it goes."""
+        import numpy as np  # a framework brings it; not everything that imports this needs it
+
+        total = np.zeros_like(numbers)
+        addresses = (numbers.ctypes.data, total.ctypes.data, total.nbytes)
+        owner = (numbers, total)
+        pending = self._worker.start_push_pull(key, *addresses, owner=owner, priority=priority)
+        return pending, total
+
+    def sum(self, key: int, numbers: Numbers) -> Numbers:
+        """Return the sum of every worker's `numbers`, float64, of a key of this size.  Blocks.
+
+        In each place all but one worker's are 0.
+        """
+        with self.translated():
+            pending, total = self._start(key, numbers, 0)
+            pending.wait()
+        return total
+
+    def watch(self, key: int, numbers: Numbers, judge: Judge) -> None:
+        """Let the job fail if `judge` says why, once it gets every worker's `numbers` added up."""
+        with self.translated():
+            self._watched.add(*self._start(key, numbers, _NO_HURRY), judge)
+
+    def judge(self) -> None:
+        """Judge all that is watched, and raise if the job failed by it.  Blocks."""
+        self._watched.look(wait=True)
+        self.check()
+
+    # -- the job -------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """Wait until every worker called it."""
+        with self.translated():
+            self._worker.barrier()
+
+    def show_metrics(self) -> None:
+        """Show metrics from now on, if a setting asks for them; call it once."""
+        self._exporter = serve(lambda: self._worker.measure(), "worker", self._worker.rank)
+
+    def tune(self) -> None:
+        """Find better partitions and credit from now on, if a setting says so; rank 0 does it.
+
+        A second call does nothing.
+        """
+        if self.rank == 0 and self._tuner is None:
+            self._tuner = start_tuner(self._worker, lambda: (self._num_tensors, self._num_bytes))
+
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        """Change partitions and credit of all workers while they train; on rank 0.
+
+        Nothing else does from then on.
+        """
+        for name, number in (("partition_bytes", partition_bytes), ("credit_bytes", credit_bytes)):
+            if not isinstance(number, int):
+                raise TypeError(f"{name}: want a number of bytes, got {number!r}")
+            if not 0 < number < 2**64:  # what the engine can be told
+                raise ConfigError(
+                    f"{name} {number}: want 4 KiB to 1 GiB, and 1 byte to 64 GiB of credit", 1
+                )
+        if self._tuner is not None and self._tuner.running:
+            self._tuner.close("retune was called")
+        with self.translated():
+            self._worker.retune(partition_bytes, credit_bytes)
+
+    # -- failure -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn the engine's errors into the framework's; a wrong setting stays a ConfigError."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except Error as error:
+            raise self._framework.error(self._names.in_text(str(error))) from error
+
+    def check(self) -> None:
+        """Raise the framework's error if this is of no use any more."""
+        if self._forked:
+            raise self._framework.error(
+                f"the {self._framework.owner} was created before fork; a forked process cannot use "
+                "it, create one of its own"
+            )
+        if self._closed:
+            raise self._framework.error(f"the {self._framework.owner} was closed")
+        if self._watched:
+            self._watched.look(wait=False)
+        failure = self._worker.status()
+        if failure is not None:
+            self._raise(failure)
+
+    def _raise(self, failure: Error) -> NoReturn:
+        self._reported = True
+        raise self._framework.error(self._names.in_text(str(failure))) from failure
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self, drain_s: Optional[float] = None) -> None:
+        """Wait up to `drain_s` seconds for pending rounds, fail what is left, leave the job.
+
+        Only the last owner's call does so; earlier ones leave pending rounds to end by themselves.
+        Blocks; None waits as long as the engine's own deadlines allow.  A second call does nothing.
+
+        Raises
+        ------
+        framework.error
+            The job failed and no call has said so yet.
+        """
+        if self._owners > 1 and not self._forked:
+            self._owners -= 1
+            return
+        self._leave(drain_s)
+
+    def drop(self) -> None:
+        """Forget one owner that is gone; never blocks.
+
+        Unlike `close` this keeps the place in the job for owners to come, until the process ends.
+        """
+        self._owners -= 1
+
+    def _leave(self, drain_s: Optional[float]) -> None:
+        if not self.is_open:
+            return
+        self._closed = True
+        self._on_leaving()
+        atexit.unregister(self._at_exit)
+        try:
+            if self._worker.status() is None:
+                self._drain(drain_s)
+                self._watched.look(wait=drain_s is None)
+        finally:
+            failure = self._end()
+        if failure is not None and not self._reported:
+            self._raise(failure)
+
+    def _drain(self, drain_s: Optional[float]) -> None:
+        """Let pending rounds end, or fail them."""
+        why = "it was interrupted with operations unfinished"
+        done = False
+        try:
+            done = self._operations.drain(drain_s)
+            why = f"it ended with {self._operations.pending()} operations unfinished"
+        finally:
+            if not done:
+                self._worker.fail(why)
+
+    def _end(self) -> Optional[Error]:
+        """Take everything apart; return why the worker failed, if it did."""
+        self._operations.drain()  # soon over: nothing is pending, or the worker has failed
+        if self._tuner is not None:
+            self._tuner.close()
+        failure = self._worker.status()
+        if failure is not None:
+            self._framework.abandon()
+        self._operations.close()
+        try:
+            if self._exporter is not None:
+                self._exporter.close()
+        finally:
+            self._worker.close()
+        return failure
+
+    def _at_exit(self) -> None:
+        try:
+            # The interpreter keeps an exception that the script did not catch.  The others must not
+            # wait for what this worker will never send, nor this one for them.
+            interactive = hasattr(sys, "ps1")  # there people go on after an exception
+            uncaught = None if interactive else getattr(sys, "last_value", None)
+            if isinstance(uncaught, self._framework.error):
+                # It may come from an operation that ends a moment later, and says which.
+                self._operations.drain(_LAST_WORDS_S)
+            if uncaught is not None and self._worker.status() is None:
+                self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
+            self._leave(None)
+        except self._framework.error as error:
+            say(f"bytescheduler: {error}")
+            fail_exit()  # the script cannot catch it any more
+
+    def _forget_all(self) -> None:
+        self._forked = True
+        if self._exporter is not None:
+            self._exporter.forget()
+        atexit.unregister(self._at_exit)
+        self._framework.forget()

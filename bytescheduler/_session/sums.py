@@ -1,0 +1,68 @@
+"""Sums of numbers under way, and the functions that judge them."""
+
+import contextlib
+import threading
+from typing import Any, Callable, List, NamedTuple, Optional, Protocol
+
+from bytescheduler.errors import Error
+
+__all__ = ["Judge", "Numbers", "Sum", "WatchedSums"]
+
+# A numpy array of float64, which the workers add up outside the framework's engine.
+Numbers = Any
+# Returns from a sum the reason why the job must fail, or None.
+Judge = Callable[[Numbers], Optional[str]]
+
+
+class Sum(Protocol):
+    """A sum under way."""
+
+    def over(self) -> bool:
+        """Return whether it is surely over; never blocks."""
+
+    def wait(self) -> None:
+        """Return when it is over, or raise `Error`."""
+
+
+class _Watched(NamedTuple):
+    sum: Sum
+    total: Numbers
+    judge: Judge
+
+
+class WatchedSums:
+    """Sums that are judged in their order, each once, by the thread that looks first.
+
+    Parameters
+    ----------
+    fail : callable
+        Fails the job, for the reason that a judge gives.
+    """
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+        self._watched: List[_Watched] = []
+        self._looking = threading.Lock()  # its holder takes from what is watched
+
+    def __len__(self) -> int:
+        """Return how many sums are not judged yet."""
+        return len(self._watched)
+
+    def add(self, one: Sum, total: Numbers, judge: Judge) -> None:
+        """Let `judge` have `total` once the sum is over."""
+        self._watched.append(_Watched(one, total, judge))
+
+    def look(self, *, wait: bool) -> None:
+        """Judge the sums that are over; with `wait`, all.  From any thread."""
+        if not self._looking.acquire(blocking=wait):
+            return  # another thread does
+        try:
+            with contextlib.suppress(Error):  # a failed worker has its own message
+                while self._watched and (wait or self._watched[0].sum.over()):
+                    watched = self._watched.pop(0)
+                    watched.sum.wait()
+                    why = watched.judge(watched.total)
+                    if why is not None:
+                        self._fail(why)
+        finally:
+            self._looking.release()

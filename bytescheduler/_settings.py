@@ -1,0 +1,129 @@
+"""The settings that Python reads, typed and frozen; the engine reads the environment.
+
+`Settings` is made here alone.  A setting that Python needs is one more field with its reader.
+"""
+
+import dataclasses
+import re
+from typing import Callable, FrozenSet, Mapping, Optional, Tuple, TypeVar, cast
+
+from bytescheduler._native import settings, values
+
+__all__ = ["Settings", "seconds", "size"]
+
+_T = TypeVar("_T")
+_UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(value: str) -> float:
+    """Return a time as a setting that was checked has it, such as ``500ms``, in seconds."""
+    number, unit = re.fullmatch(r"([\d.]+)(\D*)", value).groups()  # type: ignore[union-attr]
+    return float(number) * _UNITS_S[unit]
+
+
+def size(value: str) -> int:
+    """Return a size as settings have it, such as ``128KiB``, in bytes.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    match = re.fullmatch(r"(\d+)(|B|[KMG]|[KMG]i?B)", value)
+    if match is None:
+        raise ValueError(f"{value}: want bytes, such as 8388608 or 8MiB")
+    number, unit = match.groups()
+    return int(number) << 10 * "BKMG".index(unit[:1] or "B")
+
+
+def _count(value: str) -> int:
+    return int(value or "0")
+
+
+def _known_count(value: str) -> Optional[int]:
+    return int(value) if value else None
+
+
+def _flag(value: str) -> bool:
+    return value.lower() not in ("", "0", "false", "no", "off")
+
+
+def _names(value: str) -> Tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _row(name: str, read: Callable[[str], _T]) -> _T:
+    """Return the field of a setting: its name, and the function that reads its text."""
+    return cast(_T, dataclasses.field(metadata={"name": name, "read": read}))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of this process.
+
+    A malformed value reads as the default: `check_settings` refuses it, in better words.  Texts
+    that are not set are empty, numbers 0 or None.
+    """
+
+    role: str = _row("DMLC_ROLE", str)
+    num_workers: Optional[int] = _row("DMLC_NUM_WORKER", _known_count)
+    num_servers: Optional[int] = _row("DMLC_NUM_SERVER", _known_count)
+    root_host: str = _row("DMLC_PS_ROOT_URI", str)
+    root_port: int = _row("DMLC_PS_ROOT_PORT", _count)
+    node_host: str = _row("DMLC_NODE_HOST", str)
+    interface: str = _row("DMLC_INTERFACE", str)
+    port: int = _row("DMLC_PORT", _count)
+    uses_files: bool = _row("DMLC_LOCAL", _flag)  # in /tmp, instead of addresses
+    uses_kubernetes: bool = _row("DMLC_USE_KUBERNETES", _flag)
+    backend: str = _row("BYTESCHEDULER_BACKEND", str)
+    partition_bytes: int = _row("BYTESCHEDULER_PARTITION", size)
+    credit_bytes: int = _row("BYTESCHEDULER_CREDIT", size)
+    tuning: str = _row("BYTESCHEDULER_TUNING", str)
+    tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
+    secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)
+    timeout_s: float = _row("BYTESCHEDULER_TIMEOUT", seconds)
+    pickles: str = _row("BYTESCHEDULER_PICKLES", str)
+    trusted_modules: Tuple[str, ...] = _row("BYTESCHEDULER_TRUSTED_MODULES", _names)
+    log_level: str = _row("BYTESCHEDULER_LOG_LEVEL", str)
+    metrics: str = _row("BYTESCHEDULER_METRICS", str)
+    given: FrozenSet[str] = frozenset()  # names of settings that are not at their defaults
+
+    @classmethod
+    def read(cls) -> "Settings":
+        """Return the settings of this process as they stand; never fails."""
+        rows = values()
+        given = frozenset(row.name for row in rows if row.origin not in ("default", "not set"))
+        return cls.of({row.name: row.value for row in rows}, given)
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str], given: FrozenSet[str] = frozenset()) -> "Settings":
+        """Return settings with these texts; those that are not among them have their defaults."""
+        defaults = {row.name: row.default.replace("required", "") for row in settings()}
+        found = {}
+        for field in dataclasses.fields(cls):
+            if "name" in field.metadata:
+                name, read = field.metadata["name"], field.metadata["read"]
+                found[field.name] = _read(read, texts.get(name, defaults[name]), defaults[name])
+        return cls(given=given, **found)
+
+    @property
+    def is_talkative(self) -> bool:
+        """True if the log has lines about success too."""
+        return self.log_level in ("info", "debug")
+
+    @property
+    def tuning_is_given(self) -> bool:
+        """True if tuning was asked for, or refused."""
+        return "BYTESCHEDULER_TUNING" in self.given
+
+    @property
+    def partitions_are_given(self) -> bool:
+        """True if partitions or credit were set by hand."""
+        return not self.given.isdisjoint(("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"))
+
+
+def _read(read: Callable[[str], _T], text: str, default: str) -> _T:
+    try:
+        return read(text)
+    except (AttributeError, KeyError, ValueError):
+        return read(default)

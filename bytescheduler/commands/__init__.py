@@ -1,0 +1,1 @@
+"""The bodies of commands that are not modules for users besides."""

@@ -1,0 +1,135 @@
+"""`bytescheduler advise`: what scheduling will gain, before anything is installed on a cluster.
+
+Workers and servers of the engine replay a model's profile on simulated time (docs/advise.md).
+"""
+
+import contextlib
+import json
+import signal
+import sys
+from typing import Iterator, List, Optional, Tuple
+
+import click
+
+from bytescheduler._advise import models, profile
+from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
+from bytescheduler._process.numbers import Count, Seconds, shortened
+from bytescheduler._process.progress import progress
+from bytescheduler._process.say import plain, say
+from bytescheduler._settings import Settings
+from bytescheduler.config import examine, seconds
+from bytescheduler.errors import ConfigError, Error
+
+__all__ = ["command"]
+
+
+def _rate(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    try:
+        return bits_per_s(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _latency(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    try:
+        found = seconds(text)
+    except (AttributeError, KeyError, ValueError):
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise click.BadParameter(f"{shortened(text)}: want a time of up to 1s, such as 0.05ms")
+    return found
+
+
+def _pieces() -> Tuple[Optional[int], Optional[int]]:
+    """Return partition and credit as they are set here; None: a job takes what suits its links."""
+    for problem in examine()[0]:
+        raise ConfigError(problem.message, 1)
+    settings = Settings.read()
+    if not settings.partitions_are_given:
+        return None, None
+    return settings.partition_bytes, settings.credit_bytes
+
+
+def _layers(
+    path: Optional[str], model: Optional[str], compute: Optional[float]
+) -> List[models.Step]:
+    if model is not None:
+        assert compute is not None
+        return models.scaled(model, 1, compute)
+    assert path is not None
+    layers = profile.read(path)
+    if compute is None:
+        return layers
+    factor = compute / sum(layer.forward_s + layer.backward_s for layer in layers)
+    return [
+        layer._replace(forward_s=factor * layer.forward_s, backward_s=factor * layer.backward_s)
+        for layer in layers
+    ]
+
+
+@contextlib.contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the process: the engine looks at nothing else while it simulates."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@click.command("advise", short_help="Predict what scheduling will gain on a cluster.")
+@click.argument("path", metavar="[PROFILE]", required=False, type=click.Path())
+@click.option("--model", type=click.Choice(sorted(models.MODELS)), help="Instead of a profile.")
+@click.option(
+    "--compute",
+    type=Seconds(1e-6, 1e5),
+    metavar="S",
+    help="Seconds that a worker computes in a step; of a profile, instead of what it says.",
+)
+@click.option(
+    "--rate", callback=_rate, required=True, help="Of each host's link, each way: 1gbit, 300mbit."
+)
+@click.option("-w", "--workers", type=Count(1, 65536), default=2, show_default=True)
+@click.option("-s", "--servers", type=Count(1, 4096), default=2, show_default=True)
+@click.option(
+    "--latency", callback=_latency, default="0.05ms", show_default=True, help="One way, idle."
+)
+@click.option(
+    "--simulate",
+    type=Count(1, 65536),
+    default=FEW,
+    show_default=True,
+    metavar="N",
+    help="Workers that are simulated; of more, these stand for all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    path: Optional[str],
+    model: Optional[str],
+    compute: Optional[float],
+    rate: float,
+    workers: int,
+    servers: int,
+    latency: float,
+    simulate: int,
+    as_json: bool,
+) -> None:
+    """Predict how long a training step will take on a cluster, and whether scheduling helps.
+
+    PROFILE is what `bytescheduler launch --record` wrote; or --model names a known model, and
+    --compute how long a worker computes. Partition and credit are those that are set here, or
+    those that a job takes for such links.
+    """
+    if (path is None) == (model is None):
+        raise click.UsageError("want either a PROFILE or --model")
+    if model is not None and compute is None:
+        raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
+    try:
+        cluster = Cluster(workers, servers, rate, latency, *_pieces(), simulate)
+        layers = _layers(path, model, compute)
+        with progress(not as_json) as tell, _ended_by_interrupts():
+            found = advise(layers, cluster, tell)
+    except Error as error:
+        say(plain(f"bytescheduler: {error}"))
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    click.echo(json.dumps(found, indent=2) if as_json else table(found))

@@ -1,0 +1,202 @@
+"""`bytescheduler doctor`: looks for what would keep a job from running well on this host."""
+
+import json
+import re
+import sys
+from typing import Dict, List, Optional, Tuple
+
+import click
+
+from bytescheduler import config
+from bytescheduler._doctor import host, network, software
+from bytescheduler._doctor.findings import Finding, as_text, good, problem, warning
+from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
+from bytescheduler._native import about_host
+from bytescheduler._process.numbers import Count, Seconds, shortened
+from bytescheduler._process.say import plain, say
+from bytescheduler._settings import Settings
+from bytescheduler.errors import ConfigError
+
+__all__ = ["command", "examine"]
+
+_LIMIT_S = 5.0  # for a name, and for another host to answer
+_ELSEWHERE = "192.0.2.1"  # RFC 5737: stands for a scheduler node on some other host
+
+
+def _settings() -> Tuple[List[Finding], Settings, Dict[str, str]]:
+    """Return findings, the values that are right, and overrides that make the engine take them."""
+    wrong, overrides = config.examine()
+    advice = "correct it, or unset it; docs/settings.md says what it takes"
+    findings = [problem("settings", row.name, row.message, advice) for row in wrong]
+    if not findings:
+        count = sum(row.origin == "environment" for row in config.values())
+        text = f"{count} setting{'s' * (count != 1)} in the environment, all well-formed"
+        findings = [good("settings", "settings", text)]
+    right = {row.name: "" if row.name in overrides else row.value for row in config.values()}
+    return findings, Settings.of(right), overrides
+
+
+def _num_peers(settings: Settings) -> Optional[int]:
+    workers, servers = settings.num_workers, settings.num_servers
+    return None if workers is None or servers is None else workers + servers
+
+
+def examine() -> List[Finding]:
+    """Look at this process's settings, software, host and network.
+
+    Blocks while MXNet is imported elsewhere, and while names and the scheduler node are asked for;
+    each has a deadline.
+    """
+    findings, settings, overrides = _settings()
+    # The engine's own look-up has no deadline, so it gets an address.
+    root = settings.root_host
+    try:
+        address = network.resolve(root, _LIMIT_S) if root else _ELSEWHERE
+    except OSError:
+        address = _ELSEWHERE
+    facts = about_host({**overrides, "DMLC_PS_ROOT_URI": address})
+    return [
+        *findings,
+        *software.check(settings.role),
+        *host.check(facts, _num_peers(settings)),
+        *network.check(settings, facts, limit_s=_LIMIT_S),
+    ]
+
+
+def _rate(bits_per_s: float) -> str:
+    return (
+        f"{bits_per_s / 1e9:.3g} Gbit/s" if bits_per_s >= 1e9 else f"{bits_per_s / 1e6:.3g} Mbit/s"
+    )
+
+
+def _link_findings(peer: str, found: Measurement) -> List[Finding]:
+    there, back = found.to_peer_bits_per_s, found.from_peer_bits_per_s
+    text = f"{_rate(there)} to {peer}, {_rate(back)} from it"
+    goodput = good("link", "goodput", text)
+    if max(there, back) > 2 * min(there, back):
+        advice = "gradients and sums need the same rate: look at duplex, shaping, other traffic"
+        goodput = warning("link", "goodput", text, advice)
+    return [
+        good("link", "round_trip", f"{found.round_trip_us / 1e3:.3g} ms to {peer} and back"),
+        goodput,
+    ]
+
+
+def _ask(peer: Tuple[str, int], time_s: float) -> Tuple[List[Finding], Optional[Measurement]]:
+    shown = f"{peer[0]}:{peer[1]}"
+    try:
+        found = measure((network.resolve(peer[0], _LIMIT_S), peer[1]), time_s=time_s)
+    except (LinkError, OSError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or error
+        advice = "run bytescheduler doctor --listen PORT there; let the hosts reach each other"
+        text = f"the link to {shown} was not measured: {why}"
+        return [problem("link", "link", text, advice)], None
+    return _link_findings(shown, found), found
+
+
+def _listen(port: int, wait_s: float, as_json: bool) -> int:
+    """Answer one measurement; return the exit code."""
+    try:
+        answerer = Answerer(port)
+    except OSError as error:
+        say(f"bytescheduler: cannot listen on port {port}: {error.strerror}")
+        return 1
+    port = answerer.port
+    try:
+        say(
+            f"listening on port {port} for {wait_s:g} s; on the other host: "
+            f"bytescheduler doctor --peer THIS-HOST:{port}"
+        )
+        peer = answerer.serve(wait_s, lambda line: say(f"bytescheduler: refused {plain(line)}"))
+    except OSError as error:
+        say(f"bytescheduler: cannot accept a connection: {error.strerror}")
+        return 1
+    finally:
+        answerer.close()
+    if as_json:
+        click.echo(json.dumps({"port": port, "peer": peer}))
+    elif peer:
+        click.echo(f"{peer} has measured the link and shows what it found")
+    if not peer:
+        say(f"bytescheduler: nobody measured the link in {wait_s:g} s")
+    return 0 if peer else 1
+
+
+class _HostPort(click.ParamType):
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]
+    ) -> Tuple[str, int]:
+        """Return host and port."""
+        host_name, _, port = str(value).rpartition(":")
+        if not host_name or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+            self.fail(f"{shortened(str(value))}: want HOST:PORT, such as 10.0.0.2:9095", param, ctx)
+        return host_name, int(port)
+
+
+@click.command("doctor", short_help="Look for what would keep a job from running well here.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--peer", type=_HostPort(), help="Also measure the link to a host that listens.")
+@click.option(
+    "--listen",
+    type=Count(0, 65535),
+    is_flag=False,
+    flag_value=0,
+    metavar="[PORT]",
+    help="Only answer a measurement of another host, on any free port if none is given.",
+)
+@click.option(
+    "--seconds",
+    type=Seconds(0.1, 20),
+    help="How long to send, with --peer (default 2; never more than 256 MiB).",
+)
+@click.option(
+    "--wait",
+    type=Seconds(0.1, 86400),
+    metavar="S",
+    help="How long to wait for the other host, with --listen (default 60).",
+)
+def command(
+    as_json: bool,
+    peer: Optional[Tuple[str, int]],
+    listen: Optional[int],
+    seconds: Optional[float],
+    wait: Optional[float],
+) -> None:
+    """Look for what would keep a job from running well here, and say what to do.
+
+    Run it where a node of a job would run, with the same variables set.  Ends with exit code 1 if
+    there is a problem; warnings alone are no failure.
+    """
+    if listen is not None:
+        if peer is not None or seconds is not None:
+            raise click.UsageError("--listen answers another host: no --peer, no --seconds")
+        sys.exit(_listen(listen, 60.0 if wait is None else wait, as_json))
+    if wait is not None:
+        raise click.UsageError("--wait goes with --listen")
+    if seconds is not None and peer is None:
+        raise click.UsageError("--seconds goes with --peer")
+    try:
+        findings = examine()
+    except ConfigError as error:  # a name that is no text cannot be hidden from the engine
+        say(f"bytescheduler: {plain(str(error))}")
+        sys.exit(2)
+    found: Optional[Measurement] = None
+    if peer is not None:
+        more, found = _ask(peer, 2.0 if seconds is None else seconds)
+        findings += more
+    levels = [finding.level for finding in findings]
+    worst = next(level for level in ("problem", "warning", "ok") if level in levels)
+    if as_json:
+        report = {
+            "worst": worst,
+            "findings": [finding._asdict() for finding in findings],
+            "link": found._asdict() if found else None,
+        }
+        click.echo(json.dumps(report, indent=2))
+    else:
+        click.echo(as_text(findings), nl=False)
+        counts = [(levels.count(level), level) for level in ("problem", "warning")]
+        click.echo(", ".join(f"{count} {level}{'s' * (count != 1)}" for count, level in counts))
+    sys.exit(1 if worst == "problem" else 0)

@@ -1,0 +1,1 @@
+"""Arrays that a store exchanges: dense, row_sparse and compressed ones."""

@@ -1,0 +1,1 @@
+"""Optimizers: their text, their updates, and the copies that other workers take."""

@@ -1,0 +1,1 @@
+"""The back ends of the store, and what only they use."""

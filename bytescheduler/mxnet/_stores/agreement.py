@@ -1,0 +1,254 @@
+"""Workers that each run the optimizer tell each other which they run: numbers must not differ."""
+
+import zlib
+from typing import Callable, List, NamedTuple, Optional
+
+import mxnet as mx
+import numpy as np
+
+from bytescheduler._native import MXNetCopier
+from bytescheduler._session.sums import Numbers
+from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._types import Optimizer, Updater
+
+_CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
+# What scripts change while they train.
+_NUMBERS = ("rescale_grad", "lr", "wd")
+# Besides rounds 1, 2, 4, ...
+_ROUNDS_A_NOTE = 1024
+
+
+class _State(NamedTuple):
+    """What a worker says of itself."""
+
+    changes: int  # of its updater so far, made here or taken over
+    changed_at: int  # after so many rounds
+    rounds: int  # pushed so far
+    text_bytes: int  # of the optimizer as text
+    history: int  # of its optimizer's numbers
+
+
+class _Numbers(Tensor):
+    """See `Tensor`."""
+
+    one_sender = True  # or nobody
+
+
+class Agreement:
+    """Says at each barrier, and after 1, 2, 4, ... rounds, how often the updater was changed here.
+
+    At a barrier, workers that are behind take over the optimizer of one that is not, which is what
+    stock servers do with an optimizer that rank 0 alone sends.  Where that is too late, everyone
+    gets an error instead of numbers that differ.  So everyone does if the optimizers have, or once
+    had, another learning rate, weight decay or rescale_grad in the same round, or if states were
+    loaded in another round, or not by all.
+
+    Parameters
+    ----------
+    session : TensorSession
+        Carries what is said.
+    copier : MXNetCopier
+        The store's.
+    key : callable
+        From a word to an engine key that nobody else uses.
+    """
+
+    def __init__(
+        self, session: TensorSession, copier: MXNetCopier, key: Callable[[str], int]
+    ) -> None:
+        self._session = session
+        self._copier = copier
+        self._key = key
+        self.is_declared = False
+        self._changes = 0
+        self._changed_at = 0
+        self._rounds = 0
+        self._taken_over = 0
+        self._numbers: List[str] = []  # of the optimizer, in the latest round
+        self._history = 0  # a checksum of all that they were, and since when
+
+    def changed(self) -> None:
+        """Note that the updater of this worker is another one."""
+        self._changes += 1
+        self._changed_at = self._rounds
+
+    def loaded(self) -> None:
+        """Note that the updater of this worker has other states from here on."""
+        self._history = zlib.crc32(f"{self._rounds} loaded".encode(), self._history)
+
+    def undeclared(self) -> List[Tensor]:
+        """Return what must be broadcast before anything else is called."""
+        n = self._session.num_workers
+        return [] if self.is_declared or n == 1 else self.tensors()
+
+    def tensors(self) -> List[Tensor]:
+        """Return what is broadcast once, or once more if what carries it is another."""
+        n = self._session.num_workers
+        sizes = {"notes": 2 * n, "barriers": n * len(_State._fields)}
+        return [self._tensor(self._key(name), size) for name, size in sizes.items()]
+
+    def _tensor(self, key: int, elements: int) -> Tensor:
+        nothing = mx.nd.zeros((elements,), dtype="float64")
+        tensor = _Numbers("optimizers", key, nothing, self._copier)
+        tensor.take(nothing)
+        return tensor
+
+    # -- between barriers ----------------------------------------------------------------------
+
+    def pushed(self, rounds: int, updater: Updater) -> None:
+        """Count rounds that `updater` ends; never blocks, but on stock servers.
+
+        There with compression a note first waits for the one before it, and so for the slowest
+        worker, and with NaiveEngine for itself.
+        """
+        if updater is not None:
+            self._look_at(updater)
+        before, self._rounds = self._rounds, self._rounds + rounds
+        # How many powers of 2 were reached.
+        notes = self._rounds.bit_length() - before.bit_length()
+        for _ in range(notes + self._rounds // _ROUNDS_A_NOTE - before // _ROUNDS_A_NOTE):
+            self._note()
+
+    def _look_at(self, updater: Updater) -> None:
+        optimizer = getattr(updater, "optimizer", None)
+        numbers = [_exactly(getattr(optimizer, name, None)) for name in _NUMBERS]
+        if numbers == self._numbers:
+            return
+        self._numbers = numbers
+        since = f"{self._rounds} {type(optimizer).__name__} {numbers}"
+        self._history = zlib.crc32(since.encode(), self._history)
+
+    def require(self) -> None:
+        """Fail the job if somebody's updater was changed less often.
+
+        Blocks until all workers call it; one that does not is found at its next note.
+        """
+        if self._session.num_workers > 1:
+            self._note()
+            self._session.judge()
+
+    def _note(self) -> None:
+        if self._session.num_workers > 1:
+            mine = np.zeros((2, self._session.num_workers))
+            mine[:, self._session.rank] = self._changes, self._history
+            self._session.watch(self._key("notes"), mine, self._what_differs)
+
+    @staticmethod
+    def _what_differs(said: Numbers) -> Optional[str]:
+        changes, histories = said
+        if changes.max() == changes.min():
+            return _what_differed(histories)
+        return (
+            f"worker {changes.argmax()} has set an optimizer that worker {changes.argmin()} does "
+            f"not have: {_CURE}"
+        )
+
+    def same_threshold(self, threshold: float) -> None:
+        """Raise MXNetError on every worker unless all compress with `threshold`.
+
+        Blocks until all workers call it.
+        """
+        n = self._session.num_workers
+        if n == 1:
+            return
+        mine = np.zeros((2, n))
+        mine[0, self._session.rank] = threshold
+        given = self._session.sum(self._key("notes"), mine)[0]
+        least, most = given.argmin(), given.argmax()
+        if given[least] != given[most]:
+            raise mx.base.MXNetError(
+                f"worker {least} compresses with threshold {given[least]:g}, worker {most} with "
+                f"threshold {given[most]:g}: set gradient compression alike on all workers"
+            )
+
+    # -- at a barrier --------------------------------------------------------------------------
+
+    def meet(self, updater: Updater) -> Optional[Optimizer]:
+        """Return the optimizer to take over, or None; blocks until all workers call it.
+
+        Raises
+        ------
+        MXNetError
+            On every worker: the workers' updaters differ, and cannot be made alike; or their
+            numbers did.
+        """
+        if self._session.num_workers == 1:
+            return None
+        if not self.is_declared:
+            self._session.broadcast(self.undeclared())
+            self.is_declared = True
+        text = _text_of(updater)
+        states = self._exchange(len(text))
+        most = max(state.changes for state in states)
+        if all(state.changes == most for state in states):
+            differed = _what_differed(np.array([state.history for state in states]))
+            if differed is not None:
+                raise mx.base.MXNetError(differed)
+            return None
+        giver = [state.changes for state in states].index(most)
+        self._check_in_time(giver, states)
+        given = self._give(giver, text, states[giver].text_bytes)
+        if not given.startswith("["):
+            raise mx.base.MXNetError(f"worker {giver}: {given}")
+        behind = states[self._session.rank].changes < most
+        self._changes, self._changed_at = most, self._rounds
+        return optimizer_from_text(given) if behind else None
+
+    def _exchange(self, text_bytes: int) -> List[_State]:
+        mine = np.zeros((self._session.num_workers, len(_State._fields)))
+        state = _State(self._changes, self._changed_at, self._rounds, text_bytes, self._history)
+        mine[self._session.rank] = state
+        return [_State(*map(int, row)) for row in self._session.sum(self._key("barriers"), mine)]
+
+    @staticmethod
+    def _check_in_time(giver: int, states: List[_State]) -> None:
+        for rank, state in enumerate(states):
+            if state.rounds != states[giver].changed_at:
+                raise mx.base.MXNetError(
+                    f"worker {giver} has set an optimizer in another round than that of worker "
+                    f"{rank}: {_CURE}, before the next push"
+                )
+
+    def _give(self, giver: int, text: bytes, size: int) -> str:
+        """Return the text of worker `giver`: a number for each byte, for stock servers."""
+        self._taken_over += 1
+        key = self._key(f"copy {self._taken_over}")
+        self._session.broadcast([self._tensor(key, size)])
+        mine = np.zeros(size)
+        if self._session.rank == giver:
+            mine[:] = np.frombuffer(text, np.uint8)
+        return bytes(int(number) for number in self._session.sum(key, mine)).decode()
+
+
+def _exactly(number: object) -> str:
+    """Return a text that is the same for equal numbers of any type; of arrays nothing is read."""
+    if isinstance(number, (int, float, np.number)):
+        return repr(float(number))
+    return type(number).__name__
+
+
+def _what_differed(histories: Numbers) -> Optional[str]:
+    if histories.max() == histories.min():
+        return None
+    return (
+        f"the optimizers of worker {histories.argmax()} and of worker {histories.argmin()} differ, "
+        "or did in some round, in learning rate, weight decay or rescale_grad (which a Trainer "
+        "makes of the batch size), or states were loaded on one only, and so their weights do: "
+        "every worker updates its own, so give all of them the same numbers, and let all of them "
+        "load states, before the same push"
+    )
+
+
+def _text_of(updater: Updater) -> bytes:
+    """Return the optimizer of `updater`, or why it cannot be handed on."""
+    if updater is None:
+        return b""
+    optimizer = getattr(updater, "optimizer", None)
+    if optimizer is None:
+        return f"its updater is no optimizer: {_CURE.split(',')[0]}".encode()
+    try:
+        return optimizer_to_text(optimizer).encode()
+    except mx.base.MXNetError as error:
+        return str(error).encode()

@@ -1,0 +1,207 @@
+"""The native back end of dist_async: servers update the weights with every push as it comes."""
+
+import logging
+import math
+from operator import index as as_int
+from typing import List, Optional, Tuple
+
+import mxnet as mx
+
+from bytescheduler.mxnet._arrays.rows_tensor import RowsTensor
+from bytescheduler.mxnet._arrays.sparse import is_sparse
+from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._optimizer.server_updates import describe_key
+from bytescheduler.mxnet._optimizer.text import for_servers
+from bytescheduler.mxnet._optimizer.updater import require_optimizer
+from bytescheduler.mxnet._stores.native_store import NativeStore, Outs
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._types import (
+    Array,
+    Arrays,
+    Groups,
+    Key,
+    Keys,
+    Optimizer,
+    RowIds,
+    Store,
+    Updater,
+)
+
+_log = logging.getLogger(__name__)
+_UPDATED = ("float32", "float64", "float16")
+# What the servers accept.
+_LARGEST_PIECE = 2**30
+_LONGEST_ABOUT = 1024
+
+
+class AsyncStore(NativeStore):
+    """See `Backend`.  Keys, checks and errors are those of `NativeStore`.
+
+    The optimizer runs on the servers.  Its learning rate, weight decay (with the multipliers of
+    each key) and rescale_grad are read here at each push and travel with it, so changes take effect
+    at once; a learning-rate scheduler sees this worker's own count of updates.
+
+    Parameters
+    ----------
+    session : TensorSession
+        Owned from now on.
+    inner : KVStore, optional
+        The stock store; its own data path is not used.
+    """
+
+    updates_here = False  # the servers have the optimizer
+
+    def __init__(self, session: TensorSession, inner: Optional[Store] = None) -> None:
+        super().__init__(session, inner)
+        self._optimizer: Optimizer = None
+        self._is_native = False  # the optimizer: the servers need no whole keys
+
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        raise mx.base.MXNetError(
+            "partitions and credit cannot change while a dist_async store is in use: its servers "
+            "keep weights in them"
+        )
+
+    def _declare(self, groups: Groups) -> List[Tensor]:
+        tensors = super()._declare(groups)
+        for tensor in tensors:
+            if tensor.dtype.name not in _UPDATED:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: dist_async cannot update {tensor.dtype.name}, only "
+                    + ", ".join(_UPDATED)
+                )
+        return tensors
+
+    def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
+        return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like, self._copier)
+
+    def _broadcast(self, tensors: List[Tensor]) -> None:
+        # As long as no optimizer is known the servers' Python may have to update whole keys.
+        whole: List[Tuple[Tensor, str, bool]] = []
+        cut: List[Tensor] = []
+        for tensor in tensors:
+            rows = isinstance(tensor, RowsTensor)
+            about = describe_key(tensor.key, tensor.shape, rows=rows)
+            fits = len(about.encode()) <= _LONGEST_ABOUT and tensor.size_bytes <= _LARGEST_PIECE
+            if rows and not fits:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: dist_async takes row_sparse arrays of at most 1 GiB, "
+                    "with names of at most 900 bytes"
+                )
+            if fits and (rows or not self._is_native):
+                whole.append((tensor, about, rows))
+            else:
+                cut.append(tensor)
+        if cut:
+            self._session.broadcast(cut, asynchronous=True)
+        if whole:
+            self._session.broadcast_whole(whole)
+
+    # -- values --------------------------------------------------------------------------------
+
+    def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
+        assert out is not None
+        priority = as_int(priority)
+        outs = self._checked_outs(self._group(key, out), ignore_sparse)
+        with mx.autograd.pause():
+            for tensor, _ in outs:
+                self._session.update(tensor, priority, pushes=False, pulls=True)
+            self._copy_out(outs)
+
+    def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        priority = as_int(priority)
+        values = self._checked(self._values(key, value))
+        outs = values
+        if out is not None:
+            outs = self._checked_outs(self._group(key, out), ignore_sparse=False)
+        with mx.autograd.pause():
+            self._update_all(values, priority, pulls=True)
+            # The same keys, which may have got rows meanwhile.
+            self._copy_out([(self._tensor(tensor.key), arrays) for tensor, arrays in outs])
+
+    def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        priority = as_int(priority)
+        pulls = self._checked_rows(key, out, row_ids)
+        with mx.autograd.pause():
+            for tensor in {id(tensor): tensor for tensor, _, _ in pulls}.values():
+                self._session.update(tensor, priority, pushes=False, pulls=True)
+            self._copy_rows_out(pulls)
+
+    def _send(self, values: Outs, priority: int) -> None:
+        self._update_all(values, priority, pulls=False)
+
+    def _declare_rows(self, values: Outs) -> None:
+        """Give dense keys their rows before the first row_sparse push.
+
+        Blocks until rank 0 does so too, whose value is then everyone's.
+        """
+        new = [
+            RowsTensor.of(tensor, self._keys.beside(tensor.key, "rows"))
+            for tensor, arrays in values
+            if not isinstance(tensor, RowsTensor) and any(map(is_sparse, arrays))
+        ]
+        if not new:
+            return
+        if self._session.rank == 0:
+            for tensor in new:
+                dense = self._tensors[tensor.key]
+                self._session.update(dense, 0, pushes=False, pulls=True)
+                tensor.take(dense.recv)
+        self._broadcast(list(new))
+        self._tensors.update({tensor.key: tensor for tensor in new})
+
+    def _update_all(self, values: Outs, priority: int, *, pulls: bool) -> None:
+        self._declare_rows(values)
+        values = [(self._tensor(tensor.key), arrays) for tensor, arrays in values]
+        rates = [self._rates(tensor.key) for tensor, _ in values]
+        for (tensor, arrays), rate in zip(values, rates):
+            tensor.gather(arrays)
+            self._session.update(
+                tensor,
+                priority,
+                pushes=True,
+                pulls=pulls,
+                rates=rate,
+                threshold=self._threshold,
+            )
+
+    def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:
+        """Return what this push counts, or None if another worker has set the optimizer."""
+        optimizer = self._optimizer
+        if optimizer is None:
+            return None
+        optimizer._update_count(key)
+        rates = (
+            # Not its own, if it has any: that runs on the server, on what is sent.
+            float(mx.optimizer.Optimizer._get_lrs(optimizer, [key])[0]),
+            float(mx.optimizer.Optimizer._get_wds(optimizer, [key])[0]),
+            float(optimizer.rescale_grad),
+        )
+        if not all(math.isfinite(rate) for rate in rates):
+            raise mx.base.MXNetError(
+                f"key {key!r}: learning rate, weight decay and rescale_grad are {rates}, "
+                "want finite numbers"
+            )
+        return rates
+
+    # -- updates -------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        self._check()
+        require_optimizer(optimizer)
+        said = for_servers(optimizer)
+        # What was pushed before is updated with what was set before.
+        mx.nd.waitall()
+        self._session.set_optimizer(said.text, said.pickle)
+        self._optimizer = optimizer
+        self._is_native = said.native
+
+    def set_updater(self, updater: Updater) -> None:
+        self._check()
+        _log.warning("dist_async: servers update the weights, so this updater is never called")
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool) -> None:
+        raise AssertionError("Cannot save states for distributed training")
+
+    def load_optimizer_states(self, fname: str) -> None:
+        raise AssertionError("Cannot load states for distributed training")

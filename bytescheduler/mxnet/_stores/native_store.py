@@ -1,0 +1,445 @@
+"""The native back end: MXNet's semantics on top of the engine's two operations."""
+
+import logging
+from operator import index as as_int
+from typing import Dict, List, Mapping, Optional, Set, Tuple
+
+import mxnet as mx
+from mxnet.base import KVStoreHandle
+
+from bytescheduler._session.keys import EngineKeys
+from bytescheduler.mxnet._arrays.compression import check_compressible, threshold_of
+from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
+from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._functions import open_copier
+from bytescheduler.mxnet._optimizer.updater import make_updater
+from bytescheduler.mxnet._stores.agreement import Agreement
+from bytescheduler.mxnet._stores.arguments import group, rows
+from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
+from bytescheduler.mxnet._types import (
+    Array,
+    Arrays,
+    Groups,
+    Handle,
+    Key,
+    Keys,
+    Optimizer,
+    RowIds,
+    Store,
+    Updater,
+)
+
+_log = logging.getLogger(__name__)
+
+Outs = List[Tuple[Tensor, List[Array]]]
+Pulls = List[Tuple[Tensor, List[int], List[Array]]]  # some rows of tensors
+
+
+class NativeStore:
+    """See `Backend`.  Every method that takes keys checks all of them before it sends anything.
+
+    The updater runs on every worker after the sum has arrived, as ordinary engine work, so it must
+    be deterministic and the same on all workers.  float16 is summed in float16; once an optimizer
+    with multi_precision was set, in float32, which is then what is stored and updated.
+
+    Parameters
+    ----------
+    session : TensorSession
+        Owned from now on.
+    inner : KVStore, optional
+        The stock store; its own data path is not used.
+    """
+
+    updates_here = True  # so the workers must agree on an updater
+
+    def __init__(self, session: TensorSession, inner: Optional[Store] = None) -> None:
+        self._session = session
+        self._inner = inner
+        self._copier = open_copier()
+        self._type = "dist_sync" if inner is None else str(inner.type)
+        self._tensors: Dict[Key, Tensor] = {}
+        self._usual: Usual = {}
+        self._told_sparse: Set[Key] = set()
+        self._threshold = 0.0  # of two-bit compression; 0: none
+        self._compares = False  # it with other workers', as soon as all can
+        self._is_wide = False  # half precision travels as float32
+        self._widens = False  # keys that are there do so from the next joint call on
+        self._closed = False
+        self._keys = EngineKeys(session)
+        self._agreement = Agreement(
+            session, self._copier, lambda what: self._keys.beside("optimizer", what)
+        )
+        self.updater: Updater = None
+        self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise mx.base.MXNetError("the store was closed")
+        self._session.check()
+
+    @property
+    def is_p3(self) -> bool:
+        return False
+
+    @property
+    def type(self) -> str:
+        return self._type
+
+    @property
+    def rank(self) -> int:
+        self._check()
+        return self._session.rank
+
+    @property
+    def num_workers(self) -> int:
+        self._check()
+        return self._session.num_workers
+
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        self._check()
+        self._session.retune(partition_bytes, credit_bytes)
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def _values(self, key: Keys, value: Arrays) -> Groups:
+        groups = self._group(key, value)
+        for mine, arrays in groups.items():
+            if not arrays:
+                raise mx.base.MXNetError(f"key {mine!r}: an empty list, want at least one array")
+        return groups
+
+    def _group(self, key: Keys, value: Arrays) -> Groups:
+        self._check()
+        groups = group(key, value)
+        mine = next(iter(self._tensors), None)
+        for yours in groups:
+            if mine is not None and isinstance(mine, str) is not isinstance(yours, str):
+                raise mx.base.MXNetError(
+                    f"key {yours!r}: this store's keys are {type(mine).__name__}, "
+                    "and int and str cannot be mixed"
+                )
+        return groups
+
+    def _tensor(self, key: Key) -> Tensor:
+        tensor = self._tensors.get(key)
+        if tensor is None:
+            raise mx.base.MXNetError(
+                f"key {key!r} has not been initialised: call init or broadcast"
+            )
+        return tensor
+
+    def _declare(self, groups: Groups) -> List[Tensor]:
+        for key in groups:
+            if key in self._tensors or len(groups[key]) > 1:
+                raise mx.base.MXNetError(f"duplicate init of key {key!r}")
+        numbers = self._keys.of(groups)
+        tensors = [self._new_tensor(key, numbers[key], arrays[0]) for key, arrays in groups.items()]
+        for index, tensor in enumerate(tensors, len(self._tensors)):
+            tensor.position = index if isinstance(tensor.key, str) else tensor.key
+        return tensors
+
+    def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
+        return Tensor(key, engine_key, like, self._copier, self._is_wide)
+
+    def _rows_of(self, tensor: Tensor) -> Tensor:
+        """Return a new vector for how many workers send which row of `tensor`."""
+        none = mx.nd.zeros((tensor.shape[0],))
+        rows = Tensor(tensor.key, self._keys.beside(tensor.key, "rows"), none, self._copier)
+        rows.take(none)
+        return rows
+
+    # -- values --------------------------------------------------------------------------------
+
+    def init(self, key: Keys, value: Arrays) -> None:
+        groups = self._values(key, value)
+        self._init(groups, self._declare(groups))
+
+    def _init(self, groups: Groups, tensors: List[Tensor]) -> None:
+        self._widen()
+        with mx.autograd.pause():
+            for tensor in tensors:
+                if self._session.rank == 0:
+                    tensor.take(groups[tensor.key][0])
+            counted = [t for t in tensors if t.sparse and self._session.counts_rows]
+            rows = {t.key: self._rows_of(t) for t in counted}
+            notes = self._agreement.undeclared() if self.updates_here else []
+            self._broadcast([*tensors, *rows.values(), *notes])
+            self._agreement.is_declared = self.updates_here
+            self._compare_thresholds()
+            for tensor in tensors:
+                tensor.rows = rows.get(tensor.key)
+                self._tensors[tensor.key] = tensor
+                if self.updater is not None:
+                    tensor.store_apart()
+                self._note_usual(tensor)
+
+    def _note_usual(self, tensor: Tensor) -> None:
+        if tensor.is_usual and not self._threshold and not (self._is_wide and tensor.is_narrow):
+            self._usual[tensor.key] = tensor.rounds
+
+    def _broadcast(self, tensors: List[Tensor]) -> None:
+        self._session.broadcast(tensors)
+
+    def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        groups, outs = self._values(key, value), self._group(key, out)
+        tensors = self._declare(groups)
+        for tensor in tensors:
+            for array in outs[tensor.key]:
+                tensor.check_out(array)
+        self._init(groups, tensors)
+        with mx.autograd.pause():
+            self._copy_out([(self._tensor(k), arrays) for k, arrays in outs.items()])
+
+    def push(self, key: Keys, value: Arrays, priority: int) -> None:
+        priority = as_int(priority)
+        groups = self._values(key, value)
+        values = self._checked(groups)
+        if self._widen():
+            values = self._checked(groups)
+        with mx.autograd.pause():
+            self._send(values, priority)
+
+    def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
+        assert out is not None
+        as_int(priority)
+        outs = self._checked_outs(self._group(key, out), ignore_sparse)
+        with mx.autograd.pause():
+            self._copy_out(outs)
+
+    def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self._check()
+        priority = as_int(priority)
+        given = (self._copier, self._usual, key, value, out, priority, self.updater is None)
+        if not self._widens and self._session.exchange(*given):
+            rounds = len(key) if isinstance(key, (list, tuple)) else 1
+            self._agreement.pushed(rounds, self.updater)
+            if self.updater is not None:
+                self._update_usual(key, value if out is None else out)
+            return
+        groups = self._values(key, value)
+        out_groups = None if out is None else self._group(key, out)
+        values, outs = self._checked_both(groups, out_groups)
+        if self._widen():
+            values, outs = self._checked_both(groups, out_groups)
+        with mx.autograd.pause():
+            self._send(values, priority)
+            self._copy_out(outs)
+
+    def _checked_both(self, groups: Groups, out_groups: Optional[Groups]) -> Tuple[Outs, Outs]:
+        values = self._checked(groups)
+        if out_groups is None:
+            return values, values
+        return values, self._checked_outs(out_groups, ignore_sparse=False)
+
+    def _checked(self, groups: Groups) -> Outs:
+        pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
+        for tensor, arrays in pairs:
+            for array in arrays:
+                tensor.check(array)
+            if self._threshold:
+                check_compressible(tensor, arrays)
+        # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
+        # next begins, so workers that disagree would wait for each other for ever.
+        return sorted(pairs, key=lambda pair: pair[0].position)
+
+    def _checked_outs(self, groups: Groups, ignore_sparse: bool) -> Outs:
+        pairs = []
+        for key, arrays in groups.items():
+            tensor = self._tensor(key)
+            taken = [a for a in arrays if not (ignore_sparse and is_sparse(a))]
+            if len(taken) < len(arrays) and key not in self._told_sparse:
+                self._told_sparse.add(key)
+                _log.warning("pull of key %r skips arrays that are row_sparse", key)
+            for array in taken:
+                tensor.check_out(array)
+            pairs.append((tensor, taken))
+        return pairs
+
+    def _send(self, values: Outs, priority: int) -> None:
+        self._declare_rows(values)
+        for tensor, arrays in values:
+            tensor.gather(arrays)
+            self._session.push_pull(tensor, priority, self._threshold)
+            if tensor.rows is not None:
+                self._session.push_pull(tensor.rows, priority)
+            self._agreement.pushed(1, self.updater)
+        # Behind all pushes: an updater that waits for its sum must hold back none of them.
+        if self.updater is not None:
+            for tensor, _ in values:
+                self._update(tensor)
+
+    def _declare_rows(self, values: Outs) -> None:
+        """Prepare dense keys for their first row_sparse push; blocks until rank 0 does so too."""
+        new = [t for t, arrays in values if t.rows is None and any(map(is_sparse, arrays))]
+        if new:
+            rows = [self._rows_of(tensor) for tensor in new]
+            self._session.broadcast(rows)
+            for tensor, its_rows in zip(new, rows):
+                tensor.rows = its_rows
+                self._usual.pop(tensor.key, None)
+
+    def _update_usual(self, key: Keys, out: Arrays) -> None:
+        """Update what `exchange` has sent, behind all of it, and copy it out."""
+        keys, outs = (key, out) if isinstance(key, (list, tuple)) else ([key], [out])
+        pairs = [(self._tensors[each], arrays) for each, arrays in zip(keys, outs)]
+        pairs.sort(key=lambda pair: pair[0].position)
+        with mx.autograd.pause():
+            for tensor, _ in pairs:
+                self._update(tensor)
+            for tensor, arrays in pairs:
+                array = arrays[0] if isinstance(arrays, (list, tuple)) else arrays
+                self._copier.copy(tensor.stored_handle, array.handle.value)
+
+    def _update(self, tensor: Tensor) -> None:
+        # Stock stores give an updater str keys as bytes.
+        key = tensor.key.encode() if isinstance(tensor.key, str) else tensor.key
+        self.updater(key, tensor.received, tensor.stored)
+
+    def _copy_out(self, outs: Outs) -> None:
+        for tensor, arrays in outs:
+            tensor.copy_out(arrays)
+
+    def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        pulls = self._checked_rows(key, out, row_ids)
+        with mx.autograd.pause():
+            self._copy_rows_out(pulls)
+
+    def _checked_rows(self, key: Keys, out: Arrays, row_ids: RowIds) -> Pulls:
+        pulls = []
+        for each, array, ids, copies in rows(key, out, row_ids):
+            self._group(each, [array, *copies])
+            tensor = self._tensor(each)
+            for target in (array, *copies):
+                if not is_sparse(target):
+                    raise mx.base.MXNetError(
+                        f"key {each!r}: row_sparse_pull needs row_sparse arrays to pull into, "
+                        f"got a {target.stype} one"
+                    )
+                tensor.check_out(target)
+            pulls.append((tensor, wanted_rows(each, ids, tensor.shape[0]), [array, *copies]))
+        return pulls
+
+    @staticmethod
+    def _copy_rows_out(pulls: Pulls) -> None:
+        for tensor, wanted, targets in pulls:
+            for target in targets:
+                tensor.copy_rows_out(wanted, target)
+
+    # -- updates -------------------------------------------------------------------------------
+
+    def set_gradient_compression(self, params: Mapping[str, object]) -> None:
+        self._check()
+        threshold = threshold_of(params)
+        self._session.compress(params, threshold, self._compressible())
+        self._threshold = threshold
+        self._compares = not self._session.compares_thresholds
+        self._compare_thresholds()
+        self._usual.clear()
+        if not self._session.counts_rows:
+            for tensor in self._tensors.values():
+                tensor.rows = None  # only dense arrays can be pushed from now on: all rows
+
+    def _compare_thresholds(self) -> None:
+        """Raise if workers compress otherwise than others; before the first key they cannot say."""
+        if self._compares and self._agreement.is_declared:
+            self._compares = False
+            self._agreement.same_threshold(self._threshold)
+
+    def _compressible(self) -> List[Tensor]:
+        tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)
+        known = self._agreement.tensors() if self._agreement.is_declared else []
+        return [*(t for t in tensors if t.dtype.name == "float32"), *known]
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        self.set_updater(make_updater(optimizer))
+
+    def set_updater(self, updater: Updater) -> None:
+        self._check()
+        if updater is not None and not callable(updater):
+            raise TypeError(f"want a function of key, gradient and weight, got {updater!r}")
+        optimizer = getattr(updater, "optimizer", None)
+        if isinstance(optimizer, mx.optimizer.SGLD) and self.num_workers > 1:
+            raise mx.base.MXNetError(
+                "SGLD draws random numbers, and every worker, which updates its own weights, would "
+                "draw others: use a dist_async store, whose servers update, or another optimizer"
+            )
+        self._use(updater)
+        self._agreement.changed()
+
+    def _use(self, updater: Updater) -> None:
+        self.updater = updater
+        self._usual.clear()
+        optimizer = getattr(updater, "optimizer", None)
+        with mx.autograd.pause():
+            if getattr(optimizer, "multi_precision", False):
+                self._is_wide = self._widens = True
+            for tensor in self._tensors.values():
+                tensor.store_apart()
+                if updater is not None:  # else the value is no longer the last sum, nor updated
+                    self._note_usual(tensor)
+
+    def _widen(self, *, met: bool = False) -> bool:
+        """Let half precision travel as float32 from now on, if so decided; return whether.
+
+        Blocks until all workers do so.  So this belongs into calls that all make alike.  Unless
+        they have `met` at a barrier, rank 0 alone may have set the optimizer, which is then said
+        as soon as the others push.
+        """
+        if not self._widens:
+            return False
+        self._widens = False
+        narrow = [tensor for tensor in self._tensors.values() if tensor.is_narrow]
+        if not narrow:
+            return True
+        if not met:
+            self._agreement.require()
+        with mx.autograd.pause():
+            wide = [t.widened(self._keys.beside(t.key, "float32")) for t in narrow]
+            self._session.broadcast(wide)
+            for tensor in wide:
+                self._tensors[tensor.key] = tensor
+                tensor.store_apart()
+        return True
+
+    def is_capable(self, capability: str) -> bool:
+        if capability.lower() == mx.kvstore.KVStoreBase.OPTIMIZER:
+            return True
+        raise ValueError(f"Unknown capability: {capability}")
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool) -> None:
+        assert self.updater is not None, "no optimizer was set, so there are no states to save"
+        with open(fname, "wb") as file:
+            file.write(self.updater.get_states(dump_optimizer))
+
+    def load_optimizer_states(self, fname: str) -> None:
+        assert self.updater is not None, "set an optimizer before loading its states"
+        with open(fname, "rb") as file:
+            self.updater.set_states(file.read())
+        self._agreement.loaded()
+
+    # -- the job -------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        self._check()
+        self._session.barrier()
+        if not self.updates_here:
+            return
+        optimizer = self._agreement.meet(self.updater)
+        if optimizer is not None:
+            self._use(make_updater(optimizer))
+        self._widen(met=True)
+
+    def send_command_to_servers(self, head: int, body: str) -> None:
+        self._check()
+        if self._inner is not None:
+            self._inner._send_command_to_servers(head, body)
+
+    def close(self, drain_s: Optional[float]) -> None:
+        if not self._closed:
+            self._closed = True
+            self._session.close(drain_s)
+
+    def drop(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._session.drop()

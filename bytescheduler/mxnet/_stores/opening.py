@@ -1,0 +1,193 @@
+"""The choice of the back end that a store gets, and its start."""
+
+from typing import Optional, Tuple
+
+import mxnet as mx
+from mxnet.kvstore import KVStore
+
+from bytescheduler._native import check_settings
+from bytescheduler._process.say import say
+from bytescheduler._session.place import Place
+from bytescheduler._settings import Settings
+from bytescheduler.errors import ConfigError
+from bytescheduler.mxnet._functions import open_plugin
+from bytescheduler.mxnet._stores.async_store import AsyncStore
+from bytescheduler.mxnet._stores.backend import Backend
+from bytescheduler.mxnet._stores.framework import MXNet, let_go
+from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.passthrough import PassThrough
+from bytescheduler.mxnet._stores.stock_session import StockSession, open_stock_session
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._types import Store
+
+__all__ = ["open_backend", "passes_on"]
+
+# This process's place in a job of our own servers, which its stores share.
+JOB: Place[TensorSession] = Place()
+# Its place on MXNet's servers, which know one store of each process.
+STOCK: Place[StockSession] = Place()
+
+# Stands in for a job where there is none, so that the other settings can be checked.
+_NO_JOB = {
+    "DMLC_ROLE": "worker",
+    "DMLC_NUM_WORKER": "1",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_URI": "127.0.0.1",
+    "DMLC_PS_ROOT_PORT": "1",
+}
+
+
+def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[Store], Backend]:
+    """Return the back end of a store around `inner`, and the store that it is around.  Blocks.
+
+    Raises
+    ------
+    ConfigError, Timeout, PeerLost, MXNetError
+        As `ScheduledKVS`.
+    """
+    if _is_native(inner, settings):
+        return inner, _open_native(inner, settings)
+    return _open_wrapped(inner, settings)
+
+
+def passes_on(inner: Store, settings: Settings) -> bool:
+    """Return whether the back end of a store around `inner` only passes calls on."""
+    return not _is_native(inner, settings) and _why_unscheduled(inner, settings) is not None
+
+
+def _is_native(inner: Optional[Store], settings: Settings) -> bool:
+    return settings.backend == "native" and not _is_alone(inner, settings)
+
+
+def _is_alone(inner: Optional[Store], settings: Settings) -> bool:
+    """Return whether `inner` is somebody else's store in a job whose one worker needs no other."""
+    foreign = inner is not None and not isinstance(inner, KVStore) and "dist" not in str(inner.type)
+    return foreign and settings.num_workers in (None, 1)
+
+
+def _note(settings: Settings, sentence: str) -> None:
+    """Print one line beside the engine's own, unless its level is above."""
+    if settings.is_talkative:
+        say(f"bytescheduler: {sentence}")
+
+
+def _note_untuned(settings: Settings, why: str) -> None:
+    if settings.tuning_is_given and settings.tuning != "off":
+        _note(settings, f"BYTESCHEDULER_TUNING={settings.tuning} changes nothing: {why}")
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+# -- on servers of ours ----------------------------------------------------------------------------
+
+
+def _join(stock: Optional[Store], settings: Settings) -> TensorSession:
+    """Join the job, or share the place that another store of this process has in it."""
+    check_settings()
+    shared = JOB.session()
+    if shared is not None and stock is not None and stock.rank != shared.rank:
+        raise mx.base.MXNetError(
+            f"this process is worker {shared.rank} already, but the stock store has rank "
+            f"{stock.rank}: wrap the dist store first, other stores after it"
+        )
+    framework = MXNet(stock)
+    root = settings.root_host and settings.root_port
+    return JOB.join(
+        lambda worker: TensorSession(worker, open_plugin(worker, in_place=True), framework),
+        framework,
+        job=f"{settings.root_host}:{settings.root_port}" if root else "",
+        wanted_rank=-1 if stock is None else stock.rank,
+    )
+
+
+def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
+    name = "" if inner is None else str(inner.type)
+    if name and "dist" not in name and settings.num_workers not in (None, 1):
+        raise mx.base.MXNetError(
+            f"a {name} store in a job of {settings.num_workers} workers: its type tells MXNet that "
+            'there is one worker; use mx.kv.create("dist_sync")'
+        )
+    stock = inner if isinstance(inner, KVStore) and "dist" in name else None
+    try:
+        session = _join(stock, settings)
+    except BaseException:
+        if stock is not None:
+            let_go(stock)
+        raise
+    _note(
+        settings,
+        f"native back end carries the bytes ({_many(session.num_workers, 'worker')}, "
+        f"{_many(session.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
+    )
+    if "async" in name:
+        _note_untuned(settings, "tensors of an asynchronous store are not cut anew")
+        return AsyncStore(session, inner)
+    session.tune()
+    return NativeStore(session, inner)
+
+
+# -- over a store of MXNet's, or somebody else's ---------------------------------------------------
+
+
+def _why_unscheduled(inner: Store, settings: Settings) -> Optional[str]:
+    """Return why the store's own operations are used as they are; None if we schedule them."""
+    if settings.backend == "passthrough":
+        return "because BYTESCHEDULER_BACKEND=passthrough"
+    name = str(inner.type)
+    if not isinstance(inner, KVStore) or "dist" not in name:
+        return "nothing of it travels in pieces, as it is no dist store of MXNet's"
+    if "async" in name:
+        return "its servers update at each push, so its tensors cannot be cut"
+    if inner._is_p3:
+        return "P3 cuts and orders its tensors itself"
+    return None
+
+
+def _check_no_secret(name: str, settings: Settings) -> None:
+    """Refuse to carry in the clear what its user believes to be encrypted."""
+    if settings.secret_file:
+        raise ConfigError(
+            f"BYTESCHEDULER_SECRET_FILE is set, but MXNet's {name} store and its servers encrypt "
+            "nothing: start the job by bslaunch, or with BYTESCHEDULER_BACKEND=native and servers "
+            "of ours (python -m bytescheduler.server), or unset the secret"
+        )
+
+
+def _require_no_stock_session() -> None:
+    if STOCK.session() is not None:
+        raise mx.base.MXNetError(
+            "this process has a store on stock servers already, which take one of each "
+            "process: use that one, close it first, or start the job with bslaunch"
+        )
+
+
+def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Backend]:
+    check_settings(_NO_JOB)
+    in_job = settings.role == "worker"
+    if isinstance(inner, KVStore) and "dist" in str(inner.type):
+        _check_no_secret(inner.type, settings)
+    elif inner is None and in_job:
+        _check_no_secret("dist_sync", settings)
+    if inner is None:
+        if in_job:
+            _require_no_stock_session()  # a second stock store would wait for ever
+        inner = mx.kv.create("dist_sync" if in_job else "local")
+    why = _why_unscheduled(inner, settings)
+    if why is not None:
+        _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
+        _note_untuned(settings, "nothing travels in pieces")
+        return inner, PassThrough(inner)
+    check_settings()
+    _require_no_stock_session()
+    session = open_stock_session(inner, settings.timeout_s, lambda text: _note(settings, text))
+    STOCK.take(session)
+    _note(
+        settings,
+        f"MXNet's {inner.type} store carries the bytes, scheduled ("
+        f"{_many(session.num_workers, 'worker')}, {_many(session.num_servers, 'stock server')}; "
+        "bslaunch gets the native back end)",
+    )
+    _note_untuned(settings, "stock servers hold tensors as they were cut first")
+    return inner, NativeStore(session, inner)

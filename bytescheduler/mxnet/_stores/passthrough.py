@@ -1,0 +1,118 @@
+"""The back end that hands every call to the wrapped store, unchanged."""
+
+from typing import Mapping, Optional
+
+import mxnet as mx
+from mxnet.base import KVStoreHandle
+
+from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
+
+
+class PassThrough:
+    """See `Backend`.
+
+    Plug-ins need only have what `KVStoreBase` demands.  What callers read of every store is then
+    that of a store of one process; a method that is not there is an AttributeError, as without us.
+
+    Parameters
+    ----------
+    inner : KVStoreBase
+        Any store of MXNet.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self._store = inner
+        self._closed = False
+
+    @property
+    def _inner(self) -> Store:
+        if self._closed:
+            raise mx.base.MXNetError("the store was closed")
+        return self._store
+
+    @property
+    def handle(self) -> Handle:
+        return getattr(self._store, "handle", None) or KVStoreHandle()
+
+    @property
+    def updater(self) -> Updater:
+        return getattr(self._inner, "_updater", None)
+
+    @property
+    def is_p3(self) -> bool:
+        return bool(getattr(self._inner, "_is_p3", False))
+
+    @property
+    def updates_here(self) -> bool:
+        return "dist" not in self.type
+
+    @property
+    def type(self) -> str:
+        return str(self._store.type)
+
+    @property
+    def rank(self) -> int:
+        return int(self._inner.rank)
+
+    @property
+    def num_workers(self) -> int:
+        return int(self._inner.num_workers)
+
+    def retune(self, partition_bytes: int, credit_bytes: int) -> None:
+        raise mx.base.MXNetError(
+            f"nothing of a {self.type} store travels in partitions that could change; "
+            "start the job with bslaunch"
+        )
+
+    def init(self, key: Keys, value: Arrays) -> None:
+        self._inner.init(key, value)
+
+    def broadcast(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self._inner.broadcast(key, value, out, priority)
+
+    def push(self, key: Keys, value: Arrays, priority: int) -> None:
+        self._inner.push(key, value, priority)
+
+    def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
+        self._inner.pull(key, out, priority, ignore_sparse)
+
+    def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
+        self._inner.pushpull(key, value, out, priority)
+
+    def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
+        self._inner.row_sparse_pull(key, out, priority, row_ids)
+
+    def set_gradient_compression(self, params: Mapping[str, object]) -> None:
+        self._inner.set_gradient_compression(params)
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        self._inner.set_optimizer(optimizer)
+
+    def set_updater(self, updater: Updater) -> None:
+        self._inner._set_updater(updater)
+
+    def is_capable(self, capability: str) -> bool:
+        return bool(self._inner.is_capable(capability))
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool) -> None:
+        self._inner.save_optimizer_states(fname, dump_optimizer)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        self._inner.load_optimizer_states(fname)
+
+    def barrier(self) -> None:
+        inner = self._inner
+        if hasattr(inner, "_barrier"):
+            inner._barrier()
+        elif inner.num_workers > 1:
+            raise mx.base.MXNetError(f"MXNet's {inner.type} store has no barrier")
+
+    def send_command_to_servers(self, head: int, body: str) -> None:
+        if hasattr(self._inner, "_send_command_to_servers"):
+            self._inner._send_command_to_servers(head, body)
+
+    def close(self, drain_s: Optional[float]) -> None:
+        self._closed = True  # the wrapped store may live on; it is not ours
+
+    def drop(self) -> None:
+        self._closed = True

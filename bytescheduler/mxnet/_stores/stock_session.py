@@ -1,0 +1,204 @@
+"""A session on stock servers: the wrapped store carries the bytes."""
+
+import queue
+import threading
+import time
+from typing import Callable, Iterable, List, Mapping, Optional, Tuple
+
+import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB, check_call
+
+from bytescheduler._native import MXNetPlugin, Worker
+from bytescheduler._session.sums import Judge, Numbers, Sum
+from bytescheduler.errors import Timeout
+from bytescheduler.mxnet._arrays.tensor import Tensor
+from bytescheduler.mxnet._functions import engine_blocks, open_carrier, open_plugin
+from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
+from bytescheduler.mxnet._stores.framework import StockMXNet, abandon
+from bytescheduler.mxnet._stores.tensor_session import TensorSession
+from bytescheduler.mxnet._types import Store
+
+# What stock servers add up; an integer makes them abort.
+_SUMMED = ("float32", "float64", "float16")
+
+_SAY_EVERY_S = 5.0
+
+
+def open_stock_session(
+    inner: Store, timeout_s: float, say: Callable[[str], None]
+) -> "StockSession":
+    """Return a session over `inner`, a synchronous dist store of MXNet; blocks until all are there.
+
+    Parameters
+    ----------
+    inner : KVStore
+        Used by nobody else from now on.
+    timeout_s : float
+        How long to wait for the others.
+    say : callable
+        Prints a line about what is waited for, and about how the bytes travel.
+
+    Raises
+    ------
+    Timeout
+        The others did not come; the process can then end, which MXNet's own store would not let it.
+    """
+    worker = Worker.open_carried(open_carrier(inner), inner.rank, blocks=engine_blocks())
+    try:
+        # Rank 0's first values are in the store; from here on the others may ask for them.
+        _meet(inner, timeout_s, say)
+        session = StockSession(worker, open_plugin(worker), inner, say)
+    except BaseException:
+        worker.close(drain_ms=0)
+        raise
+    session.show_metrics()
+    return session
+
+
+def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Pass a barrier of the stock store, which itself would wait for ever."""
+    ended: queue.SimpleQueue[Optional[mx.base.MXNetError]] = queue.SimpleQueue()
+
+    def barrier() -> None:
+        try:
+            check_call(_LIB.MXKVStoreBarrier(inner.handle))
+            ended.put(None)
+        except mx.base.MXNetError as error:
+            ended.put(error)
+
+    # Nothing can end this thread if the others never come, nor the store that it is in.
+    threading.Thread(target=barrier, name="bs-barrier", daemon=True).start()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            error = ended.get(timeout=max(0.0, min(left, _SAY_EVERY_S)))
+        except queue.Empty:
+            if left > _SAY_EVERY_S:
+                say("waiting for every worker to wrap its dist store in a ScheduledKVS")
+                continue
+            abandon(inner)
+            raise Timeout(
+                f"not every worker has wrapped its dist store after {timeout_s:g} s "
+                "(BYTESCHEDULER_TIMEOUT): every worker must make a ScheduledKVS of it",
+                2,
+            ) from None
+        if error is not None:
+            raise error
+        return
+
+
+class StockSession(TensorSession):
+    """A `TensorSession` whose bytes a stock store carries, each piece under a key of its own.
+
+    The store is used on the engine's thread; nobody else may push to it or pull from it.  A peer
+    that is lost is seen only by its silence, and the stock store's own operations then never end:
+    after a failure MXNet's engine is not waited for, and the process ends without its destructors.
+
+    From `compress` on the store carries whole tensors, unscheduled, called where this is called.
+    """
+
+    compares_thresholds = False  # rank 0's is everyone's
+
+    def __init__(
+        self,
+        worker: Worker,
+        plugin: MXNetPlugin,
+        inner: Optional[Store] = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(worker, plugin, StockMXNet(inner))
+        self._inner = inner
+        self._say = say
+        self._compressed: Optional[CompressedKeys] = None
+
+    @property
+    def counts_rows(self) -> bool:  # type: ignore[override]
+        """True until pushes are compressed: a stock store compresses all or none."""
+        return self._compressed is None
+
+    def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
+        """See `TensorSession`.  All workers must name the same tensors in the same order."""
+        tensors = list(tensors)
+        for tensor in tensors:
+            if tensor.dtype.name not in _SUMMED:
+                raise mx.base.MXNetError(
+                    f"key {tensor.key!r}: stock servers cannot sum {tensor.dtype.name}, only "
+                    f"{', '.join(_SUMMED)}: cast it, or start the job with bslaunch"
+                )
+        if self._compressed is not None:
+            self._compressed.declare(tensors)
+            return
+        if self.rank != 0:
+            self.barrier()
+        super().broadcast(tensors, asynchronous=asynchronous)
+        if self.rank == 0:
+            self.barrier()
+
+    def compress(
+        self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
+    ) -> None:
+        """See `TensorSession`.  Blocks until all workers do so, if there are `tensors`."""
+        compressed = self._compressed or CompressedKeys(self._inner)
+        compressed.check_threshold(threshold)
+        first = self._compressed is None
+        if first:
+            compressed.check_room(tensors)
+        # What is under way must neither share the store nor be compressed: pushes and notes here,
+        # and, as it does not wait for others, what MXNet's engine has to do.
+        self._plugin.drain()
+        self._watched.look(wait=True)
+        self.check()
+        if first and tensors:
+            super().barrier()  # whose deadline says who did not come
+        mx.nd.waitall()
+        compressed.compress(params, threshold)
+        if first:
+            self._compressed = compressed
+            compressed.declare(tensors)
+            assert self._inner is not None
+            self._say(
+                f"MXNet's {self._inner.type} store carries the bytes from here on, unscheduled: "
+                "stock servers take compressed tensors in one piece only"
+            )
+        elif tensors:
+            self.barrier()
+
+    def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
+        """See `TensorSession`."""
+        if self._compressed is None:
+            super().push_pull(tensor, priority, threshold)
+        else:
+            self._compressed.push_pull(tensor, priority)
+
+    def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Sum, Numbers]:
+        if self._compressed is None:
+            return super()._start(key, numbers, priority)
+        self._watched.look(wait=True)  # soon over: so many rounds lie between
+        total = np.zeros_like(numbers)
+        return self._compressed.start_sum(key, numbers, total), total
+
+    def watch(self, key: int, numbers: Numbers, judge: Judge) -> None:
+        """See `TensorSession`.  Blocks where MXNet's engine does."""
+        super().watch(key, numbers, judge)
+        if engine_blocks():
+            # One operation at a time is under way: workers that had two would have to begin them
+            # in one order, or wait for each other for ever.
+            self._watched.look(wait=True)
+
+    def barrier(self) -> None:
+        """See `TensorSession`."""
+        if self._compressed is None:
+            super().barrier()
+        else:
+            self._compressed.barrier()
+
+    def _drain(self, drain_s: Optional[float]) -> None:
+        if self._compressed is not None and drain_s is None:
+            mx.nd.waitall()
+        super()._drain(drain_s)
+
+    def drop(self) -> None:
+        """Leave: nobody else can use the wrapped store's place.  Blocks."""
+        self.close()

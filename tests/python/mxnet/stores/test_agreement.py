@@ -1,0 +1,224 @@
+"""Which optimizer counts, from what the workers say of themselves."""
+
+from typing import Callable, Dict, List
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.base import MXNetError
+
+from bytescheduler.mxnet._functions import open_copier
+from bytescheduler.mxnet._stores.agreement import Agreement
+
+Numbers = np.ndarray
+
+
+class TwoWorkers:
+    """Stands in for a session; the other worker says what `others` has for a key."""
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        self.num_workers = 2
+        self.others: Dict[int, Numbers] = {}
+        self.said: Dict[int, Numbers] = {}
+        self.watched: List[Numbers] = []
+        self.judged = 0
+
+    def broadcast(self, tensors: "List[object]") -> None:
+        assert all(tensor.dtype.name == "float64" for tensor in tensors)  # type: ignore[attr-defined]
+
+    def sum(self, key: int, numbers: Numbers) -> Numbers:
+        self.said[key] = numbers
+        other = self.others.get(key)
+        return numbers * 1 if other is None else numbers + other
+
+    def watch(self, key: int, numbers: Numbers, judge: "Callable[[Numbers], str]") -> None:
+        self.watched.append(numbers)
+
+    def judge(self) -> None:
+        self.judged += 1
+
+
+KEYS = {"notes": 1, "barriers": 2, "copy 1": 3}
+
+
+def agreement(session: object) -> Agreement:
+    return Agreement(session, open_copier(), KEYS.__getitem__)  # type: ignore[arg-type]
+
+
+def sgd() -> mx.optimizer.Updater:
+    return mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5))
+
+
+def other_says(session: TwoWorkers, changes: int, changed_at: int, rounds: int, size: int) -> None:
+    session.others[2] = np.zeros((2, 5))
+    session.others[2][1 - session.rank] = (changes, changed_at, rounds, size, 0)
+
+
+def test_workers_with_the_same_count_keep_what_they_have() -> None:
+    session = TwoWorkers()
+    one = agreement(session)
+    assert one.meet(None) is None
+    one.changed()
+    other_says(session, 1, 0, 7, 5)
+    assert one.meet(sgd()) is None
+    assert 3 not in session.said
+
+
+def test_who_is_behind_takes_over_what_the_other_gives() -> None:
+    giver_session, session = TwoWorkers(0), TwoWorkers(1)
+    giver = agreement(giver_session)
+    giver.changed()
+    assert giver.meet(sgd()) is None
+    text = giver_session.said[3]
+    behind = agreement(session)
+    other_says(session, 1, 0, 0, len(text))
+    session.others[3] = text
+    optimizer = behind.meet(None)
+    assert isinstance(optimizer, mx.optimizer.SGD)
+    assert optimizer.learning_rate == 0.5
+    assert not session.said[3].any()
+    assert behind.meet(mx.optimizer.get_updater(optimizer)) is None  # now they are even
+
+
+@pytest.mark.parametrize(
+    ("other", "who"),
+    [
+        ((0, 0, 1, 0), "worker 0 has set an optimizer in another round than that of worker 1"),
+        ((2, 0, 1, 9), "worker 1 has set an optimizer in another round than that of worker 1"),
+        ((2, 1, 1, 9), "worker 1 has set an optimizer in another round than that of worker 0"),
+    ],
+)
+def test_rounds_that_came_first_are_an_error(other: "tuple[int, int, int, int]", who: str) -> None:
+    session = TwoWorkers()
+    mine = agreement(session)
+    mine.changed()
+    other_says(session, *other)
+    with pytest.raises(MXNetError, match=who):
+        mine.meet(sgd())
+
+
+def test_a_function_cannot_be_handed_on() -> None:
+    mine = agreement(TwoWorkers())
+    mine.changed()
+    with pytest.raises(MXNetError, match="worker 0: its updater is no optimizer: call set_optim"):
+        mine.meet(lambda *_: None)
+
+
+def test_who_must_know_now_sends_a_note_and_waits_for_the_others() -> None:
+    session = TwoWorkers()
+    mine = agreement(session)
+    mine.changed()
+    mine.require()
+    assert [note.tolist() for note in session.watched] == [[[1, 0], [0, 0]]]
+    assert session.judged == 1
+    session.num_workers = 1
+    mine.require()
+    assert (len(session.watched), session.judged) == (1, 1)
+
+
+def test_the_first_the_second_the_fourth_round_carry_a_note() -> None:
+    session = TwoWorkers(1)
+    mine = agreement(session)
+    counts = []
+    for _ in range(9):
+        mine.pushed(1, None)
+        mine.changed()
+        counts.append(len(session.watched))
+    assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4]
+    changes = [note.tolist()[0] for note in session.watched]
+    assert changes == [[0, 0], [0, 1], [0, 3], [0, 7]]
+    assert mine._what_differs(np.array([[3.0, 3.0], [7.0, 7.0]])) is None
+    assert "worker 1 has set an optimizer that worker 0 does not have" in str(
+        mine._what_differs(np.array([[2.0, 3.0], [7.0, 8.0]]))
+    )
+
+
+class Numbered:
+    """A worker's updater, as far as its numbers go."""
+
+    def __init__(self, learning_rate: object) -> None:
+        self.optimizer = mx.optimizer.SGD(learning_rate=learning_rate)
+
+
+def history(*calls: "tuple[int, object]", loads_at: int = -1) -> float:
+    """Return what a worker says at the end that pushed so many rounds, then so many, ...
+
+    It loads states after `loads_at` of a call's rounds.
+    """
+    session = TwoWorkers()
+    mine = agreement(session)
+    for rounds, learning_rate in calls:
+        for done in range(rounds):
+            if done == loads_at:
+                mine.loaded()
+            mine.pushed(1, Numbered(learning_rate))
+    mine.require()
+    return float(session.watched[-1][1, 0])
+
+
+def test_the_history_of_an_optimizers_numbers_tells_what_they_were_and_when() -> None:
+    same = history((3, 0.5), (2, 0.25), (9, 0.5))
+    assert same == history((3, np.float32(0.5)), (2, 0.25), (9, 0.5))
+    assert len({history((1, number)) for number in (None, float("nan"), np.ones(3), 0.5)}) == 4
+    others = [
+        history((14, 0.5)),
+        history((2, 0.5), (2, 0.25), (10, 0.5)),
+        history((3, 0.5), (2, 0.125), (9, 0.5)),
+    ]
+    assert same not in others
+    loads = [history((10, 0.5), loads_at=after) for after in (-1, 3, 4, 3)]
+    assert loads[1] == loads[3]
+    assert len(set(loads)) == 3
+    said = str(Agreement._what_differs(np.array([[1.0, 1.0], [same, same + 1]])))
+    assert "the optimizers of worker 1 and of worker 0 differ, or did in some round" in said
+
+
+def test_a_long_job_says_so_every_1024_rounds() -> None:
+    session = TwoWorkers()
+    mine = agreement(session)
+    for _ in range(4000):
+        mine.pushed(1, None)
+    assert len(session.watched) == 12 + 3
+
+
+def test_at_a_barrier_numbers_that_differed_are_an_error() -> None:
+    session = TwoWorkers()
+    mine = agreement(session)
+    mine.changed()
+    mine.pushed(1, Numbered(0.5))
+    other_says(session, 1, 0, 1, 5)
+    with pytest.raises(MXNetError, match="differ, or did in some round, in learning rate"):
+        mine.meet(sgd())
+
+
+def test_a_call_of_many_keys_counts_each_of_them() -> None:
+    one, many = TwoWorkers(), TwoWorkers()
+    singly, at_once = agreement(one), agreement(many)
+    for _ in range(21):
+        singly.pushed(1, None)
+    for rounds in (5, 1, 15):
+        at_once.pushed(rounds, None)
+    assert len(one.watched) == len(many.watched) == 5
+
+
+def test_alone_there_is_nothing_to_agree_on() -> None:
+    session = TwoWorkers()
+    session.num_workers = 1
+    mine = agreement(session)
+    mine.changed()
+    mine.pushed(1, None)
+    assert mine.undeclared() == []
+    assert mine.meet(sgd()) is None
+    assert not session.said
+    assert not session.watched
+
+
+def test_workers_that_compress_with_other_thresholds_are_told_both() -> None:
+    session = TwoWorkers(1)
+    session.others[1] = np.array([0.25, 0])
+    agreement(session).same_threshold(0.25)
+    with pytest.raises(
+        MXNetError, match="worker 0 compresses with threshold 0.25, worker 1 with threshold 0.5: "
+    ):
+        agreement(session).same_threshold(0.5)

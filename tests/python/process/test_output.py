@@ -1,0 +1,154 @@
+"""Lines of several processes in one place: prefixes, progress bars, long lines, a lost reader."""
+
+import errno
+import os
+import threading
+from typing import List
+
+import pytest
+
+from bytescheduler._process import output
+
+
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """A printer that is fed chunk by chunk; what it wrote is taken from a pipe."""
+
+    def __init__(self, **options: bool) -> None:
+        self.clock = Clock()
+        self.broken = 0
+        self.lost: List[str] = []
+        self._read_end, write_end = os.pipe()
+        self._write_end = write_end
+        self.printer = output.Printer(
+            write_end,
+            prefixes=options.get("prefixes", True),
+            colour=options.get("colour", False),
+            on_broken=self._on_broken,
+            on_lost=self.lost.append,
+            clock=self.clock,
+        )
+
+    def _on_broken(self) -> None:
+        self.broken += 1
+
+    def lose_reader(self) -> None:
+        os.close(self._read_end)
+        self._read_end = -1
+
+    def copy(
+        self, monkeypatch: pytest.MonkeyPatch, chunks: List[bytes], seconds: float = 0
+    ) -> None:
+        """Copy `chunks`, each as one read gives it; `seconds` pass before each."""
+        left = iter([*chunks, b""])
+
+        def read(descriptor: int, _: int) -> bytes:
+            self.clock.now += seconds
+            return next(left)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(output.os, "read", read)
+            patch.setattr(output.os, "close", lambda _: None)
+            self.printer.copy(self.printer.prefix("w", 0), -1)
+
+    def close(self) -> bytes:
+        os.close(self._write_end)
+        if self._read_end < 0:
+            return b""
+        with os.fdopen(self._read_end, "rb") as reader:
+            return reader.read()
+
+
+def test_each_line_gets_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"a\nb", b"c\n\nd"])
+    assert bench.close() == b"[w] a\n[w] bc\n[w] \n[w] d\n"
+
+
+def test_without_prefixes_lines_pass_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(prefixes=False, colour=True)
+    bench.copy(monkeypatch, [b"\xff\xfe no text\n"])
+    assert bench.close() == b"\xff\xfe no text\n"
+
+
+def test_colours_end_before_the_text() -> None:
+    bench = Bench(colour=True)
+    first, second = bench.printer.prefix("w", 0), bench.printer.prefix("w", 1)
+    bench.close()
+    assert first.endswith(b"[w]\x1b[0m ")
+    assert first != second
+
+
+def test_a_progress_bar_leaves_its_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"\r10%", b"\r50%", b"\r100%\ndone\r\n"])
+    assert bench.close() == b"[w] 100%\n[w] done\n"
+
+
+def test_a_slow_progress_bar_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"\r%d%%" % percent for percent in range(10)], seconds=2)
+    assert bench.close() == b"[w] 1%\n[w] 4%\n[w] 7%\n[w] 9%\n"
+
+
+def test_a_progress_bar_without_end_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"\r%1000d" % number for number in range(1000)])
+    assert bench.close() == b"[w] %1000d\n" % 999
+
+
+def test_a_long_line_is_cut_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    received: List[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(_read_all(bench)))
+    reader.start()
+    bench.copy(monkeypatch, [b"x" * 60000] * 4)
+    os.close(bench._write_end)
+    reader.join()
+    lines = received[0].splitlines()
+    assert all(line.startswith(b"[w] ") for line in lines)
+    assert [len(line) - 4 for line in lines] == [65536, 65536, 65536, 240000 - 3 * 65536]
+
+
+def _read_all(bench: Bench) -> bytes:
+    with os.fdopen(bench._read_end, "rb") as reader:
+        return reader.read()
+
+
+def test_a_lost_reader_is_told_once_and_the_writer_is_not_held_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.lose_reader()
+    bench.copy(monkeypatch, [b"a\nb\n", b"c\n"])
+    bench.close()
+    assert bench.broken == 1
+
+
+def test_lines_that_find_the_disk_full_are_lost_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    write, full = os.write, [True, True, False]
+
+    def writing(target: int, content: bytes) -> int:
+        if full.pop(0):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(target, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(output.os, "write", writing)
+        for line in (b"a", b"b", b"c"):
+            bench.printer.write(b"", line)
+    assert bench.lost == ["No space left on device"]
+    assert bench.broken == 0
+    assert bench.close() == b"c\n"

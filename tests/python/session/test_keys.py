@@ -1,0 +1,69 @@
+"""Keys of the engine: every worker computes the same, and no two owners share one."""
+
+from typing import Dict
+
+import pytest
+from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+
+from bytescheduler._session import keys as engine_keys
+from bytescheduler._session.keys import EngineKeys
+from bytescheduler._session.session import Session
+
+
+class NamingWorker(FakeWorker):
+    """Notes the names that timelines get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: Dict[int, str] = {}
+
+    def name_key(self, key: int, name: str) -> None:
+        self.shown[key] = name
+
+
+@pytest.fixture
+def worker() -> NamingWorker:
+    return NamingWorker()
+
+
+@pytest.fixture
+def session(worker: NamingWorker) -> Session:
+    session = Session(worker, FakeOperations(), FakeFramework())  # type: ignore[arg-type]
+    session.close()  # keys are numbers alone
+    return session
+
+
+def test_numbers_stay_what_they_are_and_names_become_numbers(
+    session: Session, worker: NamingWorker
+) -> None:
+    keys = EngineKeys(session)
+    found = keys.of([3, 2**63 - 1])
+    assert found == {3: 3, 2**63 - 1: 2**63 - 1}
+    assert worker.shown == {}
+    number = keys.of(["weight"])["weight"]
+    assert number == 2538122460374986818  # as other versions compute it
+    assert worker.shown == {number: "weight"}
+
+
+def test_each_owner_and_each_companion_has_numbers_of_its_own(session: Session) -> None:
+    first, second = EngineKeys(session), EngineKeys(session)
+    taken = [first.of([1])[1], second.of([1])[1], first.beside(1, "rows"), second.beside(1, "rows")]
+    assert len(set(taken)) == 4
+    assert first.beside(1, "rows") == taken[2]
+
+
+@pytest.mark.parametrize("key", [-1, 2**63])
+def test_a_number_out_of_range_is_refused(session: Session, key: int) -> None:
+    with pytest.raises(FrameworkError, match=f"key {key}: want 0 <= key"):
+        EngineKeys(session).of([key])
+
+
+def test_two_keys_of_one_number_are_refused_and_none_is_taken(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = EngineKeys(session)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_keys, "_number", lambda *_: 5)
+        with pytest.raises(FrameworkError, match="keys 'a' and 'b' have the same hash"):
+            keys.of(["a", "b"])
+    assert keys.of([5]) == {5: 5}

@@ -1,0 +1,394 @@
+"""A session without any framework: errors, owners, metrics, tuning, forks, and the end."""
+
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Callable, Iterator, List, Optional, Tuple
+
+import fake_engine
+import numpy as np
+import pytest
+from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+
+from bytescheduler._session.session import Session, clamped
+from bytescheduler.errors import ConfigError, PeerLost
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker()
+
+
+@pytest.fixture
+def operations() -> FakeOperations:
+    return FakeOperations()
+
+
+@pytest.fixture
+def framework() -> FakeFramework:
+    return FakeFramework()
+
+
+@pytest.fixture
+def session(
+    worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> Iterator[Session]:
+    made = Session(worker, operations, framework)  # type: ignore[arg-type]
+    yield made
+    worker.failure, operations.unfinished = None, 0
+    made.close()
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_closing_drains_then_leaves(
+    session: Session, worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> None:
+    assert session.is_open
+    left: List[str] = []
+    session.on_leaving(lambda: left.append("left"))
+    session.close(3.0)
+    assert operations.drained[0] == 3.0
+    assert operations.closed
+    assert worker.closed
+    assert worker.failure is None
+    assert not framework.abandoned
+    session.close()  # does nothing
+    assert left == ["left"]
+    assert not session.is_open
+    with pytest.raises(FrameworkError, match="the thing was closed"):
+        session.check()
+
+
+def test_the_last_owner_leaves(session: Session, worker: FakeWorker) -> None:
+    session.share()
+    session.share()
+    session.drop()
+    session.close()
+    assert not worker.closed
+    session.close()
+    assert worker.closed
+
+
+def test_a_session_whose_owners_were_dropped_keeps_its_place(
+    session: Session, worker: FakeWorker
+) -> None:
+    session.drop()
+    assert session.is_open
+    session.share()
+    session.close()
+    assert worker.closed
+
+
+def test_what_does_not_end_in_time_fails_the_job(
+    session: Session, worker: FakeWorker, operations: FakeOperations
+) -> None:
+    operations.unfinished = 2
+    with pytest.raises(FrameworkError, match="it ended with 2 operations unfinished"):
+        session.close(0.5)
+    assert operations.drained == [0.5, None]
+    assert worker.closed
+
+
+def test_a_failed_job_is_not_waited_for(
+    session: Session, worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> None:
+    worker.fail("for a test")
+    with pytest.raises(FrameworkError, match="for a test"):
+        session.close(5.0)
+    assert operations.drained == [None]
+    assert framework.abandoned == 1
+    assert worker.closed
+
+
+def test_what_a_call_has_said_closing_does_not_repeat(session: Session, worker: FakeWorker) -> None:
+    worker.fail("for a test")
+    with pytest.raises(FrameworkError, match="for a test"):
+        session.check()
+    session.close()
+    assert worker.closed
+
+
+def test_an_interrupt_while_draining_still_takes_everything_apart(
+    session: Session,
+    worker: FakeWorker,
+    operations: FakeOperations,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times: List[object] = []
+
+    def drain(timeout: object = None) -> bool:
+        times.append(timeout)
+        if len(times) == 1:
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(operations, "drain", drain)
+    with pytest.raises(KeyboardInterrupt):
+        session.close()
+    assert "it was interrupted" in str(worker.failure)
+    assert worker.closed
+    assert operations.closed
+
+
+def test_a_session_that_was_closed_is_freed(
+    worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> None:
+    session = Session(worker, operations, framework)  # type: ignore[arg-type]
+    session.close()
+    references = gc.get_referrers(session)
+    assert all(session is not getattr(r, "__self__", None) for r in references)
+
+
+# -- forks and exits -------------------------------------------------------------------------------
+
+
+def test_a_forked_child_raises_and_does_nothing_else(
+    session: Session, worker: FakeWorker, operations: FakeOperations, framework: FakeFramework
+) -> None:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            session.check()
+        except FrameworkError as error:
+            code = 0 if "the thing was created before fork" in str(error) else 2
+        session.close()
+        if worker.closed or operations.closed or session.is_open:
+            code = 3
+        if framework.forgotten != 1:
+            code = 4
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    session.check()
+    assert framework.forgotten == 0
+
+
+def run_script(script: str) -> "subprocess.CompletedProcess[str]":
+    """Run `script` after the imports it needs, with a `session` of a `worker`."""
+    head = f"""
+        import sys
+        sys.path.insert(0, {str(pathlib.Path(fake_engine.__file__).parent)!r})
+        from bytescheduler.errors import Error
+        from bytescheduler._session.session import Session
+        from fake_engine import FakeFramework, FakeOperations, FakeWorker, FrameworkError
+        worker, operations = FakeWorker(), FakeOperations()
+        worker.close = lambda: print("closed", operations.drained)
+        session = Session(worker, operations, FakeFramework())
+    """
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(script)],
+        cwd="/",  # not in a source tree
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_interpreters_exit_closes_without_a_deadline_of_ours() -> None:
+    done = run_script("")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed [None, None]\n", "")
+
+
+def test_an_uncaught_exception_fails_the_job_by_its_name() -> None:
+    done = run_script("raise KeyError('mine')")
+    assert done.returncode == 1
+    assert done.stdout == "closed [None]\n"
+    assert "worker 0 gave up: uncaught KeyError: 'mine'" in done.stderr
+
+
+def test_the_frameworks_own_exceptions_leave_the_engine_the_first_word() -> None:
+    done = run_script(
+        """
+        drain = operations.drain
+        def skipped(timeout=None):
+            worker.failure = worker.failure or Error("the push of key 7 was skipped")
+            return drain(timeout)
+        operations.drain = skipped
+        raise FrameworkError("an operator failed")
+        """
+    )
+    assert done.returncode == 1
+    assert done.stdout == "closed [0.5, None]\n"
+    assert "the push of key 7 was skipped" in done.stderr
+    assert "gave up: uncaught" not in done.stderr
+
+
+def test_a_failure_that_nobody_saw_is_printed_at_exit() -> None:
+    done = run_script("worker.fail('for a test')")
+    assert done.stdout == "closed [None]\n"
+    assert done.stderr == "bytescheduler: worker 0 gave up: for a test\n"
+    assert done.returncode == 1
+
+
+def test_a_failure_found_at_exit_does_not_hide_another_exit_code() -> None:
+    assert run_script("worker.fail('for a test'); sys.exit(7)").returncode == 7
+
+
+# -- errors and priorities -------------------------------------------------------------------------
+
+
+def test_errors_use_the_users_names(session: Session, worker: FakeWorker) -> None:
+    session.name(5, "fc1")
+    worker.fail("push key=5 round=2: no answer")
+    with pytest.raises(FrameworkError, match="push key='fc1' round=2"):
+        session.check()
+
+
+def test_errors_of_the_engine_become_the_frameworks_and_keep_their_cause(session: Session) -> None:
+    session.name(5, "w")
+    cause = PeerLost("lost server 0 (key 5)", 4)
+    text = r"lost server 0 \(key 'w'\)"
+    with pytest.raises(FrameworkError, match=text) as caught, session.translated():
+        raise cause
+    assert caught.value.__cause__ is cause
+
+
+def test_a_wrong_setting_stays_what_it_is(session: Session) -> None:
+    with pytest.raises(ConfigError), session.translated():
+        raise ConfigError("want bytes", 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(0, 0), (-3, -3), (2**31, 2**31 - 1), (10**30, 2**31 - 1), (-(10**30), -(2**31))],
+)
+def test_priorities_of_any_size_keep_their_order(given: int, taken: int) -> None:
+    assert clamped(given) == taken
+
+
+# -- sums ------------------------------------------------------------------------------------------
+
+
+class Sum:
+    """A sum under way, which the test ends."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.waits = 0
+
+    def over(self) -> bool:
+        return self.is_over
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+@pytest.fixture
+def sums(worker: FakeWorker) -> "List[Sum]":
+    started: List[Sum] = []
+
+    def start(key: int, send: int, recv: int, size: int, *, owner: object, priority: int) -> Sum:
+        assert size == 16
+        assert priority == -(2**31)  # behind all tensors
+        started.append(Sum())
+        return started[-1]
+
+    worker.start_push_pull = start  # type: ignore[attr-defined]
+    return started
+
+
+def test_a_sum_is_judged_once_it_is_there(
+    session: Session, worker: FakeWorker, sums: "List[Sum]"
+) -> None:
+    judged: List[object] = []
+
+    def judge(total: object) -> Optional[str]:
+        judged.append(total)
+        return None if len(judged) == 1 else "they differ"
+
+    session.watch(1, np.ones(2), judge)
+    session.watch(1, np.ones(2), judge)
+    session.check()
+    assert not judged
+    sums[0].is_over = True
+    session.check()
+    assert len(judged) == 1
+    sums[1].is_over = True
+    with pytest.raises(FrameworkError, match="gave up: they differ"):
+        session.check()
+    worker.failure = None
+    session.check()
+    assert len(judged) == 2
+
+
+def test_closing_waits_for_a_sum_and_judges_it(
+    session: Session, worker: FakeWorker, sums: "List[Sum]"
+) -> None:
+    session.watch(1, np.ones(2), lambda total: "they differ")
+    with pytest.raises(FrameworkError, match="gave up: they differ"):
+        session.close()
+    assert sums[0].waits == 1
+    assert worker.closed
+
+
+# -- tuning ----------------------------------------------------------------------------------------
+
+
+class FakeTuner:
+    """Runs until it is closed."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self.why: List[str] = []
+        self.declared: Callable[[], Tuple[int, int]] = lambda: (0, 0)
+
+    def close(self, why: str = "") -> None:
+        self.running = False
+        self.why.append(why)
+
+
+@pytest.fixture
+def tuner(monkeypatch: pytest.MonkeyPatch) -> FakeTuner:
+    fake = FakeTuner()
+
+    def start(worker: object, declared: Callable[[], Tuple[int, int]]) -> FakeTuner:
+        fake.declared = declared
+        return fake
+
+    monkeypatch.setattr("bytescheduler._session.session.start_tuner", start)
+    return fake
+
+
+def test_the_tuner_ends_before_the_worker_does(
+    session: Session, worker: FakeWorker, tuner: FakeTuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.tune()
+    monkeypatch.setattr(worker, "close", lambda: setattr(worker, "closed", not tuner.running))
+    session.close()
+    assert worker.closed
+
+
+def test_retune_by_hand_ends_the_tuner(
+    session: Session, worker: FakeWorker, tuner: FakeTuner
+) -> None:
+    session.tune()
+    with pytest.raises(ConfigError):
+        session.retune(0, 0)
+    assert tuner.running
+    for _ in range(2):
+        session.retune(65536, 131072)
+    assert tuner.why == ["retune was called"]
+    assert worker.retuned == [(65536, 131072)] * 2
+
+
+def test_only_rank_0_tunes(
+    session: Session, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("bytescheduler._session.session.start_tuner", start)
+    worker.rank = 1
+    session.tune()
+
+
+def test_the_tuner_hears_what_is_declared(session: Session, tuner: FakeTuner) -> None:
+    session.tune()
+    assert tuner.declared() == (0, 0)
+    session.declare([(0, 0, 4096, 24), (1, 0, 8192, 40)], owner=None)
+    assert tuner.declared() == (2, 64)
