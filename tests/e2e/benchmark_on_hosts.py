@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any, Dict, Iterator, List
 
-from benchmarks import lab_job
+from benchmarks.lab import lab_job
 
 LAB = lab_job.lab
 RUN = lab_job.run

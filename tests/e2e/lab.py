@@ -1,6 +1,6 @@
 """Hosts on one switch, each with a network of its own, for jobs of real processes: one host a node.
 
-They are those of benchmarks/netlab.sh, in namespaces that only this test's processes see, so labs
+They are those of benchmarks/lab/netlab.sh, in namespaces that only this test's processes see, so labs
 of several tests do not meet, and nothing is left behind, however the test ends.
 """
 
@@ -12,7 +12,7 @@ import time
 from types import TracebackType
 from typing import Iterator, List, Optional, Sequence, Type
 
-NETLAB = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "netlab.sh"
+NETLAB = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "lab" / "netlab.sh"
 PATIENCE_S = 30.0
 NAME, PREFIX = "lab", "10.201.0"
 # What a lab needs and not every machine lends.

@@ -12,7 +12,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT))  # behind all that is installed
-from benchmarks import sweep  # noqa: E402
+from benchmarks.jobs import sweep  # noqa: E402
 from bytescheduler._timeline_files import KEY_NAME  # noqa: E402
 
 BUILT = ROOT / "build" / "release" / "benchmarks"

@@ -11,7 +11,7 @@ import pathlib
 import sys
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import picture
+from benchmarks.lab import picture
 
 NAMES = {
     "stock": "MXNet dist_sync",

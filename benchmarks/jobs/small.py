@@ -16,8 +16,9 @@ import sys
 import time
 from typing import Dict, List
 
-from . import arms, local_job, machine, options, sums
-from .output import add_out_option
+from benchmarks.jobs import sums
+from benchmarks.lab import arms, local_job, machine, options
+from benchmarks.lab.output import add_out_option
 
 SIZE_BYTES = 1024
 BLOCKING_PER_ROUND = 100

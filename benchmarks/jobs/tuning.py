@@ -23,9 +23,10 @@ import tempfile
 import threading
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from . import lab_job, options, sweep
-from .output import give, keep
-from .replay import Replayed, cell_words, given_cell
+from benchmarks.jobs import sweep
+from benchmarks.jobs.replay import Replayed, cell_words, given_cell
+from benchmarks.lab import lab_job, options
+from benchmarks.lab.output import give, keep
 
 # Of these the median is what a job has come to.
 LAST = 20

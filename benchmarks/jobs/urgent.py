@@ -20,8 +20,8 @@ import statistics
 import tempfile
 from typing import Any, Dict, List
 
-from . import arms, lab_job, machine, options
-from .output import add_out_option
+from benchmarks.lab import arms, lab_job, machine, options
+from benchmarks.lab.output import add_out_option
 
 # Our engine without MXNet.
 ARMS = [arm for arm in lab_job.ARMS if arm.startswith("native")]

@@ -26,9 +26,9 @@ import sys
 import time
 from typing import Any, Dict, List, Tuple
 
-from . import local_job, options
-from .arms import add_arms_option
-from .output import add_out_option, give, keep
+from benchmarks.lab import local_job, options
+from benchmarks.lab.arms import add_arms_option
+from benchmarks.lab.output import add_out_option, give, keep
 
 GROUP = 100
 ROUNDS = 3
@@ -93,7 +93,7 @@ def start_worker(arm: str) -> None:
     """Say how long the first sum takes; runs in the worker."""
     if arm == "native":
         begin = time.monotonic()
-        from .native import Tensors
+        from benchmarks.jobs.native import Tensors
 
         tensors = Tensors([4])
         tensors.declare(0, 1)
@@ -118,7 +118,7 @@ def memory_worker(arm: str, count: int, size_bytes: int) -> None:
     """Stop where the reader looks at the memory; runs in the worker."""
     tensors: Any
     if arm == "native":
-        from .native import Tensors
+        from benchmarks.jobs.native import Tensors
 
         tensors = Tensors([size_bytes] * (count + 1))
     else:

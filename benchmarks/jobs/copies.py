@@ -16,8 +16,9 @@ import statistics
 import tempfile
 from typing import Dict, List
 
-from . import arms, machine, options, throughput
-from .output import add_out_option
+from benchmarks.jobs import throughput
+from benchmarks.lab import arms, machine, options
+from benchmarks.lab.output import add_out_option
 
 ARMS = tuple(arm for arm in throughput.ARMS if arm != "tcp")
 # Larger arrays it copies in a loop of its own.

@@ -14,9 +14,15 @@ import statistics
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from . import lab_job, options
-from .output import add_out_option, give
-from .replay import Replayed, add_cell_options, add_device_option, cell_words, given_cell
+from benchmarks.jobs.replay import (
+    Replayed,
+    add_cell_options,
+    add_device_option,
+    cell_words,
+    given_cell,
+)
+from benchmarks.lab import lab_job, options
+from benchmarks.lab.output import add_out_option, give
 
 KIB = 1024
 # Of these a key's first tells what changes, the next is cut so, and the last may wait for both.

@@ -17,9 +17,10 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
-from . import local_job
+from benchmarks.lab import local_job
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 LAB = "bsbench"
 NUM_WORKERS = NUM_SERVERS = 2
 HOSTS = "10.201.0"
@@ -229,7 +230,7 @@ def run(
         A worker had not reported in time.
     """
     base = local_job.job_env(place(1).address, ROOT_PORT, pairs, pairs)
-    base["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), base.get("PYTHONPATH", "")])
+    base["PYTHONPATH"] = os.pathsep.join([str(ROOT), base.get("PYTHONPATH", "")])
     nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
     roles = [("scheduler", 1, nodes)]
     roles += [("server", 1 + NUM_WORKERS + i, nodes) for i in range(pairs)]

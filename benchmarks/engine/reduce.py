@@ -28,8 +28,8 @@ import subprocess
 import sys
 from typing import Any, Dict, List
 
-from . import options, picture
-from .output import add_out_option, give, keep
+from benchmarks.lab import options, picture
+from benchmarks.lab.output import add_out_option, give, keep
 
 # By kind, then by place, kernel and dtype, or way, number and dtype: GB/s.
 Speeds = Dict[str, Any]

@@ -10,9 +10,9 @@ import argparse
 import sys
 from typing import Any, Dict, List, Tuple
 
-from . import options
-from .output import add_out_option, give, keep
-from .reduce import run_once
+from benchmarks.engine.reduce import run_once
+from benchmarks.lab import options
+from benchmarks.lab.output import add_out_option, give, keep
 
 SECONDS = 0.5  # of each benchmark
 

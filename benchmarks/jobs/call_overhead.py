@@ -20,8 +20,8 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from . import arms, local_job, machine, options
-from .output import add_out_option
+from benchmarks.lab import arms, local_job, machine, options
+from benchmarks.lab.output import add_out_option
 
 KEYS, FLOATS, ROUNDS = 1000, 256, 7
 

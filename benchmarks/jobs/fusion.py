@@ -21,11 +21,10 @@ import statistics
 import sys
 from typing import Any, Dict, Iterator, List, Optional
 
+from benchmarks.lab import arms, lab_job, options
+from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
 from bytescheduler._native import pieces_for
-
-from . import arms, lab_job, options
-from .output import add_out_option, give, keep
 
 SETTINGS = ("0", "16KiB")
 CLASSES = 1000

@@ -1,10 +1,10 @@
 """Replay models' layer profiles over rate-limited hosts on this machine: stock, P3, ours.
 
 A layer is an operation in MXNet's engine that takes its time and no processor; backward ones write
-their gradient for real (benchmarks/device.py). As MXNet's own loops do, a worker calls for forward
-and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer on a
-real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each step
-checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that tunes
+their gradient for real (benchmarks/engine/device.py). As MXNet's own loops do, a worker calls for
+forward and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer
+on a real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each
+step checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that tunes
 itself: the first one from what suits the link, of which the steps behind the first 120 count, and
 each repetition from what that one remembers, of which those behind the first 50 count. Beside what
 is measured stand the shortest possible step (`ideal_s`), and of two policies what the engine takes
@@ -26,12 +26,12 @@ import tempfile
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from benchmarks.engine import device
+from benchmarks.lab import lab_job, machine, options
+from benchmarks.lab.arms import add_arms_option
+from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import GOODPUT, Cluster
-
-from . import device, lab_job, machine, options
-from .arms import add_arms_option
-from .output import add_out_option, give, keep
 
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
 TAKING_UP = 50  # the same where what an earlier job found is only compared

@@ -24,12 +24,11 @@ import sys
 import time
 from typing import Any, Dict, List, Tuple
 
+from benchmarks.jobs.footprint import memory_of as memory_of_process
+from benchmarks.lab import local_job, options
+from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
-
-from . import local_job, options
-from .footprint import memory_of as memory_of_process
-from .output import add_out_option, give, keep
 
 MODEL, SCALE = "resnet50", 16
 BITS_PER_S, LATENCY_S = 1e9, 50e-6
@@ -84,7 +83,7 @@ def alone(*words: object) -> str:
 
 def real_worker() -> None:
     """Push and pull the model again and again; runs in a worker."""
-    from .native import Tensors
+    from benchmarks.jobs.native import Tensors
 
     sizes = [step.size_bytes for step in models.scaled(MODEL, SCALE, 1.0)]
     tensors = Tensors(sizes)

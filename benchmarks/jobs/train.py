@@ -21,13 +21,13 @@ import zlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
-from . import arms, lab_job, machine, options
-from .output import add_out_option
+from benchmarks.lab import arms, lab_job, machine, options
+from benchmarks.lab.output import add_out_option
 
 if TYPE_CHECKING:  # only workers import it
     import mxnet as mx
 
-EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "example" / "image-classification"
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "example" / "image-classification"
 
 
 def resnet20() -> "mx.gluon.nn.HybridBlock":

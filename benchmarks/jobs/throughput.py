@@ -32,8 +32,9 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, NoReturn, Tuple
 
-from . import arms, lab_job, local_job, machine, options, picture, sums
-from .output import add_out_option
+from benchmarks.jobs import sums
+from benchmarks.lab import arms, lab_job, local_job, machine, options, picture
+from benchmarks.lab.output import add_out_option
 
 CHUNK_BYTES = 512 << 10
 WARM_UPS = 2

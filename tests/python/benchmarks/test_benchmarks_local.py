@@ -10,21 +10,10 @@ from typing import Any, Dict, List
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Behind all that is installed.
-sys.path.append(str(ROOT))
-from benchmarks import (  # noqa: E402
-    arms,
-    call_overhead,
-    copies,
-    footprint,
-    fusion,
-    local_job,
-    small,
-    throughput,
-    train,
-)
+from benchmarks.jobs import call_overhead, copies, footprint, fusion, small, throughput, train
+from benchmarks.lab import arms, local_job
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BURNED_S = 0.2
 # Prints when a thread that took that much processor time has ended, and waits.
 BURNS = f"""
@@ -59,7 +48,7 @@ IDLE_NODE = [sys.executable, "-c", "pass"]
 
 
 def worker_that(does: str) -> List[str]:
-    code = "import sys, time; from benchmarks import local_job as j\n" + does
+    code = "import sys, time; from benchmarks.lab import local_job as j\n" + does
     return [sys.executable, "-c", code]
 
 
@@ -254,7 +243,7 @@ def test_throughput_draws_its_arms_but_those_that_hung(tmp_path: pathlib.Path) -
 # In a process of its own: a second one that goes on must not go on with these tests.
 BARE_TCP = """
 import os, sys, time
-from benchmarks import throughput
+from benchmarks.jobs import throughput
 parent, exchange = os.getpid(), throughput.exchange
 
 def exchange_or(*arguments):
@@ -325,7 +314,7 @@ def test_copies_of_a_kibibyte_and_more_are_counted(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / copies.LIBRARY
-    source = str(ROOT / "benchmarks" / "count_copies.cc")
+    source = str(ROOT / "benchmarks" / "engine" / "count_copies.cc")
     flags = ["-std=c++20", "-O1", "-fno-builtin", "-fPIC", "-shared"]
     subprocess.run([str(COMPILER), *flags, source, "-o", str(library), "-ldl"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))

@@ -1,6 +1,6 @@
 """A device that takes time instead of computing, as operations in MXNet's engine.
 
-See benchmarks/engine_device.h, which -DBS_BUILD_BENCHMARKS=ON builds as a library.
+See benchmarks/engine/engine_device.h, which -DBS_BUILD_BENCHMARKS=ON builds as a library.
 """
 
 import ctypes

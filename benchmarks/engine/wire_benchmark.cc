@@ -250,6 +250,6 @@ int main(int argc, char** argv) {
     return RunUrgent(std::stoul(words[1]), std::stoul(words[2]), std::stoi(words[3]),
                      std::stoul(words[4]));
   }
-  std::fprintf(stderr, "usage: see the head of benchmarks/wire_benchmark.cc\n");
+  std::fprintf(stderr, "usage: see the head of benchmarks/engine/wire_benchmark.cc\n");
   return 2;
 }

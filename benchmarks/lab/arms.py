@@ -6,8 +6,8 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterable, List, Optional, TypeVar
 
-from . import machine, options
-from .output import give, keep
+from benchmarks.lab import machine, options
+from benchmarks.lab.output import give, keep
 
 Run = TypeVar("Run")
 
