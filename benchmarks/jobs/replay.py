@@ -4,12 +4,12 @@ A layer is an operation in MXNet's engine that takes its time and no processor; 
 their gradient for real (benchmarks/engine/device.py). As MXNet's own loops do, a worker calls for
 forward and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer
 on a real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each
-step checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that tunes
-itself: the first one from what suits the link, of which the steps behind the first 120 count, and
-each repetition from what that one remembers, of which those behind the first 50 count. Beside what
-is measured stand the shortest possible step (`ideal_s`), and of two policies what the engine takes
-on simulated time (`simulated_s`, as `bytescheduler advise`), with what the link carries. Needs root
-(network namespaces), iproute2 and mxnet.
+step checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that
+tunes itself: the first one from what suits the link, of which the steps behind the first 120 count,
+and each repetition from what that one remembers, of which those behind the first 50 count. Beside
+what is measured stand the shortest possible step (`ideal_s`), and of two policies what the engine
+takes on simulated time (`simulated_s`, as `bytescheduler advise`), with what the link carries.
+Needs root (network namespaces), iproute2 and mxnet.
 
     python -m benchmarks.replay --out replay.json
     python -m benchmarks.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
