@@ -1,9 +1,11 @@
-"""What all Python tests share: signals that work."""
+"""What all Python tests share: signals that work, and ports that no other test gets."""
 
 import signal
-from typing import Iterator
+from typing import Callable, Iterator
 
 import pytest
+
+from bytescheduler._launch.ports import Ports
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -17,3 +19,10 @@ def _signals_work() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[[], int]]:
+    """Return a function that finds another port, which is reserved until the test ends."""
+    with Ports() as ports:
+        yield ports.free

@@ -3,38 +3,69 @@
 import contextlib
 import os
 import pathlib
-import random
 import re
-import socket
+import signal
 import subprocess
 import sys
 import time
 from types import TracebackType
-from typing import Dict, List, Optional, Type
+from typing import Dict, List, Optional, Sequence, Type
 
 from lab import Lab
+
+from bytescheduler._child import Child, Streams
+from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place, node_command
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKERS = HERE.parent / "workers"
 # For a loaded machine; what must be quick says so itself.
 PATIENCE_S = 120.0
-OURS = [sys.executable, "-m", "bytescheduler.server"]
+OURS = node_command()
 STOCK = [sys.executable, str(HERE / "stock_role.py")]
+
+
+def without_settings() -> Dict[str, str]:
+    """Return the environment of this process, but for settings of jobs."""
+    own = ("DMLC_", "BYTESCHEDULER_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 
 class Process:
     """A process of the job; its output goes to a file, so that it never waits for a reader."""
 
-    def __init__(
-        self, name: str, command: List[str], env: Dict[str, str], folder: pathlib.Path
-    ) -> None:
-        self.name = name
-        self._log = folder / f"{name.replace(' ', '-')}.log"
-        # Not in the source tree: there, `bytescheduler` is not built.
-        with self._log.open("wb") as log:
-            self._popen = subprocess.Popen(
-                command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+    def __init__(self, child: Child, log: pathlib.Path) -> None:
+        self.child = child
+        self._log = log
+
+    @classmethod
+    def start(
+        cls,
+        launcher: Launcher,
+        role: str,
+        command: Sequence[str],
+        folder: pathlib.Path,
+        *,
+        name: str = "",
+        place: Place = LOOPBACK,
+        env: Optional[Dict[str, str]] = None,
+    ) -> "Process":
+        """Start it as `Launcher.start` does; its output goes to `folder`."""
+        name = name or role
+        log = folder / f"{name.replace(' ', '-')}.log"
+        with log.open("wb") as file:
+            streams = Streams(stdout=file, stderr=file)
+            if role == "scheduler":
+                child = launcher.start_scheduler(command, name=name, env=env, streams=streams)
+            else:
+                child = launcher.start(
+                    role, command, name=name, place=place, env=env, streams=streams
+                )
+        return cls(child, log)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.child.name
 
     def output(self) -> str:
         """Return what it wrote so far, to stdout and stderr."""
@@ -42,12 +73,12 @@ class Process:
 
     def running(self) -> bool:
         """Return whether it has not ended."""
-        return self._popen.poll() is None
+        return self.child.code is None
 
     def wait(self, deadline_s: float = PATIENCE_S) -> int:
         """Return the exit code; fail if it runs for longer than `deadline_s`."""
         try:
-            return self._popen.wait(deadline_s)
+            return self.child.wait(deadline_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(
                 f"{self.name} still runs after {deadline_s:g} s:\n{self.output()}"
@@ -64,7 +95,7 @@ class Process:
     @property
     def pid(self) -> int:
         """The number of the process."""
-        return self._popen.pid
+        return self.child.pid
 
     def kib(self, what: str) -> int:
         """Return what the kernel says of its memory: VmRSS, VmHWM, RssAnon, RssShmem."""
@@ -84,21 +115,12 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
-        self._popen.send_signal(number)
+        self.child.signal(number)
 
     def kill(self) -> None:
         """End it at once, as kill -9 does."""
-        self._popen.kill()
-        self._popen.wait()
-
-
-def free_port() -> int:
-    """Return a port that the system gives to nobody who connects before it is bound."""
-    for port in random.sample(range(20000, 30000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port of a hundred is free")
+        self.signal(signal.SIGKILL)
+        self.child.wait()
 
 
 class Job:
@@ -150,13 +172,8 @@ class Job:
         self._stock_servers = servers if stock else stock_servers
         self._num_workers = workers
         self._num_servers = servers
-        self._env = {
-            **{
-                k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))
-            },
-            "DMLC_PS_ROOT_URI": self._address(0),
-            "DMLC_NUM_WORKER": str(workers),
-            "DMLC_NUM_SERVER": str(servers),
+        common = {
+            **without_settings(),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(HERE / "on_path"),
             "PYTHONUNBUFFERED": "1",
@@ -165,16 +182,18 @@ class Job:
             "BYTESCHEDULER_TUNING": "off",
             **(env or {}),
         }
+        self._launcher = Launcher(
+            workers, servers, common, root=self._place(0), port=self._ports[0], folder=folder
+        )
         self.processes: List[Process] = []
         self.workers: List[Process] = []
         self.servers: List[Process] = []
 
     def __enter__(self) -> "Job":
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._launcher)
             self._start_roles()
-        except BaseException:
-            self._end()
-            raise
+            self._ends = stack.pop_all()
         return self
 
     def __exit__(
@@ -183,7 +202,12 @@ class Job:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self._end()
+        self._ends.close()
+
+    @property
+    def root_port(self) -> int:
+        """Where the scheduler node listens."""
+        return self._launcher.port
 
     def start_worker(
         self, script: str, *arguments: str, env: Optional[Dict[str, str]] = None
@@ -193,22 +217,21 @@ class Job:
         more = {} if self._stock else {"BYTESCHEDULER_BACKEND": "native"}
         command = [*self._prefix, sys.executable, str(WORKERS / script), *arguments]
         host = 1 + self._num_servers + len(self.workers) % self._num_workers
-        process = self._start(name, command, {"DMLC_ROLE": "worker", **more, **(env or {})}, host)
+        process = self._start("worker", name, command, {**more, **(env or {})}, host)
         self.workers.append(process)
         return process
 
     def start_scheduler(self, name: str = "scheduler") -> Process:
         """Start ours on the port that it was given; `name` is that of its log."""
-        env = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_PORT": str(self._ports[0])}
-        return self._start(name, OURS, env)
+        return self._start("scheduler", name, OURS)
 
     def start_server(
         self, index: int, name: str = "", env: Optional[Dict[str, str]] = None
     ) -> Process:
         """Start this one, again if it was there before; `name` is that of its log then."""
-        env = {"DMLC_ROLE": "server", "DMLC_PORT": str(self._ports[index + 1]), **(env or {})}
+        env = {"DMLC_PORT": str(self._ports[index + 1]), **(env or {})}
         command = STOCK if index < self._stock_servers else [*self._prefix, *OURS]
-        process = self._start(name or f"server {index}", command, env, 1 + index)
+        process = self._start("server", name or f"server {index}", command, env, 1 + index)
         self.servers.append(process)
         return process
 
@@ -233,7 +256,7 @@ class Job:
         The script has children for that (children.py); all jobs must come to a good end.
         """
         jobs = [self, *others]
-        where = [f"{each}={job._env['DMLC_PS_ROOT_PORT']}" for each, job in zip(cases, jobs)]
+        where = [f"{each}={job.root_port}" for each, job in zip(cases, jobs)]
         outputs = self.run(script, kind, *where, env=env)
         for job in others:
             for process in job.processes:
@@ -251,13 +274,10 @@ class Job:
 
     def wait_for_one(self, processes: List[Process], deadline_s: float = PATIENCE_S) -> Process:
         """Return the first of `processes` that ends; fail if none does in `deadline_s`."""
-        end = time.monotonic() + deadline_s
-        while time.monotonic() < end:
-            for process in processes:
-                if not process.running():
-                    return process
-            time.sleep(0.02)  # nobody tells about the first of several
-        raise AssertionError(f"all still run after {deadline_s:g} s:\n{self.all_output()}")
+        children = [process.child for process in processes]
+        first = self._launcher.await_first(children, time.monotonic() + deadline_s)
+        assert first is not None, f"all still run after {deadline_s:g} s:\n{self.all_output()}"
+        return processes[children.index(first)]
 
     def wait_for_text(self, processes: List[Process], text: str) -> Process:
         """Return the first of `processes` whose output contains `text`."""
@@ -266,7 +286,7 @@ class Job:
             for process in processes:
                 if text in process.output():
                     return process
-            time.sleep(0.02)  # as above
+            time.sleep(0.02)  # a file tells nobody that it has grown
         raise AssertionError(f"nobody wrote {text!r}:\n{self.all_output()}")
 
     def all_output(self) -> str:
@@ -275,30 +295,39 @@ class Job:
 
     # -- roles ---------------------------------------------------------------------------------
 
-    def _address(self, host: int) -> str:
-        return self._lab.address(host) if self._lab else "127.0.0.1"
+    def _place(self, host: int) -> Place:
+        if self._lab is None:
+            return LOOPBACK
+        return Place(self._lab.address(host), self._lab.on(host, self.folder, []))
 
-    def _start(self, name: str, command: List[str], env: Dict[str, str], host: int = 0) -> Process:
-        if self._lab:
-            command = self._lab.on(host, self.folder, command)
-        env = {**self._env, "DMLC_NODE_HOST": self._address(host), **env}
-        process = Process(name, command, env, self.folder)
+    def _start(
+        self,
+        role: str,
+        name: str,
+        command: Sequence[str],
+        env: Optional[Dict[str, str]] = None,
+        host: int = 0,
+    ) -> Process:
+        process = Process.start(
+            self._launcher,
+            role,
+            command,
+            self.folder,
+            name=name,
+            place=self._place(host),
+            env=env,
+        )
         self.processes.append(process)
         return process
 
     def _start_roles(self) -> None:
         if self._stock_scheduler:
-            self._env["DMLC_PS_ROOT_PORT"] = str(free_port())
-            self._start("scheduler", STOCK, {"DMLC_ROLE": "scheduler"})
+            self._launcher.reserve_port()
+            self._start("scheduler", "scheduler", STOCK)
         else:
             scheduler = self.start_scheduler()
-            mark = f"listening on {self._address(0)}:"
-            scheduler.wait_for_line(mark)
-            self._env["DMLC_PS_ROOT_PORT"] = scheduler.output().split(mark)[1].split()[0]
+            listens = self._launcher.await_port(time.monotonic() + PATIENCE_S)
+            assert listens, f"the scheduler node does not listen:\n{scheduler.output()}"
+            scheduler.wait_for_line("listening on ")
         for index in range(self._num_servers):
             self.start_server(index)
-
-    def _end(self) -> None:
-        for process in self.processes:
-            if process.running():
-                process.kill()

@@ -6,7 +6,7 @@ import struct
 import time
 from typing import Callable, List
 
-from job import Job, Process, free_port
+from job import Job, Process
 
 MakeJob = Callable[..., Job]
 MOST_GROWTH_KIB = 64 << 10
@@ -57,7 +57,9 @@ def steps_of(worker: Process) -> int:
     return int(re.findall(r"^step (\d+)$", worker.output(), re.M)[-1])
 
 
-def test_a_flood_of_a_stranger_costs_a_server_no_memory(make_job: MakeJob) -> None:
+def test_a_flood_of_a_stranger_costs_a_server_no_memory(
+    make_job: MakeJob, free_port: Callable[[], int]
+) -> None:
     port = free_port()
     job = make_job(workers=1, ports=[0, port])
     server = job.servers[0]

@@ -1,14 +1,14 @@
 """A worker under `bslaunch` whose job does not come together ends, though MXNet's store waits."""
 
-import contextlib
-import os
 import pathlib
 import signal
 import sys
-from typing import Callable, Dict, Iterator
+from typing import Callable, Iterator
 
 import pytest
-from job import Process, free_port
+from job import Process, without_settings
+
+from bytescheduler._launch.launcher import Launcher, node_command
 
 SCRIPT = """
 import mxnet as mx
@@ -18,7 +18,6 @@ kvs = ScheduledKVS(mx.kv.create("dist_sync"))
 print("rank", kvs.rank, flush=True)
 {then}
 """
-BSLAUNCH = [sys.executable, "-c", "from bytescheduler.launch import main; main()"]
 LIMIT_S = 90.0
 Start = Callable[..., Process]
 
@@ -26,25 +25,13 @@ Start = Callable[..., Process]
 @pytest.fixture
 def start(tmp_path: pathlib.Path) -> Iterator[Start]:
     """Start a role through `bslaunch`; whatever still runs is killed at the end."""
-    own = ("DMLC_", "BYTESCHEDULER_")
-    env: Dict[str, str] = {k: v for k, v in os.environ.items() if not k.startswith(own)}
-    env.update(
-        DMLC_PS_ROOT_URI="127.0.0.1",
-        DMLC_PS_ROOT_PORT=str(free_port()),
-        DMLC_NUM_WORKER="1",
-        DMLC_NUM_SERVER="1",
-        OMP_NUM_THREADS="1",
-        PYTHONUNBUFFERED="1",
-    )
-    with contextlib.ExitStack() as stack:
+    env = {**without_settings(), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with Launcher(1, 1, env, folder=tmp_path) as launcher:
+        launcher.reserve_port()
 
         def run(role: str, then: str = "kvs.close()", **more: str) -> Process:
-            command = [*BSLAUNCH, sys.executable, "-c", SCRIPT.format(then=then)]
-            if role != "worker":
-                command = BSLAUNCH
-            process = Process(role, command, {**env, "DMLC_ROLE": role, **more}, tmp_path)
-            stack.callback(lambda: process.running() and process.kill())
-            return process
+            command = [sys.executable, "-c", SCRIPT.format(then=then)] if role == "worker" else []
+            return Process.start(launcher, role, [*node_command(), *command], tmp_path, env=more)
 
         yield run
 
@@ -85,7 +72,7 @@ def test_sigterm_reaches_the_training_process(start: Start) -> None:
     server = start("server")
     worker = start("worker", then="import time; time.sleep(600)")
     worker.wait_for_line("rank 0")
-    os.kill(worker._popen.pid, signal.SIGTERM)
+    worker.signal(signal.SIGTERM)
     assert worker.wait(LIMIT_S) == 128 + signal.SIGTERM
     assert server.wait(LIMIT_S) == 1
     assert "lost worker 0" in server.output()

@@ -3,12 +3,13 @@
 import pathlib
 import re
 import time
-from typing import Callable, Dict, List
+from typing import Callable, Dict
 
 import pytest
-from job import Job, free_port
+from job import Job
 
 MakeJob = Callable[..., Job]
+FreePort = Callable[[], int]
 STEPS, STEPS_A_LIFE = 60, 15
 # Much less than the time-out below, or that of others by default: nobody waits for it.
 SOON_S = 15.0
@@ -19,21 +20,16 @@ SETTINGS = {
 REJOIN = {"BYTESCHEDULER_REJOIN_TIMEOUT": "60s"}
 
 
-def free_ports(count: int) -> List[int]:
-    ports: List[int] = []
-    while len(ports) < count:
-        port = free_port()
-        if port not in ports:
-            ports.append(port)
-    return ports
-
-
 @pytest.mark.parametrize(("deaths", "rejoin"), [(3, {}), (1, REJOIN)], ids=["", "rejoin"])
 def test_a_server_that_is_killed_and_started_again_ends_the_job_which_begins_again_at_once(
-    make_job: MakeJob, tmp_path: pathlib.Path, deaths: int, rejoin: "Dict[str, str]"
+    make_job: MakeJob,
+    free_port: FreePort,
+    tmp_path: pathlib.Path,
+    deaths: int,
+    rejoin: "Dict[str, str]",
 ) -> None:
     """Again and again on the same ports; every step of every life counts once in the end."""
-    ports = free_ports(3)
+    ports = [free_port() for _ in range(3)]
 
     def start() -> Job:
         job = make_job(servers=2, ports=ports, env={**SETTINGS, **rejoin})

@@ -9,9 +9,10 @@ import threading
 from typing import Callable, Iterator, List, Tuple
 
 import pytest
-from job import Job, free_port
+from job import Job
 
 MakeJob = Callable[..., Job]
+FreePort = Callable[[], int]
 
 
 def secret_file(folder: pathlib.Path, name: str, text: str) -> str:
@@ -60,7 +61,7 @@ def tapped(port: int) -> Iterator[Tuple[int, List[bytes]]]:
 
 @pytest.mark.parametrize("secret", [True, False])
 def test_what_nodes_with_a_secret_say_cannot_be_read_on_the_wire(
-    make_job: MakeJob, tmp_path: pathlib.Path, secret: bool
+    make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path, secret: bool
 ) -> None:
     port = free_port()
     file = secret_file(tmp_path, "secret", "a secret of this test") if secret else ""
@@ -114,7 +115,7 @@ def overheard(port: int) -> Iterator[List[bytes]]:
 
 @pytest.mark.parametrize("secret", [True, False])
 def test_gradients_of_a_job_with_a_secret_cannot_be_read_nor_are_they_in_shared_memory(
-    make_job: MakeJob, tmp_path: pathlib.Path, secret: bool
+    make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path, secret: bool
 ) -> None:
     file = secret_file(tmp_path, "secret", "a secret of this test") if secret else ""
     env = {"BYTESCHEDULER_SECRET_FILE": file, "BYTESCHEDULER_LOG_LEVEL": "debug"}

@@ -5,9 +5,10 @@ import signal
 from typing import Callable, List
 
 import pytest
-from job import Job, Process, free_port
+from job import Job, Process
 
 MakeJob = Callable[..., Job]
+FreePort = Callable[[], int]
 SOON_S = 30.0
 STEPS = "60"
 IN_USE = "the port is in use: end what listens there (a job that still runs?), or give all nodes"
@@ -18,7 +19,7 @@ OTHER_SETTINGS = "has BYTESCHEDULER_DETERMINISTIC=1 instead of BYTESCHEDULER_DET
 
 @pytest.mark.parametrize("first_waits", [False, True], ids=["it trains", "it waits"])
 def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
-    make_job: MakeJob, tmp_path: pathlib.Path, first_waits: bool
+    make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path, first_waits: bool
 ) -> None:
     """Those of other settings also where the first has no workers yet."""
     job = make_job(ports=[free_port(), 0])
@@ -62,7 +63,7 @@ def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
 
 
 def test_a_worker_that_slept_through_the_end_of_its_job_counts_nothing_in_the_next(
-    make_job: MakeJob, tmp_path: pathlib.Path
+    make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path
 ) -> None:
     """It is at the same step, so its push would fit; it is told that its job is over."""
     ports = [free_port(), free_port()]

@@ -4,14 +4,16 @@ import json
 from typing import Callable
 
 from click.testing import CliRunner
-from job import Job, free_port
+from job import Job
 
 from bytescheduler import cli
 
 MakeJob = Callable[..., Job]
 
 
-def test_top_shows_what_the_processes_do_and_who_is_late(make_job: MakeJob) -> None:
+def test_top_shows_what_the_processes_do_and_who_is_late(
+    make_job: MakeJob, free_port: Callable[[], int]
+) -> None:
     port = free_port()
     job = make_job(env={"BYTESCHEDULER_METRICS": str(port)})
     for _ in range(2):
