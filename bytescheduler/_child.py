@@ -73,6 +73,7 @@ class Child:
         streams: Streams = SPEAKS,
         folder: Optional[pathlib.Path] = None,
         pass_fds: Tuple[int, ...] = (),
+        session: bool = False,
         on_end: "Callable[[Child], None]" = _ignore,
     ) -> "Child":
         """Start `command`.
@@ -91,6 +92,9 @@ class Child:
             Where it runs; None: where this process does.
         pass_fds
             The descriptors that it inherits.
+        session
+            It gets a session of its own, so no terminal.  Linux may share the processors out
+            between sessions, so what is measured stays in that of this process.
         on_end
             Called once when it has ended, on another thread.
 
@@ -100,6 +104,12 @@ class Child:
             It cannot be run.
         """
         us = os.getpid()
+
+        def prepare() -> None:
+            die_with(us)
+            if not session:
+                os.setpgid(0, 0)
+
         process = subprocess.Popen(
             command,
             env=env,
@@ -108,8 +118,8 @@ class Child:
             stdout=streams.stdout,
             stderr=streams.stderr,
             text=True,
-            start_new_session=True,
-            preexec_fn=lambda: die_with(us),
+            start_new_session=session,
+            preexec_fn=prepare,
             pass_fds=pass_fds,
         )
         child = cls(name, command, process)

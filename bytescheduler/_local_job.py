@@ -99,7 +99,7 @@ class _Run:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._launcher = Launcher(job.num_workers, job.num_servers, self._base_env())
+        self._launcher = Launcher(job.num_workers, job.num_servers, self._base_env(), sessions=True)
         self._over = threading.Event()
         self._printer = Printer(
             sys.stdout.fileno(),

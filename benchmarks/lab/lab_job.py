@@ -14,10 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
 from benchmarks.lab import local_job
+from bytescheduler._child import SPEAKS, Child, Streams
+from bytescheduler._launch.launcher import Launcher, Place
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -29,6 +32,8 @@ READINGS = 3  # of a link
 CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
 TO_END_S = 10.0  # that processes have when all results are there
+_REPORTS = Streams(stdout=subprocess.PIPE)
+_MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
@@ -103,9 +108,9 @@ def lab(rate: str) -> "Iterator[None]":
         _netlab("down", LAB, "-k")
 
 
-def place(host: int) -> local_job.Place:
+def place(host: int) -> Place:
     """Return where processes of a host of the lab run; hosts count from 1."""
-    return local_job.Place(f"{HOSTS}.{host}", [str(HERE / "netlab.sh"), "exec", LAB, str(host)])
+    return Place(f"{HOSTS}.{host}", [str(HERE / "netlab.sh"), "exec", LAB, str(host)])
 
 
 def _on(host: int, do: Callable[[], Made]) -> Made:
@@ -147,20 +152,19 @@ def measured_bytes_per_s() -> float:
 def _measured_once() -> float:
     doctor = [sys.executable, "-m", "bytescheduler.cli", "doctor"]
     near, far = place(1), place(1 + NUM_WORKERS)
-    listen = [*near.inside, *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
-    with local_job.ended_processes() as processes:
-        processes.append(subprocess.Popen(listen, stderr=subprocess.PIPE, text=True))
-        assert processes[0].stderr is not None
-        processes[0].stderr.readline()  # it listens
+    listen = [*near.prefix, *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
+    with Child.start("the listener", listen, os.environ, streams=_MERGED) as listener:
+        assert listener.stdout is not None
+        listener.stdout.readline()  # it listens
         ask = [*doctor, "--peer", f"{near.address}:{ROOT_PORT}", "--seconds", "3", "--json"]
-        asked = subprocess.run([*far.inside, *ask], stdout=subprocess.PIPE, check=False, text=True)
+        asked = subprocess.run([*far.prefix, *ask], stdout=subprocess.PIPE, check=False, text=True)
         link = json.loads(asked.stdout)["link"]
     if link is None:
         raise SystemExit(f"the link could not be measured: {asked.stdout}")
     return float(min(link["to_peer_bits_per_s"], link["from_peer_bits_per_s"])) / 8
 
 
-def _reported(arm: str, worker: "subprocess.Popen[str]") -> Any:  # noqa: ANN401
+def _reported(arm: str, worker: Child) -> Any:  # noqa: ANN401
     """Return what a worker reports, which need not end then.
 
     Raises as `run` does.
@@ -172,26 +176,33 @@ def _reported(arm: str, worker: "subprocess.Popen[str]") -> Any:  # noqa: ANN401
     raise SystemExit(f"{arm}: a worker failed with exit code {worker.wait()}")
 
 
-def _ended(arm: str, processes: "Dict[str, subprocess.Popen[str]]") -> None:
+def _discard(output: int) -> None:
+    with open(output, "rb") as rest:
+        while rest.read(1 << 16):
+            pass
+
+
+def _ended(arm: str, launcher: Launcher) -> None:
     """Wait a while for the end of all; name those that are left to be killed.
 
     Raises as `run` does.
     """
     deadline = time.monotonic() + TO_END_S
-    # Workers first: what they still say is read, or they might wait for that, and nodes for them.
-    for name, process in sorted(processes.items(), key=lambda item: item[1].stdout is None):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=max(0.0, deadline - time.monotonic()))
-        if process.poll() is None:
+    for worker in launcher.workers:  # or it might wait for a reader, and nodes for it
+        threading.Thread(target=_discard, args=(worker.take_output(),), daemon=True).start()
+    launcher.await_ends(launcher.workers, deadline)
+    for worker in launcher.workers:
+        if worker.code:
+            raise SystemExit(
+                f"{arm}: {worker.name} reported, and failed with exit code {worker.code}"
+            )
+    launcher.await_ends(launcher.children, deadline)
+    for child in launcher.children:
+        if child.code is None:
             print(
-                f"{arm}: all results are there, but {name} does not end; it is killed",
+                f"{arm}: all results are there, but {child.name} does not end; it is killed",
                 file=sys.stderr,
                 flush=True,
-            )
-            continue
-        if process.returncode != 0 and process.stdout is not None:
-            raise SystemExit(
-                f"{arm}: {name} reported, and failed with exit code {process.returncode}"
             )
 
 
@@ -229,7 +240,7 @@ def run(
     subprocess.TimeoutExpired
         A worker had not reported in time.
     """
-    base = local_job.job_env(place(1).address, ROOT_PORT, pairs, pairs)
+    base = local_job.settings()
     base["PYTHONPATH"] = os.pathsep.join([str(ROOT), base.get("PYTHONPATH", "")])
     nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
     roles = [("scheduler", 1, nodes)]
@@ -239,21 +250,12 @@ def run(
         # What other jobs of this user have found is none of this one's business.
         folder = ends.enter_context(tempfile.TemporaryDirectory())
         base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **ARMS[arm], **env})
-        processes = ends.enter_context(local_job.ended_processes())
-        names = []
+        launcher = ends.enter_context(Launcher(pairs, pairs, base, root=place(1), port=ROOT_PORT))
         for role, host, words in roles:
-            at = place(host)
-            own = dict(base, DMLC_ROLE=role, DMLC_NODE_HOST=at.address)
-            out = subprocess.PIPE if role == "worker" else None
-            command = [*at.inside, *words]
-            processes.append(subprocess.Popen(command, env=own, stdout=out, text=True))
-            names.append(f"the {role} on host {host}")
-
-        def kill() -> None:
-            for process in processes:
-                process.kill()
-
-        with local_job.patience(worker, timeout_s, kill):
-            results = [_reported(arm, process) for process in processes[1 + pairs :]]
-        _ended(arm, dict(zip(names, processes)))
+            name = f"the {role} on host {host}"
+            streams = _REPORTS if role == "worker" else SPEAKS
+            launcher.start(role, words, name=name, place=place(host), streams=streams)
+        with local_job.patience(worker, timeout_s, launcher.kill_all):
+            results = [_reported(arm, process) for process in launcher.workers]
+        _ended(arm, launcher)
         return results

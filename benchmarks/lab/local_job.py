@@ -7,12 +7,14 @@ that END it may print ``ASIDE seconds``: processor time of its own that nobody s
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from bytescheduler._child import SPEAKS, Child, Streams
+from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.
@@ -32,17 +34,10 @@ ARMS: Dict[str, Tuple[str, Dict[str, str]]] = {
 }
 
 
-class Place(NamedTuple):
-    """Where a process of a job runs."""
-
-    address: str
-    inside: List[str]  # what a command begins with, so that it runs there
-
-
-LOOPBACK = Place("127.0.0.1", [])
 # Of the scheduler node and the workers, and of the servers.
 Places = Tuple[Place, Place]
 HERE_ALL: Places = (LOOPBACK, LOOPBACK)
+_TALKS = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 # Is told BEGIN or END, and the processes: the scheduler node, the servers, the worker.
 Watch = Callable[[str, List[int]], None]
@@ -61,45 +56,14 @@ class Measured(NamedTuple):
     cpu_s: float  # of all processes of the job, without what the worker set aside
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def job_env(root: str, port: int, workers: int, servers: int) -> Dict[str, str]:
+def settings() -> Dict[str, str]:
     """Return the environment that all processes of a job share."""
     return {
         **os.environ,
-        "DMLC_PS_ROOT_URI": root,
-        "DMLC_PS_ROOT_PORT": str(port),
-        "DMLC_NUM_WORKER": str(workers),
-        "DMLC_NUM_SERVER": str(servers),
         "BYTESCHEDULER_LOG_LEVEL": "warning",
         "BYTESCHEDULER_TUNING": "off",  # what is compared stays what it is
         "OMP_NUM_THREADS": "1",
     }
-
-
-@contextlib.contextmanager
-def ended_processes() -> "Iterator[List[subprocess.Popen[str]]]":
-    """Lend a list of processes; those that still run at the end are killed.
-
-    What pipes to them there are is closed.
-    """
-    processes: List[subprocess.Popen[str]] = []
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):  # what it never read
-                        pipe.close()
 
 
 def cpu_seconds(pids: List[int]) -> float:
@@ -120,7 +84,7 @@ def worker_waits(word: str, name: str, seconds: Optional[List[float]] = None) ->
         raise SystemExit("nobody reads the results any more")
 
 
-def _listen(worker: "subprocess.Popen[str]", pids: List[int], watch: Watch) -> List[Measured]:
+def _listen(worker: Child, pids: List[int], watch: Watch) -> List[Measured]:
     assert worker.stdin is not None
     assert worker.stdout is not None
     measured = []
@@ -173,7 +137,7 @@ def patience(what: Any, timeout_s: float, kill: Callable[[], None]) -> "Iterator
         raise subprocess.TimeoutExpired(what, timeout_s)
 
 
-def _next_words(worker: "subprocess.Popen[str]") -> List[str]:
+def _next_words(worker: Child) -> List[str]:
     """Return the words of a worker's next BEGIN or END; none: it has ended."""
     assert worker.stdout is not None
     for line in iter(worker.stdout.readline, ""):
@@ -186,9 +150,10 @@ def _next_words(worker: "subprocess.Popen[str]") -> List[str]:
 class Job(NamedTuple):
     """The processes of a job under way."""
 
-    scheduler: "subprocess.Popen[str]"
-    servers: "List[subprocess.Popen[str]]"
-    workers: "List[subprocess.Popen[str]]"
+    launcher: Launcher
+    scheduler: Child
+    servers: List[Child]
+    workers: List[Child]
 
     def heard(self, what: str, timeout_s: float = PATIENCE_S) -> List[List[str]]:
         """Return the words of each worker's next BEGIN or END; the workers wait then.
@@ -206,7 +171,7 @@ class Job(NamedTuple):
             A worker ended or said something else, or they took longer.
         """
         try:
-            with patience(self.workers[0].args, timeout_s, self.kill):
+            with patience(self.workers[0].command, timeout_s, self.kill):
                 lines = [_next_words(worker) for worker in self.workers]
         except subprocess.TimeoutExpired:
             raise SystemExit(
@@ -215,13 +180,12 @@ class Job(NamedTuple):
         for worker, words in zip(self.workers, lines):
             if words[:2] != what.split():
                 said = f"said {' '.join(words[:2])!r}" if words else "ended"
-                raise SystemExit(f"{worker.args!r} {said}; {what!r} was waited for")
+                raise SystemExit(f"{worker.command!r} {said}; {what!r} was waited for")
         return lines
 
     def kill(self) -> None:
         """End all of them at once."""
-        for process in [*self.workers, *self.servers, self.scheduler]:
-            process.kill()
+        self.launcher.kill_all()
 
     def go_on(self) -> None:
         """Let the workers go on."""
@@ -232,9 +196,9 @@ class Job(NamedTuple):
 
     def ended(self) -> None:
         """Wait for the end of all of them, which has to be a good one."""
-        for process in [*self.workers, *self.servers, self.scheduler]:
-            if process.wait(PATIENCE_S) != 0:
-                raise SystemExit(f"{process.args!r} failed with exit code {process.returncode}")
+        failed = self.launcher.await_good_end(PATIENCE_S)
+        if failed is not None:
+            raise SystemExit(f"{failed.command!r} failed with exit code {failed.code}")
 
 
 @contextlib.contextmanager
@@ -262,21 +226,18 @@ def job(
         Where they run.
     """
     near, far = places
-    common = {**job_env(near.address, free_port(), workers, servers), **env}
-    with ended_processes() as processes:
+    with Launcher(workers, servers, {**settings(), **env}, root=near) as launcher:
+        launcher.reserve_port()
 
-        def start(role: str, command: List[str], **more: Any) -> "subprocess.Popen[str]":  # noqa: ANN401
+        def start(role: str, command: List[str], streams: Streams = SPEAKS) -> Child:
             at = far if role == "server" else near
-            own = {**common, "DMLC_ROLE": role, "DMLC_NODE_HOST": at.address}
-            words = [*at.inside, *command]
-            processes.append(subprocess.Popen(words, env=own, text=True, **more))
-            return processes[-1]
+            return launcher.start(role, command, place=at, streams=streams)
 
-        piped = subprocess.PIPE
         yield Job(
+            launcher,
             start("scheduler", node),
             [start("server", node) for _ in range(servers)],
-            [start("worker", worker, stdin=piped, stdout=piped) for _ in range(workers)],
+            [start("worker", worker, _TALKS) for _ in range(workers)],
         )
 
 
@@ -310,7 +271,9 @@ def run(
         pids = [each.pid for each in [running.scheduler, *running.servers, process]]
         measured: List[Measured] = []
         # One that has ended by itself does not listen either: how, its exit code tells.
-        with patience(process.args, timeout_s, process.kill), contextlib.suppress(BrokenPipeError):
+        with patience(process.command, timeout_s, running.kill), contextlib.suppress(
+            BrokenPipeError
+        ):
             measured = _listen(process, pids, watch)
         running.ended()
         return measured

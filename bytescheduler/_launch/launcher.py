@@ -106,6 +106,8 @@ class Launcher:
         Where it listens; 0: it takes any port and reports it.
     folder : Path, optional
         Where all processes run; None: where this process does.
+    sessions : bool
+        Whether each process gets a session of its own.
 
     Attributes
     ----------
@@ -128,6 +130,7 @@ class Launcher:
         root: Place = LOOPBACK,
         port: int = 0,
         folder: Optional[pathlib.Path] = None,
+        sessions: bool = False,
     ) -> None:
         self.children: List[Child] = []
         self.workers: List[Child] = []
@@ -135,6 +138,7 @@ class Launcher:
         self.port = port
         self._root = root
         self._folder = folder
+        self._sessions = sessions
         self._env = {name: value for name, value in env.items() if name not in FIXED}
         self._env.update(
             DMLC_PS_ROOT_URI=root.address,
@@ -209,6 +213,7 @@ class Launcher:
             streams=streams,
             folder=self._folder,
             pass_fds=pass_fds,
+            session=self._sessions,
             on_end=lambda ended: self._events.put(Exited(ended)),
         )
         self.children.append(child)

@@ -24,7 +24,7 @@ def told(rate: str) -> "Iterator[None]":
     with LAB(rate):
         yield
         hosts = range(1, 1 + lab_job.NUM_WORKERS + lab_job.NUM_SERVERS)
-        reads = [[*lab_job.place(host).inside, "cat", SENT] for host in hosts]
+        reads = [[*lab_job.place(host).prefix, "cat", SENT] for host in hosts]
         sent = [
             int(subprocess.run(read, check=True, stdout=subprocess.PIPE).stdout) for read in reads
         ]

@@ -129,6 +129,7 @@ def in_a_network_of_its_own(arguments: List[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.serial
 def test_a_link_that_was_away_for_long_is_noticed_soon() -> None:
     with socket.socket() as probe:
         try:

@@ -6,6 +6,7 @@ import struct
 import time
 from typing import Callable, List
 
+import pytest
 from job import Job, Process
 
 MakeJob = Callable[..., Job]
@@ -57,6 +58,7 @@ def steps_of(worker: Process) -> int:
     return int(re.findall(r"^step (\d+)$", worker.output(), re.M)[-1])
 
 
+@pytest.mark.serial
 def test_a_flood_of_a_stranger_costs_a_server_no_memory(
     make_job: MakeJob, free_port: Callable[[], int]
 ) -> None:

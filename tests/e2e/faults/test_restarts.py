@@ -64,6 +64,7 @@ def test_a_server_that_is_killed_and_started_again_ends_the_job_which_begins_aga
         assert int(began.group(1)) >= deaths * STEPS_A_LIFE
 
 
+@pytest.mark.serial
 def test_sixty_four_nodes_of_one_host_have_a_first_sum_in_ten_seconds(make_job: MakeJob) -> None:
     """The scheduler node itself gives them no more: it would end the job, naming who is missing.
 

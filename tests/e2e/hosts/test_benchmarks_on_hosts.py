@@ -24,6 +24,7 @@ APART += ["sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
 # Of what is pushed, at least; headers are more, nothing else would be as much.
 MIB = 1 << 20
 WORKER, SERVER = 0, 2
+pytestmark = pytest.mark.serial
 native = pytest.mark.skipif(not NATIVE.exists(), reason="wire_benchmark is not built (make cpp)")
 
 

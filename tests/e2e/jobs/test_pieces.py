@@ -19,6 +19,7 @@ def decisions(env: Dict[str, str]) -> List[Tuple[str, ...]]:
     return re.findall(r"worker (\d): partitions of (\d+) bytes and a credit of (\d+)", said)
 
 
+@pytest.mark.serial
 def test_pieces_of_a_slow_link_are_small_once_that_is_known() -> None:
     ((worker, partition, credit),) = decisions({})
     assert (worker, int(partition)) == ("0", 32 << 10)

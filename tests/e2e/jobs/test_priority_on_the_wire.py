@@ -3,7 +3,10 @@
 import json
 from typing import Dict, List
 
+import pytest
 import slow
+
+pytestmark = pytest.mark.serial
 
 
 def arrivals(scheduling: str) -> "List[Dict[str, float]]":

@@ -32,6 +32,7 @@ def recorded(path: pathlib.Path, *script: str) -> "subprocess.CompletedProcess[s
     return command("launch", "--local", "-q", "--record", str(path), "--", sys.executable, *script)
 
 
+@pytest.mark.serial
 def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "model.json"
     run = recorded(path, str(WORKERS / "steps/paced_worker.py"), "8")

@@ -63,6 +63,7 @@ def changes_of(output: str) -> List[Tuple[str, str]]:
     return re.findall(r"partitions of (\d+) bytes and a credit of (\d+) from", output)
 
 
+@pytest.mark.serial
 # An empty setting is the default, with which a change of the steps begins a second search.
 @pytest.mark.parametrize(("setting", "searches"), [("", 2), ("once", 1)])
 def test_a_job_tunes_itself_and_its_sums_stay_right(

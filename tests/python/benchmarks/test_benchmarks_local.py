@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks.jobs import call_overhead, copies, footprint, fusion, small, throughput, train
 from benchmarks.lab import arms, local_job
+from bytescheduler._child import Child, Streams
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BURNED_S = 0.2
@@ -30,18 +32,12 @@ sys.stdin.readline()
 
 
 def test_cpu_seconds_include_threads_that_have_ended() -> None:
-    piped = subprocess.PIPE
-    with local_job.ended_processes() as processes:
-        worker = subprocess.Popen(
-            [sys.executable, "-c", BURNS], stdin=piped, stdout=piped, text=True
-        )
-        processes.append(worker)
+    streams = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", BURNS]
+    with Child.start("it", command, os.environ, streams=streams) as worker:
         assert worker.stdout is not None
-        assert worker.stdin is not None
         assert worker.stdout.readline() == "ended\n"
         assert BURNED_S <= local_job.cpu_seconds([worker.pid]) < 100 * BURNED_S
-        worker.stdin.close()
-        worker.stdout.close()
 
 
 IDLE_NODE = [sys.executable, "-c", "pass"]

@@ -143,7 +143,7 @@ def test_a_table_has_what_was_simulated_and_says_which_runs_were_disturbed() -> 
 
 @pytest.mark.parametrize("ours", ["ours", "native"])
 def test_no_two_arms_are_the_same_job(ours: str) -> None:
-    usual = local_job.job_env("10.0.0.1", 1, 2, 2)
+    usual = local_job.settings()
     defaults = {row.name: row.value for row in config.values() if row.origin == "default"}
     jobs = [
         sorted({**defaults, **usual, **settings}.items())
