@@ -5,8 +5,6 @@ from typing import Callable, Iterator
 
 import pytest
 
-from bytescheduler._launch.ports import Ports
-
 
 @pytest.fixture(autouse=True, scope="session")
 def _signals_work() -> Iterator[None]:
@@ -24,5 +22,7 @@ def _signals_work() -> Iterator[None]:
 @pytest.fixture
 def free_port() -> Iterator[Callable[[], int]]:
     """Return a function that finds another port, which is reserved until the test ends."""
+    from bytescheduler._launch.ports import Ports  # house rules are tested without the package
+
     with Ports() as ports:
         yield ports.free

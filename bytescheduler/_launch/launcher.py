@@ -269,9 +269,9 @@ class Launcher:
         self._events.put(event)
 
     def next_event(self, deadline: Optional[float] = None) -> Optional[object]:
-        """Wait for the next `Exited`, `Listening` or what was `put`; None: time.monotonic() is up.
+        """Return the next `Exited`, `Listening` or what was `put`; None: the deadline has passed.
 
-        A deadline that has passed still gives what is there already.
+        Deadlines are those of time.monotonic().  One that has passed gives what is there already.
         """
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
@@ -287,7 +287,7 @@ class Launcher:
         return event
 
     def await_port(self, deadline: Optional[float] = None) -> bool:
-        """Return whether the scheduler node listens at last; False: it ended, or time is up."""
+        """Return True once the scheduler node listens; False: it ended, or the deadline passed."""
         while not self.port:
             event = self.next_event(deadline)
             if event is None or event == Listening(0):
@@ -347,7 +347,7 @@ class Launcher:
     # -- ending --------------------------------------------------------------------------------
 
     def end_all(self) -> None:
-        """End all that still runs, if it heeds SIGTERM by that; an Interrupt cuts waits short."""
+        """End all by SIGTERM, then by SIGKILL; an Interrupt cuts the waits in between short."""
         # The scheduler node first, because it tells everyone.
         scheduler, others = self.children[:1], self.children[1:]
         self._signal(scheduler, signal.SIGTERM)

@@ -1,6 +1,7 @@
 """The launcher of jobs: environments, places, ends, and that nothing stays behind."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -86,6 +87,17 @@ def test_the_job_runs_in_its_folder(tmp_path: pathlib.Path) -> None:
         child = launcher.start("worker", ["/bin/pwd"], streams=PIPED)
         assert child.stdout is not None
         assert child.stdout.read() == f"{tmp_path}\n"
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_each_process_has_a_group_of_its_own_and_a_session_if_it_is_wanted(sessions: bool) -> None:
+    shows = python("import os; print(os.getpgid(0), os.getsid(0))")
+    with Launcher(1, 1, {}, sessions=sessions) as launcher:
+        child = launcher.start("worker", shows, streams=PIPED)
+        assert child.stdout is not None
+        group, session = map(int, child.stdout.read().split())
+    assert group == child.pid
+    assert session == (child.pid if sessions else os.getsid(0))
 
 
 def test_a_command_that_cannot_run_raises(launcher: Launcher) -> None:
