@@ -179,6 +179,7 @@ def test_when_the_scheduler_node_goes_before_the_job_began_it_is_ended(
     port = scheduler.getsockname()[1]
     with start_impatient([*PYTHON, FOR_EVER, holders.path], tmp_path, port, 60.0) as process:
         scheduler.accept()[0].close()
+        holders.await_started(1)
         scheduler.close()
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
