@@ -14,13 +14,13 @@ from typing import Dict, List, Optional, Sequence, Type
 from lab import Lab
 
 from bytescheduler._child import Child, Streams
-from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place, node_command
+from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKERS = HERE.parent / "workers"
 # For a loaded machine; what must be quick says so itself.
 PATIENCE_S = 120.0
-OURS = node_command()
+OURS = [sys.executable, "-m", "bytescheduler.server"]
 STOCK = [sys.executable, str(HERE / "stock_role.py")]
 
 
@@ -321,13 +321,11 @@ class Job:
         return process
 
     def _start_roles(self) -> None:
-        if self._stock_scheduler:
+        if not self.root_port:
             self._launcher.reserve_port()
+        if self._stock_scheduler:
             self._start("scheduler", "scheduler", STOCK)
         else:
-            scheduler = self.start_scheduler()
-            listens = self._launcher.await_port(time.monotonic() + PATIENCE_S)
-            assert listens, f"the scheduler node does not listen:\n{scheduler.output()}"
-            scheduler.wait_for_line("listening on ")
+            self.start_scheduler().wait_for_line("listening on ")
         for index in range(self._num_servers):
             self.start_server(index)
