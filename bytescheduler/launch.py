@@ -1,7 +1,6 @@
 """`bslaunch`: start one role of a job, or a whole job on this host."""
 
 import os
-import pathlib
 import shutil
 import sys
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -10,6 +9,7 @@ import click
 
 from bytescheduler import __version__
 from bytescheduler._launch import local_job, role_worker
+from bytescheduler._launch.launcher import FIXED, node_command
 from bytescheduler._process import stdout
 from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
 from bytescheduler._process.say import plain, say
@@ -91,20 +91,10 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
     return server.run(role, on_listening=report)
 
 
-def _node_command() -> List[str]:
-    """Return what runs a node with this very package, whatever the working directory holds."""
-    package = str(pathlib.Path(__file__).absolute().parents[1])
-    program = (
-        f"import sys; sys.path = [p for p in sys.path if p] + [{package!r}]; "
-        "from bytescheduler.launch import main; main()"
-    )
-    return [sys.executable, "-c", program]
-
-
 def _run_local(job: local_job.Job) -> int:
     """Check what can be checked, then run the whole job here."""
     for name in job.env:
-        if name in local_job.FIXED:
+        if name in FIXED:
             raise click.BadParameter(f"{name} is set by --local", param_hint="'--env'")
     _require_command(job.command, "--local", job.env.get("PATH"))
     _require_settings(
@@ -239,7 +229,7 @@ def cli(
         command=command,
         num_workers=workers or 1,
         num_servers=servers or 1,
-        node=_node_command(),
+        node=node_command(),
         env=extra,
         timeout=timeout,
         grace=10.0 if grace is None else grace,

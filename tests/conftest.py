@@ -1,7 +1,7 @@
-"""What all Python tests share: signals that work."""
+"""What all Python tests share: signals that work, and ports that no other test gets."""
 
 import signal
-from typing import Iterator
+from typing import Callable, Iterator
 
 import pytest
 
@@ -17,3 +17,12 @@ def _signals_work() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[[], int]]:
+    """Return a function that finds another port, which is reserved until the test ends."""
+    from bytescheduler._launch.ports import Ports  # house rules are tested without the package
+
+    with Ports() as ports:
+        yield ports.free

@@ -3,11 +3,13 @@
 import contextlib
 import ctypes
 import os
+import pathlib
 import signal
 import subprocess
-from typing import Dict, List, Optional, Tuple
+import threading
+from typing import IO, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-__all__ = ["Child", "die_with", "signal_name"]
+__all__ = ["SPEAKS", "Child", "Streams", "die_with", "signal_name"]
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before threads and forks
@@ -28,23 +30,73 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+class Streams(NamedTuple):
+    """Where a process reads and writes, in the words of `subprocess.Popen`; None is our own."""
+
+    stdin: Optional[int] = subprocess.DEVNULL
+    stdout: Union[int, IO[bytes], None] = None
+    stderr: Union[int, IO[bytes], None] = None
+
+
+SPEAKS = Streams()  # without input, to where this process writes
+
+
+def _ignore(_: "Child") -> None:
+    pass
+
+
 class Child:
     """A child process in a process group of its own; made by `start`.
 
-    Once it has ended it stays a zombie until `reap`, so that nobody else can get its number
-    meanwhile.  `wait` may run on a thread of its own, everything else on the one that made it.
+    Once it has ended it stays a zombie until `close`, so that no other process can get its number
+    meanwhile.  Until then every method may be called on any thread.
     """
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, name: str, command: Sequence[str], process: "subprocess.Popen[str]") -> None:
         self.name = name
+        self.command = command
         self.code: Optional[int] = None  # -n for signal n; None while it runs
+        # Our ends of its pipes.
+        self.stdin = process.stdin
+        self.stdout = process.stdout
         self._process = process
+        self._ended = threading.Event()
+        self._closed = False
 
     @classmethod
     def start(
-        cls, name: str, command: List[str], env: Dict[str, str], pass_fds: Tuple[int, ...] = ()
-    ) -> "Tuple[Child, int]":
-        """Start `command` without input; return it, and the descriptor of all its output.
+        cls,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        streams: Streams = SPEAKS,
+        folder: Optional[pathlib.Path] = None,
+        pass_fds: Tuple[int, ...] = (),
+        session: bool = False,
+        on_end: "Callable[[Child], None]" = _ignore,
+    ) -> "Child":
+        """Start `command`.
+
+        It gets SIGTERM when the thread that calls this ends before it.
+
+        Parameters
+        ----------
+        name
+            What messages call it.
+        command, env
+            As `subprocess.Popen` has them.
+        streams
+            Its input and output.
+        folder
+            Where it runs; None: where this process does.
+        pass_fds
+            The descriptors that it inherits.
+        session
+            It gets a session of its own, so no terminal.  Linux may share the processors out
+            between sessions, so what is measured stays in that of this process.
+        on_end
+            Called once when it has ended, on another thread.
 
         Raises
         ------
@@ -52,25 +104,39 @@ class Child:
             It cannot be run.
         """
         us = os.getpid()
+
+        def prepare() -> None:
+            die_with(us)
+            if not session:
+                os.setpgid(0, 0)
+
         process = subprocess.Popen(
             command,
             env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: die_with(us),
+            cwd=folder,
+            stdin=streams.stdin,
+            stdout=streams.stdout,
+            stderr=streams.stderr,
+            text=True,
+            start_new_session=session,
+            preexec_fn=prepare,
             pass_fds=pass_fds,
         )
-        assert process.stdout is not None
-        output = os.dup(process.stdout.fileno())
-        process.stdout.close()
-        return cls(name, process), output
+        child = cls(name, command, process)
+        threading.Thread(target=child._await_end, args=(on_end,), daemon=True).start()
+        return child
+
+    def _await_end(self, on_end: "Callable[[Child], None]") -> None:
+        info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        assert info is not None
+        self.code = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+        self._ended.set()
+        on_end(self)
 
     @property
-    def is_worker(self) -> bool:
-        """Whether this is one of the job's workers."""
-        return self.name.startswith("worker")
+    def pid(self) -> int:
+        """The number of the process, which is that of its group too."""
+        return self._process.pid
 
     @property
     def shell_code(self) -> int:
@@ -85,18 +151,54 @@ class Child:
             return f"{self.name} was ended by {signal_name(-self.code)}"
         return f"{self.name} ended with exit code {self.code}"
 
-    def wait(self) -> None:
-        """Block until the process has ended."""
-        info = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        assert info is not None
-        self.code = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+    def take_output(self) -> int:
+        """Return the descriptor of its output pipe, which the caller closes from now on."""
+        assert self.stdout is not None
+        output = os.dup(self.stdout.fileno())
+        self.stdout.close()
+        self.stdout = None
+        return output
+
+    def wait(self, timeout_s: Optional[float] = None) -> int:
+        """Block until the process has ended; return `code`.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            It had not ended after so many seconds.
+        """
+        if not self._ended.wait(timeout_s):
+            assert timeout_s is not None
+            raise subprocess.TimeoutExpired(self.command, timeout_s)
+        assert self.code is not None
+        return self.code
+
+    def signal(self, number: int) -> None:
+        """Signal the process alone."""
+        os.kill(self.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """Signal the process and what it started."""
+        """Signal the process and what it started; nothing happens after `close`."""
+        if self._closed:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.pid, number)
 
-    def reap(self) -> None:
-        """Give the number of a process that has ended back; never blocks."""
+    def close(self) -> None:
+        """Close the pipes, and give the number of a process that has ended back; never blocks."""
+        for pipe in (self.stdin, self.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what it never read
+                    pipe.close()
         if self.code is not None:
+            self._closed = True
             self._process.wait()
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, and what it started, if it still runs."""
+        self.signal_group(signal.SIGKILL)
+        self.wait()
+        self.close()

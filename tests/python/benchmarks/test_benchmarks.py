@@ -12,26 +12,10 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from benchmarks.engine import reduce, scheduler
+from benchmarks.jobs import advise, footprint, fusion, native, scale, sweep, train, tuning, urgent
+from benchmarks.lab import lab_job, local_job, options
 from bytescheduler._advise import models
-
-# Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
-from benchmarks import (  # noqa: E402
-    advise,
-    footprint,
-    fusion,
-    lab_job,
-    local_job,
-    native,
-    options,
-    reduce,
-    scale,
-    scheduler,
-    sweep,
-    train,
-    tuning,
-    urgent,
-)
 
 
 def rows(name: str, *speeds: float) -> "List[Dict[str, Any]]":
@@ -218,7 +202,7 @@ def test_results_are_drawn_with_their_figures(
     tmp_path: pathlib.Path, kind: str, words: "List[str]"
 ) -> None:
     pytest.importorskip("matplotlib")
-    from benchmarks import plot
+    from benchmarks.jobs import plot
 
     (tmp_path / "result.json").write_text(json.dumps(RESULTS[kind]))
     plot.main([str(tmp_path / "result.json"), str(tmp_path / "result.svg")])
@@ -229,7 +213,7 @@ def test_results_are_drawn_with_their_figures(
 
 def test_some_arms_of_a_replay_are_drawn(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("matplotlib")
-    from benchmarks import plot
+    from benchmarks.jobs import plot
 
     replay, out = tmp_path / "replay.json", tmp_path / "replay.svg"
     replay.write_text(json.dumps(RESULTS["cells"]))
@@ -259,7 +243,7 @@ def test_what_is_no_result_of_a_benchmark_is_not_drawn(
     tmp_path: pathlib.Path, other: Dict[str, Any]
 ) -> None:
     pytest.importorskip("matplotlib")
-    from benchmarks import plot
+    from benchmarks.jobs import plot
 
     (tmp_path / "other.json").write_text(json.dumps(other))
     with pytest.raises(SystemExit, match="other.json: of none of the benchmarks that this draws"):

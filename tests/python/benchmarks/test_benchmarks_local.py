@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -10,21 +11,11 @@ from typing import Any, Dict, List
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-# Behind all that is installed.
-sys.path.append(str(ROOT))
-from benchmarks import (  # noqa: E402
-    arms,
-    call_overhead,
-    copies,
-    footprint,
-    fusion,
-    local_job,
-    small,
-    throughput,
-    train,
-)
+from benchmarks.jobs import call_overhead, copies, footprint, fusion, small, throughput, train
+from benchmarks.lab import arms, local_job
+from bytescheduler._process.child import Child, Streams
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BURNED_S = 0.2
 # Prints when a thread that took that much processor time has ended, and waits.
 BURNS = f"""
@@ -41,25 +32,19 @@ sys.stdin.readline()
 
 
 def test_cpu_seconds_include_threads_that_have_ended() -> None:
-    piped = subprocess.PIPE
-    with local_job.ended_processes() as processes:
-        worker = subprocess.Popen(
-            [sys.executable, "-c", BURNS], stdin=piped, stdout=piped, text=True
-        )
-        processes.append(worker)
+    streams = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", BURNS]
+    with Child.start("it", command, os.environ, streams=streams) as worker:
         assert worker.stdout is not None
-        assert worker.stdin is not None
         assert worker.stdout.readline() == "ended\n"
         assert BURNED_S <= local_job.cpu_seconds([worker.pid]) < 100 * BURNED_S
-        worker.stdin.close()
-        worker.stdout.close()
 
 
 IDLE_NODE = [sys.executable, "-c", "pass"]
 
 
 def worker_that(does: str) -> List[str]:
-    code = "import sys, time; from benchmarks import local_job as j\n" + does
+    code = "import sys, time; from benchmarks.lab import local_job as j\n" + does
     return [sys.executable, "-c", code]
 
 
@@ -254,7 +239,7 @@ def test_throughput_draws_its_arms_but_those_that_hung(tmp_path: pathlib.Path) -
 # In a process of its own: a second one that goes on must not go on with these tests.
 BARE_TCP = """
 import os, sys, time
-from benchmarks import throughput
+from benchmarks.jobs import throughput
 parent, exchange = os.getpid(), throughput.exchange
 
 def exchange_or(*arguments):
@@ -325,7 +310,7 @@ def test_copies_of_a_kibibyte_and_more_are_counted(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / copies.LIBRARY
-    source = str(ROOT / "benchmarks" / "count_copies.cc")
+    source = str(ROOT / "benchmarks" / "engine" / "count_copies.cc")
     flags = ["-std=c++20", "-O1", "-fno-builtin", "-fPIC", "-shared"]
     subprocess.run([str(COMPILER), *flags, source, "-o", str(library), "-ldl"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))

@@ -3,15 +3,12 @@
 import argparse
 import os
 import pathlib
-import sys
 import time
 from typing import List
 
 import pytest
 
-# Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
-from benchmarks import machine  # noqa: E402
+from benchmarks.lab import machine
 
 
 def show(path: pathlib.Path, busy: int, idle: int, steal: int) -> None:

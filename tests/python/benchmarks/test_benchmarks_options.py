@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from benchmarks.jobs import scale
+from benchmarks.lab import options
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-# Behind all that is installed.
-sys.path.append(str(ROOT))
-from benchmarks import options, scale  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,13 @@ def test_who_cannot_tune_is_told_before_anything_starts(
 def test_who_can_tune_is_not_stopped() -> None:
     pytest.importorskip("bayes_opt")
     options.require_tuner(argparse.ArgumentParser())
+
+
+def test_every_command_is_found_without_its_room() -> None:
+    rooms = [path.parent.name for path in ROOT.glob("benchmarks/*/__init__.py")]
+    assert sorted(rooms) == ["engine", "jobs", "lab"]
+    for path in ROOT.glob("benchmarks/*/*.py"):
+        if "argparse.ArgumentParser(" in path.read_text() and path.parent.name != "lab":
+            found = importlib.util.find_spec(f"benchmarks.{path.stem}")
+            assert found is not None, path
+            assert found.origin == str(path)

@@ -9,14 +9,13 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 import pytest
 
+from benchmarks.engine import device
+from benchmarks.jobs import replay
+from benchmarks.lab import lab_job, local_job, machine
 from bytescheduler import config
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
 from bytescheduler._native import Prediction, pieces_for
-
-# Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
-from benchmarks import device, lab_job, local_job, machine, replay  # noqa: E402
 
 
 def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
@@ -144,7 +143,7 @@ def test_a_table_has_what_was_simulated_and_says_which_runs_were_disturbed() -> 
 
 @pytest.mark.parametrize("ours", ["ours", "native"])
 def test_no_two_arms_are_the_same_job(ours: str) -> None:
-    usual = local_job.job_env("10.0.0.1", 1, 2, 2)
+    usual = local_job.settings()
     defaults = {row.name: row.value for row in config.values() if row.origin == "default"}
     jobs = [
         sorted({**defaults, **usual, **settings}.items())
@@ -182,7 +181,7 @@ def test_a_step_is_simulated_with_the_lab_and_pieces_that_suit_its_link(
 
 NODE = [sys.executable, "-c", "pass"]
 LATE_NODE = [sys.executable, "-c", "import time; time.sleep(1000)"]
-REPORTS = "import time\nfrom benchmarks import lab_job\nlab_job.report([1, 2])\n"
+REPORTS = "import time\nfrom benchmarks.lab import lab_job\nlab_job.report([1, 2])\n"
 
 
 def worker_that(does: str) -> List[str]:
@@ -192,7 +191,6 @@ def worker_that(does: str) -> List[str]:
 @pytest.fixture
 def _no_lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what belongs on hosts of the lab run here."""
-    (tmp_path / "benchmarks").symlink_to(lab_job.HERE)
     here = tmp_path / "bin"
     here.mkdir()
     script = here / "netlab.sh"
@@ -210,7 +208,7 @@ def test_what_the_workers_report_comes_back(capfd: pytest.CaptureFixture[str]) -
 @pytest.mark.usefixtures("_no_lab")
 def test_a_job_remembers_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTESCHEDULER_TUNING_CACHE", "/of/this/user")
-    tells = "from benchmarks import lab_job\nimport os\n"
+    tells = "from benchmarks.lab import lab_job\nimport os\n"
     tells += "lab_job.report(os.environ['BYTESCHEDULER_TUNING_CACHE'])\n"
     first, second = lab_job.run("ours-tuned", worker_that(tells), {}, 60, NODE)
     (later, _) = lab_job.run("ours-tuned", worker_that(tells), {}, 60, NODE)

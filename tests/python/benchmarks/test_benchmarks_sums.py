@@ -1,14 +1,9 @@
 """How benchmarks check the sums that come back to one worker."""
 
-import pathlib
-import sys
-
 import numpy as np
 import pytest
 
-# Behind all that is installed.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
-from benchmarks import sums  # noqa: E402
+from benchmarks.jobs import sums
 
 
 class Summed:

@@ -6,7 +6,7 @@ import re
 import socket
 import socketserver
 import threading
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from click.testing import CliRunner, Result
@@ -262,13 +262,7 @@ def test_who_takes_the_call_and_does_not_answer_is_busy_for_a_minute(
     assert reader.scan([place], before) == {}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_nobody_there_is_a_sentence_and_an_exit_code() -> None:
+def test_nobody_there_is_a_sentence_and_an_exit_code(free_port: Callable[[], int]) -> None:
     port = free_port()
     result = invoke("--once", f"127.0.0.1:{port}")
     assert result.exit_code == 1
@@ -284,7 +278,9 @@ def test_nobody_there_is_a_sentence_and_an_exit_code() -> None:
         ("a..b", "label empty or too long"),
     ],
 )
-def test_a_host_that_has_no_address_is_named(host: str, why: str) -> None:
+def test_a_host_that_has_no_address_is_named(
+    free_port: Callable[[], int], host: str, why: str
+) -> None:
     result = invoke(f"127.0.0.1:{free_port()}", f"{host}:18600")
     assert (result.exit_code, result.stdout) == (1, "")
     assert re.fullmatch(f"bytescheduler: {host}: (.*{why}.*)\n", result.stderr)

@@ -11,9 +11,9 @@ from typing import Dict, Iterator, List
 import pytest
 from held_fifo import HeldFifo
 
-from bytescheduler import launch
+from bytescheduler._launch.launcher import node_command
 
-BSLAUNCH = launch._node_command()  # `bslaunch`, whether the package is installed or not
+BSLAUNCH = node_command()  # `bslaunch`, whether the package is installed or not
 JOB = {
     "DMLC_PS_ROOT_URI": "127.0.0.1",
     "DMLC_PS_ROOT_PORT": "9",

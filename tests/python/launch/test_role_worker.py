@@ -6,14 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Dict, Iterator, List
+from typing import Callable, Dict, Iterator, List
 
 import pytest
 from held_fifo import HeldFifo
-from test_launch import JOB, LIMIT_S, bslaunch, start
+from test_launch import BSLAUNCH, JOB, LIMIT_S, bslaunch, start
 
 from bytescheduler._launch import ready
 
+FreePort = Callable[[], int]
 WORKER = {**JOB, "DMLC_ROLE": "worker"}
 PYTHON = [sys.executable, "-c"]
 # Holds the FIFO sys.argv[1] for as long as it lives, and never ends by itself.
@@ -51,13 +52,6 @@ def start_impatient(
     )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @pytest.mark.parametrize(
     ("given", "gets"),
     [
@@ -89,7 +83,7 @@ def test_it_shares_process_group_and_input(tmp_path: pathlib.Path) -> None:
     os.write(target, b"typed\n")
     os.close(target)
     result = subprocess.run(
-        [*launch_command(), *PYTHON, program],
+        [*BSLAUNCH, *PYTHON, program],
         cwd=tmp_path,
         env={**os.environ, **WORKER},
         stdin=source,
@@ -100,12 +94,6 @@ def test_it_shares_process_group_and_input(tmp_path: pathlib.Path) -> None:
     )
     os.close(source)
     assert result.stdout == f"{os.getpgrp()} typed\n"
-
-
-def launch_command() -> List[str]:
-    from bytescheduler import launch
-
-    return launch._node_command()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +147,9 @@ def test_even_sigkill_for_us_ends_it(tmp_path: pathlib.Path, holders: HeldFifo) 
 # -- the scheduler node ------------------------------------------------------------------------
 
 
-def test_without_a_scheduler_node_it_is_ended(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
+def test_without_a_scheduler_node_it_is_ended(
+    tmp_path: pathlib.Path, holders: HeldFifo, free_port: FreePort
+) -> None:
     # It does not heed SIGTERM either.
     program = HELD.format(then="signal.signal(15, signal.SIG_IGN)\nwhile True: signal.pause()")
     port = free_port()
@@ -173,7 +163,9 @@ def test_without_a_scheduler_node_it_is_ended(tmp_path: pathlib.Path, holders: H
     holders.await_gone()
 
 
-def test_the_command_says_so_too(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
+def test_the_command_says_so_too(
+    tmp_path: pathlib.Path, holders: HeldFifo, free_port: FreePort
+) -> None:
     env = {**WORKER, "BYTESCHEDULER_TIMEOUT": "100ms", "DMLC_PS_ROOT_PORT": str(free_port())}
     result = bslaunch(*PYTHON, FOR_EVER, holders.path, cwd=tmp_path, **env)
     assert result.returncode == 1
@@ -187,6 +179,7 @@ def test_when_the_scheduler_node_goes_before_the_job_began_it_is_ended(
     port = scheduler.getsockname()[1]
     with start_impatient([*PYTHON, FOR_EVER, holders.path], tmp_path, port, 60.0) as process:
         scheduler.accept()[0].close()
+        holders.await_started(1)
         scheduler.close()
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1

@@ -1,0 +1,1 @@
+"""Benchmarks of the engine's parts in C++, and what runs them."""

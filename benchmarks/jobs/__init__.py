@@ -1,0 +1,1 @@
+"""Benchmarks that run whole jobs, one module each, and what draws their results."""

@@ -1,0 +1,281 @@
+"""Start-up and memory: how soon a job has its first sum, and what a key and a model take.
+
+Real processes on this host, all started at once. Arms: ``native`` (our engine, without MXNet),
+``ours`` (``ScheduledKVS``), ``stock`` (MXNet ``dist_sync``).
+
+Start-up: from the moment in which the slowest worker begins to import the engine (to make the
+store, with MXNet, which is imported before) until it has its first sum; and from the start of the
+first process, interpreter and imports too.
+
+Memory: how much a worker and a server grow, by the kernel's count of their own memory (RssAnon in
+/proc); what nodes of a host share is bounded and stands beside it. With keys of 4 bytes: once they
+are declared, and after rounds in groups of 100 (``native``) or all at once (with MXNet, whose
+arrays, two a key, are there before). With a model of large tensors: after rounds of all at once,
+and the most until then, as the first of these rounds cut tensors anew where that suits the link and
+a server has both cuts of a key meanwhile.
+
+    python -m benchmarks.footprint --out footprint.json
+
+What is known is written after every job.
+"""
+
+import argparse
+import pathlib
+import statistics
+import sys
+import time
+from typing import Any, Dict, List, Tuple
+
+from benchmarks.lab import local_job, options
+from benchmarks.lab.arms import add_arms_option
+from benchmarks.lab.output import add_out_option, give, keep
+
+GROUP = 100
+ROUNDS = 3
+TENSOR_BYTES = 4 << 20
+STARTS = ((1, 1), (2, 2))  # workers, servers
+PARTS = ("start", "keys", "model")
+NODES = {"native": "ours", "ours": "ours", "stock": "stock"}
+
+
+class Framework:
+    """Tensors of MXNet, through a store."""
+
+    def __init__(self, arm: str, count: int, size_bytes: int) -> None:
+        import mxnet as mx
+
+        self.store = made_store(arm)  # first: the others wait for it
+        self._grads = [mx.nd.ones((size_bytes // 4,)) for _ in range(count)]
+        self._outs = [mx.nd.zeros((size_bytes // 4,)) for _ in range(count)]
+        mx.nd.waitall()
+
+    def declare(self, first: int, last: int) -> None:
+        """Declare keys."""
+        keys = list(range(first, last))
+        self.store.init(keys, self._outs[first:last])
+        for out in self._outs[first:last]:
+            out.wait_to_read()
+
+    def sums(self, first: int, last: int) -> None:
+        """Sum keys, all at once."""
+        for grad in self._grads[first:last]:
+            grad[:] = 1  # as backward does; MXNet's store leaves the sum in it
+        for key in range(first, last):
+            self.store.pushpull(key, self._grads[key], out=self._outs[key], priority=-key)
+        for out in self._outs[first:last]:
+            out.wait_to_read()
+
+    def check(self, first: int, last: int) -> None:
+        """Look at the sums."""
+        expected = float(self.store.num_workers)
+        for key in range(first, last):
+            found = self._outs[key][:1].asscalar()
+            if found != expected:
+                raise SystemExit(f"a sum of key {key} is {found} and not {expected}")
+
+    def close(self) -> None:
+        """Leave; MXNet does it at the end of the process."""
+
+
+def made_store(arm: str) -> Any:  # noqa: ANN401 - MXNet has no types
+    """Return the store of an arm."""
+    import mxnet as mx
+
+    store = mx.kv.create("dist_sync")
+    if arm != "stock":
+        from bytescheduler.mxnet import ScheduledKVS
+
+        store = ScheduledKVS(store)
+    return store
+
+
+def start_worker(arm: str) -> None:
+    """Say how long the first sum takes; runs in the worker."""
+    if arm == "native":
+        begin = time.monotonic()
+        from benchmarks.jobs.native import Tensors
+
+        tensors = Tensors([4])
+        tensors.declare(0, 1)
+        tensors.sums(0, 1)
+        end = time.monotonic()
+        tensors.check(0, 1)
+    else:
+        import mxnet as mx
+
+        begin = time.monotonic()
+        store, grad, out = made_store(arm), mx.nd.ones((1,)), mx.nd.zeros((1,))
+        store.init(0, out)
+        store.pushpull(0, grad, out=out)
+        assert out.asscalar() == store.num_workers, "a sum is wrong"
+        end = time.monotonic()
+    local_job.worker_waits("END", "start", [begin, end])
+    if arm == "native":
+        tensors.close()
+
+
+def memory_worker(arm: str, count: int, size_bytes: int) -> None:
+    """Stop where the reader looks at the memory; runs in the worker."""
+    tensors: Any
+    if arm == "native":
+        from benchmarks.jobs.native import Tensors
+
+        tensors = Tensors([size_bytes] * (count + 1))
+    else:
+        tensors = Framework(arm, count + 1, size_bytes)
+    # What the first of all needs belongs to no key.
+    tensors.declare(count, count + 1)
+    tensors.sums(count, count + 1)
+    local_job.worker_waits("BEGIN", "nothing")
+    for first in range(0, count, GROUP):
+        tensors.declare(first, min(first + GROUP, count))
+    local_job.worker_waits("BEGIN", "declared")
+    group = GROUP if arm == "native" and size_bytes == 4 else count
+    for _ in range(ROUNDS):
+        for first in range(0, count, group):
+            tensors.sums(first, min(first + group, count))
+    local_job.worker_waits("BEGIN", "summed")
+    tensors.check(0, count)
+    tensors.close()
+
+
+def memory_of(pid: int) -> Dict[str, int]:
+    """Return the bytes that a process has of its own, and of what it shares with others.
+
+    "most" is the most that it had of its own until now. The kernel counts that with files and what
+    is shared, so this is what it was at least: that with as much of both as there is now.
+    """
+    rows = {}
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("VmHWM", "RssAnon", "RssFile", "RssShmem"):
+            rows[name] = int(value.split()[0]) * 1024
+    most = rows["VmHWM"] - rows["RssFile"] - rows["RssShmem"]
+    return {"own": rows["RssAnon"], "shared": rows["RssShmem"], "most": most}
+
+
+def command_of(*words: object) -> List[str]:
+    """Return the command of a worker."""
+    return [sys.executable, "-m", "benchmarks.footprint", "--worker", *map(str, words)]
+
+
+def started(arm: str, workers: int, servers: int) -> Tuple[float, float]:
+    """Return the seconds until the first sum: from the import, and from the first process."""
+    node = local_job.NODES[NODES[arm]]
+    env = local_job.ARMS["stock" if arm == "stock" else "ours"][1]
+    begin = time.monotonic()
+    with local_job.job(node, command_of("start", arm), env, workers, servers) as job:
+        times = [tuple(map(float, words[2:])) for words in job.heard("END start")]
+        job.go_on()
+        job.ended()
+    return max(end - start for start, end in times), max(end for _, end in times) - begin
+
+
+def grown(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, Dict[str, Any]]:
+    """Return by how many bytes the first worker and the server have grown at each stop.
+
+    "most" is by how much more they ever had of their own than at the first stop.
+    """
+    node = local_job.NODES[NODES[arm]]
+    env = local_job.ARMS["stock" if arm == "stock" else "ours"][1]
+    looked: Dict[str, Dict[str, Dict[str, int]]] = {}
+    with local_job.job(node, command_of("memory", arm, count, size_bytes), env, workers) as job:
+        for name in ("nothing", "declared", "summed"):
+            job.heard(f"BEGIN {name}")
+            watched = {"worker": job.workers[0], "server": job.servers[0]}
+            looked[name] = {who: memory_of(process.pid) for who, process in watched.items()}
+            job.go_on()
+        job.ended()
+    before = looked.pop("nothing")
+    return {
+        stop: {
+            who: {
+                kind: value - before[who]["own" if kind == "most" else kind]
+                for kind, value in of.items()
+            }
+            for who, of in processes.items()
+        }
+        for stop, processes in looked.items()
+    }
+
+
+def start_rows(
+    runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]],
+) -> List[Dict[str, Any]]:
+    """Return the medians of what start-up took, for each arm, workers and servers."""
+    return [
+        {
+            "arm": arm,
+            "workers": workers,
+            "servers": servers,
+            "from_import_s": statistics.median(took[0] for took in of),
+            "from_start_s": statistics.median(took[1] for took in of),
+            "all": of,
+        }
+        for (arm, workers, servers), of in runs.items()
+    ]
+
+
+def memory_row(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[str, Any]:
+    """Return what grew, over what was declared: bytes a key, or for large ones a share."""
+    found = grown(arm, count, size_bytes, workers)
+    per = count if size_bytes == 4 else count * size_bytes
+    row: Dict[str, Any] = {"arm": arm, "workers": workers, "keys": count, "key_bytes": size_bytes}
+    for stop, processes in found.items():
+        for who, of in processes.items():
+            row[f"{stop}_{who}"] = round(of["own"] / per, 3)
+            if stop == "summed" and size_bytes != 4:  # of few bytes it would be that of the start
+                row[f"most_{who}"] = round(of["most"] / per, 3)
+    row["shared_bytes"] = found["summed"]["worker"]["shared"]
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+def measure(args: argparse.Namespace) -> Dict[str, Any]:
+    """Measure all parts; what is known is kept after every job."""
+    result: Dict[str, Any] = {}
+    runs: Dict[Tuple[str, int, int], List[Tuple[float, float]]] = {}
+    for _ in range(args.repeats if "start" in args.parts else 0):
+        for workers, servers in STARTS:
+            for arm in args.arms:
+                took = started(arm, workers, servers)
+                print(arm, workers, servers, took, file=sys.stderr, flush=True)
+                runs.setdefault((arm, workers, servers), []).append(took)
+                result["start"] = start_rows(runs)
+                keep(result, args)
+    jobs: List[Tuple[str, Tuple[str, int, int, int]]] = []
+    if "keys" in args.parts:
+        jobs += [("bytes_per_key", (arm, n, 4, 1)) for n in args.keys for arm in args.arms]
+    if "model" in args.parts:
+        n = (args.model_mib << 20) // TENSOR_BYTES
+        models = [(arm, n, TENSOR_BYTES, workers) for arm in args.arms for workers in (1, 2)]
+        jobs += [("over_model_bytes", model) for model in models]
+    for kind, job in jobs:
+        result.setdefault(kind, []).append(memory_row(*job))
+        keep(result, args)
+    return result
+
+
+def main() -> None:
+    """Run every arm and print what was found as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_arms_option(parser, NODES, "native,ours,stock")
+    parser.add_argument("--parts", type=options.names(PARTS), default=",".join(PARTS))
+    parser.add_argument("--repeats", type=options.count(), default=7, help="of start-up")
+    parser.add_argument("--keys", type=options.counts, default="10000,100000")
+    parser.add_argument("--model-mib", type=options.count(TENSOR_BYTES >> 20), default=256)
+    add_out_option(parser)
+    parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        what, arm, *numbers = args.worker
+        if what == "start":
+            start_worker(arm)
+        else:
+            memory_worker(arm, *map(int, numbers))
+        return
+    give(measure(args), args)
+
+
+if __name__ == "__main__":
+    main()

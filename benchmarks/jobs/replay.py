@@ -1,0 +1,462 @@
+"""Replay models' layer profiles over rate-limited hosts on this machine: stock, P3, ours.
+
+A layer is an operation in MXNet's engine that takes its time and no processor; backward ones write
+their gradient for real (benchmarks/engine/device.py). As MXNet's own loops do, a worker calls for
+forward and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer
+on a real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each
+step checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that
+tunes itself: the first one from what suits the link, of which the steps behind the first 120 count,
+and each repetition from what that one remembers, of which those behind the first 50 count. Beside
+what is measured stand the shortest possible step (`ideal_s`), and of two policies what the engine
+takes on simulated time (`simulated_s`, as `bytescheduler advise`), with what the link carries.
+Needs root (network namespaces), iproute2 and mxnet.
+
+    python -m benchmarks.replay --out replay.json
+    python -m benchmarks.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
+    python -m benchmarks.replay --table replay.json
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from benchmarks.engine import device
+from benchmarks.lab import lab_job, machine, options
+from benchmarks.lab.arms import add_arms_option
+from benchmarks.lab.output import add_out_option, give, keep
+from bytescheduler._advise import models
+from bytescheduler._advise.advice import GOODPUT, Cluster
+
+TUNING = 120  # steps that a job which tunes itself has made before its steps count
+TAKING_UP = 50  # the same where what an earlier job found is only compared
+WARM_UP = 2
+POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # of arms that can be simulated
+# What divides a model's parameters, so that a link of 1 Gbit/s carries it in half a second or so.
+SCALES = {
+    "bert-base": 8,
+    "bert-large": 16,
+    "gpt2": 8,
+    "resnet50": 2,
+    "transformer": 4,
+    "uniform": 8,
+    "vgg16": 8,
+}
+
+
+class Cell(NamedTuple):
+    """What is replayed."""
+
+    model: str
+    scale: int  # divides its parameters
+    compute_s: float  # of a step
+    ratio: Optional[float]  # time that the link takes for the model's bytes, over the compute
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        how = f"{self.compute_s:g} s" if self.ratio is None else f"r = {self.ratio:g}"
+        return f"{self.model} / {self.scale}, {how}"
+
+    @property
+    def steps(self) -> List[models.Step]:
+        """The layers."""
+        return models.scaled(self.model, self.scale, self.compute_s)
+
+    def enough_s(self, rate: str) -> float:
+        """Return the seconds that no step takes which gets on at all, with links of that rate.
+
+        Stock was seen to take as long as a worker needs to send the model and then to receive it,
+        which is six times the compute at r = 3; this is four times that.
+        """
+        size = sum(step.size_bytes for step in self.steps)
+        link_s = 0.0 if rate == "none" else size / lab_job.payload_bytes_per_s(rate)
+        return 4 * max(self.compute_s, 2 * link_s)
+
+    def simulated_s(self, bytes_per_s: float) -> Dict[str, float]:
+        """Return a step's seconds by arm with links that carry so much, in pieces that suit them.
+
+        What is sent is simulated; compute is a pause, and sums take no time (src/predict).
+        """
+        nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
+        lab = Cluster(*nodes, bytes_per_s * 8 / GOODPUT, lab_job.LATENCY_S)
+        return {arm: lab.predict(self.steps, policy).step_s for arm, policy in POLICIES.items()}
+
+
+def cells_of(args: argparse.Namespace) -> List[Cell]:
+    """Return every model with every ratio, or with the compute that was given."""
+    cells = []
+    for model in args.models:
+        scale = args.scale or SCALES[model]
+        if args.compute is not None:
+            cells.append(Cell(model, scale, args.compute, None))
+            continue
+        size = sum(step.size_bytes for step in models.scaled(model, scale, 1.0))
+        seconds = size / lab_job.payload_bytes_per_s(args.rate)
+        cells += [Cell(model, scale, round(seconds / ratio, 3), ratio) for ratio in args.ratios]
+    return cells
+
+
+def places(count: int, by_name: bool) -> List[int]:
+    """Return each layer's place in the caller's order: its own, or that of its number as a text."""
+    order = sorted(range(count), key=str) if by_name else list(range(count))
+    return [order.index(layer) for layer in range(count)]
+
+
+class Replayed:
+    """A model whose steps are replayed: keys, arrays, a store and a device."""
+
+    def __init__(self, cell: Cell, args: argparse.Namespace) -> None:
+        import mxnet as mx
+
+        self._layers = cell.steps
+        self.store = mx.kv.create("dist_sync")
+        if lab_job.is_ours(args.arm):
+            from bytescheduler.mxnet import ScheduledKVS
+
+            self.store = ScheduledKVS(self.store)
+        self._weights = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
+        self._grads = [mx.nd.zeros((layer.size_bytes // 4,)) for layer in self._layers]
+        self._loss = mx.nd.zeros((1,))
+        for index, weight in enumerate(self._weights):
+            self.store.broadcast(index, weight, out=weight)
+        mx.nd.waitall()
+        self._numbers = places(len(self._layers), args.by_name)
+        self._calls = sorted(range(len(self._layers)), key=lambda layer: self._numbers[layer])
+        self._device = device.Device(args.device)
+        self._before = time.perf_counter()
+
+    def _sum_of(self, iteration: int, layer: int) -> int:
+        """Return each number of the sum, of which every layer has another one in every step."""
+        workers = self.store.num_workers
+        return workers * (iteration + layer) + sum(range(workers)) if iteration >= 0 else 0
+
+    def step(self, iteration: int) -> float:
+        """Do one; return the seconds since the step before, from loss to loss.
+
+        When it returns, backward and the sums are still under way.
+        """
+        layers = list(zip(self._layers, self._weights, self._grads))
+        for index, (layer, weight, _) in enumerate(layers):
+            loss = self._loss if index == len(layers) - 1 else None
+            self._device.forward(layer.forward_s, weight, self._sum_of(iteration - 1, index), loss)
+        for index, (layer, _, grad) in reversed(list(enumerate(layers))):
+            self._device.backward(layer.backward_s, grad, iteration + index + self.store.rank)
+        for index in self._calls:
+            _, weight, grad = layers[index]
+            self.store.pushpull(index, grad, out=weight, priority=-self._numbers[index])
+        self._loss.wait_to_read()
+        now = time.perf_counter()
+        seconds, self._before = now - self._before, now
+        return seconds
+
+    def check(self, iteration: int) -> None:
+        """Wait for the sums of the latest step, of that number, and compare them all."""
+        for index, weight in enumerate(self._weights):
+            assert (weight.asnumpy() == self._sum_of(iteration, index)).all(), "a sum is wrong"
+        assert self._device.wrong == 0, "a step used a wrong sum"
+
+
+def add_cell_options(parser: argparse.ArgumentParser) -> None:
+    """Let a benchmark that replays one model say which, as its workers are told too."""
+    parser.add_argument("--model", choices=sorted(SCALES), default="vgg16")
+    parser.add_argument(
+        "--scale", type=options.count(), default=8, help="divide the parameters by this"
+    )
+    parser.add_argument(
+        "--compute", type=options.seconds, default=0.58, help="seconds of compute a step"
+    )
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Let the caller say where the device was built."""
+    parser.add_argument(
+        "--device", default=device.LIBRARY, help="the library that computes nothing"
+    )
+
+
+def cell_words(cell: Cell, args: argparse.Namespace) -> List[str]:
+    """Return the options that tell a worker what to replay."""
+    words = ["--model", cell.model, "--scale", str(cell.scale), "--compute", str(cell.compute_s)]
+    return [*words, "--device", str(pathlib.Path(args.device).resolve())]
+
+
+def given_cell(args: argparse.Namespace) -> Cell:
+    """Return what a worker was told to replay."""
+    return Cell(args.model, args.scale, args.compute, None)
+
+
+def work() -> None:
+    """Run one worker and print its step times as JSON."""
+    parser = argparse.ArgumentParser()
+    add_cell_options(parser)
+    add_device_option(parser)
+    parser.add_argument("--arm")
+    parser.add_argument("--iterations", type=int)
+    parser.add_argument("--by-name", action="store_true")
+    args = parser.parse_args(sys.argv[2:])
+    replayed = Replayed(given_cell(args), args)
+    seconds = [replayed.step(iteration) for iteration in range(args.iterations)]
+    replayed.check(args.iterations - 1)
+    lab_job.report({"seconds": seconds[WARM_UP:]})
+
+
+def run_arm(arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path) -> Optional[float]:
+    """Run one job; return the median of the steps of all workers, or None if it hung.
+
+    Of one that tunes itself, the steps behind the tuning count; `found` is where it keeps what it
+    found, for the next job of this cell.
+    """
+    if arm != "ours-tuned":
+        return run_steps(arm, cell, args, args.iterations, {})
+    before = TAKING_UP if found.exists() else TUNING
+    cache = {"BYTESCHEDULER_TUNING_CACHE": str(found)}
+    return run_steps(arm, cell, args, before + args.iterations, cache)
+
+
+def run_quietly(
+    arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path
+) -> Tuple[Optional[float], List[float]]:
+    """As above, again while too much was stolen; and what was, of each try."""
+
+    def read() -> Optional[bytes]:
+        return found.read_bytes() if found.exists() else None
+
+    def write(content: Optional[bytes]) -> None:
+        if content is None:
+            found.unlink(missing_ok=True)
+        else:
+            found.write_bytes(content)
+
+    before = read()
+
+    def run() -> Tuple[Optional[float], Optional[bytes]]:
+        write(before)
+        return run_arm(arm, cell, args, found), read()
+
+    (took, left), stolen = machine.quietly(
+        f"{cell.name}, {arm}", run, args.most_stolen, hung=lambda of: of[0] is None
+    )
+    write(left)  # the run that counts need not be the last one
+    return took, stolen
+
+
+def run_steps(
+    arm: str, cell: Cell, args: argparse.Namespace, iterations: int, more: Dict[str, str]
+) -> Optional[float]:
+    """As above, of so many steps, with further settings; the last ones count."""
+    env = dict(more)
+    if not lab_job.is_ours(arm):
+        # A shrunk model needs a shrunk split bound, or stock is handicapped.
+        env["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(max(1, 1_000_000 // cell.scale))
+    worker = [sys.executable, "-m", "benchmarks.replay", "--work", *cell_words(cell, args)]
+    worker += ["--arm", arm, "--iterations", str(iterations)]
+    node = None
+    if args.by_name:
+        worker.append("--by-name")
+    if arm.startswith("native"):
+        node = [args.native, "node"]
+        worker = [args.native, "replay", str(iterations)]
+        worker += [
+            f"{s.size_bytes}:{s.forward_s * 1e6:.0f}:{s.backward_s * 1e6:.0f}:{place}"
+            for s, place in zip(cell.steps, places(len(cell.steps), args.by_name))
+        ]
+    limit_s = args.timeout + iterations * cell.enough_s(args.rate)
+    try:
+        ran = lab_job.run(arm, worker, env, limit_s, node)
+    except subprocess.TimeoutExpired:
+        return None
+    counted = args.iterations - WARM_UP
+    return statistics.median(second for of in ran for second in of["seconds"][-counted:])
+
+
+def median(runs: List[Optional[float]]) -> Optional[float]:
+    """Return the median of the runs that did not hang; None: all did."""
+    ended = [run for run in runs if run is not None]
+    return statistics.median(ended) if ended else None
+
+
+def _disturbed(stolen: List[List[float]], result: Dict[str, Any]) -> int:
+    """Return how many runs lost more than they should have, in each of their tries."""
+    return sum(min(tries) > result.get("most_stolen", 1.0) for tries in stolen)
+
+
+def table(result: Dict[str, Any]) -> str:
+    """Return a result as Markdown, with ratios to what is ours, or tuned if it is there.
+
+    A time says how many of its runs hung, and how many lost more of the processors than they should
+    have. Older results have neither that nor anything simulated.
+    """
+    arms = list(result["cells"][0]["all_s"])
+    mine = next(arm for arm in ("ours-tuned", "ours", *arms) if arm in arms)
+    others = [arm for arm in arms if arm != mine]
+    simulated = list(result["cells"][0].get("simulated_s", {}))
+    heads = [result["rate"], *arms, *(f"{arm}, simulated" for arm in simulated), "ideal"]
+    heads += [f"ideal / {mine}", *(f"{arm} / {mine}" for arm in others)]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    shares: Dict[str, List[float]] = {}
+    for cell in result["cells"]:
+        times = {arm: median(runs) for arm, runs in cell["all_s"].items()}
+        words = [cell["name"]]
+        for arm, seconds in times.items():
+            hung = cell["all_s"][arm].count(None)
+            words.append("hung" if seconds is None else f"{seconds:.3f}")
+            if seconds is not None and hung:
+                words[-1] += f" (hung {hung} of {len(cell['all_s'][arm])})"
+            disturbed = _disturbed(cell.get("stolen", {}).get(arm, []), result)
+            if disturbed:
+                words[-1] += f" (disturbed {disturbed} of {len(cell['all_s'][arm])})"
+        words += [f"{cell['simulated_s'][arm]:.3f}" for arm in simulated]
+        words.append(f"{cell['ideal_s']:.3f}")
+        for arm, other in (("ideal", cell["ideal_s"]), *((a, times[a]) for a in others)):
+            if other is None or times[mine] is None:
+                words.append("–")
+                continue
+            shares.setdefault(arm, []).append(other / times[mine])
+            words.append(f"{shares[arm][-1]:.3f}")
+        lines.append("| " + " | ".join(words) + " |")
+    means = [f"{arm} {statistics.geometric_mean(s):.3f}" for arm, s in shares.items()]
+    least = [f"{arm} {min(s):.3f}" for arm, s in shares.items()]
+    return "\n".join(
+        [*lines, "", f"over {mine}: geometric means {', '.join(means)}; least {', '.join(least)}"]
+    )
+
+
+def numbers(text: str) -> List[float]:
+    """Return what a list such as "0.5,1" says."""
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = [0.0]
+    if not all(0.001 <= value <= 1000 for value in values):
+        raise argparse.ArgumentTypeError(f"{text}: want numbers of 0.001 to 1000, such as 0.5,1")
+    return values
+
+
+def model_names(text: str) -> List[str]:
+    """Return what a list of models says."""
+    names = text.split(",")
+    for name in names:
+        if name not in SCALES:
+            raise argparse.ArgumentTypeError(f"{name}: want {', '.join(sorted(SCALES))}")
+    return names
+
+
+def require_counted_steps(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with an error where no step of a run would count."""
+    if args.iterations <= WARM_UP:
+        parser.error(f"--iterations: want more than {WARM_UP}, which are not counted")
+
+
+def main() -> None:
+    """Run all arms in turn, several times, and print what they took as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=model_names, default="vgg16,resnet50,bert-large,gpt2")
+    computes = parser.add_mutually_exclusive_group()
+    computes.add_argument(
+        "--ratios",
+        type=numbers,
+        default=[1.0],
+        help="time that the link takes for the model's bytes, over the compute; several make a "
+        "cell of each with each model",
+    )
+    computes.add_argument(
+        "--compute", type=options.seconds, help="seconds of compute a step, not by ratio"
+    )
+    parser.add_argument(
+        "--scale", type=options.count(), help="divide the parameters by this; default: by model"
+    )
+    parser.add_argument("--iterations", type=int, default=10, help="steps of a run")
+    parser.add_argument("--repeats", type=options.count(), default=5)
+    parser.add_argument(
+        "--rate", type=lab_job.rate, default="1gbit", help="of each link: 1gbit, 300mbit, none, ..."
+    )
+    parser.add_argument(
+        "--by-name", action="store_true", help="number layers as 0, 1, 10, 11, 2, ..."
+    )
+    add_arms_option(parser, lab_job.ARMS, "stock,p3,kvstore,ours-fifo,ours-off,ours")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=40,
+        help="seconds for a run besides its steps; then it hung",
+    )
+    parser.add_argument("--native", default="build/benchmarks/wire_benchmark")
+    parser.add_argument("--table", metavar="FILE", help="only print what is in it as Markdown")
+    add_device_option(parser)
+    machine.add_option(parser)
+    add_out_option(parser)
+    args = parser.parse_args()
+    if args.table:
+        print(table(json.loads(pathlib.Path(args.table).read_text())))
+        return
+    if "ours-tuned" in args.arms:
+        options.require_tuner(parser)
+    require_counted_steps(parser, args)
+    if args.rate == "none" and args.compute is None:
+        parser.error("--rate none has no ratio: want --compute")
+    cells = cells_of(args)
+    if not all(cell.compute_s > 0 for cell in cells):
+        parser.error("--ratios: want some that leave a millisecond of compute")
+    measure(cells, args)
+
+
+def measure_link(cells: List[Cell], result: Dict[str, Any]) -> None:
+    """Note what the link carries, if it is more than was seen before, and what follows from that.
+
+    On a machine that was busy just then it would seem to be less, and each arm nearer to the ideal.
+    """
+    measured = lab_job.measured_bytes_per_s()
+    if measured <= result["payload_bytes_per_s"]:
+        return
+    result["payload_bytes_per_s"] = measured
+    for cell, row in zip(cells, result["cells"]):
+        row["ideal_s"] = models.ideal_s(cell.steps, measured)
+        row["simulated_s"] = cell.simulated_s(measured)
+
+
+def measure(cells: List[Cell], args: argparse.Namespace) -> None:
+    """Run every arm of every cell so often, and write what is known after each run."""
+    with lab_job.lab(args.rate), tempfile.TemporaryDirectory() as folder:
+        result: Dict[str, Any] = {
+            "rate": args.rate,
+            "payload_bytes_per_s": 0.0,
+            "by_name": args.by_name,
+            "iterations": args.iterations,
+            "most_stolen": args.most_stolen,
+            "cells": [
+                {
+                    **cell._asdict(),
+                    "name": cell.name,
+                    "all_s": {arm: [] for arm in args.arms},
+                    # The share of processor time that went to other machines, of each try.
+                    "stolen": {arm: [] for arm in args.arms},
+                }
+                for cell in cells
+            ],
+        }
+        for _ in range(args.repeats):
+            measure_link(cells, result)
+            for number, (cell, row) in enumerate(zip(cells, result["cells"])):
+                found = pathlib.Path(folder, f"{number}.json")
+                for arm, runs in row["all_s"].items():
+                    seconds, stolen = run_quietly(arm, cell, args, found)
+                    runs.append(seconds)
+                    row["stolen"][arm].append(stolen)
+                    took = "hung" if runs[-1] is None else f"{runs[-1]:.3f} s"
+                    print(f"{cell.name}, {arm}: {took}", file=sys.stderr, flush=True)
+                    row["step_s"] = {each: median(all_s) for each, all_s in row["all_s"].items()}
+                    keep(result, args)
+    give(result, args)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work()
+    else:
+        main()

@@ -1,0 +1,261 @@
+"""A job of two workers and two servers, each on a rate-limited host of its own on this machine.
+
+Workers end with a line that `report` prints. Needs root (network namespaces) and iproute2.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
+
+from benchmarks.lab import local_job
+from bytescheduler._process.child import SPEAKS, Child, Streams
+from bytescheduler._launch.launcher import Launcher, Place
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LAB = "bsbench"
+NUM_WORKERS = NUM_SERVERS = 2
+HOSTS = "10.201.0"
+ROOT_PORT = 9091
+READINGS = 3  # of a link
+CLONE_NEWNET = 0x40000000  # setns(2)
+Made = TypeVar("Made")
+TO_END_S = 10.0  # that processes have when all results are there
+_REPORTS = Streams(stdout=subprocess.PIPE)
+_MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+ARMS: Dict[str, Dict[str, str]] = {
+    "stock": {},
+    "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
+    "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
+    "ours": {"BYTESCHEDULER_BACKEND": "native"},
+    "ours-caller": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
+    # From what suits the link, unless the caller of `run` has it remember something.
+    "ours-tuned": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_TUNING": "on"},
+    "native": {},  # our engine without MXNet: the program wire_benchmark
+    "native-caller": {"BYTESCHEDULER_PRIORITY": "caller"},
+    # Nothing overtakes anything, and the kernel takes what it likes.
+    "native-fifo": {"BYTESCHEDULER_SCHEDULING": "0", "BYTESCHEDULER_UNSENT": "0"},
+    # In pieces, within the credit, the first that is ready first.
+    "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
+    # Whole tensors, as they come: what wrapping costs by itself.
+    "ours-off": {
+        "BYTESCHEDULER_BACKEND": "native",
+        "BYTESCHEDULER_SCHEDULING": "0",
+        "BYTESCHEDULER_PARTITION": "1GiB",
+        "BYTESCHEDULER_CREDIT": "64GiB",
+    },
+}
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+# Of the rate of a link, what TCP payload gets with frames of 1500 bytes.
+PAYLOAD = 0.953
+LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
+
+
+def rate(text: str) -> str:
+    """Return a rate in the words of tc, or "none", for argparse."""
+    number, unit = text[:-4], text[-4:]
+    if text != "none" and (not number.isdecimal() or unit not in UNITS):
+        raise argparse.ArgumentTypeError(
+            f"{text}: want kbit, mbit or gbit in whole numbers, such as 300mbit, or none"
+        )
+    return text
+
+
+def rates(text: str) -> List[str]:
+    """Return the rates that a list such as "10gbit,1gbit" says, for argparse."""
+    return [rate(word) for word in text.split(",")]
+
+
+def payload_bytes_per_s(text: str) -> float:
+    """Return what a link of a rate in the words of tc carries each way."""
+    return PAYLOAD * int(text[:-4]) * UNITS[text[-4:]] / 8
+
+
+def is_ours(arm: str) -> bool:
+    """Return whether a worker in Python wraps its store."""
+    return "BYTESCHEDULER_BACKEND" in ARMS[arm]
+
+
+def report(result: object) -> None:
+    """Tell `run` what a worker has measured."""
+    print("RESULT " + json.dumps(result), flush=True)
+
+
+def _netlab(*words: str) -> None:
+    subprocess.run([str(HERE / "netlab.sh"), *words], check=True)
+
+
+@contextlib.contextmanager
+def lab(rate: str) -> "Iterator[None]":
+    """Lend the hosts; `rate` (1gbit, 300mbit) is that of each direction of each link."""
+    shaped = [] if rate == "none" else ["-r", rate]
+    _netlab("up", LAB, str(NUM_WORKERS + NUM_SERVERS), *shaped)
+    try:
+        yield
+    finally:
+        _netlab("down", LAB, "-k")
+
+
+def place(host: int) -> Place:
+    """Return where processes of a host of the lab run; hosts count from 1."""
+    return Place(f"{HOSTS}.{host}", [str(HERE / "netlab.sh"), "exec", LAB, str(host)])
+
+
+def _on(host: int, do: Callable[[], Made]) -> Made:
+    """Do it on a thread that is on a host's network, where its sockets stay."""
+
+    def entered() -> Made:
+        with open(f"/run/netns/{LAB}-{host}", "rb") as network:
+            if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), f"host {host}'s network cannot be entered")
+        return do()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(entered).result()
+
+
+def connected(near: int, far: int) -> Tuple[socket.socket, socket.socket]:
+    """Return the two ends of a TCP connection between two hosts of the lab."""
+    with _on(far, lambda: socket.create_server((place(far).address, 0))) as listener:
+        near_end = _on(near, lambda: socket.create_connection(listener.getsockname(), 10))
+        near_end.settimeout(None)
+        return near_end, listener.accept()[0]
+
+
+def change_rate(rate: str) -> None:
+    """Give each direction of each link of the lab that is there another rate."""
+    for host in range(1, 1 + NUM_WORKERS + NUM_SERVERS):
+        _netlab("rate", LAB, str(host), rate, rate)
+
+
+def measured_bytes_per_s() -> float:
+    """Return the payload that TCP moves between a worker's host and a server's, the slower way.
+
+    Of several readings the largest: a machine that was busy for a moment measures too little, and
+    what is compared with it would look better than it is.
+    """
+    return max(_measured_once() for _ in range(READINGS))
+
+
+def _measured_once() -> float:
+    doctor = [sys.executable, "-m", "bytescheduler.cli", "doctor"]
+    near, far = place(1), place(1 + NUM_WORKERS)
+    listen = [*near.prefix, *doctor, "--listen", str(ROOT_PORT), "--wait", "60"]
+    with Child.start("the listener", listen, os.environ, streams=_MERGED) as listener:
+        assert listener.stdout is not None
+        listener.stdout.readline()  # it listens
+        ask = [*doctor, "--peer", f"{near.address}:{ROOT_PORT}", "--seconds", "3", "--json"]
+        asked = subprocess.run([*far.prefix, *ask], stdout=subprocess.PIPE, check=False, text=True)
+        link = json.loads(asked.stdout)["link"]
+    if link is None:
+        raise SystemExit(f"the link could not be measured: {asked.stdout}")
+    return float(min(link["to_peer_bits_per_s"], link["from_peer_bits_per_s"])) / 8
+
+
+def _reported(arm: str, worker: Child) -> Any:  # noqa: ANN401
+    """Return what a worker reports, which need not end then.
+
+    Raises as `run` does.
+    """
+    assert worker.stdout is not None
+    for line in iter(worker.stdout.readline, ""):
+        if line.startswith("RESULT ") and line.endswith("\n"):  # else it was killed meanwhile
+            return json.loads(line[len("RESULT ") :])
+    raise SystemExit(f"{arm}: a worker failed with exit code {worker.wait()}")
+
+
+def _discard(output: int) -> None:
+    with open(output, "rb") as rest:
+        while rest.read(1 << 16):
+            pass
+
+
+def _ended(arm: str, launcher: Launcher) -> None:
+    """Wait a while for the end of all; name those that are left to be killed.
+
+    Raises as `run` does.
+    """
+    deadline = time.monotonic() + TO_END_S
+    for worker in launcher.workers:  # or it might wait for a reader, and nodes for it
+        threading.Thread(target=_discard, args=(worker.take_output(),), daemon=True).start()
+    launcher.await_ends(launcher.workers, deadline)
+    for worker in launcher.workers:
+        if worker.code:
+            raise SystemExit(
+                f"{arm}: {worker.name} reported, and failed with exit code {worker.code}"
+            )
+    launcher.await_ends(launcher.children, deadline)
+    for child in launcher.children:
+        if child.code is None:
+            print(
+                f"{arm}: all results are there, but {child.name} does not end; it is killed",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def run(
+    arm: str,
+    worker: List[str],
+    env: Dict[str, str],
+    timeout_s: float,
+    node: Optional[List[str]] = None,
+    pairs: int = NUM_WORKERS,
+) -> List[Any]:
+    """Run a job to its end in the lab and return what its workers reported, in any order.
+
+    A process that does not end, with all results there, is told on standard error and killed.
+
+    Parameters
+    ----------
+    arm
+        One of `ARMS`.
+    worker
+        The command of each worker.
+    env
+        Further settings of all processes.
+    timeout_s
+        How long the workers may take.
+    node
+        The command of the scheduler node and of servers; None: that of the arm.
+    pairs
+        How many workers there are, and as many servers.
+
+    Raises
+    ------
+    SystemExit
+        A worker failed.
+    subprocess.TimeoutExpired
+        A worker had not reported in time.
+    """
+    base = local_job.settings()
+    base["PYTHONPATH"] = os.pathsep.join([str(ROOT), base.get("PYTHONPATH", "")])
+    nodes = node or local_job.NODES["ours" if arm.startswith("ours") else "stock"]
+    roles = [("scheduler", 1, nodes)]
+    roles += [("server", 1 + NUM_WORKERS + i, nodes) for i in range(pairs)]
+    roles += [("worker", 1 + i, worker) for i in range(pairs)]
+    with contextlib.ExitStack() as ends:
+        # What other jobs of this user have found is none of this one's business.
+        folder = ends.enter_context(tempfile.TemporaryDirectory())
+        base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **ARMS[arm], **env})
+        launcher = ends.enter_context(Launcher(pairs, pairs, base, root=place(1), port=ROOT_PORT))
+        for role, host, words in roles:
+            name = f"the {role} on host {host}"
+            streams = _REPORTS if role == "worker" else SPEAKS
+            launcher.start(role, words, name=name, place=place(host), streams=streams)
+        with local_job.patience(worker, timeout_s, launcher.kill_all):
+            results = [_reported(arm, process) for process in launcher.workers]
+        _ended(arm, launcher)
+        return results

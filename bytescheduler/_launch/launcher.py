@@ -1,0 +1,374 @@
+"""Starts the processes of a job, each in its place, watches them, and ends them all.
+
+`bslaunch --local`, the benchmarks and the tests of whole jobs are built on it.  How long they wait,
+and what they say about an end, is their own matter.
+"""
+
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from bytescheduler._process.child import SPEAKS, Child, Streams
+from bytescheduler._launch.ports import Ports
+
+__all__ = [
+    "FIXED",
+    "LOOPBACK",
+    "Exited",
+    "Interrupt",
+    "Launcher",
+    "Listening",
+    "Place",
+    "node_command",
+]
+
+# A launcher sets these for every process, or leaves them out: they differ between processes.
+FIXED = (
+    "DMLC_ROLE",
+    "DMLC_PS_ROOT_URI",
+    "DMLC_PS_ROOT_PORT",
+    "DMLC_NUM_WORKER",
+    "DMLC_NUM_SERVER",
+    "DMLC_PORT",
+    "DMLC_RANK",
+)
+
+_NOTICE_S = 1.0  # for the scheduler node to tell the others that the job ends
+_TERM_S = 5.0  # between SIGTERM and SIGKILL
+
+
+def node_command() -> List[str]:
+    """Return what runs a node with this very package, whatever the working directory holds."""
+    package = str(pathlib.Path(__file__).absolute().parents[2])
+    program = (
+        f"import sys; sys.path = [p for p in sys.path if p] + [{package!r}]; "
+        "from bytescheduler.launch import main; main()"
+    )
+    return [sys.executable, "-c", program]
+
+
+class Place(NamedTuple):
+    """Where a process of a job runs.
+
+    Parameters
+    ----------
+    address : str
+        That of the host.
+    prefix : sequence of str
+        What a command begins with, so that it runs there as the same process: ``ip netns exec``,
+        for example.
+    """
+
+    address: str = "127.0.0.1"
+    prefix: Sequence[str] = ()
+
+
+LOOPBACK = Place()
+
+
+class Interrupt:
+    """An event that ends every wait; `Launcher.put` takes it from any thread."""
+
+
+class Exited(NamedTuple):
+    """A process has ended."""
+
+    child: Child
+
+
+class Listening(NamedTuple):
+    """The scheduler node listens on this port; 0: it ended before it did."""
+
+    port: int
+
+
+class Launcher:
+    """The processes of one job; all are ended at the end of a ``with`` block.
+
+    One thread alone uses it, which starts the processes too.  `put` may be called by others and by
+    signal handlers, `kill_all` by others.
+
+    Parameters
+    ----------
+    num_workers, num_servers : int
+        The shape of the job that all processes are told.
+    env : mapping of str to str
+        The environment of every process; without what is in `FIXED`.
+    root : Place
+        Where the scheduler node runs.
+    port : int
+        Where it listens; 0: it takes any port and reports it.
+    folder : Path, optional
+        Where all processes run; None: where this process does.
+    sessions : bool
+        Whether each process gets a session of its own.
+
+    Attributes
+    ----------
+    children : list of Child
+        All that were started, in that order.
+    workers : list of Child
+        Those of the role worker.
+    failed : list of Child
+        Those whose failure `next_event` has returned, in the order of their ends.
+    port : int
+        Where the scheduler node listens; 0 until that is known.
+    """
+
+    def __init__(
+        self,
+        num_workers: int,
+        num_servers: int,
+        env: Mapping[str, str],
+        *,
+        root: Place = LOOPBACK,
+        port: int = 0,
+        folder: Optional[pathlib.Path] = None,
+        sessions: bool = False,
+    ) -> None:
+        self.children: List[Child] = []
+        self.workers: List[Child] = []
+        self.failed: List[Child] = []
+        self.port = port
+        self._root = root
+        self._folder = folder
+        self._sessions = sessions
+        self._env = {name: value for name, value in env.items() if name not in FIXED}
+        self._env.update(
+            DMLC_PS_ROOT_URI=root.address,
+            DMLC_NUM_WORKER=str(num_workers),
+            DMLC_NUM_SERVER=str(num_servers),
+        )
+        self._ports = Ports()
+        self._ended: List[Child] = []  # of which `next_event` has told
+        # A SimpleQueue, because signal handlers put into it.
+        self._events: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+        for child in self.children:
+            child.wait()
+        self.close()
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def reserve_port(self) -> int:
+        """Let the scheduler node listen on a free port that is known before it starts."""
+        self.port = self._ports.free()
+        return self.port
+
+    def start(
+        self,
+        role: str,
+        command: Sequence[str],
+        *,
+        name: str = "",
+        place: Place = LOOPBACK,
+        env: Optional[Mapping[str, str]] = None,
+        streams: Streams = SPEAKS,
+        pass_fds: Tuple[int, ...] = (),
+    ) -> Child:
+        """Start a process of the job.
+
+        Parameters
+        ----------
+        role
+            What DMLC_ROLE says: scheduler, server or worker.
+        command
+            What it runs there.
+        name
+            What messages call it; the role by default.
+        place
+            Where it runs.
+        env
+            Further variables, which replace those of all processes.
+        streams, pass_fds
+            As `Child.start` has them.
+
+        Raises
+        ------
+        OSError
+            The command cannot be run.
+        """
+        own = {
+            **self._env,
+            "DMLC_ROLE": role,
+            "DMLC_PS_ROOT_PORT": str(self.port),
+            "DMLC_NODE_HOST": place.address,
+            **(env or {}),
+        }
+        child = Child.start(
+            name or role,
+            [*place.prefix, *command],
+            own,
+            streams=streams,
+            folder=self._folder,
+            pass_fds=pass_fds,
+            session=self._sessions,
+            on_end=lambda ended: self._events.put(Exited(ended)),
+        )
+        self.children.append(child)
+        if role == "worker":
+            self.workers.append(child)
+        return child
+
+    def start_scheduler(
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "scheduler",
+        env: Optional[Mapping[str, str]] = None,
+        streams: Streams = SPEAKS,
+    ) -> Child:
+        """Start the scheduler node.
+
+        Without a port the command gets ``--port-fd N`` too, to write its port and a newline to that
+        descriptor.  A `Listening` event comes then, and `await_port` waits for it.
+        """
+        if self.port:
+            return self.start(
+                "scheduler", command, name=name, place=self._root, env=env, streams=streams
+            )
+        source, target = os.pipe()
+        try:
+            command = [*command, "--port-fd", str(target)]
+            child = self.start(
+                "scheduler",
+                command,
+                name=name,
+                place=self._root,
+                env=env,
+                streams=streams,
+                pass_fds=(target,),
+            )
+        except BaseException:
+            os.close(source)
+            raise
+        finally:
+            os.close(target)
+        threading.Thread(target=self._read_port, args=(source,), daemon=True).start()
+        return child
+
+    def _read_port(self, source: int) -> None:
+        with os.fdopen(source) as reader:
+            self._events.put(Listening(int(reader.readline().strip() or 0)))
+
+    # -- watching ------------------------------------------------------------------------------
+
+    def put(self, event: object) -> None:
+        """Let `next_event` return `event`, from any thread or a signal handler."""
+        self._events.put(event)
+
+    def next_event(self, deadline: Optional[float] = None) -> Optional[object]:
+        """Return the next `Exited`, `Listening` or what was `put`; None: the deadline has passed.
+
+        Deadlines are those of time.monotonic().  One that has passed gives what is there already.
+        """
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            event = self._events.get(timeout=left)
+        except queue.Empty:
+            return None
+        if isinstance(event, Exited):
+            self._ended.append(event.child)
+            if event.child.code:
+                self.failed.append(event.child)
+        if isinstance(event, Listening):
+            self.port = event.port
+        return event
+
+    def await_port(self, deadline: Optional[float] = None) -> bool:
+        """Return True once the scheduler node listens; False: it ended, or the deadline passed."""
+        while not self.port:
+            event = self.next_event(deadline)
+            if event is None or event == Listening(0):
+                return False
+        return True
+
+    def await_first(
+        self, children: Sequence[Child], deadline: Optional[float] = None
+    ) -> Optional[Child]:
+        """Return the first of `children` that ends; None: the deadline has passed."""
+        while True:
+            for child in self._ended:
+                if child in children:
+                    return child
+            if self.next_event(deadline) is None:
+                return None
+
+    def await_ends(
+        self, children: Iterable[Child], deadline: Optional[float] = None
+    ) -> Optional[Interrupt]:
+        """Return when all of `children` have ended, or at the deadline; earlier at an Interrupt."""
+        left = set(children).difference(self._ended)
+        while left:
+            event = self.next_event(deadline)
+            if event is None:
+                return None
+            if isinstance(event, Interrupt):
+                return event
+            if isinstance(event, Exited):
+                left.discard(event.child)
+        return None
+
+    def await_good_end(self, timeout_s: float) -> Optional[Child]:
+        """Return None when all have ended well, or the cause as soon as one has failed.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            Another one still ran after so many seconds; it names the command.
+        """
+        deadline = time.monotonic() + timeout_s
+        while len(self._ended) < len(self.children) and not self.failed:
+            if self.next_event(deadline) is None:
+                running = next(child for child in self.children if child not in self._ended)
+                raise subprocess.TimeoutExpired(running.command, timeout_s)
+        return self.cause() if self.failed else None
+
+    def cause(self) -> Child:
+        """Return the process for which the others failed.  Only when one has `failed`.
+
+        Our own nodes end with an error when they lose a worker, perhaps before it has quite ended.
+        So that is the first worker, or the first that a signal ended, before all others.
+        """
+        lost = (child for child in self.failed if child in self.workers or (child.code or 0) < 0)
+        return next(lost, self.failed[0])
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def end_all(self) -> None:
+        """End all by SIGTERM, then by SIGKILL; an Interrupt cuts the waits in between short."""
+        # The scheduler node first, because it tells everyone.
+        scheduler, others = self.children[:1], self.children[1:]
+        self._signal(scheduler, signal.SIGTERM)
+        self.await_ends(scheduler, time.monotonic() + _NOTICE_S)
+        self._signal(others, signal.SIGTERM)
+        self.await_ends(self.children, time.monotonic() + _TERM_S)
+        self.kill_all()
+        while self.await_ends(self.children, time.monotonic() + _TERM_S) is not None:
+            pass
+
+    def kill_all(self) -> None:
+        """End all at once, and what they started."""
+        self._signal(self.children, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Give back what the system keeps of processes that have ended, and the ports."""
+        self._ports.close()
+        for child in self.children:
+            child.close()
+
+    @staticmethod
+    def _signal(children: List[Child], number: int) -> None:
+        for child in children:
+            child.signal_group(number)

@@ -1,0 +1,103 @@
+"""A second job on the ports of one that is there, by mistake, or of one that has just ended."""
+
+import pathlib
+import signal
+from typing import Callable, List
+
+import pytest
+from job import Job, Process
+
+MakeJob = Callable[..., Job]
+FreePort = Callable[[], int]
+SOON_S = 30.0
+STEPS = "60"
+IN_USE = "the port is in use: end what listens there (a job that still runs?), or give all nodes"
+NOT_HERE = "nodes of another job need another DMLC_PS_ROOT_PORT"
+ANOTHER_JOB = "lost the scheduler node: another job has its address"
+OTHER_SETTINGS = "has BYTESCHEDULER_DETERMINISTIC=1 instead of BYTESCHEDULER_DETERMINISTIC=0, which"
+
+
+@pytest.mark.parametrize("first_waits", [False, True], ids=["it trains", "it waits"])
+def test_the_nodes_of_the_second_are_told_what_to_do_and_the_first_trains_on(
+    make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path, first_waits: bool
+) -> None:
+    """Those of other settings also where the first has no workers yet."""
+    job = make_job(ports=[free_port(), 0])
+    first = list(job.processes)
+    second: List[Process] = []
+    other = {"BYTESCHEDULER_DETERMINISTIC": "1"} if first_waits else {}
+
+    def start_worker(of: str) -> None:
+        (first if of == "first" else second).append(
+            job.start_worker(
+                *("steps/restarted_worker.py", str(tmp_path / of), STEPS),
+                env=None if of == "first" else other,
+            )
+        )
+
+    def train() -> None:
+        for _ in range(2):
+            start_worker("first")
+        job.workers[0].wait_for_line("step 3 done")
+
+    if not first_waits:
+        train()
+    else:
+        first[0].wait_for_line("waiting for 2 of 2 workers, 0 of 1 servers")
+    second += [job.start_scheduler("second scheduler"), job.start_server(0, "second server", other)]
+    if first_waits:
+        for process in second:
+            process.wait(SOON_S)
+        train()
+    for _ in range(2):
+        start_worker("second")
+    for process in second:
+        assert process.wait(SOON_S) == 1, job.all_output()
+        text = OTHER_SETTINGS if first_waits else NOT_HERE
+        text = IN_USE if process is second[0] else text
+        assert text in process.output(), f"{process.name}:\n{job.all_output()}"
+    for process in first:
+        assert process.wait() == 0, job.all_output()
+    for worker in job.workers[:2]:
+        assert "every step counts once" in worker.output(), job.all_output()
+
+
+def test_a_worker_that_slept_through_the_end_of_its_job_counts_nothing_in_the_next(
+    make_job: MakeJob, free_port: FreePort, tmp_path: pathlib.Path
+) -> None:
+    """It is at the same step, so its push would fit; it is told that its job is over."""
+    ports = [free_port(), free_port()]
+    step, steps = 3, 4
+
+    def begin(base: int) -> "tuple[Job, Process, pathlib.Path]":
+        """Start a job, whose worker waits for that step then."""
+        job = make_job(workers=1, servers=1, ports=ports)
+        files = tmp_path / f"steps of {base}"
+        files.mkdir()
+        for each in range(1, step):
+            (files / str(each)).touch()
+        worker = job.start_worker("steps/stepping_worker.py", str(files), str(base), str(steps))
+        worker.wait_for_line(f"step {step} waits")
+        return job, worker, files
+
+    old, sleeper, old_files = begin(1000)
+    sleeper.signal(signal.SIGSTOP)
+    for process in old.processes:
+        if process is not sleeper:
+            process.kill()
+    new, worker, new_files = begin(5000)
+    (old_files / str(step)).touch()
+    # The scheduler node, which tells it that its job is over, does so when its push has come.
+    new.processes[0].signal(signal.SIGSTOP)
+    sleeper.signal(signal.SIGCONT)
+    try:
+        new.servers[0].wait_for_line("dropped a message from worker 0: it is of another job")
+    finally:
+        new.processes[0].signal(signal.SIGCONT)
+    assert sleeper.wait(SOON_S) == 1, new.all_output()
+    assert ANOTHER_JOB in sleeper.output()
+    for each in range(step, steps + 1):
+        (new_files / str(each)).touch()
+    for process in new.processes:
+        assert process.wait(SOON_S) == 0, new.all_output()
+    assert "every sum is right" in worker.output()
