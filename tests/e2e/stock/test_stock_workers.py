@@ -40,6 +40,7 @@ def test_what_a_stock_server_cannot_do(make_job: MakeJob) -> None:
         assert_same(got, wanted)
 
 
+@pytest.mark.serial  # what is late by 0.1 s is sent again, also when its sender ends
 def test_workers_that_send_again_what_nobody_acknowledges(make_job: MakeJob) -> None:
     # What is not acknowledged ends its sender at the tenth time, after 5.5 s; "late" takes longer,
     # and its pushes wait for so long that they are sent again.
