@@ -6,7 +6,7 @@
 #include "base/executor.h"
 #include "bytescheduler/comm_task.h"
 #include "bytescheduler/core.h"
-#include "trace/front.h"
+#include "trace/critical_tensor.h"
 #include "trace/steps.h"
 #include "trace/trace.h"
 
@@ -16,8 +16,8 @@ class Spans {
  public:
   Spans() = default;  // tells nobody
   // None is owned; `trace` may be null.
-  Spans(core::Trace* trace, const Executor* executor, Steps* steps, Front* front)
-      : trace_(trace), executor_(executor), steps_(steps), front_(front) {}
+  Spans(core::Trace* trace, const Executor* executor, Steps* steps, CriticalTensor* critical)
+      : trace_(trace), executor_(executor), steps_(steps), critical_(critical) {}
 
   // REQUIRES: made with some.
   const Steps& steps() const { return *steps_; }
@@ -42,7 +42,7 @@ class Spans {
   core::Trace* trace_ = nullptr;
   const Executor* executor_ = nullptr;
   Steps* steps_ = nullptr;
-  Front* front_ = nullptr;
+  CriticalTensor* critical_ = nullptr;
 };
 
 }  // namespace bs::worker

@@ -20,9 +20,9 @@ struct TraceEvent {
   // Spans from `begin` to `end`, and one that is a moment, `end`.
   enum class Kind : uint8_t {
     // Of whole tensors, whose part and server mean nothing.
-    kTensor,  // ready to pulled
-    kProxy,   // called for to ready: its proxy in the framework's engine waits for the gradient
-    kFront,   // all gradients of a step ready to the sum of the most urgent tensor, which it is of
+    kTensor,    // ready to pulled
+    kProxy,     // called for to ready: its proxy in the framework's engine waits for the gradient
+    kCritical,  // all gradients of a step ready, to the sum of this tensor, the most urgent one
     // Of partitions.
     kQueued,  // ready to started
     kPush,    // started to acknowledged, or to out of our hands if the sum is the answer

@@ -36,7 +36,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .together_bytes = options.together_bytes,
              .requests = &requests_,
              .core = &core_,
-             .spans = {options.trace, executor, &steps_, &front_},
+             .spans = {options.trace, executor, &steps_, &critical_},
              .rate = options.fits_pieces && options.rank == 0 ? &rate_ : nullptr,
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {

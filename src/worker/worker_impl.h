@@ -128,7 +128,7 @@ class Worker::Impl {
   ps::KvWorker requests_;
   Core core_;
   worker::Steps steps_;
-  worker::Front front_;
+  worker::CriticalTensor critical_;
   worker::LinkRate rate_;
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's
