@@ -293,8 +293,8 @@ cdef class Worker:
         self.abandoned = []
         self.carrier = store
         with nogil:
-            code = bs_worker_start_carried(given.rows, given.count, rank, blocks,
-                                           bs_mxnet_store_carry, context, &self.worker, &error)
+            code = bs_worker_start_kvstore(given.rows, given.count, rank, blocks,
+                                           bs_mxnet_store_begin, context, &self.worker, &error)
         _check(code, &error)
         self._wait_until_ready()
         return self

@@ -54,23 +54,23 @@ typedef struct {
   uint64_t size_bytes;
   const void* in;  // of a push; valid during the call only
   uint64_t token;
-} bs_carry;
-// Begins an operation; called on one thread of the engine.  Its end is told by bs_carried_done,
+} bs_store_request;
+// Begins an operation; called on one thread of the engine.  Its end is told by bs_store_done,
 // once, also if it could not begin.
-typedef void (*bs_carry_fn)(void* context, bs_worker* worker, const bs_carry* request);
+typedef void (*bs_store_fn)(void* context, bs_worker* worker, const bs_store_request* request);
 // `value`: what was pulled, valid until the next operation on that key; null for a push or an
-// error.  Any thread, also inside the carry function.
-void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
-                     const void* value);
+// error.  Any thread, also inside the begin function.
+void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                   const void* value);
 // As bs_worker_start.  Once ready, a barrier of the store must follow on every worker.  Workers
 // must broadcast the same keys in the same order, rank 0 before the others (a barrier between).
-// `blocks`: whether `carry` returns only when the operation is over; a thread of its own
+// `blocks`: whether `begin` returns only when the operation is over; a thread of its own
 // ("bs-carrier") then calls it for one operation after the other, and until one is over workers
 // must not begin others that they might begin in different orders. If operations on the store have
 // not ended, bs_worker_close returns kUnavailable and leaves the handle and its threads behind;
 // `context` must then stay valid for ever.
-int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank, int blocks,
-                            bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error);
+int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int rank, int blocks,
+                            bs_store_fn begin, void* context, bs_worker** worker, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
 int bs_worker_num_workers(const bs_worker* worker);
 int bs_worker_num_servers(const bs_worker* worker);
@@ -141,11 +141,11 @@ int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_e
 int bs_worker_fail(bs_worker* worker, const char* why);
 // 0, or the code and message of what failed the worker.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
-// Calls `row`, inside this call, for each figure of the worker: its name, the rank of the server it
+// Calls `row`, inside this call, for each metric of the worker: its name, the rank of the server it
 // is of, or -1, and the number (docs/metrics.md).  Blocks up to `timeout_ms`; kDeadlineExceeded if
 // the engine's thread is busy for longer.
-typedef void (*bs_figure_row)(void* context, const char* name, int of, double value);
-int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
+typedef void (*bs_metric_row)(void* context, const char* name, int of, double value);
+int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row, void* context,
                       bs_error* error);
 // A timeline calls the key so from now on; copied.  REQUIRES: the worker is ready.
 int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error);
@@ -208,7 +208,7 @@ int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error);
 int bs_node_port(const bs_node* node);
 // As bs_worker_measure; of a server by the rank of the worker, of a scheduler node by that of the
 // node.
-int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void* context,
+int bs_node_measure(const bs_node* node, int timeout_ms, bs_metric_row row, void* context,
                     bs_error* error);
 // Ends the node: told to everyone else as `why` unless the job is over.  Blocks shortly; frees.
 int bs_node_close(bs_node* node, const char* why);

@@ -52,7 +52,8 @@ struct Config {
   // BYTESCHEDULER_*
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
-  bool pieces_given = false;  // whether one of both is set, so that nothing is to be measured
+  bool partition_or_credit_given =
+      false;  // whether one of both is set, so that nothing is to be measured
   bool scheduling = true;
   std::string priority;      // "measured", "caller"
   std::string tuning;        // "on", "off", "once"; read by the Python side, as the next one

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/figures.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
@@ -64,7 +64,7 @@ class Server {
   // Asks front and shards what they have done and are doing with native keys (docs/metrics.md says
   // what each number is).  `done` runs once, on the front's executor; never if front or shards end
   // before.
-  void Measure(UniqueFunction<void(const Figures&)> done);
+  void Measure(UniqueFunction<void(const Metrics&)> done);
 
  private:
   class Impl;

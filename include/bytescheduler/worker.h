@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/figures.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_worker.h"
@@ -48,7 +48,7 @@ struct WorkerOptions {
   // pushes: then what suits that (backend/ps/link_rate.h), once, as if by Retune.  A call of Retune
   // before ends the measuring, and so does a push-pull that is compressed; push-pulls of
   // asynchronous keys decide nothing.
-  bool fits_pieces = false;
+  bool fits_link = false;
   // How many bytes have gone to servers through memory that they share; for the above, called once
   // on the executor.  Empty: none have.
   std::function<uint64_t()> shared_bytes{};
@@ -166,7 +166,7 @@ class Worker {
 
   // Instead of the options' from now on: of keys that are declared later, and of all that is sent.
   // REQUIRES: as of the options; on the executor.
-  void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes);
+  void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes);
 
   // Rank 0 decides for everyone, while the job runs: partitions of synchronous keys have at most
   // `partition_bytes` (rounded down to a multiple of 64) and each worker has `credit_bytes` in
@@ -191,7 +191,7 @@ class Worker {
   // Bytes started and not finished.
   uint64_t in_flight_bytes(uint32_t server) const;
   // What it has done and what it is doing; docs/metrics.md says what each number is.
-  void Measure(Figures* figures) const;
+  void Measure(Metrics* metrics) const;
   // The latest steps, at most 64, the oldest first.
   std::vector<StepTime> Steps() const;
 

@@ -193,7 +193,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
     if (!status.ok()) return status;
   }
   ApplyPsHeartbeats(lookup, &config);
-  config.pieces_given =
+  config.partition_or_credit_given =
       Find(lookup, "BYTESCHEDULER_PARTITION") || Find(lookup, "BYTESCHEDULER_CREDIT");
   config.waiting_given = Find(lookup, "BYTESCHEDULER_WAITING").has_value();
   if (Status status = CheckTogether(config); !status.ok()) return status;

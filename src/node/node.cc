@@ -69,13 +69,13 @@ SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& 
 
 SchedulerNode::~SchedulerNode() { Close("it was closed"); }
 
-Result<Figures> SchedulerNode::Measure(Duration timeout) const {
-  return Await<Figures>(timeout, [this](GiveFigures give) {
+Result<Metrics> SchedulerNode::Measure(Duration timeout) const {
+  return Await<Metrics>(timeout, [this](GiveMetrics give) {
     network_->io()->Post([this, give = std::move(give)] {
       if (!coordinator_) return;
-      Figures figures;
-      coordinator_->Measure(&figures);
-      give(figures);
+      Metrics metrics;
+      coordinator_->Measure(&metrics);
+      give(metrics);
     });
   });
 }
@@ -174,23 +174,23 @@ void ServerNode::OnReady(Result<ps::View> view) {
       log);
 }
 
-Result<Figures> ServerNode::Measure(Duration timeout) const {
-  return Await<Figures>(timeout, [this](GiveFigures give) {
+Result<Metrics> ServerNode::Measure(Duration timeout) const {
+  return Await<Metrics>(timeout, [this](GiveMetrics give) {
     network_->io()->Post(
-        [this, give = std::move(give)]() mutable { TellFigures(std::move(give)); });
+        [this, give = std::move(give)]() mutable { CollectMetrics(std::move(give)); });
   });
 }
 
-void ServerNode::TellFigures(GiveFigures give) const {
-  Figures own;
+void ServerNode::CollectMetrics(GiveMetrics give) const {
+  Metrics own;
   own.Add("ready", server_ ? 1 : 0);
   own.Add("rank", rank_);
   AddSent(network_->sent(), &own);
   own.Add("failed", outcome_.Get().value_or(Status::Ok()).ok() ? 0 : 1);
   if (!server_) return give(own);
-  server_->Measure([own = std::move(own), give = std::move(give)](const Figures& figures) {
-    Figures all = own;
-    all.Add(figures);
+  server_->Measure([own = std::move(own), give = std::move(give)](const Metrics& metrics) {
+    Metrics all = own;
+    all.Add(metrics);
     give(all);
   });
 }

@@ -15,8 +15,8 @@
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
-#include "node/measure.h"
 #include "node/network.h"
+#include "node/node_metrics.h"
 #include "node/outcome.h"
 #include "ps/membership.h"
 #include "trace/timeline.h"
@@ -37,8 +37,8 @@ class SchedulerNode {
   int32_t port() const { return port_; }
   // Ok when every node has finished in good order.
   const Outcome& outcome() const { return outcome_; }
-  // docs/metrics.md says what each number is; errors as of AwaitFigures.
-  Result<Figures> Measure(Duration timeout) const;
+  // docs/metrics.md says what each number is; errors as of Await<Metrics>.
+  Result<Metrics> Measure(Duration timeout) const;
   // Unless the job is over: ends it for everyone, as `why`.
   void Close(const std::string& why);
 
@@ -68,7 +68,7 @@ class ServerNode {
   // Ok when the job ended in good order.
   const Outcome& outcome() const { return outcome_; }
   // As of SchedulerNode; before the job is complete only "ready", which is 0 then.
-  Result<Figures> Measure(Duration timeout) const;
+  Result<Metrics> Measure(Duration timeout) const;
   // Unless the job is over: fails it for everyone, as `why`.
   void Close(const std::string& why);
 
@@ -77,7 +77,7 @@ class ServerNode {
   void OnReady(Result<ps::View> view);
   void OnFailure(const Status& why);
   void OnShutdown();
-  void TellFigures(GiveFigures give) const;
+  void CollectMetrics(GiveMetrics give) const;
   std::vector<ServerShard> MakeShards(int32_t rank);
   void OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options, const Logger& log);
 
@@ -130,7 +130,7 @@ class WorkerNode {
   // `done` runs on bs-io.
   void Barrier(Done done);
   // As of SchedulerNode.
-  Result<Figures> Measure(Duration timeout) const;
+  Result<Metrics> Measure(Duration timeout) const;
   // The latest steps (Worker::Steps), as Measure.
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
   // For people who look at a timeline.

@@ -33,7 +33,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.num_servers = view.num_servers;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
-  options.fits_pieces = !config.pieces_given;
+  options.fits_link = !config.partition_or_credit_given;
   options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
@@ -163,8 +163,8 @@ void WorkerNode::Barrier(Done done) {
   });
 }
 
-Result<Figures> WorkerNode::Measure(Duration timeout) const {
-  return MeasureWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
+Result<Metrics> WorkerNode::Measure(Duration timeout) const {
+  return MetricsOfWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
 }
 
 void WorkerNode::NameKey(Key key, const std::string& name) {

@@ -129,7 +129,7 @@ class ServerHost {
     }
   }
   void Close() { transport_->Close(Duration(0)); }
-  sim::SimHostFigures figures() const { return network_->FiguresOf(transport_.get()); }
+  sim::SimHostCounters counters() const { return network_->CountersOf(transport_.get()); }
 
  private:
   sim::SimExecutor executor_;
@@ -281,8 +281,8 @@ Prediction Cluster::Look() const {
     found.partitions += (layer.size_bytes + cut - 1) / cut;
   }
   const double seconds = std::chrono::duration<double>(clock_.Now().time_since_epoch()).count();
-  const sim::SimHostFigures worker = workers_.front()->figures();
-  const sim::SimHostFigures server = servers_.front()->figures();
+  const sim::SimHostCounters worker = workers_.front()->counters();
+  const sim::SimHostCounters server = servers_.front()->counters();
   found.messages = worker.messages;
   found.most_waiting = worker.most_waiting;
   found.server_waiting = server.most_waiting;

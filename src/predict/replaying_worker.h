@@ -48,7 +48,7 @@ class ReplayingWorker {
   const std::vector<Duration>& lengths() const { return lengths_; }
   // When the first began.
   TimePoint begun() const { return begun_; }
-  sim::SimHostFigures figures() const { return network_->FiguresOf(transport_.get()); }
+  sim::SimHostCounters counters() const { return network_->CountersOf(transport_.get()); }
 
  private:
   void Broadcast();

@@ -22,7 +22,7 @@ Duration SimHost::TimeOf(uint64_t size_bytes) const {
 TimePoint SimHost::Serve(TimePoint now, uint64_t size_bytes) {
   const Duration cost =
       options.message_cost + Nanoseconds(options.byte_cost_ns * static_cast<double>(size_bytes));
-  figures.busy += cost;
+  counters.busy += cost;
   thread_free = std::max(thread_free, now) + cost;
   return thread_free;
 }
@@ -84,8 +84,8 @@ void SimNetwork::Impl::Commit(SimLink* link) {
   }
   host->out_bytes += leaving.size_bytes;
   link->target->host->in_bytes += leaving.size_bytes;
-  ++host->figures.messages;
-  host->figures.bytes += static_cast<double>(leaving.size_bytes);
+  ++host->counters.messages;
+  host->counters.bytes += static_cast<double>(leaving.size_bytes);
   leaving.ready = host->Serve(clock_->Now(), leaving.size_bytes);
   host->leaving.push_back(std::move(leaving));
   if (host->leaving.size() == 1) Leave(link->owner);

@@ -49,7 +49,7 @@ struct SimHost {
   std::deque<uint64_t> turns;
   std::deque<uint64_t> held_up;
   uint64_t waiting = 0;  // messages
-  SimHostFigures figures;
+  SimHostCounters counters;
 
   // When the thread is done with a message that comes now.
   TimePoint Serve(TimePoint now, uint64_t size_bytes);

@@ -37,7 +37,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .requests = &requests_,
              .core = &core_,
              .spans = {options.trace, executor, &steps_, &critical_},
-             .rate = options.fits_pieces && options.rank == 0 ? &rate_ : nullptr,
+             .rate = options.fits_link && options.rank == 0 ? &rate_ : nullptr,
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);

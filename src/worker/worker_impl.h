@@ -76,7 +76,7 @@ class Worker::Impl {
   std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
     return requests_.Place(peer, meta, size_bytes);
   }
-  void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
+  void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= worker::kAlignBytes);
     partition_bytes_ = partition_bytes;
     credit_bytes_ = credit_bytes;

@@ -199,7 +199,7 @@ class Fitted : public testing::Test {
     WorkerOptions options = Options();
     options.partition_bytes = 128 * kKiB;
     options.credit_bytes = 512 * kKiB;
-    options.fits_pieces = fits;
+    options.fits_link = fits;
     options.shared_bytes = [shared] { return static_cast<uint64_t>(shared * 8192 * kKiB); };
     return options;
   }
@@ -247,9 +247,9 @@ class Fitted : public testing::Test {
     return SaysToAll(7, value_).credit_bytes;
   }
   double PartitionBytes() {
-    Figures figures;
-    bench_.worker()->Measure(&figures);
-    return figures.numbers().at({"partition_bytes", Figures::kWhole});
+    Metrics metrics;
+    bench_.worker()->Measure(&metrics);
+    return metrics.numbers().at({"partition_bytes", Metrics::kWhole});
   }
 
   Bench bench_;

@@ -19,7 +19,7 @@ struct StoreHeader {
   uint64_t size_bytes = 0;
   uint64_t part_bytes = 0;
   uint32_t dtype = 0;
-  uint32_t scale = 0;  // of rank 0's pieces, as measured (backend/kvstore/store_scale.h)
+  uint32_t scale = 0;  // of rank 0's partitions, as measured (backend/kvstore/store_scale.h)
 
   bool operator==(const StoreHeader&) const = default;
 };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/figures.h"
+#include "base/metrics.h"
 #include "base/notification.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
@@ -21,7 +21,7 @@ namespace bs::api {
 
 template <typename T>
 using Give = UniqueFunction<void(const T&)>;
-using GiveFigures = Give<Figures>;
+using GiveMetrics = Give<Metrics>;
 
 // Calls `begin` once, with a function that may be called once, at any time and on any thread, and
 // waits for that call.  kDeadlineExceeded if it has not come after `timeout`: the thread that owns
@@ -39,14 +39,15 @@ Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
     answer->given.Notify();
   });
   if (answer->given.WaitFor(timeout)) return answer->told;
-  return Status::DeadlineExceeded("the engine has not told its figures in time: it is busy");
+  return Status::DeadlineExceeded("the engine has not told its metrics in time: it is busy");
 }
 
-void AddSent(const ps::SentCounts& sent, Figures* figures);
+void AddSent(const ps::SentCounts& sent, Metrics* metrics);
 // Those of a worker, which is made and ended on `executor`; errors as above, also while there is
 // none.  All that they are given outlives what runs there.  `sent`: null where a stock store sends.
-Result<Figures> MeasureWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
-                              const Outcome& failure, const ps::SentCounts* sent, Duration timeout);
+Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
+                                const Outcome& failure, const ps::SentCounts* sent,
+                                Duration timeout);
 Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
                                             const std::unique_ptr<Worker>& worker,
                                             Duration timeout);

@@ -1,27 +1,28 @@
-// StoreLink: plays the servers to a Worker, over a store that knows only whole keys.
+// KvstoreBackend: plays the servers to a Worker, over a store that knows only whole keys.
 //
 // The Worker cuts, orders and bounds as it does over our own servers; what it sends arrives here
 // instead of at a network and becomes operations on a synchronous stock store (MXNet's kvstore):
-// each piece is a key of its own there, and so is the header in which rank 0 publishes how a tensor
-// is cut.
+// each partition is a key of its own there, and so is the header in which rank 0 publishes how a
+// tensor is cut.
 //
 // When credit returns.  The stock server answers a push only when every worker has pushed that key.
 // If that answer gave the credit back, two workers whose credit is spent on different keys would
-// wait for each other for ever (design decision 3).  So right behind each piece goes a probe: the
-// pull of a tiny key that lies on the same server.  A stock worker has one connection to a server
-// and sends in order, and a stock server answers a pull at once, in the middle of a round too.
-// Therefore the answer to a probe says that the piece before it has crossed the link, and it waits
-// for no other worker, only for the link.  Hence every piece that is started gives its credit back
-// after a finite time whatever the others do, so every queued piece is started, so every worker
-// pushes every piece it has: no cycle of waiting is possible.  A probe costs as much as a piece of
-// a few KB.  So some bytes of small pieces go without, as long as they have not ended
+// wait for each other for ever (design decision 3).  So right behind each partition goes a probe:
+// the pull of a tiny key that lies on the same server.  A stock worker has one connection to a
+// server and sends in order, and a stock server answers a pull at once, in the middle of a round
+// too. Therefore the answer to a probe says that the partition before it has crossed the link, and
+// it waits for no other worker, only for the link.  Hence every partition that is started gives its
+// credit back after a finite time whatever the others do, so every queued partition is started, so
+// every worker pushes every partition it has: no cycle of waiting is possible.  A probe costs as
+// much as a partition of a few KB.  So some bytes of small partitions go without, as long as they
+// have not ended
 // (`small_bytes`): they give their credit back at once, and when that is used up, the next are
 // probed as all others. Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms,
-// which is the time the piece needs; the sum came when the other worker had pushed, two seconds
+// which is the time the partition needs; the sum came when the other worker had pushed, two seconds
 // later.
 //
 // The order in which tensors are broadcast must be the same on every worker, because the key of a
-// piece follows from it; the header says which tensor rank 0 means, so a difference is found.
+// partition follows from it; the header says which tensor rank 0 means, so a difference is found.
 //
 // Confined to the worker's executor.
 #pragma once
@@ -48,28 +49,29 @@
 
 namespace bs::worker {
 
-class StoreLink {
+class KvstoreBackend {
  public:
   struct Options {
     int32_t rank = 0;
     int32_t num_workers = 1;
     uint32_t num_servers = 1;
-    // Of rank 0: measure with so many bytes how large pieces shall be
+    // Of rank 0: measure with so many bytes how large partitions shall be
     // (backend/kvstore/store_scale.h); less than kLeastSampleBytes: do not.
     uint64_t sample_bytes = 0;
     // Told once, before any key is declared here, what rank 0 has measured.  May be empty.
     std::function<void(uint32_t scale)> on_scale{};
     std::function<TimePoint()> now{};  // needed with sample_bytes
-    // How much of pieces of up to a sixteenth of it may be on its way to one server beside credit.
+    // How much of partitions of up to a sixteenth of it may be on its way to one server beside
+    // credit.
     uint64_t small_bytes = 0;
   };
   using Done = UniqueFunction<void(const Status&)>;
 
   // `answer` takes what a server would send; it must not call back inside.
-  StoreLink(const Options& options, Carry carry, std::function<void(ps::Message)> answer);
-  StoreLink(const StoreLink&) = delete;
-  StoreLink& operator=(const StoreLink&) = delete;
-  ~StoreLink() = default;
+  KvstoreBackend(const Options& options, StoreFn begin, std::function<void(ps::Message)> answer);
+  KvstoreBackend(const KvstoreBackend&) = delete;
+  KvstoreBackend& operator=(const KvstoreBackend&) = delete;
+  ~KvstoreBackend() = default;
 
   // Rank 0 puts the link's own keys into the store and measures; the others do nothing.  `done` may
   // run inside. REQUIRES: called first, once; between its end on rank 0 and any other use on any
@@ -86,30 +88,30 @@ class StoreLink {
     int32_t peer = 0;
     ps::Extension what;
   };
-  // A piece of a tensor and what is asked about it in its current round.
-  struct StorePiece {
+  // A partition of a tensor and what is asked about it in its current round.
+  struct StorePartition {
     int32_t store_key = 0;
     uint32_t server = 0;
     uint64_t size_bytes = 0;
     Priority priority = 0;
-    bool taken = false;    // it has crossed the link
-    bool carried = false;  // its operation is over
-    bool beside = false;   // it counts among the small ones beside credit
+    bool taken = false;   // it has crossed the link
+    bool done = false;    // its operation is over
+    bool beside = false;  // it counts among the small ones beside credit
     Status outcome;
-    std::span<const std::byte> value;           // once carried
+    std::span<const std::byte> value;           // once done
     Asked push, pull;                           // the latest requests
     bool push_open = false, pull_open = false;  // not answered
   };
   struct StoreTensor {
     Tensor tensor;
-    std::vector<StorePiece> pieces;
+    std::vector<StorePartition> partitions;
   };
-  // A piece and the push it was sent for: a later round of it is another one.
+  // A partition and the push it was sent for: a later round of it is another one.
   struct Sent {
-    StorePiece* piece;
+    StorePartition* partition;
     uint64_t sequence;
 
-    bool waits() const { return piece->push_open && piece->push.what.sequence == sequence; }
+    bool waits() const { return partition->push_open && partition->push.what.sequence == sequence; }
   };
   struct Probes {
     std::vector<int32_t> free;
@@ -123,16 +125,16 @@ class StoreLink {
   void OnLookup(Asked request);
   void LookupNext();
   Status OnHeader(std::span<const std::byte> value);
-  void OnPush(const StoreTensor& tensor, StorePiece* piece, Asked request,
+  void OnPush(const StoreTensor& tensor, StorePartition* partition, Asked request,
               std::span<const std::byte> payload);
-  void OnPull(const StoreTensor& tensor, StorePiece* piece, Asked request);
-  void Begin(const StoreTensor& tensor, StorePiece* piece, StoreRequest request);
-  bool GoesBesideCredit(const StorePiece& piece) const;
+  void OnPull(const StoreTensor& tensor, StorePartition* partition, Asked request);
+  void Begin(const StoreTensor& tensor, StorePartition* partition, StoreRequest request);
+  bool GoesBesideCredit(const StorePartition& partition) const;
   void Probe(uint32_t server);
   void BarrierNext();
-  // Takes store keys for the pieces of a tensor that is placed.
+  // Takes store keys for the partitions of a tensor that is placed.
   Status Adopt(const Tensor& tensor);
-  void Settle(StorePiece* piece);
+  void Settle(StorePartition* partition);
   std::optional<int32_t> TakeHeaderKey();
 
   static ps::Message ResponseTo(const Asked& request, ps::Op op);
@@ -141,7 +143,7 @@ class StoreLink {
   void SayPending(const Asked& request);
 
   const Options options_;
-  const Carry carry_;
+  const StoreFn begin_;
   const std::function<void(ps::Message)> answer_;
   StoreKeys keys_;
   Loads loads_;
