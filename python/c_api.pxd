@@ -229,7 +229,8 @@ cdef extern from "frontend/mxnet/mxnet_store.h" nogil:
 
     int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions,
                             bs_mxnet_store** store, bs_error* error)
-    void bs_mxnet_store_begin(void* store, bs_worker* worker, const bs_store_request* request) noexcept
+    void bs_mxnet_store_begin(void* store, bs_worker* worker,
+                              const bs_store_request* request) noexcept
     void bs_mxnet_store_close(bs_mxnet_store* store)
     int bs_mxnet_store_exit_at_once()
 

@@ -1,4 +1,4 @@
-// What the functions of the C API share: Status as a code, exceptions as a Status.
+// Helpers of the C API's functions: a Status becomes a code, an exception becomes a Status.
 #pragma once
 
 #include <algorithm>

@@ -39,7 +39,7 @@ using bs::api::Overrides;
 using bs::api::Return;
 using bs::api::Tell;
 
-// As of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
+// The bounds of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
 constexpr uint64_t kLeastPartition = uint64_t{4} << 10U;
 constexpr uint64_t kLargestPartition = uint64_t{1} << 30U;
 constexpr uint64_t kLargestCredit = uint64_t{64} << 30U;

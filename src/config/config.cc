@@ -109,7 +109,7 @@ Status Missing(const Lookup& lookup) {
   return missing.empty() ? Status::Ok() : Status::InvalidArgument(missing);
 }
 
-// What rows alone cannot say.
+// Rules between several settings, which the rows of the table cannot hold.
 Status CheckTogether(const Config& config) {
   if (config.root_port == 0 && config.role != "scheduler") {
     return Status::InvalidArgument(

@@ -1,4 +1,4 @@
-// Wires a worker to a KvstoreBackend, and takes them apart again.
+// Connects a worker to a KvstoreBackend, and ends both.
 #include "node/kvstore_node.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace bs::api {
 namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{64} * 1024;  // half a millisecond of 1 Gbit/s
-// Smaller pieces cost more operations of the store than they gain on any link.
+// Smaller partitions cost more operations of the store than they gain on any link.
 constexpr uint64_t kLeastScaledBytes = uint64_t{32} * 1024;
 
 // MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
@@ -26,8 +26,8 @@ uint64_t PartitionBytes(const Config& config, uint32_t scale) {
   return std::max(std::min(scaled, BoundBytes(config)), worker::kAlignBytes);
 }
 
-// How many bytes one array on one server may have, to measure with; less than one can measure with
-// if the user has said how large pieces are.
+// The size of the measurement's array, which lies on one server; too small for a measurement if the
+// user has set partition or credit.
 uint64_t SampleBytes(const Config& config) {
   return config.partition_or_credit_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
 }
@@ -44,7 +44,7 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   options.urgency = config.priority == "measured" ? Urgency::kMeasuredAlone : Urgency::kCaller;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
-  // The link answers a repeat with what is waited for: one must come before each deadline.
+  // The back end responds to a repeat with the reason for the wait: one must precede each deadline.
   options.requests.retry_interval =
       std::min({options.requests.retry_interval, config.timeout / 4, config.straggler_timeout / 4});
   return options;
@@ -97,12 +97,12 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
 
 void KvstoreNode::Scale(const Config& config, uint32_t scale) {
   if (scale == worker::kUsualScale || config.partition_or_credit_given) return;
-  const uint64_t part_bytes = PartitionBytes(config, scale);
+  const uint64_t partition_bytes = PartitionBytes(config, scale);
   const uint64_t credit_bytes = config.credit_bytes * scale / worker::kUsualScale;
-  worker_->SetPartitionAndCredit(part_bytes, credit_bytes);
+  worker_->SetPartitionAndCredit(partition_bytes, credit_bytes);
   log_.Debug([=] {
-    return "what suits the link to the stock servers: pieces of " + std::to_string(part_bytes) +
-           " bytes, a credit of " + std::to_string(credit_bytes);
+    return "what suits the link to the stock servers: partitions of " +
+           std::to_string(partition_bytes) + " bytes, a credit of " + std::to_string(credit_bytes);
   });
 }
 
@@ -124,7 +124,7 @@ void KvstoreNode::Begin(const worker::StoreRequest& request, worker::StoreDone d
   open_.emplace(token, Open{request.size_bytes, std::move(done)});
   ++num_store_requests_;
   if (!store_thread_) return begin_(request, token);
-  // What is pushed is lent for this call only.
+  // The pushed bytes are valid during this call only.
   store_thread_->Post(
       [this, request, token, lent = std::vector(request.in.begin(), request.in.end())] {
         worker::StoreRequest kept = request;
@@ -236,7 +236,7 @@ void KvstoreNode::Close(Duration drain) {
   Notification released;
   worker_->Close([&released] { released.Notify(); });
   released.Wait();
-  // Of a job that is well the last probes are on their way; of others nobody knows.
+  // After a good end only the last probes are still in flight; after a failure that is unknown.
   WaitUntilIdle(well ? timeout_ : Duration::zero());
   if (busy()) return;
   store_thread_.reset();

@@ -1,9 +1,9 @@
-// KvstoreNode: a worker whose bytes are carried by a stock store, through functions of a plug-in.
+// KvstoreNode: a worker on the kvstore back end, with the functions of a plug-in for the store.
 //
-// Has no network, no membership and no way to tell the others anything: what it knows of them is
-// whether its operations on the store end.
+// It has no network, no membership and no messages to the other workers: it learns only that its
+// operations on the store end.
 //
-// Thread-safe as WorkerNode, whose interface it has.
+// Thread-safe like WorkerNode, whose interface it has.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ namespace bs::api {
 class KvstoreNode {
  public:
   using Done = Worker::Done;
-  // Begins an operation on the store; on bs-worker, or on bs-carrier if it `blocks` until the
-  // operation is over, so that deadlines still pass.  Its end is told by OnStoreDone(token).
+  // Begins an operation on the store.  Runs on bs-worker, or on bs-carrier if it `blocks` until the
+  // operation is over, so that deadlines still pass.  OnStoreDone(token) reports the end.
   using BeginFn = std::function<void(const worker::StoreRequest&, uint64_t token)>;
 
   // kInvalidArgument if there is no such rank.
@@ -40,11 +40,11 @@ class KvstoreNode {
   KvstoreNode(const KvstoreNode&) = delete;
   KvstoreNode& operator=(const KvstoreNode&) = delete;
   ~KvstoreNode();
-  // Begins; operations may be carried from now on.  Called once.
+  // Begins; operations on the store may start from now on.  Called once.
   void Join();
 
-  // Set when the store holds what the link needs, or when that failed.  A barrier of the store must
-  // follow on every worker before anything else.
+  // Set when the store holds the back end's own keys, or when that failed.  A barrier of the store
+  // must follow on every worker before anything else.
   const Outcome& joined() const { return joined_; }
   // Set when the worker failed for good.
   const Outcome& failure() const { return failure_; }
@@ -59,21 +59,21 @@ class KvstoreNode {
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails
   // the worker.
   void Barrier(Done done);
-  // As of WorkerNode.
+  // See WorkerNode.
   Result<Metrics> Measure(Duration timeout) const;
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
-  // For people who look at a timeline.
+  // The key's name in a timeline.
   void NameKey(Key key, const std::string& name);
   // Fails this worker; the others will miss its pushes.
   void Fail(const std::string& why);
 
-  // An operation is over.  `value` is what was pulled.  Any thread, also inside BeginFn; after
-  // Close() too.
+  // An operation is over; `value` has the pulled bytes.  Any thread, also inside BeginFn, also
+  // after Close().
   void OnStoreDone(uint64_t token, Status status, const std::byte* value);
 
   // Waits up to `drain` for pending operations and fails what is left.
   void Close(Duration drain);
-  // Whether operations on the store have not ended; then this must not be destroyed.  REQUIRES:
+  // True while operations on the store have not ended; then this must not be destroyed.  REQUIRES:
   // closed.
   bool busy() const { return num_store_requests_ > 0; }
 
@@ -85,7 +85,7 @@ class KvstoreNode {
   };
 
   void Begin(const worker::StoreRequest& request, worker::StoreDone done);
-  // Rank 0 has measured how many times larger than usual pieces should be.
+  // Applies rank 0's measurement of the scale.
   void Scale(const Config& config, uint32_t scale);
   void SetFailure(const Status& status);
   void FailLateBarrier();

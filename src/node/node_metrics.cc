@@ -1,4 +1,4 @@
-// Asks a worker on its thread.
+// Collects a worker's metrics on its thread.
 #include "node/node_metrics.h"
 
 namespace bs::api {

@@ -1,7 +1,7 @@
-// WorkerNode: wires a member and a worker to a network, and takes them apart again.
+// WorkerNode connects a member and a worker to a network, and ends them.
 //
-// It ends in this order, so that nobody calls what is gone and no memory of the caller is freed
-// while the network may read it:
+// It ends in this order, so that no call reaches a destroyed object and no memory of the caller is
+// freed while the network may read it:
 //  1. pending operations get their time, then the worker closes; once bs-io has seen that, nothing
 //     new is sent;
 //  2. the member says goodbye, if the job is well, and closes: nothing more is received;
@@ -11,8 +11,8 @@
 //  5. the worker is destroyed on bs-io, and the thread ends;
 //  6. the timeline writes its end.
 //
-// The worker lives on bs-io, beside the sockets: what it sends and what it gets does not wait for
-// another thread to wake up.
+// The worker lives on bs-io, beside the sockets, so that messages do not wait for another thread to
+// wake up.
 #include <utility>
 
 #include "base/run_on.h"

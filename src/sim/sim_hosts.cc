@@ -8,7 +8,7 @@
 namespace bs::sim {
 namespace {
 
-// What libzmq's protocol and ours put before a frame, about.
+// Approximate bytes that libzmq's protocol and ours put before a frame.
 constexpr uint64_t kFrameHeaderBytes = 9;
 
 Duration Nanoseconds(double count) { return Duration(static_cast<int64_t>(count)); }
@@ -128,7 +128,7 @@ void SimNetwork::Impl::Reach(const std::shared_ptr<SimNode>& target, SimPacket p
     target->executor->PostAt(served,
                              [target, packet = std::move(packet)] { Deliver(target, packet); });
   }
-  // Each goes on once: who finds no room again is held up behind the others.
+  // Each goes on once: a message that finds no room again is held up behind the others.
   for (size_t count = host->held_up.size();
        count > 0 && host->in_bytes < host->options.queued_bytes; --count) {
     SimLink* const link = Find(host->held_up.front());

@@ -332,7 +332,7 @@ void SimNetwork::Impl::Deliver(const std::shared_ptr<SimNode>& target, const Sim
   target->handler.on_message(std::move(message));
 }
 
-// What a node holds of the network.
+// A node's handle on the network.
 class SimNetwork::Impl::Endpoint final : public Transport {
  public:
   Endpoint(Impl* network, Executor* executor)

@@ -81,7 +81,7 @@ class SimNetwork {
 
   // The node is told that too much waits for `peer`, which it forgets.
   void Overflow(ps::Transport* of, int32_t peer);
-  // Whether the node says that it knows `peer`, whose messages may be large then.
+  // True if the node says that it knows `peer`, whose messages may then be large.
   bool Knows(ps::Transport* of, int32_t peer) const;
 
   uint64_t delivered() const;

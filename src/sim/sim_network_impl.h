@@ -56,7 +56,8 @@ struct SimHost {
   Duration TimeOf(uint64_t size_bytes) const;
 };
 
-// What both the transport and tasks on its executor hold: the latter may run after it is gone.
+// State that both the transport and tasks on its executor hold: tasks may run after the transport
+// is destroyed.
 struct SimNode {
   uint64_t number = 0;
   Executor* executor = nullptr;

@@ -1,4 +1,4 @@
-// What a worker says of itself in numbers.
+// The metrics of a worker.
 #include "backend/ps/requests.h"
 #include "bytescheduler/worker.h"
 #include "worker/worker_impl.h"

@@ -1,4 +1,4 @@
-// What a worker tells its trace.
+// The events that a worker records.
 #include "trace/spans.h"
 
 #include <gtest/gtest.h>

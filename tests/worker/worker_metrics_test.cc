@@ -1,4 +1,4 @@
-// What a worker tells of itself while a tensor is on its way.
+// The metrics of a worker while a tensor is on its way.
 #include <gtest/gtest.h>
 
 #include "worker/bench.h"

@@ -224,7 +224,7 @@ class Fitted : public testing::Test {
   uint64_t PublishAsynchronous(Key key) {
     return Publish(key, value_, std::chrono::milliseconds(1), Mode::kAsynchronous);
   }
-  // What the next push of the key says about the rounds after it.
+  // Returns the announcement in the next push of the key.
   std::string Says(Key key, std::span<std::byte> value, float threshold = 0) {
     bench_.PushPull(key, 0, value, std::span(out_).first(value.size()), threshold);
     return About(bench_.Next()).next;

@@ -10,10 +10,10 @@
 namespace bs::worker {
 namespace {
 
-// More than partitions in flight to one server at the default credit; a probe that finds none free
-// stands behind all partitions sent meanwhile.
+// More than the partitions in flight to one server at the default credit.  A probe that finds none
+// free goes behind all partitions sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
-constexpr uint64_t kSmallPartitions = 16;  // small partitions fit so often into their bound
+constexpr uint64_t kSmallPartitions = 16;  // so many small partitions fit into small_bytes
 constexpr float kOne = 1.0F;
 
 std::span<const std::byte> BytesOf(const float& number) {
@@ -41,7 +41,7 @@ KvstoreBackend::KvstoreBackend(const Options& options, StoreFn begin,
       keys_(options.num_servers),
       loads_(options.num_servers),
       probes_(options.num_servers) {
-  // Far from exhausted: these are the first.
+  // These are the first keys, so all of them are still free.
   barrier_key_ = keys_.Take(0).value_or(0);
   sample_key_ = keys_.Take(0).value_or(0);
   for (uint32_t server = 0; server < options.num_servers; ++server) {
@@ -144,7 +144,7 @@ void KvstoreBackend::OnDeclare(Asked request) {
                 .size_bytes = what.size_bytes,
                 .part_bytes = what.part_bytes,
                 .partitions = Cut(what.size_bytes, what.part_bytes, kAlignBytes)};
-  // As the worker itself did, and as the others will.
+  // This worker has placed them on the same servers, and the others will.
   loads_.Place(tensor.partitions);
   const auto header_key = TakeHeaderKey();
   if (!header_key) return Answer(request, NoKeysLeft());
@@ -190,22 +190,24 @@ void KvstoreBackend::LookupNext() {
       LookupNext();
     });
   }
-  // Which key is whose is not known any more, and a stock worker aborts when sizes differ.
+  // Workers may now differ in the keys of their tensors, and a stock worker aborts when sizes
+  // differ.
   for (const Asked& request : std::exchange(lookups_, {})) Answer(request, lookup_failure_);
 }
 
 Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
   const Asked& request = lookups_.front();
   const auto header = DecodeStoreHeader(value);
-  if (!header || header->part_bytes < kAlignBytes || header->part_bytes % kAlignBytes != 0 ||
-      header->scale == 0 || header->scale > kLargestScale) {
+  if (!header || header->partition_bytes < kAlignBytes ||
+      header->partition_bytes % kAlignBytes != 0 || header->scale == 0 ||
+      header->scale > kLargestScale) {
     return Status::Internal("rank 0 published something else than a header");
   }
   Tensor tensor{.key = header->key,
                 .dtype = static_cast<DType>(header->dtype),
                 .size_bytes = header->size_bytes,
-                .part_bytes = header->part_bytes,
-                .partitions = Cut(header->size_bytes, header->part_bytes, kAlignBytes)};
+                .part_bytes = header->partition_bytes,
+                .partitions = Cut(header->size_bytes, header->partition_bytes, kAlignBytes)};
   const Tensor wanted{.key = request.what.key,
                       .dtype = static_cast<DType>(request.what.dtype),
                       .size_bytes = request.what.size_bytes,
@@ -294,7 +296,7 @@ void KvstoreBackend::Settle(StorePartition* partition) {
   }
   if (partition->pull_open && partition->done) {
     partition->pull_open = false;
-    // The value stays until the next round of this key, which begins behind this answer.
+    // The value stays until the next round of this key, which begins behind this response.
     Answer(partition->pull, partition->outcome, ps::Frame::Borrow(partition->value, {}));
   }
 }
@@ -306,8 +308,8 @@ void KvstoreBackend::Probe(uint32_t server) {
   for (const Sent& sent : std::exchange(probes->uncovered, {})) {
     if (sent.waits()) covers.push_back(sent);
   }
-  // No operation without need: while MXNet stops its engine for a fork, which it does when nothing
-  // is pending, none may begin, and what is uncovered here is part of a pending round.
+  // No operation may begin while MXNet stops its engine for a fork, which it does when nothing is
+  // pending.  Uncovered partitions belong to a pending round, so a probe for them is safe.
   if (covers.empty()) return;
   const int32_t key = probes->free.back();
   probes->free.pop_back();

@@ -1,28 +1,29 @@
-// KvstoreBackend: plays the servers to a Worker, over a store that knows only whole keys.
+// KvstoreBackend: takes the place of the servers for a Worker, on a store that knows only whole
+// keys.
 //
-// The Worker cuts, orders and bounds as it does over our own servers; what it sends arrives here
-// instead of at a network and becomes operations on a synchronous stock store (MXNet's kvstore):
-// each partition is a key of its own there, and so is the header in which rank 0 publishes how a
-// tensor is cut.
+// The Worker partitions, orders and bounds as it does with our own servers.  Its requests arrive
+// here instead of at a network and become operations on a synchronous stock store (MXNet's
+// kvstore).  Each partition is a key of its own there.  So is the header in which rank 0 publishes
+// the partitions of a tensor.
 //
-// When credit returns.  The stock server answers a push only when every worker has pushed that key.
-// If that answer gave the credit back, two workers whose credit is spent on different keys would
-// wait for each other for ever (design decision 3).  So right behind each partition goes a probe:
-// the pull of a tiny key that lies on the same server.  A stock worker has one connection to a
-// server and sends in order, and a stock server answers a pull at once, in the middle of a round
-// too. Therefore the answer to a probe says that the partition before it has crossed the link, and
-// it waits for no other worker, only for the link.  Hence every partition that is started gives its
-// credit back after a finite time whatever the others do, so every queued partition is started, so
-// every worker pushes every partition it has: no cycle of waiting is possible.  A probe costs as
-// much as a partition of a few KB.  So some bytes of small partitions go without, as long as they
-// have not ended
-// (`small_bytes`): they give their credit back at once, and when that is used up, the next are
-// probed as all others. Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms,
-// which is the time the partition needs; the sum came when the other worker had pushed, two seconds
-// later.
+// When credit returns: the stock server acknowledges a push only when every worker has pushed that
+// key.  If that acknowledgement returned the credit, two workers whose credit is spent on different
+// keys would wait for each other for ever (design decision 3).  So a probe goes right behind each
+// partition: the pull of a tiny key on the same server.  A stock worker has one connection to a
+// server and sends in order; a stock server answers a pull at once, also in the middle of a round.
+// Therefore the response to a probe shows that the partition before it has crossed the link.  It
+// waits for the link only, and for no other worker.  Hence every started partition returns its
+// credit after a finite time, so every queued partition starts, so every worker pushes every
+// partition it has: no cycle of waiting is possible.
 //
-// The order in which tensors are broadcast must be the same on every worker, because the key of a
-// partition follows from it; the header says which tensor rank 0 means, so a difference is found.
+// A probe costs as much as a partition of a few KB.  So some bytes of small partitions need none
+// while they are in flight (`small_bytes`): they return their credit at once.  When that is used
+// up, the next ones are probed like all others.
+// Measured at 50 Mbit/s: the probe behind 512 KiB came back after 88 ms, which is the time of the
+// partition; the sum came when the other worker had pushed, two seconds later.
+//
+// Every worker must broadcast tensors in the same order, because the keys of partitions follow from
+// it.  The header names rank 0's tensor, so a difference is found.
 //
 // Confined to the worker's executor.
 #pragma once
@@ -55,10 +56,10 @@ class KvstoreBackend {
     int32_t rank = 0;
     int32_t num_workers = 1;
     uint32_t num_servers = 1;
-    // Of rank 0: measure with so many bytes how large partitions shall be
-    // (backend/kvstore/store_scale.h); less than kLeastSampleBytes: do not.
+    // Rank 0 measures with this many bytes which partitions suit the store
+    // (backend/kvstore/store_scale.h); less than kLeastSampleBytes: it does not.
     uint64_t sample_bytes = 0;
-    // Told once, before any key is declared here, what rank 0 has measured.  May be empty.
+    // Gets rank 0's measurement, once, before any key is declared here.  May be empty.
     std::function<void(uint32_t scale)> on_scale{};
     std::function<TimePoint()> now{};  // needed with sample_bytes
     // How much of partitions of up to a sixteenth of it may be on its way to one server beside
@@ -67,28 +68,30 @@ class KvstoreBackend {
   };
   using Done = UniqueFunction<void(const Status&)>;
 
-  // `answer` takes what a server would send; it must not call back inside.
+  // `begin` starts operations on the store.  `answer` takes the responses that a server would send;
+  // it must not call back inside.
   KvstoreBackend(const Options& options, StoreFn begin, std::function<void(ps::Message)> answer);
   KvstoreBackend(const KvstoreBackend&) = delete;
   KvstoreBackend& operator=(const KvstoreBackend&) = delete;
   ~KvstoreBackend() = default;
 
-  // Rank 0 puts the link's own keys into the store and measures; the others do nothing.  `done` may
-  // run inside. REQUIRES: called first, once; between its end on rank 0 and any other use on any
-  // worker lies a barrier of the stock store.
+  // Rank 0 puts the back end's own keys into the store and measures; the others do nothing.  `done`
+  // may run inside.
+  // REQUIRES: called first, once; between its end on rank 0 and any other use on any worker lies a
+  // barrier of the stock store.
   void Prepare(Done done);
-  // A request of the worker to a server.
+  // Takes a request of the worker to a server.
   void OnRequest(const ps::Message& request);
   // `done` runs when every worker has called it as often.
   void Barrier(Done done);
 
  private:
-  // Who asked what, to be answered once; the payload is in use during OnRequest only.
+  // A request that needs one response; its payload is in use during OnRequest only.
   struct Asked {
     int32_t peer = 0;
     ps::Extension what;
   };
-  // A partition of a tensor and what is asked about it in its current round.
+  // A partition of a tensor, with the requests for it in its current round.
   struct StorePartition {
     int32_t store_key = 0;
     uint32_t server = 0;
@@ -106,7 +109,7 @@ class KvstoreBackend {
     Tensor tensor;
     std::vector<StorePartition> partitions;
   };
-  // A partition and the push it was sent for: a later round of it is another one.
+  // A partition and the push for which it was sent: a later round has another push.
   struct Sent {
     StorePartition* partition;
     uint64_t sequence;

@@ -26,7 +26,8 @@ struct StoreRequest {
   std::span<const std::byte> in{};  // what is pushed; valid during the call only
 };
 
-// What was pulled, valid until the next operation on that key; empty for a push or an error.
+// Takes the end of an operation and the pulled bytes, which are valid until the next operation on
+// that key; empty for a push or an error.
 using StoreDone = UniqueFunction<void(const Status&, std::span<const std::byte>)>;
 // Begins an operation; `done` runs once, on the worker's executor, never inside the call.
 using StoreFn = std::function<void(const StoreRequest&, StoreDone done)>;

@@ -1,4 +1,4 @@
-// StoreScale: how much larger or smaller than usual partitions and credit are on a stock store.
+// StoreScale: a factor for partition size and credit, which suits the link to a stock store.
 //
 // The usual ones suit a link of 1 Gbit/s, where a partition of 128 KiB takes a millisecond.  Each
 // partition is an operation of the store, so where the link is faster than that small ones keep
@@ -21,8 +21,8 @@
 
 namespace bs::worker {
 
-// What is measured with, so long as one array may be as large; less than the least tells nothing
-// about a link.
+// Size of the measurement's array, unless an array must be smaller.  Below the least size the times
+// say nothing about a link.
 inline constexpr uint64_t kSampleBytes = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastSampleBytes = uint64_t{64} << 10U;
 // Scales are counted in eighths of the usual partitions.
@@ -40,10 +40,10 @@ class StoreScale {
 
   StoreScale(StoreFn begin, std::function<TimePoint()> now);
 
-  // Pushes the first value of `store_key` and pulls it some times, and `tiny_key`, whose value of
-  // one float32 is in the store already; of each the quickest counts, as others may have waited for
-  // a processor.  `done` runs once, and may end this object.
-  // REQUIRES: called once; nobody else uses `store_key`; size_bytes >= kLeastSampleBytes, of
+  // Pushes the first value of `store_key` and pulls it several times.  It also pulls `tiny_key`,
+  // whose value, one float32, is in the store already.  The quickest time of each is in use,
+  // because slower ones may have waited for a processor.  `done` runs once and may end this object.
+  // REQUIRES: called once; `store_key` has no other user; size_bytes >= kLeastSampleBytes, of
   // float32.
   void Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done);
 

@@ -66,7 +66,7 @@ int Store::Find(const bs_store_request& request, Array** found) {
 
 int Store::Begin(const bs_store_request& request, Array* array) const {
   const int key = request.store_key;
-  // Nobody else uses the array: the operations on this key before have ended.
+  // The array has no other user: the operations on this key before have ended.
   if (request.what != kPull) std::memcpy(array->data, request.in, request.size_bytes);
   if (request.what == kPush)
     return mxnet.store_push(handle, 1, &key, &array->handle, request.priority);

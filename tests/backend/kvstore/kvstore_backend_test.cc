@@ -324,7 +324,7 @@ TEST_F(KvstoreBackendTest, AnotherOrderOfBroadcastsIsFound) {
   const Status status = Broadcast(1, 8, value);
   EXPECT_THAT(status.message(), HasSubstr("this worker initialises key=8 of 64 bytes of dtype 0 "
                                           "where rank 0 initialises key=7 of 64 bytes"));
-  // What comes next asks for nothing: it could be a key of another size, or of nobody.
+  // The next request asks the store for nothing: the key may have another size, or none.
   const size_t begun = store_->begun.size();
   EXPECT_FALSE(Broadcast(1, 7, value).ok());
   EXPECT_EQ(store_->begun.size(), begun);

@@ -1,7 +1,7 @@
-// StockStore: what a synchronous stock store does with keys, on simulated time.
+// StockStore: a synchronous stock store, on simulated time.
 //
-// A push-pull is answered when every worker has sent one, a pull and a key's first push at once.
-// What one worker sends to one server arrives in order; each byte takes its time.
+// It answers a push-pull when every worker has sent one, and a pull or a key's first push at once.
+// Requests of one worker to one server arrive in order; each byte takes its time.
 #pragma once
 
 #include <cstddef>

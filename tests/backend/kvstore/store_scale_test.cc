@@ -1,4 +1,4 @@
-// What is measured on a stock store, and what follows from it.
+// The measurement of a stock store, and the scale that follows from it.
 #include "backend/kvstore/store_scale.h"
 
 #include <gtest/gtest.h>

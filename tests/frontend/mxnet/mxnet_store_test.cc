@@ -218,7 +218,7 @@ TEST_F(MxnetStoreTest, ArraysStayUntilTheLastOperationHasEnded) {
   EXPECT_TRUE(mxnet_.arrays[0]->freed);
 }
 
-// What was registered before, such as the destructors of MXNet, is not run.
+// Handlers that were registered before, such as the destructors of MXNet, do not run.
 TEST(MxnetStoreExit, KeepsTheStatusAndSkipsWhatWasRegisteredBefore) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
