@@ -228,7 +228,7 @@ cdef class Worker:
     cdef bs_worker* worker
     cdef list abandoned  # waiters of interrupted calls: the engine still counts on them
     cdef int users  # plug-ins that borrow the handle
-    cdef object carrier  # what carries the bytes, if not our own servers
+    cdef object store  # the stock store of the kvstore back end; None with our own servers
 
     def __init__(self):
         raise TypeError("use Worker.open()")
@@ -291,10 +291,10 @@ cdef class Worker:
         cdef bs_error error
         cdef bs_mxnet_store* context = store.handle()
         self.abandoned = []
-        self.carrier = store
+        self.store = store
         with nogil:
-            code = bs_worker_start_carried(given.rows, given.count, rank, blocks,
-                                           bs_mxnet_store_carry, context, &self.worker, &error)
+            code = bs_worker_start_kvstore(given.rows, given.count, rank, blocks,
+                                           bs_mxnet_store_begin, context, &self.worker, &error)
         _check(code, &error)
         self._wait_until_ready()
         return self
@@ -613,9 +613,9 @@ cdef class Worker:
         with nogil:
             code = bs_worker_close(worker, drain_ms, &error)
         self.abandoned.clear()
-        if self.carrier is not None and code != 0:
-            # Left behind: the engine may still use the carrier.
-            Py_INCREF(self.carrier)
+        if self.store is not None and code != 0:
+            # Left behind: the engine may still use the store.
+            Py_INCREF(self.store)
             return
         _check(code, &error)
 

@@ -17,14 +17,14 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
     int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_rank,
                         bs_worker** worker, bs_error* error)
-    ctypedef struct bs_carry:
+    ctypedef struct bs_store_request:
         pass
 
-    ctypedef void (*bs_carry_fn)(void* context, bs_worker* worker,
-                                 const bs_carry* request) noexcept nogil
+    ctypedef void (*bs_store_fn)(void* context, bs_worker* worker,
+                                 const bs_store_request* request) noexcept nogil
 
-    int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank,
-                                int blocks, bs_carry_fn carry, void* context, bs_worker** worker,
+    int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int rank,
+                                int blocks, bs_store_fn begin, void* context, bs_worker** worker,
                                 bs_error* error)
     int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error)
     int bs_worker_rank(const bs_worker* worker)
@@ -77,9 +77,9 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_worker_barrier_start(bs_worker* worker, bs_done done, void* context, bs_error* error)
     int bs_worker_fail(bs_worker* worker, const char* why)
     int bs_worker_status(const bs_worker* worker, bs_error* error)
-    ctypedef void (*bs_figure_row)(void* context, const char* name, int of,
+    ctypedef void (*bs_metric_row)(void* context, const char* name, int of,
                                    double value) noexcept nogil
-    int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row,
+    int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row,
                           void* context, bs_error* error)
     int bs_worker_name_key(bs_worker* worker, uint64_t key, const char* name, bs_error* error)
     ctypedef void (*bs_step_row)(void* context, uint64_t number, double seconds) noexcept nogil
@@ -119,7 +119,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
                                const bs_server_updater* updater, bs_node** node, bs_error* error)
     int bs_node_wait(bs_node* node, int timeout_ms, bs_error* error)
     int bs_node_port(const bs_node* node)
-    int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void* context,
+    int bs_node_measure(const bs_node* node, int timeout_ms, bs_metric_row row, void* context,
                         bs_error* error)
     int bs_node_close(bs_node* node, const char* why)
 
@@ -229,7 +229,8 @@ cdef extern from "frontend/mxnet/mxnet_store.h" nogil:
 
     int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions,
                             bs_mxnet_store** store, bs_error* error)
-    void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request) noexcept
+    void bs_mxnet_store_begin(void* store, bs_worker* worker,
+                              const bs_store_request* request) noexcept
     void bs_mxnet_store_close(bs_mxnet_store* store)
     int bs_mxnet_store_exit_at_once()
 

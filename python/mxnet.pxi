@@ -342,7 +342,7 @@ cdef class MXNetPlugin:
 
 @cython.no_gc_clear
 cdef class MXNetStore:
-    """A stock MXNet store as carrier of a worker's bytes.
+    """The stock MXNet store of a worker on the kvstore back end.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 // CommTask: one tensor's communication in one round, as in the SOSP'19 paper.
 //
-// A framework plug-in or a worker derives from it and says what starting a partition means; the
-// Core decides when.  The four verbs of the paper: Partition, NotifyReady, Start, NotifyFinish.
+// A framework plug-in or a worker derives from it and defines how a partition starts; the Core
+// decides when.  The four verbs are those of the paper: Partition, NotifyReady, Start,
+// NotifyFinish.
 //
 // Source: Peng et al., "A Generic Communication Scheduler for Distributed DNN Training
 // Acceleration", SOSP 2019, section 4.
@@ -18,7 +19,7 @@ namespace bs {
 
 class Core;
 
-// Not thread-safe: confined to the Core's executor.  Owned by whoever created it; must outlive
+// Not thread-safe: confined to the Core's executor.  The creator owns the task.  The task outlives
 // its registration, which ends when OnFinished() is called.
 class CommTask {
  public:
@@ -32,30 +33,31 @@ class CommTask {
   Round round() const { return round_; }
   Priority priority() const { return priority_; }
   uint64_t size_bytes() const { return size_bytes_; }
-  // Empty before the Core has cut the task.
+  // Empty until Core::Add has partitioned the task.
   std::span<const bs::Partition> partitions() const { return partitions_; }
 
-  // Cuts the tensor into contiguous ranges of at most `partition_bytes`, in order, covering every
-  // byte once, each with the rank of the server it goes to.  Called once, by Core::Add.  An empty
-  // tensor has one empty partition.
+  // Returns contiguous ranges of at most `partition_bytes`, in order, that cover every byte once,
+  // each with the rank of its server.  An empty tensor has one empty partition.  Core::Add calls
+  // it, once.
   virtual std::vector<bs::Partition> Partition(uint64_t partition_bytes) = 0;
 
-  // The tensor's bytes may be read from now on.  Before this, nothing of the task is started.
+  // The tensor's bytes may be read from now on.  No partition starts before this call.
   // REQUIRES: registered; called once.
   void NotifyReady();
 
-  // Begins to send `partition` and returns without blocking.  Called by the Core, once for each
+  // Begins to send `partition` and returns without blocking.  The Core calls it once for each
   // partition, never inside NotifyReady() or NotifyFinish().
   virtual void Start(const bs::Partition& partition) = 0;
 
-  // The receiver has acknowledged `partition`, or it is out of our hands if its answer is the sum:
-  // its credit returns and the next may start.  With an error the whole task fails.  REQUIRES:
-  // started; called once for each started partition.
+  // The credit of a partition returns, and the next partition may start.  That is so when the
+  // receiver has acknowledged the partition or, if the response is the sum, when the network has
+  // taken it.  An error fails the whole task.
+  // REQUIRES: the partition is started; called once for each started partition.
   void NotifyFinish(uint32_t partition_index, const Status& status);
 
-  // All partitions are finished (status ok), or the task failed and no started partition is
-  // outstanding any more.  Called once, by the Core; the task is unregistered before the call and
-  // may be destroyed inside it.
+  // Either all partitions are finished (status ok), or the task failed and no started partition is
+  // outstanding.  The Core calls it once.  The task is unregistered before the call and may be
+  // destroyed inside it.
   virtual void OnFinished(Status status) = 0;
 
  private:

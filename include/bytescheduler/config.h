@@ -15,8 +15,8 @@
 
 namespace bs {
 
-// Where values come from: name -> value if set.  ConfigFromProcess() reads the environment; tests
-// pass a map.
+// Returns the value of a name, if it is set.  ConfigFromProcess() reads the environment; tests pass
+// a map.
 using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
 
 // One row of the table of settings.
@@ -25,14 +25,14 @@ struct SettingInfo {
   // "bytes", "seconds", "count", "flag", "text", "address", "choice a|b"
   std::string_view kind;
   std::string_view unit;      // "" if none
-  std::string_view fallback;  // default, as one would write it; "required" if there is none
+  std::string_view fallback;  // default, as a user would write it; "required" if there is none
   std::string_view scope;     // "process", "job" (must be equal on all nodes)
-  std::string_view sentence;  // what it does, for docs/settings.md
+  std::string_view sentence;  // what it does, for docs/user/settings.md
 };
 std::span<const SettingInfo> AllSettings();
 
 struct Config {
-  // DMLC_*: MXNet's names and meanings
+  // DMLC_*, with MXNet's names and meanings.
   std::string role;  // "worker", "server", "scheduler"
   int32_t num_workers = 0;
   int32_t num_servers = 0;
@@ -45,14 +45,14 @@ struct Config {
   bool use_kubernetes = false;
   int32_t water_mark = 0;  // 0: our own default
   int32_t verbose = 0;     // 1 or more: the network logs at level debug
-  // As given; heartbeat_interval and heartbeat_timeout below are the ones to use.
+  // The user's own values; heartbeat_interval and heartbeat_timeout below are the ones in force.
   Duration ps_heartbeat_interval{};
   Duration ps_heartbeat_timeout{};
   int32_t bigarray_bound = 0;  // MXNet's: elements of an array that lies on one stock server
-  // BYTESCHEDULER_*
+  // BYTESCHEDULER_*.
   uint64_t partition_bytes = 0;
   uint64_t credit_bytes = 0;
-  bool pieces_given = false;  // whether one of both is set, so that nothing is to be measured
+  bool partition_or_credit_given = false;  // one of both is set, so the link is not measured
   bool scheduling = true;
   std::string priority;      // "measured", "caller"
   std::string tuning;        // "on", "off", "once"; read by the Python side, as the next one
@@ -64,7 +64,7 @@ struct Config {
   Duration rejoin_timeout{};
   int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
   bool deterministic = false;
-  bool waiting_given = false;  // whether waiting_bytes is set
+  bool waiting_given = false;  // waiting_bytes is set
   uint64_t hold_bytes = 0;
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;
@@ -79,33 +79,34 @@ struct Config {
   std::string transport;  // "tcp", "zmq"
   std::string secret_file;
   std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none
-  // Of a server's hosting process; read by the Python side.
+  // For the process that hosts a server; read by the Python side.
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between
   std::string backend;          // "auto", "native", "kvstore"; read by the Python side
 
-  // The settings that every node of the job must share, "name=value\n" lines.
+  // Returns the settings that every node of the job must share, as "name=value\n" lines.
   std::string JobSettings() const;
 };
 
-// Parses and checks.  `names` are the names set in the environment that start with BYTESCHEDULER_:
-// an unknown one is refused with the nearest known one.  Set to nothing counts as not set.
-// kInvalidArgument in the style "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
+// Parses and checks all settings.  `names` are the names in the environment that start with
+// BYTESCHEDULER_; the error for an unknown one proposes the nearest known name.  A setting with an
+// empty value counts as not set.  Errors: kInvalidArgument in the style
+// "BYTESCHEDULER_CREDIT=8Q: want bytes, such as 8388608 or 8MiB".
 Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>& names);
-// From the process's environment, `overrides` winning over it; one that is set to nothing hides a
-// name of the environment, also an unknown one.
+// Reads the process's environment and the secret's file; `overrides` win over the environment.  An
+// empty override hides a name of the environment, also an unknown one.
 Result<Config> ConfigFromProcess(const std::map<std::string, std::string>& overrides);
-// What is in force, for printing; never fails, malformed values stand as they were given.  The
-// origin is "default", "environment", "argument", "not set", or the name of the setting that stands
-// for this one.
+// One setting that is in force, for printing.  The origin is "default", "environment", "argument",
+// "not set", or the name of the setting that stands for this one.
 struct SettingValue {
   std::string name, value, origin;
 };
+// Never fails: malformed values stand as they were given.
 std::vector<SettingValue> DescribeConfig(const std::map<std::string, std::string>& overrides);
 
-// "4MiB", "512K", "1048576" -> bytes; K/M/G and KB.. are powers of 1024 too.
+// Parses "4MiB", "512K" or "1048576" into bytes; K, M, G and KB, MB, GB are powers of 1024 too.
 Result<uint64_t> ParseBytes(std::string_view text);
-// "5", "0.5", "5s", "500ms", "2m" -> duration.
+// Parses "5", "0.5", "5s", "500ms" or "2m"; a bare number counts seconds.
 Result<Duration> ParseDuration(std::string_view text);
 
 }  // namespace bs

@@ -1,4 +1,4 @@
-// What a server is made with: its shards, its options, and what it says of its rounds.
+// ServerOptions: the shards and options of a server, and its report about each round.
 #pragma once
 
 #include <chrono>
@@ -22,55 +22,55 @@ struct ServerShard {
   int numa_node = 0;             // where its buffers live
 };
 
-// When a round of a partition came together.
+// The times at which a round of a partition came together.
 struct RoundTimes {
   Key key = 0;
   Round round = 0;
   uint32_t part = 0;
   uint64_t size_bytes = 0;
   int32_t last_rank = 0;   // of the worker whose push came last
-  TimePoint first_push{};  // came
-  TimePoint last_push{};   // came
-  TimePoint summed{};      // with all in it
+  TimePoint first_push{};  // arrived
+  TimePoint last_push{};   // arrived
+  TimePoint summed{};      // the sum is complete
 };
 
 struct ServerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
-  // True: always sum in the order of the workers' ranks.  False: in that order as long as no more
-  // than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
+  // True: sums always add in the order of the workers' ranks.  False: in that order as long as no
+  // more than hold_bytes of early contributions wait for a lower rank, else in order of arrival.
   bool deterministic = false;
   uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
   uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger ones are refused
-  // Partitions of at most so many bytes are kept by the front itself: a sum of theirs takes less
-  // time than another thread takes to wake up.
+  // The front itself keeps partitions of at most this many bytes: summing them takes less time than
+  // another thread takes to wake up.
   uint64_t front_bytes = 0;
-  // Of asynchronous keys: how many pushes a worker may be ahead of the slowest before its pulls
-  // wait; below 0: no bound.
+  // How many pushes of an asynchronous key a worker may be ahead of the slowest worker before its
+  // pulls wait; below 0: no bound.
   int64_t max_staleness = -1;
-  // How long requests of stock workers wait for another worker that lives, or for the hosting
-  // process, before the job fails.  Native workers count for themselves.
+  // How long requests of stock workers wait for another live worker, or for the hosting process,
+  // before the job fails.  Native workers have a deadline of their own.
   Duration straggler_timeout = std::chrono::minutes(30);
-  // Keys of stock workers, initialised or only asked for: who asks for one more ends the job.
+  // Limit of the keys of stock workers, initialised or only asked for.  One more ends the job.
   size_t max_stock_keys = size_t{1} << 22U;
-  // Of requests, all workers' together, that have come and that no shard has taken up yet
-  // (server/memory/backlog.h): native ones beyond have to be repeated, by one of stock workers the
-  // job ends.
+  // Limit of the requests of all workers that have arrived and that no shard has taken up yet
+  // (server/memory/backlog.h).  Beyond it a native request has to be repeated, and a stock worker's
+  // request ends the job.
   uint64_t max_backlog_bytes = uint64_t{4} << 30U;
-  // How many bytes of memory this process can still have, about: a partition whose values or sums
-  // do not fit is refused, and a key of stock workers ends the job.  Any thread; empty: as the
-  // system says.
+  // Estimates the bytes of memory that this process can still take.  A partition whose values or
+  // sums do not fit is refused; a stock worker's key that does not fit ends the job.  Any thread;
+  // empty: the system's own number.
   std::function<uint64_t()> available_bytes{};
-  // Of asynchronous keys whose optimizer the server has not got itself; may be absent.
+  // Updates asynchronous keys whose optimizer the server does not have itself; may be absent.
   ServerUpdater updater{};
-  // Told of each complete round of synchronous keys, on the executor of the shard of that index;
-  // the one after the last is the front's own.  May be empty.
+  // Gets each complete round of synchronous keys, on the executor of the shard with that index.
+  // The index after the last shard is the front's own.  May be empty.
   std::function<void(size_t shard, const RoundTimes& times)> on_round{};
-  // Whether Measure() tells how long rounds took, without on_round too.
+  // Measure() includes how long rounds took, also where on_round is empty.
   bool timed = false;
-  // Takes decision 2 of the design back, for the test that shows why it is one.
+  // Takes design decision 2 (two buffers) back, for the test that shows why it is needed.
   uint32_t test_num_buffers = 2;
-  int32_t num_servers = 1;  // stock workers number their keys from a first one of each server
+  int32_t num_servers = 1;  // stock workers number keys from a first key of each server
 };
 
 }  // namespace bs

@@ -1,6 +1,6 @@
-// Status and Result: how an operation ended, by value, with one sentence for a person.
+// Status and Result: how an operation ended, as a value, with one sentence for a person.
 //
-// Values; safe to copy between threads.  A Status that says "ok" costs no allocation.
+// Both are values and safe to copy between threads.  An ok Status allocates no memory.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace bs {
 
-// Numbers are part of the C API and of the wire (PROTOCOL.md); never renumber.
+// The numbers are part of the C API and of the wire (PROTOCOL.md); never renumber.
 enum class StatusCode : uint32_t {
   kOk = 0,
   kInvalidArgument = 1,     // the caller's value is wrong; nothing was done
-  kDeadlineExceeded = 2,    // a peer did not answer in time
+  kDeadlineExceeded = 2,    // a peer did not respond in time
   kCancelled = 3,           // the object was closed first
   kUnavailable = 4,         // a peer was lost or left the job
   kFailedPrecondition = 5,  // right call, wrong moment (a key never initialised)
@@ -25,10 +25,10 @@ enum class StatusCode : uint32_t {
   kAlreadyExists = 7,
   kPermissionDenied = 8,
   kResourceExhausted = 9,
-  kInternal = 10,  // our mistake
+  kInternal = 10,  // a bug of this library
 };
 
-// "kInvalidArgument" and so on; "kUnknown" for a number that is none of ours.
+// Returns "kInvalidArgument" and so on, or "kUnknown" for a number that is no code.
 std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -64,7 +64,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  // Implicit on purpose: `return value;` and `return Status::NotFound(...)` both read well.
+  // Implicit on purpose, so that `return value;` and `return Status::NotFound(...)` both work.
   Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     BS_CHECK(!status_.ok());

@@ -1,4 +1,4 @@
-// The words of the field as types: keys, priorities, partitions, element types, time.
+// Types for the field's terms: keys, priorities, partitions, element types, time.  All are values.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ using Round = uint64_t;    // 0 is the initial value (broadcast), 1.. are summat
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-// Codes are MXNet's (spec: data head), so they need no translation on the wire.
+// Element types.  The codes are MXNet's and stand on the wire, so they never change.
 enum class DType : uint8_t {
   kFloat32 = 0,
   kFloat64 = 1,
@@ -28,37 +28,37 @@ enum class DType : uint8_t {
   kBfloat16 = 12,
 };
 
-// The dtype with this code; nothing if there is none that we can sum.
+// Returns the dtype with this code, or nothing if servers cannot sum that type.
 std::optional<DType> DTypeFromCode(uint32_t code);
-// Bytes of one element.
+// Returns the size of one element, in bytes.
 size_t SizeOf(DType dtype);
-// "float32" and so on.
+// Returns "float32" and so on.
 std::string_view NameOf(DType dtype);
 
-// What a server does with the pushes of a key.  Numbers are on the wire (PROTOCOL.md).
+// How a server treats the pushes of a key.  The numbers stand on the wire (PROTOCOL.md).
 enum class Mode : uint8_t {
-  kSynchronous = 0,   // sums one of each worker; everyone pulls the sum
-  kAsynchronous = 1,  // updates its weights with each, as it comes; everyone pulls the weights
+  kSynchronous = 0,   // sums one push of each worker; every worker pulls the sum
+  kAsynchronous = 1,  // updates weights with each push as it comes; workers pull the weights
 };
 
-// How much a push to an asynchronous key counts; what is not set is the optimizer's own.
+// Rates for one push to an asynchronous key.  A field without a value takes the optimizer's own.
 struct PushRates {
   std::optional<double> learning_rate;
   std::optional<double> weight_decay;
   std::optional<double> rescale_grad;
 };
 
-// A contiguous byte range of a tensor that travels as one message.
+// A contiguous byte range of a tensor.  It is scheduled, sent and summed as one unit.
 struct Partition {
-  uint32_t index = 0;
+  uint32_t index = 0;   // position in the tensor, from 0
   uint32_t server = 0;  // rank of the server that sums it
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
 };
 
-// A training step: from one sum of the largest tensor to the next.
+// A training step, measured from one sum of the largest tensor to the next.
 struct StepTime {
-  uint64_t number = 0;  // from 1
+  uint64_t number = 0;  // counts from 1
   Duration length{};
 };
 

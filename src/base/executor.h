@@ -1,9 +1,9 @@
-// Executor: time and a thread, behind one door.
+// Executor: a thread and its clock, behind one interface.
 //
 // Every object with state belongs to one executor and is touched only from tasks that run on it;
-// everybody else posts.  Tasks of one executor run one at a time: those of Post() in the order of
+// other threads post.  Tasks of one executor run one at a time: those of Post() in the order of
 // posting, those of PostAt() when due, ties in the order of posting.  A task runs exactly once, or
-// is destroyed unrun when it is cancelled or the executor ends.
+// is destroyed without running when it is cancelled or the executor ends.
 //
 // Implementations: LoopThread (a real thread and the monotonic clock) and the simulator's
 // SimExecutor (one thread for the whole cluster, seeded, simulated clock).

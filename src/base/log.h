@@ -1,6 +1,6 @@
 // Log lines to stderr: "<local time> <LEVEL> <who>: <sentence>".
 //
-// A Logger is a value handed to whoever logs; there is no global one.  Thread-safe: a line is one
+// A Logger is a value that each object gets; there is no global one.  Thread-safe: a line is one
 // write(2).  Never fails: a full disk loses lines, not the job.
 #pragma once
 
@@ -20,11 +20,11 @@ class Logger {
   Logger();  // warnings and errors to stderr, nameless
   // `who` stands in each line ("worker 0"); lines under `threshold` are dropped.
   Logger(std::string who, LogLevel threshold);
-  // As above, to `sink` instead of stderr (tests), the line without its end.  `sink` is called on
-  // the logging thread.
+  // Logs to `sink` instead of stderr, each line without its end; for tests.  The logging thread
+  // calls `sink`.
   Logger(std::string who, LogLevel threshold, Sink sink);
 
-  // What loggers without a sink do with a line.
+  // Writes a line as loggers without a sink do.
   static void WriteToStderr(std::string line);
 
   // The same threshold and sink under another name.

@@ -33,7 +33,7 @@ constexpr size_t kLongestName = 15;  // the kernel's limit
 // So many tasks run before descriptors get a look: a task that posts itself cannot starve them.
 constexpr int kTasksPerPoll = 64;
 constexpr size_t kEventsPerPoll = 32;
-// What epoll hands back for our own two descriptors; watches count up from there.
+// Epoll's data for our own two descriptors; those of watches count up from there.
 constexpr uint64_t kWakeId = 0;
 constexpr uint64_t kTimerId = 1;
 
@@ -69,11 +69,10 @@ void Drain(int fd) {
 // Invariants:
 //  1. posts_ is sorted by (when, id): both are assigned under mutex_, from a clock that never goes
 //     back.  The next task is the smaller of the heads of posts_ and timers_.
-//  2. Whoever adds a task that is due before wake_at_ writes to wake_ under mutex_, so nothing
-//  of
-//     this object is touched after the lock is gone and the task may end the loop.
-//  3. The timer is armed for armed_for_ or earlier than the head of timers_ whenever the loop
-//  sleeps.
+//  2. A thread that adds a task due before wake_at_ writes to wake_ under mutex_.  So it touches
+//     nothing of this object after the lock is gone, and the task may end the loop.
+//  3. Whenever the loop sleeps, the timer is armed for armed_for_, or earlier than the head of
+//     timers_.
 class LoopThread::Impl {
  public:
   Impl(const std::string& name, LoopOptions options)
@@ -254,7 +253,7 @@ class LoopThread::Impl {
     return timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
   }
 
-  // Whoever else wants this processor has it between two looks.
+  // Other threads may have this processor between two looks.
   int LookUntil(TimePoint end, std::span<epoll_event> events) {
     int count = 0;
     while (count <= 0 && !changed_.load() && Now() < end) {
@@ -340,8 +339,8 @@ class LoopThread::Impl {
   Spin spin_;
   TimePoint paused_until_ = Now();
 
-  // Something is due sooner than the loop last knew.  Set under mutex_, which guards what it tells
-  // of; read without, as those who post would wait for a lock that is taken again and again.
+  // A task is due sooner than the loop last knew.  Set under mutex_, which guards that task.  Read
+  // without, because a spinning loop would else take the lock again and again and delay posts.
   std::atomic<bool> changed_ = false;
   Mutex mutex_;
   TimerId next_id_ BS_GUARDED_BY(mutex_) = 1;

@@ -12,8 +12,8 @@ namespace bs {
 struct LoopOptions {
   // Runs first on the new thread (to pin it, say).
   Task at_start{};
-  // With nothing to do it may look for work for so long before it sleeps, where that has paid (see
-  // Spin).  Meanwhile it takes all of a processor that nobody else wants.  0: it sleeps at once.
+  // Longest time that an idle loop looks for work before it sleeps, where that has paid (see Spin).
+  // Meanwhile it uses a processor that no other thread wants.  0: it sleeps at once.
   Duration spin{};
 };
 
@@ -43,8 +43,8 @@ class LoopThread final : public Executor {
   // Unwatch.  The fd stays the caller's.  REQUIRES: called on the loop's thread; fd is not watched
   // yet.
   void WatchReadable(int fd, std::function<void()> on_readable);
-  // As above, once when this begins and then whenever `fd` has become readable, writable or broken
-  // (edge-triggered: read and write until the kernel says no).
+  // Calls `on_change` once at the start, and then whenever `fd` has become readable, writable or
+  // broken (edge-triggered: read and write until the kernel refuses).
   void WatchChanges(int fd, std::function<void()> on_change);
   // The callback of `fd` is called once more, whatever the kernel says of it, when the other
   // descriptors have had their turn.  REQUIRES: called on the loop's thread; fd is watched.

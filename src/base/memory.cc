@@ -31,7 +31,7 @@ uint64_t OfHost(const std::string& root) {
   return (*available + NumberIn(path, "SwapFree:").value_or(0)) * kUnit;
 }
 
-// What a group may still have; the kernel takes cached files away before it ends a process.
+// Bytes that a group may still take; the kernel drops cached files before it ends a process.
 uint64_t OfGroup(const std::string& folder) {
   const auto most = NumberIn(folder + "/memory.max", "");
   const auto used = NumberIn(folder + "/memory.current", "");

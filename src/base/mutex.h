@@ -54,7 +54,7 @@ class CondVar {
 
   // REQUIRES: the caller holds `mutex`.  May wake without cause: test the condition in a loop.
   void Wait(Mutex* mutex) BS_REQUIRES(mutex);
-  // As Wait, but returns false if `timeout` passed first.
+  // Wait with a deadline: returns false if `timeout` passed first.
   bool WaitFor(Mutex* mutex, Duration timeout) BS_REQUIRES(mutex);
   // Waits until `condition`, which `mutex` guards, is true or `timeout` passed; wake-ups without
   // cause do not prolong it.  Returns `condition`.

@@ -19,27 +19,26 @@ namespace bs {
 
 class Spin {
  public:
-  // After at least so many short pauses in a row, and at most after so many, the next is taken to
-  // be short too.
+  // Bounds of the number of short pauses in a row after which the next one counts as short too.
   static constexpr int kFewest = 8;
   static constexpr int kMost = 8192;
-  // So often in a row it was right to spin, and half as many are enough again.
+  // After this many right spins in a row, half as many short pauses are enough again.
   static constexpr int kRight = 64;
 
-  // Of `longest`, work may take so much.
+  // Work between two pauses may take `longest` divided by this.
   static constexpr int kWorkShare = 4;
 
   // Never for longer than `longest`; 0: never.
   explicit Spin(Duration longest) : longest_(longest) {}
 
   bool enabled() const { return longest_ > Duration::zero(); }
-  // How long to look for work now, after Worked().
+  // Returns how long to look for work now, after Worked().
   Duration window() const { return short_pauses_ >= wanted_ ? longest_ : Duration::zero(); }
-  // The thread worked for so long, without a pause, and waits for work now.
+  // The thread worked for `work` without a pause, and waits for work now.
   void Worked(Duration work) {
     if (work > longest_ / kWorkShare) short_pauses_ = 0;
   }
-  // There was nothing to do for so long.
+  // There was nothing to do for `pause`.
   void Paused(Duration pause) {
     const bool spun = window() > Duration::zero();
     if (pause <= longest_) {

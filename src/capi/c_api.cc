@@ -168,7 +168,7 @@ int bs_node_port(const bs_node* node) {
   return node->Visit([](const auto& n) { return n.port(); });
 }
 
-int bs_node_measure(const bs_node* node, int timeout_ms, bs_figure_row row, void* context,
+int bs_node_measure(const bs_node* node, int timeout_ms, bs_metric_row row, void* context,
                     bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
   return Return(Guarded([&] {

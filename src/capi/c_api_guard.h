@@ -1,4 +1,4 @@
-// What the functions of the C API share: Status as a code, exceptions as a Status.
+// Helpers of the C API's functions: a Status becomes a code, an exception becomes a Status.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <new>
 #include <string>
 
-#include "base/figures.h"
+#include "base/metrics.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/status.h"
 
@@ -36,9 +36,9 @@ Status Guarded(F body) {
   }
 }
 
-inline Status Tell(const Result<Figures>& figures, bs_figure_row row, void* context) {
-  if (!figures.ok()) return figures.status();
-  for (const auto& [id, value] : figures.value().numbers()) {
+inline Status Tell(const Result<Metrics>& metrics, bs_metric_row row, void* context) {
+  if (!metrics.ok()) return metrics.status();
+  for (const auto& [id, value] : metrics.value().numbers()) {
     row(context, id.first.c_str(), id.second, value);
   }
   return Status::Ok();

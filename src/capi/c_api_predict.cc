@@ -18,7 +18,7 @@ using bs::predict::Prediction;
 
 namespace {
 
-// A simulation of more would not end while somebody waits.
+// A simulation of a longer time would take too long for a user.
 constexpr double kMostSeconds = 1e5;
 constexpr int kMostNodes = 1 << 16;
 constexpr int kMostSteps = 10'000;

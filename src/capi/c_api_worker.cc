@@ -12,14 +12,14 @@
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
-#include "capi/carry.h"
+#include "capi/store_function.h"
 #include "node/node.h"
 
 using bs::Status;
 
 struct bs_worker {
   const pid_t owner;  // a forked child has the memory and none of the threads
-  std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::CarriedNode>> node;
+  std::variant<std::unique_ptr<bs::api::WorkerNode>, std::unique_ptr<bs::api::KvstoreNode>> node;
 
   template <typename F>
   auto Visit(F f) const {
@@ -39,7 +39,7 @@ using bs::api::Overrides;
 using bs::api::Return;
 using bs::api::Tell;
 
-// As of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
+// The bounds of BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT.
 constexpr uint64_t kLeastPartition = uint64_t{4} << 10U;
 constexpr uint64_t kLargestPartition = uint64_t{1} << 30U;
 constexpr uint64_t kLargestCredit = uint64_t{64} << 30U;
@@ -76,7 +76,7 @@ bs::api::WorkerNode::Done Calling(bs_done done, void* context) {
   };
 }
 
-Status NotCarried(const std::string& what) {
+Status NotOnKvstore(const std::string& what) {
   return Status::FailedPrecondition(what +
                                     ": stock servers know nothing of it; start the job "
                                     "with bslaunch");
@@ -85,7 +85,7 @@ Status NotCarried(const std::string& what) {
 // The node behind `worker`, for what only our own servers can do.
 Result<bs::api::WorkerNode*> Native(const bs_worker* worker, const std::string& what) {
   const auto* const node = std::get_if<0>(&worker->node);
-  if (node == nullptr) return NotCarried(what);
+  if (node == nullptr) return NotOnKvstore(what);
   return node->get();
 }
 
@@ -149,32 +149,32 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
 }
 
 // NOLINTNEXTLINE(readability-function-size): C has no better way to pass eight values.
-int bs_worker_start_carried(const bs_setting* settings, size_t num_settings, int rank, int blocks,
-                            bs_carry_fn carry, void* context, bs_worker** worker, bs_error* error) {
+int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int rank, int blocks,
+                            bs_store_fn begin, void* context, bs_worker** worker, bs_error* error) {
   return Return(Guarded([&] {
                   const Result<Config> config =
                       bs::ConfigFromProcess(Overrides(settings, num_settings));
                   if (!config.ok()) return config.status();
                   auto started = std::make_unique<bs_worker>(bs_worker{getpid(), {}});
-                  auto node = bs::api::CarriedNode::Start(
-                      config.value(), rank, bs::api::CarryThrough(carry, context, started.get()),
-                      blocks != 0);
+                  auto node = bs::api::KvstoreNode::Start(
+                      config.value(), rank,
+                      bs::api::CallStoreFunction(begin, context, started.get()), blocks != 0);
                   if (!node.ok()) return node.status();
-                  bs::api::CarriedNode* const carried = node.value().get();
+                  bs::api::KvstoreNode* const kvstore = node.value().get();
                   started->node = std::move(node.value());
                   *worker = started.release();
-                  carried->Join();
+                  kvstore->Join();
                   return Status::Ok();
                 }),
                 error);
 }
 
-void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
-                     const void* value) {
+void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                   const void* value) {
   const auto status_code = static_cast<bs::StatusCode>(code);
   std::get<1>(worker->node)
-      ->Carried(token, code == 0 ? Status::Ok() : Status(status_code, message),
-                static_cast<const std::byte*>(value));
+      ->OnStoreDone(token, code == 0 ? Status::Ok() : Status(status_code, message),
+                    static_cast<const std::byte*>(value));
 }
 
 int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error) {
@@ -304,9 +304,9 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
     const bs::PushPullOptions options(request->priority, request->threshold, request->called,
                                       request->at_once != 0,
                                       std::chrono::nanoseconds(request->waited_ns));
-    if (const auto* const carried = std::get_if<1>(&worker->node)) {
-      if (request->threshold != 0) return NotCarried("two-bit compression");
-      (*carried)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
+    if (const auto* const kvstore = std::get_if<1>(&worker->node)) {
+      if (request->threshold != 0) return NotOnKvstore("two-bit compression");
+      (*kvstore)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
       return Status::Ok();
     }
     std::get<0>(worker->node)
@@ -349,7 +349,7 @@ int bs_worker_status(const bs_worker* worker, bs_error* error) {
       worker->Visit([](const auto& n) { return n.failure().Get(); }).value_or(Status::Ok()), error);
 }
 
-int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
+int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_metric_row row, void* context,
                       bs_error* error) {
   const std::chrono::milliseconds timeout(timeout_ms);
   return IfUsable(worker, error, [&] {
@@ -382,8 +382,8 @@ int bs_worker_close(bs_worker* worker, int drain_ms, bs_error* error) {
   return Return(Guarded([&] {
                   const auto drain = std::chrono::milliseconds(std::max(drain_ms, 0));
                   worker->Visit([&](auto& n) { n.Close(drain); });
-                  const auto* const carried = std::get_if<1>(&worker->node);
-                  if (carried != nullptr && (*carried)->busy()) {
+                  const auto* const kvstore = std::get_if<1>(&worker->node);
+                  if (kvstore != nullptr && (*kvstore)->busy()) {
                     return Status::Unavailable("operations on the wrapped store have not ended");
                   }
                   delete worker;

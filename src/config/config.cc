@@ -109,7 +109,7 @@ Status Missing(const Lookup& lookup) {
   return missing.empty() ? Status::Ok() : Status::InvalidArgument(missing);
 }
 
-// What rows alone cannot say.
+// Rules between several settings, which the rows of the table cannot hold.
 Status CheckTogether(const Config& config) {
   if (config.root_port == 0 && config.role != "scheduler") {
     return Status::InvalidArgument(
@@ -193,7 +193,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
     if (!status.ok()) return status;
   }
   ApplyPsHeartbeats(lookup, &config);
-  config.pieces_given =
+  config.partition_or_credit_given =
       Find(lookup, "BYTESCHEDULER_PARTITION") || Find(lookup, "BYTESCHEDULER_CREDIT");
   config.waiting_given = Find(lookup, "BYTESCHEDULER_WAITING").has_value();
   if (Status status = CheckTogether(config); !status.ok()) return status;

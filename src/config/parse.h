@@ -18,9 +18,9 @@ namespace bs::api {
 std::optional<bool> ParseFlag(std::string_view text);
 // A whole decimal number; kInvalidArgument saying so.
 Result<int64_t> ParseCount(std::string_view text);
-// Whether `text` is one of the words in "a|b|c".
+// Returns true if `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
-// Whether `text` is PORT or HOST:PORT, with the host of an IPv6 address in brackets.
+// Returns true if `text` is PORT or HOST:PORT; an IPv6 host stands in brackets.
 bool IsAddress(std::string_view text);
 // The name that needs the fewest changes, if it needs few; empty if none does.
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);

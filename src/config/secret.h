@@ -8,9 +8,9 @@
 
 namespace bs::api {
 
-// What stands in the file, without white space at its end.  Blocks on the file system.
-// kInvalidArgument, naming BYTESCHEDULER_SECRET_FILE and the path, if it cannot be read, is not a
-// file of at most 64 KiB, is open to everybody on this host, or holds too little to be a secret.
+// Returns the content of the file without white space at its end.  Blocks on the file system.
+// kInvalidArgument, naming BYTESCHEDULER_SECRET_FILE and the path: the file cannot be read, is
+// larger than 64 KiB, is open to every user of this host, or is too short for a secret.
 Result<std::string> ReadSecret(const std::string& path);
 // Reads config->secret_file, if it names one, into config->secret; fails as ReadSecret.
 Status LoadSecret(Config* config);

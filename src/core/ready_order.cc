@@ -27,8 +27,8 @@ constexpr uint64_t kLeastInverted = 3;
 // after another, some microseconds apart.
 constexpr Duration kMoment = std::chrono::microseconds(200);
 
-// Whether enough pairs of `places`, which are 0 to size - 1 in some order, stand in descending
-// order, whichever single one is left out: that may be a large tensor that is copied slowly.
+// Returns true if enough pairs of `places`, a permutation of 0 to size - 1, stand in descending
+// order without any single place: that one may be a large tensor that is copied slowly.
 bool AreInverted(const std::vector<uint32_t>& places) {
   std::vector<uint32_t> smaller(places.size() + 1, 0);  // a Fenwick tree
   uint64_t inversions = 0;
@@ -181,7 +181,8 @@ ReadyOrder::Lesson ReadyOrder::Learn() const {
   std::sort(told.begin(), told.end(), [](const Places& a, const Places& b) {
     return std::tuple(a.position, a.called) < std::tuple(b.position, b.called);
   });
-  std::vector<uint32_t> called(size);  // in the order of the calls: who became ready at which place
+  std::vector<uint32_t> called(
+      size);  // the place at which each became ready, in the order of the calls
   std::iota(called.begin(), called.end(), 0U);
   std::sort(called.begin(), called.end(), [&](uint32_t a, uint32_t b) {
     return std::tuple(told[a].called, a) < std::tuple(told[b].called, b);
@@ -192,7 +193,7 @@ ReadyOrder::Lesson ReadyOrder::Learn() const {
 
 ReadyOrder::Lesson ReadyOrder::Renumber(const std::vector<Places>& ready) const {
   const auto priority = [&](size_t place) { return tensors_[ready[place].tensor].priority; };
-  // As the scheduler takes them with the caller's numbers: equal ones as they become ready.
+  // The scheduler's order with the caller's numbers: equal ones as they become ready.
   std::vector<uint32_t> callers(ready.size());
   std::iota(callers.begin(), callers.end(), 0U);
   std::sort(callers.begin(), callers.end(), [&](uint32_t a, uint32_t b) {

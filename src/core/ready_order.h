@@ -4,24 +4,23 @@
 // the last to be ready is needed first.  Frameworks number parameters in other orders, by name for
 // instance, where conv10 stands before conv2.
 //
-// What it takes for granted: the first tensor that is called for begins a step; a step contains
-// every regular tensor (one that comes about as often as most, or more often) as often as its share
-// says, and ends when one is called for again after that.  So callers that run ahead (a gradient
-// that backward left out is ready before those of the step before), pauses, tensors that come
-// several times in a step and tensors that come only in some steps change nothing; only those of
-// every recorded step are renumbered.  The first step is not recorded: initialisation and
-// compilation are in it.
+// Assumptions: the first tensor that is called for begins a step.  A step contains every regular
+// tensor (one that comes about as often as most, or more often) as often as its share says.  It
+// ends when one is called for again after that.  So these change nothing: callers that run ahead (a
+// gradient that backward left out is ready before those of the step before), pauses, tensors that
+// come several times in a step, and tensors that come only in some steps.  Only tensors of every
+// recorded step are renumbered.  The first step is not recorded: it contains initialisation and
+// compilation.
 //
-// Tensors that became ready in the order in which the caller called for them tell nothing: it may
-// be a loop over gradients that had all been there, of which a large one is copied for longer.
-// Then, and when the caller's numbers are right but for neighbours (the parameters of one layer),
-// nothing is renumbered.  Nor does the order of those say anything that became ready at the same
-// moment, as gradients that are made in one piece, or that had all been there when they were called
-// for (as those of the last layers, where backward is fast): the caller's number decides among
-// them.
+// Tensors that became ready in the order of the calls say nothing: the caller may loop over
+// gradients that are all ready, and a large one takes longer to copy.  Then nothing is renumbered.
+// Nor is it when the caller's numbers are right but for neighbours (the parameters of one layer).
+// The order within one moment says nothing either.  Gradients of one operator become ready at one
+// moment, and so do those that were all ready when called for, such as those of the last layers,
+// where backward is fast.  Among them the caller's number decides.
 //
-// Numbers above 0 are the caller's marks for what is urgent for other reasons: they stay, and no
-// other becomes so large.
+// Numbers above 0 are the caller's marks for tensors that are urgent for other reasons.  They stay,
+// and no other number becomes as large.
 //
 // Pure: the same notes give the same lesson.  Not thread-safe: the owner confines it.  Bounded by
 // kMostNotes; never fails.
@@ -67,11 +66,11 @@ class ReadyOrder {
     Key key = 0;
     Priority priority = 0;
     uint64_t called = 0;   // grows with the calls; which become ready in any order
-    bool at_once = false;  // it was ready when called, nobody knows since when
+    bool at_once = false;  // it was ready when called, for an unknown time
   };
   // A tensor became ready at `now`, which never decreases.
   void Note(const Call& call, TimePoint now);
-  // Whether it was told enough: several times as much as until the newest tensor came.
+  // Returns true after enough notes: several times as many as until the newest tensor came.
   bool complete() const;
   Lesson Learn() const;
 
@@ -108,7 +107,7 @@ class ReadyOrder {
   Cuts Cut() const;
   // For each note of the step, where among `notes` its moment began.
   void FindMoments(const Cuts& cuts, const Step& step, std::vector<size_t>* moments) const;
-  // Of the tensors that came in every step, the first to be ready first.
+  // Returns the tensors that came in every step, the first to be ready first.
   std::vector<Places> Measure() const;
   Lesson Renumber(const std::vector<Places>& ready) const;
 

@@ -24,7 +24,7 @@
 
 namespace bs::core {
 
-// What waits in the queue.  `token` and `index` mean something to the owner only.
+// An entry of the queue.  Only the owner interprets `token` and `index`.
 struct Item {
   Priority priority = 0;
   uint64_t size_bytes = 0;

@@ -1,4 +1,4 @@
-// What this host has for a node, as the engine itself finds it: for people who look for a mistake.
+// Facts about this host, as the engine itself finds them, for people that search a fault.
 #pragma once
 
 #include <string>

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kPath = "bytescheduler.log";
 
 int OpenFor(const std::string& path) {
-  // A pipe nobody reads must not hold up anything.
+  // A pipe without a reader must not block the node.
   return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
 }
 

@@ -24,7 +24,7 @@ LogLevel LevelOf(std::string_view name) {
   return LogLevel::kOff;
 }
 
-// Of memory that is left at the start; with less than this a node is of no use.
+// Half of the memory that is left at the start; a node with less than this is of no use.
 uint64_t HalfOf(uint64_t available_bytes) {
   constexpr uint64_t kLeastBytes = uint64_t{64} << 20U;
   return std::max(available_bytes / 2, kLeastBytes);
@@ -58,7 +58,7 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
   options.ahead_messages = config.water_mark;
-  // Nobody sends long frames to or from the scheduler node.
+  // No long frames go to or from the scheduler node.
   options.shared_bytes = config.role == "scheduler" ? 0 : config.shared_bytes;
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
   options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
@@ -101,7 +101,7 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.settings = config.JobSettings();
   options.timeout = config.timeout;
   options.straggler_timeout = config.straggler_timeout;
-  // However short the deadline is: who waits hears why before it is over.
+  // A waiting node gets the reason before its deadline, however short that is.
   options.report_interval = std::min(options.report_interval, config.timeout / 4);
   options.retry_interval = std::min(options.retry_interval, config.timeout / 4);
   options.heartbeat_interval = config.heartbeat_interval;

@@ -11,10 +11,10 @@
 
 namespace bs::api {
 
-// What still waits to leave gets so long at the end.
+// Longest time at the end for messages that are not sent yet.
 inline constexpr Duration kLinger = std::chrono::seconds(2);
-// The same for a node that nobody knows yet: little waits, perhaps for a scheduler that is not
-// there.
+// The same for a node that has not joined: few messages wait, perhaps for a scheduler node that
+// does not exist.
 inline constexpr Duration kLingerUnjoined = std::chrono::milliseconds(200);
 
 // "scheduler", "worker 1" and so on in the log; the network and the membership may say more.
@@ -22,9 +22,10 @@ Logger MakeLogger(const Config& config);
 // `log`: the node's own.
 Logger MakeNetworkLogger(const Config& config, const Logger& log);
 
-// What may wait to be sent to one peer; `available_bytes` of memory are left at the start.
+// Returns the limit of the bytes that wait to be sent to one peer.  `available_bytes` of memory are
+// left at the start.
 uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);
-// What may wait in a server for its threads, of requests that have come.
+// Returns the limit of the bytes of requests that wait in a server for its threads.
 uint64_t MostBacklogBytes(uint64_t available_bytes);
 
 // The settings of the rendezvous.  kInvalidArgument if this node has no address to show, or cannot

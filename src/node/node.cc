@@ -1,6 +1,6 @@
-// SchedulerNode and ServerNode: wires a coordinator, or a member and a server, to a network.
+// SchedulerNode and ServerNode connect a coordinator, or a member and a server, to a network.
 //
-// Both end in this order, so that nobody calls what is gone:
+// Both end in this order, so that no call reaches a destroyed object:
 //  1. the membership says why (unless the job is over) and closes: nothing more is received;
 //  2. one task later it is destroyed on bs-io, behind everything it has posted there;
 //  3. the shards ask the updater for nothing more, and it ends: a call of it may take its time;
@@ -35,7 +35,7 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
   if (!options.ok()) return options.status();
   std::random_device chance;
-  // What its data carries is never 0, which is what data without a number has.
+  // Never 0, which stands for data without a number.
   options.value().job = (uint64_t{chance()} << 32U) | chance() | 1U;
   auto node = std::make_unique<SchedulerNode>(config, options.value());
   node->listening_or_over_.WaitFor(config.timeout);
@@ -69,13 +69,13 @@ SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& 
 
 SchedulerNode::~SchedulerNode() { Close("it was closed"); }
 
-Result<Figures> SchedulerNode::Measure(Duration timeout) const {
-  return Await<Figures>(timeout, [this](GiveFigures give) {
+Result<Metrics> SchedulerNode::Measure(Duration timeout) const {
+  return Await<Metrics>(timeout, [this](GiveMetrics give) {
     network_->io()->Post([this, give = std::move(give)] {
       if (!coordinator_) return;
-      Figures figures;
-      coordinator_->Measure(&figures);
-      give(figures);
+      Metrics metrics;
+      coordinator_->Measure(&metrics);
+      give(metrics);
     });
   });
 }
@@ -174,23 +174,23 @@ void ServerNode::OnReady(Result<ps::View> view) {
       log);
 }
 
-Result<Figures> ServerNode::Measure(Duration timeout) const {
-  return Await<Figures>(timeout, [this](GiveFigures give) {
+Result<Metrics> ServerNode::Measure(Duration timeout) const {
+  return Await<Metrics>(timeout, [this](GiveMetrics give) {
     network_->io()->Post(
-        [this, give = std::move(give)]() mutable { TellFigures(std::move(give)); });
+        [this, give = std::move(give)]() mutable { CollectMetrics(std::move(give)); });
   });
 }
 
-void ServerNode::TellFigures(GiveFigures give) const {
-  Figures own;
+void ServerNode::CollectMetrics(GiveMetrics give) const {
+  Metrics own;
   own.Add("ready", server_ ? 1 : 0);
   own.Add("rank", rank_);
   AddSent(network_->sent(), &own);
   own.Add("failed", outcome_.Get().value_or(Status::Ok()).ok() ? 0 : 1);
   if (!server_) return give(own);
-  server_->Measure([own = std::move(own), give = std::move(give)](const Figures& figures) {
-    Figures all = own;
-    all.Add(figures);
+  server_->Measure([own = std::move(own), give = std::move(give)](const Metrics& metrics) {
+    Metrics all = own;
+    all.Add(metrics);
     give(all);
   });
 }
@@ -240,7 +240,7 @@ void ServerNode::OnFailure(const Status& why) {
 }
 
 void ServerNode::OnShutdown() {
-  // Whether the answer comes or not, the job is over.
+  // The job is over with or without the response.
   member_->Leave([this](const Status&) { outcome_.Set(Status::Ok()); });
 }
 

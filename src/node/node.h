@@ -1,8 +1,8 @@
 // Nodes: the only place where executors, transport, membership, server and worker are put together.
 //
 // Each node is thread-safe and lives on threads of its own.  The functions that make one return at
-// once; what can only fail later is told through its outcome.  Close() blocks, for a bounded time,
-// and is called once, by the destructor if by nobody else; nothing else may be called at that time.
+// once; later failures arrive through its outcome.  Close() blocks for a bounded time and is called
+// once, by the destructor if not before.  No other call may run at that time.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 #include "bytescheduler/config.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
-#include "node/measure.h"
 #include "node/network.h"
+#include "node/node_metrics.h"
 #include "node/outcome.h"
 #include "ps/membership.h"
 #include "trace/timeline.h"
@@ -37,8 +37,8 @@ class SchedulerNode {
   int32_t port() const { return port_; }
   // Ok when every node has finished in good order.
   const Outcome& outcome() const { return outcome_; }
-  // docs/metrics.md says what each number is; errors as of AwaitFigures.
-  Result<Figures> Measure(Duration timeout) const;
+  // docs/operate/metrics.md says what each number is; errors are those of Await<Metrics>.
+  Result<Metrics> Measure(Duration timeout) const;
   // Unless the job is over: ends it for everyone, as `why`.
   void Close(const std::string& why);
 
@@ -67,8 +67,8 @@ class ServerNode {
   int32_t port() const { return port_; }
   // Ok when the job ended in good order.
   const Outcome& outcome() const { return outcome_; }
-  // As of SchedulerNode; before the job is complete only "ready", which is 0 then.
-  Result<Figures> Measure(Duration timeout) const;
+  // See SchedulerNode; before the job is complete only "ready", which is 0 then.
+  Result<Metrics> Measure(Duration timeout) const;
   // Unless the job is over: fails it for everyone, as `why`.
   void Close(const std::string& why);
 
@@ -77,7 +77,7 @@ class ServerNode {
   void OnReady(Result<ps::View> view);
   void OnFailure(const Status& why);
   void OnShutdown();
-  void TellFigures(GiveFigures give) const;
+  void CollectMetrics(GiveMetrics give) const;
   std::vector<ServerShard> MakeShards(int32_t rank);
   void OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* options, const Logger& log);
 
@@ -120,7 +120,7 @@ class WorkerNode {
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
-  // Of asynchronous keys; see Worker.
+  // For asynchronous keys; see Worker.
   void Broadcast(Key key, DType dtype, Mode mode, std::span<std::byte> value, Done done);
   void Update(Key key, Worker::UpdateCall call);
   void BroadcastWhole(Key key, Worker::WholeKey whole, std::span<std::byte> value, Done done);
@@ -129,13 +129,13 @@ class WorkerNode {
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
   // `done` runs on bs-io.
   void Barrier(Done done);
-  // As of SchedulerNode.
-  Result<Figures> Measure(Duration timeout) const;
-  // The latest steps (Worker::Steps), as Measure.
+  // See SchedulerNode.
+  Result<Metrics> Measure(Duration timeout) const;
+  // The latest steps (Worker::Steps); the rules are those of Measure.
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
-  // For people who look at a timeline.
+  // The key's name in a timeline.
   void NameKey(Key key, const std::string& name);
-  // Fails the whole job: everyone is told `why`.
+  // Fails the whole job; every node gets `why`.
   void Fail(const std::string& why);
 
   // Waits up to `drain` for pending operations, fails what is left, leaves the job.

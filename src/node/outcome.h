@@ -1,4 +1,4 @@
-// Outcome: how something ended, said once by whoever knows first, read by anyone.
+// Outcome: how something ended, set once, read by any thread.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@ namespace bs::api {
 // Thread-safe.
 class Outcome {
  public:
-  // Returns whether this call was the first; later ones change nothing.
+  // Returns true if this call was the first; later ones change nothing.
   bool Set(Status status) {
     if (claimed_.exchange(true)) return false;
     status_ = std::move(status);
     set_.Notify();
     return true;
   }
-  // Nothing while it is open.
+  // Returns nothing until it is set.
   std::optional<Status> Get() const {
     return set_.HasBeenNotified() ? std::optional(status_) : std::nullopt;
   }

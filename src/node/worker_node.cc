@@ -1,7 +1,7 @@
-// WorkerNode: wires a member and a worker to a network, and takes them apart again.
+// WorkerNode connects a member and a worker to a network, and ends them.
 //
-// It ends in this order, so that nobody calls what is gone and no memory of the caller is freed
-// while the network may read it:
+// It ends in this order, so that no call reaches a destroyed object and no memory of the caller is
+// freed while the network may read it:
 //  1. pending operations get their time, then the worker closes; once bs-io has seen that, nothing
 //     new is sent;
 //  2. the member says goodbye, if the job is well, and closes: nothing more is received;
@@ -11,8 +11,8 @@
 //  5. the worker is destroyed on bs-io, and the thread ends;
 //  6. the timeline writes its end.
 //
-// The worker lives on bs-io, beside the sockets: what it sends and what it gets does not wait for
-// another thread to wake up.
+// The worker lives on bs-io, beside the sockets, so that messages do not wait for another thread to
+// wake up.
 #include <utility>
 
 #include "base/run_on.h"
@@ -33,7 +33,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.num_servers = view.num_servers;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
-  options.fits_pieces = !config.pieces_given;
+  options.fits_link = !config.partition_or_credit_given;
   options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
@@ -163,8 +163,8 @@ void WorkerNode::Barrier(Done done) {
   });
 }
 
-Result<Figures> WorkerNode::Measure(Duration timeout) const {
-  return MeasureWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
+Result<Metrics> WorkerNode::Measure(Duration timeout) const {
+  return MetricsOfWorker(network_->io(), worker_, failure_, &network_->sent(), timeout);
 }
 
 void WorkerNode::NameKey(Key key, const std::string& name) {

@@ -18,14 +18,14 @@ constexpr uint32_t kWarmUps = 2;
 constexpr uint64_t kLeastPartition = 64;
 constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 constexpr uint64_t kMostScale = 256;
-// As WorkerNode has it.
+// The value of WorkerNode.
 constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
 constexpr uint64_t kSliceBytes = 160'000;  // MXNet's 40,000 floats
 constexpr uint64_t kWaterMark = 10;        // what `launch.py --p3` sets
-// What TCP keeps in the queues of a link, however slow that is.
+// TCP fills the queues of a link for this long, however slow the link is.
 constexpr double kQueueSeconds = 0.010;
 constexpr double kLeastQueue = 256 << 10U;
-// Of a push-pull of 1 KB in a burst, and of plain TCP (docs/performance.md).
+// Time of a push-pull of 1 KB in a burst, and of plain TCP (docs/user/performance.md).
 constexpr Duration kOurMessage = std::chrono::microseconds(3);
 constexpr Duration kStockMessage = std::chrono::microseconds(25);
 constexpr double kByteNs = 0.3;
@@ -129,7 +129,7 @@ class ServerHost {
     }
   }
   void Close() { transport_->Close(Duration(0)); }
-  sim::SimHostFigures figures() const { return network_->FiguresOf(transport_.get()); }
+  sim::SimHostCounters counters() const { return network_->CountersOf(transport_.get()); }
 
  private:
   sim::SimExecutor executor_;
@@ -281,8 +281,8 @@ Prediction Cluster::Look() const {
     found.partitions += (layer.size_bytes + cut - 1) / cut;
   }
   const double seconds = std::chrono::duration<double>(clock_.Now().time_since_epoch()).count();
-  const sim::SimHostFigures worker = workers_.front()->figures();
-  const sim::SimHostFigures server = servers_.front()->figures();
+  const sim::SimHostCounters worker = workers_.front()->counters();
+  const sim::SimHostCounters server = servers_.front()->counters();
   found.messages = worker.messages;
   found.most_waiting = worker.most_waiting;
   found.server_waiting = server.most_waiting;

@@ -4,7 +4,7 @@
 // Worker, Server, Core and KvWorker of a job, and messages that are encoded and parsed.  Simulated
 // are the network (SimHostOptions), and compute, which is a pause of the profile's length.
 //
-// What is modelled more coarsely than it is:
+// The model is coarser than a real job:
 //  - Payloads are moved at up to 1/256 of their size and take the time of the whole; a tensor's
 //    size is rounded to as many bytes.
 //  - Of more than `most_workers` workers, which all do the same, so many are simulated, and the

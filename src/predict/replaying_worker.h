@@ -17,11 +17,11 @@
 
 namespace bs::predict {
 
-// What all of them have in common.
+// Values that all replaying workers share.
 struct Replay {
   std::vector<Layer> layers;  // with sizes as they are moved
   uint32_t steps = 0;
-  // Memory that nobody looks at: as large as the largest layer.
+  // Memory without meaning, as large as the largest layer.
   std::vector<std::byte> gradient{};
   std::vector<std::byte> sum{};
 };
@@ -44,11 +44,11 @@ class ReplayingWorker {
 
   bool done() const { return lengths_.size() == replay_->steps; }
   const Status& failure() const { return failure_; }
-  // Of the steps, in order.
+  // The lengths of the steps, in order.
   const std::vector<Duration>& lengths() const { return lengths_; }
   // When the first began.
   TimePoint begun() const { return begun_; }
-  sim::SimHostFigures figures() const { return network_->FiguresOf(transport_.get()); }
+  sim::SimHostCounters counters() const { return network_->CountersOf(transport_.get()); }
 
  private:
   void Broadcast();

@@ -15,8 +15,8 @@ namespace bs::reduce {
 const Kernels& Avx2Kernels();
 // REQUIRES of its functions: the CPU and the system support AVX-512 F, BW, VL and DQ.
 const Kernels& Avx512Kernels();
-// Of float16.  REQUIRES of it: AVX512-FP16 besides.  Only where BS_REDUCE_FP16 is defined: not
-// every compiler knows these instructions.
+// Sums float16.  REQUIRES also: AVX512-FP16.  Exists only where BS_REDUCE_FP16 is defined, because
+// not every compiler knows these instructions.
 Kernels::SumFn Avx512Fp16Sum();
 
 }  // namespace bs::reduce

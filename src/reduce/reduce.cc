@@ -9,8 +9,8 @@
 namespace bs::reduce {
 namespace {
 
-// Of one array: the partial sums of more inputs than a kernel takes stay in a core's cache from one
-// pass to the next.  With smaller blocks the hardware prefetches less of the inputs.
+// Block of one array: partial sums of more inputs than a kernel takes stay in a core's cache from
+// one pass to the next.  With smaller blocks the hardware prefetches less of the inputs.
 constexpr size_t kBlockBytes = size_t{64} * 1024;
 
 Kernels::SumFn Find(const Kernels& kernels, DType dtype) {

@@ -9,8 +9,8 @@
 // NaN: every NaN result is the positive quiet NaN without payload (0x7fc00000, 0x7e00, ...),
 // whatever the operands, so that sums do not depend on the order a compiler gives the operands of
 // an addition.
-// Of several inputs the sum is ((a + b) + c) + ..., every partial sum rounded: the bits of adding
-// one after the other.
+// The sum of several inputs is ((a + b) + c) + ..., every partial sum rounded: it has the bits of
+// adding one after the other.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace bs::reduce {
 
-// As many inputs as a kernel adds in one pass.
+// A kernel adds this many inputs in one pass.
 inline constexpr size_t kMaxFusedInputs = 4;
 
 // One way to do the arithmetic.  A table of functions, constant after construction.

@@ -8,18 +8,18 @@
 #include <utility>
 
 #include "base/executor.h"
-#include "base/figures.h"
+#include "base/metrics.h"
 #include "base/unique_function.h"
 #include "server/shard.h"
 
 namespace bs::server {
 
 struct Answers {
-  Figures sum;
+  Metrics sum;
   size_t missing;
-  UniqueFunction<void(const Figures&)> done;
+  UniqueFunction<void(const Metrics&)> done;
 
-  void Add(const Figures& figures) {
+  void Add(const Metrics& figures) {
     sum.Add(figures);
     if (--missing == 0) done(sum);
   }
@@ -27,7 +27,7 @@ struct Answers {
 
 // On the shard's executor.
 inline void Ask(const Shard& shard, Executor* front, const std::shared_ptr<Answers>& answers) {
-  Figures figures;
+  Metrics figures;
   shard.Measure(&figures);
   front->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
 }

@@ -62,7 +62,7 @@ class Server::Impl {
   void OnWorkerGone(int32_t rank, const Status& why);
   Status OnWorkerVacant(int32_t id, bool native);
   void Fail(const Status& why);
-  void Measure(UniqueFunction<void(const Figures&)> done);
+  void Measure(UniqueFunction<void(const Metrics&)> done);
 
  private:
   using Lane = server::Lane<server::Shard>;
@@ -352,7 +352,7 @@ void Server::Impl::Fail(const Status& why) {
   }
 }
 
-void Server::Impl::Measure(UniqueFunction<void(const Figures&)> done) {
+void Server::Impl::Measure(UniqueFunction<void(const Metrics&)> done) {
   // Owners: the tasks; touched on the front only.
   const auto answers = std::make_shared<server::Answers>(
       server::Answers{.sum = {}, .missing = lanes_.size(), .done = std::move(done)});
@@ -385,6 +385,6 @@ Status Server::OnWorkerVacant(int32_t id, bool native) { return impl_->OnWorkerV
 
 void Server::Fail(const Status& why) { impl_->Fail(why); }
 
-void Server::Measure(UniqueFunction<void(const Figures&)> done) { impl_->Measure(std::move(done)); }
+void Server::Measure(UniqueFunction<void(const Metrics&)> done) { impl_->Measure(std::move(done)); }
 
 }  // namespace bs

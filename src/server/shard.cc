@@ -70,7 +70,7 @@ void Shard::Fail(const Status& why) {
 
 void Shard::SetOptimizer(OptimizerInForce optimizer) { state_.optimizer = std::move(optimizer); }
 
-void Shard::Measure(Figures* figures) const {
+void Shard::Measure(Metrics* figures) const {
   state_.meters.Measure(figures);
   figures->Add("held_bytes", static_cast<double>(state_.held_bytes));
 }

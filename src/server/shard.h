@@ -39,7 +39,7 @@ class Shard {
   void Fail(const Status& why);
   // Asynchronous keys are updated with it from now on; their states start afresh.
   void SetOptimizer(OptimizerInForce optimizer);
-  void Measure(Figures* figures) const;
+  void Measure(Metrics* figures) const;
 
  private:
   Status CheckMode(const ps::KvCall& call, SlotId id) const;

@@ -8,7 +8,7 @@
 namespace bs::sim {
 namespace {
 
-// What libzmq's protocol and ours put before a frame, about.
+// Approximate bytes that libzmq's protocol and ours put before a frame.
 constexpr uint64_t kFrameHeaderBytes = 9;
 
 Duration Nanoseconds(double count) { return Duration(static_cast<int64_t>(count)); }
@@ -22,7 +22,7 @@ Duration SimHost::TimeOf(uint64_t size_bytes) const {
 TimePoint SimHost::Serve(TimePoint now, uint64_t size_bytes) {
   const Duration cost =
       options.message_cost + Nanoseconds(options.byte_cost_ns * static_cast<double>(size_bytes));
-  figures.busy += cost;
+  counters.busy += cost;
   thread_free = std::max(thread_free, now) + cost;
   return thread_free;
 }
@@ -84,8 +84,8 @@ void SimNetwork::Impl::Commit(SimLink* link) {
   }
   host->out_bytes += leaving.size_bytes;
   link->target->host->in_bytes += leaving.size_bytes;
-  ++host->figures.messages;
-  host->figures.bytes += static_cast<double>(leaving.size_bytes);
+  ++host->counters.messages;
+  host->counters.bytes += static_cast<double>(leaving.size_bytes);
   leaving.ready = host->Serve(clock_->Now(), leaving.size_bytes);
   host->leaving.push_back(std::move(leaving));
   if (host->leaving.size() == 1) Leave(link->owner);
@@ -128,7 +128,7 @@ void SimNetwork::Impl::Reach(const std::shared_ptr<SimNode>& target, SimPacket p
     target->executor->PostAt(served,
                              [target, packet = std::move(packet)] { Deliver(target, packet); });
   }
-  // Each goes on once: who finds no room again is held up behind the others.
+  // Each goes on once: a message that finds no room again is held up behind the others.
   for (size_t count = host->held_up.size();
        count > 0 && host->in_bytes < host->options.queued_bytes; --count) {
     SimLink* const link = Find(host->held_up.front());

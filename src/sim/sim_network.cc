@@ -232,7 +232,7 @@ void SimNetwork::Impl::Send(const std::shared_ptr<SimNode>& node, Message messag
   link->waiting[message.meta.priority].push_back(std::move(message));
   if (node->host) {
     SimHost* const host = node->host.get();
-    host->figures.most_waiting = std::max(host->figures.most_waiting, ++host->waiting);
+    host->counters.most_waiting = std::max(host->counters.most_waiting, ++host->waiting);
   }
   Pump(link);
 }
@@ -332,7 +332,7 @@ void SimNetwork::Impl::Deliver(const std::shared_ptr<SimNode>& target, const Sim
   target->handler.on_message(std::move(message));
 }
 
-// What a node holds of the network.
+// A node's handle on the network.
 class SimNetwork::Impl::Endpoint final : public Transport {
  public:
   Endpoint(Impl* network, Executor* executor)
@@ -378,8 +378,8 @@ std::unique_ptr<Transport> SimNetwork::MakeTransport(Executor* executor) {
 void SimNetwork::PutOnHost(Transport* transport, const SimHostOptions& options) {
   impl_->PutOnHost(Impl::NodeOf(transport), options);
 }
-SimHostFigures SimNetwork::FiguresOf(Transport* transport) const {
-  return Impl::NodeOf(transport)->host->figures;
+SimHostCounters SimNetwork::CountersOf(Transport* transport) const {
+  return Impl::NodeOf(transport)->host->counters;
 }
 void SimNetwork::Kill(Transport* transport) { impl_->Kill(Impl::NodeOf(transport)); }
 void SimNetwork::CutOff(Transport* transport, Duration duration) {

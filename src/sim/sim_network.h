@@ -45,7 +45,7 @@ struct SimHostOptions {
   double byte_cost_ns = 0;                     // the same for each byte
 };
 
-struct SimHostFigures {
+struct SimHostCounters {
   uint64_t messages = 0;      // sent
   double bytes = 0;           // sent, with what stands before payloads
   Duration busy{};            // the time of the thread
@@ -66,7 +66,7 @@ class SimNetwork {
 
   // REQUIRES: all nodes are put on hosts, one each, before they connect; no loss and no repeats.
   void PutOnHost(ps::Transport* transport, const SimHostOptions& options);
-  SimHostFigures FiguresOf(ps::Transport* transport) const;
+  SimHostCounters CountersOf(ps::Transport* transport) const;
 
   // The node of `transport` vanishes without a word: it sends and hears nothing any more, peers get
   // on_disconnected.  A restart is a new transport that binds the same address.
@@ -81,7 +81,7 @@ class SimNetwork {
 
   // The node is told that too much waits for `peer`, which it forgets.
   void Overflow(ps::Transport* of, int32_t peer);
-  // Whether the node says that it knows `peer`, whose messages may be large then.
+  // True if the node says that it knows `peer`, whose messages may then be large.
   bool Knows(ps::Transport* of, int32_t peer) const;
 
   uint64_t delivered() const;

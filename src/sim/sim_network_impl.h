@@ -49,14 +49,15 @@ struct SimHost {
   std::deque<uint64_t> turns;
   std::deque<uint64_t> held_up;
   uint64_t waiting = 0;  // messages
-  SimHostFigures figures;
+  SimHostCounters counters;
 
   // When the thread is done with a message that comes now.
   TimePoint Serve(TimePoint now, uint64_t size_bytes);
   Duration TimeOf(uint64_t size_bytes) const;
 };
 
-// What both the transport and tasks on its executor hold: the latter may run after it is gone.
+// State that both the transport and tasks on its executor hold: tasks may run after the transport
+// is destroyed.
 struct SimNode {
   uint64_t number = 0;
   Executor* executor = nullptr;

@@ -22,7 +22,7 @@ void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Par
 void Spans::Ready(const CommTask& task, Duration waited) const {
   if (trace_ == nullptr || task.round() == 0) return;
   const TimePoint now = executor_->Now();
-  front_->Ready(task.key(), task.priority(), now);
+  critical_->Ready(task.key(), task.priority(), now);
   if (waited > Duration()) Whole(TraceEvent::Kind::kProxy, task, {now - waited, now});
 }
 
@@ -32,8 +32,8 @@ void Spans::Tensor(const CommTask& task, Times times) const {
   }
   if (trace_ == nullptr) return;
   Whole(TraceEvent::Kind::kTensor, task, times);
-  if (const auto since = front_->Summed(task.key(), times.end)) {
-    Whole(TraceEvent::Kind::kFront, task, {*since, times.end});
+  if (const auto since = critical_->Summed(task.key(), times.end)) {
+    Whole(TraceEvent::Kind::kCritical, task, {*since, times.end});
   }
 }
 

@@ -1,4 +1,4 @@
-// Spans: tells a trace what befalls the partitions of a worker, if there is one, and counts steps.
+// Spans: records the events of a worker's partitions in a trace, if there is one, and counts steps.
 //
 // Confined to the worker's executor, whose clock it reads.
 #pragma once
@@ -6,7 +6,7 @@
 #include "base/executor.h"
 #include "bytescheduler/comm_task.h"
 #include "bytescheduler/core.h"
-#include "trace/front.h"
+#include "trace/critical_tensor.h"
 #include "trace/steps.h"
 #include "trace/trace.h"
 
@@ -14,10 +14,10 @@ namespace bs::worker {
 
 class Spans {
  public:
-  Spans() = default;  // tells nobody
-  // None is owned; `trace` may be null.
-  Spans(core::Trace* trace, const Executor* executor, Steps* steps, Front* front)
-      : trace_(trace), executor_(executor), steps_(steps), front_(front) {}
+  Spans() = default;  // records nothing
+  // The arguments are not owned; `trace` may be null.
+  Spans(core::Trace* trace, const Executor* executor, Steps* steps, CriticalTensor* critical)
+      : trace_(trace), executor_(executor), steps_(steps), critical_(critical) {}
 
   // REQUIRES: made with some.
   const Steps& steps() const { return *steps_; }
@@ -28,12 +28,12 @@ class Spans {
   };
   void Partition(core::TraceEvent::Kind kind, const CommTask& task, const bs::Partition& partition,
                  Times times) const;
-  // Is ready now, and waited for that since it was called for.
+  // The task is ready now; `waited` is the time since the user's call.
   void Ready(const CommTask& task, Duration waited) const;
   void Tensor(const CommTask& task, Times times) const;
-  // Rank 0's, of that number, just taken.
+  // Rank 0 has just taken the decision of that number.
   void Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const;
-  // As they are now.
+  // Records the credit in use now.
   void Credit(const Core& core, uint32_t server) const;
 
  private:
@@ -42,7 +42,7 @@ class Spans {
   core::Trace* trace_ = nullptr;
   const Executor* executor_ = nullptr;
   Steps* steps_ = nullptr;
-  Front* front_ = nullptr;
+  CriticalTensor* critical_ = nullptr;
 };
 
 }  // namespace bs::worker

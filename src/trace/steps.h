@@ -14,9 +14,9 @@ namespace bs::worker {
 
 class Steps {
  public:
-  // Of so many steps the lengths are kept.
+  // Steps whose lengths are kept.
   static constexpr uint64_t kKept = 64;
-  // So many times the sums of a step without one of the largest, and that one is out of use.
+  // The largest tensor is out of use after this many times the sums of a step without it.
   static constexpr uint64_t kFrozen = 16;
   // Sums in a step, while its largest tensor has come once.
   static constexpr uint64_t kUnknown = 64;
@@ -26,9 +26,9 @@ class Steps {
 
   uint64_t tensors() const { return tensors_; }
   uint64_t count() const { return count_; }
-  // Of the latest step; 0 before the second.
+  // Length of the latest step; 0 before the second.
   Duration latest() const { return latest_; }
-  // Those that are kept and have a length, the oldest first.
+  // Returns the kept steps that have a length, the oldest first.
   std::vector<StepTime> kept() const;
 
  private:

@@ -29,7 +29,7 @@ std::string HostName() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
-// Of the file; 0 or what errno says.
+// Writes to the file; returns 0 or errno.
 int WriteWhole(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
@@ -57,7 +57,7 @@ void CloseOurs(int fd) {
 
 // A descriptor of the empty file, or why there is none.
 Result<int> OpenOurs(const std::string& path) {
-  // A pipe nobody reads must not hold the timeline's thread, and with it the end of the job.
+  // A pipe without a reader must not block the timeline's thread, and with it the end of the job.
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return Status::Unavailable(Why(errno));
   if (const std::string why = WhyNotOurs(fd); !why.empty()) {

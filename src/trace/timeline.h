@@ -1,10 +1,10 @@
 // Timeline: the file of BYTESCHEDULER_TIMELINE, written on a thread of its own, "bs-trace".
 //
-// Training never waits for the file but when the process ends, and never fails by it: a file that
-// cannot be opened is one warning; what does not keep up is dropped and counted; a full disk ends
-// the file at a whole line, one warning says so and one at the end how much is missing.  The file
-// can be read at any time, also after the process was killed: it lacks its end then, and at most
-// the last half second.
+// Training waits for the file only at the end of the process, and never fails by it.  A file that
+// cannot be opened is one warning.  Events that come too fast are dropped and counted.  A full disk
+// ends the file at a whole line; one warning says so, and one at the end how much is missing.
+// The file can be read at any time.  After a kill of the process it lacks its end and at most the
+// last half second.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,33 @@
 
 namespace bs::api {
 
-// kInvalidArgument, naming the setting, if no file could be made there.  Blocks while the file
-// system looks.
+// Checks that a file can be made there, else kInvalidArgument, which names the setting.  Blocks on
+// the file system.
 Status CheckTimeline(const Config& config);
-// Where the worker or server writes: of "out/t.json" worker 3 "out/t-r3.json", server 0
+// Returns the path of one process.  For "out/t.json" worker 3 writes "out/t-r3.json", and server 0
 // "out/t-s0.json".
 std::string TimelinePath(const std::string& setting, const core::TraceOwner& owner);
 
 class Timeline {
  public:
-  // Null if none is wanted.  Of a worker, or of a server with so many shards; `job` as of
-  // core::TraceOwner.
+  // Null if the config asks for none.  For a worker, or for a server with `num_shards` shards;
+  // `job` is that of core::TraceOwner.
   static std::unique_ptr<Timeline> OfWorker(const Config& config, int32_t rank, const Logger& log,
                                             uint64_t job = 0);
   static std::unique_ptr<Timeline> OfServer(const Config& config, int32_t rank, int32_t num_shards,
                                             const Logger& log, uint64_t job = 0);
 
-  // Opens `path` on bs-trace, so never blocks.  `capacity` as of core::Trace.  A worker has one
-  // trace, a server one for each shard and one for the front.  Host, time and wall time of `owner`
-  // are filled in.
+  // Opens `path` on bs-trace, so it never blocks.  `capacity` is that of core::Trace.  A worker has
+  // one trace, a server one for each shard and one for the front.  Host, time and wall time of
+  // `owner` are filled in.
   Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
-  // Writes what is left and the end of the file; blocks for it.  REQUIRES: nobody records any more.
+  // Writes the remaining events and the end of the file; blocks for it.  REQUIRES: no thread
+  // records any more.
   ~Timeline();
 
-  // Spans of the key are called so from now on.  Any thread.
+  // Names the spans of the key from now on.  Any thread.
   void Name(Key key, std::string name);
   // For one thread at a time.
   core::Trace* trace(size_t index = 0) { return traces_.at(index).get(); }

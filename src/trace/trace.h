@@ -1,5 +1,5 @@
-// Trace: what happened to tensors and partitions, on its way from the thread it happens on to the
-// one that writes it down.
+// Trace: events of tensors and partitions, on their way from the thread that records them to the
+// thread that writes them.
 //
 // A bounded ring between exactly two threads.  Record() is a few stores: no lock, no memory, no
 // clock (times are given).  When the reader falls behind, events are lost and counted; the
@@ -19,18 +19,18 @@ namespace bs::core {
 struct TraceEvent {
   // Spans from `begin` to `end`, and one that is a moment, `end`.
   enum class Kind : uint8_t {
-    // Of whole tensors, whose part and server mean nothing.
-    kTensor,  // ready to pulled
-    kProxy,   // called for to ready: its proxy in the framework's engine waits for the gradient
-    kFront,   // all gradients of a step ready to the sum of the most urgent tensor, which it is of
-    // Of partitions.
+    // Whole tensors; part and server mean nothing.
+    kTensor,    // ready to pulled
+    kProxy,     // called for to ready: its proxy in the framework's engine waits for the gradient
+    kCritical,  // all gradients of a step ready, to the sum of this tensor, the most urgent one
+    // Partitions.
     kQueued,  // ready to started
     kPush,    // started to acknowledged, or to out of our hands if the sum is the answer
     kPull,    // requested to answered: the way out, waiting for other workers, the way back
     kCredit,  // now: bytes are in flight to `server`, and `part` partitions wait for it
     // At `end` rank 0 has decided, as `round`: partitions of `part` bytes, a credit of `bytes`.
     kDecision,
-    // Of a server, whose shard stands in `server`.
+    // Spans of a server; `server` holds the shard.
     kPeers,  // first push of a round to its last, which is of `last_rank`
     kSum,    // last push to the sum
   };
@@ -49,7 +49,7 @@ struct TraceEvent {
 class Trace {
  public:
   // Room for `capacity` events, a power of two, at least 4, taken now.  `wake`, which may be empty,
-  // is called on the recording thread after each quarter of that: the reader should come.
+  // is called on the recording thread after each quarter of that, so that the reader comes.
   explicit Trace(size_t capacity, std::function<void()> wake = {});
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;

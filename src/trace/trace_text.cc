@@ -10,7 +10,7 @@
 namespace bs::core {
 namespace {
 
-// What docs/timeline.md and bytescheduler/timeline.py call the format.
+// The format's version in docs/user/timeline.md and bytescheduler/timeline.py.
 constexpr int kVersion = 1;
 // Kinds of spans that a worker has of whole tensors and of each server, and a server of each shard;
 // and how many numbers of rows a kind and server has for itself.
@@ -57,8 +57,8 @@ void Micros(Duration duration, std::string* text) {
   }
 }
 
-// What stands between the quotes of a string.  Bytes that are not ASCII stand for themselves as
-// code points: whatever it is, it is JSON.
+// Appends `raw` as the inside of a JSON string.  Bytes that are not ASCII become code points, so
+// that any input gives valid JSON.
 void Escaped(std::string_view raw, std::string* text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   for (const char c : raw) {

@@ -19,16 +19,16 @@
 
 namespace bs::core {
 
-// Whose trace it is.
+// The process that a trace belongs to.
 struct TraceOwner {
   bool is_server = false;
   int32_t rank = 0;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
   int32_t num_shards = 0;  // of a server; the one after the last is its front
-  std::string host{};      // as people know it
+  std::string host{};      // its name for people
   TimePoint start{};       // times in the text count from here
-  Duration wall_time{};    // what the wall clock said then, since 1970
+  Duration wall_time{};    // the wall clock at `start`, since 1970
   uint64_t job = 0;        // a number that no other job has; 0: unknown
 };
 
@@ -41,9 +41,9 @@ class TraceText {
 
   // All append to `text`.  Head comes first, Tail last; a text without its tail is a trace too.
   void Head(std::string* text) const;
-  // REQUIRES: of a kind and server, events come in the order of their ends.
+  // REQUIRES: events of a kind and server come in the order of their ends.
   void Event(const TraceEvent& event, std::string* text);
-  // Spans of the key are called so from now on.  Bytes that are not ASCII become code points.
+  // Names the spans of the key from now on.  Bytes that are not ASCII become code points.
   void Name(Key key, std::string_view name, std::string* text);
   void Tail(uint64_t lost, std::string* text) const;
 

@@ -1,4 +1,4 @@
-// The rules of calls, and the words for breaking them.
+// The rules of calls, and the messages for calls that break them.
 #include "worker/operation.h"
 
 #include <cmath>

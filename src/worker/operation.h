@@ -1,4 +1,4 @@
-// Operation: a call of Worker's that waits for its turn or is under way, and what is wrong with it.
+// Operation: a call of Worker's that waits for its turn or is under way, and its check.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Operation {
   bool is_broadcast = false;
   Mode mode = Mode::kSynchronous;   // of the key, as the caller believes
   DType dtype = DType::kFloat32;    // broadcast
-  std::string about{};              // broadcast: what a key in one piece is; see WholeKey
+  std::string about{};              // broadcast: description of a whole key; see WholeKey
   bool hosted = false;              // broadcast
   Priority priority = 0;            // push-pull
   float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
@@ -31,8 +31,8 @@ struct Operation {
   Worker::Done pulled{};  // push-pull: the sum is there; broadcast: done; empty: only push
 };
 
-// Whether it makes sense for a key that was declared as `tensor` says, or was not declared (null):
-// kInvalidArgument, kFailedPrecondition or kAlreadyExists, naming the key.  Pure.
+// Checks an operation on a key that was declared as `tensor`, or was not declared (null).  Errors
+// name the key: kInvalidArgument, kFailedPrecondition, kAlreadyExists.  Pure.
 Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation);
 
 }  // namespace bs::worker

@@ -78,8 +78,8 @@ void Worker::SetOptimizer(std::string text, std::string pickle, Done done) {
   });
 }
 
-void Worker::SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
-  impl_->SetPieces(partition_bytes, credit_bytes);
+void Worker::SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
+  impl_->SetPartitionAndCredit(partition_bytes, credit_bytes);
 }
 
 void Worker::Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done) {

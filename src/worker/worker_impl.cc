@@ -36,15 +36,15 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .together_bytes = options.together_bytes,
              .requests = &requests_,
              .core = &core_,
-             .spans = {options.trace, executor, &steps_, &front_},
-             .rate = options.fits_pieces && options.rank == 0 ? &rate_ : nullptr,
+             .spans = {options.trace, executor, &steps_, &critical_},
+             .rate = options.fits_link && options.rank == 0 ? &rate_ : nullptr,
              .fail = [this](const Status& status) { return FailForGood(status); }}),
       loads_(static_cast<uint32_t>(options.num_servers)) {
   BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
   if (options.urgency == Urgency::kCaller || !options.priority_order) return;
   const bool alone = options.urgency == Urgency::kMeasuredAlone || options.num_workers == 1;
   order_ = std::make_unique<worker::MeasuredOrder>(
-      link_, worker::MeasuredOrder::Options{.alone = alone, .part_bytes = PartBytes()}, log_);
+      link_, worker::MeasuredOrder::Options{.alone = alone, .part_bytes = PartitionBytes()}, log_);
 }
 
 void Worker::Impl::Enqueue(Key key, Operation operation) {
@@ -152,7 +152,7 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
-  // What is compressed is cut before that, so the rule says nothing of it.
+  // The rule for partitions that suit the link does not cover compressed ones.
   if (operation.threshold != 0) rate_.Stop();
   if (state->tensor->mode == Mode::kSynchronous) Fit();
   if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
@@ -228,8 +228,8 @@ std::string Worker::Impl::Announce(KeyState* state) {
   if (state->decision == decision_ || tensor.mode != Mode::kSynchronous) return {};
   state->decision = decision_;
   worker::NextCut next{.decision = decision_, .credit_bytes = credit_bytes_};
-  if (worker::WouldChange(tensor, PartBytes())) {
-    next.part_bytes = PartBytes();
+  if (worker::WouldChange(tensor, PartitionBytes())) {
+    next.part_bytes = PartitionBytes();
     next.partitions = worker::Cut(tensor.size_bytes, next.part_bytes, worker::kAlignBytes);
     loads_.Remove(tensor.partitions);
     loads_.Place(next.partitions);
@@ -291,7 +291,7 @@ void Worker::Impl::BeginFetch(Key key, KeyState* state, Operation operation) {
         state->fetch.reset();
         EndOperation(key, state);
       });
-  // What this worker has pushed is in what it gets.
+  // The response contains this worker's own pushes.
   state->fetch->Begin(state->next_round - 1, operation.priority);
 }
 
@@ -313,7 +313,7 @@ void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
 
 Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
   const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
-  tensor.part_bytes = tensor.about.empty() ? PartBytes() : whole - whole % worker::kAlignBytes;
+  tensor.part_bytes = tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
   tensor.partitions = worker::Cut(tensor.size_bytes, tensor.part_bytes, worker::kAlignBytes);
   loads_.Place(tensor.partitions);
   return tensor;

@@ -37,7 +37,7 @@ struct KeyState {
   std::unique_ptr<Broadcast> broadcast;
   std::unique_ptr<PushPullTask> task;
   std::unique_ptr<Fetch> fetch;
-  // Where the caller says the one, the other counts.
+  // A call whose priority is `callers` gets `measured` instead.
   Priority callers = 0;
   Priority measured = 0;
 
@@ -48,14 +48,13 @@ struct KeyState {
 }  // namespace worker
 
 // Invariants:
-//  1. Of a key one operation at a time is under way: a round begins when this worker has the sum of
-//     the round before, which the server's two buffers rely on (design decision 2).
-//  2. How a key is cut changes between two of its rounds, and every worker does it between the
-//  same.
-//     What was cut before is in use until each has pushed the round behind: when rank 0 has that
-//     round's sum, it tells the servers.
-//  3. After a failure nothing begins; what is under way ends when its memory is out of use, and
-//     what waits ends behind it, in order.
+//  1. A key has one operation under way at a time: a round begins when this worker has the sum of
+//     the round before.  The server's two buffers rely on that (design decision 2).
+//  2. The layout of a key changes between two of its rounds, the same two on every worker.  The old
+//     layout is in use until every worker has pushed the round behind the change: when rank 0 has
+//     that round's sum, it tells the servers.
+//  3. After a failure nothing begins.  An operation under way ends when its memory is out of use;
+//     waiting ones end behind it, in order.
 class Worker::Impl {
  public:
   Impl(const WorkerOptions& options, Executor* executor, SendFn send,
@@ -76,14 +75,15 @@ class Worker::Impl {
   std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
     return requests_.Place(peer, meta, size_bytes);
   }
-  void SetPieces(uint64_t partition_bytes, uint64_t credit_bytes) {
+  void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= worker::kAlignBytes);
     partition_bytes_ = partition_bytes;
     credit_bytes_ = credit_bytes;
     core_.SetCredit(credit_bytes);
   }
   Status Retune(uint64_t partition_bytes, uint64_t credit_bytes);
-  // As rank 0 has decided, in force from the next rounds on; of another rank as far as it knows.
+  // Rank 0's decision, in force from the next rounds on; on another rank the latest it has
+  // received.
   worker::Pieces pieces() const {
     return {partition_bytes_, options_.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
   }
@@ -92,31 +92,33 @@ class Worker::Impl {
   const worker::Link& link() const { return link_; }
 
  private:
-  // An operation failed for good.  Returns the worker's failure.
+  // Fails the worker because an operation failed for good.  Returns the worker's failure.
   Status FailForGood(const Status& status);
   void Enqueue(Key key, worker::Operation operation);
   void NoteReady(Key key, const worker::Operation& operation);
-  // Begins what may begin of a key that is not busy.
+  // Begins the next operation of a key that is not busy.
   void Advance(Key key, worker::KeyState* state);
   Status Check(Key key, const worker::KeyState& state, const worker::Operation& operation) const;
   void Refuse(const worker::Operation& operation, const Status& why);
   void BeginBroadcast(Key key, worker::KeyState* state, worker::Operation operation);
-  // The key was declared, and is cut as `tensor` says.
+  // The key was declared with the layout of `tensor`.
   void Adopt(worker::KeyState* state, worker::Tensor tensor) const;
   void BeginPushPull(Key key, worker::KeyState* state, worker::Operation operation);
-  // Rank 0's: takes the pieces that suit the link once that is known.
+  // Rank 0 takes the partition and credit that suit the link, once that is measured.
   void Fit();
-  // Rank 0's: its pushes tell everyone from now on.
+  // Rank 0's pushes announce the decision to every worker from now on.
   void Decide(const worker::Pieces& pieces);
-  // What rank 0's next push of the key says about how it is cut; empty: nothing.
+  // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.
   std::string Announce(worker::KeyState* state);
-  // A push-pull is over, with whose sum `next` came.
+  // A push-pull is over; `next` came with its sum.
   void EndPushPull(Key key, worker::KeyState* state, const std::string& next);
   void ChangeOver(worker::KeyState* state, const std::string& next);
   void ReleaseRetired(worker::KeyState* state);
   void BeginFetch(Key key, worker::KeyState* state, worker::Operation operation);
   void EndOperation(Key key, worker::KeyState* state);
-  uint64_t PartBytes() const { return partition_bytes_ - partition_bytes_ % worker::kAlignBytes; }
+  uint64_t PartitionBytes() const {
+    return partition_bytes_ - partition_bytes_ % worker::kAlignBytes;
+  }
   worker::Tensor CutAndPlace(worker::Tensor tensor);
   void OperationEnded();
 
@@ -128,7 +130,7 @@ class Worker::Impl {
   ps::KvWorker requests_;
   Core core_;
   worker::Steps steps_;
-  worker::Front front_;
+  worker::CriticalTensor critical_;
   worker::LinkRate rate_;
   const worker::Link link_;
   worker::Loads loads_;  // rank 0's

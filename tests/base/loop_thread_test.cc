@@ -331,7 +331,7 @@ TEST(LoopThread, UnwatchedDescriptorCallsNobody) {
   const Event first;
   const Event second;
   int calls = 0;
-  // Both are readable in the same poll; whoever is called first unwatches both.
+  // Both are readable in the same poll; the first callback unwatches both.
   const auto callback = [&] {
     ++calls;
     loop.Unwatch(first.fd());

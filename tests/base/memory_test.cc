@@ -23,7 +23,7 @@ class AvailableBytesTest : public ::testing::Test {
   void PutHost() const {
     Put("/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:   4000 kB\nSwapFree:  1000 kB\n");
   }
-  // Of this process: tests run side by side.
+  // A folder for this process only: tests run side by side.
   const std::string root_ = ::testing::TempDir() + "memory_test-" + std::to_string(::getpid());
 };
 

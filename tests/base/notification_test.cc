@@ -1,4 +1,4 @@
-// Notification: said once, heard by everybody, waits end.
+// Notification: notified once, seen by every thread, all waits end.
 #include "base/notification.h"
 
 #include <gtest/gtest.h>

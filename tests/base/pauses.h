@@ -45,8 +45,8 @@ inline double ProcessorInAPause(Executor* executor) {
   return so_far() - before;
 }
 
-// Whether the one takes far more of it than the other, which it need not at once where others want
-// the processors.
+// Returns true if the one takes far more processor time than the other.  That may take a while
+// where other processes want the processors.
 inline bool TakesMoreInPauses(Executor* one, Executor* other) {
   constexpr int kTries = 40;
   for (int i = 0; i < kTries; ++i) {

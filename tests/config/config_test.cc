@@ -84,11 +84,11 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(config.backend, "auto");
 }
 
-TEST(Config, KnowsWhetherTheUserHasSaidHowLargePiecesAre) {
-  EXPECT_FALSE(Parse(Required()).value().pieces_given);
-  EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "").value().pieces_given);
-  EXPECT_TRUE(ParseWith("BYTESCHEDULER_CREDIT", "512KiB").value().pieces_given);
-  EXPECT_TRUE(ParseWith("BYTESCHEDULER_PARTITION", "128KiB").value().pieces_given);
+TEST(Config, KnowsWhetherTheUserHasSaidHowLargePartitionsAre) {
+  EXPECT_FALSE(Parse(Required()).value().partition_or_credit_given);
+  EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "").value().partition_or_credit_given);
+  EXPECT_TRUE(ParseWith("BYTESCHEDULER_CREDIT", "512KiB").value().partition_or_credit_given);
+  EXPECT_TRUE(ParseWith("BYTESCHEDULER_PARTITION", "128KiB").value().partition_or_credit_given);
 }
 
 struct Good {

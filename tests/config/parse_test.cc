@@ -1,4 +1,4 @@
-// What texts of settings are taken for, and which are refused.
+// How texts of settings are parsed, and which are refused.
 #include "config/parse.h"
 
 #include <gtest/gtest.h>

@@ -46,7 +46,7 @@ class Trainer {
              Duration apart = std::chrono::milliseconds(1)) {
     for (int i = 0; i < count; ++i) Step(calls, ready, apart);
   }
-  // As Step, of which each group becomes ready in a moment.
+  // A Step whose groups each become ready in one moment.
   void StepOfMoments(const Keys& calls, const std::vector<Keys>& moments) {
     const uint64_t before = called_;
     called_ += calls.size();
@@ -62,8 +62,7 @@ class Trainer {
       }
     }
   }
-  // As Step; those of `there` are when the caller, who takes a millisecond for each, calls for
-  // them.
+  // A Step in which the keys in `there` are ready when called for; each call takes a millisecond.
   void StepWithSomeThere(const Keys& calls, const Keys& there, const Keys& ready) {
     const uint64_t before = called_;
     called_ += calls.size();
@@ -81,7 +80,7 @@ class Trainer {
     }
     for (const Key key : ready) note(key, false);
   }
-  // As steps of a caller who does not wait for them: what becomes ready is of the step beside it.
+  // Steps of a caller that runs ahead: each number names the step of the key that becomes ready.
   void StepsAhead(const Keys& calls, const std::vector<std::pair<size_t, Key>>& ready) {
     for (const auto& [step, key] : ready) {
       const auto turn = std::find(calls.begin(), calls.end(), key) - calls.begin();
@@ -358,7 +357,7 @@ TEST(ReadyOrder, KeysOfSomeStepsKeepTheirNumber) {
   EXPECT_EQ(trainer.Urgency(Five()), Reversed(ready));
 }
 
-// As BucketingModule and GANs do: one part of the model in one step, another in the next.
+// BucketingModule and GANs use one part of the model in one step and another in the next.
 TEST(ReadyOrder, SubModelsThatTakeTurnsAreLearnedTogether) {
   const Keys first = {0, 1, 2};
   const Keys second = {10, 11, 12};

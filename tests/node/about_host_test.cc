@@ -1,4 +1,4 @@
-// What is said about this host is what the layers below do with it.
+// The facts about this host agree with the layers below.
 #include "node/about_host.h"
 
 #include <gtest/gtest.h>

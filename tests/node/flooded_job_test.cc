@@ -74,7 +74,7 @@ class Flooded {
              {{"server",
                {{"DMLC_NODE_HOST", kServerHost}, {"DMLC_PORT", std::to_string(server_.port)}}}}) {}
 
-  // What the nodes of a job say whose sums are right though both ports are flooded.
+  // Returns the log of a job's nodes; its sums are right though both ports are flooded.
   std::string SaidUnder(
       const std::function<void(const ps::Address&, const std::atomic<bool>& over)>& attack) {
     ::testing::internal::CaptureStderr();
@@ -180,13 +180,13 @@ class SecretFile {
   const TemporaryFolder folder_;
 };
 
-// That of who has one.
+// The greeting of a peer that has keys.
 std::string CurveGreeting() {
   constexpr size_t kMechanismAt = 12;
   return ps::ZmtpGreeting().replace(kMechanismAt, 5, "CURVE");
 }
 
-// What follows it (rfc.zeromq.org/spec/26), as long as it has to be, from who has no keys.
+// The command after it (rfc.zeromq.org/spec/26), of the right length, from a peer without keys.
 std::string CurveHello() {
   const std::string name = "HELLO";
   const std::string body = char(name.size()) + name + std::string("\1\0", 2) +

@@ -42,7 +42,7 @@ TEST(SchedulerNode, ListensWhenStartReturns) {
   EXPECT_FALSE(node.value()->outcome().Get().has_value());
 }
 
-// What a scheduler node says to somebody with other settings.
+// A scheduler node's response to a node with other settings.
 ps::Meta AskedBy(ps::testing::TransportNode* node, int32_t own_port, int32_t scheduler_port) {
   ps::Message message;
   message.peer = ps::kSchedulerId;
@@ -226,7 +226,7 @@ TEST(ServerNode, PinsEachShardToACoreOfItsOwn) {
   EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), distinct.begin(), distinct.end()));
 }
 
-// What a whole job with one key says on stderr.
+// Returns what a whole job with one key writes to stderr.
 std::string SaidByAJob(const std::string& level, int32_t verbose) {
   testing::internal::CaptureStderr();
   const auto with_level = [&](const std::string& role, int32_t port) {

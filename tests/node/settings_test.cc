@@ -42,8 +42,8 @@ void Declare(Job* job) {
   ASSERT_EQ(Await(waiter.get()).code, 0);
 }
 
-// What three workers get whose pushes of 1e8, 1 and -1e8 arrive in the order 0, 2, 1.  In the order
-// of ranks the 1 is lost in rounding; in that of arrival it is not.
+// The sum for three workers whose pushes of 1e8, 1 and -1e8 arrive in the order 0, 2, 1.  In the
+// order of ranks the 1 is lost in rounding; in that of arrival it is not.
 float SumOfThree(const Settings& settings) {
   Job job(3, 1, settings);
   job.StartAll();

@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kPatience(60);
 constexpr const char* kHost = "127.0.0.1";
 constexpr const char* kHostOfOthers = "127.8.0.1";
 
-// Of a node that takes the server for connected and sends nothing there.
+// A node's transport that takes the server for connected and sends nothing there.
 class ApartFromServer final : public ps::Transport {
  public:
   explicit ApartFromServer(LoopThread* io)
@@ -141,7 +141,7 @@ class StalledWorker : public ::testing::TestWithParam<std::tuple<const char*, bo
   StalledWorker()
       : job_(3, 1,
              {{"BYTESCHEDULER_STRAGGLER_TIMEOUT", "4s"},
-              // Who says no heartbeat is lost before that.
+              // A node without heartbeats is lost before that.
               {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "200ms"},
               {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "3s"},
               {"BYTESCHEDULER_SERVER_THREADS", "1"},

@@ -99,17 +99,17 @@ class Cluster {
   void MaybeLose();
   WorkerNode* FindToLose(int32_t rank);
   std::unique_ptr<WorkerNode> MakeWorker(int32_t index, uint64_t rank);
-  // Whether some workers push a key in a cut that others have not come to.
+  // True while some workers push a key in a layout that others do not use yet.
   bool ChangesOver() const;
   void Kill(const Event& death);
   void MaybeDieEarly();
   void CheckEndAfterEarlyDeath();
   MemberNode* Find(const Event& event);
   void CheckEnd();
-  // Of every asynchronous key: the last pull after the last push has every push in it, once.
+  // Checks that the last pull of every asynchronous key has every push in it, once.
   void CheckWeights();
-  // Whether `weight` is `final`, which has every push of whoever stayed, and of each lost worker
-  // its first so many.
+  // Returns true if `weight` is `final`: every push of the workers that stayed, and the first
+  // pushes of each lost one.
   bool IsExplained(size_t key, uint64_t element, float final, float weight) const;
   std::string WhatIsMissing() const;
 
@@ -450,7 +450,7 @@ bool Cluster::IsExplained(size_t key, uint64_t element, float final, float weigh
   std::set<float> sums = {final};
   for (const auto& worker : workers_) {
     if (!lost_.contains(worker.get())) continue;
-    // What it was told about is there; what it had only sent may be.
+    // Acknowledged pushes are there; others may be.
     std::set<float> with;
     for (const float sum : sums) {
       float more = sum;

@@ -23,7 +23,7 @@ namespace bs::sim {
 // Something that befalls one node in the middle of the job, with everyone in it.
 struct Event {
   ps::Role role = ps::Role::kWorker;
-  // Of a worker or server.  A worker that has finished by then: a server is meant instead.
+  // The rank of a worker or server.  If that worker has finished by then, a server dies instead.
   int32_t rank = 0;
   uint64_t after_callbacks = 0;  // of all workers together
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Duration kLinger = std::chrono::seconds(1);
 
-// As Scheduler does for small partitions.
+// Adds the reserve that Scheduler keeps for small partitions.
 uint64_t WithReserve(uint64_t credit_bytes) { return credit_bytes + credit_bytes / 8; }
 
 std::string DescribeMessage(const ps::Message& message) {

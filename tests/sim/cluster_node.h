@@ -25,7 +25,7 @@ namespace bs::sim {
 
 class StockLedger;
 
-// What the nodes share.
+// State that all nodes of a job share.
 struct Job {
   SimClock* clock;
   SimNetwork* network;
@@ -33,7 +33,7 @@ struct Job {
   ps::MembershipOptions membership;
   std::optional<std::string> victim{};  // "lost worker 1", once it was killed
   bool finished = false;                // the scheduler node has, in good order
-  // Of each round of each key: how often the key had been cut anew, as its first push says.
+  // For each round of each key: how often the layout had changed, as the first push says.
   std::map<std::pair<Key, Round>, uint32_t> cuts{};
   bool stock = false;             // its workers are MXNet's own, who tell servers to stop
   StockLedger* ledger = nullptr;  // of such a job, if workers are replaced
@@ -102,7 +102,7 @@ class MemberNode {
 
 class ServerNode final : public MemberNode {
  public:
-  // Of `options` only the rank is filled in.
+  // Fills in the rank of `options`.
   ServerNode(Job* job, int32_t index, const ServerOptions& options, int32_t num_shards);
   // Requests that it did not take for want of room.
   uint64_t put_off() const { return put_off_; }
@@ -124,7 +124,7 @@ class ServerNode final : public MemberNode {
 
 class WorkerNode final : public MemberNode {
  public:
-  // Of the options only ranks are filled in.
+  // Fills in the ranks of the options.
   WorkerNode(Job* job, int32_t index, const WorkerOptions& options, const ScriptOptions& script,
              uint64_t most_in_flight);
 

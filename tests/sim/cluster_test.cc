@@ -302,7 +302,7 @@ TEST(Cluster, TheTimelineShowsThatAllCreditComesBack) {
   }
 }
 
-// Whether one of the first hundred clusters that `draw` makes shows what is broken.
+// Returns true if one of the first hundred clusters of `draw` shows the fault.
 template <typename Draw>
 bool IsFoundOut(Broken broken, Draw draw) {
   for (uint64_t seed = 0; seed < 100; ++seed) {

@@ -24,7 +24,7 @@ int32_t ValueOf(Key key, Round round, int32_t rank, uint64_t element) {
 
 }  // namespace
 
-// Of an asynchronous key: not negative.
+// For an asynchronous key; not negative.
 int32_t GainOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
   return std::abs(ValueOf(plan.key, round, rank, element));
 }
@@ -40,7 +40,7 @@ void Write(DType dtype, int32_t value, std::byte* to) {
   }
 }
 
-// What arrives of that number in a round: all of it, or what two bits say.
+// Returns what arrives of that number in a round: all of it, or its two-bit code.
 int32_t SentOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
   if (plan.threshold == 0 || round == 0) return ValueOf(plan.key, round, rank, element);
   int32_t residual = 0;
@@ -55,7 +55,7 @@ int32_t SentOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element)
   return sent;
 }
 
-// What a worker puts into a round, and what of it arrives.
+// Returns a worker's contribution to a round, as it arrives.
 int32_t OwnValueOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element) {
   return plan.mode == Mode::kAsynchronous ? GainOf(plan, round, rank, element)
                                           : ValueOf(plan.key, round, rank, element);
@@ -65,7 +65,7 @@ int32_t ReceivedOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t elem
                                           : SentOf(plan, round, rank, element);
 }
 
-// What the worker of `rank` puts into a round; with rank -1 the sum of what arrives.
+// Returns the contribution of the worker of `rank` to a round; for rank -1 the sum of all.
 std::vector<std::byte> Contents(const KeyPlan& plan, Round round, int32_t rank,
                                 int32_t num_workers) {
   std::vector<std::byte> bytes(plan.count * kElementBytes);

@@ -33,7 +33,7 @@ struct KeyPlan {
   Priority priority = 0;           // of a script that trains
 };
 
-// What a worker's push of an asynchronous key adds to an element.
+// Returns what a worker's push of an asynchronous key adds to an element.
 int32_t GainOf(const KeyPlan& plan, Round round, int32_t rank, uint64_t element);
 // The weights of an asynchronous key when everything was pushed: each push is added once.
 std::vector<float> FinalWeights(const KeyPlan& plan, int32_t num_workers);
@@ -72,12 +72,12 @@ class Script {
   bool done() const { return next_to_call_.empty() && open_ == 0; }
   uint64_t callbacks() const { return callbacks_; }
   bool failed() const { return failed_; }  // an operation
-  // What it pulled last of the key at `index`.  REQUIRES: done() and not failed().
+  // Returns the latest pulled value of the key at `index`.  REQUIRES: done() and not failed().
   const std::vector<std::byte>& last_pulled(size_t index) const { return last_pulled_[index]; }
   // Rounds of the key at `index` that it called, and of how many it was told that they are there.
   Round called(size_t index) const;
   Round pushed(size_t index) const;
-  // What is missing, for people.
+  // Describes what is missing, for people.
   std::string Missing() const;
   // Callbacks of a whole program.
   static uint64_t CallbacksOf(const std::vector<KeyPlan>& keys);
@@ -112,8 +112,8 @@ class Script {
   void CallUpdate(Operation* operation, Priority priority);
   void CheckSum(const Operation& operation);
   void CheckWeights(const Operation& operation);
-  // Whether `weight` is the first value, this worker's pushes up to `round`, and of every other
-  // worker its first so many.  REQUIRES: it lies between none and all of them.
+  // Returns true if `weight` is the first value, this worker's pushes up to `round`, and the first
+  // pushes of every other worker.  REQUIRES: it lies between none and all of them.
   bool IsExplained(const KeyPlan& plan, Round round, uint64_t element, float weight) const;
   void AfterCallback(Operation* operation);
   Progress& ProgressOf(const Operation& operation);

@@ -122,7 +122,7 @@ TEST_F(SimHostsTest, AnUrgentMessageOvertakesWhatIsNotCommitted) {
   Send(0, 1, 'u', 1);
   Run();
   EXPECT_EQ(arrivals_.at(1).text, "u");
-  EXPECT_EQ(network_->FiguresOf(nodes_[0].transport.get()).most_waiting, 4U);
+  EXPECT_EQ(network_->CountersOf(nodes_[0].transport.get()).most_waiting, 4U);
 }
 
 TEST_F(SimHostsTest, WhatIsCommittedIsNotOvertaken) {
@@ -155,7 +155,7 @@ TEST_F(SimHostsTest, TheThreadTakesItsTimeAtBothEnds) {
   Run();
   EXPECT_NEAR(arrivals_.at(0).seconds, 0.06 + 0.1 + 0.06, 0.001);
   EXPECT_NEAR(
-      std::chrono::duration<double>(network_->FiguresOf(nodes_[0].transport.get()).busy).count(),
+      std::chrono::duration<double>(network_->CountersOf(nodes_[0].transport.get()).busy).count(),
       0.06, 0.001);
 }
 

@@ -126,7 +126,7 @@ class StockCluster {
   bool Over() const;
   void MaybeKill();
   void MaybeLose();
-  // Whether the job ended because of the victim; the loss of one that can be replaced need not.
+  // True if the job ended because of the victim; the loss of a replaceable one need not end it.
   bool failed() const;
   void CheckEnd();
   std::string WhatIsMissing() const;

@@ -1,4 +1,4 @@
-// What stock workers have pushed, in all their lives.
+// The pushes of stock workers, in all their incarnations.
 #include "sim/stock_ledger.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// StockLedger: what the workers of a simulated job of stock stores have pushed, in all their lives.
+// StockLedger: the pushes of the workers in a simulated job of stock stores, in all incarnations.
 //
-// Of a synchronous job it knows, for each server, how many rounds of each key have a push of each
-// worker, so that whoever takes the place of a lost one can push what is owed.  Of a dist_async job
-// it knows what the lost ones had pushed.
+// For a synchronous job it knows how many rounds of each key on each server have a push of each
+// worker.  So the successor of a lost worker can push what is owed.  For a dist_async job it knows
+// the pushes of lost workers.
 #pragma once
 
 #include <cstddef>

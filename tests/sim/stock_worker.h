@@ -114,8 +114,8 @@ class StockWorker {
   void BeginRound(size_t index);
   void Ask(size_t index, uint64_t round, bool push, bool pull);
   void CheckValues(const Request& request);
-  // Whether an element of a key may be `value` when `round` pushes of this worker are in it, and
-  // if `all`, all those of the others.
+  // Returns true if an element of a key may be `value` when `round` pushes of this worker are in
+  // it, and if `all`, all those of the others.
   bool IsRight(const StockKeyPlan& plan, uint64_t round, uint64_t element, float value,
                bool all) const;
   // Who takes the place of a lost one does not join it.
@@ -142,7 +142,7 @@ class StockWorker {
   // True if it is an acknowledgement or came before.
   bool TakeResend(const ps::Message& message);
   void Resend();
-  // What a stock process does after the last repeat.
+  // Ends as a stock process does after the last repeat.
   void GiveUp();
 
   Job* const job_;

@@ -1,4 +1,4 @@
-// What a worker tells its trace.
+// The events that a worker records.
 #include "trace/spans.h"
 
 #include <gtest/gtest.h>
@@ -156,13 +156,13 @@ TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
       bench.RunFor(milliseconds(1));
     }
   }
-  const std::vector<TraceEvent> fronts = Only(Kind::kFront, TakeAll(&trace));
-  ASSERT_EQ(fronts.size(), 2U);  // the first step tells what the front is
-  for (const TraceEvent& front : fronts) {
-    EXPECT_EQ(front.key, 1U);
-    EXPECT_EQ(Length(front), milliseconds(6));
+  const std::vector<TraceEvent> criticals = Only(Kind::kCritical, TakeAll(&trace));
+  ASSERT_EQ(criticals.size(), 2U);  // the first step tells which tensor is critical
+  for (const TraceEvent& critical : criticals) {
+    EXPECT_EQ(critical.key, 1U);
+    EXPECT_EQ(Length(critical), milliseconds(6));
   }
-  EXPECT_EQ(fronts[1].round, 3U);
+  EXPECT_EQ(criticals[1].round, 3U);
 }
 
 TEST(Spans, WhatRankZeroDecidesIsTold) {

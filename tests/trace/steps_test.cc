@@ -1,4 +1,4 @@
-// What counts as a step, whatever comes beside the largest tensor.
+// Steps follow the largest tensor, whatever comes beside it.
 #include "trace/steps.h"
 
 #include <gtest/gtest.h>

@@ -79,9 +79,9 @@ TEST_F(TimelineTest, KeysHaveTheirNames) {
   {
     const auto timeline = Timeline::OfWorker(With("t.json"), 1, Log());
     timeline->Name(7, "fc1_weight");
-    // What is recorded at the same moment may have been written before.
+    // Events of the same moment may have been written before.
     for (int i = 0; i < 1000 && Read("t-r1.json").find("fc1_weight") == std::string::npos; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a file tells nobody
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a file sends no notification
     }
     timeline->trace()->Record(Push(7));
     timeline->trace()->Record(Push(8));

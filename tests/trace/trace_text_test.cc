@@ -112,7 +112,7 @@ TEST(TraceText, KindsAndServersDoNotShareRows) {
   EXPECT_THAT(Written(&writer, Span(Kind::kPush, 4, 5, 12)), HasSubstr("\"server 12 push 1\""));
   EXPECT_THAT(Written(&writer, Span(Kind::kTensor, 6, 7, 12)), HasSubstr("\"tensor 1\""));
   EXPECT_THAT(Written(&writer, Span(Kind::kProxy, 6, 7, 12)), HasSubstr("\"proxy 1\""));
-  EXPECT_THAT(Written(&writer, Span(Kind::kFront, 6, 7, 12)), HasSubstr("\"front 1\""));
+  EXPECT_THAT(Written(&writer, Span(Kind::kCritical, 6, 7, 12)), HasSubstr("\"front 1\""));
 }
 
 TEST(TraceText, ProxiesAndLostTimeAreOfWholeTensors) {
@@ -122,7 +122,7 @@ TEST(TraceText, ProxiesAndLostTimeAreOfWholeTensors) {
             R"({"name":"key 7","cat":"proxy","ph":"X","pid":1,"tid":2001,"ts":2.000,"dur":3.000,)"
             R"("args":{"key":7,"round":2,"bytes":4096,"priority":-7}},)"
             "\n");
-  EXPECT_THAT(Written(&writer, Span(Kind::kFront, 2, 5)),
+  EXPECT_THAT(Written(&writer, Span(Kind::kCritical, 2, 5)),
               HasSubstr(R"({"name":"key 7","cat":"front","ph":"X","pid":1,"tid":3001,)"));
 }
 

@@ -199,7 +199,7 @@ class Fitted : public testing::Test {
     WorkerOptions options = Options();
     options.partition_bytes = 128 * kKiB;
     options.credit_bytes = 512 * kKiB;
-    options.fits_pieces = fits;
+    options.fits_link = fits;
     options.shared_bytes = [shared] { return static_cast<uint64_t>(shared * 8192 * kKiB); };
     return options;
   }
@@ -224,7 +224,7 @@ class Fitted : public testing::Test {
   uint64_t PublishAsynchronous(Key key) {
     return Publish(key, value_, std::chrono::milliseconds(1), Mode::kAsynchronous);
   }
-  // What the next push of the key says about the rounds after it.
+  // Returns the announcement in the next push of the key.
   std::string Says(Key key, std::span<std::byte> value, float threshold = 0) {
     bench_.PushPull(key, 0, value, std::span(out_).first(value.size()), threshold);
     return About(bench_.Next()).next;
@@ -247,9 +247,9 @@ class Fitted : public testing::Test {
     return SaysToAll(7, value_).credit_bytes;
   }
   double PartitionBytes() {
-    Figures figures;
-    bench_.worker()->Measure(&figures);
-    return figures.numbers().at({"partition_bytes", Figures::kWhole});
+    Metrics metrics;
+    bench_.worker()->Measure(&metrics);
+    return metrics.numbers().at({"partition_bytes", Metrics::kWhole});
   }
 
   Bench bench_;

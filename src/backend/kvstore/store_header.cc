@@ -42,7 +42,7 @@ std::vector<std::byte> Encode(const StoreHeader& header) {
   floats[0] = kMark;
   Put(header.key, kKeyAt, &floats);
   Put(header.size_bytes, kSizeAt, &floats);
-  Put(header.part_bytes, kPartAt, &floats);
+  Put(header.partition_bytes, kPartAt, &floats);
   floats[kDTypeAt] = static_cast<float>(header.dtype);
   floats[kScaleAt] = static_cast<float>(header.scale);
   std::vector<std::byte> bytes(kStoreHeaderBytes);
@@ -56,12 +56,12 @@ std::optional<StoreHeader> DecodeStoreHeader(std::span<const std::byte> bytes) {
   std::memcpy(floats.data(), bytes.data(), bytes.size());
   const auto key = Take(floats, kKeyAt);
   const auto size_bytes = Take(floats, kSizeAt);
-  const auto part_bytes = Take(floats, kPartAt);
+  const auto partition_bytes = Take(floats, kPartAt);
   const float dtype = floats[kDTypeAt];
   const float scale = floats[kScaleAt];
-  if (floats[0] != kMark || !key || !size_bytes || !part_bytes) return std::nullopt;
+  if (floats[0] != kMark || !key || !size_bytes || !partition_bytes) return std::nullopt;
   if (!Fits(dtype) || !Fits(scale)) return std::nullopt;
-  return StoreHeader{*key, *size_bytes, *part_bytes, static_cast<uint32_t>(dtype),
+  return StoreHeader{*key, *size_bytes, *partition_bytes, static_cast<uint32_t>(dtype),
                      static_cast<uint32_t>(scale)};
 }
 

@@ -1,6 +1,6 @@
-// StoreHeader: what rank 0 publishes about a tensor through a stock store.
+// StoreHeader: rank 0's description of a tensor, published through a stock store.
 //
-// A stock server sums and keeps floats only, so each 16 bits travel as one float32, which holds
+// A stock server sums and keeps floats only.  So each 16 bits travel as one float32, which holds
 // them exactly.
 #pragma once
 
@@ -17,9 +17,9 @@ namespace bs::worker {
 struct StoreHeader {
   Key key = 0;
   uint64_t size_bytes = 0;
-  uint64_t part_bytes = 0;
+  uint64_t partition_bytes = 0;
   uint32_t dtype = 0;
-  uint32_t scale = 0;  // of rank 0's pieces, as measured (backend/kvstore/store_scale.h)
+  uint32_t scale = 0;  // of rank 0's partitions, as measured (backend/kvstore/store_scale.h)
 
   bool operator==(const StoreHeader&) const = default;
 };
@@ -27,7 +27,7 @@ struct StoreHeader {
 inline constexpr uint64_t kStoreHeaderBytes = 16 * sizeof(float);
 
 std::vector<std::byte> Encode(const StoreHeader& header);
-// Nothing if the bytes are no header.
+// Returns nothing if the bytes are no header.
 std::optional<StoreHeader> DecodeStoreHeader(std::span<const std::byte> bytes);
 
 }  // namespace bs::worker

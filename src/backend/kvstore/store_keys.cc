@@ -9,7 +9,7 @@ namespace bs::worker {
 namespace {
 
 constexpr int64_t kFactor = 9973;
-// Keys below are left to whoever used the store before it was wrapped: MXNet's own are small.
+// Smaller keys belong to users of the store from before it was wrapped: MXNet's own are small.
 constexpr int64_t kFirst = 65536;
 // Beyond, the product overflows the 32 bits that a stock worker computes it in.
 constexpr int64_t kLast = std::numeric_limits<int32_t>::max() / kFactor;

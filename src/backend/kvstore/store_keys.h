@@ -1,4 +1,4 @@
-// StoreKeys: the integer keys of a stock MXNet store, so chosen that each lies on a given server.
+// StoreKeys: integer keys of a stock MXNet store, chosen so that each lies on a given server.
 //
 // A stock worker keeps a small array of integer key k on server (k * 9973) mod S.  Pure; every
 // worker that takes keys for the same servers in the same order gets the same keys.
@@ -14,7 +14,7 @@ class StoreKeys {
  public:
   // REQUIRES: num_servers > 0.
   explicit StoreKeys(uint32_t num_servers);
-  // A key of `server` that was not given out before; nothing if there are no more.
+  // Returns a key of `server` that was not given out before, or nothing if there are no more.
   std::optional<int32_t> Take(uint32_t server);
 
  private:

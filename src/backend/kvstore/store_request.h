@@ -26,9 +26,10 @@ struct StoreRequest {
   std::span<const std::byte> in{};  // what is pushed; valid during the call only
 };
 
-// What was pulled, valid until the next operation on that key; empty for a push or an error.
-using Carried = UniqueFunction<void(const Status&, std::span<const std::byte>)>;
+// Takes the end of an operation and the pulled bytes, which are valid until the next operation on
+// that key; empty for a push or an error.
+using StoreDone = UniqueFunction<void(const Status&, std::span<const std::byte>)>;
 // Begins an operation; `done` runs once, on the worker's executor, never inside the call.
-using Carry = std::function<void(const StoreRequest&, Carried done)>;
+using StoreFn = std::function<void(const StoreRequest&, StoreDone done)>;
 
 }  // namespace bs::worker

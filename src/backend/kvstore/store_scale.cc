@@ -18,7 +18,8 @@ constexpr int kLeastPulls = 3;
 constexpr Duration kVeryLong = 10 * kLong;  // one is enough
 constexpr double kUsualBytesPerSecond = 125e6;
 constexpr double kUsualCreditBytes = 512.0 * 1024;
-// Times kUsualBytesPerSecond, from where on pieces are a quarter of the usual ones, and the usual.
+// Times kUsualBytesPerSecond, from where on partitions are a quarter of the usual ones, and the
+// usual.
 constexpr double kSlow = 0.2;
 constexpr double kUsual = 0.6;
 
@@ -46,8 +47,8 @@ uint32_t ScaleFor(uint64_t bytes, Duration took, Duration latency) {
   return kUsualScale;
 }
 
-StoreScale::StoreScale(Carry carry, std::function<TimePoint()> now)
-    : carry_(std::move(carry)), now_(std::move(now)) {}
+StoreScale::StoreScale(StoreFn begin, std::function<TimePoint()> now)
+    : begin_(std::move(begin)), now_(std::move(now)) {}
 
 void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done) {
   BS_CHECK(!done_ && size_bytes >= kLeastSampleBytes && size_bytes % sizeof(float) == 0);
@@ -57,7 +58,7 @@ void StoreScale::Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_ke
                     .store_key = store_key,
                     .size_bytes = size_bytes,
                     .in = zeros};
-  carry_(push,
+  begin_(push,
          [this, store_key, size_bytes, tiny_key](const Status& status, std::span<const std::byte>) {
            if (!status.ok()) return std::exchange(done_, {})(status);
            const auto what = StoreRequest::What::kPull;
@@ -76,7 +77,7 @@ void StoreScale::PullBoth(const StoreRequest& tiny, const StoreRequest& large) {
 
 void StoreScale::Pull(StoreRequest request, int left, Duration quickest,
                       UniqueFunction<void(Duration)> then) {
-  carry_(request, [this, request, left, quickest, then = std::move(then), began = now_()](
+  begin_(request, [this, request, left, quickest, then = std::move(then), began = now_()](
                       const Status& status, std::span<const std::byte>) mutable {
     if (!status.ok()) return std::exchange(done_, {})(status);
     const Duration least = std::min(quickest, now_() - began);

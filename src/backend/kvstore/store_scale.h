@@ -1,11 +1,11 @@
-// StoreScale: how much larger or smaller than usual pieces and credit are on a stock store.
+// StoreScale: a factor for partition size and credit, which suits the link to a stock store.
 //
-// The usual ones suit a link of 1 Gbit/s, where a piece of 128 KiB takes a millisecond.  Each piece
-// is an operation of the store, so where the link is faster than that small ones keep processors
-// busy and gain nothing: what an urgent piece waits for is the time, not the bytes, before it.
-// Where the link is slower, smaller ones cost few processors and save that time.
-// So rank 0 measures, before anything is declared, how long the store needs to give back some
-// bytes, and publishes the scale with each tensor.
+// The usual ones suit a link of 1 Gbit/s, where a partition of 128 KiB takes a millisecond.  Each
+// partition is an operation of the store, so where the link is faster than that small ones keep
+// processors busy and gain nothing: what an urgent partition waits for is the time, not the bytes,
+// before it. Where the link is slower, smaller ones cost few processors and save that time. So rank
+// 0 measures, before anything is declared, how long the store needs to give back some bytes, and
+// publishes the scale with each tensor.
 //
 // Confined to the worker's executor.
 #pragma once
@@ -21,11 +21,11 @@
 
 namespace bs::worker {
 
-// What is measured with, so long as one array may be as large; less than the least tells nothing
-// about a link.
+// Size of the measurement's array, unless an array must be smaller.  Below the least size the times
+// say nothing about a link.
 inline constexpr uint64_t kSampleBytes = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastSampleBytes = uint64_t{64} << 10U;
-// Scales are counted in eighths of the usual pieces.
+// Scales are counted in eighths of the usual partitions.
 inline constexpr uint32_t kUsualScale = 8;
 inline constexpr uint32_t kLargestScale = 16 * kUsualScale;
 
@@ -38,12 +38,12 @@ class StoreScale {
  public:
   using Done = UniqueFunction<void(Result<uint32_t>)>;
 
-  StoreScale(Carry carry, std::function<TimePoint()> now);
+  StoreScale(StoreFn begin, std::function<TimePoint()> now);
 
-  // Pushes the first value of `store_key` and pulls it some times, and `tiny_key`, whose value of
-  // one float32 is in the store already; of each the quickest counts, as others may have waited for
-  // a processor.  `done` runs once, and may end this object.
-  // REQUIRES: called once; nobody else uses `store_key`; size_bytes >= kLeastSampleBytes, of
+  // Pushes the first value of `store_key` and pulls it several times.  It also pulls `tiny_key`,
+  // whose value, one float32, is in the store already.  The quickest time of each is in use,
+  // because slower ones may have waited for a processor.  `done` runs once and may end this object.
+  // REQUIRES: called once; `store_key` has no other user; size_bytes >= kLeastSampleBytes, of
   // float32.
   void Measure(int32_t store_key, uint64_t size_bytes, int32_t tiny_key, Done done);
 
@@ -52,7 +52,7 @@ class StoreScale {
   // Pulls until `left` is 0, or enough have taken long.
   void Pull(StoreRequest request, int left, Duration quickest, UniqueFunction<void(Duration)> then);
 
-  const Carry carry_;
+  const StoreFn begin_;
   const std::function<TimePoint()> now_;
   Done done_;
 };

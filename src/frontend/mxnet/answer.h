@@ -1,4 +1,4 @@
-// What the plug-in's C functions answer: a code, and in a bs_error the sentence that goes with it.
+// The result of the plug-in's C functions: a code, and in a bs_error the sentence for it.
 #pragma once
 
 #include <string>

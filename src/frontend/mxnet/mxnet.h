@@ -55,8 +55,8 @@ typedef struct {
  * the round is over, and with the round's error, which that engine would lose. */
 int bs_mxnet_push_pull(bs_mxnet* plugin, const bs_mxnet_round* round, bs_error* error);
 
-/* As above, for an asynchronous key: of the round's two halves only those that are wanted.  A push
- * without a pull also holds recv_stage until it ends, so that operations of one key keep their
+/* The same for an asynchronous key, with only those of the round's two halves that are wanted.  A
+ * push without a pull also holds recv_stage until it ends, so that operations of one key keep their
  * order.  `rates` is copied; null takes the optimizer's own. */
 typedef struct {
   bs_mxnet_round round;

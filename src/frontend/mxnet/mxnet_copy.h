@@ -23,8 +23,8 @@ typedef struct bs_mxnet_copier bs_mxnet_copier;
  * create_array, free_array, and all for stores but store_push_pull. */
 int bs_mxnet_copier_open(const bs_mxnet_functions* functions, bs_mxnet_copier** copier,
                          bs_error* error);
-/* Whether `array` and `other` (NDArray handles) are both dense, on the CPU, not empty, and of one
- * shape and dtype: what `copy` takes.  0 also if MXNet cannot tell. */
+/* Returns 1 if `array` and `other` (NDArray handles) are both dense, on the CPU, not empty, and of
+ * one shape and dtype, as `copy` requires; else, or if MXNet cannot tell, 0. */
 int bs_mxnet_copier_fits(const bs_mxnet_copier* copier, void* array, void* other);
 /* Registers a copy in MXNet's engine and returns at once; larger priority first.  Without
  * copy_array the copier keeps the memory of `from` alive until the next copy.  One thread at a

@@ -10,8 +10,8 @@
 namespace bs::mxnet {
 namespace {
 
-// What begins so soon after its call did not wait for its tensor, but for threads and for a copy,
-// at 8 bytes a nanosecond.  A copy that may take longer tells nothing.
+// A round that begins so soon after its call did not wait for its tensor, only for threads and for
+// a copy, at 8 bytes a nanosecond.  A copy that may take longer says nothing.
 bool WasThere(const Round& round, std::chrono::nanoseconds waited) {
   constexpr std::chrono::nanoseconds kThreads = std::chrono::milliseconds(1);
   constexpr std::chrono::nanoseconds kMostCopy = std::chrono::milliseconds(3);
@@ -68,8 +68,8 @@ void Arrive(Round* round) {
   round->GiveUp(error.code, error.message);
 }
 
-// What the proxy's function finds out; only there the arrays are ours, so that nobody changes their
-// layout meanwhile.
+// Runs in the proxy's function: only there the arrays are ours, so that no other operation changes
+// their layout meanwhile.
 void Locate(Proxy* proxy) {
   Round* const round = proxy->round;
   for (Proxy* each : {&round->push, &round->pull}) {

@@ -126,7 +126,7 @@ struct Round {
 
   int num_proxies() const { return (push.wanted ? 1 : 0) + (pull.wanted ? 1 : 0); }
   int num_callbacks() const { return (pushes ? 1 : 0) + (pulls ? 1 : 0); }
-  // Whether the pull's proxy ends with the later of the two callbacks.
+  // True if the pull's proxy ends with the later of the two callbacks.
   bool ends_at_once() const { return joined || inside_call; }
   void Release() {
     if (--owners == 0) delete this;

@@ -1,4 +1,5 @@
-// Carries pieces on a stock MXNet store: copy in, push-pull, an operation that tells of the end.
+// Sends partitions through a stock MXNet store: copy in, push-pull, and an operation behind both
+// that reports the end.
 #include "frontend/mxnet/mxnet_store.h"
 
 #include <stdlib.h>
@@ -43,15 +44,15 @@ struct Store {
   }
 
   // 0, or as MXNet's functions.
-  int Find(const bs_carry& request, Array** found);
-  int Begin(const bs_carry& request, Array* array) const;
+  int Find(const bs_store_request& request, Array** found);
+  int Begin(const bs_store_request& request, Array* array) const;
 
   void* const handle;
   const Functions mxnet;
-  std::unordered_map<int, Array> arrays;  // on the carrying thread
+  std::unordered_map<int, Array> arrays;  // on the calling thread
 };
 
-int Store::Find(const bs_carry& request, Array** found) {
+int Store::Find(const bs_store_request& request, Array** found) {
   Array& array = arrays[request.store_key];
   *found = &array;
   if (array.size_bytes == request.size_bytes) return 0;
@@ -63,9 +64,9 @@ int Store::Find(const bs_carry& request, Array** found) {
   return code;
 }
 
-int Store::Begin(const bs_carry& request, Array* array) const {
+int Store::Begin(const bs_store_request& request, Array* array) const {
   const int key = request.store_key;
-  // Nobody else uses the array: the operations on this key before have ended.
+  // The array has no other user: the operations on this key before have ended.
   if (request.what != kPull) std::memcpy(array->data, request.in, request.size_bytes);
   if (request.what == kPush)
     return mxnet.store_push(handle, 1, &key, &array->handle, request.priority);
@@ -96,24 +97,25 @@ void RunEnd(void* /*run_context*/, void* on_complete, void* param) {
 // MXNet calls it once, whether the operation ran or was skipped.
 void DeleteEnd(void* param) {
   const std::unique_ptr<End> end(static_cast<End*>(param));
-  if (end->ran) return bs_carried_done(end->worker, end->token, 0, "", end->value);
-  bs_carried_done(end->worker, end->token, kInternal,
-                  "MXNet's store failed to carry a piece; waiting for any array tells why",
-                  nullptr);
+  if (end->ran) return bs_store_done(end->worker, end->token, 0, "", end->value);
+  bs_store_done(end->worker, end->token, kInternal,
+                "MXNet's store failed to send a partition; waiting for any array tells why",
+                nullptr);
 }
 
-void Carry(const std::shared_ptr<Store>& store, bs_worker* worker, const bs_carry& request) {
+void Begin(const std::shared_ptr<Store>& store, bs_worker* worker,
+           const bs_store_request& request) {
   Array* array = nullptr;
   int code = store->Find(request, &array);
   if (code == 0) code = store->Begin(request, array);
   if (code != 0) {
     const std::string why = std::string("MXNet's store: ") + store->mxnet.last_error();
-    return bs_carried_done(worker, request.token, kInternal, why.c_str(), nullptr);
+    return bs_store_done(worker, request.token, kInternal, why.c_str(), nullptr);
   }
   const void* const value = request.what == kPush ? nullptr : array->data;
   auto* const end = new End{store, worker, request.token, value};
-  // A push reads the array and a pull writes it; whoever comes to read it comes behind both.  For
-  // a push, behind its reading there comes only who writes.
+  // A push reads the array and a pull writes it; an operation that reads it comes behind both.
+  // Behind the reading of a push comes only an operation that writes.
   const int writes = request.what == kPush ? 1 : 0;
   // From the call on MXNet owns `end`, and calls its deleter whatever happens.
   store->mxnet.push_async_nd(RunEnd, end, DeleteEnd, &kCpu, &array->handle, 1 - writes,
@@ -136,10 +138,10 @@ int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions, bs_mx
   return bs::mxnet::Answer(bs::mxnet::kResourceExhausted, e.what(), error);
 }
 
-void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request) try {
-  bs::mxnet::Carry(static_cast<bs_mxnet_store*>(store)->store, worker, *request);
+void bs_mxnet_store_begin(void* store, bs_worker* worker, const bs_store_request* request) try {
+  bs::mxnet::Begin(static_cast<bs_mxnet_store*>(store)->store, worker, *request);
 } catch (const std::exception& e) {
-  bs_carried_done(worker, request->token, bs::mxnet::kResourceExhausted, e.what(), nullptr);
+  bs_store_done(worker, request->token, bs::mxnet::kResourceExhausted, e.what(), nullptr);
 }
 
 void bs_mxnet_store_close(bs_mxnet_store* store) { delete store; }

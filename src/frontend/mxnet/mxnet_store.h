@@ -1,4 +1,4 @@
-/* The MXNet plug-in's carrier: pieces of tensors as keys of a stock MXNet store.
+/* The MXNet plug-in's part of the kvstore back end: partitions as keys of a stock MXNet store.
  *
  * Reaches the store through addresses of MXNet's C API, as frontend/mxnet/mxnet.h does, and needs
  * no Python once it is open.
@@ -20,12 +20,13 @@ typedef struct bs_mxnet_store bs_mxnet_store;
  * create_array, free_array, get_data, store_push, store_pull and store_push_pull. */
 int bs_mxnet_store_open(void* handle, const bs_mxnet_functions* functions, bs_mxnet_store** store,
                         bs_error* error);
-/* A bs_carry_fn whose context is the store; called on one thread.  Each store_key has an array of
+/* A bs_store_fn whose context is the store; called on one thread.  Each store_key has an array of
  * its own that no other operator ever sees.  An operation has ended when MXNet's engine has run
- * what it queued for that array; MXNet's errors arrive as kInternal with its text.  It blocks until
- * then, as bs_worker_start_carried must be told, with MXNet's NaiveEngine. */
-void bs_mxnet_store_carry(void* store, bs_worker* worker, const bs_carry* request);
-/* Gives the handle up; memory goes with the last operation.  REQUIRES: no more carries. */
+ * what it queued for that array; MXNet's errors arrive as kInternal with its text.  With MXNet's
+ * NaiveEngine it blocks until then, and bs_worker_start_kvstore must be told so (`blocks`). */
+void bs_mxnet_store_begin(void* store, bs_worker* worker, const bs_store_request* request);
+/* Gives the handle up; memory goes with the last operation.  REQUIRES: bs_mxnet_store_begin is
+ * called no more. */
 void bs_mxnet_store_close(bs_mxnet_store* store);
 /* From now on the process ends without waiting for MXNet's engine, whose operations on a store that
  * has lost a peer never end: exit() then stops at once, with its status, after the handlers that

@@ -31,7 +31,7 @@ void Meters::Summed(const RoundTimes& times) {
   sum_time_ += times.summed - times.last_push;
 }
 
-void Meters::Measure(Figures* figures) const {
+void Meters::Measure(Metrics* figures) const {
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     const OfWorker& worker = workers_[rank];
     const auto add = [&](const char* name, double value) {

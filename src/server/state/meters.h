@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/figures.h"
+#include "base/metrics.h"
 #include "bytescheduler/server_options.h"
 
 namespace bs::server {
@@ -29,7 +29,7 @@ class Meters {
   // So much of it is given back.
   void Freed(uint64_t size_bytes) { kept_bytes_ -= size_bytes; }
 
-  void Measure(Figures* figures) const;
+  void Measure(Metrics* figures) const;
 
  private:
   struct OfWorker {

@@ -14,8 +14,8 @@ constexpr Duration kByteTakes = std::chrono::nanoseconds(10);
 
 }  // namespace
 
-Carry StockStore::For(uint32_t worker, sim::SimExecutor* executor) {
-  return [this, worker, executor](const StoreRequest& request, Carried done) {
+StoreFn StockStore::For(uint32_t worker, sim::SimExecutor* executor) {
+  return [this, worker, executor](const StoreRequest& request, StoreDone done) {
     begun.push_back(request);
     begun.back().in = {};
     if (!fails.ok() && request.what == fails_what) {

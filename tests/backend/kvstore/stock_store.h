@@ -1,7 +1,7 @@
-// StockStore: what a synchronous stock store does with keys, on simulated time.
+// StockStore: a synchronous stock store, on simulated time.
 //
-// A push-pull is answered when every worker has sent one, a pull and a key's first push at once.
-// What one worker sends to one server arrives in order; each byte takes its time.
+// It answers a push-pull when every worker has sent one, and a pull or a key's first push at once.
+// Requests of one worker to one server arrive in order; each byte takes its time.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "backend/kvstore/store_link.h"
+#include "backend/kvstore/kvstore_backend.h"
 #include "sim/sim_executor.h"
 
 namespace bs::worker {
@@ -19,8 +19,8 @@ class StockStore {
   StockStore(sim::SimClock* clock, uint32_t num_workers, uint32_t num_servers)
       : clock_(clock), num_workers_(num_workers), num_servers_(num_servers) {}
 
-  // The Carry function of `worker`, which lives on `executor`.
-  Carry For(uint32_t worker, sim::SimExecutor* executor);
+  // The store of `worker`, which lives on `executor`.
+  StoreFn For(uint32_t worker, sim::SimExecutor* executor);
 
   // Operations of this kind end with it.
   StoreRequest::What fails_what = StoreRequest::What::kPull;
@@ -33,7 +33,7 @@ class StockStore {
   struct Waiting {
     uint32_t worker;
     sim::SimExecutor* executor;
-    Carried done;
+    StoreDone done;
   };
   struct Value {
     std::vector<float> stored, merged;

@@ -1,4 +1,4 @@
-// What is measured on a stock store, and what follows from it.
+// The measurement of a stock store, and the scale that follows from it.
 #include "backend/kvstore/store_scale.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using std::chrono::microseconds;
 constexpr int32_t kStoreKey = 65536;
 constexpr int32_t kTinyKey = 65538;
 
-TEST(ScaleFor, AGigabitHasTheUsualPiecesAndTwiceTheSpeedTwiceTheBytes) {
+TEST(ScaleFor, AGigabitHasTheUsualPartitionsAndTwiceTheSpeedTwiceTheBytes) {
   constexpr uint64_t kBytes = 1'000'000;  // 8 ms at 1 Gbit/s
   EXPECT_EQ(ScaleFor(kBytes, microseconds(13'300), Duration::zero()), kUsualScale);  // 0.6 Gbit/s
   EXPECT_EQ(ScaleFor(kBytes, microseconds(8'000), Duration::zero()), kUsualScale);
@@ -32,7 +32,7 @@ TEST(ScaleFor, AGigabitHasTheUsualPiecesAndTwiceTheSpeedTwiceTheBytes) {
   EXPECT_EQ(ScaleFor(kBytes, microseconds(0), Duration::zero()), kLargestScale);
 }
 
-TEST(ScaleFor, SlowerLinksHaveSmallerPieces) {
+TEST(ScaleFor, SlowerLinksHaveSmallerPartitions) {
   constexpr uint64_t kBytes = 1'000'000;
   EXPECT_EQ(ScaleFor(kBytes, microseconds(13'400), Duration::zero()), kUsualScale / 4);
   EXPECT_EQ(ScaleFor(kBytes, microseconds(16'000), Duration::zero()),
@@ -62,7 +62,7 @@ class StoreScaleTest : public testing::Test {
   // `latency`.
   void Measure(std::vector<Duration> pulls, Duration latency = {}) {
     scale_ = std::make_unique<StoreScale>(
-        [this, pulls, latency](const StoreRequest& request, Carried done) {
+        [this, pulls, latency](const StoreRequest& request, StoreDone done) {
           Duration takes = latency;
           if (request.what == StoreRequest::What::kPush) takes = std::chrono::seconds(1);
           if (IsLargePull(request)) takes = pulls.at(Count(kStoreKey) - 1);

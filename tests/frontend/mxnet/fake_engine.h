@@ -7,7 +7,7 @@
 
 #include "bytescheduler/c_api.h"
 
-// What the plug-in is given as worker.  Not thread-safe.
+// The worker that the plug-in gets.  Not thread-safe.
 struct bs_worker {
   std::vector<bs_push_pull> requests;
   std::vector<std::optional<bs_rates>> rates;  // of updates

@@ -40,7 +40,7 @@ class FakeMxnet {
   bs_mxnet_functions functions() const;
   // Runs the function of an operation, which may end inside the call.
   void Run(size_t index);
-  // What MXNet does with an operation whose input carries an error.
+  // Skips an operation, as MXNet does when its input has an error.
   void Skip(size_t index);
   Operation& operator[](size_t index) { return operations[index]; }
 

@@ -1,4 +1,4 @@
-// What is sent from where it lies: plain by then, kept until the round ends, freed once.
+// Arrays sent from their own memory: plain by then, kept until the round ends, freed once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The carrier's promises: what MXNet is asked for, and one end for each operation.
+// The promises of the store functions: what MXNet is asked for, and one end for each operation.
 #include "frontend/mxnet/mxnet_store.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "frontend/mxnet/mxnet_abi.h"
 
-// The engine's side: what the carrier tells it.
+// The engine's side: how the store functions report to it.
 struct bs_worker {
   struct End {
     int code;
@@ -22,8 +22,8 @@ struct bs_worker {
   std::map<uint64_t, std::vector<End>> ends;  // by token
 };
 
-void bs_carried_done(bs_worker* worker, uint64_t token, int code, const char* message,
-                     const void* value) {
+void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* message,
+                   const void* value) {
   worker->ends[token].push_back({code, message, value});
 }
 
@@ -124,15 +124,15 @@ class MxnetStoreTest : public testing::Test {
     if (store_ != nullptr) bs_mxnet_store_close(store_);
     current = nullptr;
   }
-  void Carry(int what, uint64_t token, const float* in) {
-    const bs_carry request{.what = what,
-                           .store_key = 70000,
-                           .dtype = 0,
-                           .priority = -3,
-                           .size_bytes = 2 * sizeof(float),
-                           .in = in,
-                           .token = token};
-    bs_mxnet_store_carry(store_, &worker_, &request);
+  void Begin(int what, uint64_t token, const float* in) {
+    const bs_store_request request{.what = what,
+                                   .store_key = 70000,
+                                   .dtype = 0,
+                                   .priority = -3,
+                                   .size_bytes = 2 * sizeof(float),
+                                   .in = in,
+                                   .token = token};
+    bs_mxnet_store_begin(store_, &worker_, &request);
   }
   // MXNet runs operation `index`, or skips it because its array carries an error.
   void Run(size_t index) {
@@ -162,7 +162,7 @@ class MxnetStoreTest : public testing::Test {
 
 TEST_F(MxnetStoreTest, APushPullCopiesInAndEndsWithTheArraysValue) {
   const std::vector<float> in = {1, 2};
-  Carry(2, 11, in.data());
+  Begin(2, 11, in.data());
   ASSERT_EQ(mxnet_.calls.size(), 1U);
   EXPECT_EQ(mxnet_.calls[0].what, "push_pull");
   EXPECT_EQ(mxnet_.calls[0].key, 70000);
@@ -181,11 +181,11 @@ TEST_F(MxnetStoreTest, APushPullCopiesInAndEndsWithTheArraysValue) {
 
 TEST_F(MxnetStoreTest, APushEndsBehindItsReadersAndAPullReadsNothing) {
   const std::vector<float> in = {1, 2};
-  Carry(0, 1, in.data());
+  Begin(0, 1, in.data());
   EXPECT_TRUE(mxnet_.operations[0].writes);
   Run(0);
   EXPECT_EQ(end(1).value, nullptr);
-  Carry(1, 2, nullptr);
+  Begin(1, 2, nullptr);
   Run(1);
   EXPECT_EQ(mxnet_.calls[1].what, "pull");
   EXPECT_NE(end(2).value, nullptr);
@@ -195,21 +195,21 @@ TEST_F(MxnetStoreTest, APushEndsBehindItsReadersAndAPullReadsNothing) {
 TEST_F(MxnetStoreTest, WhatMxnetRefusesEndsWithItsWords) {
   mxnet_.fails = true;
   const std::vector<float> in = {1, 2};
-  Carry(2, 1, in.data());
+  Begin(2, 1, in.data());
   EXPECT_EQ(end(1).code, 10);
   EXPECT_EQ(end(1).message, "MXNet's store: out of luck");
   EXPECT_TRUE(mxnet_.operations.empty());
 }
 
 TEST_F(MxnetStoreTest, AnArrayThatCarriesAnErrorEndsWithOne) {
-  Carry(1, 1, nullptr);
+  Begin(1, 1, nullptr);
   Skip(0);
   EXPECT_EQ(end(1).code, 10);
   EXPECT_EQ(end(1).value, nullptr);
 }
 
 TEST_F(MxnetStoreTest, ArraysStayUntilTheLastOperationHasEnded) {
-  Carry(1, 1, nullptr);
+  Begin(1, 1, nullptr);
   bs_mxnet_store_close(store_);
   store_ = nullptr;
   EXPECT_FALSE(mxnet_.arrays[0]->freed);
@@ -218,7 +218,7 @@ TEST_F(MxnetStoreTest, ArraysStayUntilTheLastOperationHasEnded) {
   EXPECT_TRUE(mxnet_.arrays[0]->freed);
 }
 
-// What was registered before, such as the destructors of MXNet, is not run.
+// Handlers that were registered before, such as the destructors of MXNet, do not run.
 TEST(MxnetStoreExit, KeepsTheStatusAndSkipsWhatWasRegisteredBefore) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(

@@ -32,9 +32,9 @@ class Bench {
     RunFor(milliseconds(0));
   }
   void RunFor(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
-  double Figure(const std::string& name, int32_t of = Figures::kWhole) {
-    std::optional<Figures> told;
-    server_->Measure([&](const Figures& figures) { told = figures; });
+  double Figure(const std::string& name, int32_t of = Metrics::kWhole) {
+    std::optional<Metrics> told;
+    server_->Measure([&](const Metrics& figures) { told = figures; });
     EXPECT_FALSE(told.has_value()) << "told inside the call";
     RunFor(milliseconds(0));
     if (!told) return -1;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/figures.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "bytescheduler/status.h"
 #include "ps/message.h"
 #include "ps/transport.h"
@@ -136,7 +136,7 @@ class Coordinator {
   // Ends the job with an error for everyone (Ctrl-C at the scheduler node).
   void Abort(const bs::Status& why);
   // Who is there, and since when each was not heard (docs/metrics.md).
-  void Measure(bs::Figures* figures) const;
+  void Measure(bs::Metrics* figures) const;
   void Close(bs::Duration linger);
 
  private:

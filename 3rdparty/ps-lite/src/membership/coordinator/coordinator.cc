@@ -15,7 +15,7 @@ Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
 Coordinator::~Coordinator() = default;
 void Coordinator::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Coordinator::Abort(const bs::Status& why) { impl_->Abort(why); }
-void Coordinator::Measure(bs::Figures* figures) const { impl_->Measure(figures); }
+void Coordinator::Measure(bs::Metrics* figures) const { impl_->Measure(figures); }
 void Coordinator::Close(bs::Duration linger) { impl_->Close(linger); }
 
 Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
@@ -331,7 +331,7 @@ Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {
   return it == peers_.end() ? nullptr : &it->second;
 }
 
-void Coordinator::Impl::Measure(bs::Figures* figures) const {
+void Coordinator::Impl::Measure(bs::Metrics* figures) const {
   figures->Add("workers", 0);
   figures->Add("servers", 0);
   for (const auto& [id, peer] : peers_) {

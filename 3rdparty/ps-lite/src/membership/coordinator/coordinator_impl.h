@@ -37,7 +37,7 @@ class Coordinator::Impl {
 
   void Start(Handler handler);
   void Abort(const bs::Status& why);
-  void Measure(bs::Figures* figures) const;
+  void Measure(bs::Metrics* figures) const;
   void Close(bs::Duration linger);
 
  private:

@@ -1,5 +1,5 @@
 // Workers over a stock store: sums, order, credit without deadlock, deadlines, failures, the end.
-#include "backend/kvstore/store_link.h"
+#include "backend/kvstore/kvstore_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using What = StoreRequest::What;
 
-constexpr uint64_t kPart = 64;  // bytes of a piece
+constexpr uint64_t kPart = 64;  // bytes of a partition
 constexpr size_t kPartFloats = kPart / sizeof(float);
 
 WorkerOptions Options(int32_t rank, uint32_t num_servers) {
@@ -37,27 +37,27 @@ struct Node {
   Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options, uint64_t sample_bytes,
        uint64_t small_bytes)
       : executor(clock),
-        link({.rank = options.rank,
-              .num_servers = static_cast<uint32_t>(options.num_servers),
-              .sample_bytes = sample_bytes,
-              .on_scale =
-                  [this](uint32_t measured) {
-                    scale = measured;
-                    const uint64_t bytes = kPart * measured / kUsualScale;
-                    worker.SetPieces(bytes, bytes);
-                  },
-              .now = [this] { return executor.Now(); },
-              .small_bytes = small_bytes},
-             store->For(static_cast<uint32_t>(options.rank), &executor),
-             [this](ps::Message answer) { worker.OnMessage(std::move(answer)); }),
+        backend({.rank = options.rank,
+                 .num_servers = static_cast<uint32_t>(options.num_servers),
+                 .sample_bytes = sample_bytes,
+                 .on_scale =
+                     [this](uint32_t measured) {
+                       scale = measured;
+                       const uint64_t bytes = kPart * measured / kUsualScale;
+                       worker.SetPartitionAndCredit(bytes, bytes);
+                     },
+                 .now = [this] { return executor.Now(); },
+                 .small_bytes = small_bytes},
+                store->For(static_cast<uint32_t>(options.rank), &executor),
+                [this](ps::Message answer) { worker.OnMessage(std::move(answer)); }),
         worker(
-            options, &executor, [this](const ps::Message& request) { link.OnRequest(request); },
+            options, &executor, [this](const ps::Message& request) { backend.OnRequest(request); },
             [this](const Status& why) { failure = why; }, Logger("", LogLevel::kOff)) {}
 
   sim::SimExecutor executor;
   Status failure;
   uint32_t scale = 0;
-  StoreLink link;
+  KvstoreBackend backend;
   Worker worker;
 };
 
@@ -67,7 +67,7 @@ struct Sum {
   std::optional<Status> pushed, pulled;
 };
 
-class StoreLinkTest : public testing::Test {
+class KvstoreBackendTest : public testing::Test {
  protected:
   void Start(uint64_t seed, uint32_t num_workers, uint32_t num_servers,
              bool credit_until_pulled = false, uint64_t sample_bytes = 0,
@@ -82,7 +82,7 @@ class StoreLinkTest : public testing::Test {
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
-      node->executor.Post([&] { node->link.Prepare([&](const Status& s) { prepared = s; }); });
+      node->executor.Post([&] { node->backend.Prepare([&](const Status& s) { prepared = s; }); });
       RunFor(std::chrono::milliseconds(10));
       EXPECT_TRUE(prepared && prepared->ok());
     }
@@ -138,7 +138,7 @@ class StoreLinkTest : public testing::Test {
   std::deque<Sum> sums_;
 };
 
-TEST_F(StoreLinkTest, SumsOfManyRoundsAreRightWhateverTheOrderAndTheDelays) {
+TEST_F(KvstoreBackendTest, SumsOfManyRoundsAreRightWhateverTheOrderAndTheDelays) {
   constexpr size_t kFloats = 5 * kPartFloats + 3;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -165,8 +165,8 @@ TEST_F(StoreLinkTest, SumsOfManyRoundsAreRightWhateverTheOrderAndTheDelays) {
   }
 }
 
-// Each worker's credit is one piece, and each spends it on the other key first.
-TEST_F(StoreLinkTest, OppositeOrdersDoNotWaitForEachOther) {
+// Each worker's credit is one partition, and each spends it on the other key first.
+TEST_F(KvstoreBackendTest, OppositeOrdersDoNotWaitForEachOther) {
   Start(1, 2, 1);
   for (const Key key : {1U, 2U}) BroadcastAll(key, 4 * kPartFloats);
   std::vector<Sum*> sums;
@@ -180,7 +180,7 @@ TEST_F(StoreLinkTest, OppositeOrdersDoNotWaitForEachOther) {
 }
 
 // The test of the test: were it the sum that gives credit back, they would.
-TEST_F(StoreLinkTest, WithoutProbesOppositeOrdersWouldWaitForEver) {
+TEST_F(KvstoreBackendTest, WithoutProbesOppositeOrdersWouldWaitForEver) {
   Start(1, 2, 1, /*credit_until_pulled=*/true);
   for (const Key key : {1U, 2U}) BroadcastAll(key, 4 * kPartFloats);
   std::vector<Sum*> sums;
@@ -193,13 +193,13 @@ TEST_F(StoreLinkTest, WithoutProbesOppositeOrdersWouldWaitForEver) {
   for (const Sum* sum : sums) EXPECT_FALSE(sum->pulled);
 }
 
-TEST_F(StoreLinkTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPiecesGoFirst) {
+TEST_F(KvstoreBackendTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPartitionsGoFirst) {
   Start(1, 2, 1);
   for (const Key key : {1U, 2U}) BroadcastAll(key, 6 * kPartFloats);
   PushPull(0, 1, -1, 6 * kPartFloats, 1);
   PushPull(0, 2, 5, 6 * kPartFloats, 1);
   std::vector<Priority> order;
-  size_t pieces = 0;
+  size_t partitions = 0;
   size_t probes = 0;
   while (clock_->Step() && clock_->Now() < TimePoint(std::chrono::seconds(1))) {
     EXPECT_LE(nodes_[0]->worker.in_flight_bytes(0), kPart);
@@ -207,9 +207,10 @@ TEST_F(StoreLinkTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPiecesGoFirst) {
   for (const StoreRequest& request : store_->begun) {
     if (request.what == What::kPushPull) {
       order.push_back(request.priority);
-      EXPECT_EQ(pieces, probes) << "a piece was sent before the one before had crossed the link";
-      ++pieces;
-    } else if (pieces > 0) {
+      EXPECT_EQ(partitions, probes)
+          << "a partition was sent before the one before had crossed the link";
+      ++partitions;
+    } else if (partitions > 0) {
       ++probes;
     }
   }
@@ -218,8 +219,8 @@ TEST_F(StoreLinkTest, NoMoreThanTheCreditIsOnTheLinkAndUrgentPiecesGoFirst) {
   EXPECT_EQ(order, (std::vector<Priority>{5, 5, 5, 5, 5, 5, -1, -1, -1, -1, -1, -1}));
 }
 
-// Each worker's credit is one piece; sixteen small ones may go without a probe.
-TEST_F(StoreLinkTest, SmallPiecesGoBesideCreditUpToABoundAndThenAreProbed) {
+// Each worker's credit is one partition; sixteen small ones may go without a probe.
+TEST_F(KvstoreBackendTest, SmallPartitionsGoBesideCreditUpToABoundAndThenAreProbed) {
   Start(1, 2, 1, /*credit_until_pulled=*/false, /*sample_bytes=*/0, /*small_bytes=*/16 * kPart);
   constexpr size_t kKeys = 20;
   for (Key key = 0; key < kKeys; ++key) BroadcastAll(key, kPartFloats);
@@ -228,7 +229,7 @@ TEST_F(StoreLinkTest, SmallPiecesGoBesideCreditUpToABoundAndThenAreProbed) {
   for (Key key = 0; key < 16; ++key) sums.push_back(PushPull(0, key, 0, kPartFloats, 1));
   RunFor(std::chrono::milliseconds(100));
   EXPECT_EQ(Begun(What::kPushPull), 16U);
-  EXPECT_EQ(Begun(What::kPull), probes) << "a small piece was probed";
+  EXPECT_EQ(Begun(What::kPull), probes) << "a small partition was probed";
   // The other worker has pushed none of them, so none has ended.
   for (Key key = 16; key < kKeys; ++key) sums.push_back(PushPull(0, key, 0, kPartFloats, 1));
   RunFor(std::chrono::milliseconds(100));
@@ -248,7 +249,7 @@ TEST_F(StoreLinkTest, SmallPiecesGoBesideCreditUpToABoundAndThenAreProbed) {
   EXPECT_EQ(Begun(What::kPull), before);
 }
 
-TEST_F(StoreLinkTest, PiecesAndCreditOfAllWorkersAreAsRank0HasMeasured) {
+TEST_F(KvstoreBackendTest, PartitionsAndCreditOfAllWorkersAreAsRank0HasMeasured) {
   constexpr size_t kFloats = 8 * kPartFloats;
   for (const uint64_t sample_bytes : {uint64_t{0}, kLeastSampleBytes}) {
     // Pulls of the simulated store take next to no time.
@@ -267,7 +268,7 @@ TEST_F(StoreLinkTest, PiecesAndCreditOfAllWorkersAreAsRank0HasMeasured) {
   }
 }
 
-TEST_F(StoreLinkTest, ASilentWorkerIsAnErrorThatSaysWhatIsWaitedFor) {
+TEST_F(KvstoreBackendTest, ASilentWorkerIsAnErrorThatSaysWhatIsWaitedFor) {
   Start(1, 2, 1);
   BroadcastAll(7, 2 * kPartFloats);
   const Sum* const sum = PushPull(0, 7, 0, 2 * kPartFloats, 1);
@@ -283,7 +284,7 @@ TEST_F(StoreLinkTest, ASilentWorkerIsAnErrorThatSaysWhatIsWaitedFor) {
   EXPECT_EQ(nodes_[0]->failure.code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(StoreLinkTest, ADeadServerIsAnErrorToo) {
+TEST_F(KvstoreBackendTest, ADeadServerIsAnErrorToo) {
   Start(1, 2, 1);
   BroadcastAll(7, kPartFloats);
   store_->dead = true;
@@ -294,7 +295,7 @@ TEST_F(StoreLinkTest, ADeadServerIsAnErrorToo) {
   EXPECT_EQ(sum->pulled->code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(StoreLinkTest, WhatTheStoreRefusesFailsTheWorkerWithItsWords) {
+TEST_F(KvstoreBackendTest, WhatTheStoreRefusesFailsTheWorkerWithItsWords) {
   Start(1, 1, 1);
   BroadcastAll(7, kPartFloats);
   store_->fails_what = What::kPushPull;
@@ -306,7 +307,7 @@ TEST_F(StoreLinkTest, WhatTheStoreRefusesFailsTheWorkerWithItsWords) {
   EXPECT_EQ(nodes_[0]->failure.code(), StatusCode::kInternal);
 }
 
-TEST_F(StoreLinkTest, AProbeThatFailsLeavesTheCreditToThePiecesOwnEnd) {
+TEST_F(KvstoreBackendTest, AProbeThatFailsLeavesTheCreditToThePartitionsOwnEnd) {
   Start(1, 1, 1);
   BroadcastAll(7, 4 * kPartFloats);
   store_->fails = Status::Internal("no pull today");
@@ -315,7 +316,7 @@ TEST_F(StoreLinkTest, AProbeThatFailsLeavesTheCreditToThePiecesOwnEnd) {
   EXPECT_TRUE(sum->pulled && sum->pulled->ok());
 }
 
-TEST_F(StoreLinkTest, AnotherOrderOfBroadcastsIsFound) {
+TEST_F(KvstoreBackendTest, AnotherOrderOfBroadcastsIsFound) {
   Start(1, 2, 2);
   std::vector<float> value(kPartFloats, 1);
   EXPECT_TRUE(Broadcast(0, 7, value).ok());
@@ -323,13 +324,13 @@ TEST_F(StoreLinkTest, AnotherOrderOfBroadcastsIsFound) {
   const Status status = Broadcast(1, 8, value);
   EXPECT_THAT(status.message(), HasSubstr("this worker initialises key=8 of 64 bytes of dtype 0 "
                                           "where rank 0 initialises key=7 of 64 bytes"));
-  // What comes next asks for nothing: it could be a key of another size, or of nobody.
+  // The next request asks the store for nothing: the key may have another size, or none.
   const size_t begun = store_->begun.size();
   EXPECT_FALSE(Broadcast(1, 7, value).ok());
   EXPECT_EQ(store_->begun.size(), begun);
 }
 
-TEST_F(StoreLinkTest, AnEmptyTensorNeedsNoStore) {
+TEST_F(KvstoreBackendTest, AnEmptyTensorNeedsNoStore) {
   Start(1, 2, 2);
   BroadcastAll(7, 0);
   const Sum* const sum = PushPull(0, 7, 0, 0, 1);
@@ -338,12 +339,12 @@ TEST_F(StoreLinkTest, AnEmptyTensorNeedsNoStore) {
   EXPECT_EQ(Begun(What::kPushPull), 0U);
 }
 
-TEST_F(StoreLinkTest, ABarrierEndsWhenEveryoneHasCome) {
+TEST_F(KvstoreBackendTest, ABarrierEndsWhenEveryoneHasCome) {
   Start(1, 2, 2);
   int met = 0;
   const auto come = [&](uint32_t rank) {
     nodes_[rank]->executor.Post([this, &met, rank] {
-      nodes_[rank]->link.Barrier([&met](const Status& status) { met += status.ok() ? 1 : 100; });
+      nodes_[rank]->backend.Barrier([&met](const Status& status) { met += status.ok() ? 1 : 100; });
     });
     RunFor(std::chrono::milliseconds(10));
   };

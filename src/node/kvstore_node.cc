@@ -1,5 +1,5 @@
-// Wires a worker to a StoreLink, and takes them apart again.
-#include "node/carried_node.h"
+// Connects a worker to a KvstoreBackend, and ends both.
+#include "node/kvstore_node.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +12,7 @@ namespace bs::api {
 namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{64} * 1024;  // half a millisecond of 1 Gbit/s
-// Smaller pieces cost more operations of the store than they gain on any link.
+// Smaller partitions cost more operations of the store than they gain on any link.
 constexpr uint64_t kLeastScaledBytes = uint64_t{32} * 1024;
 
 // MXNet splits arrays of more elements over all its servers; counted in float32, and a little less.
@@ -26,10 +26,10 @@ uint64_t PartitionBytes(const Config& config, uint32_t scale) {
   return std::max(std::min(scaled, BoundBytes(config)), worker::kAlignBytes);
 }
 
-// How many bytes one array on one server may have, to measure with; less than one can measure with
-// if the user has said how large pieces are.
+// The size of the measurement's array, which lies on one server; too small for a measurement if the
+// user has set partition or credit.
 uint64_t SampleBytes(const Config& config) {
-  return config.pieces_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
+  return config.partition_or_credit_given ? 0 : std::min(worker::kSampleBytes, BoundBytes(config));
 }
 
 WorkerOptions MakeOptions(const Config& config, int32_t rank) {
@@ -44,7 +44,7 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   options.urgency = config.priority == "measured" ? Urgency::kMeasuredAlone : Urgency::kCaller;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
-  // The link answers a repeat with what is waited for: one must come before each deadline.
+  // The back end responds to a repeat with the reason for the wait: one must precede each deadline.
   options.requests.retry_interval =
       std::min({options.requests.retry_interval, config.timeout / 4, config.straggler_timeout / 4});
   return options;
@@ -52,35 +52,35 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
 
 }  // namespace
 
-Result<std::unique_ptr<CarriedNode>> CarriedNode::Start(const Config& config, int32_t rank,
-                                                        Carry carry, bool blocks) {
+Result<std::unique_ptr<KvstoreNode>> KvstoreNode::Start(const Config& config, int32_t rank,
+                                                        BeginFn begin, bool blocks) {
   if (rank < 0 || rank >= config.num_workers) {
     return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
                                    std::to_string(config.num_workers) + " workers");
   }
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
-  return std::make_unique<CarriedNode>(config, rank, std::move(carry), blocks);
+  return std::make_unique<KvstoreNode>(config, rank, std::move(begin), blocks);
 }
 
-CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry, bool blocks)
+KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool blocks)
     : rank_(rank),
       num_workers_(config.num_workers),
       num_servers_(config.num_servers),
       timeout_(config.timeout),
       straggler_timeout_(config.straggler_timeout),
-      carry_(std::move(carry)),
+      begin_(std::move(begin)),
       log_(MakeLogger(config).Named("worker " + std::to_string(rank))),
       thread_(std::make_unique<LoopThread>("bs-worker")),
-      carrier_(blocks ? std::make_unique<LoopThread>("bs-carrier") : nullptr) {
-  link_ = std::make_unique<worker::StoreLink>(
-      worker::StoreLink::Options{
+      store_thread_(blocks ? std::make_unique<LoopThread>("bs-carrier") : nullptr) {
+  backend_ = std::make_unique<worker::KvstoreBackend>(
+      worker::KvstoreBackend::Options{
           .rank = rank,
           .num_servers = static_cast<uint32_t>(config.num_servers),
           .sample_bytes = SampleBytes(config),
           .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
           .now = [this] { return thread_->Now(); },
           .small_bytes = std::min(kSmallBytes, config.credit_bytes)},
-      [this](const worker::StoreRequest& request, worker::Carried done) {
+      [this](const worker::StoreRequest& request, worker::StoreDone done) {
         Begin(request, std::move(done));
       },
       [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
@@ -88,60 +88,62 @@ CarriedNode::CarriedNode(const Config& config, int32_t rank, Carry carry, bool b
   WorkerOptions options = MakeOptions(config, rank);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
-      options, thread_.get(), [this](const ps::Message& request) { link_->OnRequest(request); },
+      options, thread_.get(), [this](const ps::Message& request) { backend_->OnRequest(request); },
       [this](const Status& why) {
         if (!closing_) SetFailure(why);
       },
       log_);
 }
 
-void CarriedNode::Scale(const Config& config, uint32_t scale) {
-  if (scale == worker::kUsualScale || config.pieces_given) return;
-  const uint64_t part_bytes = PartitionBytes(config, scale);
+void KvstoreNode::Scale(const Config& config, uint32_t scale) {
+  if (scale == worker::kUsualScale || config.partition_or_credit_given) return;
+  const uint64_t partition_bytes = PartitionBytes(config, scale);
   const uint64_t credit_bytes = config.credit_bytes * scale / worker::kUsualScale;
-  worker_->SetPieces(part_bytes, credit_bytes);
+  worker_->SetPartitionAndCredit(partition_bytes, credit_bytes);
   log_.Debug([=] {
-    return "what suits the link to the stock servers: pieces of " + std::to_string(part_bytes) +
-           " bytes, a credit of " + std::to_string(credit_bytes);
+    return "what suits the link to the stock servers: partitions of " +
+           std::to_string(partition_bytes) + " bytes, a credit of " + std::to_string(credit_bytes);
   });
 }
 
-void CarriedNode::Join() {
+void KvstoreNode::Join() {
   thread_->PostAt(thread_->Now() + timeout_, [this] {
     const Status late = Status::DeadlineExceeded(
         "the wrapped store did not take its first values in time (BYTESCHEDULER_TIMEOUT): look "
         "whether all of its servers run");
     if (joined_.Set(late)) worker_->Fail(late);
   });
-  thread_->Post([this] { link_->Prepare([this](const Status& status) { joined_.Set(status); }); });
+  thread_->Post(
+      [this] { backend_->Prepare([this](const Status& status) { joined_.Set(status); }); });
 }
 
-CarriedNode::~CarriedNode() { Close(Duration::zero()); }
+KvstoreNode::~KvstoreNode() { Close(Duration::zero()); }
 
-void CarriedNode::Begin(const worker::StoreRequest& request, worker::Carried done) {
+void KvstoreNode::Begin(const worker::StoreRequest& request, worker::StoreDone done) {
   const uint64_t token = next_token_++;
   open_.emplace(token, Open{request.size_bytes, std::move(done)});
-  ++num_carried_;
-  if (!carrier_) return carry_(request, token);
-  // What is pushed is lent for this call only.
-  carrier_->Post([this, request, token, lent = std::vector(request.in.begin(), request.in.end())] {
-    worker::StoreRequest kept = request;
-    kept.in = lent;
-    carry_(kept, token);
-  });
+  ++num_store_requests_;
+  if (!store_thread_) return begin_(request, token);
+  // The pushed bytes are valid during this call only.
+  store_thread_->Post(
+      [this, request, token, lent = std::vector(request.in.begin(), request.in.end())] {
+        worker::StoreRequest kept = request;
+        kept.in = lent;
+        begin_(kept, token);
+      });
 }
 
-void CarriedNode::Carried(uint64_t token, Status status, const std::byte* value) {
+void KvstoreNode::OnStoreDone(uint64_t token, Status status, const std::byte* value) {
   thread_->Post([this, token, status = std::move(status), value] {
     const auto node = open_.extract(token);
     const Open& open = node.mapped();
     const uint64_t size_bytes = value == nullptr ? 0 : open.size_bytes;
     open.done(status, {value, size_bytes});
-    if (--num_carried_ == 0 && closing_) idle_.Notify();
+    if (--num_store_requests_ == 0 && closing_) idle_.Notify();
   });
 }
 
-CarriedNode::Done CarriedNode::Counted(Done done) {
+KvstoreNode::Done KvstoreNode::Counted(Done done) {
   ++pending_;
   return [this, done = std::move(done)](Status status) {
     done(std::move(status));
@@ -149,23 +151,23 @@ CarriedNode::Done CarriedNode::Counted(Done done) {
   };
 }
 
-void CarriedNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
+void KvstoreNode::Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done) {
   worker_->Broadcast(key, dtype, value, Counted(std::move(done)));
 }
 
-void CarriedNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
+void KvstoreNode::PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                            std::span<std::byte> out, Done pushed, Done pulled) {
   worker_->PushPull(key, options, in, out, Counted(std::move(pushed)), Counted(std::move(pulled)));
 }
 
-void CarriedNode::Barrier(Done done) {
+void KvstoreNode::Barrier(Done done) {
   thread_->Post([this, done = Counted(std::move(done))]() mutable {
     if (const auto failed = failure_.Get()) return done(*failed);
     const uint64_t number = next_barrier_++;
     const TimerId deadline =
         thread_->PostAt(thread_->Now() + straggler_timeout_, [this] { FailLateBarrier(); });
     barriers_.emplace(number, Meeting{std::move(done), deadline});
-    link_->Barrier([this, number](const Status& status) {
+    backend_->Barrier([this, number](const Status& status) {
       const auto node = barriers_.extract(number);
       if (!node) return;
       thread_->Cancel(node.mapped().deadline);
@@ -174,7 +176,7 @@ void CarriedNode::Barrier(Done done) {
   });
 }
 
-void CarriedNode::FailLateBarrier() {
+void KvstoreNode::FailLateBarrier() {
   const Status late = Status::DeadlineExceeded(
       "barrier: after " + ps::TextOf(straggler_timeout_) +
       " not every worker has come, or a server is gone: look which process of the job has "
@@ -183,7 +185,7 @@ void CarriedNode::FailLateBarrier() {
   worker_->Fail(late);
 }
 
-void CarriedNode::SetFailure(const Status& status) {
+void KvstoreNode::SetFailure(const Status& status) {
   if (!failure_.Set(status)) return;
   thread_->Post([this, status] {
     for (const auto& [number, meeting] : std::exchange(barriers_, {})) {
@@ -193,25 +195,25 @@ void CarriedNode::SetFailure(const Status& status) {
   });
 }
 
-Result<Figures> CarriedNode::Measure(Duration timeout) const {
-  return MeasureWorker(thread_.get(), worker_, failure_, nullptr, timeout);
+Result<Metrics> KvstoreNode::Measure(Duration timeout) const {
+  return MetricsOfWorker(thread_.get(), worker_, failure_, nullptr, timeout);
 }
 
-void CarriedNode::NameKey(Key key, const std::string& name) {
+void KvstoreNode::NameKey(Key key, const std::string& name) {
   if (timeline_) timeline_->Name(key, name);
 }
 
-Result<std::vector<StepTime>> CarriedNode::Steps(Duration timeout) const {
+Result<std::vector<StepTime>> KvstoreNode::Steps(Duration timeout) const {
   return StepsOfWorker(thread_.get(), worker_, timeout);
 }
 
-void CarriedNode::Fail(const std::string& why) {
+void KvstoreNode::Fail(const std::string& why) {
   const Status status = Status::Unavailable("worker " + std::to_string(rank_) + " gave up: " + why);
   SetFailure(status);
   worker_->Fail(status);
 }
 
-bool CarriedNode::Drain(Duration timeout) {
+bool KvstoreNode::Drain(Duration timeout) {
   RunOn(thread_.get(), [this] {
     draining_ = true;
     if (pending_ == 0) drained_.Notify();
@@ -219,14 +221,14 @@ bool CarriedNode::Drain(Duration timeout) {
   return drained_.WaitFor(timeout);
 }
 
-void CarriedNode::WaitUntilIdle(Duration timeout) {
+void KvstoreNode::WaitUntilIdle(Duration timeout) {
   RunOn(thread_.get(), [this] {
-    if (num_carried_ == 0) idle_.Notify();
+    if (num_store_requests_ == 0) idle_.Notify();
   });
   idle_.WaitFor(timeout);
 }
 
-void CarriedNode::Close(Duration drain) {
+void KvstoreNode::Close(Duration drain) {
   if (std::exchange(closed_, true)) return;
   const bool well = !failure_.Get() && Drain(drain);
   closing_ = true;
@@ -234,10 +236,10 @@ void CarriedNode::Close(Duration drain) {
   Notification released;
   worker_->Close([&released] { released.Notify(); });
   released.Wait();
-  // Of a job that is well the last probes are on their way; of others nobody knows.
+  // After a good end only the last probes are still in flight; after a failure that is unknown.
   WaitUntilIdle(well ? timeout_ : Duration::zero());
   if (busy()) return;
-  carrier_.reset();
+  store_thread_.reset();
   RunOn(thread_.get(), [this] { worker_.reset(); });
   thread_.reset();
   timeline_.reset();

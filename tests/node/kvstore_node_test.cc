@@ -1,6 +1,6 @@
-// A carried worker through the C API: its life on a store of one, and what it says when that is
+// KvstoreNode through the C API, on a store with one worker, and its errors when that store is
 // silent.
-#include "node/carried_node.h"
+#include "node/kvstore_node.h"
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ struct Store {
   std::atomic<int> slow_ms = 0;      // that large pulls take
 };
 
-void Carry(void* context, bs_worker* worker, const bs_carry* request) {
+void Begin(void* context, bs_worker* worker, const bs_store_request* request) {
   auto* const store = static_cast<Store*>(context);
   const bool blocked = store->blocks.exchange(false);
   if (blocked) store->let_go.Wait();
@@ -52,16 +52,16 @@ void Carry(void* context, bs_worker* worker, const bs_carry* request) {
   Floats& value = store->values[request->store_key];
   value.resize(request->size_bytes / sizeof(float));
   if (request->in != nullptr) std::memcpy(value.data(), request->in, request->size_bytes);
-  bs_carried_done(worker, request->token, 0, "", request->what == 0 ? nullptr : value.data());
+  bs_store_done(worker, request->token, 0, "", request->what == 0 ? nullptr : value.data());
   if (blocked) store->over.Notify();
 }
 
 constexpr uint64_t kCreditBytes = 384;  // for each of two servers
 
-class CarriedNodeTest : public testing::Test {
+class KvstoreNodeTest : public testing::Test {
  protected:
   // A worker whose store owes answers is left behind on purpose, which is no leak.
-  ~CarriedNodeTest() override {
+  ~KvstoreNodeTest() override {
     static auto* const left_behind = new std::vector<bs_worker*>;
     left_behind->push_back(worker_);
   }
@@ -80,7 +80,7 @@ class CarriedNodeTest : public testing::Test {
         {"BYTESCHEDULER_PRIORITY", "measured"},
         {"BYTESCHEDULER_TIMEOUT", timeout},
         {"BYTESCHEDULER_STRAGGLER_TIMEOUT", straggler_timeout}};
-    return bs_worker_start_carried(settings.data(), settings.size(), rank, blocks_, Carry, &store_,
+    return bs_worker_start_kvstore(settings.data(), settings.size(), rank, blocks_, Begin, &store_,
                                    &worker_, error);
   }
   void StartWell(const char* straggler_timeout = "20s") {
@@ -126,7 +126,7 @@ class CarriedNodeTest : public testing::Test {
   bs_worker* worker_ = nullptr;
 };
 
-TEST_F(CarriedNodeTest, BroadcastsSumsMeetsAndEnds) {
+TEST_F(KvstoreNodeTest, BroadcastsSumsMeetsAndEnds) {
   StartWell();
   EXPECT_EQ(bs_worker_rank(worker_), 0);
   EXPECT_EQ(bs_worker_num_workers(worker_), 1);
@@ -143,7 +143,7 @@ TEST_F(CarriedNodeTest, BroadcastsSumsMeetsAndEnds) {
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
 }
 
-TEST_F(CarriedNodeTest, TellsFiguresAsOtherWorkersDo) {
+TEST_F(KvstoreNodeTest, TellsMetricsAsOtherWorkersDo) {
   StartWell();
   Floats value(1000, 3);
   Broadcast(&value);
@@ -162,7 +162,7 @@ TEST_F(CarriedNodeTest, TellsFiguresAsOtherWorkersDo) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
-TEST_F(CarriedNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePiecesAre) {
+TEST_F(KvstoreNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLargePartitionsAre) {
   struct Case {
     const char* bound;
     const char* credit;
@@ -180,7 +180,7 @@ TEST_F(CarriedNodeTest, MeasuresWithWhatOneArrayMayHoldUnlessTheUserHasSaidHowLa
 }
 
 // This store answers at once, so what is measured is as fast as can be.
-TEST_F(CarriedNodeTest, PiecesGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHowLargeTheyAre) {
+TEST_F(KvstoreNodeTest, PartitionsGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHowLargeTheyAre) {
   struct Case {
     const char* bound;
     const char* credit;
@@ -204,7 +204,7 @@ TEST_F(CarriedNodeTest, PiecesGrowOnAFastLinkUpToTheBoundUnlessTheUserHasSaidHow
   }
 }
 
-TEST_F(CarriedNodeTest, PiecesShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeTheyAre) {
+TEST_F(KvstoreNodeTest, PartitionsShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeTheyAre) {
   constexpr uint64_t kLeast = uint64_t{32} << 10U;
   store_.slow_ms = 45;  // a megabyte: 0.19 Gbit/s at most
   for (const auto& [credit, largest] : {std::pair{"", kLeast}, std::pair{"384", 4 * kLeast}}) {
@@ -219,7 +219,7 @@ TEST_F(CarriedNodeTest, PiecesShrinkOnASlowLinkUnlessTheUserHasSaidHowLargeTheyA
   }
 }
 
-TEST_F(CarriedNodeTest, StoreIsToldTheMeasuredPriorities) {
+TEST_F(KvstoreNodeTest, StoreIsToldTheMeasuredPriorities) {
   StartWell();
   Floats value(4, 3);
   for (const uint64_t key : {1, 2, 3}) Broadcast(&value, key);
@@ -242,7 +242,7 @@ TEST_F(CarriedNodeTest, StoreIsToldTheMeasuredPriorities) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, nullptr), 0);
 }
 
-TEST_F(CarriedNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) {
+TEST_F(KvstoreNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) {
   StartWell();
   Floats value(16, 3);
   Broadcast(&value);
@@ -254,10 +254,10 @@ TEST_F(CarriedNodeTest, IsLeftBehindByOperationsThatDoNotEndAndTheyMayEndLater) 
   EXPECT_STREQ(error.message, "operations on the wrapped store have not ended");
   EXPECT_EQ(Await(waiter).code, static_cast<int>(StatusCode::kCancelled));
   ASSERT_FALSE(store_.held.empty());
-  for (const uint64_t token : store_.held) bs_carried_done(worker_, token, 4, "late", nullptr);
+  for (const uint64_t token : store_.held) bs_store_done(worker_, token, 4, "late", nullptr);
 }
 
-TEST_F(CarriedNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
+TEST_F(KvstoreNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
   StartWell();
   Floats value(1000, 3);  // many pieces, whose size divides the credit
   Broadcast(&value);
@@ -269,10 +269,10 @@ TEST_F(CarriedNodeTest, CreditIsWhatTheWrappedStoreHasNotAnswered) {
   EXPECT_EQ(bs_worker_close(worker_, 50, &error), static_cast<int>(StatusCode::kUnavailable));
   EXPECT_EQ(Await(waiter).code, static_cast<int>(StatusCode::kCancelled));
   EXPECT_EQ(store_.held_bytes, 2 * kCreditBytes);
-  for (const uint64_t token : store_.held) bs_carried_done(worker_, token, 4, "late", nullptr);
+  for (const uint64_t token : store_.held) bs_store_done(worker_, token, 4, "late", nullptr);
 }
 
-TEST_F(CarriedNodeTest, CallsThatMayBlockSumTheSame) {
+TEST_F(KvstoreNodeTest, CallsThatMayBlockSumTheSame) {
   blocks_ = 1;
   StartWell();
   Floats value(1000, 3);
@@ -286,7 +286,7 @@ TEST_F(CarriedNodeTest, CallsThatMayBlockSumTheSame) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
-TEST_F(CarriedNodeTest, ACallThatBlocksHoldsNoDeadlineUp) {
+TEST_F(KvstoreNodeTest, ACallThatBlocksHoldsNoDeadlineUp) {
   blocks_ = 1;
   StartWell("500ms");
   Floats value(4, 3);  // so few that no probe goes behind
@@ -303,7 +303,7 @@ TEST_F(CarriedNodeTest, ACallThatBlocksHoldsNoDeadlineUp) {
   store_.over.Wait();
 }
 
-TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtTheStart) {
+TEST_F(KvstoreNodeTest, ASilentStoreIsAnErrorAtTheStart) {
   store_.silent = true;
   bs_error error{};
   ASSERT_EQ(Start(0, "100ms", "20s", &error), 0);
@@ -313,7 +313,7 @@ TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtTheStart) {
   static_cast<void>(bs_worker_close(worker_, 0, nullptr));
 }
 
-TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtABarrier) {
+TEST_F(KvstoreNodeTest, ASilentStoreIsAnErrorAtABarrier) {
   StartWell("500ms");
   store_.silent = true;
   bs_error error{};
@@ -326,7 +326,7 @@ TEST_F(CarriedNodeTest, ASilentStoreIsAnErrorAtABarrier) {
   static_cast<void>(bs_worker_close(worker_, 0, nullptr));
 }
 
-TEST_F(CarriedNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
+TEST_F(KvstoreNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
   StartWell();
   EXPECT_EQ(bs_worker_fail(worker_, "no more"), 0);
   bs_error error{};
@@ -336,7 +336,7 @@ TEST_F(CarriedNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
   EXPECT_EQ(bs_worker_close(worker_, 0, nullptr), 0);
 }
 
-TEST_F(CarriedNodeTest, ARankThatIsNoneIsRefused) {
+TEST_F(KvstoreNodeTest, ARankThatIsNoneIsRefused) {
   bs_error error{};
   EXPECT_EQ(Start(1, "20s", "20s", &error), static_cast<int>(StatusCode::kInvalidArgument));
   EXPECT_STREQ(error.message, "rank 1 of 1 workers");

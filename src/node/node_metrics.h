@@ -1,4 +1,4 @@
-// Measure: what a node says of itself, asked for on the thread that owns it.
+// Collects the metrics of a node on the thread that owns them.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/figures.h"
+#include "base/metrics.h"
 #include "base/notification.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
@@ -21,11 +21,11 @@ namespace bs::api {
 
 template <typename T>
 using Give = UniqueFunction<void(const T&)>;
-using GiveFigures = Give<Figures>;
+using GiveMetrics = Give<Metrics>;
 
 // Calls `begin` once, with a function that may be called once, at any time and on any thread, and
-// waits for that call.  kDeadlineExceeded if it has not come after `timeout`: the thread that owns
-// the answer is busy, or ends.
+// waits for that call.  kDeadlineExceeded if it has not come after `timeout`: the owning thread is
+// busy, or ends.
 template <typename T>
 Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
   struct Answer {
@@ -39,14 +39,16 @@ Result<T> Await(Duration timeout, const std::function<void(Give<T>)>& begin) {
     answer->given.Notify();
   });
   if (answer->given.WaitFor(timeout)) return answer->told;
-  return Status::DeadlineExceeded("the engine has not told its figures in time: it is busy");
+  return Status::DeadlineExceeded("the engine has not given its metrics in time: it is busy");
 }
 
-void AddSent(const ps::SentCounts& sent, Figures* figures);
-// Those of a worker, which is made and ended on `executor`; errors as above, also while there is
-// none.  All that they are given outlives what runs there.  `sent`: null where a stock store sends.
-Result<Figures> MeasureWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
-                              const Outcome& failure, const ps::SentCounts* sent, Duration timeout);
+void AddSent(const ps::SentCounts& sent, Metrics* metrics);
+// Collects from a worker, which is made and ended on `executor`; errors are those of Await, also
+// while there is no worker.  All arguments outlive the tasks there.  `sent` is null for the kvstore
+// back end.
+Result<Metrics> MetricsOfWorker(Executor* executor, const std::unique_ptr<Worker>& worker,
+                                const Outcome& failure, const ps::SentCounts* sent,
+                                Duration timeout);
 Result<std::vector<StepTime>> StepsOfWorker(Executor* executor,
                                             const std::unique_ptr<Worker>& worker,
                                             Duration timeout);

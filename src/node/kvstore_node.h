@@ -1,9 +1,9 @@
-// CarriedNode: a worker whose bytes are carried by a stock store, through functions of a plug-in.
+// KvstoreNode: a worker on the kvstore back end, with the functions of a plug-in for the store.
 //
-// Has no network, no membership and no way to tell the others anything: what it knows of them is
-// whether its operations on the store end.
+// It has no network, no membership and no messages to the other workers: it learns only that its
+// operations on the store end.
 //
-// Thread-safe as WorkerNode, whose interface it has.
+// Thread-safe like WorkerNode, whose interface it has.
 #pragma once
 
 #include <atomic>
@@ -15,36 +15,36 @@
 #include <string>
 #include <vector>
 
-#include "backend/kvstore/store_link.h"
+#include "backend/kvstore/kvstore_backend.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
 #include "bytescheduler/worker.h"
-#include "node/measure.h"
+#include "node/node_metrics.h"
 #include "node/outcome.h"
 #include "trace/timeline.h"
 
 namespace bs::api {
 
-class CarriedNode {
+class KvstoreNode {
  public:
   using Done = Worker::Done;
-  // Begins an operation on the store; on bs-worker, or on bs-carrier if it `blocks` until the
-  // operation is over, so that deadlines still pass.  Its end is told by Carried(token).
-  using Carry = std::function<void(const worker::StoreRequest&, uint64_t token)>;
+  // Begins an operation on the store.  Runs on bs-worker, or on bs-carrier if it `blocks` until the
+  // operation is over, so that deadlines still pass.  OnStoreDone(token) reports the end.
+  using BeginFn = std::function<void(const worker::StoreRequest&, uint64_t token)>;
 
   // kInvalidArgument if there is no such rank.
-  static Result<std::unique_ptr<CarriedNode>> Start(const Config& config, int32_t rank, Carry carry,
-                                                    bool blocks);
-  CarriedNode(const Config& config, int32_t rank, Carry carry, bool blocks);
-  CarriedNode(const CarriedNode&) = delete;
-  CarriedNode& operator=(const CarriedNode&) = delete;
-  ~CarriedNode();
-  // Begins; operations may be carried from now on.  Called once.
+  static Result<std::unique_ptr<KvstoreNode>> Start(const Config& config, int32_t rank,
+                                                    BeginFn begin, bool blocks);
+  KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool blocks);
+  KvstoreNode(const KvstoreNode&) = delete;
+  KvstoreNode& operator=(const KvstoreNode&) = delete;
+  ~KvstoreNode();
+  // Begins; operations on the store may start from now on.  Called once.
   void Join();
 
-  // Set when the store holds what the link needs, or when that failed.  A barrier of the store must
-  // follow on every worker before anything else.
+  // Set when the store holds the back end's own keys, or when that failed.  A barrier of the store
+  // must follow on every worker before anything else.
   const Outcome& joined() const { return joined_; }
   // Set when the worker failed for good.
   const Outcome& failure() const { return failure_; }
@@ -59,33 +59,33 @@ class CarriedNode {
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails
   // the worker.
   void Barrier(Done done);
-  // As of WorkerNode.
-  Result<Figures> Measure(Duration timeout) const;
+  // See WorkerNode.
+  Result<Metrics> Measure(Duration timeout) const;
   Result<std::vector<StepTime>> Steps(Duration timeout) const;
-  // For people who look at a timeline.
+  // The key's name in a timeline.
   void NameKey(Key key, const std::string& name);
   // Fails this worker; the others will miss its pushes.
   void Fail(const std::string& why);
 
-  // An operation is over.  `value` is what was pulled.  Any thread, also inside Carry; after
-  // Close() too.
-  void Carried(uint64_t token, Status status, const std::byte* value);
+  // An operation is over; `value` has the pulled bytes.  Any thread, also inside BeginFn, also
+  // after Close().
+  void OnStoreDone(uint64_t token, Status status, const std::byte* value);
 
   // Waits up to `drain` for pending operations and fails what is left.
   void Close(Duration drain);
-  // Whether operations on the store have not ended; then this must not be destroyed.  REQUIRES:
+  // True while operations on the store have not ended; then this must not be destroyed.  REQUIRES:
   // closed.
-  bool busy() const { return num_carried_ > 0; }
+  bool busy() const { return num_store_requests_ > 0; }
 
  private:
   // An operation on the store that has not ended.
   struct Open {
     uint64_t size_bytes;
-    worker::Carried done;
+    worker::StoreDone done;
   };
 
-  void Begin(const worker::StoreRequest& request, worker::Carried done);
-  // Rank 0 has measured how many times larger than usual pieces should be.
+  void Begin(const worker::StoreRequest& request, worker::StoreDone done);
+  // Applies rank 0's measurement of the scale.
   void Scale(const Config& config, uint32_t scale);
   void SetFailure(const Status& status);
   void FailLateBarrier();
@@ -96,13 +96,13 @@ class CarriedNode {
   const int32_t rank_, num_workers_, num_servers_;
   const Duration timeout_;
   const Duration straggler_timeout_;
-  const Carry carry_;
+  const BeginFn begin_;
   const Logger log_;
   Outcome joined_;
   Outcome failure_;
   std::atomic<bool> closing_ = false;
   std::atomic<int64_t> pending_ = 0;  // callbacks still to come
-  std::atomic<int64_t> num_carried_ = 0;
+  std::atomic<int64_t> num_store_requests_ = 0;
   bool draining_ = false;  // on bs-worker
   Notification drained_;
   Notification idle_;  // set by the last operation to end while we close
@@ -118,8 +118,8 @@ class CarriedNode {
   uint64_t next_barrier_ = 1;
   std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
   std::unique_ptr<LoopThread> thread_;
-  std::unique_ptr<LoopThread> carrier_;  // null unless calls block
-  std::unique_ptr<worker::StoreLink> link_;
+  std::unique_ptr<LoopThread> store_thread_;  // null unless calls block
+  std::unique_ptr<worker::KvstoreBackend> backend_;
   std::unique_ptr<Worker> worker_;
 };
 

@@ -1,5 +1,5 @@
 // Turns a worker's requests into operations on a stock store, and their ends into answers.
-#include "backend/kvstore/store_link.h"
+#include "backend/kvstore/kvstore_backend.h"
 
 #include <string>
 #include <utility>
@@ -10,10 +10,10 @@
 namespace bs::worker {
 namespace {
 
-// More than pieces in flight to one server at the default credit; a probe that finds none free
-// stands behind all pieces sent meanwhile.
+// More than the partitions in flight to one server at the default credit.  A probe that finds none
+// free goes behind all partitions sent meanwhile.
 constexpr size_t kProbesOfServer = 4;
-constexpr uint64_t kSmallPieces = 16;  // small pieces fit so often into their bound
+constexpr uint64_t kSmallPartitions = 16;  // so many small partitions fit into small_bytes
 constexpr float kOne = 1.0F;
 
 std::span<const std::byte> BytesOf(const float& number) {
@@ -27,20 +27,21 @@ std::string Tell(const Tensor& tensor) {
 
 Status NoKeysLeft() {
   return Status::ResourceExhausted(
-      "a stock store has keys for some 150000 pieces and all are taken: raise "
-      "BYTESCHEDULER_PARTITION, so that tensors have fewer pieces");
+      "a stock store has keys for some 150000 partitions and all are taken: raise "
+      "BYTESCHEDULER_PARTITION, so that tensors have fewer partitions");
 }
 
 }  // namespace
 
-StoreLink::StoreLink(const Options& options, Carry carry, std::function<void(ps::Message)> answer)
+KvstoreBackend::KvstoreBackend(const Options& options, StoreFn begin,
+                               std::function<void(ps::Message)> answer)
     : options_(options),
-      carry_(std::move(carry)),
+      begin_(std::move(begin)),
       answer_(std::move(answer)),
       keys_(options.num_servers),
       loads_(options.num_servers),
       probes_(options.num_servers) {
-  // Far from exhausted: these are the first.
+  // These are the first keys, so all of them are still free.
   barrier_key_ = keys_.Take(0).value_or(0);
   sample_key_ = keys_.Take(0).value_or(0);
   for (uint32_t server = 0; server < options.num_servers; ++server) {
@@ -50,7 +51,7 @@ StoreLink::StoreLink(const Options& options, Carry carry, std::function<void(ps:
   }
 }
 
-void StoreLink::Prepare(Done done) {
+void KvstoreBackend::Prepare(Done done) {
   if (options_.rank != 0) return done(Status::Ok());
   std::vector<int32_t> own = {barrier_key_};
   for (const Probes& probes : probes_) {
@@ -71,19 +72,19 @@ void StoreLink::Prepare(Done done) {
                                .store_key = key,
                                .size_bytes = sizeof(kOne),
                                .in = BytesOf(kOne)};
-    carry_(request, [waiting](const Status& status, std::span<const std::byte>) {
+    begin_(request, [waiting](const Status& status, std::span<const std::byte>) {
       if (!status.ok()) waiting->status = status;
       if (--waiting->left == 0) waiting->done(waiting->status);
     });
   }
 }
 
-void StoreLink::Measure(Done done) {
+void KvstoreBackend::Measure(Done done) {
   if (options_.sample_bytes < kLeastSampleBytes) {
     SetScale(kUsualScale);
     return done(Status::Ok());
   }
-  scaler_ = std::make_unique<StoreScale>(carry_, options_.now);
+  scaler_ = std::make_unique<StoreScale>(begin_, options_.now);
   scaler_->Measure(sample_key_, options_.sample_bytes, barrier_key_,
                    [this, done = std::move(done)](const Result<uint32_t>& scale) {
                      scaler_.reset();
@@ -92,49 +93,49 @@ void StoreLink::Measure(Done done) {
                    });
 }
 
-void StoreLink::SetScale(uint32_t scale) {
+void KvstoreBackend::SetScale(uint32_t scale) {
   if (scale_ != 0) return;
   scale_ = scale;
   if (options_.on_scale) options_.on_scale(scale);
 }
 
-void StoreLink::OnRequest(const ps::Message& message) {
+void KvstoreBackend::OnRequest(const ps::Message& message) {
   Asked request{.peer = message.peer, .what = message.meta.extension};
   const ps::Op op = request.what.op;
   if (op == ps::Op::kDeclare) return OnDeclare(std::move(request));
   if (op == ps::Op::kLookup) return OnLookup(std::move(request));
   BS_CHECK(op == ps::Op::kPush || op == ps::Op::kPull);
   const auto it = tensors_.find(request.what.key);
-  BS_CHECK(it != tensors_.end() && request.what.part < it->second->pieces.size());
-  StorePiece* const piece = &it->second->pieces[request.what.part];
-  piece->priority = message.meta.priority;
-  if (op == ps::Op::kPull) return OnPull(*it->second, piece, std::move(request));
-  OnPush(*it->second, piece, std::move(request),
+  BS_CHECK(it != tensors_.end() && request.what.part < it->second->partitions.size());
+  StorePartition* const partition = &it->second->partitions[request.what.part];
+  partition->priority = message.meta.priority;
+  if (op == ps::Op::kPull) return OnPull(*it->second, partition, std::move(request));
+  OnPush(*it->second, partition, std::move(request),
          message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes());
 }
 
 // -- declarations --------------------------------------------------------------------------------
 
-std::optional<int32_t> StoreLink::TakeHeaderKey() {
+std::optional<int32_t> KvstoreBackend::TakeHeaderKey() {
   return keys_.Take(static_cast<uint32_t>(num_headers_++ % options_.num_servers));
 }
 
-Status StoreLink::Adopt(const Tensor& tensor) {
+Status KvstoreBackend::Adopt(const Tensor& tensor) {
   auto adopted = std::make_unique<StoreTensor>();
   adopted->tensor = tensor;
   for (const Partition& partition : tensor.partitions) {
     const auto key = keys_.Take(partition.server);
     if (!key) return NoKeysLeft();
-    StorePiece& piece = adopted->pieces.emplace_back();
-    piece.store_key = *key;
-    piece.server = partition.server;
-    piece.size_bytes = partition.size_bytes;
+    StorePartition& stored = adopted->partitions.emplace_back();
+    stored.store_key = *key;
+    stored.server = partition.server;
+    stored.size_bytes = partition.size_bytes;
   }
   tensors_[tensor.key] = std::move(adopted);
   return Status::Ok();
 }
 
-void StoreLink::OnDeclare(Asked request) {
+void KvstoreBackend::OnDeclare(Asked request) {
   const ps::Extension& what = request.what;
   if (declaring_.contains(what.key)) return SayPending(request);
   if (tensors_.contains(what.key)) return Answer(request, Status::Ok());
@@ -143,7 +144,7 @@ void StoreLink::OnDeclare(Asked request) {
                 .size_bytes = what.size_bytes,
                 .part_bytes = what.part_bytes,
                 .partitions = Cut(what.size_bytes, what.part_bytes, kAlignBytes)};
-  // As the worker itself did, and as the others will.
+  // This worker has placed them on the same servers, and the others will.
   loads_.Place(tensor.partitions);
   const auto header_key = TakeHeaderKey();
   if (!header_key) return Answer(request, NoKeysLeft());
@@ -156,14 +157,14 @@ void StoreLink::OnDeclare(Asked request) {
                              .in = header};
   const Key key = what.key;
   declaring_.emplace(key, std::move(request));
-  carry_(publish, [this, key](const Status& status, std::span<const std::byte>) {
+  begin_(publish, [this, key](const Status& status, std::span<const std::byte>) {
     const Asked asked = std::move(declaring_.at(key));
     declaring_.erase(key);
     Answer(asked, status);
   });
 }
 
-void StoreLink::OnLookup(Asked request) {
+void KvstoreBackend::OnLookup(Asked request) {
   for (const Asked& waiting : lookups_) {
     if (waiting.what.key == request.what.key) return SayPending(request);
   }
@@ -173,7 +174,7 @@ void StoreLink::OnLookup(Asked request) {
   if (lookups_.size() == 1) LookupNext();
 }
 
-void StoreLink::LookupNext() {
+void KvstoreBackend::LookupNext() {
   while (!lookups_.empty() && lookup_failure_.ok()) {
     const auto header_key = TakeHeaderKey();
     if (!header_key) {
@@ -183,28 +184,30 @@ void StoreLink::LookupNext() {
     const StoreRequest fetch{.what = StoreRequest::What::kPull,
                              .store_key = *header_key,
                              .size_bytes = kStoreHeaderBytes};
-    return carry_(fetch, [this](const Status& status, std::span<const std::byte> value) {
+    return begin_(fetch, [this](const Status& status, std::span<const std::byte> value) {
       lookup_failure_ = status.ok() ? OnHeader(value) : status;
       if (lookup_failure_.ok()) lookups_.pop_front();
       LookupNext();
     });
   }
-  // Which key is whose is not known any more, and a stock worker aborts when sizes differ.
+  // Workers may now differ in the keys of their tensors, and a stock worker aborts when sizes
+  // differ.
   for (const Asked& request : std::exchange(lookups_, {})) Answer(request, lookup_failure_);
 }
 
-Status StoreLink::OnHeader(std::span<const std::byte> value) {
+Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
   const Asked& request = lookups_.front();
   const auto header = DecodeStoreHeader(value);
-  if (!header || header->part_bytes < kAlignBytes || header->part_bytes % kAlignBytes != 0 ||
-      header->scale == 0 || header->scale > kLargestScale) {
+  if (!header || header->partition_bytes < kAlignBytes ||
+      header->partition_bytes % kAlignBytes != 0 || header->scale == 0 ||
+      header->scale > kLargestScale) {
     return Status::Internal("rank 0 published something else than a header");
   }
   Tensor tensor{.key = header->key,
                 .dtype = static_cast<DType>(header->dtype),
                 .size_bytes = header->size_bytes,
-                .part_bytes = header->part_bytes,
-                .partitions = Cut(header->size_bytes, header->part_bytes, kAlignBytes)};
+                .part_bytes = header->partition_bytes,
+                .partitions = Cut(header->size_bytes, header->partition_bytes, kAlignBytes)};
   const Tensor wanted{.key = request.what.key,
                       .dtype = static_cast<DType>(request.what.dtype),
                       .size_bytes = request.what.size_bytes,
@@ -223,101 +226,103 @@ Status StoreLink::OnHeader(std::span<const std::byte> value) {
   return adopted;
 }
 
-// -- pieces --------------------------------------------------------------------------------------
+// -- partitions -----------------------------------------------------------------------------------
 
-void StoreLink::OnPush(const StoreTensor& tensor, StorePiece* piece, Asked request,
-                       std::span<const std::byte> payload) {
-  if (request.what.sequence == piece->push.what.sequence) {
-    if (piece->push_open) return SayPending(request);
-    piece->push_open = true;  // the answer is on its way already; one more does no harm
-    return Settle(piece);
+void KvstoreBackend::OnPush(const StoreTensor& tensor, StorePartition* partition, Asked request,
+                            std::span<const std::byte> payload) {
+  if (request.what.sequence == partition->push.what.sequence) {
+    if (partition->push_open) return SayPending(request);
+    partition->push_open = true;  // the answer is on its way already; one more does no harm
+    return Settle(partition);
   }
-  BS_CHECK(!piece->push_open);
-  piece->taken = piece->carried = false;
-  piece->push = std::move(request);
-  piece->push_open = true;
-  const bool first = piece->push.what.round == 0;
-  piece->taken = piece->beside = !first && GoesBesideCredit(*piece);
-  if (piece->beside) probes_[piece->server].beside_bytes += piece->size_bytes;
-  Begin(tensor, piece,
+  BS_CHECK(!partition->push_open);
+  partition->taken = partition->done = false;
+  partition->push = std::move(request);
+  partition->push_open = true;
+  const bool first = partition->push.what.round == 0;
+  partition->taken = partition->beside = !first && GoesBesideCredit(*partition);
+  if (partition->beside) probes_[partition->server].beside_bytes += partition->size_bytes;
+  Begin(tensor, partition,
         {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull, .in = payload});
-  if (first || piece->carried) return;
-  if (piece->beside) return Settle(piece);
-  probes_[piece->server].uncovered.push_back({piece, piece->push.what.sequence});
-  Probe(piece->server);
+  if (first || partition->done) return;
+  if (partition->beside) return Settle(partition);
+  probes_[partition->server].uncovered.push_back({partition, partition->push.what.sequence});
+  Probe(partition->server);
 }
 
-void StoreLink::OnPull(const StoreTensor& tensor, StorePiece* piece, Asked request) {
-  const bool repeated = request.what.sequence == piece->pull.what.sequence;
-  if (repeated && piece->pull_open) return SayPending(request);
-  BS_CHECK(!piece->pull_open);
+void KvstoreBackend::OnPull(const StoreTensor& tensor, StorePartition* partition, Asked request) {
+  const bool repeated = request.what.sequence == partition->pull.what.sequence;
+  if (repeated && partition->pull_open) return SayPending(request);
+  BS_CHECK(!partition->pull_open);
   const bool fetches = request.what.round == 0 && !repeated;
-  piece->pull = std::move(request);
-  piece->pull_open = true;
-  if (!fetches) return Settle(piece);
-  piece->carried = false;
-  Begin(tensor, piece, {.what = StoreRequest::What::kPull});
+  partition->pull = std::move(request);
+  partition->pull_open = true;
+  if (!fetches) return Settle(partition);
+  partition->done = false;
+  Begin(tensor, partition, {.what = StoreRequest::What::kPull});
 }
 
-void StoreLink::Begin(const StoreTensor& tensor, StorePiece* piece, StoreRequest request) {
-  if (piece->size_bytes == 0) {  // nothing to carry, and a stock store refuses it
-    piece->carried = true;
-    return Settle(piece);
+void KvstoreBackend::Begin(const StoreTensor& tensor, StorePartition* partition,
+                           StoreRequest request) {
+  if (partition->size_bytes == 0) {  // nothing to send, and a stock store refuses it
+    partition->done = true;
+    return Settle(partition);
   }
-  request.store_key = piece->store_key;
-  request.priority = piece->priority;
+  request.store_key = partition->store_key;
+  request.priority = partition->priority;
   request.dtype = tensor.tensor.dtype;
-  request.size_bytes = piece->size_bytes;
-  carry_(request, [this, piece](const Status& status, std::span<const std::byte> value) {
-    piece->carried = true;
-    if (std::exchange(piece->beside, false)) {
-      probes_[piece->server].beside_bytes -= piece->size_bytes;
+  request.size_bytes = partition->size_bytes;
+  begin_(request, [this, partition](const Status& status, std::span<const std::byte> value) {
+    partition->done = true;
+    if (std::exchange(partition->beside, false)) {
+      probes_[partition->server].beside_bytes -= partition->size_bytes;
     }
-    piece->outcome = status;
-    piece->value = value;
-    Settle(piece);
+    partition->outcome = status;
+    partition->value = value;
+    Settle(partition);
   });
 }
 
-bool StoreLink::GoesBesideCredit(const StorePiece& piece) const {
-  return piece.size_bytes > 0 && piece.size_bytes <= options_.small_bytes / kSmallPieces &&
-         probes_[piece.server].beside_bytes + piece.size_bytes <= options_.small_bytes;
+bool KvstoreBackend::GoesBesideCredit(const StorePartition& partition) const {
+  return partition.size_bytes > 0 &&
+         partition.size_bytes <= options_.small_bytes / kSmallPartitions &&
+         probes_[partition.server].beside_bytes + partition.size_bytes <= options_.small_bytes;
 }
 
-void StoreLink::Settle(StorePiece* piece) {
-  if (piece->push_open && (piece->taken || piece->carried)) {
-    piece->push_open = false;
-    Answer(piece->push, piece->carried ? piece->outcome : Status::Ok());
+void KvstoreBackend::Settle(StorePartition* partition) {
+  if (partition->push_open && (partition->taken || partition->done)) {
+    partition->push_open = false;
+    Answer(partition->push, partition->done ? partition->outcome : Status::Ok());
   }
-  if (piece->pull_open && piece->carried) {
-    piece->pull_open = false;
-    // The value stays until the next round of this key, which begins behind this answer.
-    Answer(piece->pull, piece->outcome, ps::Frame::Borrow(piece->value, {}));
+  if (partition->pull_open && partition->done) {
+    partition->pull_open = false;
+    // The value stays until the next round of this key, which begins behind this response.
+    Answer(partition->pull, partition->outcome, ps::Frame::Borrow(partition->value, {}));
   }
 }
 
-void StoreLink::Probe(uint32_t server) {
+void KvstoreBackend::Probe(uint32_t server) {
   Probes* const probes = &probes_[server];
   if (probes->free.empty()) return;
   std::vector<Sent> covers;
   for (const Sent& sent : std::exchange(probes->uncovered, {})) {
     if (sent.waits()) covers.push_back(sent);
   }
-  // No operation without need: while MXNet stops its engine for a fork, which it does when nothing
-  // is pending, none may begin, and what is uncovered here is part of a pending round.
+  // No operation may begin while MXNet stops its engine for a fork, which it does when nothing is
+  // pending.  Uncovered partitions belong to a pending round, so a probe for them is safe.
   if (covers.empty()) return;
   const int32_t key = probes->free.back();
   probes->free.pop_back();
   const StoreRequest ask{
       .what = StoreRequest::What::kPull, .store_key = key, .size_bytes = sizeof(kOne)};
-  carry_(ask, [this, server, key, covers = std::move(covers)](const Status& status,
+  begin_(ask, [this, server, key, covers = std::move(covers)](const Status& status,
                                                               std::span<const std::byte>) {
     probes_[server].free.push_back(key);
     for (const Sent& sent : covers) {
       if (!sent.waits()) continue;
-      // A probe that failed leaves the credit to the piece's own end.
-      sent.piece->taken = status.ok();
-      Settle(sent.piece);
+      // A probe that failed leaves the credit to the partition's own end.
+      sent.partition->taken = status.ok();
+      Settle(sent.partition);
     }
     Probe(server);
   });
@@ -325,17 +330,17 @@ void StoreLink::Probe(uint32_t server) {
 
 // -- barrier -------------------------------------------------------------------------------------
 
-void StoreLink::Barrier(Done done) {
+void KvstoreBackend::Barrier(Done done) {
   barriers_.push_back(std::move(done));
   if (barriers_.size() == 1) BarrierNext();
 }
 
-void StoreLink::BarrierNext() {
+void KvstoreBackend::BarrierNext() {
   const StoreRequest meet{.what = StoreRequest::What::kPushPull,
                           .store_key = barrier_key_,
                           .size_bytes = sizeof(kOne),
                           .in = BytesOf(kOne)};
-  carry_(meet, [this](const Status& status, std::span<const std::byte>) {
+  begin_(meet, [this](const Status& status, std::span<const std::byte>) {
     const Done done = std::move(barriers_.front());
     barriers_.pop_front();
     if (!barriers_.empty()) BarrierNext();
@@ -345,7 +350,7 @@ void StoreLink::BarrierNext() {
 
 // -- answers -------------------------------------------------------------------------------------
 
-ps::Message StoreLink::ResponseTo(const Asked& request, ps::Op op) {
+ps::Message KvstoreBackend::ResponseTo(const Asked& request, ps::Op op) {
   ps::Message response;
   response.peer = request.peer;
   response.meta.extension = {.version = ps::kExtensionVersion,
@@ -357,7 +362,7 @@ ps::Message StoreLink::ResponseTo(const Asked& request, ps::Op op) {
   return response;
 }
 
-void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame payload) {
+void KvstoreBackend::Answer(const Asked& request, const Status& status, ps::Frame payload) {
   ps::Message response = ResponseTo(request, request.what.op);
   ps::Extension& said = response.meta.extension;
   said.status = static_cast<uint32_t>(status.code());
@@ -366,7 +371,7 @@ void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame pay
   answer_(std::move(response));
 }
 
-void StoreLink::AnswerLookup(const Asked& request, const Tensor& tensor) {
+void KvstoreBackend::AnswerLookup(const Asked& request, const Tensor& tensor) {
   ps::Message response;
   response.peer = request.peer;
   response.meta.extension = request.what;
@@ -375,7 +380,7 @@ void StoreLink::AnswerLookup(const Asked& request, const Tensor& tensor) {
   answer_(std::move(response));
 }
 
-void StoreLink::SayPending(const Asked& request) {
+void KvstoreBackend::SayPending(const Asked& request) {
   ps::Message response = ResponseTo(request, ps::Op::kPending);
   response.meta.extension.text =
       "the push of another worker, or for a stock server: MXNet's own processes do not say who is "

@@ -1,5 +1,5 @@
-// Figures of nodes, also of those that do not answer in time.
-#include "node/measure.h"
+// Metrics of nodes, also of those that do not answer in time.
+#include "node/node_metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -38,17 +38,17 @@ Told Measure(const bs_node* node) {
   return told;
 }
 
-TEST(AwaitFigures, WhatComesTooLateHarmsNobody) {
-  api::GiveFigures late;
-  const Result<Figures> none =
-      api::Await<Figures>(milliseconds(1), [&](api::GiveFigures give) { late = std::move(give); });
+TEST(AwaitMetrics, WhatComesTooLateHarmsNobody) {
+  api::GiveMetrics late;
+  const Result<Metrics> none =
+      api::Await<Metrics>(milliseconds(1), [&](api::GiveMetrics give) { late = std::move(give); });
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
-  late(Figures());
+  late(Metrics());
 }
 
-TEST(AwaitFigures, WhatIsNeverGivenEndsAtTheDeadline) {
-  const Result<Figures> none = api::Await<Figures>(milliseconds(1), [](const api::GiveFigures&) {});
+TEST(AwaitMetrics, WhatIsNeverGivenEndsAtTheDeadline) {
+  const Result<Metrics> none = api::Await<Metrics>(milliseconds(1), [](const api::GiveMetrics&) {});
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
 }
 

@@ -1,4 +1,4 @@
-// Figures: what a node says of itself in numbers, for metrics.
+// Metrics: what a node says of itself in numbers, for metrics.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace bs {
 
 // Each number has a name and, where there are several, what it is of: a rank.  Not thread-safe.
-class Figures {
+class Metrics {
  public:
   static constexpr int32_t kWhole = -1;
   using Id = std::pair<std::string, int32_t>;
@@ -17,7 +17,7 @@ class Figures {
   // Adds to what is there by that name.
   void Add(const std::string& name, int32_t of, double value) { numbers_[{name, of}] += value; }
   void Add(const std::string& name, double value) { Add(name, kWhole, value); }
-  void Add(const Figures& others) {
+  void Add(const Metrics& others) {
     for (const auto& [id, value] : others.numbers_) numbers_[id] += value;
   }
 

@@ -1,0 +1,23 @@
+// CallStoreFunction: begins the operations of a KvstoreNode through a bs_store_fn.
+#pragma once
+
+#include "bytescheduler/c_api.h"
+#include "node/kvstore_node.h"
+
+namespace bs::api {
+
+// The function reports the end of each operation to `handle`, which must outlive the node.
+inline KvstoreNode::BeginFn CallStoreFunction(bs_store_fn begin, void* context, bs_worker* handle) {
+  return [begin, context, handle](const worker::StoreRequest& request, uint64_t token) {
+    const bs_store_request what{.what = static_cast<int>(request.what),
+                                .store_key = request.store_key,
+                                .dtype = static_cast<int>(request.dtype),
+                                .priority = request.priority,
+                                .size_bytes = request.size_bytes,
+                                .in = request.in.data(),
+                                .token = token};
+    begin(context, handle, &what);
+  };
+}
+
+}  // namespace bs::api

@@ -1,0 +1,79 @@
+// The metrics of a worker while a tensor is on its way.
+#include <gtest/gtest.h>
+
+#include "worker/bench.h"
+
+namespace bs::worker {
+namespace {
+
+using std::chrono::milliseconds;
+
+double Metric(Bench* bench, const std::string& name, int32_t of = Metrics::kWhole) {
+  Metrics metrics;
+  bench->worker()->Measure(&metrics);
+  const auto it = metrics.numbers().find({name, of});
+  EXPECT_NE(it, metrics.numbers().end()) << name << " " << of;
+  return it == metrics.numbers().end() ? -1 : it->second;
+}
+
+TEST(WorkerMetrics, TellWhatWaitsWhatTravelsAndWhatCame) {
+  std::vector<std::byte> value = Bytes(128, 0);
+  std::vector<std::byte> out = value;
+  WorkerOptions options;
+  options.partition_bytes = 64;
+  options.credit_bytes = 64;
+  Bench bench(options);
+  EXPECT_EQ(Metric(&bench, "pushed_bytes_total", 0), 0);
+  EXPECT_EQ(Metric(&bench, "credit_bytes"), 64);
+  bench.Initialise(7, value);
+  const double first = Metric(&bench, "pushed_bytes_total", 0);
+  EXPECT_EQ(first, 128);
+  EXPECT_EQ(Metric(&bench, "steps_total"), 0);  // the first value is none
+
+  bench.PushPull(7, 0, value, out);
+  ps::Message push = bench.Next();
+  ps::Message pull = bench.Next();
+  EXPECT_EQ(Metric(&bench, "in_flight_bytes", 0), 64);
+  EXPECT_EQ(Metric(&bench, "queued_bytes", 0), 64);
+  EXPECT_EQ(Metric(&bench, "queued_partitions", 0), 1);
+  EXPECT_EQ(Metric(&bench, "pending_requests"), 2);
+  const double pushing = Metric(&bench, "push_seconds_total", 0);
+  bench.RunFor(milliseconds(2));
+  bench.Answer(std::move(push));
+  bench.RunFor(milliseconds(3));
+  bench.Answer(std::move(pull), Bytes(64, 1));
+  bench.Run();
+  EXPECT_EQ(Metric(&bench, "pushed_bytes_total", 0), first + 64);
+  EXPECT_EQ(Metric(&bench, "pulled_bytes_total", 0), 64);
+  EXPECT_EQ(Metric(&bench, "pulled_partitions_total", 0), 1);
+  EXPECT_NEAR(Metric(&bench, "push_seconds_total", 0) - pushing, 0.002, 1e-9);
+  EXPECT_NEAR(Metric(&bench, "pull_seconds_total", 0), 0.005, 1e-9);
+  EXPECT_EQ(Metric(&bench, "queued_bytes", 0), 0);
+  EXPECT_EQ(Metric(&bench, "tensors_total"), 0);
+
+  push = bench.Next();
+  pull = bench.Next();
+  bench.Answer(std::move(push));
+  bench.Answer(std::move(pull), Bytes(64, 1));
+  bench.Run();
+  EXPECT_EQ(Metric(&bench, "tensors_total"), 1);
+  EXPECT_EQ(Metric(&bench, "steps_total"), 1);
+  EXPECT_EQ(Metric(&bench, "in_flight_bytes", 0), 0);
+}
+
+TEST(WorkerMetrics, CountWhatIsSentAgain) {
+  std::vector<std::byte> value = Bytes(64, 0);
+  std::vector<std::byte> out = value;
+  WorkerOptions options;
+  options.requests.retry_interval = milliseconds(10);
+  Bench bench(options);
+  bench.Initialise(7, value);
+  bench.PushPull(7, 0, value, out);
+  bench.Next();  // lost
+  bench.RunFor(milliseconds(11));
+  EXPECT_GE(Metric(&bench, "repeats_total", 0), 1);
+  EXPECT_EQ(Metric(&bench, "pulled_partitions_total", 0), 0);
+}
+
+}  // namespace
+}  // namespace bs::worker
