@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "membership/nonsense_count.h"
+#include "membership/violation_limiter.h"
 #include "ps-lite/membership/membership_harness.h"
 #include "wire/control.h"
 
@@ -445,11 +445,11 @@ class Nonsense : public Hostile {
 
 TEST_F(Nonsense, OfAWorkerToAServerEndsTheJobWithItsNameBeyondSomeThousands) {
   StartAll();
-  Say(8, Control(Command::kAddNode), NonsenseCount::kMost);
+  Say(8, Control(Command::kAddNode), ViolationLimiter::kMost);
   EXPECT_FALSE(job.finished);
   EXPECT_TRUE(job.Logged("dropped a message from worker 0: control that is not"));
-  job.Run(NonsenseCount::kWindow);
-  Say(8, Control(Command::kAddNode), NonsenseCount::kMost);
+  job.Run(ViolationLimiter::kWindow);
+  Say(8, Control(Command::kAddNode), ViolationLimiter::kMost);
   EXPECT_FALSE(job.finished) << "not so many in that time";
   Say(8, Control(Command::kAddNode), 1);
   ASSERT_EQ(second->failures.size(), 1U);
@@ -461,7 +461,7 @@ TEST_F(Nonsense, OfAWorkerToAServerEndsTheJobWithItsNameBeyondSomeThousands) {
 
 TEST_F(Nonsense, ToTheSchedulerNodeEndsTheJobWithItsName) {
   StartAll();
-  Say(kSchedulerId, NativeData(), NonsenseCount::kMost + 1);
+  Say(kSchedulerId, NativeData(), ViolationLimiter::kMost + 1);
   for (NativeNode* const node : {second, server}) {
     ASSERT_EQ(node->failures.size(), 1U);
     EXPECT_THAT(node->failures.front().message(),
@@ -481,7 +481,7 @@ TEST_F(Nonsense, OfAnotherJobIsNotCounted) {
     for (const Meta& meta : {control, data}) {
       const int64_t before =
           job.CountLogged("dropped a message from worker 0: it is of another job");
-      Say(to, meta, 2 * NonsenseCount::kMost);
+      Say(to, meta, 2 * ViolationLimiter::kMost);
       EXPECT_GT(job.CountLogged("dropped a message from worker 0: it is of another job"), before);
     }
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "membership/nonsense_count.h"
+#include "membership/violation_limiter.h"
 #include "ps-lite/membership/membership_harness.h"
 
 namespace ps::test {
@@ -166,7 +166,7 @@ TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
     message.meta = meta;
     earlier->Send(std::move(message));
   };
-  for (uint32_t i = 0; i < 2 * NonsenseCount::kMost; ++i) {
+  for (uint32_t i = 0; i < 2 * ViolationLimiter::kMost; ++i) {
     say(kSchedulerId, control);
     say(ServerId(0), data);
   }
@@ -276,7 +276,7 @@ TEST_F(Rejoin, AWorkerForWhomTooMuchWaitsIsLostWhoeverNotices) {
 }
 
 TEST_F(Rejoin, WhoSendsTooMuchThatMakesNoSenseIsReplacedAndOthersDoNotNotice) {
-  for (uint32_t i = 0; i <= NonsenseCount::kMost; ++i) {
+  for (uint32_t i = 0; i <= ViolationLimiter::kMost; ++i) {
     Message message;
     message.peer = ServerId(0);
     message.meta.is_control = true;

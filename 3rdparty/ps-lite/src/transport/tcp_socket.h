@@ -38,9 +38,9 @@ bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address);
 
 // "tcp://host:port".
 std::string TcpEndpoint(const Address& address);
-// How the kernel sends on the connection `fd` of a link.  It holds at most `unsent_bytes` unsent,
-// as those cannot be overtaken; 0 leaves that to it.  And it sends again at least every second
-// what is not acknowledged, if it knows how (Linux 6.15 and later): it would wait twice as
+// How the kernel sends on the connection `fd` of a connection.  It holds at most `unsent_bytes`
+// unsent, as those cannot be overtaken; 0 leaves that to it.  And it sends again at least every
+// second what is not acknowledged, if it knows how (Linux 6.15 and later): it would wait twice as
 // long each time, up to two minutes, and a network that was away for half a minute would stay
 // silent for as long again once it is back.  Fails silently on a connection that is broken already,
 // which is found out anyway.

@@ -303,11 +303,11 @@ TEST_F(TcpTransportTest, AFloodOfTheOtherEndOfALinkIsReadInTurns) {
   node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
   pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&readable, 1, 60000), 1);
-  const TcpSocket link(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const TcpSocket connection(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   std::atomic<bool> over = false;
   std::thread flood([&] {
     std::string bytes = ZmtpGreeting() + ZmtpReady("ROUTER", "");
-    while (!over && ::send(link.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    while (!over && ::send(connection.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
       bytes.assign(60000, '\0');
     }
   });
@@ -316,7 +316,7 @@ TEST_F(TcpTransportTest, AFloodOfTheOtherEndOfALinkIsReadInTurns) {
   good.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps15") + FrameOf(StockMeta(), false));
   EXPECT_TRUE(node->AwaitMessages(1));
   over = true;
-  ::shutdown(link.fd(), SHUT_RDWR);
+  ::shutdown(connection.fd(), SHUT_RDWR);
   flood.join();
 }
 
@@ -378,9 +378,9 @@ std::string WhyGivenUp(bool native, bool keeps_memory = false) {
   transport->Connect(9, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 8);
   pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&readable, 1, 60000), 1);
-  const TcpSocket link(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const TcpSocket connection(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   const std::string hello = ZmtpGreeting() + ZmtpReady("ROUTER", "");
-  EXPECT_GT(::send(link.fd(), hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+  EXPECT_GT(::send(connection.fd(), hello.data(), hello.size(), MSG_NOSIGNAL), 0);
   EXPECT_TRUE(connected.WaitFor(std::chrono::seconds(60)));
   for (int i = 0; i < 30; ++i) {
     Message message;

@@ -41,8 +41,8 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   Peer* const peer = FindPeer(id);
   if (peer == nullptr || peer->gone()) return;
   peer->lost = true;
-  links_.Forget(id);
-  announcer_.Forget(id);
+  reconnect_timer_.Forget(id);
+  broadcast_.Forget(id);
   if (MayReplace(id, *peer)) {
     Vacate(peer, why);
     // With it went the store that it wraps.  That tells nothing of itself, and a process that only
@@ -64,8 +64,8 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
 void Coordinator::Impl::MarkLeft(Peer* peer) {
   if (peer->left) return;
   peer->left = true;
-  links_.Forget(peer->node.id);
-  announcer_.Forget(peer->node.id);
+  reconnect_timer_.Forget(peer->node.id);
+  broadcast_.Forget(peer->node.id);
   SendAnswers(barriers_.Leave(peer->node.id));
 }
 
@@ -111,7 +111,7 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
   } else {
     log_.Error("the job failed: " + verdict.message());
   }
-  announcer_.Restart(std::min(options_.retry_interval, kFarewellRetry));
+  broadcast_.Restart(std::min(options_.retry_interval, kFarewellRetry));
   if (gathering) {
     TellGathered();
   } else {
@@ -139,7 +139,7 @@ void Coordinator::Impl::TellGathered() {
   for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node, true));
   Meta news = NativeControl(Command::kNone, Op::kStatus, 0);
   SetStatus(verdict_, &news.extension);
-  announcer_.Announce(natives, news, [this] {
+  broadcast_.Send(natives, news, [this] {
     everyone_told_ = true;
     MaybeFinish();
   });
@@ -158,7 +158,7 @@ void Coordinator::Impl::TellRunning() {
   }
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   SetStatus(verdict_, &news.extension);
-  announcer_.Announce(natives, news, [this] {
+  broadcast_.Send(natives, news, [this] {
     everyone_told_ = true;
     MaybeFinish();
   });

@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "base/limited_log.h"
-#include "membership/attention.h"
-#include "membership/coordinator/announcer.h"
 #include "membership/coordinator/barriers.h"
+#include "membership/coordinator/reliable_broadcast.h"
 #include "membership/coordinator/roster.h"
-#include "membership/link_watch.h"
-#include "membership/nonsense_count.h"
+#include "membership/pause_detector.h"
+#include "membership/reconnect_timer.h"
 #include "membership/stock/inbound_watch.h"
 #include "membership/stock/resends.h"
 #include "membership/task_scope.h"
+#include "membership/violation_limiter.h"
 #include "ps/membership.h"
 
 namespace ps {
@@ -61,7 +61,7 @@ class Coordinator::Impl {
     bool heard = false;       // as the node that has the place
     std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
     int heartbeats_since_cut = 0;        // and has not said again
-    uint64_t life = 0;                   // of who has the place, or will have it next
+    uint64_t incarnation = 0;            // of who has the place, or will have it next
     bool vacant = false;                 // lost, and another may take the place
     bool dismissed = false;              // sent too much that makes no sense: a stranger now
     bool vacated = false;                // and every server knows
@@ -103,8 +103,8 @@ class Coordinator::Impl {
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
   // The same of what no correct node sends.
-  void DropNonsense(const Message& message, const std::string& why);
-  void OnNonsense(int32_t id, const std::string& what);
+  void DropViolation(const Message& message, const std::string& why);
+  void OnViolation(int32_t id, const std::string& what);
   Peer* FindPeer(int32_t id);
   // Ids of native servers that are there.
   std::vector<int32_t> NativeServers() const;
@@ -160,7 +160,7 @@ class Coordinator::Impl {
   // coordinator_rejoin.cc: the place of a worker that was lost
   bool MayReplace(int32_t id, const Peer& peer) const;
   void Vacate(Peer* peer, const std::string& why);
-  void OnVacated(int32_t id, uint64_t life);
+  void OnVacated(int32_t id, uint64_t incarnation);
   // True if the node may have the place of a worker that was lost, now or soon.
   bool TakePlace(const Node& node, bool native, uint64_t sequence);
   void TakePlaceOf(Peer* peer, const Node& node, uint64_t sequence);
@@ -219,15 +219,15 @@ class Coordinator::Impl {
 
   // Time.
   TaskScope scope_;
-  LinkWatch links_;
+  ReconnectTimer reconnect_timer_;
   InboundWatch inbound_;  // of stock nodes
-  LinkWatch temporary_links_;
-  Announcer announcer_;
+  ReconnectTimer temporary_reconnect_timer_;
+  ReliableBroadcast broadcast_;
   Repeater report_;     // while gathering: who is missing; while ending: to who registers
   Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
-  std::optional<Attention> attention_;  // while running
-  bs::LimitedLog strangers_;
-  NonsenseCount nonsense_;
+  std::optional<PauseDetector> pause_detector_;  // while running
+  bs::LimitedLog limited_log_;
+  ViolationLimiter violations_;
 
   // Gathering.
   Phase phase_ = Phase::kGathering;

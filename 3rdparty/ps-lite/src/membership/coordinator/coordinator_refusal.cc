@@ -46,7 +46,7 @@ bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
   for (const auto& [rank, early] : early_) {
     if (early.node.role == node.role) TemporaryPeer(early.node, true);
   }
-  if (!temporary_links_.AnyDown()) return false;
+  if (!temporary_reconnect_timer_.AnyDown()) return false;
   if (native) return true;
   if (coming_again_ >= options_.num_workers + options_.num_servers) return false;
   ++coming_again_;
@@ -62,7 +62,7 @@ void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
   const std::string who = DescribeUnranked(node);
   const bool named = why.message().find(who) != std::string::npos;
   const std::string text = (named ? "" : who + ": ") + why.message();
-  strangers_.Warning("refused: " + text);
+  limited_log_.Warning("refused: " + text);
   const bool known = std::find(refused_.begin(), refused_.end(), text) != refused_.end();
   if (phase_ == Phase::kGathering && !known) {
     refused_.push_back(text);

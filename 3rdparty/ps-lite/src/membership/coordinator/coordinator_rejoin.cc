@@ -20,14 +20,14 @@ bool Coordinator::Impl::MayReplace(int32_t id, const Peer& peer) const {
   for (const auto& [other, server] : peers_) {
     if (server.node.role == Role::kServer && !server.native) return false;
   }
-  return peer.node.role == Role::kWorker && peer.life + 1 < kMostLives;
+  return peer.node.role == Role::kWorker && peer.incarnation + 1 < kMostLives;
 }
 
 void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   const int32_t id = peer->node.id;
   peer->vacant = true;
   peer->vacated = false;
-  const uint64_t life = ++peer->life;
+  const uint64_t incarnation = ++peer->incarnation;
   // Whoever never heard that it has the place registers again.
   if (peer->native && peer->connected) former_[id] = {peer->node, peer->sequence};
   transport_->Disconnect(id, bs::Duration(0));
@@ -38,22 +38,22 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
                " (BYTESCHEDULER_REJOIN_TIMEOUT): start it again");
   Meta news = NativeControl(Command::kNone, Op::kVacate, 0);
   news.extension.rank = RankOf(id);
-  news.extension.round = life;
+  news.extension.round = incarnation;
   news.extension.part = peer->native ? 1 : 0;
   news.control.nodes = {peer->node};
-  announcer_.Announce(NativeServers(), news, [this, id, life] { OnVacated(id, life); });
+  broadcast_.Send(NativeServers(), news, [this, id, incarnation] { OnVacated(id, incarnation); });
   TakeHeld(peer);
-  scope_.After(options_.rejoin_timeout, [this, id, life, lost] {
+  scope_.After(options_.rejoin_timeout, [this, id, incarnation, lost] {
     const Peer* const place = FindPeer(id);
-    if (phase_ != Phase::kRunning || !place->vacant || place->life != life) return;
+    if (phase_ != Phase::kRunning || !place->vacant || place->incarnation != incarnation) return;
     EndJob({lost.code(), lost.message() + "; nobody took its place in " +
                              TextOf(options_.rejoin_timeout) + " (BYTESCHEDULER_REJOIN_TIMEOUT)"});
   });
 }
 
-void Coordinator::Impl::OnVacated(int32_t id, uint64_t life) {
+void Coordinator::Impl::OnVacated(int32_t id, uint64_t incarnation) {
   Peer* const peer = FindPeer(id);
-  if (phase_ != Phase::kRunning || !peer->vacant || peer->life != life) return;
+  if (phase_ != Phase::kRunning || !peer->vacant || peer->incarnation != incarnation) return;
   peer->vacated = true;
   if (peer->successor) Fill(peer);
 }
@@ -151,15 +151,15 @@ void Coordinator::Impl::TakeHeld(Peer* peer) {
 
 void Coordinator::Impl::Fill(Peer* peer) {
   const bool native = peer->native;
-  const uint64_t life = peer->life;
+  const uint64_t incarnation = peer->incarnation;
   const Early next = peer->successor.value_or(Early{});
   Node node = next.node;
   node.id = peer->node.id;
   AddPeer(node, native, next.sequence);
   // It may have ended meanwhile, and others wait for the place.
-  links_.Watch(node.id, std::max(options_.report_interval, options_.reconnect_grace));
+  reconnect_timer_.Watch(node.id, std::max(options_.report_interval, options_.reconnect_grace));
   Peer& fresh = peers_[node.id];
-  fresh.life = life;
+  fresh.incarnation = incarnation;
   fresh.in_list = false;
   if (!native) stock_replaced_ = scope_.Now();
   roster_.Replace(node, next.sequence);
@@ -167,11 +167,11 @@ void Coordinator::Impl::Fill(Peer* peer) {
   const Op op = IsAttachedId(node.id) ? Op::kAttach : Op::kRegister;
   Meta news = NativeControl(Command::kAddNode, op, 0);
   news.extension.rank = RankOf(node.id);
-  news.extension.round = life;
+  news.extension.round = incarnation;
   news.control.nodes = {node};
-  announcer_.Announce(NativeServers(), news, [this, id = node.id, life] {
+  broadcast_.Send(NativeServers(), news, [this, id = node.id, incarnation] {
     Peer* const place = FindPeer(id);
-    if (phase_ != Phase::kRunning || place->life != life || place->gone()) return;
+    if (phase_ != Phase::kRunning || place->incarnation != incarnation || place->gone()) return;
     place->in_list = true;
     place->last_heard = scope_.Now();
     SendList(id);
@@ -236,7 +236,7 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {
     if (peer->node.role == Role::kServer) OnCutWorker(id, *peer, meta.extension.text);
     return;  // no worker may judge another
   }
-  const bool current = static_cast<uint32_t>(peer->life) == meta.extension.part;
+  const bool current = static_cast<uint32_t>(peer->incarnation) == meta.extension.part;
   if (peer->node.role != Role::kWorker || !current) return;
   OnLost(other, meta.extension.text + " (noticed by " + DescribeId(id) + ")");
 }

@@ -47,7 +47,7 @@ void Coordinator::Impl::OnRegister(const Message& message) {
     Register(node, meta.extension, repeat);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
-    if (it != temporary_.end()) announcer_.Confirm(it->second.peer, meta.extension.sequence);
+    if (it != temporary_.end()) broadcast_.Confirm(it->second.peer, meta.extension.sequence);
   } else {
     Drop(message, "control of a node that has not registered");
   }
@@ -104,9 +104,9 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension, b
 }
 
 void Coordinator::Impl::WarnOfSharedAddress(const Node& node, const std::string& first) {
-  strangers_.Warning("another process registers at the address of " + first +
-                     ": if that one still runs, give each " + std::string(NameOf(node.role)) +
-                     " a DMLC_NODE_HOST and DMLC_PORT that no other has");
+  limited_log_.Warning("another process registers at the address of " + first +
+                       ": if that one still runs, give each " + std::string(NameOf(node.role)) +
+                       " a DMLC_NODE_HOST and DMLC_PORT that no other has");
 }
 
 void Coordinator::Impl::Adopt(Peer* peer, uint64_t sequence, bool repeat) {
@@ -197,7 +197,7 @@ void Coordinator::Impl::CompleteRendezvous() {
       if (peer.node.role == role) SendList(id);
     }
   }
-  attention_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
+  pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
     WarnOfStragglers();
@@ -220,7 +220,7 @@ void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence
   peer.last_heard = scope_.Now();
   peers_[node.id] = peer;
   transport_->Connect(node.id, AddressOf(node), kSchedulerId);
-  links_.Watch(node.id);
+  reconnect_timer_.Watch(node.id);
 }
 
 void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension, bool repeat) {
@@ -291,19 +291,20 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   Node entry = node;
   entry.id = AttachedId(rank);
   const Peer* const before = FindPeer(entry.id);
-  const uint64_t life = before == nullptr ? 0 : before->life;  // the servers go on with it
+  const uint64_t incarnation =
+      before == nullptr ? 0 : before->incarnation;  // the servers go on with it
   AddPeer(entry, true, sequence);
-  peers_[entry.id].life = life;
+  peers_[entry.id].incarnation = incarnation;
   peers_[entry.id].in_list = false;
   barriers_.Join(entry.id);
   // Every server must know the newcomer before it sends anything there.
   Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
   news.extension.rank = rank;
-  news.extension.round = life;
+  news.extension.round = incarnation;
   news.control.nodes = {entry};
-  announcer_.Announce(NativeServers(), news, [this, id = entry.id, life] {
+  broadcast_.Send(NativeServers(), news, [this, id = entry.id, incarnation] {
     Peer* const peer = FindPeer(id);
-    if (peer == nullptr || peer->gone() || peer->life != life) return;
+    if (peer == nullptr || peer->gone() || peer->incarnation != incarnation) return;
     peer->in_list = true;
     peer->last_heard = scope_.Now();
     log_.Info(Describe(peer->node) + " attached");
@@ -330,12 +331,12 @@ void Coordinator::Impl::SendList(int32_t id) {
     const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
     meta = NativeControl(Command::kAddNode, op, peer.sequence);
     meta.extension.rank = RankOf(id);
-    meta.extension.round = peer.life;
+    meta.extension.round = peer.incarnation;
   }
   meta.control.command = Command::kAddNode;
   for (const Roster::Entry& entry : roster_.entries()) {
     meta.control.nodes.push_back(entry.node);
-    meta.control.nodes.back().is_recovery = entry.node.id == id && peer.life > 0;
+    meta.control.nodes.back().is_recovery = entry.node.id == id && peer.incarnation > 0;
   }
   if (IsAttachedId(id)) meta.control.nodes.push_back(peer.node);
   meta.control.nodes.push_back(OwnEntry());

@@ -31,9 +31,9 @@ void Coordinator::Impl::Watch(int32_t peer, const Node& node, bool native) {
   // which is not to last, has none.  They do not come back either if they are given up too soon.
   transport_->Connect(peer, AddressOf(node), native ? kSchedulerId : kEmpty);
   if (native) {
-    temporary_links_.Watch(peer);
+    temporary_reconnect_timer_.Watch(peer);
   } else {
-    temporary_links_.Watch(peer, options_.heartbeat_timeout);
+    temporary_reconnect_timer_.Watch(peer, options_.heartbeat_timeout);
   }
 }
 
@@ -54,7 +54,7 @@ void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {
 
 void Coordinator::Impl::CloseTemporaryPeers() {
   for (const auto& [address, temporary] : temporary_) {
-    temporary_links_.Forget(temporary.peer);
+    temporary_reconnect_timer_.Forget(temporary.peer);
     transport_->Disconnect(temporary.peer, bs::Duration(0));
   }
   temporary_.clear();

@@ -27,18 +27,18 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       executor_(executor),
       log_(log),
       scope_(executor),
-      links_(&scope_, options.timeout, options.reconnect_grace,
-             [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      reconnect_timer_(&scope_, options.timeout, options.reconnect_grace,
+                       [this](int32_t id, const std::string& why) { OnLost(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
-      doubts_(&scope_, options.straggler_timeout,
-              [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
+      suspicion_timer_(&scope_, options.straggler_timeout,
+                       [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       retry_(&scope_),
       barrier_retry_(&scope_),
       leave_retry_(&scope_),
       heartbeat_(&scope_),
       silence_(&scope_),
-      strangers_(executor, log),
+      limited_log_(executor, log),
       // Grows from one member of an address to the next, so that nobody takes a late repeat of an
       // earlier one for the present one.
       next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1) {
@@ -103,16 +103,16 @@ Transport::Handler Member::Impl::TransportHandler() {
   };
   SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (Knows(peer)) DropNonsense(peer, what.message());  // else the transport has named him
+    if (Knows(peer)) DropViolation(peer, what.message());  // else the transport has named him
   };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
-    links_.OnConnected(peer);
+    reconnect_timer_.OnConnected(peer);
   };
   handler.on_disconnected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = false;
-    links_.OnDisconnected(peer);
-    Doubt(peer);
+    reconnect_timer_.OnDisconnected(peer);
+    Suspect(peer);
   };
   handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
   handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
@@ -133,7 +133,7 @@ void Member::Impl::OnMessage(Message message) {
       return;
     }
     if (message.peer != kSchedulerId) {
-      DropNonsense(message.peer, "control that is not the scheduler node's");
+      DropViolation(message.peer, "control that is not the scheduler node's");
       return;
     }
     if (!native) {
@@ -153,9 +153,10 @@ void Member::Impl::OnMessage(Message message) {
     Drop(message.peer, kFromAnotherJob);
     return;
   }
-  if (!stock && own_.role == Role::kServer && !lives_.empty()) {
-    const auto life = lives_.find(message.peer);
-    if (life != lives_.end() && LifeOf(message.meta.extension.sequence) != life->second) {
+  if (!stock && own_.role == Role::kServer && !incarnations_.empty()) {
+    const auto incarnation = incarnations_.find(message.peer);
+    if (incarnation != incarnations_.end() &&
+        LifeOf(message.meta.extension.sequence) != incarnation->second) {
       Drop(message.peer, "it is of who had the place before");
       return;
     }
@@ -174,7 +175,7 @@ void Member::Impl::LearnJob(const Meta& meta) {
 }
 
 bool Member::Impl::TakeStock(const Message& message) {
-  doubts_.OnHeard(message.peer);
+  suspicion_timer_.OnHeard(message.peer);
   Resends::Verdict verdict = resends_.Take(message, own_.id);
   if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
   return verdict.fresh;
@@ -198,7 +199,7 @@ void Member::Impl::OnControl(const Meta& meta) {
     case Command::kNone:
       break;
     default:
-      DropNonsense(kSchedulerId, "unexpected control command");
+      DropViolation(kSchedulerId, "unexpected control command");
       return;
   }
   if (extension.op == Op::kStatus) {
@@ -213,7 +214,7 @@ void Member::Impl::OnControl(const Meta& meta) {
   } else if (extension.op == Op::kLeave) {
     if (leaving_ && extension.sequence == leave_sequence_) EndLeave(bs::Status::Ok());
   } else {
-    DropNonsense(kSchedulerId, "unexpected operation");
+    DropViolation(kSchedulerId, "unexpected operation");
   }
 }
 
@@ -318,12 +319,12 @@ void Member::Impl::Enter(View view) {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
     if (!other_side || !known_.emplace(node.id, node).second) continue;
     transport_->Connect(node.id, AddressOf(node), own_.id);
-    links_.Watch(node.id);
+    reconnect_timer_.Watch(node.id);
   }
   // The address we were given works here, the one in the list may be the scheduler node's own view.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
-  links_.Watch(kSchedulerId);
-  attention_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
+  reconnect_timer_.Watch(kSchedulerId);
+  pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckScheduler();
     SendHeartbeat();
@@ -360,20 +361,20 @@ void Member::Impl::BecomeReady() {
   TellReady(view_);
 }
 
-void Member::Impl::OnNewcomer(const Node& node, uint64_t life) {
+void Member::Impl::OnNewcomer(const Node& node, uint64_t incarnation) {
   const bool sane = CheckNode(node).ok() && node.role == Role::kWorker &&
-                    (IsAttachedId(node.id) || lives_.contains(node.id)) &&
+                    (IsAttachedId(node.id) || incarnations_.contains(node.id)) &&
                     IdFitsRole(node.id, node.role) && RankOf(node.id) < options_.num_workers;
   if (!sane) {
-    DropNonsense(kSchedulerId, "news of an impossible worker");
+    DropViolation(kSchedulerId, "news of an impossible worker");
     return;
   }
-  if (life > 0) lives_[node.id] = life;
+  if (incarnation > 0) incarnations_[node.id] = incarnation;
   known_[node.id] = node;
   lost_.erase(node.id);
   dismissed_.erase(node.id);
   transport_->Connect(node.id, AddressOf(node), own_.id);
-  links_.Watch(node.id);
+  reconnect_timer_.Watch(node.id);
 }
 
 bool Member::Impl::IsNews(const Meta& meta) {

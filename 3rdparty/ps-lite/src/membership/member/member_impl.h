@@ -14,13 +14,13 @@
 #include <string>
 
 #include "base/limited_log.h"
-#include "membership/attention.h"
-#include "membership/link_watch.h"
-#include "membership/nonsense_count.h"
-#include "membership/stock/doubt_watch.h"
+#include "membership/pause_detector.h"
+#include "membership/reconnect_timer.h"
 #include "membership/stock/inbound_watch.h"
 #include "membership/stock/resends.h"
+#include "membership/stock/suspicion_timer.h"
 #include "membership/task_scope.h"
+#include "membership/violation_limiter.h"
 #include "ps/membership.h"
 
 namespace ps {
@@ -38,7 +38,7 @@ class Member::Impl {
   void JoinFinalBarrier();
   void Leave(StatusCallback done);
   void ReportFailure(const bs::Status& why);
-  void OnNonsense(int32_t peer, const std::string& what);
+  void OnViolation(int32_t peer, const std::string& what);
   void Send(Message message) { transport_->Send(std::move(message)); }
   void Close(bs::Duration linger);
   const View& view() const { return view_; }
@@ -71,7 +71,7 @@ class Member::Impl {
   bs::Result<View> CheckList(const Meta& meta) const;
   void Enter(View view);
   void BecomeReady();
-  void OnNewcomer(const Node& node, uint64_t life);
+  void OnNewcomer(const Node& node, uint64_t incarnation);
   void OnWorkerVacant(const Meta& meta);
   void OnWorkerLeft(const Node& node);
   // True the first time; announcements may be repeated and overtake each other.
@@ -83,7 +83,7 @@ class Member::Impl {
   void SendControl(Meta meta);
   void Drop(int32_t peer, const std::string& why);
   // The same of what no correct node sends.
-  void DropNonsense(int32_t peer, const std::string& why);
+  void DropViolation(int32_t peer, const std::string& why);
 
   // member_stock.cc: where the scheduler node is MXNet's own
   void OnStockControl(const Message& message);
@@ -120,7 +120,7 @@ class Member::Impl {
   void OnLost(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
   // A connection with the node has ended, with which something may be lost that travels once.
-  void Doubt(int32_t id);
+  void Suspect(int32_t id);
   // It lives, as far as we know.
   void OnUnheard(int32_t id, const std::string& why);
   // Tells a stock worker to end its process, and forgets it.
@@ -146,25 +146,25 @@ class Member::Impl {
 
   // Time.
   TaskScope scope_;
-  LinkWatch links_;
-  InboundWatch inbound_;  // of stock peers
-  DoubtWatch doubts_;     // of stock workers, on servers
-  Repeater retry_;        // the registration
+  ReconnectTimer reconnect_timer_;
+  InboundWatch inbound_;            // of stock peers
+  SuspicionTimer suspicion_timer_;  // of stock workers, on servers
+  Repeater retry_;                  // the registration
   Repeater barrier_retry_;
   Repeater leave_retry_;
   Repeater heartbeat_;
   Repeater silence_;  // of the scheduler node while we register
-  bs::LimitedLog strangers_;
-  NonsenseCount nonsense_;
+  bs::LimitedLog limited_log_;
+  ViolationLimiter violations_;
   std::set<int32_t> dismissed_;  // for too much of it; strangers until another has the place
 
   // Coming in.
   Phase phase_ = Phase::kRegistering;
   uint64_t next_sequence_;
-  uint64_t registration_ = 0;           // its sequence
-  std::optional<uint64_t> job_;         // whose scheduler node has answered that
-  bs::TimePoint last_word_{};           // of the scheduler node
-  std::optional<Attention> attention_;  // once we are in the job
+  uint64_t registration_ = 0;                    // its sequence
+  std::optional<uint64_t> job_;                  // whose scheduler node has answered that
+  bs::TimePoint last_word_{};                    // of the scheduler node
+  std::optional<PauseDetector> pause_detector_;  // once we are in the job
   std::string last_text_;
   bool scheduler_connected_ = false;  // while we register
   bool ready_told_ = false;
@@ -174,8 +174,8 @@ class Member::Impl {
   View view_;
   std::map<int32_t, Node> known_;     // peers we talk to
   std::map<int32_t, uint64_t> news_;  // latest announcement about a node, by its id
-  // Of workers whose place has become free: the life of who has it next, or has it.
-  std::map<int32_t, uint64_t> lives_;
+  // Of workers whose place has become free: the incarnation of who has it next, or has it.
+  std::map<int32_t, uint64_t> incarnations_;
   std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // who, and why
   // While nobody else has the place.
   struct Lost {

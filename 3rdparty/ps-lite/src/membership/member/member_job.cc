@@ -26,17 +26,17 @@ void Member::Impl::SendUnreachable() {
     Meta meta = NativeControl(Command::kHeartbeat, Op::kVacate, NextSequence());
     meta.control.nodes = {own_, lost.first};
     meta.extension.text = lost.second;
-    meta.extension.part = lives_.contains(id) ? static_cast<uint32_t>(lives_[id]) : 0;
+    meta.extension.part = incarnations_.contains(id) ? static_cast<uint32_t>(incarnations_[id]) : 0;
     SendControl(std::move(meta));
   }
 }
 
 void Member::Impl::CheckScheduler() {
-  if (scheduler_lost_ || !attention_) return;
+  if (scheduler_lost_ || !pause_detector_) return;
   const bs::TimePoint now = scope_.Now();
-  const bs::TimePoint since = std::max(last_word_, attention_->Since(now));
+  const bs::TimePoint since = std::max(last_word_, pause_detector_->LastPauseEnd(now));
   if (now < since + options_.heartbeat_timeout) return;
-  links_.Forget(kSchedulerId);
+  reconnect_timer_.Forget(kSchedulerId);
   OnLost(kSchedulerId, SilentFor(options_.heartbeat_timeout));
 }
 
@@ -176,7 +176,7 @@ void Member::Impl::SetLimits(Transport::Handler* handler) {
     return MostDataBytes(own_.role, meta);
   };
   handler->on_overflow = [this](int32_t peer, const std::string& why) {
-    links_.Forget(peer);
+    reconnect_timer_.Forget(peer);
     OnLost(peer, why);
   };
 }
@@ -221,19 +221,19 @@ void Member::Impl::OnInboundEnded(int32_t id, bool torn) {
   const bool known = known_.contains(id) || (id == kSchedulerId && stock_scheduler_);
   const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
   inbound_.OnEnded(id, known && resends_.Heard(id) && running, torn && !resends_.SendsAgain(id));
-  Doubt(id);
+  Suspect(id);
 }
 
-void Member::Impl::Doubt(int32_t id) {
+void Member::Impl::Suspect(int32_t id) {
   const bool stock_worker =
       known_.contains(id) && IdFitsRole(id, Role::kWorker) && resends_.Heard(id);
   const bool trains = phase_ == Phase::kReady && !left_ && !joined_final_;
-  if (own_.role == Role::kServer && stock_worker && trains) doubts_.Begin(id);
+  if (own_.role == Role::kServer && stock_worker && trains) suspicion_timer_.Begin(id);
 }
 
 void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
   if (joined_final_) return;  // they close when they have the answer of the final barrier
-  links_.Forget(id);
+  reconnect_timer_.Forget(id);
   const auto it = known_.find(id);
   const bool alone = !known_.contains(AttachedId(RankOf(id)));  // else that tells its process
   if (it != known_.end() && alone) SendEnd(it->second, why);
@@ -242,7 +242,7 @@ void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
 
 void Member::Impl::OnLost(int32_t id, const std::string& why) {
   inbound_.Forget(id);
-  doubts_.Forget(id);
+  suspicion_timer_.Forget(id);
   if (id == kSchedulerId) {
     const bs::Status lost = LostStatus(scheduler_, why);
     scheduler_lost_ = true;
@@ -279,14 +279,14 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
   const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
                     RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
   if (!sane || own_.role != Role::kServer) {
-    DropNonsense(kSchedulerId, "news of an impossible loss");
+    DropViolation(kSchedulerId, "news of an impossible loss");
     return;
   }
-  lives_[node.id] = meta.extension.round;
+  incarnations_[node.id] = meta.extension.round;
   unreachable_.erase(node.id);
-  links_.Forget(node.id);
+  reconnect_timer_.Forget(node.id);
   inbound_.Forget(node.id);
-  doubts_.Forget(node.id);
+  suspicion_timer_.Forget(node.id);
   resends_.Forget(node.id);
   if (known_.erase(node.id) > 0) {
     lost_[node.id] = {.node = node, .why = "its place is free for another"};
@@ -302,8 +302,8 @@ void Member::Impl::OnWorkerLeft(const Node& node) {
   const bool unreachable = unreachable_.erase(node.id) > 0;
   const bool known = known_.erase(node.id) > 0;
   if (!known && !unreachable) return;
-  links_.Forget(node.id);
-  doubts_.Forget(node.id);
+  reconnect_timer_.Forget(node.id);
+  suspicion_timer_.Forget(node.id);
   if (known) transport_->Disconnect(node.id, bs::Duration(0));
   scope_.Post([this, rank = RankOf(node.id)] {
     if (handler_.on_worker_left) handler_.on_worker_left(rank);

@@ -5,25 +5,25 @@
 namespace ps {
 
 void Member::ReportNonsense(int32_t peer, const std::string& what) {
-  impl_->OnNonsense(peer, what);
+  impl_->OnViolation(peer, what);
 }
 
 void Member::Impl::Drop(int32_t peer, const std::string& why) {
-  strangers_.Warning("dropped a message from " + DescribeSender(peer) + ": " + why);
+  limited_log_.Warning("dropped a message from " + DescribeSender(peer) + ": " + why);
 }
 
-void Member::Impl::DropNonsense(int32_t peer, const std::string& why) {
+void Member::Impl::DropViolation(int32_t peer, const std::string& why) {
   Drop(peer, why);
-  OnNonsense(peer, why);
+  OnViolation(peer, why);
 }
 
-void Member::Impl::OnNonsense(int32_t peer, const std::string& what) {
+void Member::Impl::OnViolation(int32_t peer, const std::string& what) {
   const bool in_job = peer == kSchedulerId ? !scheduler_lost_ : known_.contains(peer);
   const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
-  if (!in_job || !running || !nonsense_.Add(peer, scope_.Now())) return;
+  if (!in_job || !running || !violations_.Add(peer, scope_.Now())) return;
   dismissed_.insert(peer);
-  links_.Forget(peer);
-  OnLost(peer, NonsenseCount::Why(what));
+  reconnect_timer_.Forget(peer);
+  OnLost(peer, ViolationLimiter::Why(what));
 }
 
 }  // namespace ps

@@ -26,17 +26,18 @@ void ZmqCallers::OnEnd(int fd) {
   if (!caller || failed == 0) return;
   const auto& [address, since] = caller.mapped();
   if (failed == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
-    return strangers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
+    return unknown_peers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
   }
   // A port may be looked at: who goes by himself, and so sooner, is not named.
-  if (executor_->Now() - since < patience_ / 2) return strangers_.CameAndWent(address);
-  strangers_.Tell("hung up on", address, "it has not introduced itself in " + TextOf(patience_));
+  if (executor_->Now() - since < patience_ / 2) return unknown_peers_.CameAndWent(address);
+  unknown_peers_.Tell("hung up on", address,
+                      "it has not introduced itself in " + TextOf(patience_));
 }
 
 void ZmqCallers::TellDropped(const ZmqMessage& part, const std::string& why) {
   const auto caller = callers_.find(part.descriptor());
-  strangers_.Tell("dropped bytes from",
-                  caller == callers_.end() ? part.host() : caller->second.address, why);
+  unknown_peers_.Tell("dropped bytes from",
+                      caller == callers_.end() ? part.host() : caller->second.address, why);
 }
 
 }  // namespace ps

@@ -13,7 +13,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "transport/stranger_log.h"
+#include "transport/unknown_peer_log.h"
 #include "transport/zmq/zmq_socket.h"
 
 namespace ps {
@@ -26,7 +26,7 @@ class ZmqCallers {
 
   // libzmq gives a handshake `patience`.  `executor` gives the time and must outlive this.
   ZmqCallers(bs::Executor* executor, const bs::Logger& log, bs::Duration patience)
-      : executor_(executor), strangers_(executor, log), patience_(patience) {}
+      : executor_(executor), unknown_peers_(executor, log), patience_(patience) {}
 
   // Of ZmqMonitor, from kEvents: names who hung in the handshake or broke it.
   void OnEvent(int event, int value);
@@ -42,7 +42,7 @@ class ZmqCallers {
   void OnEnd(int fd);
 
   bs::Executor* const executor_;
-  StrangerLog strangers_;
+  UnknownPeerLog unknown_peers_;
   const bs::Duration patience_;
   std::map<int, Caller> callers_;  // by descriptor, as many as are open
   int failed_ = 0;                 // the event of a handshake whose connection ends next

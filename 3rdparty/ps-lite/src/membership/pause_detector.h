@@ -11,14 +11,14 @@
 namespace ps {
 
 // Not thread-safe.
-class Attention {
+class PauseDetector {
  public:
   // `interval`: how often `Since` will be called; `timeout`: how long others may be silent.
-  Attention(bs::Duration interval, bs::Duration timeout, bs::TimePoint now)
+  PauseDetector(bs::Duration interval, bs::Duration timeout, bs::TimePoint now)
       : patience_(std::max(timeout / 2, 2 * interval)), last_(now) {}
 
   // Returns the end of our last pause: before it we could not hear anybody.
-  bs::TimePoint Since(bs::TimePoint now) {
+  bs::TimePoint LastPauseEnd(bs::TimePoint now) {
     if (now - last_ > patience_) since_ = now;
     last_ = now;
     return since_;

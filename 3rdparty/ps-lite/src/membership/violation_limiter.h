@@ -1,4 +1,4 @@
-// NonsenseCount: how much of what a node of the job sends lately makes no sense.
+// ViolationLimiter: how much of what a node of the job sends lately makes no sense.
 //
 // A correct node sends nothing of that kind, or a message for each of its keys when it has other
 // settings than the rest.  One that goes on is broken or hostile, and would be answered, or dropped
@@ -16,7 +16,7 @@
 
 namespace ps {
 
-class NonsenseCount {
+class ViolationLimiter {
  public:
   static constexpr uint32_t kMost = 4096;
   static constexpr bs::Duration kWindow = std::chrono::seconds(30);

@@ -1,4 +1,4 @@
-// StrangerLog: names the hosts that send what makes no sense, each once in a while.
+// UnknownPeerLog: names the hosts that send what makes no sense, each once in a while.
 //
 // Confined to one executor.  Remembers at most kMostHosts.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace ps {
 
-class StrangerLog {
+class UnknownPeerLog {
  public:
   static constexpr bs::Duration kInterval = std::chrono::minutes(1);
   static constexpr size_t kMostHosts = 256;
@@ -22,7 +22,7 @@ class StrangerLog {
   static constexpr uint64_t kManyVisits = 1000;
 
   // `executor` gives the time and must outlive the log.
-  StrangerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
+  UnknownPeerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
 
   // Warns, "hung up on host:port: why", or says it at level debug if the host, or kMostHosts
   // others, had a line within kInterval.

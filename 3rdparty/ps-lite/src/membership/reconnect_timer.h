@@ -1,4 +1,4 @@
-// LinkWatch: tells a broken connection that came back from a lost peer.
+// ReconnectTimer: tells a broken connection that came back from a lost peer.
 //
 // Confined to the scope's executor.
 #pragma once
@@ -12,16 +12,16 @@
 
 namespace ps {
 
-class LinkWatch {
+class ReconnectTimer {
  public:
   // `lost` is called once for a watched peer, outside of all calls here, and it is forgotten: if it
   // does not connect within `connect_timeout`, or stays disconnected for `grace`.
   using Lost = std::function<void(int32_t peer, const std::string& why)>;
 
-  LinkWatch(TaskScope* scope, bs::Duration connect_timeout, bs::Duration grace, Lost lost);
-  LinkWatch(const LinkWatch&) = delete;
-  LinkWatch& operator=(const LinkWatch&) = delete;
-  ~LinkWatch() = default;
+  ReconnectTimer(TaskScope* scope, bs::Duration connect_timeout, bs::Duration grace, Lost lost);
+  ReconnectTimer(const ReconnectTimer&) = delete;
+  ReconnectTimer& operator=(const ReconnectTimer&) = delete;
+  ~ReconnectTimer() = default;
 
   // From now on; call it with Transport::Connect.
   void Watch(int32_t peer) { Watch(peer, connect_timeout_); }

@@ -1,4 +1,4 @@
-// TcpLink: the connection to one peer, with the queue of what waits for it.
+// TcpConnection: the connection to one peer, with the queue of what waits for it.
 #pragma once
 
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 
 #include "base/loop_thread.h"
 #include "ps/message.h"
-#include "transport/link_listener.h"
+#include "transport/connection_listener.h"
 #include "transport/send_queue.h"
 #include "transport/shm/shared_memory.h"
 #include "transport/tcp/tcp_transport.h"
@@ -22,18 +22,18 @@
 
 namespace ps {
 
-// A DEALER that connects, and connects again for as long as the link lives.  Messages wait here,
-// not in the kernel, so that an urgent one can overtake: the kernel holds little that is not sent,
-// and little more is taken out of the queue at a time, which goes out in one call.  A message that
-// was cut off by a broken connection is lost, those behind it are not.
+// A DEALER that connects, and connects again for as long as the connection lives.  Messages wait
+// here, not in the kernel, so that an urgent one can overtake: the kernel holds little that is not
+// sent, and little more is taken out of the queue at a time, which goes out in one call.  A message
+// that was cut off by a broken connection is lost, those behind it are not.
 //
 // Belongs to the shared loop: every method and the destructor run there, and so do the listener's
 // callbacks.  The queue is bounded by what the owner sends.
 //
-// Held by one owner; tasks that the link posts know it weakly.
-class TcpLink : public std::enable_shared_from_this<TcpLink> {
+// Held by one owner; tasks that the connection posts know it weakly.
+class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  public:
-  // What the links of a transport share.
+  // What the connections of a transport share.
   struct Shared {
     bs::LoopThread* loop;
     TcpOptions options;
@@ -46,18 +46,18 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
 
   // Connects to `address` as `identity` (empty: anonymous) once Open is called; its host is looked
   // up `apart` or not.
-  TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener,
-          bool apart);
-  TcpLink(const TcpLink&) = delete;
-  TcpLink& operator=(const TcpLink&) = delete;
+  TcpConnection(const Shared* shared, Address address, std::string identity,
+                ConnectionListener listener, bool apart);
+  TcpConnection(const TcpConnection&) = delete;
+  TcpConnection& operator=(const TcpConnection&) = delete;
   // What still waits here is dropped.
-  ~TcpLink();
+  ~TcpConnection();
 
   void Open();
   void Send(Message message);
   uint64_t waiting_bytes() const { return queue_.waiting_bytes(); }
   // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
-  // waits here.  The owner drops the link then, or at the deadline.
+  // waits here.  The owner drops the connection then, or at the deadline.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
@@ -111,7 +111,7 @@ class TcpLink : public std::enable_shared_from_this<TcpLink> {
   const Address address_;
   const std::string identity_;
   const bool apart_;
-  LinkListener listener_;
+  ConnectionListener listener_;
   std::optional<sockaddr_in> resolved_;  // where the latest connection came up
   TcpSocket socket_;
   std::unique_ptr<ZmtpInput> input_;      // of this connection

@@ -1,4 +1,4 @@
-// Announcer: control messages that are repeated until each receiver has confirmed them.
+// ReliableBroadcast: control messages that are repeated until each receiver has confirmed them.
 //
 // Confined to the scope's executor.  Bounded by receivers and open announcements, of which there is
 // at most one a node and event.
@@ -15,20 +15,20 @@
 
 namespace ps {
 
-class Announcer {
+class ReliableBroadcast {
  public:
   using SendFn = std::function<void(int32_t receiver, const Meta& meta)>;
 
-  // `scope` must outlive the announcer.
-  Announcer(TaskScope* scope, bs::Duration retry_interval, SendFn send)
+  // `scope` must outlive the broadcast.
+  ReliableBroadcast(TaskScope* scope, bs::Duration retry_interval, SendFn send)
       : scope_(scope), retry_interval_(retry_interval), send_(std::move(send)), repeater_(scope) {}
-  Announcer(const Announcer&) = delete;
-  Announcer& operator=(const Announcer&) = delete;
-  ~Announcer() = default;
+  ReliableBroadcast(const ReliableBroadcast&) = delete;
+  ReliableBroadcast& operator=(const ReliableBroadcast&) = delete;
+  ~ReliableBroadcast() = default;
 
   // Sends `meta`, with a sequence of its own for each receiver, until every receiver confirmed or
   // was forgotten; then calls `done`, outside of this call and of all others.
-  void Announce(const std::vector<int32_t>& receivers, const Meta& meta, bs::Task done);
+  void Send(const std::vector<int32_t>& receivers, const Meta& meta, bs::Task done);
   void Confirm(int32_t receiver, uint64_t sequence);
   // The receiver is gone: nothing more is expected of it.
   void Forget(int32_t receiver);
