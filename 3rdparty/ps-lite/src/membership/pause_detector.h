@@ -1,7 +1,8 @@
-// Since when this process has been able to hear others.
+// PauseDetector: tells a pause of this process from silence of the others.
 //
-// Who was stopped, swapped out or suspended finds every deadline over when he goes on, though the
-// others may have spoken all the time, or were suspended with him: he gives them a new one.
+// A process that was stopped, swapped out or suspended finds every deadline over when it goes on.
+// Yet the others may have sent all the time, or were suspended with it.  So it counts their silence
+// from the end of its own pause.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +14,11 @@ namespace ps {
 // Not thread-safe.
 class PauseDetector {
  public:
-  // `interval`: how often `Since` will be called; `timeout`: how long others may be silent.
+  // `interval`: the time between calls of LastPauseEnd; `timeout`: how long others may be silent.
   PauseDetector(bs::Duration interval, bs::Duration timeout, bs::TimePoint now)
       : patience_(std::max(timeout / 2, 2 * interval)), last_(now) {}
 
-  // Returns the end of our last pause: before it we could not hear anybody.
+  // Returns the end of the last pause of this process; before it no message could be received.
   bs::TimePoint LastPauseEnd(bs::TimePoint now) {
     if (now - last_ > patience_) since_ = now;
     last_ = now;
@@ -25,7 +26,7 @@ class PauseDetector {
   }
 
  private:
-  const bs::Duration patience_;  // a longer time between two calls is a pause
+  const bs::Duration patience_;  // more time than this between two calls is a pause
   bs::TimePoint last_;
   bs::TimePoint since_{};
 };

@@ -38,7 +38,7 @@ void ReconnectTimer::OnConnected(int32_t peer) {
 
 void ReconnectTimer::OnDisconnected(int32_t peer) {
   const auto it = timers_.find(peer);
-  // A timer that runs already keeps its time: the connection was not up in between.
+  // A running timer keeps its time: the connection was not up in between.
   if (it == timers_.end() || it->second != 0) return;
   Arm(peer, grace_, "connection closed");
 }

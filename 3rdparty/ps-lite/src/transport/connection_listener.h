@@ -1,4 +1,4 @@
-// ConnectionListener: what the connection to one peer tells its owner.
+// ConnectionListener: callbacks from the connection to one peer to its owner.
 #pragma once
 
 #include <functional>
@@ -6,16 +6,15 @@
 
 namespace ps {
 
-// Called on the connection's loop, never inside a method of the connection, and not after its
-// Drain.
+// Called on the connection's loop, never inside a method of the connection, never after Drain.
 struct ConnectionListener {
   std::function<void()> on_connected;
-  std::function<void()> on_disconnected;  // once for each on_connected at most
-  // Whether long frames go from now on, until on_disconnected, through memory that both share; not
-  // called where none was offered.
+  std::function<void()> on_disconnected;  // at most once for each on_connected
+  // `shares`: until on_disconnected, long frames go through memory that both ends share.  Not
+  // called where no memory was offered.
   std::function<void(bool shares)> on_sharing{};
-  // The first handshake that failed, with what is known of it, perhaps nothing; the connection goes
-  // on trying.
+  // The first handshake failed; `what` is the reason, empty if none is known.  The connection
+  // retries.
   std::function<void(const std::string& what)> on_refused;
 };
 

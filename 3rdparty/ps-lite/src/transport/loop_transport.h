@@ -1,28 +1,27 @@
 // LoopTransport: a transport over sockets of one loop, with a connection for each peer.
 //
-// What differs between such transports is the network, a class confined to the loop:
+// Such transports differ in the network, a class confined to the loop:
 //
 //   using Options = ...;  // with most_waiting_bytes and sent
-//   // The connection to one peer; held by one owner, destroyed on the loop, where what has not
-//   left
-//   // is dropped, unless the network goes on with it until the deadline of Drain.
+//   // The connection to one peer.  Held by one owner and destroyed on the loop.  Destruction drops
+//   // messages that have not left, unless the network goes on with them until Drain's deadline.
 //   class Connection {
 //     void Send(Message message);
 //     uint64_t waiting_bytes() const;
-//     // Sends what waits, tells its listener nothing any more, and posts `on_drained` when nothing
-//     // waits any more; the owner drops the connection then, or at `deadline`.
+//     // Sends the messages that wait, and posts `on_drained` when none waits.  Calls its listener
+//     // no more.  The owner drops the connection then, or at `deadline`.
 //     void Drain(bs::TimePoint deadline, bs::Task on_drained);
 //   };
 //   Network(bs::LoopThread* loop, const Options& options, const Upcalls* upcalls, bs::Logger log);
-//   // At most once.  What comes in goes to `upcalls`.
+//   // Called at most once.  Incoming messages go to `upcalls`.
 //   bs::Result<Listening> Listen(const Address& address);
-//   // Fails for an address that nobody can have; what nobody is at now is tried again.
+//   // Fails for an address that cannot exist; retries one where no node listens yet.
 //   bs::Result<std::shared_ptr<Connection>> Connect(int32_t peer, const Address& address,
 //                                             const std::string& identity, ConnectionListener
 //                                             listener);
-//   // Receives nothing any more.
+//   // Receives nothing from now on.
 //   void StopListening();
-//   // Not on the loop, blocks: after StopListening and when every connection is gone.
+//   // Blocks.  REQUIRES: not called on the loop; after StopListening; every connection is gone.
 //   void AwaitEnd();
 #pragma once
 
@@ -49,10 +48,10 @@ struct Listening {
   bool exposed = false;  // to other hosts, without encryption
 };
 
-// Everything behind the transport; on the loop but for what says otherwise.
+// The state behind the transport.  Every method runs on the loop unless it says otherwise.
 //
-// Held by the transport and by the tasks it posts, so a task that comes late finds it closed
-// instead of gone.
+// Held by the transport and by the tasks it posts, so that a late task finds a closed hub, not a
+// destroyed one.
 template <typename Network>
 class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>> {
  public:
@@ -74,9 +73,9 @@ class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>
         [self = this->shared_from_this(), t = std::move(task)]() mutable { t(self.get()); });
   }
 
-  // Thread-safe.  Whatever is called back from now on is dropped.
+  // Thread-safe.  Drops every callback from now on.
   void Mute() { upcalls_.Mute(); }
-  // Blocks until everything is sent or given up.  REQUIRES: not called on the loop; Close was
+  // Blocks until every message is sent or given up.  REQUIRES: not called on the loop; Close was
   // posted.
   void AwaitEnd() {
     BS_CHECK(upcalls_.muted());
@@ -109,7 +108,7 @@ class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>
   Upcalls upcalls_;
   Network network_;
   std::map<int32_t, std::shared_ptr<Connection>> connections_;  // by peer
-  // Connections without a peer that still send, each with the timer that ends it.
+  // Connections of forgotten peers that still send, each with the timer that ends it.
   std::map<std::shared_ptr<Connection>, bs::TimerId> draining_;
   bool closed_ = false;
 };
@@ -233,7 +232,7 @@ void ConnectionHub<Network>::EndIfQuiet() {
 template <typename Network>
 class LoopTransport final : public Transport {
  public:
-  // As MakeTcpTransport and MakeZmqTransport say.
+  // See MakeTcpTransport and MakeZmqTransport for the promises.
   LoopTransport(bs::LoopThread* loop, const typename Network::Options& options,
                 const bs::Logger& log)
       : hub_(std::make_shared<Hub>(loop, options, log)) {}

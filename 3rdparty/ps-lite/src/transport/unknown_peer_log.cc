@@ -1,4 +1,4 @@
-// Names strange hosts, not too often.
+// Warns of unknown hosts at a bounded rate.
 #include "transport/unknown_peer_log.h"
 
 namespace ps {

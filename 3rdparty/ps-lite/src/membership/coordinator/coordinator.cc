@@ -29,7 +29,7 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
                        [this](int32_t id, const std::string& why) { OnLost(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
-      // Whoever lives and was given up registers again.
+      // A live node that was given up registers again.
       temporary_reconnect_timer_(
           &scope_, std::max(options.report_interval, options.reconnect_grace),
           options.reconnect_grace,
@@ -65,7 +65,7 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     return MostDataBytes(Role::kScheduler, meta);
   };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (!peers_.contains(peer)) return;  // the transport has named him
+    if (!peers_.contains(peer)) return;  // the transport has named it
     limited_log_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
     OnViolation(peer, what.message());
   };
@@ -86,7 +86,7 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     if (known == nullptr) return;
     known->broke = scope_.Now();
     if (!known->left) return;
-    known->lost = true;  // it has closed: our answer to its goodbye has arrived
+    known->lost = true;  // it has closed, so our response to its goodbye has arrived
     MaybeFinish();
   };
   handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
@@ -96,7 +96,7 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
 
 void Coordinator::Impl::OnMessage(const Message& message) {
   if (!message.meta.is_control) {
-    // Who has that id now did not send it.
+    // The node that has the id now did not send it.
     const bool other = message.meta.native() && message.meta.extension.job != JobMark(options_.job);
     if (other) return Drop(message, kFromAnotherJob);
     DropViolation(message, "data for the scheduler node");
@@ -227,7 +227,7 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
   }
   MarkLeft(peer);
   log_.Info(Describe(peer->node) + " left");
-  // The servers must know before the worker closes, or they would take it for lost.
+  // The servers must know before the worker closes, or they would report it as lost.
   Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
   news.extension.rank = RankOf(id);
   news.control.nodes = {peer->node};
@@ -275,7 +275,7 @@ void Coordinator::Impl::WarnOfStragglers() {
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {
   meta.timestamp = timestamp_++;
-  // The count starts again before it reaches the protocol's "not set".
+  // The count restarts before it reaches the protocol's "not set".
   if (timestamp_ == kEmpty) timestamp_ = 0;
   SendUnnumbered(peer, std::move(meta));
 }
@@ -284,7 +284,7 @@ void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
   Message message;
   message.peer = peer;
   message.meta = std::move(meta);
-  // A number that is there is that of another job.
+  // A number that is set already is that of another job.
   uint64_t& job = message.meta.extension.key;
   if (message.meta.native() && job == 0) job = options_.job;
   transport_->Send(std::move(message));

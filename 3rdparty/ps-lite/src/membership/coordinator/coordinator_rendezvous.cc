@@ -1,4 +1,4 @@
-// Coordinator: how nodes come in - registration, who is missing, attached workers.
+// Coordinator: registration, attached workers, and connections to nodes that wait for a place.
 #include <algorithm>
 #include <utility>
 
@@ -86,7 +86,7 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension, b
   if (outcome.verdict == Roster::Verdict::kRefused && !ComesAgain(node, native)) {
     Refuse(node, native, sequence, outcome.why);
   }
-  // MXNet's own registers once, so it is a process that was started again at its address.
+  // A stock node registers once, so this is a process that was started again at its address.
   if (outcome.verdict == Roster::Verdict::kRepeated && !native) {
     Watch(TemporaryPeer(node, native), node, native);
   }
@@ -121,7 +121,7 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     Adopt(peer, sequence, repeat);
     const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
     if (in_job) SendList(peer->node.id);
-    if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another one of its address
+    if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another process of its address
       const bool lives = !peer->gone() && (!peer->broke || peer->last_heard > *peer->broke);
       if (lives && sequence != peer->sequence) WarnOfSharedAddress(node, Describe(peer->node));
       return;
@@ -291,8 +291,7 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   Node entry = node;
   entry.id = AttachedId(rank);
   const Peer* const before = FindPeer(entry.id);
-  const uint64_t incarnation =
-      before == nullptr ? 0 : before->incarnation;  // the servers go on with it
+  const uint64_t incarnation = before == nullptr ? 0 : before->incarnation;  // the servers keep it
   AddPeer(entry, true, sequence);
   peers_[entry.id].incarnation = incarnation;
   peers_[entry.id].in_list = false;
@@ -358,6 +357,60 @@ void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::St
   meta.extension.text = text;
   SetStatus(status, &meta.extension);
   Send(peer, std::move(meta));
+}
+
+void Coordinator::Impl::WatchSoon(const Node& node, bool native) {
+  if (!native) {
+    TemporaryPeer(node, native);
+    return;
+  }
+  // A connection at once would be broken off if this node completes the job; the node would warn.
+  scope_.After(options_.retry_interval / 2, [this, node] {
+    if (phase_ == Phase::kGathering) TemporaryPeer(node, true);
+  });
+}
+
+int32_t Coordinator::Impl::TemporaryPeer(const Node& node, bool native) {
+  const auto [it, added] = temporary_.try_emplace(TextOf(AddressOf(node)));
+  if (added) {
+    it->second = {.node = node, .peer = next_temporary_++};
+    Watch(it->second.peer, node, native);
+  }
+  return it->second.peer;
+}
+
+void Coordinator::Impl::Watch(int32_t peer, const Node& node, bool native) {
+  // A stock node reads only the first connection of an identity while that lasts, so this short one
+  // is anonymous.  It does not come back either if it is given up too soon.
+  transport_->Connect(peer, AddressOf(node), native ? kSchedulerId : kEmpty);
+  if (native) {
+    temporary_reconnect_timer_.Watch(peer);
+  } else {
+    temporary_reconnect_timer_.Watch(peer, options_.heartbeat_timeout);
+  }
+}
+
+void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {
+  if (phase_ != Phase::kGathering) return;
+  const auto gone = std::find_if(temporary_.begin(), temporary_.end(),
+                                 [peer](const auto& entry) { return entry.second.peer == peer; });
+  if (gone == temporary_.end()) return;
+  const Node node = gone->second.node;
+  std::erase_if(early_,
+                [&](const auto& entry) { return AddressOf(entry.second.node) == AddressOf(node); });
+  roster_.Remove(AddressOf(node));
+  log_.Warning(DescribeUnranked(node) + " is gone before everyone was there (" + why +
+               "); another may take its place; " + roster_.Waiting());
+  transport_->Disconnect(peer, bs::Duration(0));
+  temporary_.erase(gone);
+}
+
+void Coordinator::Impl::CloseTemporaryPeers() {
+  for (const auto& [address, temporary] : temporary_) {
+    temporary_reconnect_timer_.Forget(temporary.peer);
+    transport_->Disconnect(temporary.peer, bs::Duration(0));
+  }
+  temporary_.clear();
 }
 
 }  // namespace ps

@@ -7,7 +7,7 @@ namespace ps {
 
 void ReliableBroadcast::Send(const std::vector<int32_t>& receivers, const Meta& meta,
                              bs::Task done) {
-  // Shared by the copies: see Copy.
+  // Shared by the copies; see Copy.
   const auto event = std::make_shared<Event>(Event{receivers.size(), std::move(done)});
   if (receivers.empty()) {
     Settle(scope_, event.get());

@@ -1,4 +1,4 @@
-// Member: how a worker or a server comes into the job - registration, the list, newcomers.
+// Member: how a worker or a server joins the job - registration, the list, newcomers, violations.
 #include <algorithm>
 #include <utility>
 
@@ -16,6 +16,9 @@ void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group,
 void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
 void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
 void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
+void Member::ReportNonsense(int32_t peer, const std::string& what) {
+  impl_->OnViolation(peer, what);
+}
 void Member::Send(Message message) { impl_->Send(std::move(message)); }
 void Member::Close(bs::Duration linger) { impl_->Close(linger); }
 const View& Member::view() const { return impl_->view(); }
@@ -39,8 +42,8 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       heartbeat_(&scope_),
       silence_(&scope_),
       limited_log_(executor, log),
-      // Grows from one member of an address to the next, so that nobody takes a late repeat of an
-      // earlier one for the present one.
+      // Grows from one member of an address to the next, so that a late repeat of an earlier one
+      // does not count for the present one.
       next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1) {
   own_.role = options.role;
   own_.hostname = options.node_host;
@@ -86,7 +89,7 @@ void Member::Impl::Start(Handler handler) {
         });
         transport_->Connect(kSchedulerId, options_.root, kEmpty);
         SendRegistration(Command::kAddNode);
-        // One of MXNet's own counts every ADD_NODE, and drops this.
+        // A stock scheduler node counts every ADD_NODE, but drops an ACK.
         retry_.Start(options_.retry_interval, [this] { SendRegistration(Command::kAck); });
         WatchRegistration();
         silence_.Start(options_.report_interval, [this] { ReportSilence(); });
@@ -103,7 +106,7 @@ Transport::Handler Member::Impl::TransportHandler() {
   };
   SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (Knows(peer)) DropViolation(peer, what.message());  // else the transport has named him
+    if (Knows(peer)) DropViolation(peer, what.message());  // else the transport has named it
   };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
@@ -164,8 +167,8 @@ void Member::Impl::OnMessage(Message message) {
   handler_.on_message(std::move(message));
 }
 
-// Only the answer to our own registration tells: our address may be one that a node of another job
-// had, whose scheduler node goes on with it.
+// Only the response to our own registration counts.  A node of another job may have had our
+// address, and its scheduler node may still send there.
 void Member::Impl::LearnJob(const Meta& meta) {
   const Extension& extension = meta.extension;
   const bool answer = meta.control.command == Command::kAddNode || extension.op == Op::kStatus;
@@ -228,7 +231,7 @@ void Member::Impl::SendRegistration(Command command) {
 }
 
 void Member::Impl::WatchRegistration() {
-  // The scheduler node knows better than we why the job does not begin, and says so while it lives.
+  // While the scheduler node is alive it reports why the job does not begin, so we wait on.
   const bs::Duration left = last_word_ + options_.timeout - scope_.Now();
   if (left > bs::Duration(0)) {
     scope_.After(left, [this] {
@@ -243,7 +246,7 @@ void Member::Impl::WatchRegistration() {
 
 void Member::Impl::ReportSilence() {
   if (phase_ != Phase::kRegistering) return silence_.Stop();
-  // While it is there it says itself, every interval, whom we wait for.
+  // A live scheduler node reports every interval which nodes are missing.
   const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
   if (scheduler_connected_ && !quiet) return;
   log_.Info("waiting for the scheduler node at " + TextOf(options_.root) +
@@ -255,7 +258,7 @@ void Member::Impl::OnStatus(const Extension& extension) {
     if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
       barriers_.front().waits_for = extension.text;
     }
-    // Only our acknowledgement of a refusal can have been lost.
+    // A refusal is repeated only if our acknowledgement was lost.
     if (extension.status == 0 || view_.own_id != kEmpty) return;
   }
   if (extension.status == 0) {
@@ -321,7 +324,7 @@ void Member::Impl::Enter(View view) {
     transport_->Connect(node.id, AddressOf(node), own_.id);
     reconnect_timer_.Watch(node.id);
   }
-  // The address we were given works here, the one in the list may be the scheduler node's own view.
+  // The configured address works here; the one in the list may only work for the scheduler node.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
   reconnect_timer_.Watch(kSchedulerId);
   pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
@@ -330,13 +333,13 @@ void Member::Impl::Enter(View view) {
     SendHeartbeat();
   });
   phase_ = Phase::kStarting;
-  // Who takes the place of a lost one finds the job started.
+  // A node that takes a lost one's place finds the job started.
   if (options_.attach || view_.life > 0) {
     BecomeReady();
     return;
   }
-  // A server is ready before it joins the barrier, a worker after it: so no worker's request comes
-  // to a server that is not ready.
+  // A server is ready before it joins the barrier, a worker after it.  So no worker's request
+  // reaches a server that is not ready.
   const bool server = own_.role == Role::kServer;
   if (server) BecomeReady();
   BarrierCall start;
@@ -394,6 +397,24 @@ void Member::Impl::SendControl(Meta meta) {
     message.meta.extension.round = view_.life;
   }
   transport_->Send(std::move(message));
+}
+
+void Member::Impl::Drop(int32_t peer, const std::string& why) {
+  limited_log_.Warning("dropped a message from " + DescribeSender(peer) + ": " + why);
+}
+
+void Member::Impl::DropViolation(int32_t peer, const std::string& why) {
+  Drop(peer, why);
+  OnViolation(peer, why);
+}
+
+void Member::Impl::OnViolation(int32_t peer, const std::string& what) {
+  const bool in_job = peer == kSchedulerId ? !scheduler_lost_ : known_.contains(peer);
+  const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
+  if (!in_job || !running || !violations_.Add(peer, scope_.Now())) return;
+  dismissed_.insert(peer);
+  reconnect_timer_.Forget(peer);
+  OnLost(peer, ViolationLimiter::Why(what));
 }
 
 }  // namespace ps

@@ -1,4 +1,4 @@
-// Member: what a node does in the job and how it goes - barriers, heartbeats, losses, goodbye.
+// Member: a node in the job - barriers, heartbeats, losses, goodbye.
 #include <algorithm>
 #include <utility>
 
@@ -181,7 +181,7 @@ void Member::Impl::SetLimits(Transport::Handler* handler) {
   };
 }
 
-// A stock worker that was lost and lives would wait for answers for ever, or go on alone.
+// A lost stock worker that is alive would wait for responses for ever, or go on alone.
 void Member::Impl::TurnAway(const Message& message) {
   const int32_t id = message.peer;
   const bool stock_worker =
@@ -197,7 +197,7 @@ void Member::Impl::TurnAway(const Message& message) {
   TellTheEnd(id);
 }
 
-// Again and again: as long as the worker has our old connection, it does not hear a new one.
+// Repeated, because the worker does not read a new connection while it has our old one.
 void Member::Impl::TellTheEnd(int32_t id) {
   constexpr bs::Duration kPause = std::chrono::seconds(2);
   constexpr int kMostTold = 30;
@@ -232,10 +232,11 @@ void Member::Impl::Suspect(int32_t id) {
 }
 
 void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
-  if (joined_final_) return;  // they close when they have the answer of the final barrier
+  if (joined_final_) return;  // stock nodes close after the final barrier
   reconnect_timer_.Forget(id);
   const auto it = known_.find(id);
-  const bool alone = !known_.contains(AttachedId(RankOf(id)));  // else that tells its process
+  const bool alone =
+      !known_.contains(AttachedId(RankOf(id)));  // else the attached worker notifies it
   if (it != known_.end() && alone) SendEnd(it->second, why);
   OnLost(id, why);
 }
@@ -257,12 +258,12 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   const Node node = it->second;
   known_.erase(it);
   lost_[id] = {.node = node, .why = why};
-  // What still waits for it would never leave, and its owner would never get its memory back.
+  // Messages that wait for it would never leave, and their owners would never get the memory back.
   transport_->Disconnect(id, bs::Duration(0));
-  // Stock workers go without a word; the scheduler node judges whether they had finished.
+  // Stock workers leave without a message; the scheduler node judges if they had finished.
   if (joined_final_ && !IsAttachedId(id)) return;
   if (phase_ == Phase::kOver || left_) return;
-  // The scheduler node judges whether the worker is lost, which may be we, or the server is.
+  // The scheduler node judges which is lost: the worker, which may be this node, or the server.
   const bool replaceable = options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_;
   if (replaceable && (node.role == Role::kWorker || phase_ == Phase::kReady)) {
     unreachable_[id] = {node, why};
@@ -298,7 +299,7 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
 }
 
 void Member::Impl::OnWorkerLeft(const Node& node) {
-  // A server may have taken it for lost meanwhile: its connection ended before this news came.
+  // A server may have reported the worker as lost: its connection ended before this notice came.
   const bool unreachable = unreachable_.erase(node.id) > 0;
   const bool known = known_.erase(node.id) > 0;
   if (!known && !unreachable) return;
@@ -349,8 +350,8 @@ void Member::Impl::GoOver(const bs::Status& why) {
   failure_ = why;
   retry_.Stop();
   EndAllBarriers(why);
-  if (options_.role != Role::kWorker) return;  // servers still refuse what is parked
-  // Nobody waits for answers any more; a server that has stopped reading must not keep our memory.
+  if (options_.role != Role::kWorker) return;  // servers still refuse pending pulls
+  // No caller waits for responses any more; a server that does not read must not keep our memory.
   for (const auto& [id, node] : known_) {
     if (id != kSchedulerId) transport_->Disconnect(id, bs::Duration(0));
   }

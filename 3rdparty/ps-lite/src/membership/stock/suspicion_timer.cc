@@ -1,4 +1,4 @@
-// SuspicionTimer: one timer for each peer, set anew where it fires too early.
+// SuspicionTimer: one timer for each peer, set again if it fires too early.
 #include "membership/stock/suspicion_timer.h"
 
 #include <utility>

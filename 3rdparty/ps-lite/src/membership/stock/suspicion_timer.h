@@ -1,7 +1,8 @@
-// SuspicionTimer: peers that may wait for a message which was lost, while we may wait for them.
+// SuspicionTimer: finds peers that wait for a lost message while others wait for them.
 //
-// For peers that send each message once: when a connection with one ends, nothing tells whether
-// something was lost with it.  Who goes on sends again; who waits for what was lost does not.
+// For peers that send each message once: after a connection ends, no sign tells whether a message
+// was lost with it.  A peer that goes on sends again; a peer that waits for a lost message is
+// silent.
 //
 // Confined to the scope's executor.
 #pragma once
@@ -17,8 +18,8 @@ namespace ps {
 
 class SuspicionTimer {
  public:
-  // `lost` is called once for a peer, outside of all calls here, and it is forgotten: when nothing
-  // of it has come for `patience`.
+  // Called once for a suspected peer from which nothing has come for `patience`.  The peer is
+  // forgotten then.  Never called inside another call here.
   using Lost = std::function<void(int32_t peer, const std::string& why)>;
 
   SuspicionTimer(TaskScope* scope, bs::Duration patience, Lost lost);
@@ -26,11 +27,11 @@ class SuspicionTimer {
   SuspicionTimer& operator=(const SuspicionTimer&) = delete;
   ~SuspicionTimer() = default;
 
-  // A connection with the peer has ended: from now on it is watched.
+  // A connection with the peer has ended: it is suspected from now on.
   void Begin(int32_t peer);
-  // Something of a peer has come, watched or not.
+  // A message of a peer has come, suspected or not.
   void OnHeard(int32_t peer);
-  // Another process has the peer's id from now on, or none.
+  // From now on another process has the peer's id, or none has.
   void Forget(int32_t peer);
 
  private:

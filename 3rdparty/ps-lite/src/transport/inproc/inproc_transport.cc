@@ -20,19 +20,19 @@ std::string TextOf(const Address& address) {
   return "inproc://" + address.host + ":" + std::to_string(address.port);
 }
 
-// One end of the wires: what the network knows of a transport.
+// A node of the network: its transport's state there.
 //
 // Held by the transport, by the network while it is bound or has connections, and by tasks.
 struct Station {
   explicit Station(bs::Executor* e) : executor(e) {}
 
   bs::Executor* const executor;
-  std::atomic<bool> muted = false;  // set by Close: nothing is called back any more
-  bs::Notification ended;           // closed and nothing of it is on the way
+  std::atomic<bool> muted = false;  // set by Close: no callback any more
+  bs::Notification ended;           // closed, and no connection of it is left
   Transport::Handler handler;       // on `executor`
   // On the network's executor.
   bool closed = false;
-  std::map<int32_t, uint64_t> connections;  // numbers by peer, without those that drain
+  std::map<int32_t, uint64_t> connections;  // numbers by peer; draining ones are not in it
 };
 using StationPtr = std::shared_ptr<Station>;
 
@@ -44,13 +44,13 @@ void CallBack(const StationPtr& station, F call) {
   });
 }
 
-// The way from one station to a peer of it.
+// A connection from one station to a peer, in one direction.
 struct Connection {
   StationPtr from;
   int32_t peer = kEmpty;
   Address address;
   int32_t own_id = kEmpty;
-  StationPtr to;      // null while nobody is bound at `address`
+  StationPtr to;      // null while no station is bound at `address`
   bool busy = false;  // a message is with `to`
   bool draining = false;
   bs::TimerId end_timer = 0;
@@ -59,7 +59,7 @@ struct Connection {
 
 }  // namespace
 
-// Everything runs on the network's executor but for Post.
+// Every method but Post runs on the network's executor.
 class InprocNetwork::Impl : public std::enable_shared_from_this<InprocNetwork::Impl> {
  public:
   explicit Impl(bs::Executor* executor) : executor_(executor) {}
@@ -79,7 +79,7 @@ class InprocNetwork::Impl : public std::enable_shared_from_this<InprocNetwork::I
   void Close(const StationPtr& station, bs::Duration linger);
 
  private:
-  using Connections = std::map<uint64_t, Connection>;  // by a number that is never used again
+  using Connections = std::map<uint64_t, Connection>;  // by number; none is used twice
 
   static bool Less(const Address& a, const Address& b) {
     return std::pair(a.host, a.port) < std::pair(b.host, b.port);
@@ -176,7 +176,7 @@ void InprocNetwork::Impl::Send(const StationPtr& from, Message message) {
   Pump(it->second, &connection);
 }
 
-// May drop the connection.
+// May destroy the connection.
 void InprocNetwork::Impl::Pump(uint64_t number, Connection* connection) {
   if (connection->busy) return;
   if (connection->queue.empty()) {

@@ -16,17 +16,17 @@ namespace ps {
 namespace {
 
 constexpr bs::Duration kRetryInterval = std::chrono::milliseconds(100);
-// A host that has vanished is not back before everyone knows: what was on its way there is lost.
+// A vanished host must not come back before every node knows: messages on their way are lost.
 constexpr bs::Duration kRetryVanished = std::chrono::seconds(10);
 constexpr int kProbesInTimeout = 4;
 // The kernel probes once a second at most.
 constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
-// Taken out of the queue at a time: enough that small messages go out many in a call.
+// Bytes taken out of the queue at a time: enough that many small messages go out in one call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
-// Peers have little to say here.
+// Peers send little on this connection.
 constexpr int kReadsPerTurn = 16;
-// So many bytes go out in one turn of the loop, then others get theirs.
+// Bytes that go out in one turn of the loop; then other sockets get theirs.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
 
 iovec PartOf(const void* data, size_t size_bytes) {
@@ -60,7 +60,7 @@ void TcpConnection::Outgoing::WriteFused() {
 void TcpConnection::Outgoing::Write(SharedOutbox* outbox) {
   const Message& message = messages.front();
   const std::string meta = EncodeMeta(message.meta);
-  std::vector<size_t> cuts;  // where heads go up to before each frame
+  std::vector<size_t> cuts;  // the end of the heads before each frame
   AppendFrameHeader(meta.size(), !message.data.empty(), &heads);
   heads += meta;
   std::vector<bool> elsewhere(message.data.size());
@@ -110,7 +110,7 @@ void TcpConnection::Open() {
     const auto resolved = ResolveTcp(address_);
     return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
   }
-  // It may have another by the next time, which a connection that fails shows.
+  // Used once: the host may have another address by the next time, and then connecting fails.
   if (resolved_) {
     const auto again = *resolved_;
     resolved_.reset();
@@ -147,7 +147,7 @@ void TcpConnection::Connect(const sockaddr_in& address) {
               },
           .on_takes_memory = [this] { OfferMemory(); },
           .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
-          .on_message = {},  // peers answer on their own connection
+          .on_message = {},  // peers respond on their own connection
           .known = [] { return false; }});
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
 }
@@ -220,7 +220,7 @@ bool TcpConnection::Read() {
   bs::Status taken = input_->Continue();
   for (int i = 0; taken.ok() && !refused_; ++i) {
     if (i == kReadsPerTurn || input_->turn_over()) {
-      loop_->Revisit(socket_.fd());  // the kernel tells of changes only
+      loop_->Revisit(socket_.fd());  // the kernel reports only changes
       return true;
     }
     const ZmtpInput::Rooms rooms = input_->MakeRooms();
@@ -242,8 +242,8 @@ void TcpConnection::Break(bs::Duration retry_after) {
   if (look_ != 0) loop_->Cancel(std::exchange(look_, 0));
   loop_->Unwatch(socket_.fd());
   socket_ = TcpSocket();
-  // The rest of a message that was cut off means nothing on another connection, and what lies in
-  // the memory of this one neither.
+  // On another connection the rest of a cut message has no meaning, and neither have offsets in
+  // this one's memory.
   if (!out_.empty() && out_.front().begun) out_.pop_front();
   outbox_.reset();
   shares_ = false;
@@ -252,14 +252,14 @@ void TcpConnection::Break(bs::Duration retry_after) {
     out_bytes_ += out_.emplace_back(std::move(out.messages), nullptr).left_bytes;
   }
   ConnectLater(retry_after);
-  // A peer that wants to authenticate may say no more than that.
+  // A peer that requires authentication may give no other reason than this one.
   if (greeted_ && !ready_) TellRefused("it hung up");
   if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();
 }
 
 void TcpConnection::Send(Message message) {
   queue_.Add(std::move(message));
-  PumpLater();  // what is sent in the same turn goes out in one call
+  PumpLater();  // messages of the same turn go out in one call
 }
 
 void TcpConnection::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
@@ -300,7 +300,7 @@ void TcpConnection::Pump() {
 
 uint64_t TcpConnection::TakeFromQueue() {
   uint64_t shared_bytes = 0;
-  // What is copied is on its way, and cannot be overtaken any more: one at a time.
+  // Copied bytes cannot be overtaken any more, so one message at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty()) {
     const Room room = RoomAhead();
@@ -318,8 +318,9 @@ uint64_t TcpConnection::TakeFromQueue() {
 
 TcpConnection::Room TcpConnection::RoomAhead() const {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
-  if (most == 0)
+  if (most == 0) {
     return {.messages = kMostFused, .bytes = kAheadBytes - std::min(kAheadBytes, out_bytes_)};
+  }
   size_t messages = 0;
   for (const Outgoing& out : out_) messages += out.messages.size();
   return {.messages = most - std::min(most, messages), .bytes = kMostFusedBytes};

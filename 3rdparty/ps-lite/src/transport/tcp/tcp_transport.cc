@@ -1,4 +1,4 @@
-// The node's sockets on one loop: a listener with what it has accepted, and a connection for each
+// The node's sockets on one loop: a listener, accepted connections, and one connection to each
 // peer.
 #include "transport/tcp/tcp_transport.h"
 
@@ -24,9 +24,9 @@
 namespace ps {
 namespace {
 
-// After accept has found no descriptor left.
+// Pause after accept has found no descriptor left.
 constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
-// So many connections are taken in a turn of the loop, then others get theirs.
+// Connections accepted in one turn of the loop; then other sockets get theirs.
 constexpr int kAcceptsPerTurn = 16;
 
 int MostStrangers(const TcpOptions& options) {
@@ -37,7 +37,7 @@ int MostStrangers(const TcpOptions& options) {
   return static_cast<int>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
 }
 
-// As loop_transport.h says.
+// The network of a LoopTransport; see loop_transport.h for the promises.
 class TcpNetwork {
  public:
   using Options = TcpOptions;
@@ -80,7 +80,7 @@ class TcpNetwork {
   void Accept();
   void AcceptLater(const std::string& why);
   void Adopt(TcpSocket socket);
-  // Hangs up on the oldest of the host's strangers if they are too many.
+  // Hangs up on the host's oldest connection from outside the job if there are too many.
   void BoundStrangers(const std::string& host);
   void OnReady(uint64_t number, const std::string& identity);
   void OnNoMemory(const bs::Status& why);
@@ -96,9 +96,9 @@ class TcpNetwork {
   std::vector<std::byte> scratch_;
   const TcpConnection::Shared shared_;
   bool told_of_no_memory_ = false;
-  // Each once a name was looked up there; gone after AwaitEnd.
+  // Made when a name is first looked up there; destroyed by AwaitEnd.
   std::unique_ptr<bs::LoopThread> lookup_;
-  std::unique_ptr<bs::LoopThread> lookup_apart_;  // of nodes that get no place
+  std::unique_ptr<bs::LoopThread> lookup_apart_;  // for nodes that get no place
 
   TcpSocket listener_;
   bs::TimerId accept_again_ = 0;
@@ -128,11 +128,11 @@ void TcpNetwork::Accept() {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return AcceptLater("cannot accept a connection: " + std::system_category().message(errno));
     }
-    // Else that one connection is gone before we had it.
+    // Otherwise this connection was gone before it was accepted.
   }
 }
 
-// It stays readable: without a pause the loop would do nothing else.
+// The listener stays readable: without a pause the loop would do nothing else.
 void TcpNetwork::AcceptLater(const std::string& why) {
   refusals_.Warning(why);
   loop_->Unwatch(listener_.fd());
@@ -144,7 +144,7 @@ void TcpNetwork::AcceptLater(const std::string& why) {
 
 void TcpNetwork::Adopt(TcpSocket socket) {
   const uint64_t number = next_inbound_++;
-  // `this` outlives what it has accepted: only the loop destroys them, before the network's end.
+  // `this` outlives the accepted connections: only the loop destroys them, before the network ends.
   TcpInbound::Listener listener{
       .on_ready = [this, number](const std::string& identity) { OnReady(number, identity); },
       .on_message = [this, number](
@@ -182,7 +182,7 @@ void TcpNetwork::BoundStrangers(const std::string& host) {
                                              " such connections already"));
 }
 
-// A restarted peer comes back under its old identity; its dead connection must not be in the way.
+// A restarted peer comes back under its old identity; its dead connection must give way.
 void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   if (identity.empty()) return;
   bool torn = false;
@@ -197,7 +197,7 @@ void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   upcalls_->OnInbound(peer);
 }
 
-// As long as that lasts it is so for every peer.
+// Warns once: the cause concerns every peer.
 void TcpNetwork::OnNoMemory(const bs::Status& why) {
   if (std::exchange(told_of_no_memory_, true)) return;
   log_.Warning(

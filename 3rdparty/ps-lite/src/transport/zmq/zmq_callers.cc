@@ -1,4 +1,4 @@
-// Puts the events of a listener together, and names callers by their addresses.
+// Joins the events of a listener's connections and warns with the peers' addresses.
 #include "transport/zmq/zmq_callers.h"
 
 #include <utility>
@@ -11,7 +11,7 @@ namespace ps {
 void ZmqCallers::OnEvent(int event, int value) {
   if (event == ZMQ_EVENT_ACCEPTED) {
     std::string address = DescribePeer(value);
-    if (address == kGoneAlready) address = "somebody who went before we could see his address";
+    if (address == kGoneAlready) address = "a peer that closed before its address was known";
     callers_[value] = {std::move(address), executor_->Now()};
   } else if (event == ZMQ_EVENT_DISCONNECTED) {
     OnEnd(value);
@@ -28,7 +28,7 @@ void ZmqCallers::OnEnd(int fd) {
   if (failed == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
     return unknown_peers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
   }
-  // A port may be looked at: who goes by himself, and so sooner, is not named.
+  // A peer that closes by itself, and so sooner, may only probe the port: no warning.
   if (executor_->Now() - since < patience_ / 2) return unknown_peers_.CameAndWent(address);
   unknown_peers_.Tell("hung up on", address,
                       "it has not introduced itself in " + TextOf(patience_));

@@ -1,4 +1,4 @@
-// Hands waiting messages to one DEALER, most urgent first, and listens to its monitor.
+// Hands waiting messages to one DEALER, most urgent first, and follows its monitor.
 #include "transport/zmq/zmq_connection.h"
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// So many messages go out in one turn of the loop, then others get theirs.
+// Messages that go out in one turn of the loop; then other sockets get theirs.
 constexpr int kMessagesPerTurn = 64;
 
 // A frame on its way through libzmq.  `handed` orders our writes before the release on libzmq's
@@ -28,7 +28,7 @@ void ReleaseOutgoing(void* /*data*/, void* hint) {
   static_cast<void>(outgoing->handed.load(std::memory_order_acquire));
 }
 
-// A part that borrows the frame until libzmq has no use for it any more.
+// A part that borrows the frame until libzmq releases it.
 void InitBorrowed(zmq_msg_t* part, Frame frame) {
   if (frame.size() == 0) {
     zmq_msg_init(part);
@@ -69,10 +69,10 @@ bs::Status ZmqConnection::Open(const ZmqContext& context, const std::string& end
   dealer_ = std::move(dealer.value());
   if (!identity.empty()) dealer_->SetIdentity(identity);
   if (options_.curve) ConnectWith(*options_.curve, dealer_.get());
-  // Nothing is committed to a connection that is not there yet.
+  // Commits no message before there is a connection.
   dealer_->Set(ZMQ_IMMEDIATE, 1);
   dealer_->Set(ZMQ_SNDHWM, options_.committed_messages);
-  dealer_->Set(ZMQ_RCVHWM, 1);  // peers answer on their own connection; nothing is read here
+  dealer_->Set(ZMQ_RCVHWM, 1);  // peers respond on their own connection; nothing is read here
   loop_->WatchReadable(dealer_->fd(), [this] { Pump(); });
   bs::Status monitored = OpenMonitor(context);
   if (!monitored.ok()) return monitored;
@@ -94,8 +94,8 @@ bs::Status ZmqConnection::OpenMonitor(const ZmqContext& context) {
 }
 
 void ZmqConnection::OnMonitorEvent(int event, int value) {
-  // If the connection broke already this meets nothing or another connection of ours; neither does
-  // harm.
+  // If the connection has broken, the descriptor is closed or another connection of ours; neither
+  // does harm.
   if (event == ZMQ_EVENT_CONNECTED && !options_.ipc) TuneSending(value, options_.unsent_bytes);
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && !connected_) {
     connected_ = true;
@@ -152,8 +152,8 @@ bool ZmqConnection::Hand(Message* message) {
   for (Frame& frame : message->data) {
     --left;
     InitBorrowed(&part, std::move(frame));
-    // If the connection breaks in between, libzmq drops the whole message but wants to be given the
-    // remaining parts all the same.
+    // If the connection breaks between two parts, libzmq drops the whole message but still requires
+    // the remaining parts.
     static_cast<void>(SendPart(&part, *dealer_, left > 0));
   }
   return true;

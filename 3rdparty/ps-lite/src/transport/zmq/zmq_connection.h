@@ -1,4 +1,4 @@
-// ZmqConnection: the connection to one peer, with the queue of what waits for it.
+// ZmqConnection: the outgoing connection to one peer, with the queue of messages that wait for it.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,14 @@
 
 namespace ps {
 
-// A DEALER that connects, and is connected again by libzmq for as long as the connection lives.
+// A DEALER that connects, and that libzmq reconnects until it is destroyed.
 // Messages wait here, not in libzmq, so that an urgent one can overtake: libzmq gets at most
 // `committed_messages`, and none before the connection is up.
 //
-// Belongs to `loop`: every method and the destructor run there, and so do the listener's
-// callbacks.  The queue is bounded by what the owner sends.
+// Belongs to `loop`: every method, the destructor and the listener's callbacks run there.  The
+// owner bounds the queue.
 //
-// Held by one owner; tasks that the connection posts to itself know it weakly.
+// Held by one owner; tasks that the connection posts hold it weakly.
 class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
  public:
   // `number` is unique among the connections of a context.
@@ -30,7 +30,7 @@ class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
                 ConnectionListener listener);
   ZmqConnection(const ZmqConnection&) = delete;
   ZmqConnection& operator=(const ZmqConnection&) = delete;
-  // What still waits here is dropped; what libzmq has gets until the deadline of Drain to leave.
+  // Drops the messages that still wait here.  Those that libzmq has get until Drain's deadline.
   ~ZmqConnection();
 
   // Connects to `endpoint` as `identity` (empty: anonymous).  REQUIRES: called once, before Send.
@@ -38,14 +38,14 @@ class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
                   const std::string& identity);
   void Send(Message message);
   uint64_t waiting_bytes() const { return queue_.waiting_bytes(); }
-  // Sends what waits, tells the listener nothing any more, and posts `on_drained` once nothing
+  // Sends the messages that wait, calls the listener no more, and posts `on_drained` once none
   // waits here.  The owner drops the connection then, or at `deadline`.
   void Drain(bs::TimePoint deadline, bs::Task on_drained);
 
  private:
   bs::Status OpenMonitor(const ZmqContext& context);
   void OnMonitorEvent(int event, int value);
-  // Hands to libzmq what it takes now.
+  // Hands messages to libzmq, as many as it takes now.
   void Pump();
   void PumpLater();
   // False, and nothing has changed, if libzmq takes nothing now.
@@ -60,7 +60,7 @@ class ZmqConnection : public std::enable_shared_from_this<ZmqConnection> {
   SendQueue queue_;
   bool connected_ = false;
   bool pump_posted_ = false;
-  bs::Task on_drained_;  // empty: not draining, or told already
+  bs::Task on_drained_;  // empty: not draining, or already posted
   bs::TimePoint deadline_{};
 };
 

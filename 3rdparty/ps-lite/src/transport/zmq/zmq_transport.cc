@@ -1,4 +1,4 @@
-// The node's sockets on one loop: a ROUTER that receives, and a connection for each peer.
+// The node's sockets on one loop: a ROUTER that receives, and one connection to each peer.
 #include "transport/zmq/zmq_transport.h"
 
 #include <memory>
@@ -19,10 +19,10 @@
 namespace ps {
 namespace {
 
-// So many messages come in in one turn of the loop, then others get theirs.
+// Messages received in one turn of the loop; then other sockets get theirs.
 constexpr size_t kMessagesPerTurn = 64;
 
-// As loop_transport.h says.
+// The network of a LoopTransport; see loop_transport.h for the promises.
 class ZmqNetwork {
  public:
   using Options = ZmqOptions;
@@ -52,7 +52,7 @@ class ZmqNetwork {
   void ReceiveMessage();
   void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
   void Drop(int32_t peer, const ZmqMessage& part, const std::string& why);
-  // Logs connections that come without our keys, or, where there are none, that make no sense.
+  // Logs connections without our keys or, if there are no keys, connections that send garbage.
   bs::Status WatchCallers();
   void OnRefusal(int event, int value);
 
@@ -61,11 +61,11 @@ class ZmqNetwork {
   const Upcalls* const upcalls_;
   bs::LimitedLog refusals_;
   ZmqCallers callers_;
-  std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
+  std::unique_ptr<ZmqContext> context_;  // destroyed by AwaitEnd
 
   std::unique_ptr<ZmqListener> listener_;
-  std::shared_ptr<ZmqMonitor> monitor_;  // of it
-  std::string latest_caller_;            // with keys
+  std::shared_ptr<ZmqMonitor> monitor_;  // of listener_
+  std::string latest_caller_;            // used with keys only
   uint64_t next_connection_ = 0;
   size_t taken_ = 0;  // messages in this turn
 };
@@ -78,7 +78,7 @@ bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
   bs::Status watched = WatchCallers();
   if (!watched.ok()) return watched;
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
-  // What came before the watch began is not told.
+  // The watch reports no message from before it began.
   loop_->Revisit(listener_->socket().fd());
   return Listening{.port = listener_->port(),
                    .exposed = !options_.curve && !options_.ipc && !listener_->loopback()};
