@@ -1,4 +1,4 @@
-// ReconnectTimer and ReliableBroadcast: what timers decide when nobody answers.
+// ReconnectTimer and ReliableBroadcast: their timers when no response comes.
 #include "membership/reconnect_timer.h"
 
 #include <gtest/gtest.h>

@@ -23,7 +23,7 @@ class UnknownPeerLogTest : public ::testing::Test {
     strangers_.Tell("hung up on", address, "it is strange");
     return said_;
   }
-  // What is said when the host comes and goes so often.
+  // Returns the lines after the host has come and gone so often.
   std::vector<std::string> Visit(const std::string& address, uint64_t times) {
     said_.clear();
     for (uint64_t i = 0; i < times; ++i) strangers_.CameAndWent(address);

@@ -1,4 +1,4 @@
-// SuspicionTimer: who is silent after a connection with it has ended.
+// SuspicionTimer: peers that are silent after a connection with them has ended.
 #include "membership/stock/suspicion_timer.h"
 
 #include <gtest/gtest.h>

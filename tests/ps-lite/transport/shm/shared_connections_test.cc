@@ -106,7 +106,7 @@ class SharedConnectionsTest : public ::testing::Test {
   uint64_t shared_bytes_ = 4 * kLongBytes;                       // of nodes that come
   bs::Notification shared_;                                      // a connection shares memory
   bs::Notification refused_;                                     // and one does not
-  bs::Notification named_;                                       // why, by who refuses
+  bs::Notification named_;                                       // the refusing node has logged why
   std::atomic<int> warnings_ = 0;
   bs::LoopThread* loop_ = nullptr;  // of the last node
   const std::unique_ptr<TransportWorld> world_ =

@@ -119,8 +119,8 @@ class ConnectionPeer {
   std::vector<Message> messages_;
 };
 
-// Where the node's connection to node 8 goes, with so large a buffer of the kernel; who accepts
-// there waits for it.
+// Listens for the node's connection to node 8, with a kernel buffer of `buffer_bytes`.  accept()
+// there waits for the connection.
 inline TcpSocket ListenFor(TransportNode* node, int buffer_bytes) {
   TcpSocket listener = std::move(ListenTcp({"127.0.0.1", 0}).value());
   EXPECT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);

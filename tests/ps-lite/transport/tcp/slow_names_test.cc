@@ -44,7 +44,7 @@ class Names {
   std::vector<std::string> looked_up_ BS_GUARDED_BY(mutex_);
 };
 
-// Of the test that runs.
+// State of the running test.
 std::unique_ptr<Names> names;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 class SlowNames : public ::testing::Test {

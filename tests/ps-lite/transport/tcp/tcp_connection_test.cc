@@ -1,4 +1,4 @@
-// What a connection takes out of its queue, and what it loses.
+// TcpConnection: the order in which messages leave its queue, and which are lost.
 #include "transport/tcp/tcp_connection.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::unique_ptr<LoopWorld> MakeWorld(const TcpOptions& options) {
   });
 }
 
-// What is sent while nobody listens waits, and leaves in as few messages as it fits in.
+// Messages that are sent before the peer listens wait, and leave fused into as few as possible.
 TEST(Fusion, SmallMessagesThatWaitForAPeerTravelInOneUpToItsBytes) {
   struct Case {
     uint64_t fusion_bytes;
@@ -67,20 +67,20 @@ TEST(Fusion, SmallMessagesThatWaitForAPeerTravelInOneUpToItsBytes) {
   }
 }
 
-// What the pair of sockets of `peer` holds: the connection has given it to the kernel, and it has
-// not been read.  The connection is of this process.
+// Returns how many bytes the connection has given to the kernel that `peer` has not read.  The
+// connection belongs to this process.
 size_t BytesInKernel(const ConnectionPeer& peer) {
   int read_bytes = 0;
   int sent_bytes = 0;
   const int connection = peer.FindConnection();
-  // In this order, as what moves meanwhile is counted twice then, not left out.
+  // In this order bytes that move meanwhile count twice; in the other they would be left out.
   EXPECT_EQ(::ioctl(connection, SIOCOUTQ, &sent_bytes), 0) << connection;
   EXPECT_EQ(::ioctl(peer.fd(), FIONREAD, &read_bytes), 0);
   return static_cast<size_t>(sent_bytes) + static_cast<size_t>(read_bytes);
 }
 
-// Bytes of messages that reach a reader before one that was sent when the connection had stalled,
-// and that the kernel did not have yet: they are ahead because the connection took them.
+// Expects that a stalled connection has taken few bytes ahead of an urgent message.  Those reach
+// the reader first, though the kernel did not have them when the message was sent.
 void ExpectFewAhead(size_t size_bytes, uint64_t fusion_bytes) {
   constexpr size_t kAheadBytes = 16U << 10U;
   const auto many = static_cast<int32_t>((4U << 20U) / size_bytes);
