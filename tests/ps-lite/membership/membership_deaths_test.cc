@@ -1,11 +1,12 @@
-// Deaths of workers and servers at any moment of a job's life, one job a seed: before they
-// register, before everyone is there, around the moment at which the list goes out, in the middle,
-// and while the workers leave; others come in their places, or not.
+// Deaths of workers and servers at any moment of a job, one job for each seed.
 //
-// Whoever lives must end, in bounded time, in good order or with a sentence that names a dead node
-// (or says that somebody is missing, if the job never began); and the job must begin and end well
-// unless a death that nobody could make good is to blame.  PROTOCOL.md says what can be made good
-// and how long that takes.
+// Nodes die before they register, before all nodes are there, around the time when the list goes
+// out, in the middle, and while the workers leave.  Others take their places, or not.
+//
+// Live nodes must end in bounded time, in good order or with a sentence that names a dead node.  If
+// the job never began, the sentence says which nodes are missing.  The job must begin and end well
+// unless a death that cannot be repaired is to blame.  PROTOCOL.md says which deaths can be, and
+// how long that takes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ struct Process {
   Role role = Role::kWorker;
   NativeNode* native = nullptr;
   StockNode* stock = nullptr;
-  int32_t number = 0;  // which of its role, the same for all who have its place
+  int32_t number = 0;  // its number within the role; holders of one place share it
   Address address;     // by which the others know it
   std::string names;   // in what is said of it: one or two addresses
   bool started = false;
@@ -47,8 +48,8 @@ struct Process {
   TimePoint start{};
   std::optional<TimePoint> registered{};  // the scheduler node has said so
   std::optional<TimePoint> died{};
-  std::optional<size_t> next{};    // who came in its place
-  std::optional<size_t> before{};  // who had it
+  std::optional<size_t> next{};    // the next holder of its place
+  std::optional<size_t> before{};  // the holder before
   TimePoint next_barrier{};
   size_t barriers = 0;
   std::optional<TimePoint> leave{};
@@ -114,11 +115,11 @@ class DeathsOfAJob {
     return process.died ||
            (process.stock == nullptr ? process.native->closed : process.stock_stage == 3);
   }
-  // Somebody lives who has its place.
+  // A live node has its place.
   bool MadeGood(const Process& process) const;
   // Its death may be what ended the job.
   bool ToBlame(const Process& process) const;
-  // Its death need not end the job, and need not be noticed: everyone was going.
+  // Its death need not end the job, and need not be noticed: all nodes were leaving.
   bool Excused(const Process& process) const;
   bool ComesAfterOneWhoWent(const Process& process) const;
   bool NamesOneToBlame(const bs::Status& why) const;
@@ -138,10 +139,10 @@ class DeathsOfAJob {
   std::vector<Death> deaths_;
   TimePoint last_start_{};
   size_t lines_ = 0;
-  std::optional<TimePoint> complete_{};  // everyone is there
+  std::optional<TimePoint> complete_{};  // all nodes are there
   std::optional<TimePoint> begun_{};     // past the start barrier
   std::optional<TimePoint> leaving_{};
-  std::optional<TimePoint> done_{};  // the scheduler node has said that everyone is
+  std::optional<TimePoint> done_{};  // the scheduler node has reported that
 };
 
 DeathsOfAJob::DeathsOfAJob(uint64_t seed)
@@ -195,7 +196,7 @@ void DeathsOfAJob::DrawDeaths() {
     death.role = clock.Chance(0.5) ? Role::kWorker : Role::kServer;
     death.next_comes = clock.Chance(0.75);
     death.next_at_address = clock.Chance(0.3);
-    // Nobody can know of a death before the news of it have come.
+    // No node can know of a death before the notice of it has come.
     constexpr std::array<uint64_t, 3> kLatest = {300, 1000, 9000};  // ms
     death.until_next =
         2 * network_.delay_max + milliseconds(clock.Uniform(0, kLatest.at(clock.Uniform(0, 2))));
@@ -357,7 +358,7 @@ void DeathsOfAJob::Run() {
   }
   Wait(seconds(150), finished);
   ASSERT_TRUE(finished()) << "the end hangs";
-  // Who comes after the end hears of nobody.
+  // A node that comes after the end is told of no other node.
   Wait(job_.options.timeout + seconds(15), [] { return false; });
   Judge();
 }
@@ -376,7 +377,7 @@ bool DeathsOfAJob::ToBlame(const Process& process) const {
   const Duration reach = options.retry_interval / 2 + 2 * network_.delay_max;
   const bool reached = process.registered && *process.registered + reach < *process.died;
   Duration until_free = options.reconnect_grace + 2 * network_.delay_max;
-  // Whoever could not be reached any more, as the worker beside a stock one perhaps.
+  // Nodes that could not be reached any more, such as the attached worker of a stock one.
   if (!reached || process.stock != nullptr) until_free = late + reach + options.report_interval;
   if (!reached && process.stock != nullptr) until_free = late + options.heartbeat_timeout;
   return *process.died + until_free >= *complete_;
@@ -403,7 +404,7 @@ bool DeathsOfAJob::ComesAfterOneWhoWent(const Process& process) const {
 bool DeathsOfAJob::NamesOneToBlame(const bs::Status& why) const {
   if (why.message().find("lost ") == std::string::npos) return false;
   return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
-    // Of who has found another lost while it joined, and has ended, the report may be lost.
+    // A node that found another lost while it joined may have ended before its report arrived.
     const bool joined_not = network_.loss > 0 && process.goes && process.native->refused &&
                             process.native->refused->message().find("lost ") == 0;
     if (!ToBlame(process) && !joined_not) return false;
@@ -425,7 +426,7 @@ bool DeathsOfAJob::ComesInVain(const Process& process) const {
   };
   // Beside a stock worker that is there, and its predecessor's rank is not free any more.
   const bool attaches_late = says("is attached there") && process.refused_at >= *complete_;
-  // Who waits for a place hears once of the end.
+  // A worker that waits for a place is notified of the end once.
   return may && (says("came too late") || attaches_late || NamesOneToBlame(*node.refused) ||
                  (says("no answer") &&
                   (network_.loss > 0 || process.start + seconds(5) >= job_.finished_at)));
@@ -486,8 +487,8 @@ void DeathsOfAJob::JudgeBadEnd() {
       const bool in_job = process.registered && *process.registered <= *complete_ &&
                           *process.died > *complete_ + 2 * network_.delay_max;
       if (!fatal || !in_job || Excused(process)) continue;
-      // Who is started again where it was has its connections back; of MXNet's own nothing tells
-      // then but that it comes to no barrier.
+      // A process that is started again at its address gets its connections back.  A stock one is
+      // noticed then only because it comes to no barrier.
       const bool back = process.next && processes_[*process.next].address == process.address;
       if (back && process.stock != nullptr) continue;
       const Duration noticed = seconds(back ? 10 : 4);
@@ -495,7 +496,7 @@ void DeathsOfAJob::JudgeBadEnd() {
       continue;
     }
     if (ComesInVain(process)) continue;
-    // Who had said goodbye is told no more, and its goodbye may not be answered any more.
+    // A node that had said goodbye gets no more messages, perhaps not even a response.
     if (process.leave && node.left && node.failures.empty()) continue;
     ASSERT_TRUE(node.refused || !node.failures.empty()) << process.names;
     const bs::Status& why = node.refused ? *node.refused : node.failures[0];

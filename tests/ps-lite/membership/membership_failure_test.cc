@@ -1,4 +1,4 @@
-// Membership when things go wrong: who is missing, refused or lost is named, once, to everyone.
+// Membership when things go wrong: missing, refused and lost nodes are named, once, to all nodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,7 +119,7 @@ struct DiesEarly {
     first->Kill();
     again = job.AddAttached(0);
   }
-  // Who comes in its place is in the job once the other worker is there.
+  // Its successor is in the job once the other worker is there.
   void ExpectReplaced() {
     job.AddStock(Role::kWorker)->Start();
     job.Run(seconds(6));
@@ -363,7 +363,7 @@ TEST(Refused, SecondStoreBesideAStockWorkerIsToldThatThereCanBeOne) {
 
 class Loss : public FourNodes {
  protected:
-  // Everyone but `gone` heard once, and only, that `text` happened.
+  // Every node but `gone` was notified once, and only, of `text`.
   void ExpectVerdict(const NativeNode* gone, const std::string& text) {
     for (const auto& node : job.natives) {
       if (node.get() == gone) continue;
@@ -474,8 +474,8 @@ TEST_F(Loss, WhoLivesIsNotTakenForGoneByWhoRegistersAtItsAddress) {
   stranger.reset();
 }
 
-// A process of a host that has run for longer, so that its sequences are larger, which goes on
-// registering at the address of another while the last node comes.
+// A process that goes on registering at the address of another while the last node comes.  Its host
+// has run for longer, so that its sequences are larger.
 class Second {
  public:
   static constexpr uint64_t kSequence = uint64_t{1} << 62U;
@@ -543,7 +543,7 @@ TEST_F(Loss, CutOffForLongIsALoss) {
   job.network.CutOff(w1->transport(), seconds(20));
   job.Run(seconds(10));
   ExpectVerdict(w1, "lost worker 1");
-  ASSERT_EQ(w1->failures.size(), 1U);  // it sees everyone vanish, and names one of them
+  ASSERT_EQ(w1->failures.size(), 1U);  // it sees all nodes vanish, and names one of them
 }
 
 TEST_F(Loss, SilentMemberIsLost) {

@@ -62,7 +62,7 @@ class NativeNode {
   Member member_;
 };
 
-// What a stock process does, by the protocol's description.
+// A stock process, as the protocol describes it.
 class StockNode {
  public:
   StockNode(Job* job, Role role, const std::string& host, int32_t port, int32_t customers);
@@ -115,7 +115,7 @@ class Job {
   void Abort(const bs::Status& why);
   void KillCoordinator();
   // Nodes are not started.
-  // Port 0: one that nobody has had.
+  // Port 0: an unused one.
   NativeNode* AddNative(Role role, const std::string& host = "10.0.0.1", int32_t port = 0);
   NativeNode* AddNative(const MembershipOptions& own);
   NativeNode* AddAttached(int32_t rank);

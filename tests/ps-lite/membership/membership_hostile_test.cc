@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "membership/nonsense_count.h"
+#include "membership/violation_limiter.h"
 #include "ps-lite/membership/membership_harness.h"
 #include "wire/control.h"
 
@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What strangers and broken peers send: dropped with a line that names them, and the job goes on.
+// Messages of unknown and broken peers are dropped with a line that names them; the job goes on.
 class Hostile : public ::testing::Test {
  protected:
   explicit Hostile(uint64_t seed = 17, int32_t num_workers = 1) : job(seed) {
@@ -184,7 +184,7 @@ TEST_F(OfAnotherJob, AMemberDoesNotDisturbTheSchedulerNode) {
 TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeItHasBegunToo) {
   worker->Start();
   job.StartCoordinator();
-  job.Run(seconds(6));  // it has said for whom they wait
+  job.Run(seconds(6));  // it has said which nodes are missing
   Meta over = Word(Command::kNone, Op::kShutdown);
   over.extension.key = 7;
   Send({"10.0.0.1", 4711}, kSchedulerId, over);
@@ -253,7 +253,7 @@ TEST_F(OfAnotherJob, NobodyIsToldAtTheAddressOfANodeOfTheJob) {
   ExpectJobGoesOn();
 }
 
-// As by bslaunch: its nodes wait, and register with the one that is there now.
+// Another job, as bslaunch starts it: its nodes wait, and register with this scheduler node.
 TEST_F(OfAnotherJob, WhoRegistersMayBeToldByOneAndTakenByTheNext) {
   worker->Start();
   job.StartCoordinator();
@@ -305,7 +305,7 @@ TEST_F(Hostile, AWorkerThatHasFoundAServerAgainIsNotJudgedByWhatItSaidLongAgo) {
   EXPECT_TRUE(job.Logged("I cannot reach it (by server 0 (10.0.0.1:4712), which is there)"));
 }
 
-// An impostor that may be anybody, in jobs with and without places that can be taken again.
+// An impostor with any id, in jobs with and without places that can be taken again.
 using RejoinAndSeed = std::tuple<seconds, uint64_t>;
 class Impersonated : public Hostile, public ::testing::WithParamInterface<RejoinAndSeed> {
  protected:
@@ -331,7 +331,7 @@ class Impersonated : public Hostile, public ::testing::WithParamInterface<Rejoin
     meta.extension.status = job.clock.Chance(0.1) ? 77 : 0;
     return meta;
   }
-  // Tells that somebody is lost, which AnyControl hardly ever does so that it makes sense.
+  // A report of a lost node that is often valid, which AnyControl hardly ever makes.
   Meta AnyLoss() {
     Meta meta = Control(job.clock.Chance(0.5) ? Command::kHeartbeat : Command::kNone);
     const int32_t nodes = job.clock.Chance(0.5) ? 2 : Draw(4);
@@ -419,9 +419,9 @@ TEST(AnotherJob, NobodyIsToldAtTheAddressOfAnAttachedWorker) {
 }
 
 // A member of the job that goes on sending what makes no sense is dropped and named.
-class Nonsense : public Hostile {
+class ProtocolViolations : public Hostile {
  protected:
-  Nonsense() : Hostile(17, 2) { second = job.AddNative(Role::kWorker); }
+  ProtocolViolations() : Hostile(17, 2) { second = job.AddNative(Role::kWorker); }
   void StartAll() {
     job.StartAll();
     job.Run(seconds(2));
@@ -443,13 +443,13 @@ class Nonsense : public Hostile {
   NativeNode* second;
 };
 
-TEST_F(Nonsense, OfAWorkerToAServerEndsTheJobWithItsNameBeyondSomeThousands) {
+TEST_F(ProtocolViolations, OfAWorkerToAServerEndsTheJobWithItsNameBeyondSomeThousands) {
   StartAll();
-  Say(8, Control(Command::kAddNode), NonsenseCount::kMost);
+  Say(8, Control(Command::kAddNode), ViolationLimiter::kMost);
   EXPECT_FALSE(job.finished);
   EXPECT_TRUE(job.Logged("dropped a message from worker 0: control that is not"));
-  job.Run(NonsenseCount::kWindow);
-  Say(8, Control(Command::kAddNode), NonsenseCount::kMost);
+  job.Run(ViolationLimiter::kWindow);
+  Say(8, Control(Command::kAddNode), ViolationLimiter::kMost);
   EXPECT_FALSE(job.finished) << "not so many in that time";
   Say(8, Control(Command::kAddNode), 1);
   ASSERT_EQ(second->failures.size(), 1U);
@@ -459,9 +459,9 @@ TEST_F(Nonsense, OfAWorkerToAServerEndsTheJobWithItsNameBeyondSomeThousands) {
   EXPECT_THAT(second->failures.front().message(), ::testing::HasSubstr("lost worker 0"));
 }
 
-TEST_F(Nonsense, ToTheSchedulerNodeEndsTheJobWithItsName) {
+TEST_F(ProtocolViolations, ToTheSchedulerNodeEndsTheJobWithItsName) {
   StartAll();
-  Say(kSchedulerId, NativeData(), NonsenseCount::kMost + 1);
+  Say(kSchedulerId, NativeData(), ViolationLimiter::kMost + 1);
   for (NativeNode* const node : {second, server}) {
     ASSERT_EQ(node->failures.size(), 1U);
     EXPECT_THAT(node->failures.front().message(),
@@ -470,8 +470,8 @@ TEST_F(Nonsense, ToTheSchedulerNodeEndsTheJobWithItsName) {
   }
 }
 
-// Of whom it speaks, has the id now and did not send it.
-TEST_F(Nonsense, OfAnotherJobIsNotCounted) {
+// The node that has the id now did not send it.
+TEST_F(ProtocolViolations, OfAnotherJobIsNotCounted) {
   StartAll();
   Meta control = NativeControl(Command::kHeartbeat, Op::kState, 1);
   control.extension.key = job.options.job + 1;
@@ -481,7 +481,7 @@ TEST_F(Nonsense, OfAnotherJobIsNotCounted) {
     for (const Meta& meta : {control, data}) {
       const int64_t before =
           job.CountLogged("dropped a message from worker 0: it is of another job");
-      Say(to, meta, 2 * NonsenseCount::kMost);
+      Say(to, meta, 2 * ViolationLimiter::kMost);
       EXPECT_GT(job.CountLogged("dropped a message from worker 0: it is of another job"), before);
     }
   }

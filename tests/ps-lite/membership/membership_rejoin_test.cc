@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "membership/nonsense_count.h"
+#include "membership/violation_limiter.h"
 #include "ps-lite/membership/membership_harness.h"
 
 namespace ps::test {
@@ -24,7 +24,7 @@ class Rejoin : public FourNodes {
     node->Start();
     return node;
   }
-  // As a worker of that port does that has just started.
+  // Registers like a worker of that port that has just started.
   void Register(Transport* transport, int32_t port) {
     transport->Connect(kSchedulerId, job.options.root, kEmpty);
     Message message;
@@ -166,7 +166,7 @@ TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
     message.meta = meta;
     earlier->Send(std::move(message));
   };
-  for (uint32_t i = 0; i < 2 * NonsenseCount::kMost; ++i) {
+  for (uint32_t i = 0; i < 2 * ViolationLimiter::kMost; ++i) {
     say(kSchedulerId, control);
     say(ServerId(0), data);
   }
@@ -204,7 +204,7 @@ TEST_F(Rejoin, WhoComesThoughNobodyIsLostIsToldLater) {
 TEST_F(Rejoin, WhoWasTakenForLostAndLivesIsToldAndNothingThatItSendsCounts) {
   w1->Send(ServerId(0), "in time");
   job.Run(milliseconds(100));
-  job.network.Part(s0->transport(), w1->transport());  // w1 still reaches everyone
+  job.network.Part(s0->transport(), w1->transport());  // w1 still reaches all others
   for (int i = 0; i < 5000 && s0->workers_vacant.empty(); ++i) job.Run(milliseconds(1));
   EXPECT_THAT(s0->workers_vacant, ElementsAre("native 11"));
   ASSERT_TRUE(w1->failures.empty());  // it does not know yet
@@ -276,7 +276,7 @@ TEST_F(Rejoin, AWorkerForWhomTooMuchWaitsIsLostWhoeverNotices) {
 }
 
 TEST_F(Rejoin, WhoSendsTooMuchThatMakesNoSenseIsReplacedAndOthersDoNotNotice) {
-  for (uint32_t i = 0; i <= NonsenseCount::kMost; ++i) {
+  for (uint32_t i = 0; i <= ViolationLimiter::kMost; ++i) {
     Message message;
     message.peer = ServerId(0);
     message.meta.is_control = true;
@@ -399,7 +399,7 @@ TEST_F(Rejoin, WhoTakesThePlaceAndIsGoneAtOnceKeepsItForFiveSecondsOnly) {
   bs::sim::SimExecutor executor(&job.clock);
   const std::unique_ptr<Transport> transport = job.network.MakeTransport(&executor);
   transport->Start({[](const Message&) {}, {}, {}, {}});
-  Register(transport.get(), job.NextPort());  // nobody listens there
+  Register(transport.get(), job.NextPort());  // no process listens there
   job.Run(seconds(1));
   EXPECT_EQ(job.CountLogged("takes the place"), 1);
   NativeNode* const next = Add();
@@ -492,7 +492,7 @@ TEST_F(StockRejoin, WhoWasLostAndAsksForMoreIsEnded) {
   job.Run(seconds(4));
   EXPECT_THAT(w1->data, ElementsAre("8: ", "8: ", "8: "));
   EXPECT_EQ(job.CountLogged("told to end"), 1);
-  // Who has its place then is served.
+  // The next holder of its place is served.
   w1->Kill();
   StockNode* const next = job.AddStock(Role::kWorker, "10.0.0.8");
   next->Start();
@@ -505,7 +505,7 @@ TEST_F(StockRejoin, WhoWasLostAndAsksForMoreIsEnded) {
   EXPECT_TRUE(next->data.empty());
 }
 
-// Where nobody can take its place; the scheduler node has a connection of its own to it.
+// A job without replacement; the scheduler node has its own connection to the worker.
 TEST(StockOverflow, EndsTheJobAndEveryStockWorker) {
   Job job(7);
   StockNode* const w0 = job.AddStock(Role::kWorker, "10.0.0.9");

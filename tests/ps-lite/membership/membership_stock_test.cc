@@ -25,7 +25,7 @@ class StockJob : public ::testing::Test {
     job.Run(seconds(1));
     EXPECT_EQ(w0->barrier_answers, 1);
   }
-  // What stock workers do at their end: barrier, kStopServer, final barrier.
+  // Stock workers end so: barrier, kStopServer, final barrier.
   void EndStock() {
     w0->Barrier(kWorkerGroup);
     w1->Barrier(kWorkerGroup);

@@ -114,7 +114,7 @@ TEST(MembershipSweep, SameSeedIsTheSameTrace) {
   for (const uint64_t seed : {3ULL, 4ULL, 5ULL}) EXPECT_EQ(RunWholeLife(seed), RunWholeLife(seed));
 }
 
-// Kills one node of a running job; everyone else hears of it, by name, once.
+// Kills one node of a running job; all others get its name, once.
 void RunDeath(uint64_t seed) {
   Job job(seed, NetworkOf(seed));
   const Shape shape{job.clock.Chance(0.5), static_cast<int32_t>(job.clock.Uniform(1, 3)),
@@ -150,7 +150,7 @@ TEST(MembershipSweep, DeathOfANodeIsNamedToEveryone) {
   }
 }
 
-// Kills the scheduler node before or while the others train; everyone names it, once, within the
+// Kills the scheduler node before or while the others train; they all name it, once, within the
 // time-outs.
 void RunDeathOfTheSchedulerNode(uint64_t seed, int* while_registering) {
   Job job(seed, NetworkOf(seed));

@@ -173,7 +173,7 @@ TEST_F(NativeJob, BarrierOfEveryoneNeedsTheServersToo) {
 
 TEST_F(NativeJob, LateBarrierEndsWithTheNamesOfThoseWhoDidNotCome) {
   w0->Barrier(kWorkerGroup);
-  // Whoever lives may be late: rank 0 evaluates, or writes a checkpoint.
+  // A live worker may be late: rank 0 evaluates, or writes a checkpoint.
   job.Run(job.options.straggler_timeout - seconds(1));
   EXPECT_TRUE(w0->barriers.empty());
   job.Run(seconds(2));

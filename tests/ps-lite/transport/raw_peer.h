@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "ps/transport.h"
-#include "transport/stranger_log.h"
 #include "transport/tcp/zmtp.h"
+#include "transport/unknown_peer_log.h"
 
 namespace ps::testing {
 
@@ -88,7 +88,7 @@ inline std::string FrameOf(const std::string& body, bool more) {
 // More often than strangers may within a minute without being named, though libzmq does not see the
 // address of all.
 inline void ComeAndGoTooOften(const Address& address) {
-  for (uint64_t i = 0; i < 2 * StrangerLog::kManyVisits + 100; ++i) const RawPeer peer(address);
+  for (uint64_t i = 0; i < 2 * UnknownPeerLog::kManyVisits + 100; ++i) const RawPeer peer(address);
 }
 
 // Does something again and again on threads of its own, until it is over: at its end.

@@ -58,7 +58,7 @@ TEST(SendQueue, FramesOfNativesCountWhereTheyKeepMemoryAndSoDoesWhatTheirFieldsS
   EXPECT_EQ(queue.waiting_bytes(), 0U);
 }
 
-// As libzmq's links do, which hand it the frames before the message leaves the queue.
+// A ZmqConnection hands the frames to libzmq before the message leaves the queue.
 TEST(SendQueue, AMessageThatIsEmptiedFirstCountsNoLonger) {
   SendQueue queue;
   for (int i = 0; i < 10; ++i) {

@@ -1,5 +1,5 @@
-// What the transports over sockets are tested with: nodes on loops, plain peers, and what each of
-// them must do beyond transport_conformance.h.
+// Tests of every transport over sockets, beyond transport_conformance.h: nodes on loops, and plain
+// peers.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -26,8 +26,8 @@
 
 namespace ps::testing {
 
-// What a transport that knows nobody warns of while `does` goes on with its address; `garbage` is
-// notified when there was some.  Blocks, on the test's thread.
+// Returns the warnings of a transport without known peers while `does` runs with its address.
+// `garbage` is notified when on_garbage was called.  Blocks, on the test's thread.
 inline std::string WarningsOf(
     const std::function<std::unique_ptr<Transport>(bs::LoopThread* loop, const bs::Logger& log)>&
         make,
@@ -51,7 +51,7 @@ inline std::string WarningsOf(
   });
   EXPECT_TRUE(bound.WaitFor(std::chrono::seconds(60)));
   does(address, garbage);
-  // What is there by now is read in one turn of the loop, in whichever order.
+  // One turn of the loop reads all bytes that are there, in any order.
   for (int turn = 0; turn < 3; ++turn) {
     bs::Notification over;
     loop.Post([&] { over.Notify(); });

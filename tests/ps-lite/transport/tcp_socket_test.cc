@@ -1,4 +1,4 @@
-// Sockets: whom they reach, what is said about addresses that are none, how the kernel sends.
+// Sockets: the hosts that they reach, errors about bad addresses, and how the kernel sends.
 #include "transport/tcp_socket.h"
 
 #include <arpa/inet.h>

@@ -51,7 +51,7 @@ inline std::vector<int32_t> Count(int32_t first, int32_t end) {
   return numbers;
 }
 
-// What a kind of transport brings to the suite: executors, transports and a way to wait.
+// Executors, transports and a way to wait, which each kind of transport brings to the suite.
 class TransportWorld {
  public:
   TransportWorld() = default;
@@ -66,7 +66,7 @@ class TransportWorld {
   virtual bool WaitFor(const bs::Notification& notification) = 0;
   // Port 0 at a host where nodes can bind.
   virtual Address AnyAddress() = 0;
-  // Where nobody receives yet, but a node of this world may later.
+  // An address where no node receives yet, but a node of this world may later.
   virtual Address FreeAddress() = 0;
 };
 
@@ -200,7 +200,7 @@ class TransportNode {
   }
 
  private:
-  // What happened; touched on the executor only.
+  // Record of the callbacks; touched on the executor only.
   struct Record {
     std::vector<Message> messages;
     std::vector<std::pair<int32_t, bs::Status>> garbage;

@@ -6,10 +6,10 @@
 // Implementations: TcpTransport (tcp), ZmqTransport (tcp, also encrypted, and ipc), InprocTransport
 // (threads of one process) and the simulator's.  One conformance suite runs over all of them.
 //
-// Guarantees: messages of equal priority between one sender and one receiver arrive in the order of
-// Send, once, or not at all if the connection broke in between (the KV layer above repeats).  Of
-// messages that wait for the same receiver the one with the highest priority leaves first; little
-// is committed to the network ahead of it (see design decision 5).
+// Order: messages of equal priority between one sender and one receiver arrive in the order of
+// Send.  Each arrives once, or not at all if the connection broke; the KV layer above repeats.
+// Among messages that wait for the same receiver, the one with the highest priority leaves first.
+// Little is committed to the network ahead of it (see design decision 5).
 #pragma once
 
 #include <atomic>
@@ -32,19 +32,19 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-// Memory where the data frame of a message that is coming in belongs, so that it is read there and
-// not copied.  Confined to the transport's executor; shared by the transport, which writes, and by
-// whoever gave it, who revokes it to have the memory back before the message came.
+// Memory for the data frame of a message that is arriving: the transport reads it there, without a
+// copy.  Confined to the transport's executor.  Shared by the transport, which writes, and the
+// owner of the memory, which sets `revoked` to have it back before the message has come.
 struct Landing {
   std::span<std::byte> bytes;
-  bool revoked = false;  // nothing is written any more; what comes is dropped
+  bool revoked = false;  // the transport writes nothing more and drops the message
 };
 
-// What a transport was given to send, all peers together.  Thread-safe.
+// Counts of the messages that a transport was given to send, all peers together.  Thread-safe.
 struct SentCounts {
   std::atomic<uint64_t> messages = 0;
-  std::atomic<uint64_t> fused = 0;         // of these, so many travelled inside another message
-  std::atomic<uint64_t> shared_bytes = 0;  // of frames that went through memory that a peer shares
+  std::atomic<uint64_t> fused = 0;         // messages that travelled inside another one
+  std::atomic<uint64_t> shared_bytes = 0;  // frame bytes that went through shared memory
 };
 
 class Transport {
@@ -52,31 +52,33 @@ class Transport {
   struct Handler {
     // A parsed message; `peer` is the sender's id by its identity, kEmpty if it has none.
     std::function<void(Message message)> on_message;
-    // Bytes that are no message: from whom, and what is wrong.  The message is dropped.  Who is
-    // not a node of the job has been named in the log, by his address where the network tells it.
+    // Bytes that are no message: the sender, and what is wrong.  The transport drops them.  A
+    // sender that is not a node of the job has been named in the log already, by its address where
+    // the network tells it.
     std::function<void(int32_t peer, bs::Status what)> on_garbage;
-    // The outgoing connection to `peer` came up, or broke (it is retried until Disconnect).
+    // The outgoing connection to `peer` came up, or broke.  The transport retries until Disconnect.
     std::function<void(int32_t peer)> on_connected;
     std::function<void(int32_t peer)> on_disconnected;
-    // `peer` has opened a connection to us, which ends an earlier one of its.  And one of its has
-    // ended, `torn` if a message that had begun to come is lost with it.  May be empty; only
-    // where the network tells who it was (not ZmqTransport, InprocTransport).
+    // `peer` has opened a connection to us, which ends its earlier one; or its connection ended.
+    // `torn`: a message that had begun to arrive is lost with it.  May be empty.  Called only where
+    // the network identifies the peer: not by ZmqTransport and InprocTransport.
     std::function<void(int32_t peer)> on_inbound{};
     std::function<void(int32_t peer, bool torn)> on_inbound_ended{};
-    // Of a message with one data frame of `size_bytes`, known but for these bytes: where they
-    // belong, or null.  The message then comes to on_message with a frame that shows that memory
-    // and does not own it, or, if it was revoked, perhaps not at all.  May be empty; a transport
-    // need not ask.
+    // Returns where the data frame of a message belongs, or null.  The message has this one data
+    // frame, of `size_bytes`; all but its bytes is known.  on_message then gets a frame that shows
+    // that memory and does not own it.  A message whose landing was revoked may not come at all.
+    // May be empty; a transport need not ask.
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place{};
-    // Whether `peer` is a node of the job.  Who is not may send little (PROTOCOL.md, "Limits").
-    // Empty: everybody is.
+    // True if `peer` is a node of the job.  Other peers may send little (PROTOCOL.md, "Limits").
+    // Empty: every peer is.
     std::function<bool(int32_t peer)> knows{};
-    // Of a message of one that is, known but for them: how many bytes its data frames may have
-    // together.  What has more is garbage.  Empty: as many as a message may have.
+    // Returns how many bytes the data frames of a message may have together; all but these bytes
+    // is known.  A longer message is garbage.  Asked for nodes of the job only.  Empty: as many as
+    // any message may have.
     std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes{};
-    // So much waits to leave for `peer` that it does not seem to read: why, for people.  What waits
-    // was dropped, and the peer is forgotten as by Disconnect.
+    // Too many bytes wait to leave for `peer`, which does not seem to read; `why` is for people.
+    // The transport has dropped them and forgotten the peer, as Disconnect does.
     std::function<void(int32_t peer, const std::string& why)> on_overflow{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;
@@ -92,20 +94,20 @@ class Transport {
 
   // REQUIRES: called once, before everything else.
   virtual void Start(Handler handler) = 0;
-  // Receives on host:port; port 0 takes a free one.  `done` gets the port, or kAlreadyExists (port
-  // in use) or kInvalidArgument (no such local address), naming it.  Called at most once; `done` is
-  // dropped uncalled if Close comes first.
+  // Receives on host:port; port 0 takes a free one.  `done` gets the port, or an error that names
+  // the address: kAlreadyExists (port in use) or kInvalidArgument (no such local address).
+  // REQUIRES: called at most once.  If Close comes first, `done` is dropped uncalled.
   virtual void Bind(const Address& address, BindDone done) = 0;
-  // Sends to `peer` go to `address` from now on, and tell it that we are `own_id` (kEmpty:
-  // anonymous).  Replaces an earlier connection of `peer`; what still waited there is dropped.
+  // Sends to `peer` go to `address` from now on and identify us as `own_id` (kEmpty: anonymous).
+  // Replaces an earlier connection to `peer` and drops the messages that waited there.
   virtual void Connect(int32_t peer, const Address& address, int32_t own_id) = 0;
-  // Forgets `peer`; what still waits for it gets `linger` to leave.
+  // Forgets `peer`; messages that wait for it get `linger` to leave.
   virtual void Disconnect(int32_t peer, bs::Duration linger) = 0;
-  // Sends message.meta and message.data to message.peer without copying the frames; a frame is
-  // released when its bytes have left or were dropped.  Unknown peers: dropped.
+  // Sends message.meta and message.data to message.peer without copying the frames.  A frame is
+  // released when its bytes have left or were dropped.  A message to an unknown peer is dropped.
   virtual void Send(Message message) = 0;
-  // Stops receiving and calls nobody back any more (a call on its way on another thread ends); what
-  // waits to leave gets `linger`.  Idempotent.
+  // Stops receiving, and makes no callback any more; one that already runs on another thread ends.
+  // Messages that wait get `linger` to leave.  Idempotent.
   virtual void Close(bs::Duration linger) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a node may be sent, by its role and by who sends it: the one table of it (PROTOCOL.md,
+// The limits of messages, by the roles of receiver and sender: their only table (PROTOCOL.md,
 // "Limits").  Transports ask through their handler; libzmq, which cannot, has MostFrameBytes.
 #pragma once
 
@@ -24,7 +24,7 @@ inline uint64_t MostDataBytes(Role receiver, const Meta& meta) {
   return kMaxMessageBytes;
 }
 
-// Of any frame of anybody.
+// Returns the bound of a frame from any sender.
 constexpr uint64_t MostFrameBytes(Role receiver) {
   return receiver == Role::kScheduler ? kMaxMetaBytes : kMaxFrameBytes;
 }

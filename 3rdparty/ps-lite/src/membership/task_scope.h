@@ -28,7 +28,7 @@ class TaskScope {
     return executor_->PostAt(Now() + delay, Bound(std::move(task)));
   }
   void Cancel(bs::TimerId id) { executor_->Cancel(id); }
-  // Nothing posted here runs any more, now or later.
+  // No task posted here runs from now on.
   void Close() { *open_ = false; }
 
  private:
@@ -42,7 +42,7 @@ class TaskScope {
   const std::shared_ptr<bool> open_;  // shared with the tasks, which may outlive the scope
 };
 
-// Does something every so often until stopped.
+// Calls a function at an interval until stopped.
 class Repeater {
  public:
   // `scope` must outlive the repeater.
@@ -51,8 +51,8 @@ class Repeater {
   Repeater& operator=(const Repeater&) = delete;
   ~Repeater() { Stop(); }
 
-  // Calls `act` after each `interval`, the first time in one interval; replaces what ran before.
-  // `act` may call Start and Stop.
+  // Calls `act` after each `interval`, the first time in one interval.  Replaces an earlier
+  // function. `act` may call Start and Stop.
   void Start(bs::Duration interval, std::function<void()> act) {
     Stop();
     interval_ = interval;
@@ -77,7 +77,7 @@ class Repeater {
   TaskScope* const scope_;
   bs::Duration interval_{};
   bs::TimerId timer_ = 0;
-  // Shared with the turn that is running it, which may replace it.
+  // Shared with a running call, which may replace it.
   std::shared_ptr<const std::function<void()>> act_;
 };
 

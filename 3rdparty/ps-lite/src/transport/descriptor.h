@@ -1,4 +1,4 @@
-// Descriptor: a file descriptor and who closes it.
+// Descriptor: a file descriptor that its owner closes.
 #pragma once
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ class Descriptor {
 
   explicit operator bool() const { return fd_ >= 0; }
   int fd() const { return fd_; }
-  // Whoever takes it closes it.
+  // Gives the descriptor up; the caller closes it.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

@@ -10,13 +10,13 @@
 
 namespace ps {
 
-// Larger priorities leave first, then in the order of Add.  Confined to the owner's executor; as
-// long as its owner, who looks at waiting_bytes, lets it become.
+// Larger priorities leave first, then in the order of Add.  Confined to the owner's executor.  Not
+// bounded here: the owner looks at waiting_bytes before Add.
 class SendQueue {
  public:
   bool empty() const { return messages_.empty(); }
-  // What the messages here keep from being freed, about.  Frames of native ones are counted where
-  // they say that they keep memory: most show rounds, of which a key has two, whoever waits.
+  // About how many bytes of memory the messages here keep from being freed.  Frames of native
+  // messages count only with keeps_memory: most show rounds, of which a key has two in any case.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
   void Add(Message message) {
     const uint64_t bytes = BytesOf(message);
@@ -24,7 +24,7 @@ class SendQueue {
     const Place place{-int64_t{message.meta.priority}, next_number_++};
     messages_.emplace(place, Waiting{std::move(message), bytes});
   }
-  // The one that leaves next; valid until Add or Take.  The caller may empty it before he takes it.
+  // The message that leaves next; valid until Add or Take.  The caller may empty it before Take.
   // REQUIRES: not empty.
   Message* first() {
     BS_CHECK(!empty());
@@ -38,7 +38,7 @@ class SendQueue {
   }
 
  private:
-  static constexpr uint64_t kMessageBytes = 1U << 10U;  // of one that has nothing else
+  static constexpr uint64_t kMessageBytes = 1U << 10U;  // of a message without text and frames
   static uint64_t BytesOf(const Message& message) {
     const Meta& meta = message.meta;
     uint64_t bytes = kMessageBytes + meta.body.size() + meta.extension.text.size() +
@@ -51,7 +51,7 @@ class SendQueue {
   using Place = std::pair<int64_t, uint64_t>;
   struct Waiting {
     Message message;
-    uint64_t bytes;  // that it is counted with
+    uint64_t bytes;  // its share of waiting_bytes_
   };
 
   std::map<Place, Waiting> messages_;

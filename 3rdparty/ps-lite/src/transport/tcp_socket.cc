@@ -48,7 +48,7 @@ bool SetOption(int fd, int level, int option, int value) {
   return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
-// Whether TuneSending could make it so.
+// True if TuneSending has bounded the retransmission interval of `fd`.
 bool AsksOften(int fd) {
   int most_ms = 0;
   socklen_t size = sizeof(most_ms);
@@ -56,7 +56,7 @@ bool AsksOften(int fd) {
          most_ms <= kLongestRetransmitMs;
 }
 
-// Or unsent: while there is any of it, the kernel sends no probes of its own.
+// True if bytes are unsent or unacknowledged: the kernel sends no probes then.
 bool HasUnacknowledged(int fd) {
   int size_bytes = 0;
   return ::ioctl(fd, SIOCOUTQ, &size_bytes) == 0 && size_bytes > 0;
@@ -69,7 +69,7 @@ bs::Status NoSocket() {
 }  // namespace
 
 void TcpSocket::Set(int level, int option, int value) const {
-  // Fails on a connection that is broken already, which is found out anyway.
+  // Fails on a broken connection, which other calls find out.
   static_cast<void>(SetOption(fd(), level, option, value));
 }
 
@@ -116,10 +116,10 @@ bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
 
 void TuneSending(int fd, int unsent_bytes) {
   if (unsent_bytes > 0) SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
-  // The kernel gives up after a number of retransmissions, which now pass in seconds.  So it gets a
-  // time instead: whom we lose is decided by heartbeats.  One that no job reaches, since Linux may
-  // count it from a probe of long ago and end a connection that is well (seen on 6.18, where a
-  // queue was full and the peer stopped for a second).
+  // The kernel gives up after a number of retransmissions, which now pass in seconds.  Heartbeats
+  // decide about losses, so it gets a time instead, longer than any job.  A shorter one is not
+  // safe: Linux may count it from an old probe and end a healthy connection.  We saw that on 6.18,
+  // with a full queue and a peer that was stopped for a second.
   if (SetOption(fd, IPPROTO_TCP, kRtoMaxMs, kLongestRetransmitMs)) {
     SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);
   }
@@ -130,7 +130,7 @@ void ProbeHost(int fd, bs::Duration interval) {
   const int seconds = static_cast<int>(std::clamp<int64_t>(count, 1, kMostProbeSeconds));
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
-  // Whoever looks at the answers decides, and not the kernel, by their count.
+  // The caller of SinceAcknowledged decides, not the kernel by its count of unanswered probes.
   SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kMostProbes);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
@@ -139,7 +139,7 @@ bs::Duration SinceAcknowledged(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  // Nothing was acknowledged yet: the kernel would count from when it was started.
+  // Nothing is acknowledged yet: the kernel would count from its own start.
   if (info.tcpi_state == TCP_SYN_SENT) return {};
   if (!AsksOften(fd) && HasUnacknowledged(fd)) return {};
   return std::chrono::milliseconds(info.tcpi_last_ack_recv);

@@ -13,12 +13,12 @@
 
 namespace ps {
 
-// Confined to the transport's executor, but for Mute and muted, which are thread-safe.  Functions
-// that the handler lacks are not called.
+// Confined to the transport's executor, but Mute and muted are thread-safe.  Functions that the
+// handler lacks are not called.
 class Upcalls {
  public:
   void Start(Transport::Handler handler) { handler_ = std::move(handler); }
-  // What is told from now on is dropped; a call on its way on another thread ends.
+  // Drops every callback from now on; one that already runs on another thread ends.
   void Mute() { muted_ = true; }
   bool muted() const { return muted_; }
 
@@ -46,7 +46,7 @@ class Upcalls {
   std::shared_ptr<Landing> Place(int32_t peer, const Meta& meta, uint64_t size_bytes) const {
     return muted_ || !handler_.place ? nullptr : handler_.place(peer, meta, size_bytes);
   }
-  // This and MostBytes take the handler's answer while there is one, else the least.
+  // Knows and MostBytes ask the handler; once muted they give the strictest answer.
   bool Knows(int32_t peer) const { return !muted_ && (!handler_.knows || handler_.knows(peer)); }
   uint64_t MostBytes(int32_t peer, const Meta& meta) const {
     if (!Knows(peer)) return kMaxStrangerBytes;

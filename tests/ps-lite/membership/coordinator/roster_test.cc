@@ -1,4 +1,4 @@
-// Roster: admission, texts about who is missing, and how settings differ.
+// Roster: admission, texts about missing nodes, and how settings differ.
 #include "membership/coordinator/roster.h"
 
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What MXNet's own scheduler node does: it counts registrations and barrier requests, and answers.
+// MXNet's own scheduler node: it counts registrations and barrier requests, and responds.
 class StockScheduler {
  public:
   explicit StockScheduler(Job* job)
@@ -170,7 +170,7 @@ TEST_F(StockSchedulerTest, AServerEndsAWorkerThatItDoesNotHearAnyMore) {
   const std::string why = "connection closed, and no other opened in 1 s";
   ASSERT_EQ(server->failures.size(), 1U);
   EXPECT_THAT(server->failures.front().message(), HasSubstr(why));
-  ASSERT_EQ(worker->words.size(), 1U);  // nobody else would tell it
+  ASSERT_EQ(worker->words.size(), 1U);  // no other process would notify it
   EXPECT_THAT(worker->words.front(), HasSubstr(why));
 }
 

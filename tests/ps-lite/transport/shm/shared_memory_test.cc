@@ -1,4 +1,4 @@
-// Shared memory: what lies there and for how long, and offers of those who do not mean well.
+// Shared memory: the frames in it, their lifetime, and hostile offers.
 #include "transport/shm/shared_memory.h"
 
 #include <fcntl.h>

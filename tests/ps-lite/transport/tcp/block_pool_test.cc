@@ -1,4 +1,4 @@
-// Blocks come back to be used again, up to a bound, whoever lives longer.
+// Blocks come back to be used again, up to a bound; pool and frames may end in either order.
 #include "transport/tcp/block_pool.h"
 
 #include <gtest/gtest.h>

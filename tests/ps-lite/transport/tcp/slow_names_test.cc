@@ -12,7 +12,7 @@
 #include "base/mutex.h"
 #include "base/notification.h"
 #include "ps-lite/transport/loop_world.h"
-#include "ps-lite/transport/tcp/link_peer.h"
+#include "ps-lite/transport/tcp/connection_peer.h"
 #include "ps-lite/transport/transport_node.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/wire.h"
@@ -44,7 +44,7 @@ class Names {
   std::vector<std::string> looked_up_ BS_GUARDED_BY(mutex_);
 };
 
-// Of the test that runs.
+// State of the running test.
 std::unique_ptr<Names> names;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 class SlowNames : public ::testing::Test {
@@ -79,7 +79,7 @@ TEST_F(SlowNames, OfPeersThatAreForgottenAreNotLookedUp) {
   node.Disconnect(8, bs::Duration(0));
   node.Disconnect(10, bs::Duration(0));
   node.Flush();
-  node.Flush();  // a link is dropped in a task of its own, which the first may come before
+  node.Flush();  // a connection is dropped in a task of its own, which the first may come before
   names->go_on.Notify();
   node.Connect(12, {"localhost", port}, 9);
   EXPECT_TRUE(node.AwaitConnects(12, 1));
@@ -93,7 +93,7 @@ TEST_F(SlowNames, OfAPeerThatComesBackAreNotLookedUpAgain) {
   ASSERT_EQ(::setsockopt(listener.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)), 0);
   node.Connect(8, {"localhost", ntohs(LocalAddress(listener).sin_port)}, 9);
   for (int i = 1; i <= 3; ++i) {
-    LinkPeer peer(listener, Takes::kNone);
+    ConnectionPeer peer(listener, Takes::kNone);
     node.Send(Native(8, i));
     peer.Await(1);
   }

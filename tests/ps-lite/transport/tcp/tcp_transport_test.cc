@@ -206,7 +206,7 @@ TEST(Inbound, EndsAreToldWithWhetherAMessageIsLost) {
     peer.CloseSending();
     peer.AwaitEnd();
   };
-  come_and_go("", message.substr(0, 5));  // nobody knows whose
+  come_and_go("", message.substr(0, 5));  // of an unknown sender
   come_and_go("ps9", message);
   come_and_go("ps9", message + message.substr(0, 1));
   come_and_go("ps9", message + FrameOf(StockMeta(), true));
@@ -228,8 +228,8 @@ TEST(Inbound, EndsAreToldWithWhetherAMessageIsLost) {
   transport->Close(bs::Duration(0));
 }
 
-// How many messages a node takes in one turn of its loop when a peer sends it many at once: frames
-// that carry so many each.
+// Returns how many messages a node takes in one turn of its loop while a peer sends many, `carried`
+// of them in each frame.
 int MostInATurn(bool zmq, const std::string& frame, int carried) {
   bs::LoopThread loop("bs-io");
   const auto transport =
@@ -255,7 +255,7 @@ int MostInATurn(bool zmq, const std::string& frame, int carried) {
     bound.Notify();
   });
   bound.Wait();
-  // Somebody else, who has something to read all the time.
+  // Another socket that always has bytes to read.
   const RawPeer other(address);
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe(ends.data()), 0);
@@ -296,18 +296,18 @@ TEST(Flood, OfTinyMessagesHasSoManyInATurnOfTheLoop) {
 }
 
 TEST_F(TcpTransportTest, AFloodOfTheOtherEndOfALinkIsReadInTurns) {
-  // Who is connected to says nothing but its greeting; this one goes on for ever.
+  // A correct listener sends only its greeting; this one goes on for ever.
   auto listening = ListenTcp({"127.0.0.1", 0});
   const TcpSocket listener = std::move(listening.value());
   const auto [node, address] = BoundNode(world_.get());
   node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
   pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&readable, 1, 60000), 1);
-  const TcpSocket link(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const TcpSocket connection(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   std::atomic<bool> over = false;
   std::thread flood([&] {
     std::string bytes = ZmtpGreeting() + ZmtpReady("ROUTER", "");
-    while (!over && ::send(link.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    while (!over && ::send(connection.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
       bytes.assign(60000, '\0');
     }
   });
@@ -316,7 +316,7 @@ TEST_F(TcpTransportTest, AFloodOfTheOtherEndOfALinkIsReadInTurns) {
   good.Send(ZmtpGreeting() + ZmtpReady("DEALER", "ps15") + FrameOf(StockMeta(), false));
   EXPECT_TRUE(node->AwaitMessages(1));
   over = true;
-  ::shutdown(link.fd(), SHUT_RDWR);
+  ::shutdown(connection.fd(), SHUT_RDWR);
   flood.join();
 }
 
@@ -378,9 +378,9 @@ std::string WhyGivenUp(bool native, bool keeps_memory = false) {
   transport->Connect(9, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 8);
   pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&readable, 1, 60000), 1);
-  const TcpSocket link(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const TcpSocket connection(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   const std::string hello = ZmtpGreeting() + ZmtpReady("ROUTER", "");
-  EXPECT_GT(::send(link.fd(), hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+  EXPECT_GT(::send(connection.fd(), hello.data(), hello.size(), MSG_NOSIGNAL), 0);
   EXPECT_TRUE(connected.WaitFor(std::chrono::seconds(60)));
   for (int i = 0; i < 30; ++i) {
     Message message;
@@ -407,8 +407,8 @@ TEST(Overflow, WhoReadsNothingIsForgottenWhenTooMuchWaitsForHim) {
   EXPECT_THAT(WhyGivenUp(true, true), HasSubstr("it does not read"));
 }
 
-// What a transport that knows nobody warns of when a stranger sends that, and perhaps closes his
-// half; it is asked when it has hung up, or has had what is to be known of the bytes.
+// Returns the warnings of a transport without known peers when a peer sends `bytes`, and perhaps
+// closes its half.  Waits until the transport has hung up or has read the bytes.
 std::string SaidOfStranger(const std::string& bytes, bool closes, bool hung_up_on) {
   const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
     return MakeTcpTransport(loop, {.patience = std::chrono::milliseconds(50)}, log);
@@ -579,7 +579,7 @@ TEST(Strangers, AFewAreLetInInATurnOfTheLoop) {
   transport->Close(bs::Duration::zero());
 }
 
-// What a transport logs when it binds `host`.
+// Returns the log of a transport that binds `host`.
 template <typename Make>
 std::vector<std::string> SaidWhenBound(const std::string& host, Make make) {
   std::vector<std::string> said;  // on the loop, until Bind has ended

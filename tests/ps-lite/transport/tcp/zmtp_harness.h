@@ -19,7 +19,7 @@
 
 namespace ps::testing {
 
-// What came out of an input.
+// The output of an input.
 struct Record {
   std::string identity = "none yet";
   int greetings = 0;

@@ -32,7 +32,7 @@ std::string ReferenceTo(uint64_t offset_bytes, uint64_t size_bytes, bool more) {
   AppendReference(offset_bytes, size_bytes, more, &frame);
   return frame;
 }
-// Of a push, whose data may be anything, or of a message whose data are looked at.
+// The metadata of a push, whose data may have any value, or of a message whose data are checked.
 std::string MetaOf(int32_t number, bool push) {
   Meta meta;
   meta.timestamp = number;

@@ -90,7 +90,7 @@ TEST_F(ZmtpTest, NothingIsWrittenToMemoryThatWasRevoked) {
   memory.assign(memory.size(), '.');
   ASSERT_TRUE(More(std::string(150000, 'x') + FrameOf(MetaOf(2), false)).ok());
   EXPECT_EQ(memory, std::string(memory.size(), '.'));
-  ASSERT_EQ(record_.messages.size(), 1u);  // the other one is nobody's any more
+  ASSERT_EQ(record_.messages.size(), 1u);  // the other one was dropped
   EXPECT_EQ(record_.messages[0].meta.timestamp, 2);
 }
 
@@ -217,13 +217,13 @@ TEST_F(ZmtpTest, AllStrangersTogetherKeepLittle) {
   }
   EXPECT_LE(inputs.size() * 65000, kMaxStrangersBytes + 65000);
   EXPECT_THAT(status.message(), HasSubstr("unfinished messages of such peers take"));
-  // What is there as a whole is nothing to keep, and who is in the job does not count.
+  // A whole message needs no memory here, and nodes of the job do not count.
   EXPECT_TRUE(Begin(Hello() + FrameOf(MetaOf(2), false)).ok());
   EXPECT_EQ(record_.messages.size(), 1U);
   known_ = true;
   EXPECT_TRUE(Begin(half).ok());
   known_ = false;
-  // Who ends his message, or goes, makes room for the next.
+  // A peer that ends its message, or goes, makes room for the next.
   EXPECT_TRUE(MoreTo(inputs[0].get(), std::string(64999, 'x')).ok());
   EXPECT_EQ(record_.messages.size(), 1U);
   EXPECT_TRUE(Begin(half).ok());

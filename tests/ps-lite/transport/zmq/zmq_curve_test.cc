@@ -1,4 +1,4 @@
-// Keys from a secret, and who gets in with them.
+// Keys from a secret, and the peers that they admit.
 #include "transport/zmq/zmq_curve.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ constexpr std::string_view kSecret = "correct horse battery staple";
 
 TEST(CurveKeys, AreTheSameForEverybodyWhoKnowsTheSecret) {
   const CurveKeys keys = DeriveCurveKeys(kSecret).value();
-  // Whoever changes the derivation shuts out the nodes of the version before.
+  // A change of the derivation shuts out the nodes of the version before.
   EXPECT_EQ(ToHex(keys.public_key),
             "0faa1ede0ca0c8972519b61d0cf19d73d90a53571bc48c39b612330055a8d664");
   EXPECT_EQ(keys.secret_key.size(), 32u);
@@ -84,7 +84,7 @@ class Station {
   std::unique_ptr<Transport> transport_;
 };
 
-// What is written to stderr during its life, to be read while others still write.
+// Captures stderr while it exists; may be read while others still write.
 class StderrLog {
  public:
   StderrLog() { BS_CHECK(file_ != nullptr && dup2(fileno(file_), STDERR_FILENO) >= 0); }
@@ -128,7 +128,7 @@ TEST(Curve, WhoHasAnotherSecretOrNoneIsRefusedAndLogged) {
     Station receiver(DeriveCurveKeys(kSecret).value());
     Station stranger(keys);
     stranger.SendTo(receiver.Bind());
-    // Who it was is known only as long as it has not hung up.
+    // The address is known only until the peer hangs up.
     EXPECT_THAT(log.Until("refused a connection whose handshake failed"),
                 ContainsRegex("the latest caller was (127\\.0\\.0\\.1:[0-9]+|gone already)\\)"));
     EXPECT_FALSE(stranger.Connected(bs::Duration::zero()));

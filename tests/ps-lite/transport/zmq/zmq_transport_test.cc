@@ -250,7 +250,7 @@ TEST_F(ZmqTransportTest, ReceivedFramesOutliveTheTransport) {
   EXPECT_EQ(got[0].data[1].text(), "short");
 }
 
-// What a transport that knows nobody, but for what `does` is, warns of.
+// Returns the warnings of a transport without known peers while `does` runs.
 std::string SaidOf(const std::function<void(const Address&)>& does) {
   const auto make = [](bs::LoopThread* loop, const bs::Logger& log) {
     return MakeZmqTransport(loop, {.patience = std::chrono::seconds(2)}, log);
@@ -274,7 +274,7 @@ TEST(Strangers, WhoSendsWhatLibzmqDoesNotUnderstandIsNamedByHisAddress) {
                 peer.Send(greeting + std::string("\x04\x05\x04NONE", 7));
                 peer.AwaitEnd();
               }),
-              AllOf(AnyOf(HasSubstr(named), HasSubstr("hung up on somebody who went before we")),
+              AllOf(AnyOf(HasSubstr(named), HasSubstr("hung up on a peer that closed before its")),
                     HasSubstr("no ZMTP that libzmq speaks")));
   for (const std::string& stalls : {std::string(), std::string("\xff"), greeting}) {
     EXPECT_THAT(SaidOf([&](const Address& address) {

@@ -1,4 +1,4 @@
-// Barriers: arrivals, departures, and the answers they cause.
+// Barriers: arrivals, departures, and the responses they cause.
 #include "membership/coordinator/barriers.h"
 
 #include <algorithm>
@@ -196,7 +196,7 @@ Barriers::Answers Barriers::ReleaseIfComplete(const Place& place) {
   Arrived& arrived = waiting_[place];
   if (arrived.empty() || !AbsentFrom(place, arrived).empty()) return {};
   if (!place.attached && place.group == kEveryone) {
-    // Native nodes may use the group for barriers of their own, which end nothing.
+    // Native nodes may use the group for their own barriers, which end no node.
     const bool ends = std::all_of(arrived.begin(), arrived.end(), [](const auto& entry) {
       return !entry.second.native || entry.second.last;
     });

@@ -1,15 +1,16 @@
-// Barriers: who waits for whom, counted by group, for stock and native nodes.
+// Barriers: counts the arrivals of stock and native nodes at each group's barrier.
 //
-// Pure bookkeeping of the scheduler node; sends nothing: every call returns the answers to send.
-// Confined to its owner's executor.  Bounded by the number of nodes and kMostCustomers.
+// Pure bookkeeping of the scheduler node: every call returns the responses to send.  Confined to
+// its owner's executor.  Bounded by the number of nodes and kMostCustomers.
 //
 // Rules (PROTOCOL.md):
 // - Requests of a group are counted up to the group's logical size.  The scheduler node counts
-//   itself.  Requests are told apart by sender and customer, so a repeat does not count twice.
+//   itself.  Sender and customer identify a request, so a repeat does not count twice.
 // - Attached workers count only among themselves, in the group of the workers.
-// - A node that left counts as arrived; but a native node that waits for workers of which one has
-//   left gets an error that names it, because what it waits for will never happen.
-// - A native request that was answered is answered again when it is repeated.
+// - A node that left counts as arrived.  But a native node that waits for a worker that left gets
+// an
+//   error that names it, because the worker will never arrive.
+// - The repeat of a native request that has a response gets the response again.
 #pragma once
 
 #include <cstddef>
@@ -27,19 +28,19 @@
 namespace ps {
 
 struct BarrierRequest {
-  int32_t id = kEmpty;    // of the sender
-  bs::TimePoint since{};  // when the first of its repeats came
+  int32_t id = kEmpty;    // the sender's
+  bs::TimePoint since{};  // arrival of the first copy
   int32_t group = 0;
   bool native = false;
-  bool last = false;      // a native server's way into the final barrier
+  bool last = false;      // a native server joins the final barrier
   uint64_t sequence = 0;  // native only
   int32_t app_id = 0;     // the two below: stock only
   int32_t customer_id = 0;
 };
 
 struct BarrierAnswer {
-  BarrierRequest request;  // for a stock node: of whoever came last
-  int32_t id = kEmpty;     // the receiver
+  BarrierRequest request;  // for a stock node: the latest request
+  int32_t id = kEmpty;     // the receiver's
   bs::Status status;       // native only
 };
 
@@ -47,41 +48,41 @@ class Barriers {
  public:
   using Answers = std::vector<BarrierAnswer>;
 
-  // Of one sender at a barrier: who would be more is refused.
+  // The bound of customers that one sender may have at a barrier; more are refused.
   static constexpr size_t kMostCustomers = 64;
 
   explicit Barriers(int32_t num_workers) : num_workers_(num_workers) {}
 
-  // The job's workers and servers, each kind in the order of its ranks; shared ids appear once for
-  // each customer.  REQUIRES: called before everything else.
+  // Sets the job's workers and servers, each kind in the order of its ranks.  A shared id appears
+  // once for each customer.  REQUIRES: called before everything else.
   void SetNodes(std::vector<Node> nodes) { nodes_ = std::move(nodes); }
 
-  // Ok if the sender may wait for this group.
+  // Ok if the sender may wait for this group; otherwise says why not.
   bs::Status Check(const BarrierRequest& request) const;
   // REQUIRES: Check(request) is ok.
   Answers Arrive(const BarrierRequest& request);
-  // The node left in good order; or an attached worker of that id came (back).
+  // Leave: the node left in good order.  Join: an attached worker of that id came, perhaps again.
   Answers Leave(int32_t id);
   void Join(int32_t id) { left_.erase(id); }
-  // The worker was lost, and another will take its place and start from the beginning: what waits
-  // does not count, and barriers of the workers that others have passed do not hold a native one.
+  // The worker was lost, and another will take its place and start from the beginning.  Its waiting
+  // requests no longer count.  A native successor passes the barriers that the others have passed.
   void Vacate(int32_t id);
-  // The job failed: stock nodes that wait may go.
+  // The job failed: releases the stock nodes that wait.
   Answers ReleaseStock();
 
-  // The start barrier of group 7, and the one in which stock nodes end.
+  // The start barrier of group 7, and the final one, in which stock nodes end.
   bool start_done() const { return start_done_; }
   bool final_done() const { return final_done_; }
-  // Whether a stock worker waits for other workers, also for their end.
+  // True if a stock worker waits for other workers, or for their end.
   bool stock_waits() const;
-  // Whom a request waits for: "worker 1, server 0"; empty if it waits for nobody.
+  // Names the nodes that a request waits for: "worker 1, server 0"; empty if there are none.
   std::string WaitsFor(const BarrierRequest& request) const;
-  // Of the stock workers that wait for other workers, one that came before `limit`; null if there
-  // is none.  Natives have a deadline of their own.
+  // Finds a stock worker that has waited for other workers since before `limit`; null if there is
+  // none.  Native workers have their own deadline.
   const BarrierRequest* FindStockBefore(bs::TimePoint limit) const;
 
  private:
-  // One space for everyone, one for attached workers.
+  // Attached workers have a space of their own.
   struct Place {
     bool attached = false;
     int32_t group = 0;
@@ -90,7 +91,7 @@ class Barriers {
   using Arrived = std::map<std::pair<int32_t, int32_t>, BarrierRequest>;  // by id and customer
 
   static Place PlaceOf(const BarrierRequest& request);
-  // Whether its sender waits there as many others already.
+  // True if its sender already waits there with kMostCustomers.
   bool IsOneTooMany(const BarrierRequest& request) const;
   // Ids of the place's members in the order of answers, once for each logical member.
   std::vector<int32_t> MembersOf(const Place& place) const;
@@ -107,10 +108,10 @@ class Barriers {
 
   std::map<Place, Arrived> waiting_;
   std::map<Place, BarrierRequest> last_stock_;
-  std::map<int32_t, std::pair<uint64_t, bs::Status>> answered_;  // natives: latest, by id
+  std::map<int32_t, std::pair<uint64_t, bs::Status>> answered_;  // native nodes: latest, by id
   std::set<int32_t> left_;
   std::map<Place, uint64_t> passed_;     // how often it was complete
-  std::map<int32_t, uint64_t> to_pass_;  // of a native that begins again, by id
+  std::map<int32_t, uint64_t> to_pass_;  // by id of a native that begins again: barriers to pass
   bool start_done_ = false;
   bool final_done_ = false;
 };

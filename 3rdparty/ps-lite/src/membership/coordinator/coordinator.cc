@@ -25,20 +25,20 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       executor_(executor),
       log_(log),
       scope_(executor),
-      links_(&scope_, options.timeout, options.reconnect_grace,
-             [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      reconnect_timer_(&scope_, options.timeout, options.reconnect_grace,
+                       [this](int32_t id, const std::string& why) { OnLost(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
-      // Whoever lives and was given up registers again.
-      temporary_links_(
+      // A live node that was given up registers again.
+      temporary_reconnect_timer_(
           &scope_, std::max(options.report_interval, options.reconnect_grace),
           options.reconnect_grace,
           [this](int32_t peer, const std::string& why) { OnTemporaryLost(peer, why); }),
-      announcer_(&scope_, options.retry_interval,
+      broadcast_(&scope_, options.retry_interval,
                  [this](int32_t peer, const Meta& meta) { Send(peer, meta); }),
       report_(&scope_),
       heartbeat_(&scope_),
-      strangers_(executor, log),
+      limited_log_(executor, log),
       root_(options.root),
       roster_(options.num_workers, options.num_servers),
       next_temporary_(kFirstTemporaryId),
@@ -65,28 +65,28 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     return MostDataBytes(Role::kScheduler, meta);
   };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (!peers_.contains(peer)) return;  // the transport has named him
-    strangers_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
-    OnNonsense(peer, what.message());
+    if (!peers_.contains(peer)) return;  // the transport has named it
+    limited_log_.Warning("dropped bytes from " + DescribeSender(peer) + ": " + what.message());
+    OnViolation(peer, what.message());
   };
   handler.on_overflow = [this](int32_t peer, const std::string& why) {
-    temporary_links_.Forget(peer);
+    temporary_reconnect_timer_.Forget(peer);
     OnTemporaryLost(peer, why);
     OnLost(peer, why);
   };
   handler.on_connected = [this](int32_t peer) {
-    links_.OnConnected(peer);
-    temporary_links_.OnConnected(peer);
+    reconnect_timer_.OnConnected(peer);
+    temporary_reconnect_timer_.OnConnected(peer);
     if (Peer* const known = FindPeer(peer)) known->connected = true;
   };
   handler.on_disconnected = [this](int32_t peer) {
-    links_.OnDisconnected(peer);
-    temporary_links_.OnDisconnected(peer);
+    reconnect_timer_.OnDisconnected(peer);
+    temporary_reconnect_timer_.OnDisconnected(peer);
     Peer* const known = FindPeer(peer);
     if (known == nullptr) return;
     known->broke = scope_.Now();
     if (!known->left) return;
-    known->lost = true;  // it has closed: our answer to its goodbye has arrived
+    known->lost = true;  // it has closed, so our response to its goodbye has arrived
     MaybeFinish();
   };
   handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
@@ -96,10 +96,10 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
 
 void Coordinator::Impl::OnMessage(const Message& message) {
   if (!message.meta.is_control) {
-    // Who has that id now did not send it.
+    // The node that has the id now did not send it.
     const bool other = message.meta.native() && message.meta.extension.job != JobMark(options_.job);
     if (other) return Drop(message, kFromAnotherJob);
-    DropNonsense(message, "data for the scheduler node");
+    DropViolation(message, "data for the scheduler node");
     return;
   }
   if (message.peer == kEmpty) {
@@ -120,7 +120,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     Drop(message, "it registered otherwise");
     return;
   }
-  if (peer->vacant || (peer->native && message.meta.extension.round != peer->life)) {
+  if (peer->vacant || (peer->native && message.meta.extension.round != peer->incarnation)) {
     Dismiss(*peer, message);
     return;
   }
@@ -135,13 +135,13 @@ void Coordinator::Impl::OnMessage(const Message& message) {
       OnHeartbeat(message.peer, message);
       return;
     case Command::kAck:
-      announcer_.Confirm(message.peer, message.meta.extension.sequence);
+      broadcast_.Confirm(message.peer, message.meta.extension.sequence);
       return;
     case Command::kNone:
       OnPeerOp(message.peer, message);
       return;
     default:
-      DropNonsense(message, "unexpected control command");
+      DropViolation(message, "unexpected control command");
   }
 }
 
@@ -162,12 +162,12 @@ void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
   request.app_id = message.meta.app_id;
   request.customer_id = message.meta.customer_id;
   if (!message.meta.request) {
-    DropNonsense(message, "a barrier's answer");
+    DropViolation(message, "a barrier's answer");
     return;
   }
   if (const bs::Status check = barriers_.Check(request); !check.ok()) {
     if (request.native) SendAnswers({{request, id, check}});
-    DropNonsense(message, check.message());
+    DropViolation(message, check.message());
     return;
   }
   SendAnswers(barriers_.Arrive(request));
@@ -203,7 +203,7 @@ void Coordinator::Impl::OnPeerOp(int32_t id, const Message& message) {
   if (message.meta.extension.op == Op::kLeave) {
     OnLeave(id, message.meta.extension);
   } else {
-    DropNonsense(message, "unexpected operation");
+    DropViolation(message, "unexpected operation");
   }
 }
 
@@ -227,11 +227,11 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
   }
   MarkLeft(peer);
   log_.Info(Describe(peer->node) + " left");
-  // The servers must know before the worker closes, or they would take it for lost.
+  // The servers must know before the worker closes, or they would report it as lost.
   Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
   news.extension.rank = RankOf(id);
   news.control.nodes = {peer->node};
-  announcer_.Announce(NativeServers(), news, [this, id, answer] {
+  broadcast_.Send(NativeServers(), news, [this, id, answer] {
     if (Peer* const gone = FindPeer(id)) gone->left_known = true;
     answer();
     CheckEnd();
@@ -241,7 +241,7 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
 void Coordinator::Impl::CheckSilence() {
   const bs::TimePoint now = scope_.Now();
   const bs::TimePoint limit = now - options_.heartbeat_timeout;
-  if (!attention_ || attention_->Since(now) >= limit) return;
+  if (!pause_detector_ || pause_detector_->LastPauseEnd(now) >= limit) return;
   std::vector<int32_t> silent;
   for (const auto& [id, peer] : peers_) {
     if (peer.native && !peer.gone() && peer.in_list && peer.last_heard < limit) {
@@ -275,7 +275,7 @@ void Coordinator::Impl::WarnOfStragglers() {
 
 void Coordinator::Impl::Send(int32_t peer, Meta meta) {
   meta.timestamp = timestamp_++;
-  // The count starts again before it reaches the protocol's "not set".
+  // The count restarts before it reaches the protocol's "not set".
   if (timestamp_ == kEmpty) timestamp_ = 0;
   SendUnnumbered(peer, std::move(meta));
 }
@@ -284,7 +284,7 @@ void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
   Message message;
   message.peer = peer;
   message.meta = std::move(meta);
-  // A number that is there is that of another job.
+  // A number that is set already is that of another job.
   uint64_t& job = message.meta.extension.key;
   if (message.meta.native() && job == 0) job = options_.job;
   transport_->Send(std::move(message));
@@ -310,20 +310,20 @@ void Coordinator::Impl::SendAnswers(const Barriers::Answers& answers) {
 }
 
 void Coordinator::Impl::Drop(const Message& message, const std::string& why) {
-  strangers_.Warning("dropped a message from " + DescribeSender(message.peer) + ": " + why);
+  limited_log_.Warning("dropped a message from " + DescribeSender(message.peer) + ": " + why);
 }
 
-void Coordinator::Impl::DropNonsense(const Message& message, const std::string& why) {
+void Coordinator::Impl::DropViolation(const Message& message, const std::string& why) {
   Drop(message, why);
-  OnNonsense(message.peer, why);
+  OnViolation(message.peer, why);
 }
 
-void Coordinator::Impl::OnNonsense(int32_t id, const std::string& what) {
+void Coordinator::Impl::OnViolation(int32_t id, const std::string& what) {
   Peer* const peer = FindPeer(id);
   const bool counts = peer != nullptr && !peer->gone() && phase_ == Phase::kRunning;
-  if (!counts || !nonsense_.Add(id, scope_.Now())) return;
+  if (!counts || !violations_.Add(id, scope_.Now())) return;
   peer->dismissed = true;
-  OnLost(id, NonsenseCount::Why(what));
+  OnLost(id, ViolationLimiter::Why(what));
 }
 
 Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {

@@ -1,4 +1,4 @@
-// Coordinator: how the job ends - a lost node, everyone's goodbye, and telling everyone.
+// Coordinator: the end of the job - lost nodes, goodbyes, and the notification of all nodes.
 #include <algorithm>
 #include <utility>
 
@@ -41,12 +41,12 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   Peer* const peer = FindPeer(id);
   if (peer == nullptr || peer->gone()) return;
   peer->lost = true;
-  links_.Forget(id);
-  announcer_.Forget(id);
+  reconnect_timer_.Forget(id);
+  broadcast_.Forget(id);
   if (MayReplace(id, *peer)) {
     Vacate(peer, why);
-    // With it went the store that it wraps.  That tells nothing of itself, and a process that only
-    // stopped keeps its connections.
+    // The stock worker of the same process is lost as well.  It reports nothing itself, and a
+    // stopped process keeps its connections.
     if (IsAttachedId(id)) OnLost(WorkerId(RankOf(id)), why);
     return;
   }
@@ -64,8 +64,8 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
 void Coordinator::Impl::MarkLeft(Peer* peer) {
   if (peer->left) return;
   peer->left = true;
-  links_.Forget(peer->node.id);
-  announcer_.Forget(peer->node.id);
+  reconnect_timer_.Forget(peer->node.id);
+  broadcast_.Forget(peer->node.id);
   SendAnswers(barriers_.Leave(peer->node.id));
 }
 
@@ -111,7 +111,7 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
   } else {
     log_.Error("the job failed: " + verdict.message());
   }
-  announcer_.Restart(std::min(options_.retry_interval, kFarewellRetry));
+  broadcast_.Restart(std::min(options_.retry_interval, kFarewellRetry));
   if (gathering) {
     TellGathered();
   } else {
@@ -119,7 +119,7 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
     RefuseWaiting();
   }
   TellRegistering();
-  // In good order the servers still have to say goodbye, however long they take.
+  // In good order the servers still have to say goodbye, which may take long.
   scope_.After(verdict.ok() ? options_.timeout : kFarewell, [this] {
     if (phase_ == Phase::kEnding) Finish();
   });
@@ -139,7 +139,7 @@ void Coordinator::Impl::TellGathered() {
   for (const auto& [rank, early] : early_) natives.push_back(TemporaryPeer(early.node, true));
   Meta news = NativeControl(Command::kNone, Op::kStatus, 0);
   SetStatus(verdict_, &news.extension);
-  announcer_.Announce(natives, news, [this] {
+  broadcast_.Send(natives, news, [this] {
     everyone_told_ = true;
     MaybeFinish();
   });
@@ -158,7 +158,7 @@ void Coordinator::Impl::TellRunning() {
   }
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   SetStatus(verdict_, &news.extension);
-  announcer_.Announce(natives, news, [this] {
+  broadcast_.Send(natives, news, [this] {
     everyone_told_ = true;
     MaybeFinish();
   });
@@ -192,7 +192,7 @@ bool Coordinator::Impl::StandsAlone(int32_t id, const Peer& peer) {
 void Coordinator::Impl::MaybeFinish() {
   if (phase_ != Phase::kEnding || !everyone_told_) return;
   if (!verdict_.ok()) {
-    // A stock node that comes to its last barrier later than this would wait there for ever.
+    // A stock node that reaches its last barrier after this would wait there for ever.
     const bool stock_left = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
       return !entry.second.native && !entry.second.gone();
     });
@@ -207,7 +207,7 @@ void Coordinator::Impl::MaybeFinish() {
     all_closed = all_closed && peer.lost;
   }
   if (!all_gone) return;
-  // Whoever left closes its end once it has our answer; until then it may ask again.
+  // A node that left closes its end once it has our response; until then it may ask again.
   if (all_closed || farewell_over_) {
     Finish();
   } else if (!farewell_timer_) {
@@ -229,7 +229,7 @@ void Coordinator::Impl::EndStockNodes() {
 void Coordinator::Impl::EndStockNode(const Node& node, int32_t peer, const std::string& why) {
   transport_->Send(MakeStockWord(peer, why));
   Message end = MakeStockEnd(peer);
-  if (node.role == Role::kServer) {  // which no answer ends, but a push of a key without values
+  if (node.role == Role::kServer) {  // no response ends it, but a push of a key without values does
     end.meta.request = true;
     end.meta.pull = false;
     end.meta.push = true;

@@ -1,9 +1,9 @@
 // Coordinator::Impl: the state of the scheduler node.
 //
-// Phases: gathering (nodes register) -> running -> ending (everyone is told) -> finished.
-// coordinator.cc holds what runs the job, coordinator_rendezvous.cc how nodes come in,
-// coordinator_refusal.cc what those hear that get no place, coordinator_rejoin.cc how the place of
-// a lost worker is taken, coordinator_end.cc how it ends.
+// Phases: gathering (nodes register) -> running -> ending (all nodes are notified) -> finished.
+// coordinator.cc runs the job; coordinator_rendezvous.cc registers nodes.  coordinator_refusal.cc
+// notifies nodes that get no place; coordinator_rejoin.cc replaces lost workers; coordinator_end.cc
+// ends the job.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "base/limited_log.h"
-#include "membership/attention.h"
-#include "membership/coordinator/announcer.h"
 #include "membership/coordinator/barriers.h"
+#include "membership/coordinator/reliable_broadcast.h"
 #include "membership/coordinator/roster.h"
-#include "membership/link_watch.h"
-#include "membership/nonsense_count.h"
+#include "membership/pause_detector.h"
+#include "membership/reconnect_timer.h"
 #include "membership/stock/inbound_watch.h"
 #include "membership/stock/resends.h"
 #include "membership/task_scope.h"
+#include "membership/violation_limiter.h"
 #include "ps/membership.h"
 
 namespace ps {
@@ -51,38 +51,37 @@ class Coordinator::Impl {
   struct Peer {
     Node node;
     bool native = false;
-    uint64_t sequence = 0;  // of its registration
+    uint64_t sequence = 0;  // that of its registration
     bs::TimePoint last_heard{};
     bool in_list = true;      // false: an attached worker that the servers do not know yet
-    bool left = false;        // said goodbye
-    bool left_known = false;  // and every server confirmed that it knows
+    bool left = false;        // it said goodbye
+    bool left_known = false;  // every server has confirmed that
     bool lost = false;        // its connection is gone, or it is silent
-    bool connected = false;   // or was
-    bool heard = false;       // as the node that has the place
-    std::optional<bs::TimePoint> cut{};  // since it, a worker, has said that it lost a server
-    int heartbeats_since_cut = 0;        // and has not said again
-    uint64_t life = 0;                   // of who has the place, or will have it next
+    bool connected = false;   // our connection is up, or was
+    bool heard = false;       // a message has come from it with its id
+    std::optional<bs::TimePoint> cut{};  // when this worker first reported a lost server
+    int heartbeats_since_cut = 0;        // heartbeats since its latest report
+    uint64_t incarnation = 0;            // the present or next holder's
     bool vacant = false;                 // lost, and another may take the place
-    bool dismissed = false;              // sent too much that makes no sense: a stranger now
-    bool vacated = false;                // and every server knows
+    bool dismissed = false;              // sent too many violations: unknown from then on
+    bool vacated = false;                // vacant, and every server knows
     std::optional<Early> successor{};
-    std::optional<bs::TimePoint> broke{};  // when our connection to it did last
+    std::optional<bs::TimePoint> broke{};  // when our connection to it last broke
     bool gone() const { return left || lost; }
   };
-  // A worker that has come though every place is taken: one of them may be lost and not noticed
-  // yet.
+  // A worker that registered while every place was taken: a loss may not be noticed yet.
   struct Late {
     Early early;
     bool native = false;
-    int32_t attach_rank = -1;  // of an attached worker
+    int32_t attach_rank = -1;  // an attached worker's wanted rank
   };
-  // What a node without a place is told, once; a stock one is ended.
+  // The one message to a node without a place; a stock node is ended.
   struct Word {
     Node node;
     std::optional<Meta> meta;  // for a native node
-    std::string why{};         // for a stock one, which is ended
+    std::string why{};         // for a stock node
   };
-  // A node that waits for the others: who it is, and the transport's peer.
+  // A node that waits for the others, and the transport's peer for it.
   struct Temporary {
     Node node;
     int32_t peer = kEmpty;
@@ -90,7 +89,7 @@ class Coordinator::Impl {
   // coordinator.cc: messages
   Transport::Handler TransportHandler();
   void OnMessage(const Message& message);
-  // False if there is nothing more to do with it: a repeat, or an acknowledgement.
+  // False for a repeat or an acknowledgement, which needs nothing more.
   bool TakeStock(const Message& message);
   void OnBarrier(int32_t id, const Message& message);
   void OnHeartbeat(int32_t id, const Message& message);
@@ -102,57 +101,58 @@ class Coordinator::Impl {
   void SendUnnumbered(int32_t peer, Meta meta);
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
-  // The same of what no correct node sends.
-  void DropNonsense(const Message& message, const std::string& why);
-  void OnNonsense(int32_t id, const std::string& what);
+  // Drops a message that no correct node sends, and counts it.
+  void DropViolation(const Message& message, const std::string& why);
+  void OnViolation(int32_t id, const std::string& what);
   Peer* FindPeer(int32_t id);
-  // Ids of native servers that are there.
+  // Ids of the native servers that neither left nor are lost.
   std::vector<int32_t> NativeServers() const;
 
   // coordinator_rendezvous.cc: registration
   void OnRegister(const Message& message);
-  // `repeat`: it has registered before, and waits.
+  // `repeat`: the node has registered before, and waits.
   void Register(const Node& node, const Extension& extension, bool repeat);
   void OnLateRegister(const Node& node, bool native, uint64_t sequence, bool repeat);
-  // Several processes may register with one address, which is that of one of them.  While nobody
-  // has been heard as `peer`, who goes on registering is sent the list; only who listens there gets
-  // it.  One that took the list and is gone has broken the connection by then.
+  // Several processes may register with one address, where one of them listens.  Until a message
+  // comes from `peer`, each that goes on registering is sent the list; only the listener receives
+  // it.  A process that took the list and is gone has broken the connection by then.
   static void Adopt(Peer* peer, uint64_t sequence, bool repeat);
-  // `first` has it already.
+  // `first`: the node that has the address already.
   void WarnOfSharedAddress(const Node& node, const std::string& first);
   void Report();
-  // Why the nodes that have come can be no job.
+  // Not ok, with the reason, if the registered nodes cannot form a job.
   bs::Status CheckRing() const;
   void CompleteRendezvous();
   void AddPeer(const Node& node, bool native, uint64_t sequence);
   void OnAttach(const Node& node, const Extension& extension, bool repeat);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
-  // Some time after the first was attached: of stock workers beside whom there is none.
+  // Warns, some time after the first attach, of stock workers that have no attached worker.
   void WarnOfUnwrapped();
   void SendList(int32_t id);
   Node OwnEntry() const;
-  // It waits for others: so that we notice if it dies.
+  // Connects soon to a node that waits for others, to notice if it dies.
   void WatchSoon(const Node& node, bool native);
-  // A connection to a node that has no id yet, which shows whether it is there.
+  // Returns the peer of a connection to a node without an id, which shows if the node is there.
   int32_t TemporaryPeer(const Node& node, bool native);
   void Watch(int32_t peer, const Node& node, bool native);
-  // One that broke while others are still missing: the place is free for the next that registers.
+  // Such a connection broke while nodes are missing: the next node that registers gets the place.
   void OnTemporaryLost(int32_t peer, const std::string& why);
   void CloseTemporaryPeers();
   void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
                   const std::string& text);
 
   // coordinator_refusal.cc: nodes without a place
-  // Whether its settings are other ones than ours; it is refused then.
+  // True, and the node is refused, if its settings differ from ours.
   bool SettingsDiffer(const Node& node, const Extension& extension);
-  // "; refused: ...": who did not get a place while others are missing; empty if nobody.
+  // "; refused: ...": the nodes without a place while others are missing; empty if there are none.
   std::string Refused() const;
-  // True if who is refused may have the place of one that is gone: it comes again, by itself or by
-  // us.  Opens connections to those of its role that have none yet, which show whether they live.
+  // True if a refused node may get the place of one that is gone.  The node registers again, or a
+  // timer here repeats it for a stock node.  Opens missing connections to nodes of its role, which
+  // show if they are alive.
   bool ComesAgain(const Node& node, bool native);
   void Refuse(const Node& node, bool native, uint64_t sequence, const bs::Status& why);
-  // What those hear that come when the job has ended.
+  // The status for nodes that register after the job has ended.
   bs::Status Over() const;
   void TellOnce(Word word);
   void TellWaiting();
@@ -160,53 +160,54 @@ class Coordinator::Impl {
   // coordinator_rejoin.cc: the place of a worker that was lost
   bool MayReplace(int32_t id, const Peer& peer) const;
   void Vacate(Peer* peer, const std::string& why);
-  void OnVacated(int32_t id, uint64_t life);
-  // True if the node may have the place of a worker that was lost, now or soon.
+  void OnVacated(int32_t id, uint64_t incarnation);
+  // True if the node gets the place of a lost worker, now or soon.
   bool TakePlace(const Node& node, bool native, uint64_t sequence);
   void TakePlaceOf(Peer* peer, const Node& node, uint64_t sequence);
-  // Refuses it with `why` unless a place becomes free soon.
+  // Refuses the worker with `why` unless a place becomes free soon.
   void Hold(Late late, const bs::Status& why);
   void TakeHeld(Peer* peer);
-  // The job ends: those that wait for a place get none.
+  // The job ends: refuses the workers that wait for a place.
   void RefuseWaiting();
-  // Whether who registers at the address of a node of the job is another process: its connection
-  // broke and came back, as it does when a process is killed and started again at once.
+  // True if a registration at a peer's address comes from another process.  The connection broke
+  // and came back, as when a process is killed and started again at once.
   bool IsGone(const Peer& peer, uint64_t sequence) const;
-  // Whether it is a late repeat of one that was lost.
+  // True for a late repeat of a registration by a lost node.
   bool IsFormer(const Node& node, uint64_t sequence) const;
   void Fill(Peer* peer);
-  // Tells who sends as an earlier holder of a place that it has none.
+  // Notifies the sender of a message, an earlier holder of a place, that it has none.
   void Dismiss(const Peer& peer, const Message& message);
-  // Tells a node of another job, which has lost its scheduler node to us, that its job is over.
+  // Notifies a node of another job that its job is over: we have its scheduler node's address.
   void DismissOfAnotherJob(const Meta& meta);
-  // Whether a node of this job, or one that waits to be, registered with that node's address.
+  // True if a node of this job, or one that waits for it, has registered with that address.
   bool HasAddress(const Node& node) const;
-  // A server has lost a worker, or a worker a server.
+  // A server reports a lost worker, or a worker a lost server.
   void OnUnreachable(int32_t id, const Meta& meta);
   void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
-  // A worker has sent a heartbeat: one that says nothing of a server any more has found it again.
+  // A worker has sent a heartbeat.  If its reports of a lost server have stopped, it has
+  // reconnected.
   static void ForgetOldCut(Peer* peer);
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
-  // A stock node, which lives, as far as we know.
+  // A stock node fell silent, though it may be alive.
   void OnUnheard(int32_t id, const std::string& why);
-  // Whether no native worker stands beside a stock node, to tell its process what has failed.
+  // True if a stock node has no attached worker, which would report a failure to its process.
   bool StandsAlone(int32_t id, const Peer& peer);
   void MarkLeft(Peer* peer);
-  // Ends the job in good order if nobody has anything left to do.
+  // Ends the job in good order if no node has work left.
   void CheckEnd();
   void EndJob(const bs::Status& verdict);
   void TellGathered();
   void TellRunning();
-  // Those who may not know the number of the job yet: they take only what answers their
+  // Notifies nodes that may not know the job's number yet; they take only responses to their
   // registration.
   void TellRegistering();
   void MaybeFinish();
-  // Those that no native worker stands beside: nobody else tells them.
+  // Ends the stock nodes without an attached worker: no other process notifies them.
   void EndStockNodes();
-  // Ends the process of a stock node, to which no message says that something failed.
+  // Ends the process of a stock node: its protocol has no message for a failure.
   void EndStockNode(const Node& node, int32_t peer, const std::string& why);
   void Finish();
 
@@ -219,45 +220,45 @@ class Coordinator::Impl {
 
   // Time.
   TaskScope scope_;
-  LinkWatch links_;
-  InboundWatch inbound_;  // of stock nodes
-  LinkWatch temporary_links_;
-  Announcer announcer_;
-  Repeater report_;     // while gathering: who is missing; while ending: to who registers
-  Repeater heartbeat_;  // while running: who is silent, who does not come to a barrier
-  std::optional<Attention> attention_;  // while running
-  bs::LimitedLog strangers_;
-  NonsenseCount nonsense_;
+  ReconnectTimer reconnect_timer_;
+  InboundWatch inbound_;  // for stock nodes
+  ReconnectTimer temporary_reconnect_timer_;
+  ReliableBroadcast broadcast_;
+  Repeater report_;     // gathering: logs missing nodes; ending: notifies registering ones
+  Repeater heartbeat_;  // running: checks for silent nodes and for stragglers at barriers
+  std::optional<PauseDetector> pause_detector_;  // while running
+  bs::LimitedLog limited_log_;
+  ViolationLimiter violations_;
 
   // Gathering.
   Phase phase_ = Phase::kGathering;
-  Address root_;  // the real port
+  Address root_;  // with the real port
   Roster roster_;
   std::map<int32_t, Early> early_;              // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
   int32_t next_temporary_;
-  int32_t next_refused_;  // of those to whom words are sent
+  int32_t next_refused_;  // the next peer for a message to a node without a place
   int32_t coming_again_ = 0;
-  std::deque<std::string> refused_;  // why, the latest; while gathering
+  std::deque<std::string> refused_;  // the latest reasons; while gathering
   std::vector<Late> held_;           // while running
-  std::map<int32_t, Early> former_;  // by place: the native that was lost there last
-  std::deque<Word> words_;           // to be told
+  std::map<int32_t, Early> former_;  // by place: the native node that was lost there last
+  std::deque<Word> words_;           // not yet sent
   int32_t words_under_way_ = 0;      // each on a connection of its own
-  uint64_t words_dropped_ = 0;       // since that was logged
+  uint64_t words_dropped_ = 0;       // since the last line about it
 
   // Running.
   std::map<int32_t, Peer> peers_;
   Barriers barriers_;
-  Resends resends_;        // of stock peers
+  Resends resends_;        // for stock peers
   int32_t timestamp_ = 0;  // the protocol's count of control messages
-  bool attached_ = false;  // somebody was
+  bool attached_ = false;  // a worker was attached
   bool final_timer_ = false;
   bs::TimePoint next_straggler_warning_{};
-  std::optional<bs::TimePoint> stock_replaced_;  // when it was last
+  std::optional<bs::TimePoint> stock_replaced_;  // when a stock worker was last replaced
 
   // Ending.
   bs::Status verdict_;
-  std::vector<int32_t> alone_;  // stock nodes that no native worker stands beside
+  std::vector<int32_t> alone_;  // stock nodes without an attached worker
   bool everyone_told_ = false;
   bool farewell_over_ = false;
   bool farewell_timer_ = false;

@@ -1,7 +1,7 @@
 // Coordinator: messages to nodes that get no place, each over a connection of its own.
 //
-// Strangers must not make us open connections without bound: those that find no room wait their
-// turn, and those that find no room there are counted.
+// Unknown nodes must not make us open connections without bound.  So messages wait their turn in a
+// bounded queue, and those that find no room there are only counted.
 #include <algorithm>
 #include <utility>
 
@@ -11,14 +11,14 @@
 namespace ps {
 namespace {
 
-// How long a message may take to reach a node that we have no other connection to, and how many of
-// them may be under way, and wait.
+// The time for a message to reach a node without another connection; the bounds of messages under
+// way, and of those that wait.
 constexpr bs::Duration kRefusalLinger = std::chrono::seconds(2);
 constexpr int32_t kMostUnderWay = 32;
 constexpr size_t kMostWaiting = 4096;
-// Those that came last, of whom the others hear.
+// The latest refused nodes, which reports to the others name.
 constexpr size_t kMostNamed = 3;
-// And under way at the end, when there will be no later turn.
+// The bound of messages under way at the end, when there is no later turn.
 constexpr int32_t kMostAtTheEnd = 512;
 
 }  // namespace
@@ -39,14 +39,14 @@ std::string Coordinator::Impl::Refused() const {
 }
 
 bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
-  // Of those that came a moment ago we do not know yet whether they live.
+  // Nodes that have just registered may be dead already: connect to find out.
   for (const Roster::Entry& entry : roster_.entries()) {
     if (entry.native && entry.node.role == node.role) TemporaryPeer(entry.node, true);
   }
   for (const auto& [rank, early] : early_) {
     if (early.node.role == node.role) TemporaryPeer(early.node, true);
   }
-  if (!temporary_links_.AnyDown()) return false;
+  if (!temporary_reconnect_timer_.AnyDown()) return false;
   if (native) return true;
   if (coming_again_ >= options_.num_workers + options_.num_servers) return false;
   ++coming_again_;
@@ -62,15 +62,15 @@ void Coordinator::Impl::Refuse(const Node& node, bool native, uint64_t sequence,
   const std::string who = DescribeUnranked(node);
   const bool named = why.message().find(who) != std::string::npos;
   const std::string text = (named ? "" : who + ": ") + why.message();
-  strangers_.Warning("refused: " + text);
+  limited_log_.Warning("refused: " + text);
   const bool known = std::find(refused_.begin(), refused_.end(), text) != refused_.end();
   if (phase_ == Phase::kGathering && !known) {
     refused_.push_back(text);
     if (refused_.size() > kMostNamed) refused_.pop_front();
   }
   if (!native) {
-    // The stock protocol has no word for it; who waits in vain is ended, but nobody who is in the
-    // job.
+    // The stock protocol has no message for it, so a node that waits in vain is ended.  A node that
+    // is in the job is not.
     const Roster::Entry* const entry = roster_.Find(node.hostname, node.port);
     const Peer* const peer = entry == nullptr ? nullptr : FindPeer(entry->node.id);
     if (entry == nullptr || (peer != nullptr && peer->vacant)) {

@@ -1,8 +1,9 @@
-// Coordinator: the place of a worker that was lost stays free for a while, and another takes it.
+// Coordinator: the place of a lost worker stays free for a while, and another worker takes it.
 //
-// Lost -> every server confirms that it knows (it forgets what the lost one had not finished) ->
-// another may have the place -> every server confirms that it knows the newcomer -> the newcomer is
-// told that it is in the job.
+// 1. Every server confirms the loss; it forgets the lost worker's unfinished requests.
+// 2. Another worker may have the place.
+// 3. Every server confirms that it knows the newcomer.
+// 4. The newcomer is notified that it is in the job.
 #include <algorithm>
 #include <utility>
 
@@ -13,22 +14,22 @@ namespace ps {
 
 bool Coordinator::Impl::MayReplace(int32_t id, const Peer& peer) const {
   if (options_.rejoin_timeout <= bs::Duration(0) || phase_ != Phase::kRunning) return false;
-  // Who comes later does not join the start barrier, nor (if it is MXNet's own) those behind the
-  // initial values, at which others may be waiting.
+  // A later worker does not join the start barrier.  A later stock worker does not join the
+  // barriers behind the initial values either, where others may wait.
   if (!barriers_.start_done() || barriers_.final_done()) return false;
   if (!peer.native && (barriers_.stock_waits() || roster_.CountId(id) > 1)) return false;
   for (const auto& [other, server] : peers_) {
     if (server.node.role == Role::kServer && !server.native) return false;
   }
-  return peer.node.role == Role::kWorker && peer.life + 1 < kMostLives;
+  return peer.node.role == Role::kWorker && peer.incarnation + 1 < kMostLives;
 }
 
 void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   const int32_t id = peer->node.id;
   peer->vacant = true;
   peer->vacated = false;
-  const uint64_t life = ++peer->life;
-  // Whoever never heard that it has the place registers again.
+  const uint64_t incarnation = ++peer->incarnation;
+  // A node that never heard that it has the place registers again.
   if (peer->native && peer->connected) former_[id] = {peer->node, peer->sequence};
   transport_->Disconnect(id, bs::Duration(0));
   resends_.Forget(id);
@@ -38,22 +39,22 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
                " (BYTESCHEDULER_REJOIN_TIMEOUT): start it again");
   Meta news = NativeControl(Command::kNone, Op::kVacate, 0);
   news.extension.rank = RankOf(id);
-  news.extension.round = life;
+  news.extension.round = incarnation;
   news.extension.part = peer->native ? 1 : 0;
   news.control.nodes = {peer->node};
-  announcer_.Announce(NativeServers(), news, [this, id, life] { OnVacated(id, life); });
+  broadcast_.Send(NativeServers(), news, [this, id, incarnation] { OnVacated(id, incarnation); });
   TakeHeld(peer);
-  scope_.After(options_.rejoin_timeout, [this, id, life, lost] {
+  scope_.After(options_.rejoin_timeout, [this, id, incarnation, lost] {
     const Peer* const place = FindPeer(id);
-    if (phase_ != Phase::kRunning || !place->vacant || place->life != life) return;
+    if (phase_ != Phase::kRunning || !place->vacant || place->incarnation != incarnation) return;
     EndJob({lost.code(), lost.message() + "; nobody took its place in " +
                              TextOf(options_.rejoin_timeout) + " (BYTESCHEDULER_REJOIN_TIMEOUT)"});
   });
 }
 
-void Coordinator::Impl::OnVacated(int32_t id, uint64_t life) {
+void Coordinator::Impl::OnVacated(int32_t id, uint64_t incarnation) {
   Peer* const peer = FindPeer(id);
-  if (phase_ != Phase::kRunning || !peer->vacant || peer->life != life) return;
+  if (phase_ != Phase::kRunning || !peer->vacant || peer->incarnation != incarnation) return;
   peer->vacated = true;
   if (peer->successor) Fill(peer);
 }
@@ -67,7 +68,7 @@ bool Coordinator::Impl::TakePlace(const Node& node, bool native, uint64_t sequen
     if (!peer.vacant || peer.native != native || IsAttachedId(id)) continue;
     if (peer.successor && AddressOf(peer.successor->node) == AddressOf(node)) return true;
     if (peer.successor) continue;
-    // Who is started again where it was gets what it had.
+    // A worker that is started again on the same host gets its old place.
     if (place == nullptr || peer.node.hostname == node.hostname) place = &peer;
   }
   if (place == nullptr) return false;
@@ -92,7 +93,7 @@ void Coordinator::Impl::Hold(Late late, const bs::Status& why) {
   const bool may_wait = options_.rejoin_timeout > bs::Duration(0) && phase_ == Phase::kRunning &&
                         node.role == Role::kWorker && !stock_in_job;
   if (std::any_of(held_.begin(), held_.end(), same)) return;  // a repeat
-  std::erase_if(held_, [&node](const Late& held) {            // which ended, and began anew
+  std::erase_if(held_, [&node](const Late& held) {            // which ended, and started again
     return AddressOf(held.early.node) == AddressOf(node);
   });
   if (!may_wait || held_.size() >= static_cast<size_t>(options_.num_workers)) {
@@ -123,15 +124,15 @@ void Coordinator::Impl::RefuseWaiting() {
 
 bool Coordinator::Impl::IsGone(const Peer& peer, uint64_t sequence) const {
   if (sequence == peer.sequence || peer.gone() || !peer.broke) return false;
-  // One that lives says so when it is connected again, within a heartbeat.
+  // A live node sends a heartbeat when it is connected again.
   const bs::Duration patience = std::max(options_.reconnect_grace, 2 * options_.heartbeat_interval);
-  // What it had sent before it was killed may be read after its connection has broken.
+  // Messages from before the kill may be read after the connection has broken.
   const bs::Duration late = options_.heartbeat_interval / 4;
   return peer.last_heard <= *peer.broke + late && scope_.Now() >= *peer.broke + patience;
 }
 
 bool Coordinator::Impl::IsFormer(const Node& node, uint64_t sequence) const {
-  // Numbers of another process of the address may be smaller: its host may have started anew.
+  // Another process of the address may have smaller numbers: its host may have restarted.
   return std::any_of(former_.begin(), former_.end(), [&](const auto& entry) {
     const Early& former = entry.second;
     return former.sequence == sequence && AddressOf(former.node) == AddressOf(node);
@@ -151,15 +152,15 @@ void Coordinator::Impl::TakeHeld(Peer* peer) {
 
 void Coordinator::Impl::Fill(Peer* peer) {
   const bool native = peer->native;
-  const uint64_t life = peer->life;
+  const uint64_t incarnation = peer->incarnation;
   const Early next = peer->successor.value_or(Early{});
   Node node = next.node;
   node.id = peer->node.id;
   AddPeer(node, native, next.sequence);
-  // It may have ended meanwhile, and others wait for the place.
-  links_.Watch(node.id, std::max(options_.report_interval, options_.reconnect_grace));
+  // The successor may have ended meanwhile, and others wait for the place.
+  reconnect_timer_.Watch(node.id, std::max(options_.report_interval, options_.reconnect_grace));
   Peer& fresh = peers_[node.id];
-  fresh.life = life;
+  fresh.incarnation = incarnation;
   fresh.in_list = false;
   if (!native) stock_replaced_ = scope_.Now();
   roster_.Replace(node, next.sequence);
@@ -167,11 +168,11 @@ void Coordinator::Impl::Fill(Peer* peer) {
   const Op op = IsAttachedId(node.id) ? Op::kAttach : Op::kRegister;
   Meta news = NativeControl(Command::kAddNode, op, 0);
   news.extension.rank = RankOf(node.id);
-  news.extension.round = life;
+  news.extension.round = incarnation;
   news.control.nodes = {node};
-  announcer_.Announce(NativeServers(), news, [this, id = node.id, life] {
+  broadcast_.Send(NativeServers(), news, [this, id = node.id, incarnation] {
     Peer* const place = FindPeer(id);
-    if (phase_ != Phase::kRunning || place->life != life || place->gone()) return;
+    if (phase_ != Phase::kRunning || place->incarnation != incarnation || place->gone()) return;
     place->in_list = true;
     place->last_heard = scope_.Now();
     SendList(id);
@@ -180,7 +181,7 @@ void Coordinator::Impl::Fill(Peer* peer) {
 
 namespace {
 
-// Whether it tells where a native node can be told something.
+// True for a native heartbeat with a valid address, to which a message can be sent.
 bool IsHeartbeat(const Meta& meta) {
   const std::vector<Node>& nodes = meta.control.nodes;
   return meta.native() && meta.control.command == Command::kHeartbeat && nodes.size() == 1 &&
@@ -192,7 +193,7 @@ bool IsHeartbeat(const Meta& meta) {
 void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
   const std::vector<Node>& nodes = message.meta.control.nodes;
   if (!IsHeartbeat(message.meta)) return;
-  // Who has the place now, or will, must not hear what is meant for another of its address.
+  // The node that has the place now, or will, must not get a message for another of its address.
   const Address address = AddressOf(nodes[0]);
   const bool waits = peer.successor && AddressOf(peer.successor->node) == address;
   if (peer.vacant ? waits : AddressOf(peer.node) == address) return;
@@ -206,10 +207,10 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
 }
 
 void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta) {
-  // Without a number it is of none, and news without one would be this job's.
+  // A heartbeat without a number is of no job, and a message without one would be this job's.
   if (!IsHeartbeat(meta) || meta.extension.key == 0) return;
   const Node& node = meta.control.nodes[0];
-  // A node of this job would hear nothing on its old connection any more.
+  // A node of this job would receive nothing on its old connection any more.
   if (HasAddress(node)) return;
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
   news.extension.key = meta.extension.key;
@@ -221,7 +222,7 @@ void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta) {
 
 bool Coordinator::Impl::HasAddress(const Node& node) const {
   const auto there = [&](const Node& other) { return AddressOf(other) == AddressOf(node); };
-  // Attached workers are in no roster.
+  // The roster has no attached workers.
   return roster_.Find(node.hostname, node.port) != nullptr ||
          std::ranges::any_of(peers_, [&](const auto& peer) { return there(peer.second.node); }) ||
          std::ranges::any_of(early_, [&](const auto& early) { return there(early.second.node); });
@@ -236,12 +237,12 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {
     if (peer->node.role == Role::kServer) OnCutWorker(id, *peer, meta.extension.text);
     return;  // no worker may judge another
   }
-  const bool current = static_cast<uint32_t>(peer->life) == meta.extension.part;
+  const bool current = static_cast<uint32_t>(peer->incarnation) == meta.extension.part;
   if (peer->node.role != Role::kWorker || !current) return;
   OnLost(other, meta.extension.text + " (noticed by " + DescribeId(id) + ")");
 }
 
-// It is repeated with each heartbeat.  Of a server that is lost itself nothing more is heard.
+// The report is repeated with each heartbeat.  A server that is lost itself sends nothing more.
 void Coordinator::Impl::OnCutWorker(int32_t id, const Peer& server, const std::string& why) {
   Peer* const peer = FindPeer(id);
   if (!peer->cut) peer->cut = scope_.Now();
@@ -251,7 +252,7 @@ void Coordinator::Impl::OnCutWorker(int32_t id, const Peer& server, const std::s
 }
 
 void Coordinator::Impl::ForgetOldCut(Peer* peer) {
-  // A report may be lost on the way, or be behind the heartbeat.
+  // A report may be lost on its way, or come behind the heartbeat.
   constexpr int kMostMissed = 3;
   if (peer->cut && ++peer->heartbeats_since_cut > kMostMissed) peer->cut.reset();
 }

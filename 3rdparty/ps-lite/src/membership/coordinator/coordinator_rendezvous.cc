@@ -1,4 +1,4 @@
-// Coordinator: how nodes come in - registration, who is missing, attached workers.
+// Coordinator: registration, attached workers, and connections to nodes that wait for a place.
 #include <algorithm>
 #include <utility>
 
@@ -47,7 +47,7 @@ void Coordinator::Impl::OnRegister(const Message& message) {
     Register(node, meta.extension, repeat);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
-    if (it != temporary_.end()) announcer_.Confirm(it->second.peer, meta.extension.sequence);
+    if (it != temporary_.end()) broadcast_.Confirm(it->second.peer, meta.extension.sequence);
   } else {
     Drop(message, "control of a node that has not registered");
   }
@@ -86,7 +86,7 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension, b
   if (outcome.verdict == Roster::Verdict::kRefused && !ComesAgain(node, native)) {
     Refuse(node, native, sequence, outcome.why);
   }
-  // MXNet's own registers once, so it is a process that was started again at its address.
+  // A stock node registers once, so this is a process that was started again at its address.
   if (outcome.verdict == Roster::Verdict::kRepeated && !native) {
     Watch(TemporaryPeer(node, native), node, native);
   }
@@ -104,9 +104,9 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension, b
 }
 
 void Coordinator::Impl::WarnOfSharedAddress(const Node& node, const std::string& first) {
-  strangers_.Warning("another process registers at the address of " + first +
-                     ": if that one still runs, give each " + std::string(NameOf(node.role)) +
-                     " a DMLC_NODE_HOST and DMLC_PORT that no other has");
+  limited_log_.Warning("another process registers at the address of " + first +
+                       ": if that one still runs, give each " + std::string(NameOf(node.role)) +
+                       " a DMLC_NODE_HOST and DMLC_PORT that no other has");
 }
 
 void Coordinator::Impl::Adopt(Peer* peer, uint64_t sequence, bool repeat) {
@@ -121,7 +121,7 @@ void Coordinator::Impl::OnLateRegister(const Node& node, bool native, uint64_t s
     Adopt(peer, sequence, repeat);
     const bool in_job = sequence == peer->sequence && !peer->gone() && peer->in_list;
     if (in_job) SendList(peer->node.id);
-    if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another one of its address
+    if (!peer->vacant && !IsGone(*peer, sequence)) {  // perhaps another process of its address
       const bool lives = !peer->gone() && (!peer->broke || peer->last_heard > *peer->broke);
       if (lives && sequence != peer->sequence) WarnOfSharedAddress(node, Describe(peer->node));
       return;
@@ -197,7 +197,7 @@ void Coordinator::Impl::CompleteRendezvous() {
       if (peer.node.role == role) SendList(id);
     }
   }
-  attention_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
+  pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
     WarnOfStragglers();
@@ -220,7 +220,7 @@ void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence
   peer.last_heard = scope_.Now();
   peers_[node.id] = peer;
   transport_->Connect(node.id, AddressOf(node), kSchedulerId);
-  links_.Watch(node.id);
+  reconnect_timer_.Watch(node.id);
 }
 
 void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension, bool repeat) {
@@ -291,19 +291,19 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   Node entry = node;
   entry.id = AttachedId(rank);
   const Peer* const before = FindPeer(entry.id);
-  const uint64_t life = before == nullptr ? 0 : before->life;  // the servers go on with it
+  const uint64_t incarnation = before == nullptr ? 0 : before->incarnation;  // the servers keep it
   AddPeer(entry, true, sequence);
-  peers_[entry.id].life = life;
+  peers_[entry.id].incarnation = incarnation;
   peers_[entry.id].in_list = false;
   barriers_.Join(entry.id);
   // Every server must know the newcomer before it sends anything there.
   Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
   news.extension.rank = rank;
-  news.extension.round = life;
+  news.extension.round = incarnation;
   news.control.nodes = {entry};
-  announcer_.Announce(NativeServers(), news, [this, id = entry.id, life] {
+  broadcast_.Send(NativeServers(), news, [this, id = entry.id, incarnation] {
     Peer* const peer = FindPeer(id);
-    if (peer == nullptr || peer->gone() || peer->life != life) return;
+    if (peer == nullptr || peer->gone() || peer->incarnation != incarnation) return;
     peer->in_list = true;
     peer->last_heard = scope_.Now();
     log_.Info(Describe(peer->node) + " attached");
@@ -330,12 +330,12 @@ void Coordinator::Impl::SendList(int32_t id) {
     const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
     meta = NativeControl(Command::kAddNode, op, peer.sequence);
     meta.extension.rank = RankOf(id);
-    meta.extension.round = peer.life;
+    meta.extension.round = peer.incarnation;
   }
   meta.control.command = Command::kAddNode;
   for (const Roster::Entry& entry : roster_.entries()) {
     meta.control.nodes.push_back(entry.node);
-    meta.control.nodes.back().is_recovery = entry.node.id == id && peer.life > 0;
+    meta.control.nodes.back().is_recovery = entry.node.id == id && peer.incarnation > 0;
   }
   if (IsAttachedId(id)) meta.control.nodes.push_back(peer.node);
   meta.control.nodes.push_back(OwnEntry());
@@ -357,6 +357,60 @@ void Coordinator::Impl::SendStatus(int32_t peer, uint64_t sequence, const bs::St
   meta.extension.text = text;
   SetStatus(status, &meta.extension);
   Send(peer, std::move(meta));
+}
+
+void Coordinator::Impl::WatchSoon(const Node& node, bool native) {
+  if (!native) {
+    TemporaryPeer(node, native);
+    return;
+  }
+  // A connection at once would be broken off if this node completes the job; the node would warn.
+  scope_.After(options_.retry_interval / 2, [this, node] {
+    if (phase_ == Phase::kGathering) TemporaryPeer(node, true);
+  });
+}
+
+int32_t Coordinator::Impl::TemporaryPeer(const Node& node, bool native) {
+  const auto [it, added] = temporary_.try_emplace(TextOf(AddressOf(node)));
+  if (added) {
+    it->second = {.node = node, .peer = next_temporary_++};
+    Watch(it->second.peer, node, native);
+  }
+  return it->second.peer;
+}
+
+void Coordinator::Impl::Watch(int32_t peer, const Node& node, bool native) {
+  // A stock node reads only the first connection of an identity while that lasts, so this short one
+  // is anonymous.  It does not come back either if it is given up too soon.
+  transport_->Connect(peer, AddressOf(node), native ? kSchedulerId : kEmpty);
+  if (native) {
+    temporary_reconnect_timer_.Watch(peer);
+  } else {
+    temporary_reconnect_timer_.Watch(peer, options_.heartbeat_timeout);
+  }
+}
+
+void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {
+  if (phase_ != Phase::kGathering) return;
+  const auto gone = std::find_if(temporary_.begin(), temporary_.end(),
+                                 [peer](const auto& entry) { return entry.second.peer == peer; });
+  if (gone == temporary_.end()) return;
+  const Node node = gone->second.node;
+  std::erase_if(early_,
+                [&](const auto& entry) { return AddressOf(entry.second.node) == AddressOf(node); });
+  roster_.Remove(AddressOf(node));
+  log_.Warning(DescribeUnranked(node) + " is gone before everyone was there (" + why +
+               "); another may take its place; " + roster_.Waiting());
+  transport_->Disconnect(peer, bs::Duration(0));
+  temporary_.erase(gone);
+}
+
+void Coordinator::Impl::CloseTemporaryPeers() {
+  for (const auto& [address, temporary] : temporary_) {
+    temporary_reconnect_timer_.Forget(temporary.peer);
+    transport_->Disconnect(temporary.peer, bs::Duration(0));
+  }
+  temporary_.clear();
 }
 
 }  // namespace ps

@@ -14,7 +14,7 @@ namespace {
 
 using Verdict = Roster::Verdict;
 
-// Bytes of it that people are shown: anybody may send us settings.
+// Bytes of a difference that are shown to people: any host may send us settings.
 constexpr size_t kMostDifference = 256;
 
 std::set<std::string> LinesOf(const std::string& text) {
@@ -28,7 +28,7 @@ std::set<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// The lines of `a` that are not in `b`.
+// Returns the lines of `a` that are not in `b`.
 std::string Without(const std::set<std::string>& a, const std::set<std::string>& b) {
   std::string text;
   for (const std::string& line : a) {
@@ -89,7 +89,7 @@ void Roster::AssignIds() {
   int32_t workers = 0;
   int32_t servers = 0;
   for (Entry& entry : entries_) {
-    // An entry that shares an id uses up a rank all the same, as stock schedulers have it.
+    // An entry that shares an id uses up a rank, too, as with stock schedulers.
     const int32_t next =
         entry.node.role == Role::kWorker ? WorkerId(workers++) : ServerId(servers++);
     entry.node.id =

@@ -1,4 +1,4 @@
-// Roster: who has registered for the job, and which rank each gets.
+// Roster: the nodes that have registered for the job, and their ranks.
 //
 // Pure bookkeeping of the rendezvous (PROTOCOL.md); sends nothing.  Confined to its owner's
 // executor.  Bounded by the number of workers and servers of the job.
@@ -19,7 +19,7 @@ class Roster {
   struct Entry {
     Node node;
     bool native = false;
-    uint64_t sequence = 0;  // of a native node's latest registration
+    uint64_t sequence = 0;  // a native node's: that of its latest registration
   };
   enum class Verdict { kAdded, kRepeated, kRefused };
   struct Outcome {
@@ -35,14 +35,15 @@ class Roster {
   bool complete() const {
     return Count(Role::kWorker) == num_workers_ && Count(Role::kServer) == num_servers_;
   }
-  // The node of this address is gone; nothing if there is none.  REQUIRES: no ids yet.
+  // Removes the node of this address, if there is one.  REQUIRES: AssignIds was not called.
   void Remove(const Address& address);
-  // Orders the entries by host descending and port ascending and gives ranks and ids in that order;
-  // entries with the same address share the id of the first.  REQUIRES: complete(), once.
+  // Sorts the entries by host, descending, and port, ascending, and gives ranks and ids in that
+  // order.  Entries with the same address share the id of the first.  REQUIRES: complete(); called
+  // once.
   void AssignIds();
-  // `node` has the place of the entry of its id from now on.  REQUIRES: there is one.
+  // From now on `node` has the place of the entry with its id.  REQUIRES: there is one.
   void Replace(const Node& node, uint64_t sequence);
-  // How many entries have this id.
+  // Returns how many entries have this id.
   int64_t CountId(int32_t id) const;
 
   const std::vector<Entry>& entries() const { return entries_; }

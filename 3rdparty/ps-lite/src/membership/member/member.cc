@@ -1,4 +1,4 @@
-// Member: how a worker or a server comes into the job - registration, the list, newcomers.
+// Member: how a worker or a server joins the job - registration, the list, newcomers, violations.
 #include <algorithm>
 #include <utility>
 
@@ -16,6 +16,9 @@ void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group,
 void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
 void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
 void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
+void Member::ReportNonsense(int32_t peer, const std::string& what) {
+  impl_->OnViolation(peer, what);
+}
 void Member::Send(Message message) { impl_->Send(std::move(message)); }
 void Member::Close(bs::Duration linger) { impl_->Close(linger); }
 const View& Member::view() const { return impl_->view(); }
@@ -27,20 +30,20 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       executor_(executor),
       log_(log),
       scope_(executor),
-      links_(&scope_, options.timeout, options.reconnect_grace,
-             [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+      reconnect_timer_(&scope_, options.timeout, options.reconnect_grace,
+                       [this](int32_t id, const std::string& why) { OnLost(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
-      doubts_(&scope_, options.straggler_timeout,
-              [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
+      suspicion_timer_(&scope_, options.straggler_timeout,
+                       [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       retry_(&scope_),
       barrier_retry_(&scope_),
       leave_retry_(&scope_),
       heartbeat_(&scope_),
       silence_(&scope_),
-      strangers_(executor, log),
-      // Grows from one member of an address to the next, so that nobody takes a late repeat of an
-      // earlier one for the present one.
+      limited_log_(executor, log),
+      // Grows from one member of an address to the next, so that a late repeat of an earlier one
+      // does not count for the present one.
       next_sequence_(static_cast<uint64_t>(executor->Now().time_since_epoch().count()) + 1) {
   own_.role = options.role;
   own_.hostname = options.node_host;
@@ -86,7 +89,7 @@ void Member::Impl::Start(Handler handler) {
         });
         transport_->Connect(kSchedulerId, options_.root, kEmpty);
         SendRegistration(Command::kAddNode);
-        // One of MXNet's own counts every ADD_NODE, and drops this.
+        // A stock scheduler node counts every ADD_NODE, but drops an ACK.
         retry_.Start(options_.retry_interval, [this] { SendRegistration(Command::kAck); });
         WatchRegistration();
         silence_.Start(options_.report_interval, [this] { ReportSilence(); });
@@ -103,16 +106,16 @@ Transport::Handler Member::Impl::TransportHandler() {
   };
   SetLimits(&handler);
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
-    if (Knows(peer)) DropNonsense(peer, what.message());  // else the transport has named him
+    if (Knows(peer)) DropViolation(peer, what.message());  // else the transport has named it
   };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
-    links_.OnConnected(peer);
+    reconnect_timer_.OnConnected(peer);
   };
   handler.on_disconnected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = false;
-    links_.OnDisconnected(peer);
-    Doubt(peer);
+    reconnect_timer_.OnDisconnected(peer);
+    Suspect(peer);
   };
   handler.on_inbound = [this](int32_t peer) { inbound_.OnOpened(peer); };
   handler.on_inbound_ended = [this](int32_t peer, bool torn) { OnInboundEnded(peer, torn); };
@@ -133,7 +136,7 @@ void Member::Impl::OnMessage(Message message) {
       return;
     }
     if (message.peer != kSchedulerId) {
-      DropNonsense(message.peer, "control that is not the scheduler node's");
+      DropViolation(message.peer, "control that is not the scheduler node's");
       return;
     }
     if (!native) {
@@ -153,9 +156,10 @@ void Member::Impl::OnMessage(Message message) {
     Drop(message.peer, kFromAnotherJob);
     return;
   }
-  if (!stock && own_.role == Role::kServer && !lives_.empty()) {
-    const auto life = lives_.find(message.peer);
-    if (life != lives_.end() && LifeOf(message.meta.extension.sequence) != life->second) {
+  if (!stock && own_.role == Role::kServer && !incarnations_.empty()) {
+    const auto incarnation = incarnations_.find(message.peer);
+    if (incarnation != incarnations_.end() &&
+        LifeOf(message.meta.extension.sequence) != incarnation->second) {
       Drop(message.peer, "it is of who had the place before");
       return;
     }
@@ -163,8 +167,8 @@ void Member::Impl::OnMessage(Message message) {
   handler_.on_message(std::move(message));
 }
 
-// Only the answer to our own registration tells: our address may be one that a node of another job
-// had, whose scheduler node goes on with it.
+// Only the response to our own registration counts.  A node of another job may have had our
+// address, and its scheduler node may still send there.
 void Member::Impl::LearnJob(const Meta& meta) {
   const Extension& extension = meta.extension;
   const bool answer = meta.control.command == Command::kAddNode || extension.op == Op::kStatus;
@@ -174,7 +178,7 @@ void Member::Impl::LearnJob(const Meta& meta) {
 }
 
 bool Member::Impl::TakeStock(const Message& message) {
-  doubts_.OnHeard(message.peer);
+  suspicion_timer_.OnHeard(message.peer);
   Resends::Verdict verdict = resends_.Take(message, own_.id);
   if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
   return verdict.fresh;
@@ -198,7 +202,7 @@ void Member::Impl::OnControl(const Meta& meta) {
     case Command::kNone:
       break;
     default:
-      DropNonsense(kSchedulerId, "unexpected control command");
+      DropViolation(kSchedulerId, "unexpected control command");
       return;
   }
   if (extension.op == Op::kStatus) {
@@ -213,7 +217,7 @@ void Member::Impl::OnControl(const Meta& meta) {
   } else if (extension.op == Op::kLeave) {
     if (leaving_ && extension.sequence == leave_sequence_) EndLeave(bs::Status::Ok());
   } else {
-    DropNonsense(kSchedulerId, "unexpected operation");
+    DropViolation(kSchedulerId, "unexpected operation");
   }
 }
 
@@ -227,7 +231,7 @@ void Member::Impl::SendRegistration(Command command) {
 }
 
 void Member::Impl::WatchRegistration() {
-  // The scheduler node knows better than we why the job does not begin, and says so while it lives.
+  // While the scheduler node is alive it reports why the job does not begin, so we wait on.
   const bs::Duration left = last_word_ + options_.timeout - scope_.Now();
   if (left > bs::Duration(0)) {
     scope_.After(left, [this] {
@@ -242,7 +246,7 @@ void Member::Impl::WatchRegistration() {
 
 void Member::Impl::ReportSilence() {
   if (phase_ != Phase::kRegistering) return silence_.Stop();
-  // While it is there it says itself, every interval, whom we wait for.
+  // A live scheduler node reports every interval which nodes are missing.
   const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
   if (scheduler_connected_ && !quiet) return;
   log_.Info("waiting for the scheduler node at " + TextOf(options_.root) +
@@ -254,7 +258,7 @@ void Member::Impl::OnStatus(const Extension& extension) {
     if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
       barriers_.front().waits_for = extension.text;
     }
-    // Only our acknowledgement of a refusal can have been lost.
+    // A refusal is repeated only if our acknowledgement was lost.
     if (extension.status == 0 || view_.own_id != kEmpty) return;
   }
   if (extension.status == 0) {
@@ -318,24 +322,24 @@ void Member::Impl::Enter(View view) {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;
     if (!other_side || !known_.emplace(node.id, node).second) continue;
     transport_->Connect(node.id, AddressOf(node), own_.id);
-    links_.Watch(node.id);
+    reconnect_timer_.Watch(node.id);
   }
-  // The address we were given works here, the one in the list may be the scheduler node's own view.
+  // The configured address works here; the one in the list may only work for the scheduler node.
   transport_->Connect(kSchedulerId, options_.root, own_.id);
-  links_.Watch(kSchedulerId);
-  attention_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
+  reconnect_timer_.Watch(kSchedulerId);
+  pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckScheduler();
     SendHeartbeat();
   });
   phase_ = Phase::kStarting;
-  // Who takes the place of a lost one finds the job started.
+  // A node that takes a lost one's place finds the job started.
   if (options_.attach || view_.life > 0) {
     BecomeReady();
     return;
   }
-  // A server is ready before it joins the barrier, a worker after it: so no worker's request comes
-  // to a server that is not ready.
+  // A server is ready before it joins the barrier, a worker after it.  So no worker's request
+  // reaches a server that is not ready.
   const bool server = own_.role == Role::kServer;
   if (server) BecomeReady();
   BarrierCall start;
@@ -360,20 +364,20 @@ void Member::Impl::BecomeReady() {
   TellReady(view_);
 }
 
-void Member::Impl::OnNewcomer(const Node& node, uint64_t life) {
+void Member::Impl::OnNewcomer(const Node& node, uint64_t incarnation) {
   const bool sane = CheckNode(node).ok() && node.role == Role::kWorker &&
-                    (IsAttachedId(node.id) || lives_.contains(node.id)) &&
+                    (IsAttachedId(node.id) || incarnations_.contains(node.id)) &&
                     IdFitsRole(node.id, node.role) && RankOf(node.id) < options_.num_workers;
   if (!sane) {
-    DropNonsense(kSchedulerId, "news of an impossible worker");
+    DropViolation(kSchedulerId, "news of an impossible worker");
     return;
   }
-  if (life > 0) lives_[node.id] = life;
+  if (incarnation > 0) incarnations_[node.id] = incarnation;
   known_[node.id] = node;
   lost_.erase(node.id);
   dismissed_.erase(node.id);
   transport_->Connect(node.id, AddressOf(node), own_.id);
-  links_.Watch(node.id);
+  reconnect_timer_.Watch(node.id);
 }
 
 bool Member::Impl::IsNews(const Meta& meta) {
@@ -393,6 +397,24 @@ void Member::Impl::SendControl(Meta meta) {
     message.meta.extension.round = view_.life;
   }
   transport_->Send(std::move(message));
+}
+
+void Member::Impl::Drop(int32_t peer, const std::string& why) {
+  limited_log_.Warning("dropped a message from " + DescribeSender(peer) + ": " + why);
+}
+
+void Member::Impl::DropViolation(int32_t peer, const std::string& why) {
+  Drop(peer, why);
+  OnViolation(peer, why);
+}
+
+void Member::Impl::OnViolation(int32_t peer, const std::string& what) {
+  const bool in_job = peer == kSchedulerId ? !scheduler_lost_ : known_.contains(peer);
+  const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
+  if (!in_job || !running || !violations_.Add(peer, scope_.Now())) return;
+  dismissed_.insert(peer);
+  reconnect_timer_.Forget(peer);
+  OnLost(peer, ViolationLimiter::Why(what));
 }
 
 }  // namespace ps

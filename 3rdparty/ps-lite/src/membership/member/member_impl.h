@@ -1,9 +1,8 @@
 // Member::Impl: the state of a worker or a server in the job.
 //
 // Phases: registering -> starting (workers wait in the start barrier) -> ready -> over (the job
-// failed or ended; only the goodbye is left).  member.cc holds how the node comes in, member_job.cc
-// what it does there and how it goes, member_stock.cc what is different where the scheduler node is
-// MXNet's own.
+// failed or ended; only the goodbye is left).  member.cc joins the job, member_job.cc takes part
+// and leaves, member_stock.cc differs for a scheduler node that is MXNet's own.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +13,13 @@
 #include <string>
 
 #include "base/limited_log.h"
-#include "membership/attention.h"
-#include "membership/link_watch.h"
-#include "membership/nonsense_count.h"
-#include "membership/stock/doubt_watch.h"
+#include "membership/pause_detector.h"
+#include "membership/reconnect_timer.h"
 #include "membership/stock/inbound_watch.h"
 #include "membership/stock/resends.h"
+#include "membership/stock/suspicion_timer.h"
 #include "membership/task_scope.h"
+#include "membership/violation_limiter.h"
 #include "ps/membership.h"
 
 namespace ps {
@@ -38,7 +37,7 @@ class Member::Impl {
   void JoinFinalBarrier();
   void Leave(StatusCallback done);
   void ReportFailure(const bs::Status& why);
-  void OnNonsense(int32_t peer, const std::string& what);
+  void OnViolation(int32_t peer, const std::string& what);
   void Send(Message message) { transport_->Send(std::move(message)); }
   void Close(bs::Duration linger);
   const View& view() const { return view_; }
@@ -51,41 +50,41 @@ class Member::Impl {
     bool last = false;   // the final barrier: no deadline, ended by the job's shutdown
     StatusCallback done;
     uint64_t sequence = 0;
-    std::string waits_for;  // the scheduler node's word
+    std::string waits_for;  // as the scheduler node last said
   };
   struct Due {
     StatusCallback done;
     bs::Status status;
   };
 
-  // member.cc: coming in
+  // member.cc: joining
   Transport::Handler TransportHandler();
   void OnMessage(Message message);
   void OnControl(const Meta& meta);
   void SendRegistration(Command command);
   void WatchRegistration();
-  // Lets nobody wait without a word for a scheduler node that says none.
+  // Logs that the scheduler node is silent, so that the wait is explained.
   void ReportSilence();
   void OnStatus(const Extension& extension);
   void OnAddNode(const Meta& meta);
   bs::Result<View> CheckList(const Meta& meta) const;
   void Enter(View view);
   void BecomeReady();
-  void OnNewcomer(const Node& node, uint64_t life);
+  void OnNewcomer(const Node& node, uint64_t incarnation);
   void OnWorkerVacant(const Meta& meta);
   void OnWorkerLeft(const Node& node);
-  // True the first time; announcements may be repeated and overtake each other.
+  // True the first time; notices may be repeated and overtake each other.
   bool IsNews(const Meta& meta);
-  // False if there is nothing more to do with it: a repeat, or an acknowledgement.
+  // False for a repeat or an acknowledgement, which needs nothing more.
   bool TakeStock(const Message& message);
-  // From the scheduler node's native word.
+  // Takes the job's number from a native message of the scheduler node.
   void LearnJob(const Meta& meta);
   void SendControl(Meta meta);
   void Drop(int32_t peer, const std::string& why);
-  // The same of what no correct node sends.
-  void DropNonsense(int32_t peer, const std::string& why);
+  // Drops a message that no correct node sends, and counts it.
+  void DropViolation(int32_t peer, const std::string& why);
 
-  // member_stock.cc: where the scheduler node is MXNet's own
+  // member_stock.cc: a scheduler node that is MXNet's own
   void OnStockControl(const Message& message);
   void OnStockList(const Meta& meta);
   void OnStockBarrier();
@@ -93,9 +92,9 @@ class Member::Impl {
   void SendStockHeartbeat();
   void SendStock(Meta meta);
 
-  // member_job.cc: being there and going
+  // member_job.cc: in the job, and leaving
   void SendHeartbeat();
-  // Of workers that we have lost and that the scheduler node may have another for.
+  // Reports nodes that we have lost; the scheduler node may replace them.
   void SendUnreachable();
   void CheckScheduler();
   void QueueBarrier(BarrierCall call);
@@ -105,30 +104,30 @@ class Member::Impl {
   void EndAllBarriers(const bs::Status& status);
   void SendLeave();
   void EndLeave(const bs::Status& status);
-  // Of native data.
+  // For native data.
   bool OfAnotherJob(const Extension& data) const { return data.job != JobMark(job_.value_or(0)); }
-  // What others may send us, and what may wait for them.
+  // True for nodes of the job, and for lost ones until another has the place; false if dismissed.
   bool Knows(int32_t peer) const {
     const bool there = peer == kSchedulerId || known_.contains(peer) || lost_.contains(peer);
     return there && !dismissed_.contains(peer);
   }
-  // Of data of who is not in the job.
+  // Handles data of a node that is not in the job.
   void TurnAway(const Message& message);
-  // Some more times, every two seconds, unless its place is another's by then.
+  // Notifies a lost stock worker, every two seconds for a while, until another has its place.
   void TellTheEnd(int32_t id);
   void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
-  // A connection with the node has ended, with which something may be lost that travels once.
-  void Doubt(int32_t id);
-  // It lives, as far as we know.
+  // A connection with the node has ended, and a message that is sent once may be lost with it.
+  void Suspect(int32_t id);
+  // A stock node fell silent, though it may be alive.
   void OnUnheard(int32_t id, const std::string& why);
-  // Tells a stock worker to end its process, and forgets it.
+  // Orders a stock worker to end its process, and forgets it.
   void SendEnd(const Node& node, const std::string& why);
   void OnShutdown(const Extension& extension);
-  // The job failed: tells the owner, once.
+  // The job failed: notifies the owner, once.
   void Fail(const bs::Status& why);
-  // The same without telling the owner.
+  // The same without a notification.
   void GoOver(const bs::Status& why);
   void TellReady(bs::Result<View> view);
   void Complete(StatusCallback done, const bs::Status& status);
@@ -141,66 +140,66 @@ class Member::Impl {
   bs::Executor* const executor_;
   const bs::Logger log_;
   Handler handler_;
-  Node own_;        // id once known
+  Node own_;        // with the id once known
   Node scheduler_;  // the entry of the scheduler node
 
   // Time.
   TaskScope scope_;
-  LinkWatch links_;
-  InboundWatch inbound_;  // of stock peers
-  DoubtWatch doubts_;     // of stock workers, on servers
-  Repeater retry_;        // the registration
+  ReconnectTimer reconnect_timer_;
+  InboundWatch inbound_;            // for stock peers
+  SuspicionTimer suspicion_timer_;  // for stock workers, on servers
+  Repeater retry_;                  // repeats the registration
   Repeater barrier_retry_;
   Repeater leave_retry_;
   Repeater heartbeat_;
-  Repeater silence_;  // of the scheduler node while we register
-  bs::LimitedLog strangers_;
-  NonsenseCount nonsense_;
-  std::set<int32_t> dismissed_;  // for too much of it; strangers until another has the place
+  Repeater silence_;  // reports the scheduler node's silence while we register
+  bs::LimitedLog limited_log_;
+  ViolationLimiter violations_;
+  std::set<int32_t> dismissed_;  // sent too many violations: unknown until another has the place
 
-  // Coming in.
+  // Joining.
   Phase phase_ = Phase::kRegistering;
   uint64_t next_sequence_;
-  uint64_t registration_ = 0;           // its sequence
-  std::optional<uint64_t> job_;         // whose scheduler node has answered that
-  bs::TimePoint last_word_{};           // of the scheduler node
-  std::optional<Attention> attention_;  // once we are in the job
+  uint64_t registration_ = 0;                    // the sequence of our registration
+  std::optional<uint64_t> job_;                  // learnt from the response to it
+  bs::TimePoint last_word_{};                    // the scheduler node's latest message
+  std::optional<PauseDetector> pause_detector_;  // once we are in the job
   std::string last_text_;
   bool scheduler_connected_ = false;  // while we register
   bool ready_told_ = false;
-  bool ready_due_ = false;  // on its way to the owner
+  bool ready_due_ = false;  // the callback is posted
 
   // In the job.
   View view_;
-  std::map<int32_t, Node> known_;     // peers we talk to
-  std::map<int32_t, uint64_t> news_;  // latest announcement about a node, by its id
-  // Of workers whose place has become free: the life of who has it next, or has it.
-  std::map<int32_t, uint64_t> lives_;
-  std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // who, and why
-  // While nobody else has the place.
+  std::map<int32_t, Node> known_;     // the peers that we connect to
+  std::map<int32_t, uint64_t> news_;  // sequence of the latest notice about a node, by its id
+  // The incarnation of the next or present holder of a place that has become free, by id.
+  std::map<int32_t, uint64_t> incarnations_;
+  std::map<int32_t, std::pair<Node, std::string>> unreachable_;  // the node, and why
+  // A lost node, until another has its place.
   struct Lost {
     Node node;
     std::string why{};
-    int told = 0;  // how often that it has ended
+    int told = 0;  // how often we have ordered its process to end
   };
   std::map<int32_t, Lost> lost_;
-  Resends resends_;                   // of stock peers
-  std::deque<BarrierCall> barriers_;  // the first one is under way
+  Resends resends_;                   // for stock peers
+  std::deque<BarrierCall> barriers_;  // the first one is active
   bs::TimerId barrier_timer_ = 0;
   bool joined_final_ = false;
   bool stock_scheduler_ = false;
   int32_t stock_number_ = 1;  // of the next control message to it; the registration had the first
 
-  // Going.
+  // Leaving.
   bs::Status failure_;  // why the job failed
-  bs::Status report_;   // what the scheduler node still has to hear from us
+  bs::Status report_;   // the failure to report with each heartbeat
   bool ended_ = false;  // the scheduler node said that the job is over
   bool scheduler_lost_ = false;
   bool left_ = false;     // Leave was called
-  bool leaving_ = false;  // and is not answered yet
+  bool leaving_ = false;  // no response to Leave has come yet
   StatusCallback leave_done_;
   uint64_t leave_sequence_ = 0;
-  std::deque<Due> due_;  // callbacks on their way to the owner
+  std::deque<Due> due_;  // posted callbacks
 };
 
 }  // namespace ps

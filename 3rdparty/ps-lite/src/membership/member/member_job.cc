@@ -1,4 +1,4 @@
-// Member: what a node does in the job and how it goes - barriers, heartbeats, losses, goodbye.
+// Member: a node in the job - barriers, heartbeats, losses, goodbye.
 #include <algorithm>
 #include <utility>
 
@@ -26,17 +26,17 @@ void Member::Impl::SendUnreachable() {
     Meta meta = NativeControl(Command::kHeartbeat, Op::kVacate, NextSequence());
     meta.control.nodes = {own_, lost.first};
     meta.extension.text = lost.second;
-    meta.extension.part = lives_.contains(id) ? static_cast<uint32_t>(lives_[id]) : 0;
+    meta.extension.part = incarnations_.contains(id) ? static_cast<uint32_t>(incarnations_[id]) : 0;
     SendControl(std::move(meta));
   }
 }
 
 void Member::Impl::CheckScheduler() {
-  if (scheduler_lost_ || !attention_) return;
+  if (scheduler_lost_ || !pause_detector_) return;
   const bs::TimePoint now = scope_.Now();
-  const bs::TimePoint since = std::max(last_word_, attention_->Since(now));
+  const bs::TimePoint since = std::max(last_word_, pause_detector_->LastPauseEnd(now));
   if (now < since + options_.heartbeat_timeout) return;
-  links_.Forget(kSchedulerId);
+  reconnect_timer_.Forget(kSchedulerId);
   OnLost(kSchedulerId, SilentFor(options_.heartbeat_timeout));
 }
 
@@ -176,12 +176,12 @@ void Member::Impl::SetLimits(Transport::Handler* handler) {
     return MostDataBytes(own_.role, meta);
   };
   handler->on_overflow = [this](int32_t peer, const std::string& why) {
-    links_.Forget(peer);
+    reconnect_timer_.Forget(peer);
     OnLost(peer, why);
   };
 }
 
-// A stock worker that was lost and lives would wait for answers for ever, or go on alone.
+// A lost stock worker that is alive would wait for responses for ever, or go on alone.
 void Member::Impl::TurnAway(const Message& message) {
   const int32_t id = message.peer;
   const bool stock_worker =
@@ -197,7 +197,7 @@ void Member::Impl::TurnAway(const Message& message) {
   TellTheEnd(id);
 }
 
-// Again and again: as long as the worker has our old connection, it does not hear a new one.
+// Repeated, because the worker does not read a new connection while it has our old one.
 void Member::Impl::TellTheEnd(int32_t id) {
   constexpr bs::Duration kPause = std::chrono::seconds(2);
   constexpr int kMostTold = 30;
@@ -221,28 +221,29 @@ void Member::Impl::OnInboundEnded(int32_t id, bool torn) {
   const bool known = known_.contains(id) || (id == kSchedulerId && stock_scheduler_);
   const bool running = (phase_ == Phase::kStarting || phase_ == Phase::kReady) && !left_;
   inbound_.OnEnded(id, known && resends_.Heard(id) && running, torn && !resends_.SendsAgain(id));
-  Doubt(id);
+  Suspect(id);
 }
 
-void Member::Impl::Doubt(int32_t id) {
+void Member::Impl::Suspect(int32_t id) {
   const bool stock_worker =
       known_.contains(id) && IdFitsRole(id, Role::kWorker) && resends_.Heard(id);
   const bool trains = phase_ == Phase::kReady && !left_ && !joined_final_;
-  if (own_.role == Role::kServer && stock_worker && trains) doubts_.Begin(id);
+  if (own_.role == Role::kServer && stock_worker && trains) suspicion_timer_.Begin(id);
 }
 
 void Member::Impl::OnUnheard(int32_t id, const std::string& why) {
-  if (joined_final_) return;  // they close when they have the answer of the final barrier
-  links_.Forget(id);
+  if (joined_final_) return;  // stock nodes close after the final barrier
+  reconnect_timer_.Forget(id);
   const auto it = known_.find(id);
-  const bool alone = !known_.contains(AttachedId(RankOf(id)));  // else that tells its process
+  const bool alone =
+      !known_.contains(AttachedId(RankOf(id)));  // else the attached worker notifies it
   if (it != known_.end() && alone) SendEnd(it->second, why);
   OnLost(id, why);
 }
 
 void Member::Impl::OnLost(int32_t id, const std::string& why) {
   inbound_.Forget(id);
-  doubts_.Forget(id);
+  suspicion_timer_.Forget(id);
   if (id == kSchedulerId) {
     const bs::Status lost = LostStatus(scheduler_, why);
     scheduler_lost_ = true;
@@ -257,12 +258,12 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   const Node node = it->second;
   known_.erase(it);
   lost_[id] = {.node = node, .why = why};
-  // What still waits for it would never leave, and its owner would never get its memory back.
+  // Messages that wait for it would never leave, and their owners would never get the memory back.
   transport_->Disconnect(id, bs::Duration(0));
-  // Stock workers go without a word; the scheduler node judges whether they had finished.
+  // Stock workers leave without a message; the scheduler node judges if they had finished.
   if (joined_final_ && !IsAttachedId(id)) return;
   if (phase_ == Phase::kOver || left_) return;
-  // The scheduler node judges whether the worker is lost, which may be we, or the server is.
+  // The scheduler node judges which is lost: the worker, which may be this node, or the server.
   const bool replaceable = options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_;
   if (replaceable && (node.role == Role::kWorker || phase_ == Phase::kReady)) {
     unreachable_[id] = {node, why};
@@ -279,14 +280,14 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
   const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
                     RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
   if (!sane || own_.role != Role::kServer) {
-    DropNonsense(kSchedulerId, "news of an impossible loss");
+    DropViolation(kSchedulerId, "news of an impossible loss");
     return;
   }
-  lives_[node.id] = meta.extension.round;
+  incarnations_[node.id] = meta.extension.round;
   unreachable_.erase(node.id);
-  links_.Forget(node.id);
+  reconnect_timer_.Forget(node.id);
   inbound_.Forget(node.id);
-  doubts_.Forget(node.id);
+  suspicion_timer_.Forget(node.id);
   resends_.Forget(node.id);
   if (known_.erase(node.id) > 0) {
     lost_[node.id] = {.node = node, .why = "its place is free for another"};
@@ -298,12 +299,12 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
 }
 
 void Member::Impl::OnWorkerLeft(const Node& node) {
-  // A server may have taken it for lost meanwhile: its connection ended before this news came.
+  // A server may have reported the worker as lost: its connection ended before this notice came.
   const bool unreachable = unreachable_.erase(node.id) > 0;
   const bool known = known_.erase(node.id) > 0;
   if (!known && !unreachable) return;
-  links_.Forget(node.id);
-  doubts_.Forget(node.id);
+  reconnect_timer_.Forget(node.id);
+  suspicion_timer_.Forget(node.id);
   if (known) transport_->Disconnect(node.id, bs::Duration(0));
   scope_.Post([this, rank = RankOf(node.id)] {
     if (handler_.on_worker_left) handler_.on_worker_left(rank);
@@ -349,8 +350,8 @@ void Member::Impl::GoOver(const bs::Status& why) {
   failure_ = why;
   retry_.Stop();
   EndAllBarriers(why);
-  if (options_.role != Role::kWorker) return;  // servers still refuse what is parked
-  // Nobody waits for answers any more; a server that has stopped reading must not keep our memory.
+  if (options_.role != Role::kWorker) return;  // servers still refuse pending pulls
+  // No caller waits for responses any more; a server that does not read must not keep our memory.
   for (const auto& [id, node] : known_) {
     if (id != kSchedulerId) transport_->Disconnect(id, bs::Duration(0));
   }

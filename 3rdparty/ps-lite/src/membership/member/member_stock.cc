@@ -23,7 +23,7 @@ void Member::Impl::OnStockControl(const Message& message) {
     case Command::kHeartbeat:
       return;
     default:
-      DropNonsense(kSchedulerId, "unexpected control command");
+      DropViolation(kSchedulerId, "unexpected control command");
   }
 }
 

@@ -1,4 +1,4 @@
-// InboundWatch: one timer for each connection that ended.
+// InboundWatch: one timer for each ended connection.
 #include "membership/stock/inbound_watch.h"
 
 #include <utility>

@@ -1,8 +1,8 @@
-// InboundWatch: which peers do not send any more, or have lost something that they had to send, by
-// the connections that they open to us.
+// InboundWatch: finds peers that stopped sending, or lost a message on its way, by the connections
+// that they open to us.
 //
-// For peers that send each message once: what others lose they send again, and they say themselves
-// whom they cannot reach.
+// For peers that send each message once.  Other peers repeat lost messages, and report themselves
+// which nodes they cannot reach.
 //
 // Confined to the scope's executor.
 #pragma once
@@ -18,9 +18,9 @@ namespace ps {
 
 class InboundWatch {
  public:
-  // `lost` is called once for a peer, outside of all calls here, and it is forgotten: `grace` after
-  // its connection ended if no other was opened, and in any case if that was in the middle of a
-  // message.
+  // Called once for a peer, `grace` after its connection ended, if it has opened no other.  Called
+  // in any case if the connection ended in the middle of a message.  The peer is forgotten then.
+  // Never called inside another call here.
   using Lost = std::function<void(int32_t peer, const std::string& why)>;
 
   InboundWatch(TaskScope* scope, bs::Duration grace, Lost lost);
@@ -28,17 +28,17 @@ class InboundWatch {
   InboundWatch& operator=(const InboundWatch&) = delete;
   ~InboundWatch() = default;
 
-  // What the transport says, of whomever: the number of open connections bounds what is kept.
+  // The transport's callbacks, for any peer; memory is bounded by the open connections.
   void OnOpened(int32_t peer);
-  // `watched`: whether it matters of this peer.  `torn`: a message was lost.
+  // `watched`: the end of this peer's connection matters.  `torn`: a message was lost.
   void OnEnded(int32_t peer, bool watched, bool torn);
-  // Another process has the peer's id from now on, or none; the end of what is open now does not
-  // matter.
+  // From now on another process has the peer's id, or none has; the end of the present connection
+  // does not matter.
   void Forget(int32_t peer);
 
  private:
   struct Inbound {
-    bs::TimerId timer = 0;  // 0: nothing is amiss
+    bs::TimerId timer = 0;  // 0: the connection is open
     bool torn = false;
   };
 

@@ -1,4 +1,4 @@
-// What stock nodes send again, and the acknowledgements that they wait for.
+// Resends: windows of message numbers, and the signatures of acknowledgements.
 #include "membership/stock/resends.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace ps {
 namespace {
 
-// What a stock node finds a message by that it keeps until it is acknowledged.
+// Computes the key under which a stock node keeps a message until it is acknowledged.
 uint64_t SignatureOf(const Message& message, int32_t own_id) {
   const Meta& meta = message.meta;
   const auto bits = [](int32_t value, uint64_t mask) {

@@ -1,8 +1,8 @@
-// Resends: stock nodes with PS_RESEND=1 send again what nobody acknowledges, and end their process
-// at the tenth time.  Tells repeats, so that none counts twice, and what to acknowledge.
+// Resends: recognises repeated messages of stock nodes, and says which ones to acknowledge.
 //
-// A stock node without PS_RESEND warns of every acknowledgement, so one goes only to those that
-// have sent one themselves, or a repeat.
+// A stock node with PS_RESEND=1 repeats a message until it is acknowledged, and ends its process at
+// the tenth time.  A stock node without it warns of every acknowledgement.  So only nodes that have
+// sent a repeat or an acknowledgement get one.
 //
 // Confined to its owner's executor; bounded memory for each peer; never fails, never blocks.
 #pragma once
@@ -20,25 +20,25 @@ namespace ps {
 
 class Resends {
  public:
-  // How many numbers back a repeat is known as one, and how many counters of a peer are followed:
-  // that of its control messages, and one of each of its stores.
+  // A repeat is recognised up to kWindow numbers back.  A peer has a counter for its control
+  // messages and one for each of its stores; at most kMostCounters are followed.
   static constexpr int64_t kWindow = 1 << 16;
   static constexpr size_t kMostCounters = 64;
 
   struct Verdict {
-    bool fresh = true;             // to be handled: no repeat, no acknowledgement
+    bool fresh = true;             // neither a repeat nor an acknowledgement
     std::optional<Meta> ack = {};  // to be sent to the peer
   };
 
-  // A message of a stock node in the job; `own_id` is the receiver's.
+  // Takes a message of a stock node in the job; `own_id` is the receiver's id.
   Verdict Take(const Message& message, int32_t own_id);
-  // Whether it is a stock node, as far as anybody has heard of it, and one with PS_RESEND.
+  // Heard: a message of this stock node has come.  SendsAgain: it has PS_RESEND.
   bool Heard(int32_t peer) const { return peers_.contains(peer); }
   bool SendsAgain(int32_t peer) const {
     const auto it = peers_.find(peer);
     return it != peers_.end() && it->second.resends;
   }
-  // Another process has the peer's id from now on.
+  // From now on another process has the peer's id.
   void Forget(int32_t peer) { peers_.erase(peer); }
 
  private:
@@ -48,7 +48,7 @@ class Resends {
     int32_t customer_id = 0;
     auto operator<=>(const Counter&) const = default;
   };
-  // Which of the latest numbers have come.
+  // The latest numbers that have come.
   class Window {
    public:
     // True the first time.

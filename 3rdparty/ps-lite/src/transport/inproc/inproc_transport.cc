@@ -20,19 +20,19 @@ std::string TextOf(const Address& address) {
   return "inproc://" + address.host + ":" + std::to_string(address.port);
 }
 
-// One end of the wires: what the network knows of a transport.
+// A node of the network: its transport's state there.
 //
-// Held by the transport, by the network while it is bound or has links, and by tasks.
+// Held by the transport, by the network while it is bound or has connections, and by tasks.
 struct Station {
   explicit Station(bs::Executor* e) : executor(e) {}
 
   bs::Executor* const executor;
-  std::atomic<bool> muted = false;  // set by Close: nothing is called back any more
-  bs::Notification ended;           // closed and nothing of it is on the way
+  std::atomic<bool> muted = false;  // set by Close: no callback any more
+  bs::Notification ended;           // closed, and no connection of it is left
   Transport::Handler handler;       // on `executor`
   // On the network's executor.
   bool closed = false;
-  std::map<int32_t, uint64_t> links;  // numbers by peer, without those that drain
+  std::map<int32_t, uint64_t> connections;  // numbers by peer; draining ones are not in it
 };
 using StationPtr = std::shared_ptr<Station>;
 
@@ -44,13 +44,13 @@ void CallBack(const StationPtr& station, F call) {
   });
 }
 
-// The way from one station to a peer of it.
-struct Link {
+// A connection from one station to a peer, in one direction.
+struct Connection {
   StationPtr from;
   int32_t peer = kEmpty;
   Address address;
   int32_t own_id = kEmpty;
-  StationPtr to;      // null while nobody is bound at `address`
+  StationPtr to;      // null while no station is bound at `address`
   bool busy = false;  // a message is with `to`
   bool draining = false;
   bs::TimerId end_timer = 0;
@@ -59,7 +59,7 @@ struct Link {
 
 }  // namespace
 
-// Everything runs on the network's executor but for Post.
+// Every method but Post runs on the network's executor.
 class InprocNetwork::Impl : public std::enable_shared_from_this<InprocNetwork::Impl> {
  public:
   explicit Impl(bs::Executor* executor) : executor_(executor) {}
@@ -79,24 +79,24 @@ class InprocNetwork::Impl : public std::enable_shared_from_this<InprocNetwork::I
   void Close(const StationPtr& station, bs::Duration linger);
 
  private:
-  using Links = std::map<uint64_t, Link>;  // by a number that is never used again
+  using Connections = std::map<uint64_t, Connection>;  // by number; none is used twice
 
   static bool Less(const Address& a, const Address& b) {
     return std::pair(a.host, a.port) < std::pair(b.host, b.port);
   }
 
   bs::Result<int32_t> TakeAddress(const StationPtr& station, Address address);
-  void GoUp(uint64_t number, Link* link, const StationPtr& to);
-  void Drain(uint64_t number, Link* link, bs::Duration linger);
-  void Pump(uint64_t number, Link* link);
+  void GoUp(uint64_t number, Connection* connection, const StationPtr& to);
+  void Drain(uint64_t number, Connection* connection, bs::Duration linger);
+  void Pump(uint64_t number, Connection* connection);
   void OnDelivered(uint64_t number);
   void Drop(uint64_t number);
   void EndIfQuiet(const StationPtr& station);
 
   bs::Executor* const executor_;
   std::map<Address, StationPtr, decltype(&Less)> bound_{&Less};
-  Links links_;
-  uint64_t next_link_ = 1;
+  Connections connections_;
+  uint64_t next_connection_ = 1;
   int32_t next_port_ = kFirstFreePort;
 };
 
@@ -107,8 +107,8 @@ void InprocNetwork::Impl::Bind(const StationPtr& station, Address address,
   CallBack(station, [port, d = std::move(done)](const Transport::Handler&) { d(port); });
   if (!port.ok()) return;
   address.port = port.value();
-  for (auto& [number, link] : links_) {
-    if (link.address == address) GoUp(number, &link, station);
+  for (auto& [number, connection] : connections_) {
+    if (connection.address == address) GoUp(number, &connection, station);
   }
 }
 
@@ -130,64 +130,64 @@ bs::Result<int32_t> InprocNetwork::Impl::TakeAddress(const StationPtr& station, 
 void InprocNetwork::Impl::Connect(const StationPtr& from, int32_t peer, const Address& address,
                                   int32_t own_id) {
   if (from->closed) return;
-  const auto old = from->links.find(peer);
-  if (old != from->links.end()) links_.erase(old->second);
-  const uint64_t number = next_link_++;
-  from->links[peer] = number;
-  Link& link = links_[number];
-  link.from = from;
-  link.peer = peer;
-  link.address = address;
-  link.own_id = own_id;
+  const auto old = from->connections.find(peer);
+  if (old != from->connections.end()) connections_.erase(old->second);
+  const uint64_t number = next_connection_++;
+  from->connections[peer] = number;
+  Connection& connection = connections_[number];
+  connection.from = from;
+  connection.peer = peer;
+  connection.address = address;
+  connection.own_id = own_id;
   const auto to = bound_.find(address);
-  if (to != bound_.end()) GoUp(number, &link, to->second);
+  if (to != bound_.end()) GoUp(number, &connection, to->second);
 }
 
-void InprocNetwork::Impl::GoUp(uint64_t number, Link* link, const StationPtr& to) {
-  link->to = to;
-  if (!link->draining) {
-    CallBack(link->from, [peer = link->peer](const Transport::Handler& handler) {
+void InprocNetwork::Impl::GoUp(uint64_t number, Connection* connection, const StationPtr& to) {
+  connection->to = to;
+  if (!connection->draining) {
+    CallBack(connection->from, [peer = connection->peer](const Transport::Handler& handler) {
       if (handler.on_connected) handler.on_connected(peer);
     });
   }
-  Pump(number, link);
+  Pump(number, connection);
 }
 
 void InprocNetwork::Impl::Disconnect(const StationPtr& from, int32_t peer, bs::Duration linger) {
-  const auto it = from->links.find(peer);
-  if (it == from->links.end()) return;
+  const auto it = from->connections.find(peer);
+  if (it == from->connections.end()) return;
   const uint64_t number = it->second;
-  Drain(number, &links_.at(number), linger);
+  Drain(number, &connections_.at(number), linger);
 }
 
-void InprocNetwork::Impl::Drain(uint64_t number, Link* link, bs::Duration linger) {
-  link->draining = true;
-  link->from->links.erase(link->peer);
-  link->end_timer = executor_->PostAt(executor_->Now() + linger,
-                                      [self = shared_from_this(), number] { self->Drop(number); });
-  Pump(number, link);
+void InprocNetwork::Impl::Drain(uint64_t number, Connection* connection, bs::Duration linger) {
+  connection->draining = true;
+  connection->from->connections.erase(connection->peer);
+  connection->end_timer = executor_->PostAt(
+      executor_->Now() + linger, [self = shared_from_this(), number] { self->Drop(number); });
+  Pump(number, connection);
 }
 
 void InprocNetwork::Impl::Send(const StationPtr& from, Message message) {
-  const auto it = from->links.find(message.peer);
-  if (it == from->links.end()) return;
-  Link& link = links_.at(it->second);
-  link.queue.Add(std::move(message));
-  Pump(it->second, &link);
+  const auto it = from->connections.find(message.peer);
+  if (it == from->connections.end()) return;
+  Connection& connection = connections_.at(it->second);
+  connection.queue.Add(std::move(message));
+  Pump(it->second, &connection);
 }
 
-// May drop the link.
-void InprocNetwork::Impl::Pump(uint64_t number, Link* link) {
-  if (link->busy) return;
-  if (link->queue.empty()) {
-    if (link->draining) Drop(number);
+// May destroy the connection.
+void InprocNetwork::Impl::Pump(uint64_t number, Connection* connection) {
+  if (connection->busy) return;
+  if (connection->queue.empty()) {
+    if (connection->draining) Drop(number);
     return;
   }
-  if (link->to == nullptr) return;
-  Message message = link->queue.Take();
-  message.peer = link->own_id;
-  link->busy = true;
-  const StationPtr to = link->to;
+  if (connection->to == nullptr) return;
+  Message message = connection->queue.Take();
+  message.peer = connection->own_id;
+  connection->busy = true;
+  const StationPtr to = connection->to;
   to->executor->Post([self = shared_from_this(), to, number, m = std::move(message)]() mutable {
     if (!to->muted && to->handler.on_message) to->handler.on_message(std::move(m));
     self->Post([number](Impl* impl) { impl->OnDelivered(number); });
@@ -195,18 +195,18 @@ void InprocNetwork::Impl::Pump(uint64_t number, Link* link) {
 }
 
 void InprocNetwork::Impl::OnDelivered(uint64_t number) {
-  const auto it = links_.find(number);
-  if (it == links_.end()) return;
+  const auto it = connections_.find(number);
+  if (it == connections_.end()) return;
   it->second.busy = false;
   Pump(number, &it->second);
 }
 
 void InprocNetwork::Impl::Drop(uint64_t number) {
-  const auto it = links_.find(number);
-  if (it == links_.end()) return;
+  const auto it = connections_.find(number);
+  if (it == connections_.end()) return;
   executor_->Cancel(it->second.end_timer);
   const StationPtr from = it->second.from;
-  links_.erase(it);
+  connections_.erase(it);
   EndIfQuiet(from);
 }
 
@@ -214,25 +214,25 @@ void InprocNetwork::Impl::Close(const StationPtr& station, bs::Duration linger) 
   if (station->closed) return;
   station->closed = true;
   std::erase_if(bound_, [&](const auto& entry) { return entry.second == station; });
-  for (auto& [number, link] : links_) {
-    if (link.to != station) continue;
-    link.to = nullptr;
-    if (link.draining) continue;
-    CallBack(link.from, [peer = link.peer](const Transport::Handler& handler) {
+  for (auto& [number, connection] : connections_) {
+    if (connection.to != station) continue;
+    connection.to = nullptr;
+    if (connection.draining) continue;
+    CallBack(connection.from, [peer = connection.peer](const Transport::Handler& handler) {
       if (handler.on_disconnected) handler.on_disconnected(peer);
     });
   }
-  while (!station->links.empty()) {
-    const uint64_t number = station->links.begin()->second;
-    Drain(number, &links_.at(number), linger);
+  while (!station->connections.empty()) {
+    const uint64_t number = station->connections.begin()->second;
+    Drain(number, &connections_.at(number), linger);
   }
   EndIfQuiet(station);
 }
 
 void InprocNetwork::Impl::EndIfQuiet(const StationPtr& station) {
   if (!station->closed) return;
-  for (const auto& [number, link] : links_) {
-    if (link.from == station) return;
+  for (const auto& [number, connection] : connections_) {
+    if (connection.from == station) return;
   }
   station->ended.Notify();
 }

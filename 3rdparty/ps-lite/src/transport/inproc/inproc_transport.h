@@ -8,9 +8,9 @@
 
 namespace ps {
 
-// The wires between the in-process nodes.  Belongs to `executor`, on which it routes.
+// The network between the nodes of one process.  Belongs to `executor`, on which it routes.
 //
-// One message at a time is on its way over a wire; the others wait for it here, most urgent first.
+// A connection carries one message at a time; the others wait here, most urgent first.
 class InprocNetwork {
  public:
   explicit InprocNetwork(bs::Executor* executor);
@@ -25,9 +25,9 @@ class InprocNetwork {
   const std::shared_ptr<Impl> impl_;  // also held by the tasks it posts
 };
 
-// Callbacks run on `executor`.  Both must outlive the transport, whose destructor waits for the
-// network's executor and so must not run on it.  Frames are handed over, not copied: the receiver
-// releases them.
+// Callbacks run on `executor`.  Both arguments must outlive the transport.  Its destructor waits
+// for the network's executor and so must not run on it.  Frames are handed over, not copied; the
+// receiver releases them.
 std::unique_ptr<Transport> MakeInprocTransport(InprocNetwork* network, bs::Executor* executor);
 
 }  // namespace ps

@@ -22,7 +22,7 @@
 namespace ps {
 namespace {
 
-// Of the file: the secret, then a flag for each slot.
+// The head of the file: the secret, then a flag for each slot.
 constexpr size_t kHeadBytes = 64U << 10U;
 constexpr size_t kSecretBytes = 16;
 constexpr size_t kFlagsAt = 64;
@@ -69,7 +69,7 @@ std::vector<std::string_view> Split(std::string_view text) {
   }
 }
 
-// Nothing unless all of it is a number.
+// Nothing unless the whole text is a number.
 std::optional<uint64_t> NumberOf(std::string_view text) {
   uint64_t number = 0;
   const char* const begin = std::to_address(text.begin());
@@ -79,8 +79,9 @@ std::optional<uint64_t> NumberOf(std::string_view text) {
   return number;
 }
 
-// Only a file in memory that a SharedOutbox of this user has made: to open anything else could have
-// effects, and its link can be made to look like one.  So it is pinned, unopened, and looked at.
+// Opens only a memory file that a SharedOutbox of this user has made.  To open another file could
+// have effects, and its name in /proc can be forged.  So O_PATH pins the file without opening it,
+// and the checks read the pinned one.
 Descriptor OpenOutbox(const std::string& path) {
   std::array<char, 64> shown{};
   const ssize_t size = ::readlink(path.c_str(), shown.data(), shown.size());
@@ -104,7 +105,7 @@ SharedMapping::SharedMapping(int fd, uint64_t slots_bytes) {
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return;
   all_ = {static_cast<std::byte*>(memory), size};
-  // Children that do not execute another program would keep it after this process.
+  // A child that executes no other program would keep the memory after this process has ended.
   ::madvise(memory, size, MADV_DONTFORK);
 }
 
@@ -150,7 +151,7 @@ bs::Result<std::unique_ptr<SharedOutbox>> SharedOutbox::Create(uint64_t size_byt
   outbox->file_ = Descriptor(::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const int fd = outbox->file_.fd();
   if (fd < 0) return NoMemory("memfd_create");
-  // Else its maker could cut it short under who reads it.
+  // Without the seals the sender could cut the file short while the receiver reads it.
   if (::ftruncate(fd, static_cast<off_t>(SharedMapping::FileBytes(slots_bytes))) != 0 ||
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return NoMemory("a memfd");
@@ -211,7 +212,7 @@ uint64_t SharedOutbox::TakeBack() {
   return unread_bytes;
 }
 
-// The first that is long enough: what was used a moment ago is in the caches.
+// The first range that is long enough: recently used slots are still in the caches.
 std::optional<size_t> SharedOutbox::FindRoom(size_t num_slots) const {
   const auto at = std::search_n(used_.begin(), used_.end(), num_slots, false);
   if (num_slots == 0 || at == used_.end()) return std::nullopt;
@@ -241,7 +242,7 @@ bs::Result<std::shared_ptr<SharedInbox>> SharedInbox::Open(std::string_view offe
   }
   SharedMapping mapping(file.fd(), *slots_bytes);
   if (!mapping) return NoMemory("mmap");
-  // The number may be that of another process, in a container or after the sender's end.
+  // The process id may belong to another process: in a container, or after the sender's end.
   if (HexOf(mapping.secret()) != parts[4]) return Wrong(path + " is not what was offered");
   return std::make_shared<SharedInbox>(std::move(mapping));
 }

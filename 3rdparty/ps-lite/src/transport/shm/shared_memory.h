@@ -1,8 +1,8 @@
-// Memory that two processes of one host share: long frames lie there, and only where they lie is
-// sent (PROTOCOL.md, "Shared memory").
+// Memory that two processes of one host share: long frames lie there, and the socket carries only
+// their offsets (PROTOCOL.md, "Shared memory").
 //
-// It has no name and is gone with the processes, however they end.  Whoever opens it must be
-// allowed to see the descriptors of who made it: the same user, or root.
+// The memory has no name and is freed when both processes have ended, however they end.  The
+// receiver must be allowed to see the descriptors of the sender: the same user, or root.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,15 @@
 
 namespace ps {
 
-// A mapping: a secret, a flag for each slot, the slots.  Owned by one end; see there for threads.
+// A mapping: a secret, a flag for each slot, the slots.  Owned by one end, which says what is
+// thread-safe.
 class SharedMapping {
  public:
   static constexpr uint64_t kSlotBytes = 32U << 10U;
   static constexpr uint64_t kMostBytes = uint64_t{256} << 20U;
 
   SharedMapping() = default;
-  // Maps all of `fd`, which may be closed then; empty if that failed.
+  // Maps all of `fd`, which the caller may close afterwards; empty if that failed.
   SharedMapping(int fd, uint64_t slots_bytes);
   SharedMapping(SharedMapping&& other) noexcept : all_(std::exchange(other.all_, {})) {}
   SharedMapping& operator=(SharedMapping&& other) noexcept;
@@ -39,20 +40,20 @@ class SharedMapping {
   ~SharedMapping();
 
   explicit operator bool() const { return !all_.empty(); }
-  // Takes memory for that part of the slots, or of what is before them, now: where there is none,
-  // to write to it would end the process.  `fd` is needed on kernels before 5.14 only.
+  // Take memory for one slot, or for the head before the slots, now: a later write without memory
+  // would end the process.  Kernels before 5.14 need `fd`.
   bs::Status PopulateHead(int fd) const;
   bs::Status PopulateSlot(int fd, size_t slot) const;
-  // Whether it does without `fd`.
+  // True if this kernel needs no `fd` for that.
   static bool PopulatesMappings();
   static uint64_t FileBytes(uint64_t slots_bytes);
   std::span<std::byte> secret() const;
   std::span<std::byte> slots() const;
-  // Of what begins in that slot.  The sender sets it before it tells of the slot, through a socket
-  // that orders the two; the receiver's release is read by an acquire.
+  // The state of the frame that begins in a slot.  The sender sets it before it sends the offset
+  // through a socket, which orders the two.  The sender's acquire reads the receiver's release.
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kPut = 1;
-  static constexpr uint32_t kRead = 2;  // the receiver has it, and still needs it
+  static constexpr uint32_t kRead = 2;  // the receiver has the frame and still needs it
   std::atomic<uint32_t>& taken(size_t slot) const;
 
  private:
@@ -64,26 +65,27 @@ class SharedMapping {
 // The sender's end; belongs to one thread.
 class SharedOutbox {
  public:
-  // Shorter frames are better sent.
+  // Shorter frames are cheaper to send.
   static constexpr uint64_t kLeastFrameBytes = 16U << 10U;
-  // What was put and has not begun to be read, but for a single frame: no urgent message can
-  // overtake it.
+  // The bound of bytes that are put and not yet read; a single frame may be longer.  No urgent
+  // message can overtake them.
   static constexpr uint64_t kMostUnreadBytes = uint64_t{1} << 20U;
 
-  // Of about so many bytes, SharedMapping::kMostBytes at most; takes memory as it is used.
+  // Makes one of about `size_bytes`, at most SharedMapping::kMostBytes.  Memory is taken slot by
+  // slot when it is used first.
   static bs::Result<std::unique_ptr<SharedOutbox>> Create(uint64_t size_bytes);
   SharedOutbox(const SharedOutbox&) = delete;
   SharedOutbox& operator=(const SharedOutbox&) = delete;
   ~SharedOutbox() = default;
 
-  // What the receiver opens it by.
+  // The text by which the receiver opens it.
   const std::string& offer() const { return offer_; }
-  // The receiver has opened it; nobody else can any more, where the kernel needs no descriptor.
+  // The receiver has opened it.  From now on no other process can, if the kernel needs no `fd`.
   void Taken();
-  // Copies them to where they are until the receiver has no use for them any more, and says where;
-  // nothing if there is no room now, or too much that it has not begun to read.
+  // Copies `bytes` into slots, where they stay until the receiver releases them, and returns their
+  // offset.  Nothing if there is no room now, or more than kMostUnreadBytes would be unread.
   std::optional<uint64_t> Put(std::span<const std::byte> bytes);
-  // Not ok once there was no memory for a slot; those that have memory are used on.
+  // Not ok once the system had no memory for a slot; slots that have memory stay in use.
   const bs::Status& memory() const { return memory_; }
 
  private:
@@ -93,36 +95,37 @@ class SharedOutbox {
     uint64_t size_bytes;
   };
   SharedOutbox() = default;
-  // What is left and unread.
+  // Takes back the slots that the receiver has released; returns the bytes that it has not read.
   uint64_t TakeBack();
   std::optional<size_t> FindRoom(size_t num_slots) const;
-  // Those before it have memory then; if there is none for one of them, it and what is behind it
-  // are given up.
+  // Gives memory to all slots before `end_slot`.  False if the system has none for one of them:
+  // this slot and those behind it are given up.
   bool Populate(size_t end_slot);
 
   Descriptor file_;
   SharedMapping mapping_;
   std::string offer_;
   bs::Status memory_;
-  // By slot; those that were used before come first, and have memory.
+  // By slot: true while in use.  The first num_populated_ slots have memory.
   std::vector<bool> used_;
   size_t num_populated_ = 0;
   std::list<Kept> kept_;
 };
 
-// The receiver's end; thread-safe, shared with the frames.
+// The receiver's end.  Thread-safe; shared with the frames.
 class SharedInbox : public std::enable_shared_from_this<SharedInbox> {
  public:
-  // By the offer of somebody who need not mean well.
+  // Opens the memory that `offer` names, which may be hostile.  kInvalidArgument if it is no memory
+  // of a SharedOutbox of this user; kUnavailable if it cannot be mapped.
   static bs::Result<std::shared_ptr<SharedInbox>> Open(std::string_view offer);
   explicit SharedInbox(SharedMapping mapping) : mapping_(std::move(mapping)) {}
   SharedInbox(const SharedInbox&) = delete;
   SharedInbox& operator=(const SharedInbox&) = delete;
   ~SharedInbox() = default;
 
-  // What lies there, without a copy; the sender has the room again when the frame is destroyed.  A
-  // sender that does not mean well may change the bytes meanwhile.  kInvalidArgument if that is not
-  // inside.
+  // Returns the bytes there without a copy.  The sender gets the room back when the frame is
+  // destroyed.  A hostile sender may change the bytes meanwhile.  kInvalidArgument if the range is
+  // not inside the slots.
   bs::Result<Frame> Take(uint64_t offset_bytes, uint64_t size_bytes);
 
  private:

@@ -46,7 +46,7 @@ void BlockPool::GiveBack(Block block, size_t block_bytes) {
   std::map<size_t, std::vector<Block>> too_many;  // freed after the lock is gone
   const bs::MutexLock lock(&mutex_);
   if (block_bytes > kMostKeptBytes) return;
-  // Sizes that are not used any more must not be in the way for ever.
+  // Blocks of sizes that are no longer used must not take the room for ever.
   if (kept_bytes_ + block_bytes > kMostKeptBytes) {
     too_many.swap(blocks_);
     kept_bytes_ = 0;

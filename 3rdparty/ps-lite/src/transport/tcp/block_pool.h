@@ -1,8 +1,7 @@
-// BlockPool: memory for long frames, used again while it is still in the caches and mapped.
+// BlockPool: memory for long frames, reused while it is still mapped and in the caches.
 //
-// Fresh memory of that size costs a page fault every 4 KiB, which is more than it costs to read the
-// bytes.  Thread-safe; frames may outlive the pool's owner.  Keeps at most kMostKeptBytes that
-// nobody uses.
+// Fresh memory of that size costs a page fault every 4 KiB, more than reading the bytes costs.
+// Thread-safe; frames may outlive the pool's owner.  Keeps at most kMostKeptBytes of unused memory.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +19,14 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   static constexpr size_t kMostKeptBytes = size_t{32} << 20U;
 
-  // REQUIRES: owned by a shared_ptr, which is shared with the frames.
+  // REQUIRES: owned by a shared_ptr; the frames share it.
   BlockPool() = default;
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool() = default;
 
-  // A frame of that size and where to write to, which is not filled; empty if there is no memory.
+  // Returns a frame of `size_bytes`, not filled, and where to write in `memory`.  Empty if there is
+  // no memory.
   Frame New(size_t size_bytes, std::span<std::byte>* memory);
   size_t kept_bytes() const;
 

@@ -1,4 +1,4 @@
-// GrowingBlock: memory for a frame that is longer than what has come of it.
+// GrowingBlock: memory for a frame that has come only in part.
 //
 // A value of one owner, confined to its thread.
 #pragma once
@@ -15,8 +15,8 @@ namespace ps {
 
 class GrowingBlock {
  public:
-  // Keeps what is there.  False, and nothing has changed, if there is no memory.  The system moves
-  // large blocks without copying them.
+  // Keeps the bytes that are there.  False, and nothing has changed, if there is no memory.  The
+  // system moves large blocks without copying them.
   bool GrowTo(size_t size_bytes) {
     std::byte* const before = bytes_.release();
     void* const grown = std::realloc(before, size_bytes);
@@ -25,9 +25,9 @@ class GrowingBlock {
     size_bytes_ = size_bytes;
     return true;
   }
-  // Empty before GrowTo; valid until the next.
+  // Empty before the first GrowTo; valid until the next.
   std::span<std::byte> memory() const { return {bytes_.get(), size_bytes_}; }
-  // All of it, as a frame that owns it; this is empty then.
+  // Returns the whole memory as a frame that owns it; the block is empty afterwards.
   Frame Release() {
     const std::span<const std::byte> view = memory();
     size_bytes_ = 0;

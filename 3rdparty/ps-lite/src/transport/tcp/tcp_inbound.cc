@@ -15,7 +15,7 @@
 namespace ps {
 namespace {
 
-// So many reads in one turn of the loop, then others get theirs.
+// Reads in one turn of the loop; then other sockets get theirs.
 constexpr int kReadsPerTurn = 16;
 
 bs::Status Closed(const std::string& why) { return bs::Status::Unavailable(why); }
@@ -92,7 +92,7 @@ bs::Status TcpInbound::Read() {
     if (got == 0) return Gone("the other end has closed it");
     heard_ = true;
     taken = input_.Filled(static_cast<size_t>(got));
-    // The rest, if there is any, makes the descriptor readable again.
+    // More bytes, if there are any, make the descriptor readable again.
     if (static_cast<size_t>(got) < rooms[0].iov_len + rooms[1].iov_len) break;
   }
   if (!taken.ok()) return taken;
@@ -104,14 +104,15 @@ bs::Status TcpInbound::Read() {
   return broken_;
 }
 
-// Who is in the job is named by those who miss him; and a port may be looked at.
+// Silent for nodes of the job, which the log names where they are missed, and for probes of the
+// port.
 bs::Status TcpInbound::Gone(const std::string& how) const {
   if (heard_ && !greeted_) return Strange("no ZMTP, and " + how);
   if (stranger() && input_.unfinished()) return Strange(how + " in the middle of a message");
   return Closed(how);
 }
 
-// Little, and first on a fresh connection: there is room for it.
+// The bytes are few and the first on a fresh connection, so the socket has room for them.
 void TcpInbound::Put(const std::string& bytes) {
   const ssize_t sent = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(bytes.size())) broken_ = Closed("it takes no greeting");

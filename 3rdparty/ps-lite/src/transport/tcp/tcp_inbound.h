@@ -1,4 +1,4 @@
-// TcpInbound: one connection that somebody opened to us.
+// TcpInbound: one connection that a peer opened to us.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class TcpInbound {
  public:
   struct Listener {
     std::function<void(const std::string& identity)> on_ready;
-    // These with the id of that identity.
+    // `peer` is the id of that identity in the next four.
     std::function<void(int32_t peer, bs::Result<Message> message)> on_message;
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place;
@@ -26,36 +26,37 @@ class TcpInbound {
     std::function<uint64_t(int32_t peer, const Meta& meta)> most_bytes;
     // Memory that was offered cannot be shared.
     std::function<void(const std::string& why)> on_memory_refused;
-    // Once; may destroy this.  kUnavailable where nothing strange has happened.
+    // Called once; may destroy the TcpInbound.  kUnavailable if the peer did nothing wrong.
     std::function<void(const bs::Status& why)> on_closed;
   };
 
-  // Of one that is not in the job, in that time: more than any node sends before it is known.
+  // The bound of messages within `patience` from a peer outside the job; no node sends as many
+  // before it is known.
   static constexpr uint64_t kMostMessages = 4096;
 
-  // `shared` is that of ZmtpInput.  Who does not introduce himself within `patience` is hung up
-  // on, and who is not in the job and has nothing but the same unfinished message for so long, or
-  // sends more than kMostMessages.
-  // Memory that is offered from this host is taken if `shares`.
+  // `shared`: see ZmtpInput.  The connection is closed if the peer does not introduce itself within
+  // `patience`.  A peer outside the job is closed as well if one message stays unfinished for so
+  // long, or if it sends more than kMostMessages.  `shares`: memory that a peer of this host offers
+  // is taken.
   TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared shared,
              bs::Duration patience, bool shares, Listener listener);
   TcpInbound(const TcpInbound&) = delete;
   TcpInbound& operator=(const TcpInbound&) = delete;
   ~TcpInbound();
 
-  // Empty before on_ready, and for the anonymous.
+  // Empty before on_ready, and for an anonymous peer.
   const std::string& identity() const { return identity_; }
   const std::string& address() const { return address_; }  // of the other end, for people
   bool stranger() const { return !listener_.knows(peer_); }
-  int32_t peer() const { return peer_; }  // by the identity; kEmpty if that tells none
-  // If it ends now something is lost that had begun to come, or had come and was not read.
+  int32_t peer() const { return peer_; }  // the identity's id; kEmpty if it has none
+  // True if bytes have come that are not yet a whole message: they are lost if the connection ends.
   bool torn() const;
 
  private:
   void OnReadable();
-  // Why the connection is over, if it is.
+  // Not ok, with the reason, if the connection is over.
   bs::Status Read();
-  // That, when the other end has gone.
+  // The reason for a connection that the other end closed.
   bs::Status Gone(const std::string& how) const;
   void WaitFor(bs::Duration patience);
   void LookAtProgress();
@@ -73,12 +74,12 @@ class TcpInbound {
   bs::Status broken_;
   const bs::Duration patience_;
   bs::TimerId timer_ = 0;
-  bool takes_memory_ = false;  // until it was offered some
-  bool heard_ = false;         // anything
-  bool greeted_ = false;       // and it is ZMTP
-  bool introduced_ = false;    // and READY has come
-  uint64_t messages_ = 0;      // when LookAtProgress looked last
-  bool stalled_ = false;       // in the middle of one then
+  bool takes_memory_ = false;  // until the first offer
+  bool heard_ = false;         // a byte has come
+  bool greeted_ = false;       // a ZMTP greeting has come
+  bool introduced_ = false;    // READY has come
+  uint64_t messages_ = 0;      // whole messages at the last LookAtProgress
+  bool stalled_ = false;       // a message was unfinished then
 };
 
 }  // namespace ps

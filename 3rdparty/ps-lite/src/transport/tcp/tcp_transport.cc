@@ -1,4 +1,5 @@
-// The node's sockets on one loop: a listener with what it has accepted, and a link for each peer.
+// The node's sockets on one loop: a listener, accepted connections, and one connection to each
+// peer.
 #include "transport/tcp/tcp_transport.h"
 
 #include <arpa/inet.h>
@@ -14,18 +15,18 @@
 #include <vector>
 
 #include "base/limited_log.h"
-#include "transport/link_transport.h"
-#include "transport/stranger_log.h"
+#include "transport/loop_transport.h"
+#include "transport/tcp/tcp_connection.h"
 #include "transport/tcp/tcp_inbound.h"
-#include "transport/tcp/tcp_link.h"
 #include "transport/tcp_socket.h"
+#include "transport/unknown_peer_log.h"
 
 namespace ps {
 namespace {
 
-// After accept has found no descriptor left.
+// Pause after accept has found no descriptor left.
 constexpr bs::Duration kAcceptAgain = std::chrono::milliseconds(100);
-// So many connections are taken in a turn of the loop, then others get theirs.
+// Connections accepted in one turn of the loop; then other sockets get theirs.
 constexpr int kAcceptsPerTurn = 16;
 
 int MostStrangers(const TcpOptions& options) {
@@ -36,11 +37,11 @@ int MostStrangers(const TcpOptions& options) {
   return static_cast<int>(std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, kMost));
 }
 
-// As link_transport.h says.
+// The network of a LoopTransport; see loop_transport.h for the promises.
 class TcpNetwork {
  public:
   using Options = TcpOptions;
-  using Link = TcpLink;
+  using Connection = TcpConnection;
 
   TcpNetwork(bs::LoopThread* loop, const TcpOptions& options, const Upcalls* upcalls,
              const bs::Logger& log)
@@ -48,7 +49,7 @@ class TcpNetwork {
         log_(log),
         upcalls_(upcalls),
         refusals_(loop, log),
-        strangers_(loop, log),
+        unknown_peers_(loop, log),
         most_strangers_(MostStrangers(options)),
         scratch_(ZmtpInput::kScratchBytes),
         shared_{.loop = loop,
@@ -66,8 +67,9 @@ class TcpNetwork {
   ~TcpNetwork() = default;
 
   bs::Result<Listening> Listen(const Address& address);
-  bs::Result<std::shared_ptr<TcpLink>> Connect(int32_t peer, const Address& address,
-                                               const std::string& identity, LinkListener listener);
+  bs::Result<std::shared_ptr<TcpConnection>> Connect(int32_t peer, const Address& address,
+                                                     const std::string& identity,
+                                                     ConnectionListener listener);
   void StopListening();
   void AwaitEnd() {
     lookup_.reset();
@@ -78,7 +80,7 @@ class TcpNetwork {
   void Accept();
   void AcceptLater(const std::string& why);
   void Adopt(TcpSocket socket);
-  // Hangs up on the oldest of the host's strangers if they are too many.
+  // Hangs up on the host's oldest connection from outside the job if there are too many.
   void BoundStrangers(const std::string& host);
   void OnReady(uint64_t number, const std::string& identity);
   void OnNoMemory(const bs::Status& why);
@@ -89,14 +91,14 @@ class TcpNetwork {
   const bs::Logger log_;
   const Upcalls* const upcalls_;
   bs::LimitedLog refusals_;
-  StrangerLog strangers_;
+  UnknownPeerLog unknown_peers_;
   const int most_strangers_;  // of one host
   std::vector<std::byte> scratch_;
-  const TcpLink::Shared shared_;
+  const TcpConnection::Shared shared_;
   bool told_of_no_memory_ = false;
-  // Each once a name was looked up there; gone after AwaitEnd.
+  // Made when a name is first looked up there; destroyed by AwaitEnd.
   std::unique_ptr<bs::LoopThread> lookup_;
-  std::unique_ptr<bs::LoopThread> lookup_apart_;  // of nodes that get no place
+  std::unique_ptr<bs::LoopThread> lookup_apart_;  // for nodes that get no place
 
   TcpSocket listener_;
   bs::TimerId accept_again_ = 0;
@@ -126,11 +128,11 @@ void TcpNetwork::Accept() {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return AcceptLater("cannot accept a connection: " + std::system_category().message(errno));
     }
-    // Else that one connection is gone before we had it.
+    // Otherwise this connection was gone before it was accepted.
   }
 }
 
-// It stays readable: without a pause the loop would do nothing else.
+// The listener stays readable: without a pause the loop would do nothing else.
 void TcpNetwork::AcceptLater(const std::string& why) {
   refusals_.Warning(why);
   loop_->Unwatch(listener_.fd());
@@ -142,7 +144,7 @@ void TcpNetwork::AcceptLater(const std::string& why) {
 
 void TcpNetwork::Adopt(TcpSocket socket) {
   const uint64_t number = next_inbound_++;
-  // `this` outlives what it has accepted: only the loop destroys them, before the network's end.
+  // `this` outlives the accepted connections: only the loop destroys them, before the network ends.
   TcpInbound::Listener listener{
       .on_ready = [this, number](const std::string& identity) { OnReady(number, identity); },
       .on_message = [this, number](
@@ -162,7 +164,7 @@ void TcpNetwork::Adopt(TcpSocket socket) {
   auto inbound = std::make_unique<TcpInbound>(
       loop_, std::move(socket), shared_.input, shared_.options.patience,
       shared_.options.shared_bytes > 0, std::move(listener));
-  const std::string host = StrangerLog::HostOf(inbound->address());
+  const std::string host = UnknownPeerLog::HostOf(inbound->address());
   inbound_.emplace(number, std::move(inbound));
   BoundStrangers(host);
 }
@@ -171,7 +173,7 @@ void TcpNetwork::BoundStrangers(const std::string& host) {
   int count = 0;
   uint64_t oldest = 0;
   for (const auto& [number, inbound] : inbound_) {
-    if (!inbound->stranger() || StrangerLog::HostOf(inbound->address()) != host) continue;
+    if (!inbound->stranger() || UnknownPeerLog::HostOf(inbound->address()) != host) continue;
     if (count++ == 0) oldest = number;
   }
   if (count <= most_strangers_) return;
@@ -180,7 +182,7 @@ void TcpNetwork::BoundStrangers(const std::string& host) {
                                              " such connections already"));
 }
 
-// A restarted peer comes back under its old identity; its dead connection must not be in the way.
+// A restarted peer comes back under its old identity; its dead connection must give way.
 void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   if (identity.empty()) return;
   bool torn = false;
@@ -195,7 +197,7 @@ void TcpNetwork::OnReady(uint64_t number, const std::string& identity) {
   upcalls_->OnInbound(peer);
 }
 
-// As long as that lasts it is so for every peer.
+// Warns once: the cause concerns every peer.
 void TcpNetwork::OnNoMemory(const bs::Status& why) {
   if (std::exchange(told_of_no_memory_, true)) return;
   log_.Warning(
@@ -207,8 +209,8 @@ void TcpNetwork::OnNoMemory(const bs::Status& why) {
 void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> message) {
   if (!message.ok()) {
     if (!upcalls_->Knows(peer)) {
-      strangers_.Tell("dropped bytes from", inbound_.at(number)->address(),
-                      message.status().message());
+      unknown_peers_.Tell("dropped bytes from", inbound_.at(number)->address(),
+                          message.status().message());
     }
     return upcalls_->OnGarbage(peer, message.status());
   }
@@ -219,12 +221,12 @@ void TcpNetwork::OnInput(uint64_t number, int32_t peer, bs::Result<Message> mess
 void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   const auto it = inbound_.find(number);
   if (why.code() == bs::StatusCode::kUnavailable) {
-    if (it->second->stranger()) strangers_.CameAndWent(it->second->address());
+    if (it->second->stranger()) unknown_peers_.CameAndWent(it->second->address());
     log_.Debug([&] {
       return "the connection of " + it->second->address() + " is over: " + why.message();
     });
   } else {
-    strangers_.Tell("hung up on", it->second->address(), why.message());
+    unknown_peers_.Tell("hung up on", it->second->address(), why.message());
   }
   const int32_t peer = it->second->peer();
   const bool torn = it->second->torn();
@@ -232,15 +234,16 @@ void TcpNetwork::Drop(uint64_t number, const bs::Status& why) {
   if (peer != kEmpty) upcalls_->OnInboundEnded(peer, torn);
 }
 
-bs::Result<std::shared_ptr<TcpLink>> TcpNetwork::Connect(int32_t peer, const Address& address,
-                                                         const std::string& identity,
-                                                         LinkListener listener) {
+bs::Result<std::shared_ptr<TcpConnection>> TcpNetwork::Connect(int32_t peer, const Address& address,
+                                                               const std::string& identity,
+                                                               ConnectionListener listener) {
   bs::Status possible = CheckRemotePort(address);
   if (!possible.ok()) return possible;
   const bool apart = peer >= kFirstRefusedId;
-  auto link = std::make_shared<TcpLink>(&shared_, address, identity, std::move(listener), apart);
-  link->Open();
-  return link;
+  auto connection =
+      std::make_shared<TcpConnection>(&shared_, address, identity, std::move(listener), apart);
+  connection->Open();
+  return connection;
 }
 
 void TcpNetwork::StopListening() {
@@ -257,7 +260,7 @@ void TcpNetwork::StopListening() {
 
 std::unique_ptr<Transport> MakeTcpTransport(bs::LoopThread* loop, const TcpOptions& options,
                                             const bs::Logger& log) {
-  return std::make_unique<LinkTransport<TcpNetwork>>(loop, options, log);
+  return std::make_unique<LoopTransport<TcpNetwork>>(loop, options, log);
 }
 
 }  // namespace ps

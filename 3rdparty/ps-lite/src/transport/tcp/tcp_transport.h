@@ -1,6 +1,6 @@
-// TcpTransport: ZMTP over sockets of our own, without libzmq's threads and memory in between.
+// TcpTransport: ZMTP over plain sockets, without libzmq's threads and memory in between.
 //
-// Talks to libzmq's ROUTER and DEALER, and so to stock ps-lite nodes, without authentication.
+// Speaks to libzmq's ROUTER and DEALER, and so to stock ps-lite nodes, without authentication.
 #pragma once
 
 #include <chrono>
@@ -18,29 +18,29 @@ struct TcpOptions {
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
   // Small messages that wait for the same peer are fused, up to so many bytes of payload; 0: each
-  // travels alone.  No more than may be ahead of the network (16 KiB) ever is.
+  // travels alone.  Fusion stays within the bytes that may be ahead of the network (16 KiB).
   uint64_t fusion_bytes = 16U << 10U;
-  std::shared_ptr<SentCounts> sent{};  // null: nobody counts
-  // What may wait here for one peer (SendQueue::waiting_bytes).
+  std::shared_ptr<SentCounts> sent{};  // null: not counted
+  // The bound of SendQueue::waiting_bytes for one peer.
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
-  // Memory that is shared with each peer of this host, for the long frames that are sent to it; 0:
-  // none, and none is taken from peers.
+  // Bytes of memory shared with each peer of this host, for long frames sent to it.  0: none, and
+  // none is taken from peers.
   uint64_t shared_bytes = 0;
-  // The host of a peer that acknowledges nothing for so long, not even the kernel's probes, has
-  // vanished: the connection counts as broken, and is not tried again at once.  0: never;
-  // less than 5 s is as 5 s.
+  // A host that acknowledges nothing for so long, not even the kernel's probes, has vanished.  Its
+  // connection counts as broken and is not retried at once.  0: never; the least is 5 s.
   bs::Duration host_timeout{};
-  // Who does not introduce himself for so long is hung up on and named, and so is who is not in the
-  // job and stays in the middle of a message, or sends more than kMostMessages in it.
+  // A peer that does not introduce itself for so long is hung up on and named in the log.  So is a
+  // peer outside the job that leaves a message unfinished for so long, or sends more than
+  // TcpInbound::kMostMessages in that time.
   bs::Duration patience = std::chrono::seconds(30);
-  // Connections of one host by which nobody speaks who is in the job; of more the oldest is hung up
-  // on.  0: a quarter of the descriptors that this process may have, 4096 at most.
+  // The bound of connections from one host whose peers are not in the job; beyond it the oldest is
+  // hung up on.  0: a quarter of the descriptors that this process may have, at most 4096.
   int most_strangers = 0;
 };
 
-// `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for
-// it and so must not run on it.  Bind blocks the loop while a host name is looked up.  Received
-// frames may outlive the transport.
+// `loop` carries the sockets ("bs-io") and must outlive the transport.  The destructor waits for
+// the loop and so must not run on it.  Bind blocks the loop while a host name is looked up.
+// Received frames may outlive the transport.
 std::unique_ptr<Transport> MakeTcpTransport(bs::LoopThread* loop, const TcpOptions& options,
                                             const bs::Logger& log);
 

@@ -16,18 +16,19 @@ namespace {
 constexpr size_t kShortHeaderBytes = 2;
 constexpr size_t kLongHeaderBytes = 9;
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
-// Shorter bodies are put together in the scratch memory; longer ones are read where they stay.
+// Shorter bodies are assembled in the scratch memory; longer ones are read into their own.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
-// Behind one of so many bytes no more is read with it than a header and what belongs to it: most
-// likely it is another one's, whose bytes are then read where they stay as well.
+// Behind a body of so many bytes another long one is likely.  So no more is read with it than
+// kHeadBytes, a header and its message's metadata, and the next body is not copied either.
 constexpr uint64_t kLongBodyBytes = 16U << 10U;
 constexpr size_t kHeadBytes = 512;
-// Longer ones get memory as they come, in steps that double.
+// A longer body gets memory as its bytes come, in steps that double.
 constexpr uint64_t kAtOnceBytes = BlockPool::kMostKeptBytes;
-// A node of four bytes on the wire takes so many times that in memory.
+// A node entry takes 4 bytes on the wire, and so many times that in memory.
 constexpr uint64_t kParsedBytesPerByte = 16;
 
-// Of any value, so that they may change while they are read; what is checked first may not.
+// True if every value of the data is valid.  A hostile sender may then change the bytes while they
+// are read; data that is checked before use must be copied first.
 bool OnlyNumbers(const Meta& meta) {
   const Op op = meta.extension.op;
   return meta.native() && (op == Op::kPush || op == Op::kPushPull || op == Op::kPull);
@@ -36,6 +37,31 @@ bool OnlyNumbers(const Meta& meta) {
 bs::Status NoMemory(uint64_t size_bytes) {
   return bs::Status::ResourceExhausted("no memory for a frame of " + std::to_string(size_bytes) +
                                        " bytes");
+}
+
+// The properties of a READY command; views of its bytes.
+struct Introduction {
+  std::string_view identity;
+  std::string_view memory;
+};
+
+bs::Result<Introduction> ParseReady(std::span<const std::byte> body) {
+  constexpr std::string_view kReady = "\5READY";
+  if (!TextOf(body).starts_with(kReady)) return NoZmtp("another command instead of READY");
+  std::span<const std::byte> properties = body.subspan(kReady.size());
+  Introduction found;
+  while (!properties.empty()) {
+    const size_t name_bytes = ByteAt(properties, 0);
+    if (properties.size() < 1 + name_bytes + 4) return NoZmtp("a property is cut short");
+    const std::string_view name = TextOf(properties.subspan(1, name_bytes));
+    const uint64_t value_bytes = ReadBigEndian(properties.subspan(1 + name_bytes, 4));
+    properties = properties.subspan(1 + name_bytes + 4);
+    if (properties.size() < value_bytes) return NoZmtp("a property is cut short");
+    if (name == "Identity") found.identity = TextOf(properties.first(value_bytes));
+    if (name == kMemory) found.memory = TextOf(properties.first(value_bytes));
+    properties = properties.subspan(value_bytes);
+  }
+  return found;
 }
 
 }  // namespace
@@ -50,7 +76,7 @@ ZmtpInput::Body::Body() = default;
 ZmtpInput::~ZmtpInput() { *shared_.strangers_bytes -= stranger_bytes_; }
 
 ZmtpInput::Rooms ZmtpInput::MakeRooms() {
-  // Bytes are left over or a body is under way, never both.
+  // Either bytes are left over or a body is unfinished, never both.
   std::copy(rest_.begin(), rest_.end(), shared_.scratch.begin());
   std::span<std::byte> room = shared_.scratch.subspan(rest_.size());
   if (body_ && body_->goes_nowhere()) {
@@ -84,7 +110,7 @@ bs::Status ZmtpInput::Continue() {
   const bs::Status parsed = Parse(&bytes);
   rest_at_ = rest_.size() - bytes.size();
   if (waiting_) return parsed;
-  // As little as a header or a short frame: the many bytes go back.
+  // Few bytes are left, so the capacity for many is given back.
   rest_ = std::vector<std::byte>(bytes.begin(), bytes.end());
   rest_at_ = 0;
   return parsed;
@@ -227,7 +253,7 @@ bs::Status ZmtpInput::GrowBody() {
   if (!body_) return bs::Status::Ok();
   Body& body = *body_;
   if (body.goes_nowhere() || body.filled_bytes < body.memory.size()) return bs::Status::Ok();
-  // Only a block is full before the body ends.
+  // Only a GrowingBlock can be full before the body ends.
   const uint64_t whole = body.header.size_bytes;
   if (!body.block.GrowTo(std::min(2 * body.filled_bytes, whole))) return NoMemory(whole);
   body.memory = body.block.memory();
@@ -248,7 +274,7 @@ void ZmtpInput::EndBody() {
   body_.reset();
   if (body.skipped) return OnPart(body.header.more, {}, {});
   if (body.landing) {
-    // If it was revoked nobody wants the message any more.
+    // A message whose landing was revoked is dropped.
     if (body.landing->revoked) return static_cast<void>(TakeMessage());
     return OnPart(body.header.more, {}, Frame::Borrow(body.memory, {}));
   }
@@ -278,7 +304,7 @@ bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body
     OnPart(header.more, {}, {});
     return bs::Status::Ok();
   }
-  // To copy takes time, which a turn has not much of.
+  // A copy takes time, which a turn has little of.
   Charge(header.size_bytes / kScratchBytes);
   const std::span<const std::byte> bytes = frame.value().bytes();
   if (const std::shared_ptr<Landing> landing = Place(header.more, header.size_bytes)) {
@@ -298,7 +324,7 @@ bs::Status ZmtpInput::OnReference(Header header, std::span<const std::byte> body
 }
 
 bs::Status ZmtpInput::OnCommand(std::span<const std::byte> body) {
-  // Nobody needs an answer to the commands of later versions.
+  // Commands of later versions need no answer.
   const std::string_view text = TextOf(body);
   if (text.starts_with(kMemoryOffer) && listener_.on_memory) {
     listener_.on_memory(text.substr(kMemoryOffer.size()));
@@ -309,7 +335,7 @@ bs::Status ZmtpInput::OnCommand(std::span<const std::byte> body) {
 }
 
 bs::Status ZmtpInput::OnReady(std::span<const std::byte> body) {
-  const bs::Result<ZmtpIntroduction> who = ParseReady(body);
+  const bs::Result<Introduction> who = ParseReady(body);
   if (!who.ok()) return who.status();
   state_ = State::kMessages;
   if (listener_.on_ready) listener_.on_ready(who.value().identity);

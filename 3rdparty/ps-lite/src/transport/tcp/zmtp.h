@@ -1,7 +1,7 @@
-// ZMTP 3.0 with the NULL mechanism (rfc.zeromq.org/spec/23), as far as a DEALER that only sends and
-// a ROUTER that only receives need it.
+// ZMTP 3.0 with the NULL mechanism (rfc.zeromq.org/spec/23): the part that a DEALER that only sends
+// and a ROUTER that only receives need.
 //
-// The functions are pure; ZmtpInput belongs to one thread.  Nothing aborts whatever the bytes are.
+// The functions are pure; ZmtpInput belongs to one thread.  No input aborts the process.
 #pragma once
 
 #include <sys/uio.h>
@@ -27,12 +27,12 @@
 
 namespace ps {
 
-// What both ends send first.
+// The greeting that both ends send first.
 std::string ZmtpGreeting();
-// The command after it, as a frame; whether offers of memory are looked at.
+// The READY command that follows, as a frame.  `takes_memory`: this end looks at offers of memory.
 std::string ZmtpReady(std::string_view socket_type, std::string_view identity,
                       bool takes_memory = false);
-// The command that offers what a SharedInbox is opened by, and the one that answers it.
+// The command that carries SharedOutbox::offer, and the one that answers it.
 std::string ZmtpMemory(std::string_view offer);
 std::string ZmtpMemoryAnswer(bool taken);
 // Appends a frame of a message whose bytes lie in shared memory.
@@ -40,40 +40,40 @@ void AppendReference(uint64_t offset_bytes, uint64_t size_bytes, bool more, std:
 // Appends the header of a frame of a message.
 void AppendFrameHeader(uint64_t size_bytes, bool more, std::string* out);
 
-// What comes in on one connection: a greeting, READY, then messages.
+// The input of one connection: a greeting, READY, then messages.
 //
-// Keeps at most one message that is not whole yet, and of that what its sender may send: memory for
-// a long frame is taken as its bytes come, and none for what is refused anyway.
+// Keeps at most one unfinished message, within the limits of its sender.  Memory for a long frame
+// is taken as its bytes come, and none for a frame that is refused.
 class ZmtpInput {
  public:
   // Called inside Filled.
   struct Listener {
     std::function<void()> on_greeting;
     std::function<void(std::string_view identity)> on_ready;
-    // After on_ready, if the other end looks at offers of memory; may be empty.
+    // Called after on_ready if the other end looks at offers of memory; may be empty.
     std::function<void()> on_takes_memory{};
     // The other end offers memory, or answers an offer; may be empty.
     std::function<void(std::string_view offer)> on_memory{};
     std::function<void(bool taken)> on_memory_answer{};
     // A message, or what is wrong with it; without its peer.
     std::function<void(bs::Result<Message> message)> on_message;
-    // As Transport::Handler::place; may be empty.
+    // See Transport::Handler::place; may be empty.
     std::function<std::shared_ptr<Landing>(const Meta& meta, uint64_t size_bytes)> place{};
-    // As Transport::Handler::knows and most_bytes, of the other end; may be empty.
+    // See Transport::Handler::knows and most_bytes; both are about the other end; may be empty.
     std::function<bool()> known{};
     std::function<uint64_t(const Meta& meta)> most_bytes{};
   };
-  // Where to read to, in this order; valid until Filled.
+  // The memory to read into, in this order; valid until Filled.
   using Rooms = std::array<iovec, 2>;
 
   static constexpr size_t kScratchBytes = 64U << 10U;
-  // What inputs of one thread share.
+  // State that the inputs of one thread share.
   struct Shared {
     std::span<std::byte> scratch;               // of kScratchBytes; outlives the inputs
     std::shared_ptr<BlockPool> blocks;          // shared with the frames
     uint64_t max_frame_bytes = kMaxFrameBytes;  // a longer one ends the connection
-    // What is kept of unfinished messages of others than nodes of the job; at most
-    // kMaxStrangersBytes.  Shared by the inputs.
+    // Bytes kept for unfinished messages of peers outside the job, all inputs together; at most
+    // kMaxStrangersBytes.
     std::shared_ptr<uint64_t> strangers_bytes = std::make_shared<uint64_t>(0);
   };
   ZmtpInput(Shared shared, Listener listener);
@@ -81,24 +81,25 @@ class ZmtpInput {
   ZmtpInput& operator=(const ZmtpInput&) = delete;
   ~ZmtpInput();
 
-  // From now on frames may lie there.
+  // From now on frames may lie in `inbox`.
   void Share(std::shared_ptr<SharedInbox> inbox) { inbox_ = std::move(inbox); }
 
   Rooms MakeRooms();
-  // A turn takes at most kFramesPerTurn frames out of what was read, and each message that travels
-  // in another counts as one, so that who sends many tiny ones holds nobody up: then it is over,
-  // and what is left waits here for the next.
+  // A turn parses at most kFramesPerTurn frames; a message fused into another counts as one frame.
+  // So a peer that sends many tiny messages does not delay the others.  When the turn is over, the
+  // remaining bytes wait here for the next.
   static constexpr int kFramesPerTurn = 128;
   void BeginTurn() { frames_left_ = kFramesPerTurn; }
   bool turn_over() const { return frames_left_ == 0; }
   bool waiting() const { return waiting_; }
-  // Takes what waits, as Filled does.
+  // Parses the bytes that wait, as Filled does.
   bs::Status Continue();
-  // A message, or the introduction, has begun and is not whole.
+  // True if a message, or the introduction, has begun and is not whole.
   bool unfinished() const { return num_parts_ > 0 || body_ || !rest_.empty(); }
-  uint64_t num_messages() const { return num_messages_; }  // that were whole
-  // So many bytes were read.  Not ok: this is no ZMTP that we speak, and the connection is over.
-  // REQUIRES: nothing waits, MakeRooms was called, and no other input has used `scratch` since.
+  uint64_t num_messages() const { return num_messages_; }  // whole ones so far
+  // `size_bytes` were read into the rooms.  Not ok: the bytes are no ZMTP that we speak, and the
+  // connection is over.  REQUIRES: no bytes wait; MakeRooms was called; since then no other input
+  // has used `scratch`.
   bs::Status Filled(size_t size_bytes);
 
  private:
@@ -110,62 +111,63 @@ class ZmtpInput {
     uint64_t size_bytes = 0;
     size_t own_bytes = 0;  // of the header itself
   };
-  // A long body on its way straight to its memory.
+  // A long body that is read straight into its memory.
   struct Body {
     Body();  // defined elsewhere: Clang cannot put the initializers below into an optional here
     Header header;
     uint64_t filled_bytes = 0;
-    std::span<std::byte> memory;       // of the body's beginning, or all of it
-    Frame frame;                       // owns it, or `block` does, or `landing`
-    GrowingBlock block{};              //
-    std::shared_ptr<Landing> landing;  //
-    bool skipped = false;              // nobody wants it
+    std::span<std::byte> memory;  // for the body's beginning, or all of it; one of these owns it:
+    Frame frame;
+    GrowingBlock block{};
+    std::shared_ptr<Landing> landing;
+    bool skipped = false;  // the bytes are dropped
 
     uint64_t left_bytes() const { return header.size_bytes - filled_bytes; }
     bool goes_nowhere() const { return skipped || (landing && landing->revoked); }
   };
 
-  // Takes what it can from the front of `bytes`.
+  // Takes whole headers and frames from the front of `bytes`.
   bs::Status Parse(std::span<const std::byte>* bytes);
   bs::Status ParseGreeting(std::span<const std::byte>* bytes);
   // False if the header is not whole yet.
   bs::Result<bool> ParseHeader(std::span<const std::byte> bytes, Header* header) const;
-  // Where the body of the message's first data frame belongs; null: nowhere.
+  // Returns where the body of the message's first data frame belongs; null: no place is given.
   std::shared_ptr<Landing> Place(bool more, uint64_t size_bytes) const;
-  // Of a frame that begins: not ok if the connection is over.  If its message is, wrong_ says so.
+  // Checks a frame that begins.  Not ok if the connection is over; if only the message is refused,
+  // wrong_ says why.
   bs::Status Admit(const Header& header, bool whole);
   bs::Status AdmitMeta(uint64_t size_bytes, bool known) const;
   void CheckData(uint64_t size_bytes, bool known);
   bool refused() const { return !wrong_.ok() || num_parts_ > kMaxDataFrames; }
   bs::Status BeginBody(const Header& header, std::span<const std::byte>* bytes);
-  // More memory for the body if what it has is full.
+  // Takes more memory for the body if its memory is full.
   bs::Status GrowBody();
   bs::Status OnFrame(const Header& header, std::span<const std::byte> body);
   bs::Status OnCommand(std::span<const std::byte> body);
   bs::Status OnReady(std::span<const std::byte> body);
   bs::Status OnReference(Header header, std::span<const std::byte> body);
   void EndBody();
-  // A part of a message; its bytes are copied, or `frame`'s own.
+  // Adds a part to the message: `frame`, or a copy of `bytes` if that is empty.
   void OnPart(bool more, std::span<const std::byte> bytes, Frame frame);
   void EndMessage();
-  // A turn has so many fewer frames left.
+  // Takes `frames` from those that the turn has left.
   void Charge(uint64_t frames);
-  // What there is of the message under way, which is over.
+  // Returns the parts of the current message, and begins a new one.
   Message TakeMessage();
 
   const Shared shared_;
   const Listener listener_;
   std::shared_ptr<SharedInbox> inbox_;  // null: the other end shares no memory with us
   State state_ = State::kGreeting;
-  // Bytes that are no whole header or short frame yet; or that wait, from rest_at_ on.
+  // Bytes of an unfinished header or short frame; or bytes that wait, from rest_at_ on.
   std::vector<std::byte> rest_;
   size_t rest_at_ = 0;
   int frames_left_ = kFramesPerTurn;
   bool waiting_ = false;
   uint64_t num_messages_ = 0;
   std::optional<Body> body_;
-  bool among_long_ = false;  // a long body came, and behind it less than a room full without one
-  // The message under way.
+  bool among_long_ = false;  // a long body came, and no full read without one since
+  // The current message.
   size_t num_parts_ = 0;
   uint64_t data_bytes_ = 0;      // announced
   uint64_t stranger_bytes_ = 0;  // its part of shared_.strangers_bytes

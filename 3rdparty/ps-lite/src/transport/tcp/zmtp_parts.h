@@ -1,4 +1,4 @@
-// What greetings, commands and frames are made of, for who writes and who reads them.
+// The parts of greetings, commands and frames; zmtp.cc reads them, zmtp_write.cc writes them.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline constexpr unsigned kLong = 2;
 inline constexpr unsigned kCommand = 4;
 inline constexpr unsigned kReference = 8;  // ours
 inline constexpr uint64_t kLongestShort = 255;
-// Of shared memory (PROTOCOL.md).
+// Properties and commands of shared memory (PROTOCOL.md).
 inline constexpr std::string_view kMemory = "X-Memory";
 inline constexpr std::string_view kMemoryVersion = "1";
 inline constexpr std::string_view kMemoryOffer = "\x06MEMORY";
@@ -45,13 +45,5 @@ inline uint64_t ReadBigEndian(std::span<const std::byte> bytes) {
 inline bs::Status NoZmtp(const std::string& what) {
   return bs::Status::InvalidArgument("no ZMTP: " + what);
 }
-
-// What READY says; of what was parsed.
-struct ZmtpIntroduction {
-  std::string_view identity;
-  std::string_view memory;
-};
-// Of the body of a command.
-bs::Result<ZmtpIntroduction> ParseReady(std::span<const std::byte> body);
 
 }  // namespace ps

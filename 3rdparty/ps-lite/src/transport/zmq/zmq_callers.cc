@@ -1,4 +1,4 @@
-// Puts the events of a listener together, and names callers by their addresses.
+// Joins the events of a listener's connections and warns with the peers' addresses.
 #include "transport/zmq/zmq_callers.h"
 
 #include <utility>
@@ -11,7 +11,7 @@ namespace ps {
 void ZmqCallers::OnEvent(int event, int value) {
   if (event == ZMQ_EVENT_ACCEPTED) {
     std::string address = DescribePeer(value);
-    if (address == kGoneAlready) address = "somebody who went before we could see his address";
+    if (address == kGoneAlready) address = "a peer that closed before its address was known";
     callers_[value] = {std::move(address), executor_->Now()};
   } else if (event == ZMQ_EVENT_DISCONNECTED) {
     OnEnd(value);
@@ -26,17 +26,18 @@ void ZmqCallers::OnEnd(int fd) {
   if (!caller || failed == 0) return;
   const auto& [address, since] = caller.mapped();
   if (failed == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
-    return strangers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
+    return unknown_peers_.Tell("hung up on", address, "no ZMTP that libzmq speaks");
   }
-  // A port may be looked at: who goes by himself, and so sooner, is not named.
-  if (executor_->Now() - since < patience_ / 2) return strangers_.CameAndWent(address);
-  strangers_.Tell("hung up on", address, "it has not introduced itself in " + TextOf(patience_));
+  // A peer that closes by itself, and so sooner, may only probe the port: no warning.
+  if (executor_->Now() - since < patience_ / 2) return unknown_peers_.CameAndWent(address);
+  unknown_peers_.Tell("hung up on", address,
+                      "it has not introduced itself in " + TextOf(patience_));
 }
 
 void ZmqCallers::TellDropped(const ZmqMessage& part, const std::string& why) {
   const auto caller = callers_.find(part.descriptor());
-  strangers_.Tell("dropped bytes from",
-                  caller == callers_.end() ? part.host() : caller->second.address, why);
+  unknown_peers_.Tell("dropped bytes from",
+                      caller == callers_.end() ? part.host() : caller->second.address, why);
 }
 
 }  // namespace ps

@@ -1,9 +1,8 @@
-// ZmqCallers: who has opened the connections of a libzmq listener, as far as libzmq tells.
+// ZmqCallers: the addresses of peers that connect to a libzmq listener, as far as libzmq tells.
 //
-// It tells what happens to connections, each by its descriptor, but of a handshake that fails not
-// whose: the end of that connection comes next, as its thread does both in one go (a context has
-// one).  A descriptor may be closed, or another's, by the time that we look: then the address is
-// missing or wrong.
+// libzmq reports events of connections by descriptor, but a failed handshake without one.  The end
+// of that connection is the next event, since libzmq's one thread does both in one go.  A
+// descriptor may be closed or reused before we look: then the address is missing or wrong.
 //
 // Confined to one executor.
 #pragma once
@@ -13,7 +12,7 @@
 
 #include "base/executor.h"
 #include "base/log.h"
-#include "transport/stranger_log.h"
+#include "transport/unknown_peer_log.h"
 #include "transport/zmq/zmq_socket.h"
 
 namespace ps {
@@ -24,13 +23,14 @@ class ZmqCallers {
                                  ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
 
-  // libzmq gives a handshake `patience`.  `executor` gives the time and must outlive this.
+  // `patience`: libzmq's limit for a handshake.  `executor` gives the time and must outlive this.
   ZmqCallers(bs::Executor* executor, const bs::Logger& log, bs::Duration patience)
-      : executor_(executor), strangers_(executor, log), patience_(patience) {}
+      : executor_(executor), unknown_peers_(executor, log), patience_(patience) {}
 
-  // Of ZmqMonitor, from kEvents: names who hung in the handshake or broke it.
+  // Takes an event of ZmqMonitor, one of kEvents.  Warns of a peer that stalls in the handshake or
+  // breaks it.
   void OnEvent(int event, int value);
-  // What was in a message of a stranger that was dropped.
+  // Warns of a dropped message from a peer outside the job; `part` is one of its parts.
   void TellDropped(const ZmqMessage& part, const std::string& why);
 
  private:
@@ -42,10 +42,10 @@ class ZmqCallers {
   void OnEnd(int fd);
 
   bs::Executor* const executor_;
-  StrangerLog strangers_;
+  UnknownPeerLog unknown_peers_;
   const bs::Duration patience_;
-  std::map<int, Caller> callers_;  // by descriptor, as many as are open
-  int failed_ = 0;                 // the event of a handshake whose connection ends next
+  std::map<int, Caller> callers_;  // by descriptor; bounded by the open connections
+  int failed_ = 0;                 // the event of a failed handshake; its connection ends next
 };
 
 }  // namespace ps

@@ -1,8 +1,8 @@
 // CURVE: libzmq's encryption and authentication, from one secret that a job shares.
 //
-// Everybody derives the same key pair and both listens and connects with it.  The public key never
-// travels, so whoever completes a handshake knows the secret.  Pure functions but for the two that
-// set options, which belong to the socket's thread.
+// Every node derives the same key pair and both listens and connects with it.  The public key never
+// travels, so a peer that completes a handshake knows the secret.  ListenWith and ConnectWith
+// belong to the socket's thread; DeriveCurveKeys is pure.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct CurveKeys {
 // was built without CURVE.
 bs::Result<CurveKeys> DeriveCurveKeys(std::string_view secret);
 
-// To be called before the socket binds or connects.
+// REQUIRES: called before the socket binds or connects.
 void ListenWith(const CurveKeys& keys, ZmqSocket* socket);
 void ConnectWith(const CurveKeys& keys, ZmqSocket* socket);
 

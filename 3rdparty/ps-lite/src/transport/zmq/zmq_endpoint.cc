@@ -27,8 +27,8 @@ TcpSocket OpenUnix() {
 
 std::string IpcPath(int32_t port) { return "/tmp/" + std::to_string(port); }
 
-// The first IPv4 address of `host`; `host` itself if there is none: libzmq then takes it for the
-// name of an interface.
+// Returns the first IPv4 address of `host`, or `host` itself if it has none: libzmq then takes it
+// for the name of an interface.
 std::string ResolveLocal(const std::string& host) {
   if (IsNumeric(host)) return host;
   const auto found = ResolveTcp({host, 0});
@@ -97,15 +97,15 @@ bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& con
   std::unique_ptr<ZmqListener> listener(new ZmqListener());
   listener->router_ = std::move(router.value());
   listener->router_->SetLinger(bs::Duration::zero());
-  // A restarted peer comes back under its old identity; its dead connection must not shut it out.
+  // A restarted peer comes back under its old identity; its dead connection must give way.
   listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
   listener->router_->Set(ZMQ_BACKLOG, kBacklog);
   listener->router_->Set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(options.max_frame_bytes));
   listener->router_->Set(
       ZMQ_HANDSHAKE_IVL,
       static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(options.patience).count()));
-  // Without one it takes any bytes for ZMTP 1.0, whose speakers need no introduction.  Nobody
-  // answers for the domain, so everybody else is let in.
+  // Without a domain libzmq takes any bytes for ZMTP 1.0, which needs no introduction.  No handler
+  // answers for the domain, so libzmq admits every peer that speaks a later version.
   if (!options.curve) listener->router_->Set(ZMQ_ZAP_DOMAIN, "bytescheduler");
   if (options.curve) ListenWith(*options.curve, listener->router_.get());
   bs::Status bound;
@@ -134,10 +134,11 @@ bs::Status ZmqListener::BindTcp(const Address& address) {
 }
 
 bs::Status ZmqListener::BindIpc(int32_t port) {
-  // Bound by us and handed to libzmq: its own bind removes the file of a living listener.
+  // We bind and hand the socket to libzmq, because its own bind removes the file of a running
+  // listener.
   const std::string path = IpcPath(port);
   const std::string endpoint = "ipc://" + path;
-  // A file looks abandoned until its owner listens, so only who has the claim may replace it.
+  // A file looks abandoned until its owner listens, so only the owner of the claim may replace it.
   TcpSocket claim = OpenUnix();
   if (BindUnix(claim, ClaimName(port)) != 0) return BindError(endpoint, errno);
   TcpSocket listening = OpenUnix();
@@ -157,7 +158,7 @@ bs::Status ZmqListener::BindIpc(int32_t port) {
 }
 
 bs::Status ZmqListener::BindAnyIpc() {
-  // Neighbouring processes start far apart, so that they rarely try the same number.
+  // Processes with neighbouring ids start far apart, so that they rarely try the same number.
   const int32_t start = ::getpid() * 61 % kIpcPorts;
   for (int i = 0; i < kIpcTries; ++i) {
     bs::Status bound = BindIpc(kFirstIpcPort + (start + i) % kIpcPorts);

@@ -1,4 +1,4 @@
-// Addresses of nodes as libzmq's endpoints, and the one that a node listens on.
+// Addresses as libzmq's endpoints, and the listener of a node.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ bs::Result<std::string> RemoteEndpoint(const Address& address, bool ipc);
 class ZmqListener {
  public:
   // May block while a host name is looked up.  kAlreadyExists if the port is in use,
-  // kInvalidArgument if the address is not one of this host, both naming it.
-  // Whoever connects needs the keys, if there are any.
+  // kInvalidArgument if the address is not one of this host; both name it.  If `options` has keys,
+  // peers need them to connect.
   static bs::Result<std::unique_ptr<ZmqListener>> Open(const ZmqContext& context,
                                                        const Address& address,
                                                        const ZmqOptions& options);
@@ -30,7 +30,7 @@ class ZmqListener {
 
   ZmqSocket& socket() { return *router_; }
   int32_t port() const { return port_; }
-  bool loopback() const { return loopback_; }  // only this host reaches it
+  bool loopback() const { return loopback_; }  // only this host can connect
 
  private:
   ZmqListener() = default;
@@ -39,8 +39,8 @@ class ZmqListener {
   bs::Status BindAnyIpc();
 
   std::unique_ptr<ZmqSocket> router_;
-  TcpSocket claim_;   // to the ipc port
-  std::string path_;  // of the ipc socket that is ours to remove
+  TcpSocket claim_;   // holds the claim to the ipc port
+  std::string path_;  // the file of our ipc socket; empty: none to remove
   int32_t port_ = 0;
   bool loopback_ = true;
 };

@@ -8,7 +8,7 @@
 namespace ps {
 namespace {
 
-// So many are read in one turn of the loop, then others get theirs.
+// Events read in one turn of the loop; then other sockets get theirs.
 constexpr int kEventsPerTurn = 64;
 
 }  // namespace
@@ -20,18 +20,18 @@ bs::Result<std::shared_ptr<ZmqMonitor>> ZmqMonitor::Open(bs::LoopThread* loop,
                                                          OnEvent on_event) {
   auto pair = ZmqSocket::Open(context, ZMQ_PAIR);
   if (!pair.ok()) return pair.status();
-  // libzmq's thread would wait for us while we wait for it.
+  // Without it libzmq's thread and this one would wait for each other.
   pair.value()->Set(ZMQ_RCVHWM, 0);
   const std::string endpoint = "inproc://" + name;
   if (zmq_socket_monitor(watched->get(), endpoint.c_str(), events) != 0 ||
       zmq_connect(pair.value()->get(), endpoint.c_str()) != 0) {
     return bs::Status::ResourceExhausted(std::string("no monitor: ") + zmq_strerror(errno));
   }
-  // Shared with the watch, which knows it weakly.
+  // Shared, so that the watch can hold it weakly.
   const std::shared_ptr<ZmqMonitor> monitor(
       new ZmqMonitor(loop, watched, std::move(pair.value()), std::move(on_event)));
   loop->WatchReadable(monitor->pair_->fd(), [raw = monitor.get()] { raw->OnReadable(); });
-  // What changed before the watch began is not told.
+  // The watch reports no change from before it began.
   loop->Post([weak = std::weak_ptr(monitor)] {
     if (const auto self = weak.lock()) self->OnReadable();
   });

@@ -1,6 +1,6 @@
-// ZmqMonitor: what libzmq says about the connections of one socket.
+// ZmqMonitor: libzmq's events about the connections of one socket.
 //
-// Belongs to `loop`: Open and the destructor run there, and so does `on_event`, never inside Open.
+// Belongs to `loop`: Open, the destructor and `on_event` run there, the last never inside Open.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class ZmqMonitor : public std::enable_shared_from_this<ZmqMonitor> {
   // A ZMQ_EVENT_* and its value (a descriptor or an error number, as libzmq documents).
   using OnEvent = std::function<void(int event, int value)>;
 
-  // `name` is unique within the context; `watched` outlives the monitor.  The owner alone holds
-  // what is returned.  kResourceExhausted when there are too many sockets.
+  // `name` is unique within the context; `watched` outlives the monitor.  The caller is the only
+  // owner.  kResourceExhausted if there are too many sockets.
   static bs::Result<std::shared_ptr<ZmqMonitor>> Open(bs::LoopThread* loop,
                                                       const ZmqContext& context, ZmqSocket* watched,
                                                       const std::string& name, int events,

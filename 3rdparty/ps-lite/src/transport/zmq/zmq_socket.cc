@@ -1,4 +1,4 @@
-// Opens, sets and closes what libzmq gives.
+// Opens, configures and closes libzmq's objects.
 #include "transport/zmq/zmq_socket.h"
 
 #include <algorithm>

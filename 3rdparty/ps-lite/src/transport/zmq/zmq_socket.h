@@ -1,6 +1,6 @@
 // libzmq's context, sockets and messages as owned C++ objects.
 //
-// Confined to one thread each, but for ZmqContext's destructor and ZmqMessage, which may go to any.
+// Each is confined to one thread, but ~ZmqContext and ZmqMessage may run on any.
 #pragma once
 
 #include <zmq.h>
@@ -35,7 +35,7 @@ class ZmqSocket {
   static bs::Result<std::unique_ptr<ZmqSocket>> Open(const ZmqContext& context, int type);
   ZmqSocket(const ZmqSocket&) = delete;
   ZmqSocket& operator=(const ZmqSocket&) = delete;
-  // Does not block: libzmq goes on with what was sent for as long as the linger says.
+  // Does not block: libzmq goes on sending in the background until the linger is over.
   ~ZmqSocket();
 
   // REQUIRES: libzmq knows the option and takes the value.
@@ -45,8 +45,8 @@ class ZmqSocket {
   void SetIdentity(const std::string& identity);
   void SetLinger(bs::Duration linger);
 
-  // What may be done now, of ZMQ_POLLIN and ZMQ_POLLOUT.  Asking clears fd(), which only tells of
-  // changes: ask after every send and receive before waiting for fd() again.
+  // Returns which of ZMQ_POLLIN and ZMQ_POLLOUT are possible now.  The call clears fd(), which only
+  // reports changes: call it after every send and receive, before waiting for fd() again.
   int Events() const;
   int fd() const;
   void* get() const { return socket_; }
@@ -56,7 +56,7 @@ class ZmqSocket {
   void* const socket_;
 };
 
-// A received part, at a fixed place because libzmq keeps short ones inside.
+// A received part.  Not movable, because libzmq keeps short parts inside.
 class ZmqMessage {
  public:
   ZmqMessage() { zmq_msg_init(&message_); }
@@ -64,7 +64,7 @@ class ZmqMessage {
   ZmqMessage& operator=(const ZmqMessage&) = delete;
   ~ZmqMessage() { zmq_msg_close(&message_); }
 
-  // False if nothing is there.
+  // False if no part is there.
   bool ReceiveFrom(const ZmqSocket& socket) {
     return zmq_msg_recv(&message_, socket.get(), ZMQ_DONTWAIT) >= 0;
   }
@@ -73,8 +73,8 @@ class ZmqMessage {
     auto* const message = const_cast<zmq_msg_t*>(&message_);  // libzmq's signature knows no const
     return {static_cast<const std::byte*>(zmq_msg_data(message)), zmq_msg_size(message)};
   }
-  // Of the connection that a received part came on: its descriptor, or -1, and the host of the
-  // other end, for people.
+  // The descriptor of the connection that the part came on, or -1; and the host of its other end,
+  // for people.
   int descriptor() const { return zmq_msg_get(&message_, ZMQ_SRCFD); }
   std::string host() const {
     const char* const host = zmq_msg_gets(&message_, "Peer-Address");

@@ -1,4 +1,4 @@
-// The node's sockets on one loop: a ROUTER that receives, and a link for each peer.
+// The node's sockets on one loop: a ROUTER that receives, and one connection to each peer.
 #include "transport/zmq/zmq_transport.h"
 
 #include <memory>
@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/limited_log.h"
-#include "transport/link_transport.h"
+#include "transport/loop_transport.h"
 #include "transport/tcp_socket.h"
 #include "transport/zmq/zmq_callers.h"
+#include "transport/zmq/zmq_connection.h"
 #include "transport/zmq/zmq_endpoint.h"
-#include "transport/zmq/zmq_link.h"
 #include "transport/zmq/zmq_socket.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"
@@ -19,14 +19,14 @@
 namespace ps {
 namespace {
 
-// So many messages come in in one turn of the loop, then others get theirs.
+// Messages received in one turn of the loop; then other sockets get theirs.
 constexpr size_t kMessagesPerTurn = 64;
 
-// As link_transport.h says.
+// The network of a LoopTransport; see loop_transport.h for the promises.
 class ZmqNetwork {
  public:
   using Options = ZmqOptions;
-  using Link = ZmqLink;
+  using Connection = ZmqConnection;
 
   ZmqNetwork(bs::LoopThread* loop, const ZmqOptions& options, const Upcalls* upcalls,
              const bs::Logger& log)
@@ -41,8 +41,9 @@ class ZmqNetwork {
   ~ZmqNetwork() = default;
 
   bs::Result<Listening> Listen(const Address& address);
-  bs::Result<std::shared_ptr<ZmqLink>> Connect(int32_t peer, const Address& address,
-                                               const std::string& identity, LinkListener listener);
+  bs::Result<std::shared_ptr<ZmqConnection>> Connect(int32_t peer, const Address& address,
+                                                     const std::string& identity,
+                                                     ConnectionListener listener);
   void StopListening();
   void AwaitEnd() { context_.reset(); }
 
@@ -51,7 +52,7 @@ class ZmqNetwork {
   void ReceiveMessage();
   void Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> parts, size_t num_parts);
   void Drop(int32_t peer, const ZmqMessage& part, const std::string& why);
-  // Logs connections that come without our keys, or, where there are none, that make no sense.
+  // Logs connections without our keys or, if there are no keys, connections that send garbage.
   bs::Status WatchCallers();
   void OnRefusal(int event, int value);
 
@@ -60,12 +61,12 @@ class ZmqNetwork {
   const Upcalls* const upcalls_;
   bs::LimitedLog refusals_;
   ZmqCallers callers_;
-  std::unique_ptr<ZmqContext> context_;  // gone after AwaitEnd
+  std::unique_ptr<ZmqContext> context_;  // destroyed by AwaitEnd
 
   std::unique_ptr<ZmqListener> listener_;
-  std::shared_ptr<ZmqMonitor> monitor_;  // of it
-  std::string latest_caller_;            // with keys
-  uint64_t next_link_ = 0;
+  std::shared_ptr<ZmqMonitor> monitor_;  // of listener_
+  std::string latest_caller_;            // used with keys only
+  uint64_t next_connection_ = 0;
   size_t taken_ = 0;  // messages in this turn
 };
 
@@ -77,7 +78,7 @@ bs::Result<Listening> ZmqNetwork::Listen(const Address& address) {
   bs::Status watched = WatchCallers();
   if (!watched.ok()) return watched;
   loop_->WatchReadable(listener_->socket().fd(), [this] { Receive(); });
-  // What came before the watch began is not told.
+  // The watch reports no message from before it began.
   loop_->Revisit(listener_->socket().fd());
   return Listening{.port = listener_->port(),
                    .exposed = !options_.curve && !options_.ipc && !listener_->loopback()};
@@ -103,15 +104,17 @@ void ZmqNetwork::OnRefusal(int event, int value) {
                     "MXNet's own stores cannot have one");
 }
 
-bs::Result<std::shared_ptr<ZmqLink>> ZmqNetwork::Connect(int32_t /*peer*/, const Address& address,
-                                                         const std::string& identity,
-                                                         LinkListener listener) {
+bs::Result<std::shared_ptr<ZmqConnection>> ZmqNetwork::Connect(int32_t /*peer*/,
+                                                               const Address& address,
+                                                               const std::string& identity,
+                                                               ConnectionListener listener) {
   const auto endpoint = RemoteEndpoint(address, options_.ipc);
   if (!endpoint.ok()) return endpoint.status();
-  auto link = std::make_shared<ZmqLink>(loop_, options_, next_link_++, std::move(listener));
-  bs::Status opened = link->Open(*context_, endpoint.value(), identity);
+  auto connection =
+      std::make_shared<ZmqConnection>(loop_, options_, next_connection_++, std::move(listener));
+  bs::Status opened = connection->Open(*context_, endpoint.value(), identity);
   if (!opened.ok()) return opened;
-  return link;
+  return connection;
 }
 
 void ZmqNetwork::StopListening() {
@@ -186,7 +189,7 @@ void ZmqNetwork::Drop(int32_t peer, const ZmqMessage& part, const std::string& w
 
 std::unique_ptr<Transport> MakeZmqTransport(bs::LoopThread* loop, const ZmqOptions& options,
                                             const bs::Logger& log) {
-  return std::make_unique<LinkTransport<ZmqNetwork>>(loop, options, log);
+  return std::make_unique<LoopTransport<ZmqNetwork>>(loop, options, log);
 }
 
 }  // namespace ps

@@ -1,4 +1,4 @@
-// ZmqTransport: one ROUTER to receive, one DEALER a peer to send, as every ps-lite node has.
+// ZmqTransport: one ROUTER to receive, one DEALER for each peer to send, as every ps-lite node has.
 #pragma once
 
 #include <chrono>
@@ -19,20 +19,21 @@ struct ZmqOptions {
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
   int committed_messages = 2;
-  std::shared_ptr<SentCounts> sent{};  // null: nobody counts
-  // What may wait here for one peer (SendQueue::waiting_bytes).
+  std::shared_ptr<SentCounts> sent{};  // null: not counted
+  // The bound of SendQueue::waiting_bytes for one peer.
   uint64_t most_waiting_bytes = uint64_t{8} << 30U;
-  // A longer frame ends its connection.  libzmq takes the memory for one at once, whoever sends it.
+  // A longer frame ends its connection.  libzmq takes memory for a whole frame at once, from any
+  // sender.
   uint64_t max_frame_bytes = kMaxFrameBytes;
-  // Who has not introduced himself in so long is hung up on.
+  // A peer that has not introduced itself in so long is hung up on.
   bs::Duration patience = std::chrono::seconds(30);
-  // All traffic is encrypted, and who has other keys, or none, is refused and logged.
+  // All traffic is encrypted; a peer with other keys, or none, is refused and logged.
   std::optional<CurveKeys> curve{};
 };
 
-// `loop` carries the sockets ("bs-io") and must outlive the transport, whose destructor waits for
-// it and so must not run on it.  Bind blocks the loop while a host name is looked up.  Received
-// frames are libzmq's own memory and may outlive the transport.
+// `loop` carries the sockets ("bs-io") and must outlive the transport.  The destructor waits for
+// the loop and so must not run on it.  Bind blocks the loop while a host name is looked up.
+// Received frames are libzmq's own memory and may outlive the transport.
 std::unique_ptr<Transport> MakeZmqTransport(bs::LoopThread* loop, const ZmqOptions& options,
                                             const bs::Logger& log);
 

@@ -1,10 +1,10 @@
-// Names strange hosts, not too often.
-#include "transport/stranger_log.h"
+// Warns of unknown hosts at a bounded rate.
+#include "transport/unknown_peer_log.h"
 
 namespace ps {
 
-void StrangerLog::Tell(const std::string& doing, const std::string& address,
-                       const std::string& why) {
+void UnknownPeerLog::Tell(const std::string& doing, const std::string& address,
+                          const std::string& why) {
   const bs::TimePoint now = executor_->Now();
   const std::string line = doing + " " + address + ": " + why;
   const auto fresh = [&](const Host& host) { return now < host.told + kInterval; };
@@ -26,7 +26,7 @@ void StrangerLog::Tell(const std::string& doing, const std::string& address,
                    : line + " (and " + std::to_string(untold) + " times before it for that host)");
 }
 
-void StrangerLog::CameAndWent(const std::string& address) {
+void UnknownPeerLog::CameAndWent(const std::string& address) {
   const bs::TimePoint now = executor_->Now();
   const std::string host = HostOf(address);
   const auto old = [now](const auto& entry) { return now >= entry.second.since + kInterval; };

@@ -1,5 +1,5 @@
-// Hands waiting messages to one DEALER, most urgent first, and listens to its monitor.
-#include "transport/zmq/zmq_link.h"
+// Hands waiting messages to one DEALER, most urgent first, and follows its monitor.
+#include "transport/zmq/zmq_connection.h"
 
 #include <atomic>
 #include <cerrno>
@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// So many messages go out in one turn of the loop, then others get theirs.
+// Messages that go out in one turn of the loop; then other sockets get theirs.
 constexpr int kMessagesPerTurn = 64;
 
 // A frame on its way through libzmq.  `handed` orders our writes before the release on libzmq's
@@ -28,7 +28,7 @@ void ReleaseOutgoing(void* /*data*/, void* hint) {
   static_cast<void>(outgoing->handed.load(std::memory_order_acquire));
 }
 
-// A part that borrows the frame until libzmq has no use for it any more.
+// A part that borrows the frame until libzmq releases it.
 void InitBorrowed(zmq_msg_t* part, Frame frame) {
   if (frame.size() == 0) {
     zmq_msg_init(part);
@@ -50,11 +50,11 @@ bool SendPart(zmq_msg_t* part, const ZmqSocket& socket, bool more) {
 
 }  // namespace
 
-ZmqLink::ZmqLink(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number,
-                 LinkListener listener)
+ZmqConnection::ZmqConnection(bs::LoopThread* loop, const ZmqOptions& options, uint64_t number,
+                             ConnectionListener listener)
     : loop_(loop), options_(options), number_(number), listener_(std::move(listener)) {}
 
-ZmqLink::~ZmqLink() {
+ZmqConnection::~ZmqConnection() {
   monitor_.reset();
   if (dealer_) {
     loop_->Unwatch(dealer_->fd());
@@ -62,17 +62,17 @@ ZmqLink::~ZmqLink() {
   }
 }
 
-bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
-                         const std::string& identity) {
+bs::Status ZmqConnection::Open(const ZmqContext& context, const std::string& endpoint,
+                               const std::string& identity) {
   auto dealer = ZmqSocket::Open(context, ZMQ_DEALER);
   if (!dealer.ok()) return dealer.status();
   dealer_ = std::move(dealer.value());
   if (!identity.empty()) dealer_->SetIdentity(identity);
   if (options_.curve) ConnectWith(*options_.curve, dealer_.get());
-  // Nothing is committed to a connection that is not there yet.
+  // Commits no message before there is a connection.
   dealer_->Set(ZMQ_IMMEDIATE, 1);
   dealer_->Set(ZMQ_SNDHWM, options_.committed_messages);
-  dealer_->Set(ZMQ_RCVHWM, 1);  // peers answer on their own connection; nothing is read here
+  dealer_->Set(ZMQ_RCVHWM, 1);  // peers respond on their own connection; nothing is read here
   loop_->WatchReadable(dealer_->fd(), [this] { Pump(); });
   bs::Status monitored = OpenMonitor(context);
   if (!monitored.ok()) return monitored;
@@ -82,20 +82,20 @@ bs::Status ZmqLink::Open(const ZmqContext& context, const std::string& endpoint,
   return bs::Status::Ok();
 }
 
-bs::Status ZmqLink::OpenMonitor(const ZmqContext& context) {
+bs::Status ZmqConnection::OpenMonitor(const ZmqContext& context) {
   constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                           ZMQ_EVENT_DISCONNECTED | kHandshakeFailed;
   auto monitor =
-      ZmqMonitor::Open(loop_, context, dealer_.get(), "link-" + std::to_string(number_), kEvents,
-                       [this](int event, int value) { OnMonitorEvent(event, value); });
+      ZmqMonitor::Open(loop_, context, dealer_.get(), "connection-" + std::to_string(number_),
+                       kEvents, [this](int event, int value) { OnMonitorEvent(event, value); });
   if (!monitor.ok()) return monitor.status();
   monitor_ = std::move(monitor.value());
   return bs::Status::Ok();
 }
 
-void ZmqLink::OnMonitorEvent(int event, int value) {
-  // If the connection broke already this meets nothing or another connection of ours; neither does
-  // harm.
+void ZmqConnection::OnMonitorEvent(int event, int value) {
+  // If the connection has broken, the descriptor is closed or another connection of ours; neither
+  // does harm.
   if (event == ZMQ_EVENT_CONNECTED && !options_.ipc) TuneSending(value, options_.unsent_bytes);
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && !connected_) {
     connected_ = true;
@@ -110,19 +110,19 @@ void ZmqLink::OnMonitorEvent(int event, int value) {
   }
 }
 
-void ZmqLink::Send(Message message) {
+void ZmqConnection::Send(Message message) {
   queue_.Add(std::move(message));
   Pump();
 }
 
-void ZmqLink::Drain(bs::TimePoint deadline, bs::Task on_drained) {
+void ZmqConnection::Drain(bs::TimePoint deadline, bs::Task on_drained) {
   listener_ = {};
   deadline_ = deadline;
   on_drained_ = std::move(on_drained);
   PumpLater();
 }
 
-void ZmqLink::Pump() {
+void ZmqConnection::Pump() {
   int sent = 0;
   while ((dealer_->Events() & ZMQ_POLLOUT) != 0 && !queue_.empty()) {
     if (sent++ == kMessagesPerTurn) return PumpLater();
@@ -132,7 +132,7 @@ void ZmqLink::Pump() {
   if (queue_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
-void ZmqLink::PumpLater() {
+void ZmqConnection::PumpLater() {
   if (std::exchange(pump_posted_, true)) return;
   loop_->Post([weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -142,7 +142,7 @@ void ZmqLink::PumpLater() {
   });
 }
 
-bool ZmqLink::Hand(Message* message) {
+bool ZmqConnection::Hand(Message* message) {
   const std::string meta = EncodeMeta(message->meta);
   zmq_msg_t part;
   BS_CHECK(zmq_msg_init_size(&part, meta.size()) == 0);
@@ -152,8 +152,8 @@ bool ZmqLink::Hand(Message* message) {
   for (Frame& frame : message->data) {
     --left;
     InitBorrowed(&part, std::move(frame));
-    // If the connection breaks in between, libzmq drops the whole message but wants to be given the
-    // remaining parts all the same.
+    // If the connection breaks between two parts, libzmq drops the whole message but still requires
+    // the remaining parts.
     static_cast<void>(SendPart(&part, *dealer_, left > 0));
   }
   return true;

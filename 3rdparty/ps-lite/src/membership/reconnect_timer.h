@@ -1,4 +1,4 @@
-// LinkWatch: tells a broken connection that came back from a lost peer.
+// ReconnectTimer: gives each broken connection time to come back before its peer counts as lost.
 //
 // Confined to the scope's executor.
 #pragma once
@@ -12,24 +12,24 @@
 
 namespace ps {
 
-class LinkWatch {
+class ReconnectTimer {
  public:
-  // `lost` is called once for a watched peer, outside of all calls here, and it is forgotten: if it
-  // does not connect within `connect_timeout`, or stays disconnected for `grace`.
+  // Called once for a watched peer that does not connect within `connect_timeout`, or that stays
+  // disconnected for `grace`.  The peer is forgotten then.  Never called inside another call here.
   using Lost = std::function<void(int32_t peer, const std::string& why)>;
 
-  LinkWatch(TaskScope* scope, bs::Duration connect_timeout, bs::Duration grace, Lost lost);
-  LinkWatch(const LinkWatch&) = delete;
-  LinkWatch& operator=(const LinkWatch&) = delete;
-  ~LinkWatch() = default;
+  ReconnectTimer(TaskScope* scope, bs::Duration connect_timeout, bs::Duration grace, Lost lost);
+  ReconnectTimer(const ReconnectTimer&) = delete;
+  ReconnectTimer& operator=(const ReconnectTimer&) = delete;
+  ~ReconnectTimer() = default;
 
-  // From now on; call it with Transport::Connect.
+  // Begins to watch a peer; the caller also calls Transport::Connect.
   void Watch(int32_t peer) { Watch(peer, connect_timeout_); }
   void Watch(int32_t peer, bs::Duration connect_timeout);
   void Forget(int32_t peer);
-  // Whether a watched peer is not connected.
+  // True if a watched peer is not connected.
   bool AnyDown() const;
-  // What the transport says; about peers that are not watched it does not matter.
+  // The transport's callbacks; ignored for peers that are not watched.
   void OnConnected(int32_t peer);
   void OnDisconnected(int32_t peer);
 

@@ -1,4 +1,4 @@
-// The other end of a link of the TCP transport.
+// The other end of a connection of the TCP transport.
 #pragma once
 
 #include <arpa/inet.h>
@@ -28,13 +28,13 @@ namespace ps::testing {
 inline constexpr timeval kPatience{.tv_sec = 60, .tv_usec = 0};
 inline constexpr int kMostDescriptors = 1024;  // of a test
 
-// How the other end of a link takes memory.
+// How the other end of a connection takes memory.
 enum class Takes { kIt, kNoneWhenOffered, kNone };
 
-// The other end of a link.
-class LinkPeer {
+// The other end of a connection.
+class ConnectionPeer {
  public:
-  LinkPeer(const TcpSocket& listener, Takes takes)
+  ConnectionPeer(const TcpSocket& listener, Takes takes)
       : socket_(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC)),
         input_({scratch_, std::make_shared<BlockPool>()},
                {.on_greeting =
@@ -58,8 +58,8 @@ class LinkPeer {
   }
 
   int fd() const { return socket_.fd(); }
-  // The descriptor of the link, which is of this process; -1 if there is none.
-  int FindLink() const {
+  // The descriptor of the connection, which is of this process; -1 if there is none.
+  int FindConnection() const {
     sockaddr_in wanted{};
     socklen_t size_bytes = sizeof(wanted);
     EXPECT_EQ(::getpeername(fd(), reinterpret_cast<sockaddr*>(&wanted), &size_bytes), 0);
@@ -119,8 +119,8 @@ class LinkPeer {
   std::vector<Message> messages_;
 };
 
-// Where the node's link to node 8 goes, with so large a buffer of the kernel; who accepts there
-// waits for it.
+// Listens for the node's connection to node 8, with a kernel buffer of `buffer_bytes`.  accept()
+// there waits for the connection.
 inline TcpSocket ListenFor(TransportNode* node, int buffer_bytes) {
   TcpSocket listener = std::move(ListenTcp({"127.0.0.1", 0}).value());
   EXPECT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);

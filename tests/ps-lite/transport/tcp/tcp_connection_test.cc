@@ -1,5 +1,5 @@
-// What a link takes out of its queue, and what it loses.
-#include "transport/tcp/tcp_link.h"
+// TcpConnection: the order in which messages leave its queue, and which are lost.
+#include "transport/tcp/tcp_connection.h"
 
 #include <gtest/gtest.h>
 #include <linux/sockios.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ps-lite/transport/loop_world.h"
-#include "ps-lite/transport/tcp/link_peer.h"
+#include "ps-lite/transport/tcp/connection_peer.h"
 #include "ps-lite/transport/transport_node.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/fusion.h"
@@ -28,7 +28,7 @@ std::unique_ptr<LoopWorld> MakeWorld(const TcpOptions& options) {
   });
 }
 
-// What is sent while nobody listens waits, and leaves in as few messages as it fits in.
+// Messages that are sent before the peer listens wait, and leave fused into as few as possible.
 TEST(Fusion, SmallMessagesThatWaitForAPeerTravelInOneUpToItsBytes) {
   struct Case {
     uint64_t fusion_bytes;
@@ -67,20 +67,20 @@ TEST(Fusion, SmallMessagesThatWaitForAPeerTravelInOneUpToItsBytes) {
   }
 }
 
-// What the pair of sockets of `peer` holds: the link has given it to the kernel, and it has not
-// been read.  The link is of this process.
-size_t BytesInKernel(const LinkPeer& peer) {
+// Returns how many bytes the connection has given to the kernel that `peer` has not read.  The
+// connection belongs to this process.
+size_t BytesInKernel(const ConnectionPeer& peer) {
   int read_bytes = 0;
   int sent_bytes = 0;
-  const int link = peer.FindLink();
-  // In this order, as what moves meanwhile is counted twice then, not left out.
-  EXPECT_EQ(::ioctl(link, SIOCOUTQ, &sent_bytes), 0) << link;
+  const int connection = peer.FindConnection();
+  // In this order bytes that move meanwhile count twice; in the other they would be left out.
+  EXPECT_EQ(::ioctl(connection, SIOCOUTQ, &sent_bytes), 0) << connection;
   EXPECT_EQ(::ioctl(peer.fd(), FIONREAD, &read_bytes), 0);
   return static_cast<size_t>(sent_bytes) + static_cast<size_t>(read_bytes);
 }
 
-// Bytes of messages that reach a reader before one that was sent when the link had stalled, and
-// that the kernel did not have yet: they are ahead because the link took them.
+// Expects that a stalled connection has taken few bytes ahead of an urgent message.  Those reach
+// the reader first, though the kernel did not have them when the message was sent.
 void ExpectFewAhead(size_t size_bytes, uint64_t fusion_bytes) {
   constexpr size_t kAheadBytes = 16U << 10U;
   const auto many = static_cast<int32_t>((4U << 20U) / size_bytes);
@@ -88,7 +88,7 @@ void ExpectFewAhead(size_t size_bytes, uint64_t fusion_bytes) {
   const auto world = MakeWorld({.fusion_bytes = fusion_bytes, .sent = sent});
   TransportNode node(world.get());
   const TcpSocket listener = ListenFor(&node, 2 << 10);
-  LinkPeer peer(listener, Takes::kNone);
+  ConnectionPeer peer(listener, Takes::kNone);
   node.Send(Native(8, -1));
   peer.Await(1);
   const std::string bytes(size_bytes, 'x');
@@ -113,7 +113,7 @@ void ExpectFewAhead(size_t size_bytes, uint64_t fusion_bytes) {
   EXPECT_EQ(sent->fused > 0, fusion_bytes > 0);
 }
 
-TEST(TcpLink, AnUrgentMessageGoesBeforeAllButSixteenKibOfWhatTheKernelDoesNotHave) {
+TEST(TcpConnection, AnUrgentMessageGoesBeforeAllButSixteenKibOfWhatTheKernelDoesNotHave) {
   for (const size_t size_bytes : {700U, 2000U, 5000U}) {
     for (const uint64_t fusion_bytes : {uint64_t{0}, uint64_t{16U << 10U}, kMostFusedBytes}) {
       ExpectFewAhead(size_bytes, fusion_bytes);
@@ -121,7 +121,7 @@ TEST(TcpLink, AnUrgentMessageGoesBeforeAllButSixteenKibOfWhatTheKernelDoesNotHav
   }
 }
 
-TEST(TcpLink, WhatIsFusedStaysInTheOrderOfUrgencyAndOvertakesNothingLong) {
+TEST(TcpConnection, WhatIsFusedStaysInTheOrderOfUrgencyAndOvertakesNothingLong) {
   constexpr int32_t kMany = 211;  // prime
   const auto sent = std::make_shared<SentCounts>();
   const auto world = MakeWorld({.sent = sent});
@@ -144,7 +144,7 @@ TEST(TcpLink, WhatIsFusedStaysInTheOrderOfUrgencyAndOvertakesNothingLong) {
   EXPECT_GT(sent->fused, kMany / 3) << "most travelled with others";
 }
 
-TEST(TcpLink, TheWaterMarkCountsMessagesHoweverTheyTravel) {
+TEST(TcpConnection, TheWaterMarkCountsMessagesHoweverTheyTravel) {
   const auto sent = std::make_shared<SentCounts>();
   const auto world = MakeWorld({.ahead_messages = 4, .sent = sent});
   const Address address = world->FreeAddress();
@@ -159,7 +159,7 @@ TEST(TcpLink, TheWaterMarkCountsMessagesHoweverTheyTravel) {
   EXPECT_EQ(sent->fused, 48U);
 }
 
-TEST(TcpLink, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
+TEST(TcpConnection, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
   constexpr int32_t kMany = 2000;
   const auto sent = std::make_shared<SentCounts>();
   const auto world = MakeWorld({.fusion_bytes = 16U << 10U, .sent = sent});
@@ -168,7 +168,7 @@ TEST(TcpLink, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
   const std::string bytes(2000, 'x');
   std::vector<int32_t> numbers;
   {
-    LinkPeer peer(listener, Takes::kNone);
+    ConnectionPeer peer(listener, Takes::kNone);
     for (int32_t i = 0; i < kMany; ++i) {
       Message message = Native(8, i);
       message.data.push_back(Frame::Copy(bytes));
@@ -177,7 +177,7 @@ TEST(TcpLink, AFusedMessageThatIsCutOffIsLostAndThoseBehindItAreNot) {
     numbers = NumbersOf(peer.AwaitFor([&] { return peer.num_messages() > 0; }));
   }
   ASSERT_TRUE(node.AwaitDisconnects(8, 1));
-  LinkPeer peer(listener, Takes::kNone);
+  ConnectionPeer peer(listener, Takes::kNone);
   const auto last = [&] { return peer.messages().back().meta.timestamp == kMany - 1; };
   const auto rest = NumbersOf(peer.AwaitFor([&] { return peer.num_messages() > 0 && last(); }));
   EXPECT_GT(rest.front(), numbers.back() + 1) << "the kernel had some";

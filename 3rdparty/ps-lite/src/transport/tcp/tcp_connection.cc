@@ -1,5 +1,5 @@
 // Connects, greets, and writes waiting messages, most urgent first.
-#include "transport/tcp/tcp_link.h"
+#include "transport/tcp/tcp_connection.h"
 
 #include <sys/socket.h>
 
@@ -16,17 +16,17 @@ namespace ps {
 namespace {
 
 constexpr bs::Duration kRetryInterval = std::chrono::milliseconds(100);
-// A host that has vanished is not back before everyone knows: what was on its way there is lost.
+// A vanished host must not come back before every node knows: messages on their way are lost.
 constexpr bs::Duration kRetryVanished = std::chrono::seconds(10);
 constexpr int kProbesInTimeout = 4;
 // The kernel probes once a second at most.
 constexpr bs::Duration kLeastHostTimeout = std::chrono::seconds(5);
-// Taken out of the queue at a time: enough that small messages go out many in a call.
+// Bytes taken out of the queue at a time: enough that many small messages go out in one call.
 constexpr uint64_t kAheadBytes = 16U << 10U;
 constexpr size_t kPartsPerCall = 128;
-// Peers have little to say here.
+// Peers send little on this connection.
 constexpr int kReadsPerTurn = 16;
-// So many bytes go out in one turn of the loop, then others get theirs.
+// Bytes that go out in one turn of the loop; then other sockets get theirs.
 constexpr uint64_t kBytesPerTurn = 4U << 20U;
 
 iovec PartOf(const void* data, size_t size_bytes) {
@@ -36,12 +36,13 @@ iovec PartOf(const void* data, size_t size_bytes) {
 
 }  // namespace
 
-TcpLink::Outgoing::Outgoing(std::vector<Message> m, SharedOutbox* outbox) : messages(std::move(m)) {
+TcpConnection::Outgoing::Outgoing(std::vector<Message> m, SharedOutbox* outbox)
+    : messages(std::move(m)) {
   messages.size() > 1 ? WriteFused() : Write(outbox);
   for (const iovec& part : parts) left_bytes += part.iov_len;
 }
 
-void TcpLink::Outgoing::WriteFused() {
+void TcpConnection::Outgoing::WriteFused() {
   const std::string meta = EncodeMeta(FusedMeta(messages));
   uint64_t data_bytes = 0;
   for (const Message& message : messages) data_bytes += DataBytes(message);
@@ -56,10 +57,10 @@ void TcpLink::Outgoing::WriteFused() {
   }
 }
 
-void TcpLink::Outgoing::Write(SharedOutbox* outbox) {
+void TcpConnection::Outgoing::Write(SharedOutbox* outbox) {
   const Message& message = messages.front();
   const std::string meta = EncodeMeta(message.meta);
-  std::vector<size_t> cuts;  // where heads go up to before each frame
+  std::vector<size_t> cuts;  // the end of the heads before each frame
   AppendFrameHeader(meta.size(), !message.data.empty(), &heads);
   heads += meta;
   std::vector<bool> elsewhere(message.data.size());
@@ -89,8 +90,8 @@ void TcpLink::Outgoing::Write(SharedOutbox* outbox) {
   if (begin < heads.size()) parts.push_back(PartOf(heads.data() + begin, heads.size() - begin));
 }
 
-TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, LinkListener listener,
-                 bool apart)
+TcpConnection::TcpConnection(const Shared* shared, Address address, std::string identity,
+                             ConnectionListener listener, bool apart)
     : shared_(shared),
       loop_(shared->loop),
       address_(std::move(address)),
@@ -98,18 +99,18 @@ TcpLink::TcpLink(const Shared* shared, Address address, std::string identity, Li
       apart_(apart),
       listener_(std::move(listener)) {}
 
-TcpLink::~TcpLink() {
+TcpConnection::~TcpConnection() {
   if (retry_ != 0) loop_->Cancel(retry_);
   if (look_ != 0) loop_->Cancel(look_);
   if (socket_) loop_->Unwatch(socket_.fd());
 }
 
-void TcpLink::Open() {
+void TcpConnection::Open() {
   if (IsNumeric(address_.host)) {
     const auto resolved = ResolveTcp(address_);
     return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
   }
-  // It may have another by the next time, which a connection that fails shows.
+  // Used once: the host may have another address by the next time, and then connecting fails.
   if (resolved_) {
     const auto again = *resolved_;
     resolved_.reset();
@@ -125,7 +126,7 @@ void TcpLink::Open() {
   });
 }
 
-void TcpLink::Connect(const sockaddr_in& address) {
+void TcpConnection::Connect(const sockaddr_in& address) {
   auto socket = ConnectTcp(address);
   if (!socket.ok()) return ConnectLater(kRetryInterval);
   socket_ = std::move(socket.value());
@@ -146,33 +147,33 @@ void TcpLink::Connect(const sockaddr_in& address) {
               },
           .on_takes_memory = [this] { OfferMemory(); },
           .on_memory_answer = [this](bool taken) { OnMemoryAnswer(taken); },
-          .on_message = {},  // peers answer on their own connection
+          .on_message = {},  // peers respond on their own connection
           .known = [] { return false; }});
   loop_->WatchChanges(socket_.fd(), [this] { OnChange(); });
 }
 
-void TcpLink::ConnectLater(bs::Duration delay) {
+void TcpConnection::ConnectLater(bs::Duration delay) {
   retry_ = loop_->PostAt(loop_->Now() + delay, [this] {
     retry_ = 0;
     Open();
   });
 }
 
-bs::Duration TcpLink::host_timeout() const {
+bs::Duration TcpConnection::host_timeout() const {
   return std::max(shared_->options.host_timeout, kLeastHostTimeout);
 }
 
-void TcpLink::LookAtHost() {
+void TcpConnection::LookAtHost() {
   const bs::Duration timeout = host_timeout();
   look_ = loop_->PostAt(loop_->Now() + timeout / kProbesInTimeout, [this, timeout] {
     look_ = 0;
-    const auto self = shared_from_this();  // the listener may drop the link
+    const auto self = shared_from_this();  // the listener may drop the connection
     SinceAcknowledged(socket_.fd()) > timeout ? Break(kRetryVanished) : LookAtHost();
   });
 }
 
-void TcpLink::OnChange() {
-  const auto self = shared_from_this();  // the listener may drop the link
+void TcpConnection::OnChange() {
+  const auto self = shared_from_this();  // the listener may drop the connection
   if (!Greet() || !Read()) return Break(kRetryInterval);
   if (ready_ && !std::exchange(connected_, true) && listener_.on_connected) {
     listener_.on_connected();
@@ -180,7 +181,7 @@ void TcpLink::OnChange() {
   Pump();
 }
 
-bool TcpLink::Greet() {
+bool TcpConnection::Greet() {
   if (greeted_) return true;
   const std::string greeting = ZmtpGreeting();
   const ssize_t sent = ::send(socket_.fd(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
@@ -189,7 +190,7 @@ bool TcpLink::Greet() {
   return greeted_;
 }
 
-void TcpLink::OfferMemory() {
+void TcpConnection::OfferMemory() {
   const uint64_t size_bytes = shared_->options.shared_bytes;
   if (size_bytes == 0 || !WithinHost(socket_.fd())) return;
   auto outbox = SharedOutbox::Create(size_bytes);
@@ -198,7 +199,7 @@ void TcpLink::OfferMemory() {
   refused_ = !Put(ZmtpMemory(outbox_->offer()));
 }
 
-void TcpLink::OnMemoryAnswer(bool taken) {
+void TcpConnection::OnMemoryAnswer(bool taken) {
   if (!outbox_ || shares_) return;
   shares_ = taken;
   if (taken) {
@@ -209,17 +210,17 @@ void TcpLink::OnMemoryAnswer(bool taken) {
   if (listener_.on_sharing) listener_.on_sharing(taken);
 }
 
-bool TcpLink::Put(const std::string& bytes) const {
+bool TcpConnection::Put(const std::string& bytes) const {
   return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
 }
 
-bool TcpLink::Read() {
+bool TcpConnection::Read() {
   input_->BeginTurn();
   bs::Status taken = input_->Continue();
   for (int i = 0; taken.ok() && !refused_; ++i) {
     if (i == kReadsPerTurn || input_->turn_over()) {
-      loop_->Revisit(socket_.fd());  // the kernel tells of changes only
+      loop_->Revisit(socket_.fd());  // the kernel reports only changes
       return true;
     }
     const ZmtpInput::Rooms rooms = input_->MakeRooms();
@@ -233,16 +234,16 @@ bool TcpLink::Read() {
   return false;
 }
 
-void TcpLink::TellRefused(const std::string& what) {
+void TcpConnection::TellRefused(const std::string& what) {
   if (listener_.on_refused) std::exchange(listener_.on_refused, {})(what);
 }
 
-void TcpLink::Break(bs::Duration retry_after) {
+void TcpConnection::Break(bs::Duration retry_after) {
   if (look_ != 0) loop_->Cancel(std::exchange(look_, 0));
   loop_->Unwatch(socket_.fd());
   socket_ = TcpSocket();
-  // The rest of a message that was cut off means nothing on another connection, and what lies in
-  // the memory of this one neither.
+  // On another connection the rest of a cut message has no meaning, and neither have offsets in
+  // this one's memory.
   if (!out_.empty() && out_.front().begun) out_.pop_front();
   outbox_.reset();
   shares_ = false;
@@ -251,23 +252,23 @@ void TcpLink::Break(bs::Duration retry_after) {
     out_bytes_ += out_.emplace_back(std::move(out.messages), nullptr).left_bytes;
   }
   ConnectLater(retry_after);
-  // A peer that wants to authenticate may say no more than that.
+  // A peer that requires authentication may give no other reason than this one.
   if (greeted_ && !ready_) TellRefused("it hung up");
   if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();
 }
 
-void TcpLink::Send(Message message) {
+void TcpConnection::Send(Message message) {
   queue_.Add(std::move(message));
-  PumpLater();  // what is sent in the same turn goes out in one call
+  PumpLater();  // messages of the same turn go out in one call
 }
 
-void TcpLink::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
+void TcpConnection::Drain(bs::TimePoint /*deadline*/, bs::Task on_drained) {
   listener_ = {};
   on_drained_ = std::move(on_drained);
   PumpLater();
 }
 
-void TcpLink::PumpLater() {
+void TcpConnection::PumpLater() {
   if (std::exchange(pump_posted_, true)) return;
   loop_->Post([weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -277,7 +278,7 @@ void TcpLink::PumpLater() {
   });
 }
 
-void TcpLink::Pump() {
+void TcpConnection::Pump() {
   uint64_t sent_bytes = 0;
   while (connected_) {
     sent_bytes += TakeFromQueue();
@@ -297,9 +298,9 @@ void TcpLink::Pump() {
   if (queue_.empty() && out_.empty() && on_drained_) loop_->Post(std::exchange(on_drained_, {}));
 }
 
-uint64_t TcpLink::TakeFromQueue() {
+uint64_t TcpConnection::TakeFromQueue() {
   uint64_t shared_bytes = 0;
-  // What is copied is on its way, and cannot be overtaken any more: one at a time.
+  // Copied bytes cannot be overtaken any more, so one message at a time.
   if (!out_.empty() && out_.back().shared_bytes > 0) return 0;
   while (!queue_.empty()) {
     const Room room = RoomAhead();
@@ -315,16 +316,17 @@ uint64_t TcpLink::TakeFromQueue() {
   return shared_bytes;
 }
 
-TcpLink::Room TcpLink::RoomAhead() const {
+TcpConnection::Room TcpConnection::RoomAhead() const {
   const auto most = static_cast<size_t>(shared_->options.ahead_messages);
-  if (most == 0)
+  if (most == 0) {
     return {.messages = kMostFused, .bytes = kAheadBytes - std::min(kAheadBytes, out_bytes_)};
+  }
   size_t messages = 0;
   for (const Outgoing& out : out_) messages += out.messages.size();
   return {.messages = most - std::min(most, messages), .bytes = kMostFusedBytes};
 }
 
-std::vector<Message> TcpLink::TakeFused(const Room& room) {
+std::vector<Message> TcpConnection::TakeFused(const Room& room) {
   std::vector<Message> taken;
   const uint64_t most = shared_->options.fusion_bytes;
   uint64_t bytes = 0;
@@ -343,7 +345,7 @@ std::vector<Message> TcpLink::TakeFused(const Room& room) {
   return taken;
 }
 
-size_t TcpLink::Gather(std::span<iovec> parts) const {
+size_t TcpConnection::Gather(std::span<iovec> parts) const {
   size_t count = 0;
   for (const Outgoing& out : out_) {
     for (size_t i = out.next; i < out.parts.size() && count < parts.size(); ++i) {
@@ -353,7 +355,7 @@ size_t TcpLink::Gather(std::span<iovec> parts) const {
   return count;
 }
 
-void TcpLink::Leave(uint64_t size_bytes) {
+void TcpConnection::Leave(uint64_t size_bytes) {
   out_bytes_ -= size_bytes;
   while (size_bytes > 0) {
     Outgoing& first = out_.front();

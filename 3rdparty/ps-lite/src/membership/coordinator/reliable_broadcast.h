@@ -1,7 +1,7 @@
-// Announcer: control messages that are repeated until each receiver has confirmed them.
+// ReliableBroadcast: repeats control messages until each receiver has confirmed them.
 //
-// Confined to the scope's executor.  Bounded by receivers and open announcements, of which there is
-// at most one a node and event.
+// Confined to the scope's executor.  Bounded by receivers and open broadcasts; each node and event
+// has at most one.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,25 @@
 
 namespace ps {
 
-class Announcer {
+class ReliableBroadcast {
  public:
   using SendFn = std::function<void(int32_t receiver, const Meta& meta)>;
 
-  // `scope` must outlive the announcer.
-  Announcer(TaskScope* scope, bs::Duration retry_interval, SendFn send)
+  // `scope` must outlive the broadcast.
+  ReliableBroadcast(TaskScope* scope, bs::Duration retry_interval, SendFn send)
       : scope_(scope), retry_interval_(retry_interval), send_(std::move(send)), repeater_(scope) {}
-  Announcer(const Announcer&) = delete;
-  Announcer& operator=(const Announcer&) = delete;
-  ~Announcer() = default;
+  ReliableBroadcast(const ReliableBroadcast&) = delete;
+  ReliableBroadcast& operator=(const ReliableBroadcast&) = delete;
+  ~ReliableBroadcast() = default;
 
-  // Sends `meta`, with a sequence of its own for each receiver, until every receiver confirmed or
-  // was forgotten; then calls `done`, outside of this call and of all others.
-  void Announce(const std::vector<int32_t>& receivers, const Meta& meta, bs::Task done);
+  // Sends `meta`, with a sequence of its own for each receiver, until every receiver has confirmed
+  // or is forgotten.  Then calls `done`, never inside a call here.
+  void Send(const std::vector<int32_t>& receivers, const Meta& meta, bs::Task done);
   void Confirm(int32_t receiver, uint64_t sequence);
-  // The receiver is gone: nothing more is expected of it.
+  // The receiver is gone: its confirmations are no longer needed.
   void Forget(int32_t receiver);
-  // Drops everything without calling any `done`; from now on repeats come every `retry_interval`.
+  // Drops every broadcast without calling its `done`.  From now on repeats come every
+  // `retry_interval`.
   void Restart(bs::Duration retry_interval);
 
  private:
@@ -43,7 +44,7 @@ class Announcer {
   struct Copy {
     int32_t receiver = kEmpty;
     Meta meta;
-    // Shared by the copies of one announcement, the last of which ends it.
+    // Shared by the copies of one broadcast; the last confirmation ends it.
     std::shared_ptr<Event> event;
   };
 

@@ -1,5 +1,5 @@
-// Links whose two ends are on one host: what goes through memory that both share, and what does
-// not.
+// Connections whose two ends are on one host: what goes through memory that both share, and what
+// does not.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@
 #include "base/notification.h"
 #include "ps-lite/transport/shm/no_memory.h"
 #include "ps-lite/transport/socket_conformance.h"
-#include "ps-lite/transport/tcp/link_peer.h"
+#include "ps-lite/transport/tcp/connection_peer.h"
 #include "transport/shm/shared_memory.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/tcp/zmtp.h"
@@ -65,10 +65,10 @@ size_t MemfdsOfProcess() {
   return found;
 }
 
-class SharedLinksTest : public ::testing::Test {
+class SharedConnectionsTest : public ::testing::Test {
  protected:
-  // Sends one short message, and returns when the link shares memory with `peer`.
-  void Share(TransportNode* node, LinkPeer* peer) {
+  // Sends one short message, and returns when the connection shares memory with `peer`.
+  void Share(TransportNode* node, ConnectionPeer* peer) {
     node->Send(Numbered(8, 0));
     peer->Await(1);
     ASSERT_TRUE(world_->WaitFor(shared_));
@@ -86,7 +86,7 @@ class SharedLinksTest : public ::testing::Test {
     TransportNode node(world_.get());
     const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
     {
-      LinkPeer peer(listener, Takes::kIt);
+      ConnectionPeer peer(listener, Takes::kIt);
       Share(&node, &peer);
       for (int32_t i = 1; i <= 3; ++i) node.Send(Long(i));
       for (int turn = 0; turn < 3; ++turn) node.Flush();  // they have left
@@ -94,7 +94,7 @@ class SharedLinksTest : public ::testing::Test {
     }
     ASSERT_TRUE(node.AwaitDisconnects(8, 1));
     for (int32_t i = 4; i <= 9; ++i) node.Send(Long(i));
-    LinkPeer peer(listener, Takes::kIt);
+    ConnectionPeer peer(listener, Takes::kIt);
     const auto& messages = peer.Await(6);
     for (const Message& message : messages) {
       EXPECT_TRUE(SameBytes(message.data[0].bytes(), bytes_));
@@ -104,9 +104,9 @@ class SharedLinksTest : public ::testing::Test {
 
   const std::vector<std::byte> bytes_ = Pattern(kLongBytes, 1);  // outlives the nodes
   uint64_t shared_bytes_ = 4 * kLongBytes;                       // of nodes that come
-  bs::Notification shared_;                                      // a link shares memory
+  bs::Notification shared_;                                      // a connection shares memory
   bs::Notification refused_;                                     // and one does not
-  bs::Notification named_;                                       // why, by who refuses
+  bs::Notification named_;                                       // the refusing node has logged why
   std::atomic<int> warnings_ = 0;
   bs::LoopThread* loop_ = nullptr;  // of the last node
   const std::unique_ptr<TransportWorld> world_ =
@@ -128,10 +128,10 @@ class SharedLinksTest : public ::testing::Test {
   }
 };
 
-TEST_F(SharedLinksTest, HaveRoomAgainForWhatComesLater) {
+TEST_F(SharedConnectionsTest, HaveRoomAgainForWhatComesLater) {
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-  LinkPeer peer(listener, Takes::kIt);
+  ConnectionPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   const ReleaseCount released(world_.get());
   constexpr int kMessages = 50;
@@ -147,11 +147,11 @@ TEST_F(SharedLinksTest, HaveRoomAgainForWhatComesLater) {
   EXPECT_LT(peer.read_bytes(), kLongBytes);
 }
 
-TEST_F(SharedLinksTest, HoldLittleThatAnUrgentMessageCannotOvertake) {
+TEST_F(SharedConnectionsTest, HoldLittleThatAnUrgentMessageCannotOvertake) {
   shared_bytes_ = 64 * kLongBytes;
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-  LinkPeer peer(listener, Takes::kIt);
+  ConnectionPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   for (int32_t i = 0; i < 60; ++i) node.Send(Long(i));
   for (int turn = 0; turn < 10; ++turn) node.Flush();
@@ -162,10 +162,10 @@ TEST_F(SharedLinksTest, HoldLittleThatAnUrgentMessageCannotOvertake) {
   EXPECT_LE(ahead, SharedOutbox::kMostUnreadBytes / kLongBytes + 3);
 }
 
-TEST_F(SharedLinksTest, SendTheBytesOnceThereIsNoMemoryAndSaySoOnce) {
+TEST_F(SharedConnectionsTest, SendTheBytesOnceThereIsNoMemoryAndSaySoOnce) {
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-  LinkPeer peer(listener, Takes::kIt);
+  ConnectionPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   node.Send(Long(1));
   peer.Await(2);
@@ -185,24 +185,24 @@ TEST_F(SharedLinksTest, SendTheBytesOnceThereIsNoMemoryAndSaySoOnce) {
   EXPECT_LT(peer.read_bytes() - before, kLongBytes) << "what has memory is used on";
 }
 
-TEST_F(SharedLinksTest, SendTheBytesWhereThereWasNeverMemory) {
+TEST_F(SharedConnectionsTest, SendTheBytesWhereThereWasNeverMemory) {
   TransportNode node(world_.get());
   std::atomic<bool> refuses = false;
   loop_->Post([&] { refuses = RefusePopulating(ENOMEM); });
   node.Flush();
   if (!refuses) GTEST_SKIP() << "the kernel filters no calls of a thread";
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-  LinkPeer peer(listener, Takes::kIt);
+  ConnectionPeer peer(listener, Takes::kIt);
   node.Send(Long(1));
   EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));
   EXPECT_FALSE(peer.offered());
   EXPECT_EQ(warnings_, 1);
 }
 
-TEST_F(SharedLinksTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom) {
+TEST_F(SharedConnectionsTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom) {
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-  LinkPeer peer(listener, Takes::kIt);
+  ConnectionPeer peer(listener, Takes::kIt);
   Share(&node, &peer);
   for (int32_t i = 1; i <= 6; ++i) node.Send(Long(i));
   auto& messages = peer.Await(7);
@@ -217,14 +217,14 @@ TEST_F(SharedLinksTest, SendOnlyWhereLongFramesLieAndTheBytesWhereThereIsNoRoom)
   EXPECT_LT(peer.read_bytes() - before, kLongBytes);
 }
 
-TEST_F(SharedLinksTest, BreakWithTheirMemoryAndLoseNoMessageBehind) { Break(true); }
-TEST_F(SharedLinksTest, BreakBeforeWhatLiesThereIsRead) { Break(false); }
+TEST_F(SharedConnectionsTest, BreakWithTheirMemoryAndLoseNoMessageBehind) { Break(true); }
+TEST_F(SharedConnectionsTest, BreakBeforeWhatLiesThereIsRead) { Break(false); }
 
-TEST_F(SharedLinksTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
+TEST_F(SharedConnectionsTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
   for (const Takes takes : {Takes::kNone, Takes::kNoneWhenOffered}) {
     TransportNode node(world_.get());
     const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-    LinkPeer peer(listener, takes);
+    ConnectionPeer peer(listener, takes);
     for (int32_t i = 0; i < 3; ++i) node.Send(Long(i));
     for (const Message& message : peer.Await(3)) {
       EXPECT_TRUE(SameBytes(message.data[0].bytes(), bytes_));
@@ -235,17 +235,17 @@ TEST_F(SharedLinksTest, SendTheBytesToWhoTakesNoMemoryAndHaveNoneForHim) {
   }
 }
 
-TEST_F(SharedLinksTest, OfferNothingUnlessToldTo) {
+TEST_F(SharedConnectionsTest, OfferNothingUnlessToldTo) {
   shared_bytes_ = 0;
   TransportNode node(world_.get());
   const TcpSocket listener = ListenFor(&node, kLongBytes / 4);
-  LinkPeer peer(listener, Takes::kIt);
+  ConnectionPeer peer(listener, Takes::kIt);
   node.Send(Long(1));
   EXPECT_TRUE(SameBytes(peer.Await(1)[0].data[0].bytes(), bytes_));
   EXPECT_FALSE(peer.offered());
 }
 
-TEST_F(SharedLinksTest, ReadWhoOffersWhatIsNoMemoryAllTheSameAndSayWhy) {
+TEST_F(SharedConnectionsTest, ReadWhoOffersWhatIsNoMemoryAllTheSameAndSayWhy) {
   const auto [node, address] = BoundNode(world_.get());
   const RawPeer peer(address);
   const std::string offer = ZmtpMemory("1 1 0 32768 aa");

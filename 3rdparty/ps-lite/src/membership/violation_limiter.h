@@ -1,10 +1,10 @@
-// NonsenseCount: how much of what a node of the job sends lately makes no sense.
+// ViolationLimiter: counts the messages of each node of the job that violate the protocol.
 //
-// A correct node sends nothing of that kind, or a message for each of its keys when it has other
-// settings than the rest.  One that goes on is broken or hostile, and would be answered, or dropped
-// with a line, for ever.
+// A correct node sends none, or one for each of its keys if its settings differ from the others'. A
+// node that goes on is broken or hostile.  Without a limit each message would cost a response or a
+// line in the log, for ever.
 //
-// Confined to one executor.  Bounded by the nodes of the job, which alone are counted.
+// Confined to one executor.  Bounded by the nodes of the job: only they are counted.
 #pragma once
 
 #include <chrono>
@@ -16,12 +16,12 @@
 
 namespace ps {
 
-class NonsenseCount {
+class ViolationLimiter {
  public:
   static constexpr uint32_t kMost = 4096;
   static constexpr bs::Duration kWindow = std::chrono::seconds(30);
 
-  // Counts a message of `peer`; true if it is one more than kMost since kWindow began.
+  // Counts a violation by `peer`; true if it is one more than kMost within kWindow.
   bool Add(int32_t peer, bs::TimePoint now) {
     Count& count = counts_[peer];
     if (count.messages == 0 || now >= count.since + kWindow) count = {.since = now};
@@ -35,7 +35,7 @@ class NonsenseCount {
 
  private:
   struct Count {
-    bs::TimePoint since{};  // of the window
+    bs::TimePoint since{};  // begin of the window
     uint32_t messages = 0;
   };
   std::map<int32_t, Count> counts_;

@@ -1,27 +1,27 @@
-// LinkTransport: a transport over sockets of one loop, with a link for each peer.
+// LoopTransport: a transport over sockets of one loop, with a connection for each peer.
 //
-// What differs between such transports is the network, a class confined to the loop:
+// Such transports differ in the network, a class confined to the loop:
 //
 //   using Options = ...;  // with most_waiting_bytes and sent
-//   // The connection to one peer; held by one owner, destroyed on the loop, where what has not
-//   left
-//   // is dropped, unless the network goes on with it until the deadline of Drain.
-//   class Link {
+//   // The connection to one peer.  Held by one owner and destroyed on the loop.  Destruction drops
+//   // messages that have not left, unless the network goes on with them until Drain's deadline.
+//   class Connection {
 //     void Send(Message message);
 //     uint64_t waiting_bytes() const;
-//     // Sends what waits, tells its listener nothing any more, and posts `on_drained` when nothing
-//     // waits any more; the owner drops the link then, or at `deadline`.
+//     // Sends the messages that wait, and posts `on_drained` when none waits.  Calls its listener
+//     // no more.  The owner drops the connection then, or at `deadline`.
 //     void Drain(bs::TimePoint deadline, bs::Task on_drained);
 //   };
 //   Network(bs::LoopThread* loop, const Options& options, const Upcalls* upcalls, bs::Logger log);
-//   // At most once.  What comes in goes to `upcalls`.
+//   // Called at most once.  Incoming messages go to `upcalls`.
 //   bs::Result<Listening> Listen(const Address& address);
-//   // Fails for an address that nobody can have; what nobody is at now is tried again.
-//   bs::Result<std::shared_ptr<Link>> Connect(int32_t peer, const Address& address,
-//                                             const std::string& identity, LinkListener listener);
-//   // Receives nothing any more.
+//   // Fails for an address that cannot exist; retries one where no node listens yet.
+//   bs::Result<std::shared_ptr<Connection>> Connect(int32_t peer, const Address& address,
+//                                             const std::string& identity, ConnectionListener
+//                                             listener);
+//   // Receives nothing from now on.
 //   void StopListening();
-//   // Not on the loop, blocks: after StopListening and when every link is gone.
+//   // Blocks.  REQUIRES: not called on the loop; after StopListening; every connection is gone.
 //   void AwaitEnd();
 #pragma once
 
@@ -36,7 +36,7 @@
 #include "base/loop_thread.h"
 #include "base/notification.h"
 #include "ps/transport.h"
-#include "transport/link_listener.h"
+#include "transport/connection_listener.h"
 #include "transport/upcalls.h"
 #include "wire/wire.h"
 
@@ -48,22 +48,23 @@ struct Listening {
   bool exposed = false;  // to other hosts, without encryption
 };
 
-// Everything behind the transport; on the loop but for what says otherwise.
+// The state behind the transport.  Every method runs on the loop unless it says otherwise.
 //
-// Held by the transport and by the tasks it posts, so a task that comes late finds it closed
-// instead of gone.
+// Held by the transport and by the tasks it posts, so that a late task finds a closed hub, not a
+// destroyed one.
 template <typename Network>
-class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
+class ConnectionHub : public std::enable_shared_from_this<ConnectionHub<Network>> {
  public:
-  LinkHub(bs::LoopThread* loop, const typename Network::Options& options, const bs::Logger& log)
+  ConnectionHub(bs::LoopThread* loop, const typename Network::Options& options,
+                const bs::Logger& log)
       : loop_(loop),
         log_(log),
         most_waiting_bytes_(options.most_waiting_bytes),
         sent_(options.sent),
         network_(loop, options, &upcalls_, log) {}
-  LinkHub(const LinkHub&) = delete;
-  LinkHub& operator=(const LinkHub&) = delete;
-  ~LinkHub() = default;
+  ConnectionHub(const ConnectionHub&) = delete;
+  ConnectionHub& operator=(const ConnectionHub&) = delete;
+  ~ConnectionHub() = default;
 
   // Thread-safe.  Runs `task` on the loop.
   template <typename F>
@@ -72,9 +73,9 @@ class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
         [self = this->shared_from_this(), t = std::move(task)]() mutable { t(self.get()); });
   }
 
-  // Thread-safe.  Whatever is called back from now on is dropped.
+  // Thread-safe.  Drops every callback from now on.
   void Mute() { upcalls_.Mute(); }
-  // Blocks until everything is sent or given up.  REQUIRES: not called on the loop; Close was
+  // Blocks until every message is sent or given up.  REQUIRES: not called on the loop; Close was
   // posted.
   void AwaitEnd() {
     BS_CHECK(upcalls_.muted());
@@ -91,11 +92,11 @@ class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
   void Close(bs::Duration linger);
 
  private:
-  using Link = typename Network::Link;
+  using Connection = typename Network::Connection;
 
-  LinkListener ListenerFor(int32_t peer, const Address& address);
-  void DrainLink(std::shared_ptr<Link> link, bs::TimePoint deadline);
-  void DropLink(const std::shared_ptr<Link>& link);
+  ConnectionListener ListenerFor(int32_t peer, const Address& address);
+  void DrainConnection(std::shared_ptr<Connection> connection, bs::TimePoint deadline);
+  void DropConnection(const std::shared_ptr<Connection>& connection);
   void EndIfQuiet();
 
   bs::LoopThread* const loop_;
@@ -106,14 +107,14 @@ class LinkHub : public std::enable_shared_from_this<LinkHub<Network>> {
 
   Upcalls upcalls_;
   Network network_;
-  std::map<int32_t, std::shared_ptr<Link>> links_;  // by peer
-  // Links without a peer that still send, each with the timer that ends it.
-  std::map<std::shared_ptr<Link>, bs::TimerId> draining_;
+  std::map<int32_t, std::shared_ptr<Connection>> connections_;  // by peer
+  // Connections of forgotten peers that still send, each with the timer that ends it.
+  std::map<std::shared_ptr<Connection>, bs::TimerId> draining_;
   bool closed_ = false;
 };
 
 template <typename Network>
-void LinkHub<Network>::Bind(const Address& address, const Transport::BindDone& done) {
+void ConnectionHub<Network>::Bind(const Address& address, const Transport::BindDone& done) {
   if (upcalls_.muted()) return;
   const bs::Result<Listening> listening = network_.Listen(address);
   if (!listening.ok()) return done(listening.status());
@@ -127,25 +128,25 @@ void LinkHub<Network>::Bind(const Address& address, const Transport::BindDone& d
 }
 
 template <typename Network>
-void LinkHub<Network>::Connect(int32_t peer, const Address& address, int32_t own_id) {
+void ConnectionHub<Network>::Connect(int32_t peer, const Address& address, int32_t own_id) {
   if (closed_) return;
-  links_.erase(peer);
-  auto link = network_.Connect(peer, address, IdentityOf(own_id), ListenerFor(peer, address));
-  if (!link.ok()) {
-    log_.Warning("cannot reach " + DescribeId(peer) + ": " + link.status().message());
+  connections_.erase(peer);
+  auto connection = network_.Connect(peer, address, IdentityOf(own_id), ListenerFor(peer, address));
+  if (!connection.ok()) {
+    log_.Warning("cannot reach " + DescribeId(peer) + ": " + connection.status().message());
     return;
   }
-  links_.emplace(peer, std::move(link.value()));
+  connections_.emplace(peer, std::move(connection.value()));
 }
 
 template <typename Network>
-LinkListener LinkHub<Network>::ListenerFor(int32_t peer, const Address& address) {
+ConnectionListener ConnectionHub<Network>::ListenerFor(int32_t peer, const Address& address) {
   const auto say = [this, peer, address](const char* what) {
     log_.Debug([&] {
       return what + DescribeId(peer) + " at " + address.host + ":" + std::to_string(address.port);
     });
   };
-  // `this` outlives its links: only the loop destroys them, before the end of the hub.
+  // `this` outlives its connections: only the loop destroys them, before the end of the hub.
   return {
       .on_connected =
           [this, peer, say] {
@@ -170,20 +171,20 @@ LinkListener LinkHub<Network>::ListenerFor(int32_t peer, const Address& address)
 }
 
 template <typename Network>
-void LinkHub<Network>::Disconnect(int32_t peer, bs::Duration linger) {
-  auto link = links_.extract(peer);
-  if (link) DrainLink(std::move(link.mapped()), loop_->Now() + linger);
+void ConnectionHub<Network>::Disconnect(int32_t peer, bs::Duration linger) {
+  auto connection = connections_.extract(peer);
+  if (connection) DrainConnection(std::move(connection.mapped()), loop_->Now() + linger);
 }
 
 template <typename Network>
-void LinkHub<Network>::Send(Message message) {
-  const auto link = links_.find(message.peer);
-  if (link == links_.end()) return;
+void ConnectionHub<Network>::Send(Message message) {
+  const auto connection = connections_.find(message.peer);
+  if (connection == connections_.end()) return;
   if (sent_) ++sent_->messages;
-  const uint64_t waiting_bytes = link->second->waiting_bytes();
-  if (waiting_bytes < most_waiting_bytes_) return link->second->Send(std::move(message));
+  const uint64_t waiting_bytes = connection->second->waiting_bytes();
+  if (waiting_bytes < most_waiting_bytes_) return connection->second->Send(std::move(message));
   const int32_t peer = message.peer;
-  links_.erase(link);
+  connections_.erase(connection);
   const std::string why = "it does not read: " + std::to_string(waiting_bytes) +
                           " bytes wait for it, and BYTESCHEDULER_WAITING lets " +
                           std::to_string(most_waiting_bytes_) + " do so";
@@ -192,27 +193,31 @@ void LinkHub<Network>::Send(Message message) {
 }
 
 template <typename Network>
-void LinkHub<Network>::Close(bs::Duration linger) {
+void ConnectionHub<Network>::Close(bs::Duration linger) {
   if (std::exchange(closed_, true)) return;
   network_.StopListening();
   const bs::TimePoint deadline = loop_->Now() + linger;
-  for (auto& [peer, link] : std::exchange(links_, {})) DrainLink(link, deadline);
+  for (auto& [peer, connection] : std::exchange(connections_, {})) {
+    DrainConnection(connection, deadline);
+  }
   EndIfQuiet();
 }
 
 template <typename Network>
-void LinkHub<Network>::DrainLink(std::shared_ptr<Link> link, bs::TimePoint deadline) {
-  const auto drop = [self = this->shared_from_this(), weak = std::weak_ptr<Link>(link)] {
-    if (const auto drained = weak.lock()) self->DropLink(drained);
+void ConnectionHub<Network>::DrainConnection(std::shared_ptr<Connection> connection,
+                                             bs::TimePoint deadline) {
+  const auto drop = [self = this->shared_from_this(),
+                     weak = std::weak_ptr<Connection>(connection)] {
+    if (const auto drained = weak.lock()) self->DropConnection(drained);
   };
-  link->Drain(deadline, drop);
+  connection->Drain(deadline, drop);
   const bs::TimerId timer = loop_->PostAt(deadline, drop);
-  draining_.emplace(std::move(link), timer);
+  draining_.emplace(std::move(connection), timer);
 }
 
 template <typename Network>
-void LinkHub<Network>::DropLink(const std::shared_ptr<Link>& link) {
-  const auto it = draining_.find(link);
+void ConnectionHub<Network>::DropConnection(const std::shared_ptr<Connection>& connection) {
+  const auto it = draining_.find(connection);
   if (it == draining_.end()) return;
   loop_->Cancel(it->second);
   draining_.erase(it);
@@ -220,20 +225,20 @@ void LinkHub<Network>::DropLink(const std::shared_ptr<Link>& link) {
 }
 
 template <typename Network>
-void LinkHub<Network>::EndIfQuiet() {
+void ConnectionHub<Network>::EndIfQuiet() {
   if (closed_ && draining_.empty()) ended_.Notify();
 }
 
 template <typename Network>
-class LinkTransport final : public Transport {
+class LoopTransport final : public Transport {
  public:
-  // As MakeTcpTransport and MakeZmqTransport say.
-  LinkTransport(bs::LoopThread* loop, const typename Network::Options& options,
+  // See MakeTcpTransport and MakeZmqTransport for the promises.
+  LoopTransport(bs::LoopThread* loop, const typename Network::Options& options,
                 const bs::Logger& log)
       : hub_(std::make_shared<Hub>(loop, options, log)) {}
-  LinkTransport(const LinkTransport&) = delete;
-  LinkTransport& operator=(const LinkTransport&) = delete;
-  ~LinkTransport() override { hub_->AwaitEnd(); }
+  LoopTransport(const LoopTransport&) = delete;
+  LoopTransport& operator=(const LoopTransport&) = delete;
+  ~LoopTransport() override { hub_->AwaitEnd(); }
 
   void Start(Handler handler) override {
     hub_->Post([h = std::move(handler)](Hub* hub) mutable { hub->Start(std::move(h)); });
@@ -256,7 +261,7 @@ class LinkTransport final : public Transport {
   }
 
  private:
-  using Hub = LinkHub<Network>;
+  using Hub = ConnectionHub<Network>;
 
   const std::shared_ptr<Hub> hub_;  // also held by the tasks it posts
 };

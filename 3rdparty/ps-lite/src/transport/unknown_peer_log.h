@@ -1,4 +1,4 @@
-// StrangerLog: names the hosts that send what makes no sense, each once in a while.
+// UnknownPeerLog: warns of hosts outside the job that connect or send garbage, each once a minute.
 //
 // Confined to one executor.  Remembers at most kMostHosts.
 #pragma once
@@ -14,21 +14,21 @@
 
 namespace ps {
 
-class StrangerLog {
+class UnknownPeerLog {
  public:
   static constexpr bs::Duration kInterval = std::chrono::minutes(1);
   static constexpr size_t kMostHosts = 256;
-  // Who only looks whether a port is open does so less often within kInterval.
+  // A monitor that probes whether a port is open connects less often than this within kInterval.
   static constexpr uint64_t kManyVisits = 1000;
 
   // `executor` gives the time and must outlive the log.
-  StrangerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
+  UnknownPeerLog(bs::Executor* executor, const bs::Logger& log) : executor_(executor), log_(log) {}
 
-  // Warns, "hung up on host:port: why", or says it at level debug if the host, or kMostHosts
+  // Warns, "hung up on host:port: why".  Logs at level debug instead if the host, or kMostHosts
   // others, had a line within kInterval.
   void Tell(const std::string& doing, const std::string& address, const std::string& why);
-  // A stranger has connected and gone, and nothing is wrong with that: warns if his host has done
-  // so kManyVisits times within kInterval.  Counts for kMostHosts at a time.
+  // An unknown peer has connected and gone, which is harmless once.  Warns if its host has done so
+  // kManyVisits times within kInterval.  Counts for kMostHosts hosts at a time.
   void CameAndWent(const std::string& address);
 
   static std::string HostOf(const std::string& address) {
@@ -42,12 +42,12 @@ class StrangerLog {
   };
   struct Host {
     bs::TimePoint told{};
-    uint64_t untold = 0;  // since then
+    uint64_t untold = 0;  // lines since then that were not warnings
   };
 
   bs::Executor* const executor_;
   const bs::Logger log_;
-  std::map<std::string, Host> hosts_;  // told within kInterval, or not looked at since
+  std::map<std::string, Host> hosts_;  // entries older than kInterval go when room is needed
   std::map<std::string, Visits> visits_;
 };
 

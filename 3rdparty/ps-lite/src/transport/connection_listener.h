@@ -1,0 +1,21 @@
+// ConnectionListener: callbacks from the connection to one peer to its owner.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace ps {
+
+// Called on the connection's loop, never inside a method of the connection, never after Drain.
+struct ConnectionListener {
+  std::function<void()> on_connected;
+  std::function<void()> on_disconnected;  // at most once for each on_connected
+  // `shares`: until on_disconnected, long frames go through memory that both ends share.  Not
+  // called where no memory was offered.
+  std::function<void(bool shares)> on_sharing{};
+  // The first handshake failed; `what` is the reason, empty if none is known.  The connection
+  // retries.
+  std::function<void(const std::string& what)> on_refused;
+};
+
+}  // namespace ps
