@@ -7,32 +7,44 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 
 PACKAGES := git g++ cmake ninja-build pkg-config libzmq3-dev libsodium-dev libprotozero-dev libhwloc-dev libnuma-dev \
-            libgtest-dev libgmock-dev libbenchmark-dev libgomp1 python3-venv python3-dev iproute2
+            libgtest-dev libgmock-dev libbenchmark-dev libgomp1 lld python3-venv python3-dev iproute2
 # Clang's runtime stands in a package of its own on Debian, and in one that comes with it on Ubuntu.
-FUZZ_PACKAGES := clang
-FUZZ_PACKAGES_DEBIAN := libclang-rt-14-dev
+CLANG_PACKAGES := clang
+CLANG_PACKAGES_DEBIAN := libclang-rt-14-dev
 # Lines are enough for a report: all of -g takes the compiler a third longer, and -O2 instead of -O1 another.
-RELEASE_FLAGS := -O2 -g1 -DNDEBUG
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
-# Of the tests' own code, which nobody waits for: half the compiler's time.
+# The tests' own code need not be fast: -O0 takes half the compiler's time.
 TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1"
+ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
+# Clang takes little more than half of GCC's time for code with these sanitizers.
+CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
 FUZZERS := meta zmtp server
-# Runs of each: as many as a test run can afford; `make fuzz FUZZ_RUNS=10000000` for more.
-FUZZ_RUNS ?= 300000
+FUZZ_SECONDS ?= 60
+# The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
+OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim benchmarks
+TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
+RESULTS := $(BUILD)/results
 
 BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
-.PHONY: demo test setup release cpp sanitize fuzz fuzzers check lint python bench clean
+.PHONY: demo quick test nightly setup style lint python python-units python-serial release-build release cpp \
+        asan-build asan tsan-build tsan fuzz bench clean
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
 	  --target-accuracy 0.95
 
-test: setup cpp sanitize $(VENV)/.fuzz-packages  ## everything .ci/run does
-	@# The processes of jobs wait a good deal for each other: linters and fuzzers take what processor time that leaves.
-	$(MAKE) -j 3 lint fuzz python
+# A lane is a row of the targets below; tests/lanes/lane.py names them and prints what each took.
+quick: setup  ## before each commit: style, C++ tests, Python units; at most 6 minutes
+	+@$(BIN)/python tests/lanes/lane.py quick --build $(BUILD)
+
+test: setup $(VENV)/.clang-packages  ## everything .ci/run does; at most 30 minutes
+	+@$(BIN)/python tests/lanes/lane.py test --build $(BUILD)
+
+nightly: setup $(VENV)/.clang-packages  ## what is deeper; each part runs alone too: make nightly-fuzz
+	+@$(BIN)/python tests/lanes/lane.py nightly --build $(BUILD)
 
 setup: $(VENV)/.installed  ## system packages, a virtual environment, the package itself
 
@@ -54,8 +66,8 @@ endef
 $(VENV)/.packages: Makefile
 	$(call install,$(PACKAGES),)
 
-$(VENV)/.fuzz-packages: $(VENV)/.packages
-	$(call install,$(FUZZ_PACKAGES),$(FUZZ_PACKAGES_DEBIAN))
+$(VENV)/.clang-packages: $(VENV)/.packages
+	$(call install,$(CLANG_PACKAGES),$(CLANG_PACKAGES_DEBIAN))
 
 $(VENV)/.venv: $(VENV)/.packages
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 8) <= v <= (3, 11) else "MXNet 1.9.1 needs Python 3.8 to 3.11, this is %d.%d: make PYTHON=python3.11 ..." % v)'
@@ -63,58 +75,77 @@ $(VENV)/.venv: $(VENV)/.packages
 	$(BIN)/python -m pip install -q --upgrade pip==24.0
 	@touch $@
 
+# The package and the C++ tests share one build of the engine.
 $(VENV)/.installed: $(VENV)/.venv $(SOURCES)
-	$(BIN)/python -m pip install -q -e ".[mxnet,test]"
+	BS_CMAKE_DIR=$(BUILD)/release BS_CMAKE_ARGS="-DBS_WERROR=ON" $(BIN)/python -m pip install -q -e ".[mxnet,test]"
 	@touch $@
 
-release: $(VENV)/.packages
-	cmake -S . -B $(BUILD)/release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_BUILD_BENCHMARKS=ON \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(RELEASE_FLAGS)" $(TEST_FLAGS)
+release-build: setup  ## the C++ tests and benchmarks, optimised
+	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=OFF -DBS_BUILD_TESTS=ON -DBS_BUILD_BENCHMARKS=ON $(TEST_FLAGS)
+	cmake --build $(BUILD)/release -j $(JOBS) --target benchmarks/all $(OPTIMISED_ROOMS:%=tests/%/all)
+
+release: release-build
+	set -e; for room in $(OPTIMISED_ROOMS); do \
+	  ctest --test-dir $(BUILD)/release/tests/$$room --output-on-failure -j $(JOBS); done
+	$(call keep-results,release)
+
+cpp: release-build  ## all C++ tests, optimised
 	cmake --build $(BUILD)/release -j $(JOBS)
-
-cpp: release  ## the C++ tests
 	ctest --test-dir $(BUILD)/release --output-on-failure -j $(JOBS)
+	$(call keep-results,release)
 
-sanitize: $(VENV)/.packages  ## the C++ tests under the address, undefined and thread sanitizers
-	cmake -S . -B $(BUILD)/asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_SANITIZE=address,undefined \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" $(TEST_FLAGS)
+asan-build: $(VENV)/.clang-packages  ## the C++ tests under the address and undefined-behaviour sanitizers, and the fuzzers
+	cmake -S . -B $(BUILD)/asan -G Ninja $(CLANG) -DBS_SANITIZE=address,undefined -DBS_BUILD_FUZZERS=ON $(ASAN_TEST_FLAGS)
 	cmake --build $(BUILD)/asan -j $(JOBS)
+
+asan: asan-build
 	ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
-	cmake -S . -B $(BUILD)/tsan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBS_SANITIZE=thread \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" $(TEST_FLAGS)
+	$(call keep-results,asan)
+
+tsan-build: $(VENV)/.clang-packages  ## the C++ tests that start threads, under the thread sanitizer
+	cmake -S . -B $(BUILD)/tsan -G Ninja $(CLANG) -DBS_SANITIZE=thread -DBS_TEST_THREADS_ONLY=ON $(TEST_FLAGS)
 	cmake --build $(BUILD)/tsan -j $(JOBS)
-	TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
-	  ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS) -LE one-thread
+
+tsan: tsan-build
+	TSAN_OPTIONS="$(TSAN_OPTIONS)" ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
+	$(call keep-results,tsan)
+
+# What ran in a build, for the lane's last lines.
+keep-results = @mkdir -p $(RESULTS) && rm -rf $(RESULTS)/$(1) && mv $(BUILD)/$(1)/results $(RESULTS)/$(1)
 
 fuzz: $(addprefix fuzz-,$(FUZZERS))  ## a short run of each fuzzer
 
-fuzzers: $(VENV)/.fuzz-packages
-	cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
-	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(RELEASE_FLAGS)" \
-	  -DBS_BUILD_FUZZERS=ON -DBS_SANITIZE=fuzzer-no-link,address,undefined
-	nice -n 19 cmake --build $(BUILD)/fuzz -j $(JOBS) --target fuzzers
-	$(BUILD)/fuzz/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/fuzz/corpus/,$(FUZZERS))
-
-fuzz-%: fuzzers
-	test -n "$$(ls $(BUILD)/fuzz/corpus/$*)"
+fuzz-%: asan-build
+	$(BUILD)/asan/tests/fuzz/fuzz_corpus $(BUILD)/corpus/$*
+	test -n "$$(ls $(BUILD)/corpus/$*)"
 	ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
-	  nice -n 19 $(BUILD)/fuzz/tests/fuzz/$*_fuzz -runs=$(FUZZ_RUNS) -max_len=4096 -timeout=20 \
-	    -artifact_prefix=$(BUILD)/fuzz/found- $(BUILD)/fuzz/corpus/$* >$(BUILD)/fuzz/$*.log 2>&1 || \
-	  { tail -n 60 $(BUILD)/fuzz/$*.log; exit 1; }
-	grep '^Done' $(BUILD)/fuzz/$*.log
+	  nice -n 19 $(BUILD)/asan/tests/fuzz/$*_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 \
+	    -artifact_prefix=$(BUILD)/found- $(BUILD)/corpus/$* >$(BUILD)/fuzz-$*.log 2>&1 || \
+	  { tail -n 60 $(BUILD)/fuzz-$*.log; exit 1; }
+	grep '^Done' $(BUILD)/fuzz-$*.log
 
-check: setup cpp  ## formatters, linters, types, house rules
-	$(MAKE) lint
+style: setup  ## formatters, types, house rules
+	PATH="$(CURDIR)/$(BIN):$$PATH" RESULTS=$(RESULTS) sh tests/style.sh
 
-lint:  # what `check` does, when all is built
-	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/check.sh
+lint: style release-build  ## style and clang-tidy
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/clang_tidy.sh
+
+PYTEST := $(BIN)/pytest -q -p no:cacheprovider
+# Three processes: those of a job wait a good deal for each other.
+PARALLEL := -n 3 --dist loadfile
 
 python: setup  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
-	$(BIN)/pytest -q -rs tests/python tests/e2e
+	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
-bench: setup release  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
+python-units: setup  ## the Python tests without whole jobs
+	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python-units.xml tests/python
+
+python-serial: setup  ## the Python tests that compare times, one after the other
+	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
+
+bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
 	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 

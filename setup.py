@@ -58,6 +58,8 @@ class CMakeBuild(build_ext):
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve().parent
         ninja = shutil.which("ninja")
         build = pathlib.Path(self.build_temp).resolve() / ("ninja" if ninja else "make")
+        if "BS_CMAKE_DIR" in os.environ:  # the Makefile's, which the C++ tests share
+            build = ROOT / os.environ["BS_CMAKE_DIR"]
         build.mkdir(parents=True, exist_ok=True)
         cmake = shutil.which("cmake") or "cmake"
         configure = [
@@ -70,6 +72,7 @@ class CMakeBuild(build_ext):
             "-DBS_BUILD_PYTHON=ON",
             f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",
             f"-DPython3_EXECUTABLE={sys.executable}",
+            *os.environ.get("BS_CMAKE_ARGS", "").split(),
         ]
         if ninja:
             configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]

@@ -1,4 +1,4 @@
-// Part of programs that never have a second thread (ONE_THREAD): fails those that had one.
+// Part of each test program that does not say THREADS: fails it if it starts a second thread.
 #include <gtest/gtest.h>
 #include <sys/single_threaded.h>
 
@@ -9,7 +9,7 @@ class OneThread : public ::testing::Environment {
  public:
   void TearDown() override {
     EXPECT_TRUE(__libc_single_threaded)
-        << "a thread was begun: take ONE_THREAD away where CMake names this program";
+        << "a thread was begun: add THREADS where CMake names this program";
   }
 };
 

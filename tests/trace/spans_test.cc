@@ -113,7 +113,7 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
   use({-3, 0, 0, false, milliseconds(4)});
   use({-3, 0, 0, false, milliseconds(1)});  // behind the first
   bench.RunFor(milliseconds(2));
-  for (int round = 0; round < 2; ++round) {
+  for (size_t round = 0; round < 2; ++round) {
     ps::Message push = bench.Next();
     ps::Message pull = bench.Next();
     bench.Answer(std::move(push));
@@ -125,7 +125,7 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
   const std::vector<TraceEvent> tensors = Only(Kind::kTensor, events);
   ASSERT_EQ(proxies.size(), 2U);
   ASSERT_EQ(tensors.size(), 2U);
-  for (int round = 0; round < 2; ++round) {
+  for (size_t round = 0; round < 2; ++round) {
     EXPECT_EQ(proxies[round].end, tensors[round].begin);
     EXPECT_EQ(proxies[round].round, tensors[round].round);
     EXPECT_EQ(proxies[round].bytes, 64U);

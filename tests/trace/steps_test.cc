@@ -77,7 +77,7 @@ TEST(Steps, TheFirstStepMayHaveManyTensors) {
   Steps steps;
   for (int step = 0; step < 3; ++step) {
     steps.Summed(1, 64, At(1000 * step));
-    for (int i = 0; i < 500; ++i) steps.Summed(2 + i, 8, At(1000 * step + i));
+    for (Key i = 0; i < 500; ++i) steps.Summed(2 + i, 8, At(1000 * step + static_cast<int>(i)));
   }
   EXPECT_EQ(steps.count(), 3U);
   EXPECT_EQ(steps.latest(), milliseconds(1000));

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Formatters, linters of Python and Cython, types, house rules: seconds each.
+set -eu
+clang-format --dry-run -Werror $(git ls-files '*.h' '*.cc')
+# cython-lint has no release for Python 3.8 and 3.9.
+if python -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+  cython-lint --max-line-length 100 python/
+fi
+ruff format --check .
+ruff check .
+mypy
+pytest -q -p no:cacheprovider ${RESULTS:+--junitxml=$RESULTS/tidy.xml} tests/tidy
