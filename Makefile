@@ -114,7 +114,7 @@ python: setup  ## the Python tests: units, then whole jobs of real processes
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
 	$(BIN)/pytest -q -rs tests/python tests/e2e
 
-bench: setup release  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
+bench: setup release  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
 	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 

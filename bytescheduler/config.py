@@ -1,7 +1,7 @@
 """The settings for people: what is in force, where it comes from, and what a job would refuse.
 
 ``bytescheduler config`` and ``python -m bytescheduler.config`` are the same command.  With
-``--markdown`` it prints the reference, docs/settings.md.
+``--markdown`` it prints the reference, docs/user/settings.md.
 """
 
 import json
@@ -94,7 +94,7 @@ def _escape(text: str) -> str:
 
 
 def markdown() -> str:
-    """Return docs/settings.md."""
+    """Return docs/user/settings.md."""
     rows: List[str] = []
     for row in settings():
         kind, _, words = row.kind.partition(" ")

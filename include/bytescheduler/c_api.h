@@ -142,8 +142,8 @@ int bs_worker_fail(bs_worker* worker, const char* why);
 // 0, or the code and message of what failed the worker.
 int bs_worker_status(const bs_worker* worker, bs_error* error);
 // Calls `row`, inside this call, for each figure of the worker: its name, the rank of the server it
-// is of, or -1, and the number (docs/metrics.md).  Blocks up to `timeout_ms`; kDeadlineExceeded if
-// the engine's thread is busy for longer.
+// is of, or -1, and the number (docs/operate/metrics.md).  Blocks up to `timeout_ms`;
+// kDeadlineExceeded if the engine's thread is busy for longer.
 typedef void (*bs_figure_row)(void* context, const char* name, int of, double value);
 int bs_worker_measure(const bs_worker* worker, int timeout_ms, bs_figure_row row, void* context,
                       bs_error* error);

@@ -27,7 +27,7 @@ struct SettingInfo {
   std::string_view unit;      // "" if none
   std::string_view fallback;  // default, as one would write it; "required" if there is none
   std::string_view scope;     // "process", "job" (must be equal on all nodes)
-  std::string_view sentence;  // what it does, for docs/settings.md
+  std::string_view sentence;  // what it does, for docs/user/settings.md
 };
 std::span<const SettingInfo> AllSettings();
 

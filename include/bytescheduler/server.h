@@ -118,9 +118,9 @@ class Server {
   [[nodiscard]] Status OnWorkerVacant(int32_t id, bool native);
   // Answers every parked request with `why`, now and later.
   void Fail(const Status& why);
-  // Asks front and shards what they have done and are doing with native keys (docs/metrics.md says
-  // what each number is).  `done` runs once, on the front's executor; never if front or shards end
-  // before.
+  // Asks front and shards what they have done and are doing with native keys
+  // (docs/operate/metrics.md says what each number is).  `done` runs once, on the front's executor;
+  // never if front or shards end before.
   void Measure(UniqueFunction<void(const Figures&)> done);
 
  private:

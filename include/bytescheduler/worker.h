@@ -196,7 +196,7 @@ class Worker {
   // The three below REQUIRE: on the executor.
   // Bytes started and not finished.
   uint64_t in_flight_bytes(uint32_t server) const;
-  // What it has done and what it is doing; docs/metrics.md says what each number is.
+  // What it has done and what it is doing; docs/operate/metrics.md says what each number is.
   void Measure(Figures* figures) const;
   // The latest steps, at most 64, the oldest first.
   std::vector<StepTime> Steps() const;

@@ -37,7 +37,7 @@ class SchedulerNode {
   int32_t port() const { return port_; }
   // Ok when every node has finished in good order.
   const Outcome& outcome() const { return outcome_; }
-  // docs/metrics.md says what each number is; errors as of AwaitFigures.
+  // docs/operate/metrics.md says what each number is; errors as of AwaitFigures.
   Result<Figures> Measure(Duration timeout) const;
   // Unless the job is over: ends it for everyone, as `why`.
   void Close(const std::string& why);

@@ -10,7 +10,7 @@
 namespace bs::core {
 namespace {
 
-// What docs/timeline.md and bytescheduler/timeline.py call the format.
+// What docs/user/timeline.md and bytescheduler/timeline.py call the format.
 constexpr int kVersion = 1;
 // Kinds of spans that a worker has of whole tensors and of each server, and a server of each shard;
 // and how many numbers of rows a kind and server has for itself.

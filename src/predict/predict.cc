@@ -25,7 +25,7 @@ constexpr uint64_t kWaterMark = 10;        // what `launch.py --p3` sets
 // What TCP keeps in the queues of a link, however slow that is.
 constexpr double kQueueSeconds = 0.010;
 constexpr double kLeastQueue = 256 << 10U;
-// Of a push-pull of 1 KB in a burst, and of plain TCP (docs/performance.md).
+// Of a push-pull of 1 KB in a burst, and of plain TCP (docs/user/performance.md).
 constexpr Duration kOurMessage = std::chrono::microseconds(3);
 constexpr Duration kStockMessage = std::chrono::microseconds(25);
 constexpr double kByteNs = 0.3;

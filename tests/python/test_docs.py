@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes what the code says; docs/reliability.md names real tests."""
+"""docs/user/troubleshooting.md quotes the code; docs/operate/reliability.md names real tests."""
 
 import pathlib
 import re
@@ -7,8 +7,8 @@ from typing import List, Tuple
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "troubleshooting.md"
-RELIABILITY = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "user" / "troubleshooting.md"
+RELIABILITY = ROOT / "docs" / "operate" / "reliability.md"
 SOURCES = [
     *ROOT.glob("src/*/*.cc"),
     *ROOT.glob("3rdparty/ps-lite/src/*.cc"),

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Layer -> the layers whose headers it may include (docs/architecture.md).
+# Layer -> the layers whose headers it may include (docs/design/architecture.md).
 MAY_INCLUDE = {
     "base": {"base"},
     "core": {"base", "core"},

@@ -1,4 +1,4 @@
-"""docs/kvstore.md has a row for every member of a store, and names tests that exist."""
+"""docs/user/kvstore.md has a row for every member of a store, and names tests that exist."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ from bytescheduler.mxnet import ScheduledKVS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ROWS: "Dict[str, str]" = dict(
-    re.findall(r"^\| `(\w+)` (\|.*\|)$", (ROOT / "docs" / "kvstore.md").read_text(), re.M)
+    re.findall(r"^\| `(\w+)` (\|.*\|)$", (ROOT / "docs" / "user" / "kvstore.md").read_text(), re.M)
 )
 # What no user sees, or what is not done by instances; attributes that only instances have.
 LEFT_OUT = {"register", "kv_registry", "OPTIMIZER"}
