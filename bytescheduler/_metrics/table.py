@@ -83,8 +83,8 @@ _WORKER = (
     (
         "partition_bytes",
         None,
-        "the largest piece of a tensor; where this is not worker 0, which decides, what was set "
-        "until it cuts a tensor anew",
+        "the largest partition of a tensor; where this is not worker 0, which decides, what was "
+        "set until it cuts a tensor anew",
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),

@@ -4,7 +4,7 @@
 // tasks, to one executor.  Never blocks, never fails; a broken REQUIRES aborts.
 //
 // Source: Peng et al., SOSP 2019, section 4 and algorithm 1; what is different is said in
-// docs/design/architecture.md (credit per server, returned at the push acknowledgement).
+// docs/design/decisions/0003-credit-at-the-push-acknowledgement.md.
 #pragma once
 
 #include <cstdint>

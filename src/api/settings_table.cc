@@ -65,18 +65,19 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "0",
      "24h"},
     {{"MXNET_KVSTORE_BIGARRAY_BOUND", "count", "elements", "1000000", "process",
-      "MXNet's: its servers share out larger arrays; pieces sent through them stay smaller"},
+      "MXNet's: its servers share out larger arrays; partitions sent through them stay smaller"},
      &Config::bigarray_bound,
      "2",
      "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest piece of a tensor; rank 0's decides; if neither this nor BYTESCHEDULER_CREDIT "
-      "is set, only until rank 0 has seen how fast the network is (docs/user/tuning.md)"},
+      "the largest partition of a tensor; rank 0's decides; if neither this nor "
+      "BYTESCHEDULER_CREDIT is set, only until rank 0 has seen how fast the network is "
+      "(docs/user/tuning.md)"},
      &Config::partition_bytes,
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
-      "bytes to a server without its answer, or one piece; pieces up to 16 KiB count until the "
+      "bytes to a server without its answer, or one partition; those up to 16 KiB count until the "
       "network has them; if neither this nor BYTESCHEDULER_PARTITION is set, only until rank 0 has "
       "seen how fast the network is (docs/user/tuning.md)"},
      &Config::credit_bytes,
@@ -92,14 +93,14 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "bytescheduler/tuning.json in XDG_CACHE_HOME or ~/.cache"},
      &Config::tuning_cache},
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
-      "1: the most urgent piece goes first; 0: the first ready goes first"},
+      "1: the most urgent partition goes first; 0: the first ready goes first"},
      &Config::scheduling},
     {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "measured", "process",
       "priorities: corrected by the order in which gradients become ready, or the caller's own"},
      &Config::priority},
     {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",
-      "file with the secret that all nodes of the job share: traffic is encrypted, and nobody else "
-      "is let in (docs/operate/security.md)"},
+      "file with the secret that all nodes of the job share: traffic is encrypted, and no other "
+      "node is let in (docs/operate/security.md)"},
      &Config::secret_file},
     {{"BYTESCHEDULER_TRANSPORT", "choice tcp|zmq", "", "tcp", "process",
       "what carries plain TCP: our own sockets (tcp) or libzmq (zmq), which speak the same "
@@ -172,20 +173,20 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1024GiB"},
     {{"BYTESCHEDULER_FUSION", "bytes", "bytes", "16KiB", "process",
       "small tensors that wait to be sent to the same node travel in one message, up to so many "
-      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION (docs/design/architecture.md); 0: each "
+      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION (docs/design/decisions); 0: each "
       "travels alone"},
      &Config::fusion_bytes,
      "0",
      "16KiB"},
     {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
       "the most memory that a node shares with each peer of the same host and user, for what it "
-      "sends it; 0: everything goes through sockets (docs/design/architecture.md)"},
+      "sends it; 0: everything goes through sockets (docs/design/decisions)"},
      &Config::shared_bytes,
      "0",
      "256MiB"},
     {{"BYTESCHEDULER_SPIN", "seconds", "s", "0.2ms", "process",
       "how long bs-io may look for work before it sleeps, where its last pauses were no longer "
-      "than that and it had little to do between them (docs/design/architecture.md); 0: it sleeps "
+      "than that and it had little to do between them (docs/design/decisions); 0: it sleeps "
       "at once"},
      &Config::spin,
      "0",
@@ -206,9 +207,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "for any; without a host on this machine only (docs/operate/metrics.md)"},
      &Config::metrics},
     {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
-      "who carries the bytes: our servers (native), the wrapped store in pieces that we schedule "
-      "(kvstore), the wrapped store as it is (passthrough); auto is kvstore unless bslaunch says "
-      "native"},
+      "what carries the bytes: our servers (native), the wrapped store in partitions that we "
+      "schedule (kvstore), the wrapped store as it is (passthrough); auto is kvstore unless "
+      "bslaunch says native"},
      &Config::backend},
 });
 
