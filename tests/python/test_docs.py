@@ -10,9 +10,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "user" / "troubleshooting.md"
 RELIABILITY = ROOT / "docs" / "operate" / "reliability.md"
 SOURCES = [
-    *ROOT.glob("src/*/*.cc"),
-    *ROOT.glob("3rdparty/ps-lite/src/*.cc"),
-    *ROOT.glob("3rdparty/ps-lite/src/*.h"),
+    *ROOT.glob("src/**/*.cc"),
+    *ROOT.glob("3rdparty/ps-lite/src/**/*.cc"),
+    *ROOT.glob("3rdparty/ps-lite/src/**/*.h"),
     *ROOT.glob("3rdparty/*.cmake"),
     *ROOT.glob("bytescheduler/**/*.py"),
 ]
@@ -26,8 +26,8 @@ FOREIGN = ("module 'numpy'", "OSError:", "Check failed:")
 
 
 def quoted_messages() -> List[str]:
-    rows = re.findall(r"^\| `+(.+?)`+(?: \(.*?\))? \|", PAGE.read_text(), re.M)
-    return [row for row in rows if row != "message" and not row.startswith(FOREIGN)]
+    headings = re.findall(r"^### `+(.+?)`+(?: \(.*?\))?$", PAGE.read_text(), re.M)
+    return [heading for heading in headings if not heading.startswith(FOREIGN)]
 
 
 def spoken_text() -> str:
@@ -37,7 +37,19 @@ def spoken_text() -> str:
 
 
 def test_there_are_messages_to_check() -> None:
-    assert len(quoted_messages()) > 30
+    assert len(quoted_messages()) > 90
+
+
+def test_every_message_has_a_cause_and_a_cure() -> None:
+    parts = re.split(r"^### (.+)$", PAGE.read_text(), flags=re.M)[1:]
+    texts = dict(zip(parts[::2], parts[1::2]))
+    incomplete = [
+        heading
+        for heading, text in texts.items()
+        if text.count("\n**Cause.** ") != 1 or text.count("\n**Cure.** ") != 1
+    ]
+    assert texts
+    assert not incomplete
 
 
 @pytest.mark.parametrize("message", quoted_messages())
