@@ -66,9 +66,18 @@ def named_tests(text: str) -> List[Tuple[str, str]]:
 
 
 def test_every_fault_names_its_test() -> None:
-    rows = re.findall(r"^\| (?!fault|-).*\|$", RELIABILITY.read_text(), re.M)
-    assert len(rows) > 15
-    assert [row for row in rows if not named_tests(row.rpartition(" | ")[2])] == []
+    text = RELIABILITY.read_text()
+    rows = re.findall(r"^\| .*\[\^([\w-]+)\] \|$", text, re.M)
+    notes = dict(re.findall(r"^\[\^([\w-]+)\]: (.*(?:\n    .*)*)", text, re.M))
+    assert len(rows) > 80
+    assert [row for row in rows if not named_tests(notes[row])] == []
+
+
+def test_every_row_of_a_table_of_faults_has_a_note() -> None:
+    tables = re.findall(r"^\| fault \|.*\n\|[-|]+\n((?:\|.*\n)+)", RELIABILITY.read_text(), re.M)
+    rows = "".join(tables).splitlines()
+    assert len(tables) > 5
+    assert [row for row in rows if not re.search(r"\[\^[\w-]+\] \|$", row)] == []
 
 
 @pytest.mark.parametrize(("file", "name"), named_tests(RELIABILITY.read_text()))
