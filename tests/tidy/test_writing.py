@@ -21,8 +21,6 @@ GENERATED = {"docs/user/settings.md", "docs/operate/metrics.md"}
 LONGEST_LINE = 200
 SENTENCES_OF_A_CELL = 2
 LONGEST_SENTENCE = 25
-# The laboratory's notebook keeps its sentences.
-NOTEBOOKS = {"docs/results/history.md"}
 # Folders of the repository that a path in a page begins with.
 TOP = "3rdparty|benchmarks|bytescheduler|docs|example|include|python|src|tests"
 
@@ -162,7 +160,7 @@ RULES: Dict[str, Rule] = {
     ),
     "long sentences": Rule(
         long_sentences,
-        [page for page in PAGES if page not in NOTEBOOKS],
+        PAGES,
         [
             "word " * LONGEST_SENTENCE + "end.",
             "Short.\n\n- " + "word " * 26,
