@@ -13,7 +13,7 @@ from typing import List
 __all__ = ["bslaunch", "bytescheduler"]
 
 _BROKEN = "bytescheduler's native extension cannot be used"
-_ADVICE = "mend the installation; docs/troubleshooting.md has more"
+_ADVICE = "mend the installation; docs/user/troubleshooting.md has more"
 
 
 def _say(line: str) -> None:

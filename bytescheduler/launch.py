@@ -200,7 +200,7 @@ def cli(
     """Start one role of a bytescheduler job, or a whole job on this host.
 
     \b
-    One role, from the environment (docs/running.md explains the variables):
+    One role, from the environment (docs/user/running.md explains the variables):
       DMLC_ROLE=scheduler bslaunch
       DMLC_ROLE=server    bslaunch
       DMLC_ROLE=worker    bslaunch python train.py ...

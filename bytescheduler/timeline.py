@@ -2,7 +2,7 @@
 
 ``bytescheduler timeline t-r0.json t-r1.json`` prints a summary, ``-o all.json`` writes
 one file of all of them with their clocks aligned; servers' files tell besides who came last.
-docs/timeline.md says what stands in a file.
+docs/user/timeline.md says what stands in a file.
 """
 
 import json

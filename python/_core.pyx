@@ -554,7 +554,7 @@ cdef class Worker:
         return _from_code(error.code, error.message.decode("utf-8", "replace"))
 
     def measure(self, *, int timeout_ms=1000):
-        """Return as `Figure` rows what the worker has done and is doing (docs/metrics.md).
+        """Return as `Figure` rows what the worker has done and is doing (docs/operate/metrics.md).
 
         Blocks up to `timeout_ms`.
 

@@ -133,7 +133,7 @@ cdef class Node:
                 return False
 
     def measure(self, *, int timeout_ms=1000):
-        """Return as `Figure` rows what the node has done and is doing (docs/metrics.md).
+        """Return as `Figure` rows what the node has done and is doing (docs/operate/metrics.md).
 
         Blocks up to `timeout_ms`.  No other call may close the node meanwhile.
 

@@ -44,7 +44,7 @@ class Device:
 
         path = pathlib.Path(library)
         if not path.exists():
-            raise SystemExit(f"--device {library}: no such file; docs/performance.md builds it")
+            raise SystemExit(f"--device {library}: no such file; docs/results/method.md builds it")
         self._lib = ctypes.CDLL(str(path.resolve()))
         self._lib.bs_device_open.restype = ctypes.c_void_p
         self._lib.bs_device_open.argtypes = [ctypes.c_void_p] * 3

@@ -17,7 +17,7 @@ Runs ``reduce_benchmark`` several times and prints, as JSON, medians over the ru
     speed of sums of several inputs over a copy and one addition of whole arrays after the other.
 
     python -m benchmarks.reduce --binary build/release/benchmarks/reduce_benchmark --out reduce.json
-    python -m benchmarks.reduce --draw reduce.json docs/reduce.svg
+    python -m benchmarks.reduce --draw reduce.json docs/results/reduce.svg
 """
 
 import argparse
@@ -167,7 +167,7 @@ def run_once(binary: str, seconds: float = 0.1) -> Dict[str, Any]:
     except FileNotFoundError:
         raise SystemExit(
             f"{binary} is not there: ninja -C build {pathlib.Path(binary).name} "
-            "(docs/performance.md), "
+            "(docs/results/method.md), "
             "or say where with --binary"
         ) from None
     result: Dict[str, Any] = json.loads(ran.stdout)

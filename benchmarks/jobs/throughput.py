@@ -12,7 +12,7 @@ shared memory), ``sockets`` (the same without).
 
     python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
     python -m benchmarks.throughput --rate none --arms tcp,stock,ours,native --out hosts.json
-    python -m benchmarks.throughput --draw throughput.json docs/throughput.svg
+    python -m benchmarks.throughput --draw throughput.json docs/results/throughput.svg
 
 Reported for each size, as medians: GB/s each way, and CPU-seconds of all processes for each GB that
 was pushed and pulled (kernel and user; without what checking the sums took).

@@ -133,7 +133,8 @@ def _mxnet(found: _Import, role: str) -> Finding:
         return level(_AREA, "mxnet", f"{text}; workers need it", _INSTALL)
     if found.outcome == "broken":
         text = f"MXNet cannot be imported: {found.detail}"
-        return problem(_AREA, "mxnet", text, f"{_INSTALL}; docs/troubleshooting.md has the causes")
+        advice = f"{_INSTALL}; docs/user/troubleshooting.md has the causes"
+        return problem(_AREA, "mxnet", text, advice)
     if found.detail != _MXNET:
         text = f"MXNet {found.detail}: bytescheduler is made for {_MXNET}"
         return problem(_AREA, "mxnet", text, _INSTALL)

@@ -1,6 +1,6 @@
 """Every metric there is: its name, its kind, and what it means.
 
-``python -m bytescheduler._metrics.table`` prints the table of docs/metrics.md.
+``python -m bytescheduler._metrics.table`` prints the table of docs/operate/metrics.md.
 """
 
 from typing import Dict, NamedTuple, Optional, Tuple
@@ -83,8 +83,8 @@ _WORKER = (
     (
         "partition_bytes",
         None,
-        "the largest piece of a tensor; where this is not worker 0, which decides, what was set "
-        "until it cuts a tensor anew",
+        "the largest partition of a tensor; where this is not worker 0, which decides, what was "
+        "set until it cuts a tensor anew",
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
@@ -133,7 +133,7 @@ def find(role: str, figure: str) -> Optional[Row]:
 
 
 def markdown() -> str:
-    """Return the table of docs/metrics.md."""
+    """Return the table of docs/operate/metrics.md."""
     head = "| metric | kind | labels | meaning |\n|---|---|---|---|\n"
     common = (
         f"| `{INFO}` | gauge | role, rank, version | always 1; rank is empty before the job is "

@@ -22,7 +22,7 @@ _LADDER = tuple(size * KIB << doubled for doubled in range(12) for size in (32, 
 PARTITIONS = tuple(size for size in _LADDER if size <= 4096 * KIB)
 CREDITS = tuple(size for size in _LADDER if size <= 64 * 1024 * KIB)
 
-# What a message costs besides its bytes, on both ends (docs/performance.md).
+# What a message costs besides its bytes, on both ends (docs/user/performance.md).
 _MESSAGE_S = 25e-6
 _PARTITIONS_IN_FLIGHT = 4
 

@@ -20,7 +20,7 @@
 # SSH (default ssh), GRACE (default 10): seconds in which, after a failure, the others may end by
 # themselves.  Every variable BYTESCHEDULER_* is passed on.
 #
-# What the roles get (docs/running.md says more):
+# What the roles get (docs/user/running.md says more):
 #   DMLC_ROLE                         what this process is
 #   DMLC_PS_ROOT_URI, _PORT           where the scheduler node listens
 #   DMLC_NUM_WORKER, DMLC_NUM_SERVER  how many there are, the same everywhere

@@ -95,7 +95,7 @@ Status Unknown(std::string_view name) {
   const std::string_view nearest = api::NearestName(name, names);
   return Status::InvalidArgument(std::string(name) + " is no setting" +
                                  (nearest.empty()
-                                      ? std::string("; docs/settings.md lists them")
+                                      ? std::string("; docs/user/settings.md lists them")
                                       : "; did you mean " + std::string(nearest) + "?"));
 }
 

@@ -65,41 +65,42 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "0",
      "24h"},
     {{"MXNET_KVSTORE_BIGARRAY_BOUND", "count", "elements", "1000000", "process",
-      "MXNet's: its servers share out larger arrays; pieces sent through them stay smaller"},
+      "MXNet's: its servers share out larger arrays; partitions sent through them stay smaller"},
      &Config::bigarray_bound,
      "2",
      "2000000000"},
     {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest piece of a tensor; rank 0's decides; if neither this nor BYTESCHEDULER_CREDIT "
-      "is set, only until rank 0 has seen how fast the network is (docs/tuning.md)"},
+      "the largest partition of a tensor; rank 0's decides; if neither this nor "
+      "BYTESCHEDULER_CREDIT is set, only until rank 0 has seen how fast the network is "
+      "(docs/user/tuning.md)"},
      &Config::partition_bytes,
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
-      "bytes to a server without its answer, or one piece; pieces up to 16 KiB count until the "
+      "bytes to a server without its answer, or one partition; those up to 16 KiB count until the "
       "network has them; if neither this nor BYTESCHEDULER_PARTITION is set, only until rank 0 has "
-      "seen how fast the network is (docs/tuning.md)"},
+      "seen how fast the network is (docs/user/tuning.md)"},
      &Config::credit_bytes,
      "1",
      "64GiB"},
     {{"BYTESCHEDULER_TUNING", "choice on|off|once", "", "on", "process",
       "on: rank 0 looks for faster partitions and credit while the job trains, and again when "
       "steps take another time; once: only at the start; with our servers. Where it is not set and "
-      "BYTESCHEDULER_PARTITION or _CREDIT is, these stay (docs/tuning.md)"},
+      "BYTESCHEDULER_PARTITION or _CREDIT is, these stay (docs/user/tuning.md)"},
      &Config::tuning},
     {{"BYTESCHEDULER_TUNING_CACHE", "text", "", "", "process",
       "file in which rank 0 remembers what it found, for each model and cluster; without it "
       "bytescheduler/tuning.json in XDG_CACHE_HOME or ~/.cache"},
      &Config::tuning_cache},
     {{"BYTESCHEDULER_SCHEDULING", "flag", "", "1", "process",
-      "1: the most urgent piece goes first; 0: the first ready goes first"},
+      "1: the most urgent partition goes first; 0: the first ready goes first"},
      &Config::scheduling},
     {{"BYTESCHEDULER_PRIORITY", "choice measured|caller", "", "measured", "process",
       "priorities: corrected by the order in which gradients become ready, or the caller's own"},
      &Config::priority},
     {{"BYTESCHEDULER_SECRET_FILE", "text", "", "", "process",
-      "file with the secret that all nodes of the job share: traffic is encrypted, and nobody else "
-      "is let in (docs/security.md)"},
+      "file with the secret that all nodes of the job share: traffic is encrypted, and no other "
+      "node is let in (docs/operate/security.md)"},
      &Config::secret_file},
     {{"BYTESCHEDULER_TRANSPORT", "choice tcp|zmq", "", "tcp", "process",
       "what carries plain TCP: our own sockets (tcp) or libzmq (zmq), which speak the same "
@@ -127,7 +128,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "24h"},
     {{"BYTESCHEDULER_REJOIN_TIMEOUT", "seconds", "s", "0", "job",
       "how long the others go on without a worker that was lost, until another has taken its place "
-      "(docs/reliability.md); 0: the job ends at once"},
+      "(docs/operate/reliability.md); 0: the job ends at once"},
      &Config::rejoin_timeout,
      "0",
      "24h"},
@@ -152,7 +153,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1000000000"},
     {{"BYTESCHEDULER_PICKLES", "choice allow-list|refuse", "", "allow-list", "process",
       "optimizers that come to a server pickled: those of MXNet and BYTESCHEDULER_TRUSTED_MODULES, "
-      "or none (docs/security.md)"},
+      "or none (docs/operate/security.md)"},
      &Config::pickles},
     {{"BYTESCHEDULER_TRUSTED_MODULES", "text", "", "", "process",
       "Python modules, with commas between, that pickled optimizers may use on a server"},
@@ -164,28 +165,29 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1GiB"},
     {{"BYTESCHEDULER_WAITING", "bytes", "bytes", "8GiB", "process",
       "bytes that may wait to be sent to one peer before it counts as lost: values for one of "
-      "MXNet's own workers or of dist_async, and 1 KiB for every message (docs/reliability.md); if "
-      "not set, no more than half of the memory that is left at the start"},
+      "MXNet's own workers or of dist_async, and 1 KiB for every message "
+      "(docs/operate/reliability.md); if not set, no more than half of the memory that is "
+      "left at the start"},
      &Config::waiting_bytes,
      "1MiB",
      "1024GiB"},
     {{"BYTESCHEDULER_FUSION", "bytes", "bytes", "16KiB", "process",
       "small tensors that wait to be sent to the same node travel in one message, up to so many "
-      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION (docs/architecture.md); 0: each travels "
-      "alone"},
+      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION (docs/design/decisions); 0: each "
+      "travels alone"},
      &Config::fusion_bytes,
      "0",
      "16KiB"},
     {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
       "the most memory that a node shares with each peer of the same host and user, for what it "
-      "sends it; 0: everything goes through sockets (docs/architecture.md)"},
+      "sends it; 0: everything goes through sockets (docs/design/decisions)"},
      &Config::shared_bytes,
      "0",
      "256MiB"},
     {{"BYTESCHEDULER_SPIN", "seconds", "s", "0.2ms", "process",
       "how long bs-io may look for work before it sleeps, where its last pauses were no longer "
-      "than that and it had little to do between them (docs/architecture.md); 0: it sleeps at "
-      "once"},
+      "than that and it had little to do between them (docs/design/decisions); 0: it sleeps "
+      "at once"},
      &Config::spin,
      "0",
      "10ms"},
@@ -197,16 +199,17 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "bytescheduler.log in the working directory besides"},
      &Config::debug},
     {{"BYTESCHEDULER_TIMELINE", "text", "", "", "process",
-      "file to write a timeline to, -r or -s and the rank before its extension (docs/timeline.md)"},
+      "file to write a timeline to, -r or -s and the rank before its extension "
+      "(docs/user/timeline.md)"},
      &Config::timeline},
     {{"BYTESCHEDULER_METRICS", "address", "", "", "process",
       "PORT or HOST:PORT at which this process shows metrics, the next free port if it is taken, 0 "
-      "for any; without a host on this machine only (docs/metrics.md)"},
+      "for any; without a host on this machine only (docs/operate/metrics.md)"},
      &Config::metrics},
     {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
-      "who carries the bytes: our servers (native), the wrapped store in pieces that we schedule "
-      "(kvstore), the wrapped store as it is (passthrough); auto is kvstore unless bslaunch says "
-      "native"},
+      "what carries the bytes: our servers (native), the wrapped store in partitions that we "
+      "schedule (kvstore), the wrapped store as it is (passthrough); auto is kvstore unless "
+      "bslaunch says native"},
      &Config::backend},
 });
 

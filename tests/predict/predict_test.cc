@@ -34,7 +34,7 @@ double StepOf(const Options& options) {
   return found.ok() ? SecondsOf(found.value().step) : 0;
 }
 
-// The closed form of the best possible (docs/advise.md).
+// The closed form of the best possible (docs/user/advise.md).
 double Ideal(const Options& options) {
   double best = 0;
   double crossed = 0;

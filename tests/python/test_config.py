@@ -21,9 +21,10 @@ REQUIRED = {
 
 
 def test_the_reference_is_current() -> None:
-    written = (ROOT / "docs" / "settings.md").read_text()
+    written = (ROOT / "docs" / "user" / "settings.md").read_text()
     assert written == config.markdown(), (
-        "docs/settings.md is old: python -m bytescheduler.config --markdown > docs/settings.md"
+        "docs/user/settings.md is old: "
+        "python -m bytescheduler.config --markdown > docs/user/settings.md"
     )
 
 
@@ -181,7 +182,7 @@ def test_a_name_that_is_no_text_is_told_and_ends_the_search(
     monkeypatch.setitem(os.environ, os.fsdecode(b"BYTESCHEDULER_\xff"), "1")
     problems, _ = config.examine()
     assert [problem.message for problem in problems] == [
-        "BYTESCHEDULER_\ufffd is no setting; docs/settings.md lists them"
+        "BYTESCHEDULER_\ufffd is no setting; docs/user/settings.md lists them"
     ]
 
 

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes what the code says; docs/reliability.md names real tests."""
+"""docs/user/troubleshooting.md quotes the code; docs/operate/reliability.md names real tests."""
 
 import pathlib
 import re
@@ -7,10 +7,10 @@ from typing import List, Tuple
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "troubleshooting.md"
-RELIABILITY = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "user" / "troubleshooting.md"
+RELIABILITY = ROOT / "docs" / "operate" / "reliability.md"
 SOURCES = [
-    *ROOT.glob("src/*/*.cc"),
+    *ROOT.glob("src/**/*.cc"),
     *ROOT.glob("3rdparty/ps-lite/src/**/*.cc"),
     *ROOT.glob("3rdparty/ps-lite/src/**/*.h"),
     *ROOT.glob("3rdparty/*.cmake"),
@@ -26,8 +26,8 @@ FOREIGN = ("module 'numpy'", "OSError:", "Check failed:")
 
 
 def quoted_messages() -> List[str]:
-    rows = re.findall(r"^\| `+(.+?)`+(?: \(.*?\))? \|", PAGE.read_text(), re.M)
-    return [row for row in rows if row != "message" and not row.startswith(FOREIGN)]
+    headings = re.findall(r"^### `+(.+?)`+(?: \(.*?\))?$", PAGE.read_text(), re.M)
+    return [heading for heading in headings if not heading.startswith(FOREIGN)]
 
 
 def spoken_text() -> str:
@@ -37,7 +37,19 @@ def spoken_text() -> str:
 
 
 def test_there_are_messages_to_check() -> None:
-    assert len(quoted_messages()) > 30
+    assert len(quoted_messages()) > 90
+
+
+def test_every_message_has_a_cause_and_a_cure() -> None:
+    parts = re.split(r"^### (.+)$", PAGE.read_text(), flags=re.M)[1:]
+    texts = dict(zip(parts[::2], parts[1::2]))
+    incomplete = [
+        heading
+        for heading, text in texts.items()
+        if text.count("\n**Cause.** ") != 1 or text.count("\n**Cure.** ") != 1
+    ]
+    assert texts
+    assert not incomplete
 
 
 @pytest.mark.parametrize("message", quoted_messages())
@@ -54,9 +66,18 @@ def named_tests(text: str) -> List[Tuple[str, str]]:
 
 
 def test_every_fault_names_its_test() -> None:
-    rows = re.findall(r"^\| (?!fault|-).*\|$", RELIABILITY.read_text(), re.M)
-    assert len(rows) > 15
-    assert [row for row in rows if not named_tests(row.rpartition(" | ")[2])] == []
+    text = RELIABILITY.read_text()
+    rows = re.findall(r"^\| .*\[\^([\w-]+)\] \|$", text, re.M)
+    notes = dict(re.findall(r"^\[\^([\w-]+)\]: (.*(?:\n    .*)*)", text, re.M))
+    assert len(rows) > 80
+    assert [row for row in rows if not named_tests(notes[row])] == []
+
+
+def test_every_row_of_a_table_of_faults_has_a_note() -> None:
+    tables = re.findall(r"^\| fault \|.*\n\|[-|]+\n((?:\|.*\n)+)", RELIABILITY.read_text(), re.M)
+    rows = "".join(tables).splitlines()
+    assert len(tables) > 5
+    assert [row for row in rows if not re.search(r"\[\^[\w-]+\] \|$", row)] == []
 
 
 @pytest.mark.parametrize(("file", "name"), named_tests(RELIABILITY.read_text()))

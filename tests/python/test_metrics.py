@@ -265,7 +265,7 @@ def test_a_forked_child_leaves_the_port_to_its_parent(worker_metrics: exporter.E
 
 
 def test_the_page_has_the_table() -> None:
-    assert table.markdown() in (ROOT / "docs" / "metrics.md").read_text()
+    assert table.markdown() in (ROOT / "docs" / "operate" / "metrics.md").read_text()
 
 
 # What can become less, by its figure; all else only grows.
@@ -285,7 +285,7 @@ def test_names_follow_the_conventions() -> None:
 
 
 def dashboard_expressions() -> List[str]:
-    dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    dashboard = json.loads((ROOT / "docs" / "operate" / "grafana.json").read_text())
     return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
 
 
@@ -317,7 +317,7 @@ def test_the_rule_on_the_dashboard_can_fail() -> None:
 
 
 def test_panels_of_the_dashboard_do_not_overlap() -> None:
-    dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    dashboard = json.loads((ROOT / "docs" / "operate" / "grafana.json").read_text())
     taken: Set[Tuple[int, int]] = set()
     for place in (panel["gridPos"] for panel in dashboard["panels"]):
         columns = range(place["x"], place["x"] + place["w"])

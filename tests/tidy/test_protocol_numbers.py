@@ -57,7 +57,7 @@ def test_every_field_of_ours_has_a_row(file: str, name: str) -> None:
 
 def test_it_tells_which_settings_a_job_shares() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \|[^|]*\|[^|]*\| job \|", (ROOT / "docs/settings.md").read_text(), re.M
+        r"^\| `(\w+)` \|[^|]*\|[^|]*\| job \|", (ROOT / "docs/user/settings.md").read_text(), re.M
     )
     assert len(rows) > 1
     assert ", ".join(f"`{row}`" for row in rows) in PROTOCOL

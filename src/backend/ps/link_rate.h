@@ -32,7 +32,7 @@ struct MeasuredLink {
 // Partitions of a power of two, 32 to 256 KiB: the nearest to 0.55 ms of the link.  Of them two in
 // flight to each server, four through shared memory.  More where the round trip is so long that the
 // link would be idle: twice what it carried meanwhile.  What that rests on stands in
-// docs/performance.md.
+// docs/results/history.md.
 // REQUIRES: bytes_per_second >= 0, num_servers > 0.
 Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers);
 

@@ -1,6 +1,7 @@
 """Faults of jobs whose nodes are hosts of their own: what the survivors say, and what is summed.
 
-Each test prints after how long who ended (``pytest -rP``): docs/reliability.md has the figures.
+Each test prints after how long who ended (``pytest -rP``); docs/operate/reliability.md has the
+figures.
 """
 
 import pathlib
