@@ -145,7 +145,7 @@ python-units: setup  ## the Python tests without whole jobs
 python-serial: setup  ## the Python tests that compare times, one after the other
 	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
 
-bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/performance.md
+bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/user/performance.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
 	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 

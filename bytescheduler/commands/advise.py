@@ -1,6 +1,6 @@
 """`bytescheduler advise`: what scheduling will gain, before anything is installed on a cluster.
 
-Workers and servers of the engine replay a model's profile on simulated time (docs/advise.md).
+Workers and servers of the engine replay a model's profile on simulated time (docs/user/advise.md).
 """
 
 import contextlib

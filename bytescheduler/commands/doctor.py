@@ -26,7 +26,7 @@ _ELSEWHERE = "192.0.2.1"  # RFC 5737: stands for a scheduler node on some other 
 def _settings() -> Tuple[List[Finding], Settings, Dict[str, str]]:
     """Return findings, the values that are right, and overrides that make the engine take them."""
     wrong, overrides = config.examine()
-    advice = "correct it, or unset it; docs/settings.md says what it takes"
+    advice = "correct it, or unset it; docs/user/settings.md says what it takes"
     findings = [problem("settings", row.name, row.message, advice) for row in wrong]
     if not findings:
         count = sum(row.origin == "environment" for row in config.values())

@@ -14,7 +14,7 @@ SERVER_FLOOR = {
     *("server/memory", "server/optimizer", "server/state"),
 }
 # Room (a folder of src, ps-lite or the C API's header) -> the rooms beside itself whose headers it
-# may include: each stands further up in this table.  docs/architecture.md has the map.
+# may include: each stands further up in this table.  docs/design/architecture.md has the map.
 MAY_INCLUDE = {
     "base": set(),
     "c_api": set(),

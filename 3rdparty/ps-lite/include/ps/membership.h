@@ -135,7 +135,7 @@ class Coordinator {
   void Start(Handler handler);
   // Ends the job with an error for everyone (Ctrl-C at the scheduler node).
   void Abort(const bs::Status& why);
-  // Who is there, and since when each was not heard (docs/metrics.md).
+  // Who is there, and since when each was not heard (docs/operate/metrics.md).
   void Measure(bs::Metrics* figures) const;
   void Close(bs::Duration linger);
 
