@@ -99,7 +99,7 @@ asan-build: $(VENV)/.clang-packages  ## the C++ tests under the address and unde
 	cmake --build $(BUILD)/asan -j $(JOBS)
 
 asan: asan-build
-	ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
+	ASAN_OPTIONS=allocator_may_return_null=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
 	$(call keep-results,asan)
 
 tsan-build: $(VENV)/.clang-packages  ## the C++ tests that start threads, under the thread sanitizer
@@ -145,7 +145,7 @@ python-units: setup  ## the Python tests without whole jobs
 python-serial: setup  ## the Python tests that compare times, one after the other
 	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
 
-bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/user/performance.md
+bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
 	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 
