@@ -72,7 +72,6 @@ class CMakeBuild(build_ext):
             "-DBS_BUILD_PYTHON=ON",
             f"-DBS_PYTHON_OUTPUT_DIRECTORY={target}",
             f"-DPython3_EXECUTABLE={sys.executable}",
-            *os.environ.get("BS_CMAKE_ARGS", "").split(),
         ]
         if ninja:
             configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
