@@ -30,7 +30,7 @@ SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.tom
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
 .PHONY: demo quick test nightly setup style lint python python-units python-serial release-build release cpp \
-        asan-build asan tsan-build tsan fuzz bench clean
+        asan-build asan tsan-build tsan fuzz bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -127,8 +127,8 @@ fuzz-%: asan-build
 style: setup  ## formatters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" RESULTS=$(RESULTS) sh tests/style.sh
 
-lint: style release-build  ## style and clang-tidy
-	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/clang_tidy.sh
+lint: style release-build  ## style and clang-tidy, without its analyzer, which takes most of the time
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/clang_tidy.sh -checks=-clang-analyzer-*
 
 PYTEST := $(BIN)/pytest -q -p no:cacheprovider
 # Three processes: those of a job wait a good deal for each other.
@@ -144,6 +144,27 @@ python-units: setup  ## the Python tests without whole jobs
 
 python-serial: setup  ## the Python tests that compare times, one after the other
 	$(PYTEST) -m serial --junitxml=$(RESULTS)/python-serial.xml tests/python tests/e2e
+
+# The parts of `make nightly`; docs/design/testing.md has what each proves beyond `make test`.
+nightly-release: $(VENV)/.packages  ## all C++ tests, optimised, warnings of GCC as errors, four times the seeds
+	cmake -S . -B $(BUILD)/nightly-release -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG" -DBS_BUILD_BENCHMARKS=ON -DBS_CLUSTER_SEEDS=9600 $(TEST_FLAGS)
+	cmake --build $(BUILD)/nightly-release -j $(JOBS)
+	ctest --test-dir $(BUILD)/nightly-release --output-on-failure -j $(JOBS)
+	$(call keep-results,nightly-release)
+
+nightly-gcc: $(VENV)/.packages  ## all C++ tests under GCC's address and undefined-behaviour sanitizers
+	cmake -S . -B $(BUILD)/nightly-gcc -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)" -DBS_SANITIZE=address,undefined $(TEST_FLAGS)
+	cmake --build $(BUILD)/nightly-gcc -j $(JOBS)
+	ctest --test-dir $(BUILD)/nightly-gcc --output-on-failure -j $(JOBS)
+	$(call keep-results,nightly-gcc)
+
+nightly-lint: style release-build  ## clang-tidy with its analyzer
+	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh
+
+nightly-fuzz: asan-build  ## ten minutes of each fuzzer, side by side
+	$(MAKE) -j $(words $(FUZZERS)) fuzz FUZZ_SECONDS=600
 
 bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \

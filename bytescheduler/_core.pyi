@@ -160,7 +160,7 @@ class MXNetRounds:
     def size_bytes(self) -> int: ...
 
 class MXNetPlugin:
-    """Two dependency proxies a tensor and round in MXNet's engine; see src/frontend/mxnet/mxnet.h."""
+    """Two dependency proxies a tensor and round; see src/frontend/mxnet/mxnet.h."""
 
     in_place: bool
     def __init__(

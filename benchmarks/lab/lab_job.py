@@ -19,8 +19,8 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
 from benchmarks.lab import local_job
-from bytescheduler._process.child import SPEAKS, Child, Streams
 from bytescheduler._launch.launcher import Launcher, Place
+from bytescheduler._process.child import SPEAKS, Child, Streams
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

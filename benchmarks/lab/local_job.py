@@ -13,8 +13,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from bytescheduler._process.child import SPEAKS, Child, Streams
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
+from bytescheduler._process.child import SPEAKS, Child, Streams
 
 PATIENCE_S = 300.0
 # How the nodes of each kind of job are started.

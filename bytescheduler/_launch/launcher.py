@@ -14,8 +14,8 @@ import threading
 import time
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from bytescheduler._process.child import SPEAKS, Child, Streams
 from bytescheduler._launch.ports import Ports
+from bytescheduler._process.child import SPEAKS, Child, Streams
 
 __all__ = [
     "FIXED",

@@ -1,4 +1,4 @@
-"""Runs a lane: steps one after the other, some side by side; prints their times and what did not run.
+"""Runs a lane of steps, and prints their times and what did not run.
 
 ``lane.py NAME`` runs the lane of that name.  Each step is a target of the Makefile.  Its output goes
 to the terminal, or, where steps run side by side, to ``build/steps/STEP.log``, which is printed if
@@ -21,9 +21,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from results import Results, read_results
 
-# Lane -> rows.  The steps of a row run side by side; the next row begins when all of them have ended.
+# Lane -> rows.  The steps of a row run side by side; the next row begins when all have ended.
 LANES: "Dict[str, List[List[str]]]" = {
-    "quick": [["style"], ["release-quick"], ["python-units"]],
+    "quick": [["style"], ["release-build"], ["python-units", "release"]],
     "test": [
         ["asan-build"],
         ["asan"],
@@ -36,8 +36,7 @@ LANES: "Dict[str, List[List[str]]]" = {
     ],
     "nightly": [
         ["nightly-release"],
-        ["nightly-asan"],
-        ["nightly-tsan"],
+        ["nightly-gcc"],
         ["nightly-lint"],
         ["nightly-fuzz"],
     ],
@@ -76,7 +75,7 @@ def run_row(names: "List[str]", build: pathlib.Path) -> "List[Step]":
     logs.mkdir(parents=True, exist_ok=True)
     make = [os.environ.get("MAKE", "make"), "--no-print-directory"]
     begin, cpu = time.monotonic(), cpu_of_children()
-    running: "List[Tuple[str, subprocess.Popen[bytes]]]" = []
+    running: List[Tuple[str, subprocess.Popen[bytes]]] = []
     for i, name in enumerate(names):
         print(f"--- {name}", flush=True)
         # The first step has the terminal; the others would interrupt its lines.
@@ -86,7 +85,7 @@ def run_row(names: "List[str]", build: pathlib.Path) -> "List[Step]":
         )
         if out is not None:
             out.close()
-    ended: "Dict[str, Step]" = {}
+    ended: Dict[str, Step] = {}
     while len(ended) < len(running):
         for name, process in running:
             if name not in ended and process.poll() is not None:
@@ -137,9 +136,7 @@ def main() -> int:
     begin, steps = time.monotonic(), []
     for row in LANES[options.lane]:
         steps += run_row(row, options.build)
-        write_times(
-            options.lane, steps, time.monotonic() - begin, options.build / "times.json"
-        )
+        write_times(options.lane, steps, time.monotonic() - begin, options.build / "times.json")
         if any(step.status != 0 for step in steps):
             break
     total = time.monotonic() - begin

@@ -1,4 +1,4 @@
-"""Reads what test programs wrote as JUnit XML: how many passed and failed, and what did not run, and why."""
+"""Reads what test programs wrote as JUnit XML: counts, and what did not run and why."""
 
 import dataclasses
 import pathlib
@@ -34,7 +34,7 @@ class Results:
 def reason_of(skipped: xml.etree.ElementTree.Element) -> str:
     """Return why a test did not run: pytest's reason, or what the test gave GTEST_SKIP."""
     text = skipped.get("message") or skipped.text or "no reason given"
-    # GoogleTest writes "FILE:LINE" and a newline before the reason, or "Skipped" where there is none.
+    # GoogleTest writes "FILE:LINE" and a newline before the reason.
     text = re.sub(r"^\S+:\d+\s+", "", text.strip())
     return " ".join(text.split())
 

@@ -13,8 +13,8 @@ from typing import Dict, List, Optional, Sequence, Type
 
 from lab import Lab
 
-from bytescheduler._process.child import Child, Streams
 from bytescheduler._launch.launcher import LOOPBACK, Launcher, Place
+from bytescheduler._process.child import Child, Streams
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKERS = HERE.parent / "workers"

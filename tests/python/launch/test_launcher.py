@@ -13,7 +13,6 @@ from typing import Dict, Iterator, List
 import pytest
 from held_fifo import HeldFifo
 
-from bytescheduler._process.child import Child, Streams
 from bytescheduler._launch.launcher import (
     LOOPBACK,
     Exited,
@@ -23,6 +22,7 @@ from bytescheduler._launch.launcher import (
     Place,
     node_command,
 )
+from bytescheduler._process.child import Child, Streams
 
 PIPED = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 LIMIT_S = 60.0
