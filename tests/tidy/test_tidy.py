@@ -60,6 +60,7 @@ MAY_INCLUDE = {
 PUBLIC = {
     "status.h": "base",
     "types.h": "base",
+    "coding.h": "codec",
     "comm_task.h": "core",
     "core.h": "core",
     "worker.h": "worker",
