@@ -16,7 +16,7 @@ RELEASE_FLAGS := -O2 -g1 -DNDEBUG
 SANITIZE_FLAGS := -O1 -g1 -DNDEBUG
 # Of the tests' own code, which nobody waits for: half the compiler's time.
 TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1"
-FUZZERS := meta zmtp server
+FUZZERS := meta zmtp server body
 # Runs of each: as many as a test run can afford; `make fuzz FUZZ_RUNS=10000000` for more.
 FUZZ_RUNS ?= 300000
 

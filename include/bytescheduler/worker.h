@@ -15,12 +15,17 @@
 #include "base/executor.h"
 #include "base/figures.h"
 #include "base/log.h"
+#include "bytescheduler/coding.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
 
 namespace bs {
+
+namespace codec {
+class Table;
+}
 
 namespace core {
 class Trace;
@@ -57,7 +62,9 @@ struct WorkerOptions {
   uint64_t together_bytes = 0;
   bool priority_order = true;          // false: first ready, first sent
   Urgency urgency = Urgency::kCaller;  // of no use without priority_order
-  ps::KvWorkerOptions requests;
+  ps::KvWorkerOptions requests;        // but for the rules of bodies
+  // Codecs of PushPullOptions::coding; outlives the worker.  Null: those of the engine.
+  const codec::Table* codecs = nullptr;
   // Gets what happens to each partition; outlives the worker, whose executor records.  Null: nobody
   // wants to know.
   core::Trace* trace = nullptr;
@@ -72,16 +79,16 @@ struct WorkerOptions {
 // How one push-pull travels.
 struct PushPullOptions {
   // Implicit on purpose: mostly there is only a priority.
-  PushPullOptions(Priority p, float t = 0, uint64_t c = 0,  // NOLINT(google-explicit-constructor)
-                  bool a = false, Duration w = {})
-      : priority(p), threshold(t), called(c), at_once(a), waited(w) {}
+  PushPullOptions(Priority p, const Coding& k = {},  // NOLINT(google-explicit-constructor)
+                  uint64_t c = 0, bool a = false, Duration w = {})
+      : priority(p), coding(k), called(c), at_once(a), waited(w) {}
 
   Priority priority;
-  // If not 0, two bits an element go to the servers: each worker adds `in` to a residual it keeps
-  // for the key and sends, and takes out of it, +threshold, -threshold or nothing.  float32 only;
-  // finite and greater than 0; the same on all workers in each round (else the job fails with both
-  // thresholds and names).
-  float threshold;
+  // How `in` is coded for the servers (codec/codec.h).  If it is not plain, each worker adds `in`
+  // to a residual that it keeps for the key, sends codes of that, and takes out of it what they
+  // stand for.  float32 only; the same on all workers in each round (else the job fails with both
+  // codings and names).
+  Coding coding;
   // Grows with the calls for which the framework's user asked, while PushPull is called when `in`
   // is ready; 0: there is no other order than that of PushPull.
   uint64_t called;
@@ -144,8 +151,8 @@ class Worker {
   // One use of an asynchronous key; memory as of PushPull.
   struct UpdateCall {
     Priority priority = 0;
-    float threshold = 0;  // as of PushPullOptions
-    Duration waited{};    // as of PushPullOptions
+    Coding coding{};    // as of PushPullOptions
+    Duration waited{};  // as of PushPullOptions
     PushRates rates{};
     std::span<const std::byte> in{};
     std::span<std::byte> out{};

@@ -99,14 +99,17 @@ void StoreLink::SetScale(uint32_t scale) {
 }
 
 void StoreLink::OnRequest(const ps::Message& message) {
-  Asked request{.peer = message.peer, .what = message.meta.extension};
-  const ps::Op op = request.what.op;
+  const ps::Extension& extension = message.meta.extension;
+  const ps::Op op = extension.op;
+  Result<protocol::DataRequest> what = protocol::DecodeRequest(op, extension.body);
+  BS_CHECK(what.ok());  // our own worker's
+  Asked request{.peer = message.peer, .envelope = extension, .what = std::move(what.value())};
   if (op == ps::Op::kDeclare) return OnDeclare(std::move(request));
   if (op == ps::Op::kLookup) return OnLookup(std::move(request));
   BS_CHECK(op == ps::Op::kPush || op == ps::Op::kPull);
   const auto it = tensors_.find(request.what.key);
-  BS_CHECK(it != tensors_.end() && request.what.part < it->second->pieces.size());
-  StorePiece* const piece = &it->second->pieces[request.what.part];
+  BS_CHECK(it != tensors_.end() && request.what.partition < it->second->pieces.size());
+  StorePiece* const piece = &it->second->pieces[request.what.partition];
   piece->priority = message.meta.priority;
   if (op == ps::Op::kPull) return OnPull(*it->second, piece, std::move(request));
   OnPush(*it->second, piece, std::move(request),
@@ -135,21 +138,21 @@ Status StoreLink::Adopt(const Tensor& tensor) {
 }
 
 void StoreLink::OnDeclare(Asked request) {
-  const ps::Extension& what = request.what;
+  const protocol::DataRequest& what = request.what;
   if (declaring_.contains(what.key)) return SayPending(request);
   if (tensors_.contains(what.key)) return Answer(request, Status::Ok());
   Tensor tensor{.key = what.key,
                 .dtype = static_cast<DType>(what.dtype),
                 .size_bytes = what.size_bytes,
-                .part_bytes = what.part_bytes,
-                .partitions = Cut(what.size_bytes, what.part_bytes, kAlignBytes)};
+                .part_bytes = what.partition_bytes,
+                .partitions = Cut(what.size_bytes, what.partition_bytes, kAlignBytes)};
   // As the worker itself did, and as the others will.
   loads_.Place(tensor.partitions);
   const auto header_key = TakeHeaderKey();
   if (!header_key) return Answer(request, NoKeysLeft());
   if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
   const std::vector<std::byte> header =
-      Encode({what.key, what.size_bytes, what.part_bytes, what.dtype, scale_});
+      Encode({what.key, what.size_bytes, what.partition_bytes, what.dtype, scale_});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
                              .store_key = *header_key,
                              .size_bytes = header.size(),
@@ -227,7 +230,7 @@ Status StoreLink::OnHeader(std::span<const std::byte> value) {
 
 void StoreLink::OnPush(const StoreTensor& tensor, StorePiece* piece, Asked request,
                        std::span<const std::byte> payload) {
-  if (request.what.sequence == piece->push.what.sequence) {
+  if (request.envelope.sequence == piece->push.envelope.sequence) {
     if (piece->push_open) return SayPending(request);
     piece->push_open = true;  // the answer is on its way already; one more does no harm
     return Settle(piece);
@@ -243,12 +246,12 @@ void StoreLink::OnPush(const StoreTensor& tensor, StorePiece* piece, Asked reque
         {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull, .in = payload});
   if (first || piece->carried) return;
   if (piece->beside) return Settle(piece);
-  probes_[piece->server].uncovered.push_back({piece, piece->push.what.sequence});
+  probes_[piece->server].uncovered.push_back({piece, piece->push.envelope.sequence});
   Probe(piece->server);
 }
 
 void StoreLink::OnPull(const StoreTensor& tensor, StorePiece* piece, Asked request) {
-  const bool repeated = request.what.sequence == piece->pull.what.sequence;
+  const bool repeated = request.envelope.sequence == piece->pull.envelope.sequence;
   if (repeated && piece->pull_open) return SayPending(request);
   BS_CHECK(!piece->pull_open);
   const bool fetches = request.what.round == 0 && !repeated;
@@ -345,20 +348,20 @@ void StoreLink::BarrierNext() {
 
 // -- answers -------------------------------------------------------------------------------------
 
-ps::Message StoreLink::ResponseTo(const Asked& request, ps::Op op) {
+ps::Message StoreLink::ResponseTo(const Asked& request, ps::Op op, protocol::DataResponse body) {
+  body.identity = protocol::IdentityOf(request.envelope.op, request.what);
   ps::Message response;
   response.peer = request.peer;
   response.meta.extension = {.version = ps::kExtensionVersion,
                              .op = op,
-                             .sequence = request.what.sequence,
-                             .key = request.what.key,
-                             .round = request.what.round,
-                             .part = request.what.part};
+                             .sequence = request.envelope.sequence,
+                             .incarnation = request.envelope.incarnation,
+                             .body = protocol::Encode(body)};
   return response;
 }
 
 void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame payload) {
-  ps::Message response = ResponseTo(request, request.what.op);
+  ps::Message response = ResponseTo(request, request.envelope.op);
   ps::Extension& said = response.meta.extension;
   said.status = static_cast<uint32_t>(status.code());
   said.text = status.message();
@@ -367,10 +370,10 @@ void StoreLink::Answer(const Asked& request, const Status& status, ps::Frame pay
 }
 
 void StoreLink::AnswerLookup(const Asked& request, const Tensor& tensor) {
-  ps::Message response;
-  response.peer = request.peer;
-  response.meta.extension = request.what;
-  response.meta.extension.part_bytes = tensor.part_bytes;
+  ps::Message response = ResponseTo(request, request.envelope.op,
+                                    {.size_bytes = request.what.size_bytes,
+                                     .partition_bytes = tensor.part_bytes,
+                                     .dtype = request.what.dtype});
   response.data.push_back(ps::Frame::Copy(EncodeServers(tensor.partitions)));
   answer_(std::move(response));
 }

@@ -42,6 +42,7 @@
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/data_body.h"
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
 #include "ps/message.h"
@@ -84,7 +85,8 @@ class StoreLink {
   // Who asked what, to be answered once; the payload is in use during OnRequest only.
   struct Asked {
     int32_t peer = 0;
-    ps::Extension what;
+    ps::Extension envelope{};
+    protocol::DataRequest what{};
   };
   // A piece of a tensor and what is asked about it in its current round.
   struct StorePiece {
@@ -109,7 +111,7 @@ class StoreLink {
     StorePiece* piece;
     uint64_t sequence;
 
-    bool waits() const { return piece->push_open && piece->push.what.sequence == sequence; }
+    bool waits() const { return piece->push_open && piece->push.envelope.sequence == sequence; }
   };
   struct Probes {
     std::vector<int32_t> free;
@@ -135,7 +137,7 @@ class StoreLink {
   void Settle(StorePiece* piece);
   std::optional<int32_t> TakeHeaderKey();
 
-  static ps::Message ResponseTo(const Asked& request, ps::Op op);
+  static ps::Message ResponseTo(const Asked& request, ps::Op op, protocol::DataResponse body = {});
   void Answer(const Asked& request, const Status& status, ps::Frame payload = {});
   void AnswerLookup(const Asked& request, const Tensor& tensor);
   void SayPending(const Asked& request);

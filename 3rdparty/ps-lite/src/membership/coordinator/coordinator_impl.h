@@ -15,6 +15,7 @@
 
 #include "base/limited_log.h"
 #include "membership/attention.h"
+#include "membership/control_body.h"
 #include "membership/coordinator/announcer.h"
 #include "membership/coordinator/barriers.h"
 #include "membership/coordinator/roster.h"
@@ -93,13 +94,18 @@ class Coordinator::Impl {
   // False if there is nothing more to do with it: a repeat, or an acknowledgement.
   bool TakeStock(const Message& message);
   void OnBarrier(int32_t id, const Message& message);
-  void OnHeartbeat(int32_t id, const Message& message);
+  void OnHeartbeat(int32_t id, const Message& message, const MemberBody& said);
   void OnPeerOp(int32_t id, const Message& message);
   void OnLeave(int32_t id, const Extension& extension);
   void CheckSilence();
   void WarnOfStragglers();
+  // The body of what has none yet says which job this is.
   void Send(int32_t peer, Meta meta);
   void SendUnnumbered(int32_t peer, Meta meta);
+  // Of a message that is about the node of `rank`.
+  Body BodyAbout(int32_t rank, uint64_t incarnation) const {
+    return Encode(SchedulerBody{.job = options_.job, .incarnation = incarnation, .rank = rank});
+  }
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
   // The same of what no correct node sends.
@@ -112,7 +118,7 @@ class Coordinator::Impl {
   // coordinator_rendezvous.cc: registration
   void OnRegister(const Message& message);
   // `repeat`: it has registered before, and waits.
-  void Register(const Node& node, const Extension& extension, bool repeat);
+  void Register(const Node& node, const Extension& extension, const MemberBody& said, bool repeat);
   void OnLateRegister(const Node& node, bool native, uint64_t sequence, bool repeat);
   // Several processes may register with one address, which is that of one of them.  While nobody
   // has been heard as `peer`, who goes on registering is sent the list; only who listens there gets
@@ -125,7 +131,7 @@ class Coordinator::Impl {
   bs::Status CheckRing() const;
   void CompleteRendezvous();
   void AddPeer(const Node& node, bool native, uint64_t sequence);
-  void OnAttach(const Node& node, const Extension& extension, bool repeat);
+  void OnAttach(const Node& node, uint64_t sequence, int32_t rank, bool repeat);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
   // Some time after the first was attached: of stock workers beside whom there is none.
@@ -145,7 +151,7 @@ class Coordinator::Impl {
 
   // coordinator_refusal.cc: nodes without a place
   // Whether its settings are other ones than ours; it is refused then.
-  bool SettingsDiffer(const Node& node, const Extension& extension);
+  bool SettingsDiffer(const Node& node, uint64_t sequence, const std::string& settings);
   // "; refused: ...": who did not get a place while others are missing; empty if nobody.
   std::string Refused() const;
   // True if who is refused may have the place of one that is gone: it comes again, by itself or by
@@ -178,11 +184,11 @@ class Coordinator::Impl {
   // Tells who sends as an earlier holder of a place that it has none.
   void Dismiss(const Peer& peer, const Message& message);
   // Tells a node of another job, which has lost its scheduler node to us, that its job is over.
-  void DismissOfAnotherJob(const Meta& meta);
+  void DismissOfAnotherJob(const Meta& meta, uint64_t job);
   // Whether a node of this job, or one that waits to be, registered with that node's address.
   bool HasAddress(const Node& node) const;
   // A server has lost a worker, or a worker a server.
-  void OnUnreachable(int32_t id, const Meta& meta);
+  void OnUnreachable(int32_t id, const Meta& meta, uint32_t lost_incarnation);
   void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
   // A worker has sent a heartbeat: one that says nothing of a server any more has found it again.
   static void ForgetOldCut(Peer* peer);

@@ -15,6 +15,7 @@
 
 #include "base/limited_log.h"
 #include "membership/attention.h"
+#include "membership/control_body.h"
 #include "membership/link_watch.h"
 #include "membership/nonsense_count.h"
 #include "membership/stock/doubt_watch.h"
@@ -61,26 +62,29 @@ class Member::Impl {
   // member.cc: coming in
   Transport::Handler TransportHandler();
   void OnMessage(Message message);
-  void OnControl(const Meta& meta);
+  void OnControlMessage(const Message& message);
+  // Native, of this job.
+  void OnControl(const Meta& meta, const SchedulerBody& said);
   void SendRegistration(Command command);
   void WatchRegistration();
   // Lets nobody wait without a word for a scheduler node that says none.
   void ReportSilence();
   void OnStatus(const Extension& extension);
-  void OnAddNode(const Meta& meta);
+  void OnAddNode(const Meta& meta, const SchedulerBody& said);
   bs::Result<View> CheckList(const Meta& meta) const;
   void Enter(View view);
   void BecomeReady();
   void OnNewcomer(const Node& node, uint64_t life);
-  void OnWorkerVacant(const Meta& meta);
+  void OnWorkerVacant(const Node& node, const SchedulerBody& said);
   void OnWorkerLeft(const Node& node);
   // True the first time; announcements may be repeated and overtake each other.
   bool IsNews(const Meta& meta);
   // False if there is nothing more to do with it: a repeat, or an acknowledgement.
   bool TakeStock(const Message& message);
   // From the scheduler node's native word.
-  void LearnJob(const Meta& meta);
-  void SendControl(Meta meta);
+  void LearnJob(const Meta& meta, uint64_t job);
+  // Fills in which job and which incarnation the message is of.
+  void SendControl(Meta meta, MemberBody body = {});
   void Drop(int32_t peer, const std::string& why);
   // The same of what no correct node sends.
   void DropNonsense(int32_t peer, const std::string& why);
