@@ -18,7 +18,7 @@ TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1"
 ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
 # Clang takes little more than half of GCC's time for code with these sanitizers.
 CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
-FUZZERS := meta zmtp server
+FUZZERS := meta zmtp server body
 FUZZ_SECONDS ?= 60
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
 OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim benchmarks

@@ -13,6 +13,9 @@
 
 namespace bs {
 
+namespace codec {
+class Table;
+}
 namespace server {
 using SendFn = std::function<void(ps::Message)>;  // thread-safe
 }
@@ -70,6 +73,8 @@ struct ServerOptions {
   bool timed = false;
   // Takes design decision 2 (two buffers) back, for the test that shows why it is needed.
   uint32_t test_num_buffers = 2;
+  // Codecs that workers may use; outlives the server.  Null: those of the engine.
+  const codec::Table* codecs = nullptr;
   int32_t num_servers = 1;  // stock workers number keys from a first key of each server
 };
 

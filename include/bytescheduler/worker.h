@@ -15,12 +15,17 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "bytescheduler/coding.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "ps/kv_worker.h"
 #include "ps/message.h"
 
 namespace bs {
+
+namespace codec {
+class Table;
+}
 
 namespace core {
 class Trace;
@@ -56,7 +61,9 @@ struct WorkerOptions {
   uint64_t together_bytes = 0;
   bool priority_order = true;          // false: first ready, first sent
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
-  ps::KvWorkerOptions requests;
+  ps::KvWorkerOptions requests;        // without the rules of bodies, which the worker sets
+  // Codecs of PushPullOptions::coding; outlives the worker.  Null: those of the engine.
+  const codec::Table* codecs = nullptr;
   // Records what happens to each partition, on the worker's executor; not owned; outlives the
   // worker.  Null: no trace.
   core::Trace* trace = nullptr;
@@ -71,16 +78,16 @@ struct WorkerOptions {
 // Options of one push-pull.
 struct PushPullOptions {
   // Implicit on purpose: most calls give only a priority.
-  PushPullOptions(Priority p, float t = 0, uint64_t c = 0,  // NOLINT(google-explicit-constructor)
-                  bool a = false, Duration w = {})
-      : priority(p), threshold(t), called(c), at_once(a), waited(w) {}
+  PushPullOptions(Priority p, const Coding& k = {},  // NOLINT(google-explicit-constructor)
+                  uint64_t c = 0, bool a = false, Duration w = {})
+      : priority(p), coding(k), called(c), at_once(a), waited(w) {}
 
   Priority priority;
-  // 0, or the threshold of two-bit compression: finite, greater than 0, float32 only.  The worker
-  // adds `in` to a residual that it keeps for the key.  For each element it sends +threshold,
-  // -threshold or 0, and subtracts that from the residual.  All workers give the same value in a
-  // round; else the job fails with both thresholds and names.
-  float threshold;
+  // How `in` is coded for the servers (codec/codec.h); only float32 can be coded.  Where it is not
+  // plain, the worker adds `in` to a residual that it keeps for the key.  It sends the residual's
+  // codes and subtracts what they stand for.  All workers give the same coding in a round; else the
+  // job fails with both codings and names.
+  Coding coding;
   // A number that grows with the user's calls; PushPull itself is called when `in` is ready.
   // 0: the calls of PushPull are the only order.
   uint64_t called;
@@ -145,8 +152,8 @@ class Worker {
   // One use of an asynchronous key; the rules for memory are those of PushPull.
   struct UpdateCall {
     Priority priority = 0;
-    float threshold = 0;  // see PushPullOptions
-    Duration waited{};    // see PushPullOptions
+    Coding coding{};    // see PushPullOptions
+    Duration waited{};  // see PushPullOptions
     PushRates rates{};
     std::span<const std::byte> in{};
     std::span<std::byte> out{};

@@ -13,6 +13,7 @@
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
 #include "capi/store_function.h"
+#include "codec/two_bit.h"
 #include "node/node.h"
 
 using bs::Status;
@@ -236,7 +237,7 @@ int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_ra
     }
     bs::Worker::UpdateCall call{
         .priority = request->priority,
-        .threshold = request->threshold,
+        .coding = bs::codec::TwoBitCoding(request->threshold),
         .waited = std::chrono::nanoseconds(request->waited_ns),
         .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
         .out = {static_cast<std::byte*>(request->out), request->size_bytes},
@@ -301,9 +302,9 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
     const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
     auto pushed = Calling(request->pushed, request->context);
     auto pulled = Calling(request->pulled, request->context);
-    const bs::PushPullOptions options(request->priority, request->threshold, request->called,
-                                      request->at_once != 0,
-                                      std::chrono::nanoseconds(request->waited_ns));
+    const bs::PushPullOptions options(
+        request->priority, bs::codec::TwoBitCoding(request->threshold), request->called,
+        request->at_once != 0, std::chrono::nanoseconds(request->waited_ns));
     if (const auto* const kvstore = std::get_if<1>(&worker->node)) {
       if (request->threshold != 0) return NotOnKvstore("two-bit compression");
       (*kvstore)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));

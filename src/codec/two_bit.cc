@@ -4,9 +4,12 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include "base/check.h"
 #include "reduce/float_environment.h"
@@ -119,3 +122,78 @@ void AddTwoBit(float threshold, const void* words, void* sum, size_t count) {
 }
 
 }  // namespace bs::reduce
+
+namespace bs::codec {
+namespace {
+
+// 0, which none can be, if the parameters are others.
+float ThresholdOf(const CodecParameters& parameters) {
+  float threshold = 0;
+  if (parameters.bytes().size() == sizeof(threshold)) {
+    std::memcpy(&threshold, parameters.bytes().data(), sizeof(threshold));
+  }
+  return threshold;
+}
+
+// As many digits as tell it from its neighbours.
+std::string TextOf(float threshold) {
+  char digits[32];
+  const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);
+  return {digits, error == std::errc() ? end : std::begin(digits)};
+}
+
+Status Check(const CodecParameters& parameters) {
+  const float threshold = ThresholdOf(parameters);
+  if (std::isfinite(threshold) && threshold > 0) return Status::Ok();
+  return Status::InvalidArgument("threshold " + TextOf(threshold) +
+                                 ": want a finite number greater than 0");
+}
+
+std::string Describe(const CodecParameters& parameters) {
+  return "two bits with threshold " + TextOf(ThresholdOf(parameters));
+}
+
+uint64_t EncodedBytes(const CodecParameters& /*parameters*/, uint64_t count) {
+  return reduce::TwoBitBytes(count);
+}
+
+void Encode(const CodecParameters& parameters, const Place& place, const void* in, float* residual,
+            void* codes, size_t count) {
+  BS_CHECK(place.ratio == 1);
+  reduce::QuantizeTwoBit(ThresholdOf(parameters), in, residual, codes, count);
+}
+
+void Add(const CodecParameters& parameters, const Place& /*place*/, const void* codes, void* sum,
+         size_t count) {
+  reduce::AddTwoBit(ThresholdOf(parameters), codes, sum, count);
+}
+
+void Decode(const CodecParameters& parameters, const Place& /*place*/, const void* codes,
+            void* values, size_t count) {
+  reduce::DequantizeTwoBit(ThresholdOf(parameters), codes, values, count);
+}
+
+constexpr uint32_t kTwoBitId = 1;  // on the wire
+
+}  // namespace
+
+Codec TwoBitCodec() {
+  return {.id = kTwoBitId,
+          .name = "two-bit",
+          .unit_elements = 16,  // a word
+          .check = Check,
+          .describe = Describe,
+          .encoded_bytes = EncodedBytes,
+          .check_codes = nullptr,
+          .encode = Encode,
+          .add = Add,
+          .decode = Decode};
+}
+
+Coding TwoBitCoding(float threshold) {
+  if (threshold == 0) return {};
+  return {.codec = kTwoBitId,
+          .parameters = CodecParameters(std::as_bytes(std::span(&threshold, 1)))};
+}
+
+}  // namespace bs::codec

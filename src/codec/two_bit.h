@@ -12,6 +12,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/codec.h"
+
+namespace bs::codec {
+
+// Its row.  Its one parameter is the threshold, a float32; a codec without ratio.
+Codec TwoBitCodec();
+// In two bits with that threshold; not compressed if it is 0.
+Coding TwoBitCoding(float threshold);
+
+}  // namespace bs::codec
+
 namespace bs::reduce {
 
 // Bytes of the words of `count` elements.

@@ -16,6 +16,7 @@
 #include "base/numa.h"
 #include "base/run_on.h"
 #include "node/shard_places.h"
+#include "protocol/call.h"
 
 namespace bs::api {
 namespace {
@@ -116,6 +117,9 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
   handler.on_ready = [this](Result<ps::View> view) { OnReady(std::move(view)); };
   handler.on_message = [this](ps::Message message) {
     if (server_) server_->OnMessage(std::move(message));
+  };
+  handler.announced_bytes = [](const ps::Extension& request) {
+    return protocol::AnnouncedBytes(request, codec::Builtin());
   };
   handler.on_worker_left = [this](int32_t rank) {
     const Status why = Status::Unavailable("worker " + std::to_string(rank) + " left the job");

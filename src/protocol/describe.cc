@@ -2,9 +2,6 @@
 #include "protocol/describe.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -16,15 +13,6 @@ std::string DescribeArray(uint32_t dtype, uint64_t size_bytes) {
   const std::optional<DType> known = DTypeFromCode(dtype);
   const std::string name = known ? std::string(NameOf(*known)) : "dtype " + std::to_string(dtype);
   return name + " of " + std::to_string(size_bytes) + " bytes";
-}
-
-std::string DescribeCoding(ps::Codec codec, float threshold) {
-  if (codec == ps::Codec::kNone) return "not compressed";
-  // As many digits as tell it from its neighbours.
-  char digits[32];
-  const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);
-  const std::string shown(digits, error == std::errc() ? end : std::begin(digits));
-  return "compressed to two bits with threshold " + shown;
 }
 
 std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
@@ -39,14 +27,15 @@ std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
   return (ranks.size() > 1 ? "workers " : "worker ") + names;
 }
 
-std::string DescribeCall(const ps::KvCall& call) {
-  const ps::Extension& about = call.extension;
+std::string DescribeCall(const protocol::Call& call) {
+  const protocol::DataRequest& about = call.request;
   const std::string key = " key=" + std::to_string(about.key);
-  const std::string cut = about.cut == 0 ? "" : " of cut " + std::to_string(about.cut);
-  const std::string place =
-      " round=" + std::to_string(about.round) + " partition=" + std::to_string(about.part) + cut;
+  const std::string cut =
+      about.layout_version == 0 ? "" : " of cut " + std::to_string(about.layout_version);
+  const std::string place = " round=" + std::to_string(about.round) +
+                            " partition=" + std::to_string(about.partition) + cut;
   const std::string from = " from " + ps::DescribeId(call.worker_id);
-  switch (about.op) {
+  switch (call.extension.op) {
     case ps::Op::kDeclare:
       return "declare" + key + from;
     case ps::Op::kLookup:
@@ -59,16 +48,16 @@ std::string DescribeCall(const ps::KvCall& call) {
       return "push-pull" + key + place + from;
     case ps::Op::kRelease:
       return "release key=" + std::to_string(about.key) + " before cut " +
-             std::to_string(about.cut) + from;
+             std::to_string(about.layout_version) + from;
     case ps::Op::kOptimizer:
-      return "optimizer " + std::to_string(about.round) + from;
+      return "optimizer " + std::to_string(about.optimizer_call) + from;
     default:
-      return "operation " + std::to_string(static_cast<uint32_t>(about.op)) + from;
+      return "operation " + std::to_string(static_cast<uint32_t>(call.extension.op)) + from;
   }
 }
 
-Status CheckArray(const ps::KvCall& call) {
-  const ps::Extension& about = call.extension;
+Status CheckArray(const protocol::Call& call) {
+  const protocol::DataRequest& about = call.request;
   const std::optional<DType> dtype = DTypeFromCode(about.dtype);
   if (!dtype) {
     return Status::InvalidArgument(DescribeCall(call) + ": dtype " + std::to_string(about.dtype) +
@@ -82,33 +71,38 @@ Status CheckArray(const ps::KvCall& call) {
   return Status::Ok();
 }
 
-Status CheckPayload(const ps::KvCall& call) {
-  const ps::Extension& about = call.extension;
-  const uint64_t announced_bytes = ps::PayloadBytes(about.codec, about.size_bytes);
+Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
+  const protocol::DataRequest& about = call.request;
+  const Coding& coding = about.coding;
+  const Status known = codecs.Check(coding);
+  if (!known.ok()) return Status::InvalidArgument(DescribeCall(call) + ": " + known.message());
+  const uint64_t announced_bytes = codecs.SentBytes(coding, about.size_bytes);
   if (call.payload.size() != announced_bytes) {
     return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
                                    " bytes came, " + std::to_string(announced_bytes) +
                                    " were announced");
   }
-  if (about.codec == ps::Codec::kNone) return Status::Ok();
-  const std::string what =
-      DescribeCall(call) + ": it is " + DescribeCoding(about.codec, about.threshold);
+  if (coding.plain()) return Status::Ok();
+  const std::string what = DescribeCall(call) + ": it is " + codecs.Describe(coding);
   if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || about.round == 0) {
     return Status::InvalidArgument(
         what + ", which is for sums of float32, not for " +
         (about.round == 0 ? "initial values" : DescribeArray(about.dtype, about.size_bytes)));
   }
-  if (std::isfinite(about.threshold) && about.threshold > 0) return Status::Ok();
-  return Status::InvalidArgument(what + ", which is no finite number greater than 0");
+  const codec::Codec& codec = codecs.Get(coding);
+  if (codec.check_codes == nullptr) return Status::Ok();
+  const Status codes =
+      codec.check_codes(coding.parameters, call.payload.bytes(), about.size_bytes / sizeof(float));
+  return codes.ok() ? codes : Status::InvalidArgument(what + ": " + codes.message());
 }
 
-PartShape ShapeOf(const ps::KvCall& push) {
-  const ps::Extension& about = push.extension;
+PartShape ShapeOf(const protocol::Call& push) {
+  const protocol::DataRequest& about = push.request;
   return {about.offset_bytes, about.size_bytes, about.dtype};
 }
 
-Status CheckShape(const ps::KvCall& call, const PartShape& shape) {
-  const ps::Extension& about = call.extension;
+Status CheckShape(const protocol::Call& call, const PartShape& shape) {
+  const protocol::DataRequest& about = call.request;
   if (ShapeOf(call) == shape) return Status::Ok();
   return Status::InvalidArgument(
       DescribeCall(call) + ": it has " + DescribeArray(about.dtype, about.size_bytes) +
@@ -117,19 +111,21 @@ Status CheckShape(const ps::KvCall& call, const PartShape& shape) {
       std::to_string(shape.offset_bytes));
 }
 
-Status CheckPullSize(const ps::KvCall& call, const PartShape& shape) {
-  if (call.extension.size_bytes == shape.size_bytes) return Status::Ok();
+Status CheckPullSize(const protocol::Call& call, const PartShape& shape) {
+  if (call.request.size_bytes == shape.size_bytes) return Status::Ok();
   return Status::InvalidArgument(
-      DescribeCall(call) + ": it expects " + std::to_string(call.extension.size_bytes) +
+      DescribeCall(call) + ": it expects " + std::to_string(call.request.size_bytes) +
       " bytes, the partition is " + DescribeArray(shape.dtype, shape.size_bytes));
 }
 
-ps::Message MakeValuesResponse(const ps::KvCall& call, const PartShape& shape, ps::Frame values) {
-  ps::Message response = ps::MakeResponse(call, std::move(values));
-  response.meta.extension.offset_bytes = shape.offset_bytes;
-  response.meta.extension.size_bytes = shape.size_bytes;
-  response.meta.extension.dtype = shape.dtype;
-  return response;
+ps::Message MakeValuesResponse(const protocol::Call& call, const PartShape& shape, ps::Frame values,
+                               std::string next_layout) {
+  return protocol::MakeResponse(call,
+                                {.offset_bytes = shape.offset_bytes,
+                                 .size_bytes = shape.size_bytes,
+                                 .dtype = shape.dtype,
+                                 .next_layout = std::move(next_layout)},
+                                std::move(values));
 }
 
 }  // namespace bs::server

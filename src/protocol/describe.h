@@ -8,23 +8,21 @@
 #include <vector>
 
 #include "bytescheduler/status.h"
-#include "ps/kv_server.h"
+#include "protocol/call.h"
 
 namespace bs::server {
 
 // "float32 of 4096 bytes"; a code that is no DType of ours reads "dtype 99 of 4096 bytes".
 std::string DescribeArray(uint32_t dtype, uint64_t size_bytes);
-// "not compressed", "compressed to two bits with threshold 0.5".
-std::string DescribeCoding(ps::Codec codec, float threshold);
 // "worker 1", "workers 1, 3"; of many the first eight and how many more there are.
 std::string DescribeWorkers(const std::vector<int32_t>& ranks);
 // "push key=7 round=12 partition=2 from worker 1", "declare key=7 from worker 0".
-std::string DescribeCall(const ps::KvCall& call);
+std::string DescribeCall(const protocol::Call& call);
 // kInvalidArgument, naming `call`, unless `dtype` is one of ours and `size_bytes` whole elements.
-Status CheckArray(const ps::KvCall& call);
+Status CheckArray(const protocol::Call& call);
 // kInvalidArgument, naming `call`, unless a push has as many bytes as it announces and, if it is
-// compressed, is a gradient of float32 with a threshold that makes sense.
-Status CheckPayload(const ps::KvCall& call);
+// compressed, is a gradient of float32 in a coding that makes sense.
+Status CheckPayload(const protocol::Call& call, const codec::Table& codecs);
 
 // Where a partition lies in its tensor and what its elements are: never changes after its first
 // push.
@@ -34,12 +32,14 @@ struct PartShape {
   uint32_t dtype = 0;
   bool operator==(const PartShape&) const = default;
 };
-PartShape ShapeOf(const ps::KvCall& push);
+PartShape ShapeOf(const protocol::Call& push);
 // The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first one, or
 // a pull expects as many bytes as there are.
-Status CheckShape(const ps::KvCall& call, const PartShape& shape);
-Status CheckPullSize(const ps::KvCall& call, const PartShape& shape);
-// The answer to a pull: `values` and their shape.
-ps::Message MakeValuesResponse(const ps::KvCall& call, const PartShape& shape, ps::Frame values);
+Status CheckShape(const protocol::Call& call, const PartShape& shape);
+Status CheckPullSize(const protocol::Call& call, const PartShape& shape);
+// The answer to a pull: `values`, their shape, and what was said about the layout of the rounds
+// behind.
+ps::Message MakeValuesResponse(const protocol::Call& call, const PartShape& shape, ps::Frame values,
+                               std::string next_layout = {});
 
 }  // namespace bs::server

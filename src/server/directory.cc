@@ -16,18 +16,18 @@ constexpr size_t kBytesPerServer = 2;
 Directory::Directory(uint64_t max_partition_bytes, SendFn send)
     : max_partition_bytes_(max_partition_bytes), send_(std::move(send)) {}
 
-void Directory::Declare(const ps::KvCall& call) {
+void Directory::Declare(const protocol::Call& call) {
   if (const Status wrong = CheckDeclaration(call); !wrong.ok()) return Refuse(call, wrong);
-  const ps::Extension& about = call.extension;
+  const protocol::DataRequest& about = call.request;
   const std::span<const std::byte> servers = call.payload.bytes();
   Declaration fresh{about.size_bytes,
-                    about.part_bytes,
+                    about.partition_bytes,
                     about.dtype,
                     about.mode,
                     {reinterpret_cast<const char*>(servers.data()), servers.size()}};
   if (const auto found = declared_.find(about.key); found != declared_.end()) {
     const Declaration& known = found->second;
-    if (known == fresh) return send_(ps::MakeResponse(call, {}));
+    if (known == fresh) return send_(protocol::MakeResponse(call, {}));
     return Refuse(
         call, Status::AlreadyExists(
                   "key " + std::to_string(about.key) + " is declared already as " +
@@ -44,14 +44,14 @@ void Directory::Declare(const ps::KvCall& call) {
   }
   const Declaration& declaration = declared_.emplace(about.key, std::move(fresh)).first->second;
   num_parts_ += parts;
-  send_(ps::MakeResponse(call, {}));
+  send_(protocol::MakeResponse(call, {}));
   auto asked = asked_.extract(about.key);
   if (asked.empty()) return;
-  for (const ps::KvCall& lookup : asked.mapped().TakeAll()) AnswerLookup(lookup, declaration);
+  for (const protocol::Call& lookup : asked.mapped().TakeAll()) AnswerLookup(lookup, declaration);
 }
 
-void Directory::Lookup(ps::KvCall& call) {
-  const Key key = call.extension.key;
+void Directory::Lookup(protocol::Call& call) {
+  const Key key = call.request.key;
   if (const auto found = declared_.find(key); found != declared_.end()) {
     return AnswerLookup(call, found->second);
   }
@@ -60,8 +60,8 @@ void Directory::Lookup(ps::KvCall& call) {
                   Status::ResourceExhausted(DescribeCall(call) + ": too many keys are in use"));
   }
   if (rank0_gone_) return Refuse(call, *rank0_gone_);
-  const auto whom = [](const ps::KvCall& lookup) {
-    return "worker 0 to initialise key " + std::to_string(lookup.extension.key);
+  const auto whom = [](const protocol::Call& lookup) {
+    return "worker 0 to initialise key " + std::to_string(lookup.request.key);
   };
   asked_[key].Park(std::move(call), whom, send_);
 }
@@ -91,28 +91,28 @@ void Directory::Fail(const Status& why) {
   for (auto& [key, lookups] : asked_) lookups.RefuseAll(why, send_);
 }
 
-Status Directory::CheckDeclaration(const ps::KvCall& call) const {
-  const ps::Extension& about = call.extension;
+Status Directory::CheckDeclaration(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
   if (call.worker_rank != 0) {
     return Status::PermissionDenied(DescribeCall(call) + ": only worker 0 declares keys");
   }
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
-  if (about.part_bytes == 0 ||
-      std::min(about.part_bytes, about.size_bytes) > max_partition_bytes_) {
+  if (about.partition_bytes == 0 ||
+      std::min(about.partition_bytes, about.size_bytes) > max_partition_bytes_) {
     return Status::InvalidArgument(DescribeCall(call) + ": partitions of " +
-                                   std::to_string(about.part_bytes) + " bytes; 1 to " +
+                                   std::to_string(about.partition_bytes) + " bytes; 1 to " +
                                    std::to_string(max_partition_bytes_) + " are accepted");
   }
   // The cut may be finer than part_bytes (alignment), never coarser.
-  const uint64_t fewest =
-      about.size_bytes / about.part_bytes + (about.size_bytes % about.part_bytes != 0 ? 1 : 0);
+  const uint64_t fewest = about.size_bytes / about.partition_bytes +
+                          (about.size_bytes % about.partition_bytes != 0 ? 1 : 0);
   const size_t parts = call.payload.size() / kBytesPerServer;
   if (call.payload.size() % kBytesPerServer != 0 || parts == 0 || parts < fewest ||
       parts > kMaxParts) {
     return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
                                    " bytes of servers do not fit " +
                                    std::to_string(about.size_bytes) + " bytes in partitions of " +
-                                   std::to_string(about.part_bytes));
+                                   std::to_string(about.partition_bytes));
   }
   return Status::Ok();
 }
@@ -122,8 +122,8 @@ bool Directory::HasRoom(Key key) const {
          declared_.size() + asked_.size() < kMaxKeys;
 }
 
-void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declaration) {
-  const ps::Extension& about = call.extension;
+void Directory::AnswerLookup(const protocol::Call& call, const Declaration& declaration) {
+  const protocol::DataRequest& about = call.request;
   if (about.size_bytes != declaration.size_bytes || about.dtype != declaration.dtype) {
     return Refuse(
         call, Status::InvalidArgument(
@@ -138,16 +138,17 @@ void Directory::AnswerLookup(const ps::KvCall& call, const Declaration& declarat
                             "asynchronous); create the store with the same name everywhere"));
   }
   ps::Message response =
-      ps::MakeResponse(call, ps::Frame::Copy(std::as_bytes(std::span(declaration.servers))));
+      protocol::MakeResponse(call,
+                             {.size_bytes = declaration.size_bytes,
+                              .partition_bytes = declaration.part_bytes,
+                              .dtype = declaration.dtype},
+                             ps::Frame::Copy(std::as_bytes(std::span(declaration.servers))));
   response.keeps_memory = true;  // a copy
-  response.meta.extension.size_bytes = declaration.size_bytes;
-  response.meta.extension.part_bytes = declaration.part_bytes;
-  response.meta.extension.dtype = declaration.dtype;
   send_(std::move(response));
 }
 
-void Directory::Refuse(const ps::KvCall& call, const Status& why) {
-  send_(ps::MakeErrorResponse(call, why));
+void Directory::Refuse(const protocol::Call& call, const Status& why) {
+  send_(protocol::MakeErrorResponse(call, why));
 }
 
 }  // namespace bs::server

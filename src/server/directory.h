@@ -12,7 +12,7 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "ps/kv_server.h"
+#include "protocol/call.h"
 #include "server/state/parked.h"
 
 namespace bs::server {
@@ -26,8 +26,8 @@ class Directory {
   Directory(uint64_t max_partition_bytes, SendFn send);
 
   // May throw std::bad_alloc; then the request is neither kept nor answered.
-  void Declare(const ps::KvCall& call);
-  void Lookup(ps::KvCall& call);
+  void Declare(const protocol::Call& call);
+  void Lookup(protocol::Call& call);
   // Without rank 0 nothing more is declared: lookups of undeclared keys are refused with `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
   // Rank was lost, and another takes its place.
@@ -49,11 +49,11 @@ class Directory {
     bool operator==(const Declaration&) const = default;
   };
 
-  Status CheckDeclaration(const ps::KvCall& call) const;
+  Status CheckDeclaration(const protocol::Call& call) const;
   // Whether the key is known or may become so.
   bool HasRoom(Key key) const;
-  void AnswerLookup(const ps::KvCall& call, const Declaration& declaration);
-  void Refuse(const ps::KvCall& call, const Status& why);
+  void AnswerLookup(const protocol::Call& call, const Declaration& declaration);
+  void Refuse(const protocol::Call& call, const Status& why);
 
   const uint64_t max_partition_bytes_;
   const SendFn send_;

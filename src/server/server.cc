@@ -77,21 +77,22 @@ class Server::Impl {
   template <typename F>
   void RunOn(const Lane& lane, F task);
   // Hands it to the shard of that lane, if it may wait there.
-  void HandIn(const Lane& lane, ps::KvCall& call);
+  void HandIn(const Lane& lane, protocol::Call& call);
   uint32_t LaneFor(uint64_t size_bytes);
   void OnRequest(ps::Message message);
   // Why `call` is refused before anything is looked up.
-  Status Check(const ps::KvCall& call) const;
-  void Dispatch(ps::KvCall& call);
-  void ToShard(ps::KvCall& call);
-  void Release(const ps::KvCall& call);
+  Status Check(const protocol::Call& call) const;
+  void Dispatch(protocol::Call& call);
+  void ToShard(protocol::Call& call);
+  void Release(const protocol::Call& call);
   // False if it stays.
   bool Retire(const std::pair<const server::SlotId, Place>& entry);
   void Adopt(const server::OptimizerInForce& optimizer);
-  Status CheckNewSlot(const ps::KvCall& call) const;
-  void Refuse(const ps::KvCall& call, const Status& why);
+  Status CheckNewSlot(const protocol::Call& call) const;
+  void Refuse(const protocol::Call& call, const Status& why);
 
   const ServerOptions options_;
+  const codec::Table& codecs_;
   Executor* const front_;
   const server::Tell tell_nonsense_;
   const SendFn send_;
@@ -114,6 +115,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
                    const std::vector<ServerShard>& shards, SendFn send, Handler handler,
                    const Logger& log)
     : options_(options),
+      codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
       front_(front),
       tell_nonsense_(server::ToldOn(front, std::move(handler.on_nonsense))),
       send_(server::SendAndTell(std::move(send), tell_nonsense_)),
@@ -135,6 +137,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* front,
     state.max_staleness = options.max_staleness;
     state.on_round = ToldBy(options, lanes_.size());
     state.timed = options.timed;
+    state.codecs = &codecs_;
     lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
 }
@@ -149,42 +152,43 @@ void Server::Impl::OnMessage(ps::Message message) {
 }
 
 void Server::Impl::OnRequest(ps::Message message) {
-  const ps::KvCall envelope = EnvelopeOf(message);
+  ps::KvCall envelope = EnvelopeOf(message);
   try {
-    Result<ps::KvCall> call = ps::ParseCall(std::move(message));
-    if (!call.ok()) return Refuse(envelope, call.status());
-    if (failure_) return Refuse(envelope, *failure_);
-    if (const Status wrong = Check(call.value()); !wrong.ok()) return Refuse(envelope, wrong);
+    Result<protocol::Call> call = protocol::ParseCall(std::move(message), codecs_);
+    if (!call.ok()) return Refuse(protocol::Unchecked(std::move(envelope)), call.status());
+    if (failure_) return Refuse(call.value(), *failure_);
+    if (const Status wrong = Check(call.value()); !wrong.ok()) return Refuse(call.value(), wrong);
     Dispatch(call.value());
   } catch (const std::bad_alloc&) {
-    Refuse(envelope, Status::ResourceExhausted(DescribeCall(envelope) + ": no memory"));
+    const protocol::Call call = protocol::Unchecked(std::move(envelope));
+    Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": no memory"));
   }
 }
 
-Status Server::Impl::Check(const ps::KvCall& call) const {
+Status Server::Impl::Check(const protocol::Call& call) const {
   if (!IsWorkerId(call.worker_id, options_.num_workers)) {
     return Status::InvalidArgument(DescribeCall(call) + ": only workers 0 to " +
                                    std::to_string(options_.num_workers - 1) + " are served");
   }
   const ps::Op op = call.extension.op;
   const bool partition = op == ps::Op::kPush || op == ps::Op::kPull || op == ps::Op::kPushPull;
-  const uint64_t largest = std::max<uint64_t>(call.extension.size_bytes, call.payload.size());
+  const uint64_t largest = std::max<uint64_t>(call.request.size_bytes, call.payload.size());
   if (partition && largest > options_.max_partition_bytes) {
     return Status::InvalidArgument(
         DescribeCall(call) + ": " + std::to_string(largest) + " bytes are more than the " +
         std::to_string(options_.max_partition_bytes) + " that a partition may have");
   }
-  if (call.extension.cut > 0 && call.extension.mode != 0) {
+  if (call.request.layout_version > 0 && call.request.mode != 0) {
     return Status::InvalidArgument(DescribeCall(call) + ": asynchronous keys stay as they are cut");
   }
-  if (call.extension.mode > static_cast<uint32_t>(Mode::kAsynchronous)) {
+  if (call.request.mode > static_cast<uint32_t>(Mode::kAsynchronous)) {
     return Status::InvalidArgument(DescribeCall(call) + ": mode " +
-                                   std::to_string(call.extension.mode) + " is unknown");
+                                   std::to_string(call.request.mode) + " is unknown");
   }
   return Status::Ok();
 }
 
-void Server::Impl::Dispatch(ps::KvCall& call) {
+void Server::Impl::Dispatch(protocol::Call& call) {
   switch (call.extension.op) {
     case ps::Op::kDeclare:
       return directory_.Declare(call);
@@ -204,53 +208,53 @@ void Server::Impl::Dispatch(ps::KvCall& call) {
   }
 }
 
-void Server::Impl::ToShard(ps::KvCall& call) {
-  const server::SlotId id{call.extension.key, call.extension.part, call.extension.cut};
+void Server::Impl::ToShard(protocol::Call& call) {
+  const server::SlotId id{call.request.key, call.request.partition, call.request.layout_version};
   auto known = lane_of_.find(id);
   if (known == lane_of_.end()) {
     if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
-    const uint64_t size_bytes = call.extension.size_bytes;
-    const bool asynchronous = call.extension.mode == static_cast<uint32_t>(Mode::kAsynchronous);
+    const uint64_t size_bytes = call.request.size_bytes;
+    const bool asynchronous = call.request.mode == static_cast<uint32_t>(Mode::kAsynchronous);
     known = lane_of_.emplace(id, Place{size_bytes, LaneFor(size_bytes), asynchronous}).first;
     lanes_[known->second.lane].load_bytes += size_bytes;
   }
   HandIn(lanes_[known->second.lane], call);
 }
 
-void Server::Impl::HandIn(const Lane& lane, ps::KvCall& call) {
+void Server::Impl::HandIn(const Lane& lane, protocol::Call& call) {
   if (lane.executor == front_) return lane.shard->Handle(std::move(call));
   if (server::PostCall(lane, bounds_.backlog.get(), call.worker_rank, &call)) return;
   ++refused_;
   const std::string why = bounds_.backlog->Why(call.worker_rank);
   put_off_.Warning(DescribeCall(call) + " is put off, it will be sent again: " + why);
-  send_(ps::MakeBusyResponse(call, why));
+  send_(protocol::MakeBusyResponse(call, why));
 }
 
 // A repeat that comes late finds nothing left to forget.
-void Server::Impl::Release(const ps::KvCall& call) {
-  const ps::Extension& about = call.extension;
+void Server::Impl::Release(const protocol::Call& call) {
+  const protocol::DataRequest& about = call.request;
   if (call.worker_rank != 0) {
     return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
   }
-  if (about.cut == 0) {
+  if (about.layout_version == 0) {
     return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no earlier one"));
   }
   if (first_cut_.size() >= kMaxPartitions && !first_cut_.contains(about.key)) {
     return Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": too many keys are cut"));
   }
-  if (about.part <= lane_of_.size()) {
-    for (uint32_t part = 0; part < about.part; ++part) {
-      const auto known = lane_of_.find({about.key, part, about.cut - 1});
+  if (about.num_partitions <= lane_of_.size()) {
+    for (uint32_t part = 0; part < about.num_partitions; ++part) {
+      const auto known = lane_of_.find({about.key, part, about.layout_version - 1});
       if (known != lane_of_.end() && Retire(*known)) lane_of_.erase(known);
     }
   } else {  // more than there are
     std::erase_if(lane_of_, [&](const auto& entry) {
       const server::SlotId& id = entry.first;
-      return id.key == about.key && id.cut == about.cut - 1 && id.part < about.part &&
-             Retire(entry);
+      return id.key == about.key && id.cut == about.layout_version - 1 &&
+             id.part < about.num_partitions && Retire(entry);
     });
   }
-  send_(ps::MakeResponse(call, {}));
+  send_(protocol::MakeResponse(call, {}));
 }
 
 bool Server::Impl::Retire(const std::pair<const server::SlotId, Place>& entry) {
@@ -284,17 +288,17 @@ void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
 
 // A partition's life begins with round 0 at whichever worker, or with a later round when its key is
 // cut anew; anything else would only fill tables.
-Status Server::Impl::CheckNewSlot(const ps::KvCall& call) const {
-  const ps::Extension& about = call.extension;
+Status Server::Impl::CheckNewSlot(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
   const auto first = first_cut_.find(about.key);
-  if (first != first_cut_.end() && about.cut < first->second) {
+  if (first != first_cut_.end() && about.layout_version < first->second) {
     return Status::FailedPrecondition(DescribeCall(call) + ": worker 0 has released this cut");
   }
-  if (about.cut > 0 && about.round == 0) {
+  if (about.layout_version > 0 && about.round == 0) {
     return Status::FailedPrecondition(DescribeCall(call) + ": initial values have cut 0");
   }
   const bool initialises = call.extension.op == ps::Op::kPull || call.worker_rank == 0;
-  if (about.cut == 0 && (about.round != 0 || !initialises)) {
+  if (about.layout_version == 0 && (about.round != 0 || !initialises)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }
@@ -364,9 +368,9 @@ void Server::Impl::Measure(UniqueFunction<void(const Metrics&)> done) {
   }
 }
 
-void Server::Impl::Refuse(const ps::KvCall& call, const Status& why) {
+void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
   ++refused_;
-  send_(ps::MakeErrorResponse(call, why));
+  send_(protocol::MakeErrorResponse(call, why));
 }
 
 Server::Server(const ServerOptions& options, Executor* front,

@@ -10,33 +10,33 @@ namespace bs::server {
 namespace {
 
 template <typename S>
-void HandIn(S& slot, ps::KvCall* call) {
+void HandIn(S& slot, protocol::Call* call) {
   call->extension.op == ps::Op::kPull ? slot.Pull(*call) : slot.Push(*call);
 }
 
-bool IsAsynchronous(const ps::KvCall& call) {
-  return call.extension.mode == static_cast<uint32_t>(Mode::kAsynchronous);
+bool IsAsynchronous(const protocol::Call& call) {
+  return call.request.mode == static_cast<uint32_t>(Mode::kAsynchronous);
 }
 
 }  // namespace
 
-void Shard::Handle(ps::KvCall call) {
-  if (failure_) return state_.send(ps::MakeErrorResponse(call, *failure_));
+void Shard::Handle(protocol::Call call) {
+  if (failure_) return state_.send(protocol::MakeErrorResponse(call, *failure_));
   try {
-    const SlotId id{call.extension.key, call.extension.part, call.extension.cut};
+    const SlotId id{call.request.key, call.request.partition, call.request.layout_version};
     if (const Status wrong = CheckMode(call, id); !wrong.ok()) {
-      return state_.send(ps::MakeErrorResponse(call, wrong));
+      return state_.send(protocol::MakeErrorResponse(call, wrong));
     }
     if (IsAsynchronous(call)) {
       HandIn(async_slots_.try_emplace(id, &state_, id).first->second, &call);
     } else {
-      const Round first = id.cut == 0 ? 0 : call.extension.round;
+      const Round first = id.cut == 0 ? 0 : call.request.round;
       HandIn(slots_.try_emplace(id, &state_, id, first).first->second, &call);
     }
   } catch (const std::bad_alloc&) {
-    state_.send(ps::MakeErrorResponse(
+    state_.send(protocol::MakeErrorResponse(
         call, Status::ResourceExhausted(DescribeCall(call) + ": no memory for " +
-                                        std::to_string(call.extension.size_bytes) + " bytes")));
+                                        std::to_string(call.request.size_bytes) + " bytes")));
   }
 }
 
@@ -75,7 +75,7 @@ void Shard::Measure(Metrics* figures) const {
   figures->Add("held_bytes", static_cast<double>(state_.held_bytes));
 }
 
-Status Shard::CheckMode(const ps::KvCall& call, SlotId id) const {
+Status Shard::CheckMode(const protocol::Call& call, SlotId id) const {
   const bool asynchronous = IsAsynchronous(call);
   if (asynchronous && call.extension.op == ps::Op::kPushPull) {
     return Status::InvalidArgument(DescribeCall(call) +

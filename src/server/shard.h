@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "bytescheduler/status.h"
-#include "ps/kv_server.h"
+#include "protocol/call.h"
 #include "server/async/async_slot.h"
 #include "server/sync/slot.h"
 
@@ -27,7 +27,7 @@ class Shard {
   ~Shard() = default;
 
   // A push or pull of a worker whose rank is in range.
-  void Handle(ps::KvCall call);
+  void Handle(protocol::Call call);
   // Nobody asks for this partition of a synchronous key any more.
   void Forget(SlotId id);
   // What can not complete without `rank`, parked or still to come, is refused with `why`.
@@ -42,7 +42,7 @@ class Shard {
   void Measure(Metrics* figures) const;
 
  private:
-  Status CheckMode(const ps::KvCall& call, SlotId id) const;
+  Status CheckMode(const protocol::Call& call, SlotId id) const;
 
   ShardState state_;
   std::optional<Status> failure_;

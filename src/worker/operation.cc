@@ -1,7 +1,6 @@
 // The rules of calls, and the messages for calls that break them.
 #include "worker/operation.h"
 
-#include <cmath>
 #include <functional>
 #include <string>
 
@@ -31,17 +30,24 @@ Status CheckBroadcast(const std::string& what, const Tensor* tensor, const Opera
                                  std::string(NameOf(operation.dtype)));
 }
 
-Status CheckTwoBit(const std::string& what, DType dtype, float threshold) {
-  if (dtype != DType::kFloat32) {
-    return Status::InvalidArgument(what + std::string(NameOf(dtype)) +
-                                   " cannot be compressed to two bits, only float32");
+Status CheckCoding(const std::string& what, const Tensor& tensor, const Coding& coding,
+                   const codec::Table& codecs) {
+  if (const Status wrong = codecs.Check(coding); !wrong.ok()) {
+    return Status::InvalidArgument(what + wrong.message());
   }
-  if (std::isfinite(threshold) && threshold > 0) return Status::Ok();
-  return Status::InvalidArgument(what + "threshold " + std::to_string(threshold) +
-                                 ": want a finite number greater than 0");
+  if (tensor.dtype != DType::kFloat32) {
+    return Status::InvalidArgument(what + std::string(NameOf(tensor.dtype)) + " cannot be " +
+                                   codecs.Describe(coding) + ", only float32");
+  }
+  const uint64_t unit_bytes = codecs.Get(coding).unit_elements * sizeof(float);
+  if (tensor.partitions.size() <= 1 || tensor.part_bytes % unit_bytes == 0) return Status::Ok();
+  return Status::InvalidArgument(what + "partitions of " + Bytes(tensor.part_bytes) +
+                                 " cannot be " + codecs.Describe(coding) + ", only multiples of " +
+                                 Bytes(unit_bytes));
 }
 
-Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operation& operation) {
+Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operation& operation,
+                     const codec::Table& codecs) {
   if (tensor == nullptr) return Status::FailedPrecondition(what + "the key was never broadcast");
   if (operation.mode != tensor->mode) {
     return Status::InvalidArgument(what +
@@ -58,18 +64,19 @@ Status CheckPushPull(const std::string& what, const Tensor* tensor, const Operat
   if (operation.pushed && operation.pulled && Overlap(operation.in, operation.out)) {
     return Status::InvalidArgument(what + "in and out overlap");
   }
-  return operation.threshold == 0 ? Status::Ok()
-                                  : CheckTwoBit(what, tensor->dtype, operation.threshold);
+  if (operation.coding.plain()) return Status::Ok();
+  return CheckCoding(what, *tensor, operation.coding, codecs);
 }
 
 }  // namespace
 
-Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation) {
+Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation,
+                      const codec::Table& codecs) {
   const std::string what =
       (operation.is_broadcast ? "broadcast key=" : "push_pull key=") + std::to_string(key) + ": ";
   if (key >= kOrderHeaderKey) return Status::InvalidArgument(what + "the key is the engine's own");
   return operation.is_broadcast ? CheckBroadcast(what, tensor, operation)
-                                : CheckPushPull(what, tensor, operation);
+                                : CheckPushPull(what, tensor, operation, codecs);
 }
 
 }  // namespace bs::worker

@@ -6,8 +6,10 @@
 #include <string>
 
 #include "backend/ps/requests.h"
+#include "bytescheduler/coding.h"
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
+#include "codec/codec.h"
 #include "protocol/placement.h"
 
 namespace bs::worker {
@@ -19,7 +21,7 @@ struct Operation {
   std::string about{};              // broadcast: description of a whole key; see WholeKey
   bool hosted = false;              // broadcast
   Priority priority = 0;            // push-pull
-  float threshold = 0;              // push-pull: of two-bit codes; 0: not coded
+  Coding coding{};                  // push-pull: of what is sent
   uint64_t called = 0;              // push-pull: see PushPullOptions
   bool at_once = false;             // push-pull: see PushPullOptions
   Duration waited{};                // push-pull: see PushPullOptions
@@ -33,6 +35,7 @@ struct Operation {
 
 // Checks an operation on a key that was declared as `tensor`, or was not declared (null).  Errors
 // name the key: kInvalidArgument, kFailedPrecondition, kAlreadyExists.  Pure.
-Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation);
+Status CheckOperation(Key key, const Tensor* tensor, const Operation& operation,
+                      const codec::Table& codecs);
 
 }  // namespace bs::worker

@@ -26,7 +26,7 @@ void Worker::PushPull(Key key, const PushPullOptions& options, std::span<const s
                       std::span<std::byte> out, Done pushed, Done pulled) {
   BS_CHECK(pushed && pulled);
   Operation operation{.priority = options.priority,
-                      .threshold = options.threshold,
+                      .coding = options.coding,
                       .called = options.called,
                       .at_once = options.at_once,
                       .waited = options.waited,
@@ -59,7 +59,7 @@ void Worker::Update(Key key, UpdateCall call) {
   BS_CHECK(call.pushed || call.pulled);
   Operation operation{.mode = Mode::kAsynchronous,
                       .priority = call.priority,
-                      .threshold = call.threshold,
+                      .coding = call.coding,
                       .waited = call.waited,
                       .ready = impl_->executor()->Now(),
                       .in = call.in,

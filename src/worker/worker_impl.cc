@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "protocol/data_body.h"
 #include "protocol/next_cut.h"
 
 namespace bs {
@@ -16,13 +17,22 @@ using worker::KeyState;
 using worker::Operation;
 using worker::Tensor;
 
+namespace {
+
+ps::KvWorkerOptions WithRules(ps::KvWorkerOptions options) {
+  options.bodies = protocol::DataBodyRules();
+  return options;
+}
+
+}  // namespace
+
 Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send,
                    std::function<void(Status)> on_failure, const Logger& log)
     : options_(options),
       executor_(executor),
       on_failure_(std::move(on_failure)),
       log_(log),
-      requests_(options.requests, executor, std::move(send), log),
+      requests_(WithRules(options.requests), executor, std::move(send), log),
       core_({.num_servers = static_cast<uint32_t>(options.num_servers),
              .partition_bytes = options.partition_bytes,
              .credit_bytes = options.credit_bytes,
@@ -36,6 +46,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
              .together_bytes = options.together_bytes,
              .requests = &requests_,
              .core = &core_,
+             .codecs = options.codecs != nullptr ? options.codecs : &codec::Builtin(),
              .spans = {options.trace, executor, &steps_, &critical_},
              .rate = options.fits_link && options.rank == 0 ? &rate_ : nullptr,
              .fail = [this](const Status& status) { return FailForGood(status); }}),
@@ -113,7 +124,7 @@ void Worker::Impl::Advance(Key key, KeyState* state) {
 
 Status Worker::Impl::Check(Key key, const KeyState& state, const Operation& operation) const {
   if (!failure_.ok()) return failure_;
-  return worker::CheckOperation(key, state.tensor.get(), operation);
+  return worker::CheckOperation(key, state.tensor.get(), operation, *link_.codecs);
 }
 
 void Worker::Impl::Refuse(const Operation& operation, const Status& why) {
@@ -153,9 +164,9 @@ void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
   // The rule for partitions that suit the link does not cover compressed ones.
-  if (operation.threshold != 0) rate_.Stop();
+  if (!operation.coding.plain()) rate_.Stop();
   if (state->tensor->mode == Mode::kSynchronous) Fit();
-  if (operation.threshold != 0) state->residual.resize(operation.in.size() / sizeof(float));
+  if (!operation.coding.plain()) state->residual.resize(operation.in.size() / sizeof(float));
   // Also for the key's rounds before.
   const Duration waited = operation.waited + (executor_->Now() - operation.ready);
   worker::PushPullTask::Call call{.round = state->next_round++,
@@ -164,7 +175,7 @@ void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) 
                                   .waited = waited,
                                   .in = operation.in,
                                   .out = operation.out,
-                                  .coding = {operation.threshold, state->residual},
+                                  .coder = {operation.coding, state->residual},
                                   .next = Announce(state),
                                   .pushed = std::move(operation.pushed),
                                   .pulled = std::move(operation.pulled)};

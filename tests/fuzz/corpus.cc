@@ -1,7 +1,8 @@
-// Writes what the fuzzers start from, one a file: fuzz_corpus META ZMTP SERVER writes the golden
-// messages and a native one with every field as they are to one folder, and as a connection carries
-// them to another.  server_fuzz makes messages of any bytes, golden ones among them; it begins with
-// drawn ones of up to 4096 bytes, which are many messages; from nothing it would stay with few.
+// Writes what the fuzzers start from, one a file: fuzz_corpus META ZMTP SERVER BODY writes the
+// golden messages and a native one with every field as they are to one folder, and as a connection
+// carries them to another; and bodies behind their ops.  server_fuzz makes messages of any bytes,
+// golden ones among them; it begins with drawn ones of up to 4096 bytes, which are many messages;
+// from nothing it would stay with few.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "codec/two_bit.h"
+#include "membership/control_body.h"
+#include "protocol/data_body.h"
+#include "protocol/next_cut.h"
 #include "ps-lite/wire/golden.h"
 #include "transport/tcp/zmtp.h"
 #include "wire/fusion.h"
@@ -29,6 +34,26 @@ bool Write(const std::filesystem::path& path, const std::string& bytes) {
   return false;
 }
 
+bs::protocol::DataRequest Request() {
+  return {.key = 7,
+          .round = 12,
+          .optimizer_call = 12,
+          .partition = 3,
+          .num_partitions = 3,
+          .offset_bytes = 4096,
+          .size_bytes = 300,
+          .partition_bytes = 4096,
+          .dtype = 12,
+          .mode = 1,
+          .coding = bs::codec::TwoBitCoding(0.5F),
+          .learning_rate = 0.1,
+          .weight_decay = 0.0,
+          .rescale_grad = 1.0,
+          .hosted = true,
+          .layout_version = 1,
+          .next_layout = "1"};
+}
+
 std::string Native() {
   ps::Meta meta;
   meta.request = true;
@@ -38,28 +63,40 @@ std::string Native() {
   meta.extension = {.version = ps::kExtensionVersion,
                     .op = ps::Op::kPush,
                     .sequence = 3,
-                    .key = 7,
-                    .round = 12,
-                    .part = 3,
-                    .offset_bytes = 4096,
-                    .size_bytes = 300,
-                    .part_bytes = 4096,
-                    .dtype = 12,
-                    .status = 4,
-                    .rank = 1,
-                    .text = "why",
-                    .settings = "a=b\n",
+                    .incarnation = 1,
                     .job = 0x89abcdef,
-                    .codec = ps::Codec::kTwoBit,
-                    .threshold = 0.5F,
-                    .cut = 1,
-                    .next = "1",
-                    .mode = 1,
-                    .learning_rate = 0.1,
-                    .weight_decay = 0.0,
-                    .rescale_grad = 1.0,
-                    .hosted = true};
+                    .status = 4,
+                    .text = "why",
+                    .body = bs::protocol::Encode(ps::Op::kPush, Request())};
   return ps::EncodeMeta(meta);
+}
+
+// A request, a response and control, each behind its op, and a next cut.
+bool WriteBodies(const std::filesystem::path& folder) {
+  const auto behind = [](ps::Op op, const ps::Body& body) {
+    return std::string(1, static_cast<char>(op)) + std::string(body.bytes());
+  };
+  bool written = true;
+  for (uint32_t number = 1; number <= 8; ++number) {
+    const auto op = static_cast<ps::Op>(number);
+    const std::string bytes = behind(op, bs::protocol::Encode(op, Request()));
+    written = Write(folder / ("request-" + std::to_string(number)), bytes) && written;
+  }
+  const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
+                                            .offset_bytes = 4096,
+                                            .size_bytes = 300,
+                                            .partition_bytes = 4096,
+                                            .dtype = 12,
+                                            .next_layout = "1"};
+  const ps::MemberBody member{
+      .job = 7, .incarnation = 1, .lost_incarnation = 1, .rank = 1, .settings = "a=b\n"};
+  const ps::SchedulerBody scheduler{.job = 7, .incarnation = 1, .native = true, .rank = 1};
+  const std::string next =
+      bs::worker::Encode({.decision = 1, .credit_bytes = 64, .part_bytes = 512, .partitions = {}});
+  return Write(folder / "response", behind(ps::Op::kPull, bs::protocol::Encode(response))) &&
+         Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&
+         Write(folder / "scheduler", behind(ps::Op::kVacate, ps::Encode(scheduler))) &&
+         Write(folder / "next", '\3' + next + std::string(4, '\0')) && written;
 }
 
 // What zmtp_fuzz takes for a message behind a good greeting, with a frame of data.
@@ -111,8 +148,8 @@ bool WriteDrawn(const std::filesystem::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER SERVER_FOLDER\n";
+  if (argc != 5) {
+    std::cerr << "usage: fuzz_corpus META_FOLDER ZMTP_FOLDER SERVER_FOLDER BODY_FOLDER\n";
     return 2;
   }
   std::map<std::string, std::string> seeds = {{"native", Native()}};
@@ -127,5 +164,5 @@ int main(int argc, char** argv) {
                          Write(zmtp / (name + "-shared"), ThroughMemory(meta));
     if (!written) return 1;
   }
-  return WriteDrawn(argv[3]) ? 0 : 1;
+  return WriteDrawn(argv[3]) && WriteBodies(argv[4]) ? 0 : 1;
 }

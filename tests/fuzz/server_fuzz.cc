@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bytescheduler/server.h"
+#include "protocol/data_body.h"
 #include "ps-lite/wire/golden.h"
 #include "sim/sim_executor.h"
 
@@ -51,37 +52,51 @@ std::string DrawText(FuzzedDataProvider* input) {
   return name + input->ConsumeRandomLengthString(30);
 }
 
-void DrawExtension(FuzzedDataProvider* input, ps::Extension* extension) {
+bs::Coding DrawCoding(FuzzedDataProvider* input) {
+  const std::string parameters = input->ConsumeBool() ? input->ConsumeBytesAsString(sizeof(float))
+                                                      : input->ConsumeRandomLengthString(24);
+  return {.codec = input->ConsumeIntegralInRange<uint32_t>(0, 2),
+          .parameters = bs::CodecParameters(std::as_bytes(std::span(parameters)))};
+}
+
+bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
+  bs::protocol::DataRequest body;
+  body.key = input->ConsumeIntegralInRange<uint64_t>(0, 3);
+  body.round = body.optimizer_call = input->ConsumeIntegralInRange<uint64_t>(0, 4);
+  body.partition = body.num_partitions = input->ConsumeIntegralInRange<uint32_t>(0, 2);
+  body.size_bytes = DrawSize(input);
+  body.partition_bytes = DrawSize(input);
+  if (input->ConsumeBool()) body.offset_bytes = DrawSize(input);
+  if (input->ConsumeBool()) body.dtype = input->ConsumeIntegralInRange<uint32_t>(0, 14);
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
+    body.mode = input->ConsumeIntegralInRange<uint32_t>(0, 2);
+    body.hosted = input->ConsumeBool();
+    if (input->ConsumeBool()) body.learning_rate = input->ConsumeFloatingPoint<double>();
+  }
+  if (input->ConsumeIntegralInRange<int>(0, 2) == 0) {
+    body.layout_version = input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    if (input->ConsumeBool()) body.next_layout = input->ConsumeRandomLengthString(8);
+    if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
+      body.partition = body.num_partitions = input->ConsumeIntegral<uint32_t>();
+      body.round = body.optimizer_call = input->ConsumeIntegral<uint64_t>();
+    }
+  }
+  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) body.coding = DrawCoding(input);
+  return body;
+}
+
+void DrawExtension(FuzzedDataProvider* input, const bs::protocol::DataRequest& body,
+                   ps::Extension* extension) {
   extension->version = input->ConsumeIntegralInRange<uint32_t>(1, 2);
   extension->op = static_cast<ps::Op>(input->ConsumeIntegralInRange<uint32_t>(0, 22));
   extension->sequence = input->ConsumeIntegralInRange<uint64_t>(0, 30);
-  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // of a later life of its worker's place
-    extension->sequence += input->ConsumeIntegralInRange<uint64_t>(1, 2) << ps::kLifeShift;
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
+    extension->incarnation = input->ConsumeIntegralInRange<uint16_t>(1, 2);
   }
-  extension->key = input->ConsumeIntegralInRange<uint64_t>(0, 3);
-  extension->round = input->ConsumeIntegralInRange<uint64_t>(0, 4);
-  extension->part = input->ConsumeIntegralInRange<uint32_t>(0, 2);
-  extension->size_bytes = DrawSize(input);
-  extension->part_bytes = DrawSize(input);
-  if (input->ConsumeBool()) extension->offset_bytes = DrawSize(input);
-  if (input->ConsumeBool()) extension->dtype = input->ConsumeIntegralInRange<uint32_t>(0, 14);
   if (input->ConsumeBool()) extension->text = DrawText(input);
-  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
-    extension->mode = input->ConsumeIntegralInRange<uint32_t>(0, 2);
-    extension->hosted = input->ConsumeBool();
-    if (input->ConsumeBool()) extension->learning_rate = input->ConsumeFloatingPoint<double>();
-  }
-  if (input->ConsumeIntegralInRange<int>(0, 2) == 0) {
-    extension->cut = input->ConsumeIntegralInRange<uint32_t>(0, 3);
-    if (input->ConsumeBool()) extension->next = input->ConsumeRandomLengthString(8);
-    if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
-      extension->part = input->ConsumeIntegral<uint32_t>();
-      extension->round = input->ConsumeIntegral<uint64_t>();
-    }
-  }
-  if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
-    extension->codec = static_cast<ps::Codec>(input->ConsumeIntegralInRange<uint32_t>(0, 2));
-    extension->threshold = input->ConsumeFloatingPoint<float>();
+  extension->body = bs::protocol::Encode(extension->op, body);
+  if (input->ConsumeIntegralInRange<int>(0, 15) == 0) {
+    extension->body = ps::Body(input->ConsumeRandomLengthString(40));
   }
 }
 
@@ -158,10 +173,10 @@ ps::Message DrawMessage(FuzzedDataProvider* input) {
     DrawStock(input, &message);
     return message;
   }
-  DrawExtension(input, &meta.extension);
-  const bool fits = input->ConsumeBool() && meta.extension.size_bytes <= 4097;
-  const size_t size =
-      fits ? meta.extension.size_bytes : input->ConsumeIntegralInRange<size_t>(0, 100);
+  const bs::protocol::DataRequest body = DrawBody(input);
+  DrawExtension(input, body, &meta.extension);
+  const bool fits = input->ConsumeBool() && body.size_bytes <= 4097;
+  const size_t size = fits ? body.size_bytes : input->ConsumeIntegralInRange<size_t>(0, 100);
   const std::string payload(size, static_cast<char>(input->ConsumeIntegral<uint8_t>()));
   if (size > 0 || input->ConsumeBool()) message.data.push_back(ps::Frame::Copy(payload));
   if (input->ConsumeIntegralInRange<int>(0, 31) == 0) message.data.emplace_back();

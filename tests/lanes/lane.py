@@ -1,9 +1,9 @@
 """Runs a lane of steps, and prints their times and what did not run.
 
-``lane.py NAME`` runs the lane of that name.  Each step is a target of the Makefile.  Its output goes
-to the terminal, or, where steps run side by side, to ``build/steps/STEP.log``, which is printed if
-the step fails.  The lane ends at the first row with a failure.  ``build/times.json`` has the
-seconds of each step; ``build/results`` has what the test programs wrote, as JUnit XML.
+``lane.py NAME`` runs the lane of that name.  Each step is a target of the Makefile.  Its output
+goes to the terminal, or, where steps run side by side, to ``build/steps/STEP.log``, which is
+printed if the step fails.  The lane ends at the first row with a failure.  ``build/times.json``
+has the seconds of each step; ``build/results`` has what the test programs wrote, as JUnit XML.
 """
 
 import argparse

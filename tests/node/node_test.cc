@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/numa.h"
+#include "membership/control_body.h"
 #include "ps-lite/transport/loop_world.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
@@ -48,7 +49,7 @@ ps::Meta AskedBy(ps::testing::TransportNode* node, int32_t own_port, int32_t sch
   message.peer = ps::kSchedulerId;
   message.meta = ps::NativeControl(ps::Command::kAddNode, ps::Op::kRegister, 1);
   message.meta.control.nodes = {{ps::Role::kWorker, ps::kEmpty, "127.0.0.1", own_port, false, 0}};
-  message.meta.extension.settings = "DMLC_NUM_WORKER=77\n";
+  message.meta.extension.body = ps::Encode(ps::MemberBody{.settings = "DMLC_NUM_WORKER=77\n"});
   node->Connect(ps::kSchedulerId, {"127.0.0.1", scheduler_port}, ps::kEmpty);
   node->Send(std::move(message));
   EXPECT_TRUE(node->AwaitMessages(1));
@@ -68,7 +69,7 @@ TEST(SchedulerNode, EachHasANumberOfItsOwn) {
     ASSERT_TRUE(port.ok());
     const ps::Meta said = AskedBy(&node, port.value(), scheduler.value()->port());
     EXPECT_NE(said.extension.status, 0U);
-    numbers.insert(said.extension.key);
+    numbers.insert(ps::DecodeSchedulerBody(said.extension.body).value().job);
   }
   EXPECT_EQ(numbers.size(), 3U) << "two, and neither 0";
 }

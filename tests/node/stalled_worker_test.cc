@@ -15,6 +15,7 @@
 #include "capi/job.h"
 #include "node/network.h"
 #include "node/outcome.h"
+#include "protocol/data_body.h"
 #include "ps-lite/transport/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
 #include "wire/control.h"
@@ -112,14 +113,14 @@ class Heart {
     ps::Meta meta;
     meta.head = meta.app_id = meta.customer_id = meta.timestamp = 0;
     meta.request = true;
-    meta.extension = {.version = ps::kExtensionVersion,
-                      .op = ps::Op::kPush,
-                      .sequence = ps::FirstSequence(view_.life),
-                      .key = kKey,
-                      .round = 1,
-                      .size_bytes = size_bytes,
-                      .dtype = kFloat32,
-                      .job = ps::JobMark(view_.job)};
+    meta.extension = {
+        .version = ps::kExtensionVersion,
+        .op = ps::Op::kPush,
+        .sequence = 1,
+        .incarnation = static_cast<uint16_t>(view_.life),
+        .job = ps::JobMark(view_.job),
+        .body = protocol::Encode(
+            ps::Op::kPush, {.key = kKey, .round = 1, .size_bytes = size_bytes, .dtype = kFloat32})};
     ps::SetDirections(ps::Op::kPush, &meta);
     const std::string data(reinterpret_cast<const char*>(in.data()), size_bytes);
     return {ps::testing::FrameOf(ps::EncodeMeta(meta), true), ps::testing::FrameOf(data, false)};

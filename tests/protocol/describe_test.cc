@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "codec/steps_codec.h"
 #include "server/support.h"
 
 namespace bs::server {
@@ -35,11 +36,18 @@ TEST(DescribeTest, OfManyWorkersTheFirstAreNamed) {
             "workers 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
-TEST(DescribeTest, ACodingTellsThresholdsApart) {
-  EXPECT_EQ(DescribeCoding(ps::Codec::kNone, 0), "not compressed");
-  EXPECT_EQ(DescribeCoding(ps::Codec::kTwoBit, 0.5F), "compressed to two bits with threshold 0.5");
-  EXPECT_NE(DescribeCoding(ps::Codec::kTwoBit, 1e-20F),
-            DescribeCoding(ps::Codec::kTwoBit, 1.0000001e-20F));
+TEST(DescribeTest, BytesThatAreNoCodesAreRefused) {
+  const codec::Table table({codec::testing::StepsCodec()});
+  Ask ask = Push(1, 12, std::vector<std::byte>(3));
+  ask.size_bytes = 3 * sizeof(float);
+  ask.coding = codec::testing::StepsCoding(0.5);
+  EXPECT_TRUE(CheckPayload(MakeCall(ask), table).ok());
+  ask.payload[2] = std::byte{codec::testing::kNoCode};
+  const Status wrong = CheckPayload(MakeCall(ask), table);
+  EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(wrong.message(),
+            "push key=7 round=12 partition=0 from worker 1: it is compressed to steps of 0.500000: "
+            "a byte that is no code");
 }
 
 TEST(DescribeTest, AnArrayIsWholeElementsOfATypeWeKnow) {

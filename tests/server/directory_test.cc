@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "protocol/bodies.h"
 #include "server/support.h"
 
 namespace bs::server {
@@ -11,15 +12,15 @@ namespace {
 constexpr uint64_t kMaxPartitionBytes = 4096;
 
 // A float32 tensor of 100 bytes in partitions of 40: three of them, on servers 0, 1 and 0.
-ps::KvCall Declaration(int32_t rank = 0) {
+protocol::Call Declaration(int32_t rank = 0) {
   Ask ask;
   ask.op = ps::Op::kDeclare;
   ask.rank = rank;
   ask.size_bytes = 100;
   ask.payload.resize(6);
   ask.payload[2] = std::byte{1};
-  ps::KvCall call = MakeCall(ask);
-  call.extension.part_bytes = 40;
+  protocol::Call call = MakeCall(ask);
+  call.request.partition_bytes = 40;
   return call;
 }
 
@@ -35,10 +36,10 @@ Ask LookupBy(int32_t rank, uint64_t sequence = 1) {
 class DirectoryTest : public testing::Test {
  protected:
   void Lookup(const Ask& ask) {
-    ps::KvCall call = MakeCall(ask);
+    protocol::Call call = MakeCall(ask);
     directory_.Lookup(call);
   }
-  std::pair<StatusCode, std::string> Declare(const ps::KvCall& call) {
+  std::pair<StatusCode, std::string> Declare(const protocol::Call& call) {
     directory_.Declare(call);
     const ps::Message answer = outbox_.Next();
     return {CodeOf(answer), TextOf(answer)};
@@ -49,8 +50,8 @@ class DirectoryTest : public testing::Test {
 };
 
 TEST_F(DirectoryTest, ALookupInAnotherModeIsRefused) {
-  ps::KvCall declaration = Declaration();
-  declaration.extension.mode = static_cast<uint32_t>(Mode::kAsynchronous);
+  protocol::Call declaration = Declaration();
+  declaration.request.mode = static_cast<uint32_t>(Mode::kAsynchronous);
   EXPECT_EQ(Declare(declaration).first, StatusCode::kOk);
   Lookup(LookupBy(1));
   const ps::Message refused = outbox_.Next();
@@ -73,9 +74,9 @@ TEST_F(DirectoryTest, ALookupGetsWhatWasDeclared) {
   EXPECT_EQ(RankOf(answer), 1);
   EXPECT_TRUE(answer.keeps_memory);  // so it counts for who does not read it
   EXPECT_EQ(answer.meta.priority, 4);
-  EXPECT_EQ(answer.meta.extension.size_bytes, 100u);
-  EXPECT_EQ(answer.meta.extension.part_bytes, 40u);
-  EXPECT_EQ(answer.meta.extension.dtype, 0u);
+  EXPECT_EQ(test::ResponseIn(answer).size_bytes, 100u);
+  EXPECT_EQ(test::ResponseIn(answer).partition_bytes, 40u);
+  EXPECT_EQ(test::ResponseIn(answer).dtype, 0u);
   EXPECT_EQ(ToBytes(answer.data.at(0)), ToBytes(Declaration().payload));
 }
 
@@ -96,15 +97,15 @@ TEST_F(DirectoryTest, ALookupWaitsForTheDeclarationAndSaysSo) {
 TEST_F(DirectoryTest, TheSameDeclarationAgainIsFineAndAnotherOneIsNot) {
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
-  ps::KvCall other = Declaration();
-  other.extension.dtype = static_cast<uint32_t>(DType::kFloat16);
-  other.extension.part_bytes = 50;
+  protocol::Call other = Declaration();
+  other.request.dtype = static_cast<uint32_t>(DType::kFloat16);
+  other.request.partition_bytes = 50;
   EXPECT_EQ(Declare(other),
             std::make_pair(StatusCode::kAlreadyExists,
                            std::string("key 7 is declared already as float32 of 100 bytes in "
                                        "partitions of 40, now as float16 of 100 bytes in "
                                        "partitions of 50 on the same servers")));
-  ps::KvCall moved = Declaration();
+  protocol::Call moved = Declaration();
   const std::vector<std::byte> servers(6, std::byte{1});
   moved.payload = ps::Frame::Copy(std::span<const std::byte>(servers));
   EXPECT_THAT(Declare(moved).second, testing::EndsWith("on other servers"));
@@ -131,30 +132,30 @@ TEST_F(DirectoryTest, OnlyRankZeroDeclares) {
 }
 
 TEST_F(DirectoryTest, AnEmptyTensorHasOnePartition) {
-  ps::KvCall empty = Declaration();
-  empty.extension.size_bytes = 0;
+  protocol::Call empty = Declaration();
+  empty.request.size_bytes = 0;
   empty.payload = ps::Frame::Copy(std::string_view("\0\0", 2));
   EXPECT_EQ(Declare(empty).first, StatusCode::kOk);
 }
 
 TEST_F(DirectoryTest, DeclarationsThatMakeNoSenseAreRefused) {
-  const auto refused = [&](const std::function<void(ps::KvCall&)>& spoil) {
-    ps::KvCall call = Declaration();
+  const auto refused = [&](const std::function<void(protocol::Call&)>& spoil) {
+    protocol::Call call = Declaration();
     spoil(call);
     return Declare(call).first == StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused([](ps::KvCall& c) { c.extension.dtype = 7; }));
-  EXPECT_TRUE(refused([](ps::KvCall& c) { c.extension.size_bytes = 99; }));
-  EXPECT_TRUE(refused([](ps::KvCall& c) { c.extension.part_bytes = 0; }));
-  EXPECT_TRUE(refused([](ps::KvCall& c) { c.extension.part_bytes = 4; })) << "25 partitions";
-  EXPECT_TRUE(refused([](ps::KvCall& c) { c.payload = {}; }));
-  EXPECT_TRUE(refused([](ps::KvCall& c) { c.payload = ps::Frame::Copy("12345"); }));
-  EXPECT_TRUE(refused([](ps::KvCall& c) {
-    c.extension.size_bytes = c.extension.part_bytes = kMaxPartitionBytes + 4;
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.request.dtype = 7; }));
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.request.size_bytes = 99; }));
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.request.partition_bytes = 0; }));
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.request.partition_bytes = 4; })) << "25 partitions";
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.payload = {}; }));
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.payload = ps::Frame::Copy("12345"); }));
+  EXPECT_TRUE(refused([](protocol::Call& c) {
+    c.request.size_bytes = c.request.partition_bytes = kMaxPartitionBytes + 4;
   }));
-  EXPECT_TRUE(refused([](ps::KvCall& c) {
-    c.extension.size_bytes = UINT64_MAX - 3;
-    c.extension.part_bytes = 1;
+  EXPECT_TRUE(refused([](protocol::Call& c) {
+    c.request.size_bytes = UINT64_MAX - 3;
+    c.request.partition_bytes = 1;
   }));
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk) << "none of them has taken the key";
 }

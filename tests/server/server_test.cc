@@ -10,6 +10,7 @@
 
 #include "base/loop_thread.h"
 #include "base/notification.h"
+#include "protocol/bodies.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
 
@@ -226,7 +227,7 @@ TEST(ServerTest, ARoundGoesFromPushesToPulls) {
   EXPECT_EQ(sum.meta.customer_id, 3);
   EXPECT_EQ(sum.meta.timestamp, 5);
   EXPECT_EQ(sum.meta.extension.sequence, 1003u);
-  EXPECT_EQ(sum.meta.extension.key, 7u);
+  EXPECT_EQ(test::ResponseIn(sum).identity.key, 7u);
 }
 
 TEST(ServerTest, RoundsAreToldWithTheShardTheyAreOn) {
@@ -282,7 +283,7 @@ TEST(ServerTest, TheFirstCallOfEachNumberSetsTheOptimizerAndTheOthersLoseNothing
 TEST(ServerTest, AnUnknownModeIsRefused) {
   Bench bench(Workers(1));
   ps::Message push = MakeRequest(Push(0, 0, Floats({1})));
-  push.meta.extension.mode = 2;
+  test::ChangeRequest(&push, [](auto* body) { body->mode = 2; });
   const auto [code, text] = bench.Refused(std::move(push));
   EXPECT_EQ(code, StatusCode::kInvalidArgument);
   EXPECT_THAT(text, testing::HasSubstr("mode 2 is unknown"));
@@ -310,12 +311,12 @@ TEST(ServerTest, KeysAreDeclaredAndLookedUp) {
   declare.rank = 0;
   declare.payload.resize(2);
   ps::Message declaration = MakeRequest(declare);
-  declaration.meta.extension.part_bytes = 64;
+  test::ChangeRequest(&declaration, [](auto* body) { body->partition_bytes = 64; });
   const std::vector<ps::Message> answers = bench.Do(std::move(declaration));
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(OpOf(answers[0]), ps::Op::kDeclare);
   EXPECT_EQ(OpOf(answers[1]), ps::Op::kLookup);
-  EXPECT_EQ(answers[1].meta.extension.part_bytes, 64u);
+  EXPECT_EQ(test::ResponseIn(answers[1]).partition_bytes, 64u);
   for (const ps::Message& answer : answers) EXPECT_EQ(CodeOf(answer), StatusCode::kOk);
 }
 
@@ -543,9 +544,11 @@ TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
       ask.dtype = static_cast<DType>(random() % 16);
       ask.payload.resize(random() % 3 == 0 ? random() % 9 : 4 * (random() % 3));
       ps::Message message = MakeRequest(ask);
-      if (random() % 4 == 0) message.meta.extension.size_bytes = pick();
-      message.meta.extension.offset_bytes = pick();
-      message.meta.extension.part_bytes = pick();
+      test::ChangeRequest(&message, [&](auto* body) {
+        if (random() % 4 == 0) body->size_bytes = pick();
+        body->offset_bytes = pick();
+        body->partition_bytes = pick();
+      });
       if (random() % 16 == 0) message.data.push_back(ps::Frame::Copy("extra"));
       if (random() % 16 == 0) message.data.clear();
       bench.Post(std::move(message));
@@ -613,16 +616,16 @@ class Fleet {
   void OnAnswer(ps::Message answer) {
     EXPECT_EQ(CodeOf(answer), StatusCode::kOk) << TextOf(answer);
     if (OpOf(answer) != ps::Op::kPull) return;
-    const ps::Extension& about = answer.meta.extension;
-    const float sum = about.round == 0 ? 0 : static_cast<float>(3 * about.round + 3);
+    const protocol::RequestIdentity about = test::ResponseIn(answer).identity;
+    const float sum = about.count == 0 ? 0 : static_cast<float>(3 * about.count + 3);
     EXPECT_EQ(ToFloats(answer.data.at(0).bytes()), std::vector<float>(kFloats, sum));
     const int32_t rank = RankOf(answer);
-    if (about.round == kRounds) {
+    if (about.count == kRounds) {
       if (++finished_ == kWorkers * static_cast<int>(kKeys)) done_.Notify();
       return;
     }
-    Send(Push(rank, about.round + 1, Payload(rank, about.round + 1)), about.key);
-    Send(Pull(rank, about.round + 1, kFloats * 4), about.key);
+    Send(Push(rank, about.count + 1, Payload(rank, about.count + 1)), about.key);
+    Send(Pull(rank, about.count + 1, kFloats * 4), about.key);
   }
 
   Notification done_;

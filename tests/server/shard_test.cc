@@ -83,8 +83,8 @@ TEST(ShardTest, WithoutMemoryARequestIsRefusedAndTheOthersGoOn) {
   Shard shard(StateFor(2, &outbox));
   // More than any address space has; the bytes themselves are never read.
   constexpr size_t kHuge = size_t{1} << 60;
-  ps::KvCall huge = MakeCall(Push(0, 0, Floats({1})));
-  huge.extension.size_bytes = kHuge;
+  protocol::Call huge = MakeCall(Push(0, 0, Floats({1})));
+  huge.request.size_bytes = kHuge;
   const std::vector<std::byte> bytes = Floats({1});
   huge.payload = ps::Frame::Borrow({bytes.data(), kHuge}, {});
   shard.Handle(std::move(huge));

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "codec/two_bit.h"
+
 namespace bs::server {
 namespace {
 
@@ -48,24 +50,29 @@ void AppendAs(DType dtype, int value, std::vector<std::byte>* bytes) {
   }
 }
 
+protocol::DataRequest BodyOf(const Ask& ask) {
+  const bool pushes = ask.op == ps::Op::kPush || ask.op == ps::Op::kPushPull;
+  const bool as_it_is = pushes && ask.coding.plain();
+  return {.key = ask.key,
+          .round = ask.round,
+          .optimizer_call = ask.round,
+          .partition = ask.part,
+          .num_partitions = ask.part,
+          .size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes,
+          .dtype = static_cast<uint32_t>(ask.dtype),
+          .mode = static_cast<uint32_t>(ask.mode),
+          .coding = ask.coding,
+          .layout_version = ask.cut,
+          .next_layout = ask.next};
+}
+
 ps::Extension ExtensionOf(const Ask& ask) {
   ps::Extension extension;
   extension.version = ps::kExtensionVersion;
   extension.op = ask.op;
   extension.sequence =
       ask.sequence != 0 ? ask.sequence : 1000 + 2 * ask.round + (ask.op == ps::Op::kPull ? 1 : 0);
-  extension.key = ask.key;
-  extension.round = ask.round;
-  extension.part = ask.part;
-  const bool pushes = ask.op == ps::Op::kPush || ask.op == ps::Op::kPushPull;
-  const bool as_it_is = pushes && ask.codec == ps::Codec::kNone;
-  extension.size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes;
-  extension.codec = ask.codec;
-  extension.threshold = ask.threshold;
-  extension.cut = ask.cut;
-  extension.next = ask.next;
-  extension.dtype = static_cast<uint32_t>(ask.dtype);
-  extension.mode = static_cast<uint32_t>(ask.mode);
+  extension.body = protocol::Encode(ask.op, BodyOf(ask));
   return extension;
 }
 
@@ -106,8 +113,8 @@ Ask PushTwoBit(int32_t rank, uint64_t round, float threshold, uint64_t count,
                std::vector<std::byte> words) {
   Ask ask = Push(rank, round, std::move(words));
   ask.size_bytes = count * sizeof(float);
-  ask.codec = ps::Codec::kTwoBit;
-  ask.threshold = threshold;
+  ask.coding = codec::TwoBitCoding(threshold);
+  ask.coding.codec = codec::TwoBitCodec().id;  // with no threshold too
   return ask;
 }
 
@@ -142,14 +149,15 @@ ps::Message MakeRequest(const Ask& ask) {
   return message;
 }
 
-ps::KvCall MakeCall(const Ask& ask) {
-  ps::KvCall call;
+protocol::Call MakeCall(const Ask& ask) {
+  protocol::Call call;
   call.worker_id = ps::WorkerId(ask.rank);
   call.worker_rank = ask.rank;
   call.customer_id = 3;
   call.timestamp = 5;
   call.priority = ask.priority;
   call.extension = ExtensionOf(ask);
+  call.request = protocol::DecodeRequest(ask.op, call.extension.body).value();
   call.payload = ps::Frame::Copy(std::span<const std::byte>(ask.payload));
   return call;
 }

@@ -9,7 +9,7 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "ps/kv_server.h"
+#include "protocol/call.h"
 #include "ps/message.h"
 
 namespace bs::server {
@@ -38,8 +38,7 @@ struct Ask {
   DType dtype = DType::kFloat32;
   Mode mode = Mode::kSynchronous;
   std::vector<std::byte> payload = {};
-  ps::Codec codec = ps::Codec::kNone;
-  float threshold = 0;
+  Coding coding = {};
   uint32_t cut = 0;
   std::string next = {};
 };
@@ -53,7 +52,7 @@ Ask PushPull(int32_t rank, uint64_t round, std::vector<std::byte> payload);
 // As it comes from the network.
 ps::Message MakeRequest(const Ask& ask);
 // As it comes from ParseCall.
-ps::KvCall MakeCall(const Ask& ask);
+protocol::Call MakeCall(const Ask& ask);
 
 // Everything that was sent, in order.  Not thread-safe.
 class Outbox {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "protocol/bodies.h"
 #include "sim/stock_ledger.h"
 
 namespace bs::sim {
@@ -16,12 +17,12 @@ constexpr Duration kLinger = std::chrono::seconds(1);
 uint64_t WithReserve(uint64_t credit_bytes) { return credit_bytes + credit_bytes / 8; }
 
 std::string DescribeMessage(const ps::Message& message) {
-  const ps::Extension& about = message.meta.extension;
+  const test::Asked about = test::About(message);
   static constexpr const char* kNames[] = {"none", "declare", "lookup", "push", "pull", "pending"};
   const auto op = static_cast<size_t>(about.op);
   std::string text = op < std::size(kNames) ? kNames[op] : "op " + std::to_string(op);
   text += " key=" + std::to_string(about.key) + " round=" + std::to_string(about.round) +
-          " partition=" + std::to_string(about.part) +
+          " partition=" + std::to_string(about.partition) +
           " sequence=" + std::to_string(about.sequence);
   if (about.status != 0) text += " status=" + std::to_string(about.status);
   return about.text.empty() ? text : text + " '" + about.text + "'";
@@ -252,11 +253,11 @@ void WorkerNode::OnMessage(ps::Message message) {
 }
 
 void WorkerNode::Transmit(ps::Message message) {
-  const ps::Extension& about = message.meta.extension;
+  const test::Asked about = test::About(message);
   const auto server = static_cast<size_t>(ps::RankOf(message.peer));
   if (about.op == ps::Op::kPush || about.op == ps::Op::kPushPull) {
     priorities_[about.key] = message.meta.priority;
-    cuts_[about.key] = about.cut;
+    cuts_[about.key] = about.layout_version;
     CheckCut(about);
   }
   // Sequences grow: what is not larger is a repeat and counts for nothing new.
@@ -269,13 +270,14 @@ void WorkerNode::Transmit(ps::Message message) {
   Send(std::move(message));
 }
 
-void WorkerNode::CheckCut(const ps::Extension& push) {
-  const auto [known, first] = job_->cuts.try_emplace({push.key, push.round}, push.cut);
-  if (known->second == push.cut) return;
+void WorkerNode::CheckCut(const test::Asked& push) {
+  const auto [known, first] = job_->cuts.try_emplace({push.key, push.round}, push.layout_version);
+  if (known->second == push.layout_version) return;
   job_->journal->Report(Broken::kSum, name_,
-                        "pushes key=" + std::to_string(push.key) + " round=" +
-                            std::to_string(push.round) + " in cut " + std::to_string(push.cut) +
-                            ", another worker in cut " + std::to_string(known->second));
+                        "pushes key=" + std::to_string(push.key) +
+                            " round=" + std::to_string(push.round) + " in cut " +
+                            std::to_string(push.layout_version) + ", another worker in cut " +
+                            std::to_string(known->second));
 }
 
 void WorkerNode::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {

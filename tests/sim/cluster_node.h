@@ -15,6 +15,7 @@
 
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
+#include "protocol/bodies.h"
 #include "ps/membership.h"
 #include "sim/journal.h"
 #include "sim/script.h"
@@ -150,7 +151,7 @@ class WorkerNode final : public MemberNode {
   void OnFailure(const Status& why) override;
   void OnShutdown() override;
   void Transmit(ps::Message message);
-  void CheckCut(const ps::Extension& push);
+  void CheckCut(const test::Asked& push);
   void Finish();
 
   WorkerOptions options_;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "codec/two_bit.h"
+
 namespace bs::sim {
 namespace {
 
@@ -225,8 +227,9 @@ void Script::Call(size_t index) {
     }
     if (plan.mode == Mode::kAsynchronous) return CallUpdate(operation, priority);
     worker_->PushPull(
-        plan.key, {priority, static_cast<float>(plan.threshold), called}, operation->in,
-        operation->out, [this, operation](const Status& status) { OnPushed(operation, status); },
+        plan.key, {priority, codec::TwoBitCoding(static_cast<float>(plan.threshold)), called},
+        operation->in, operation->out,
+        [this, operation](const Status& status) { OnPushed(operation, status); },
         [this, operation](const Status& status) { OnPulled(operation, status); });
   }
   calling_ = false;

@@ -23,7 +23,6 @@ def enumerators(file: str, name: str) -> "List[str]":
     ("file", "name"),
     [
         ("3rdparty/ps-lite/include/ps/message.h", "Op"),
-        ("3rdparty/ps-lite/include/ps/message.h", "Codec"),
         ("include/bytescheduler/types.h", "DType"),
         ("include/bytescheduler/types.h", "Mode"),
         ("include/bytescheduler/status.h", "StatusCode"),
@@ -42,7 +41,8 @@ def test_every_number_is_told(file: str, name: str) -> None:
     ("file", "name"),
     [
         ("3rdparty/ps-lite/src/wire/wire.cc", "MetaField"),
-        ("3rdparty/ps-lite/src/wire/wire_async.cc", "Field"),
+        ("3rdparty/ps-lite/src/membership/control_body.cc", "Field"),
+        ("src/protocol/data_body.cc", "Field"),
     ],
 )
 def test_every_field_of_ours_has_a_row(file: str, name: str) -> None:
@@ -53,6 +53,20 @@ def test_every_field_of_ours_has_a_row(file: str, name: str) -> None:
     for number, word in ours:
         words = re.sub(r"(?<!^)([A-Z])", r"_\1", word[1:]).lower()
         assert f"| {number} | {words} |" in PROTOCOL, word
+
+
+def test_every_codec_is_told() -> None:
+    """By the number on the wire and the name in its row."""
+    rows = [
+        (number[1], name[1])
+        for text in (path.read_text() for path in (ROOT / "src/codec").glob("*.cc"))
+        if (number := re.search(r"constexpr uint32_t k\w+Id = (\d+);", text))
+        and (name := re.search(r'\.name = "([^"]+)"', text))
+    ]
+    table = (ROOT / "src/codec/codec.cc").read_text()
+    assert len(rows) == len(re.findall(r"\w+Codec\(\)", table)) > 0
+    for number, name in rows:
+        assert f"{number} `{name}`" in PROTOCOL, name
 
 
 def test_it_tells_which_settings_a_job_shares() -> None:

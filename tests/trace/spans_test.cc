@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -110,8 +111,8 @@ TEST(Spans, AProxyLastsFromTheCallUntilTheTensorMayBegin) {
     bench.worker()->PushPull(7, options, value, out, [](const Status&) {}, [](const Status&) {});
     bench.Run();
   };
-  use({-3, 0, 0, false, milliseconds(4)});
-  use({-3, 0, 0, false, milliseconds(1)});  // behind the first
+  use({-3, {}, 0, false, milliseconds(4)});
+  use({-3, {}, 0, false, milliseconds(1)});  // behind the first
   bench.RunFor(milliseconds(2));
   for (size_t round = 0; round < 2; ++round) {
     ps::Message push = bench.Next();
@@ -150,7 +151,7 @@ TEST(Spans, WhatANextStepWaitsForAtItsFrontIsTold) {
     for (const Key key : {2U, 1U}) {
       ps::Message push = bench.Next();
       ps::Message pull = bench.Next();
-      EXPECT_EQ(pull.meta.extension.key, key);
+      EXPECT_EQ(test::RequestIn(pull).key, key);
       bench.Answer(std::move(push));
       bench.Answer(std::move(pull), Bytes(64, 1));
       bench.RunFor(milliseconds(1));

@@ -5,6 +5,9 @@
 
 #include <utility>
 
+#include "codec/two_bit.h"
+#include "protocol/bodies.h"
+
 namespace bs::worker {
 
 std::vector<std::byte> Bytes(size_t count, int value) {
@@ -48,7 +51,8 @@ Bench::Sum Bench::PushPull(Key key, Priority priority, std::span<const std::byte
   Outcome* const pushed = &outcomes_.emplace_back();
   Outcome* const pulled = &outcomes_.emplace_back();
   calling_ = true;
-  worker_->PushPull(key, {priority, threshold}, in, out, Into(pushed), Into(pulled));
+  worker_->PushPull(key, {priority, codec::TwoBitCoding(threshold)}, in, out, Into(pushed),
+                    Into(pulled));
   calling_ = false;
   return {pushed, pulled};
 }
@@ -85,9 +89,9 @@ ps::Message Bench::ResponseTo(const ps::Message& request) {
   response.meta.extension.version = ps::kExtensionVersion;
   response.meta.extension.op = request.meta.extension.op;
   response.meta.extension.sequence = request.meta.extension.sequence;
-  response.meta.extension.key = request.meta.extension.key;
-  response.meta.extension.round = request.meta.extension.round;
-  response.meta.extension.part = request.meta.extension.part;
+  const ps::Op op = request.meta.extension.op;
+  response.meta.extension.body =
+      protocol::Encode({.identity = protocol::IdentityOf(op, test::RequestIn(request))});
   return response;
 }
 
@@ -114,9 +118,11 @@ void Bench::Tell(ps::Message answer) {
 void Bench::AnswerLookup(ps::Message request, uint64_t part_bytes,
                          std::span<const std::byte> servers) {
   ps::Message response = ResponseTo(request);
-  response.meta.extension.size_bytes = request.meta.extension.size_bytes;
-  response.meta.extension.dtype = request.meta.extension.dtype;
-  response.meta.extension.part_bytes = part_bytes;
+  test::ChangeResponse(&response, [&, asked = test::RequestIn(request)](auto* body) {
+    body->size_bytes = asked.size_bytes;
+    body->dtype = asked.dtype;
+    body->partition_bytes = part_bytes;
+  });
   response.data.push_back(ps::Frame::Copy(servers));
   request = {};
   Tell(std::move(response));

@@ -6,13 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "protocol/bodies.h"
 #include "protocol/next_cut.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
 namespace {
 
-const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
+using test::About;
 
 WorkerOptions Options(int32_t rank = 0) {
   WorkerOptions options;
@@ -37,15 +38,15 @@ class Retuned : public testing::Test {
     return outcome.value_or(Status::Internal("never called"));
   }
   // A round of the key, answered as servers do; returns its pushes.
-  std::vector<ps::Extension> Round(Key key, std::span<std::byte> value) {
+  std::vector<test::Asked> Round(Key key, std::span<std::byte> value) {
     std::vector<std::byte> out(value.size());
-    std::vector<ps::Extension> pushes;
+    std::vector<test::Asked> pushes;
     std::map<uint32_t, std::string> next;
     const Bench::Sum sum = bench_.PushPull(key, 0, value, out);
     bench_.Run();
     while (!bench_.sent.empty()) {
       ps::Message request = bench_.Next();
-      const ps::Extension about = About(request);
+      const test::Asked about = About(request);
       if (about.op == ps::Op::kRelease) {
         released_.push_back(about);
         bench_.Answer(std::move(request));
@@ -53,12 +54,12 @@ class Retuned : public testing::Test {
       }
       if (about.op == ps::Op::kPush) {
         pushes.push_back(about);
-        next[about.part] = about.next;
+        next[about.partition] = about.next_layout;
         bench_.Answer(std::move(request));
         continue;
       }
       ps::Message answer = Bench::ResponseTo(request);
-      answer.meta.extension.next = next[about.part];
+      test::ChangeResponse(&answer, [&](auto* body) { body->next_layout = next[about.partition]; });
       if (about.size_bytes > 0) answer.data.push_back(ps::Frame::Copy(Bytes(about.size_bytes, 3)));
       request = {};
       bench_.Tell(std::move(answer));
@@ -69,7 +70,7 @@ class Retuned : public testing::Test {
   }
 
   Bench bench_;
-  std::vector<ps::Extension> released_;
+  std::vector<test::Asked> released_;
 };
 
 TEST_F(Retuned, ATensorIsCutAnewBehindTheRoundThatSaysSo) {
@@ -77,29 +78,29 @@ TEST_F(Retuned, ATensorIsCutAnewBehindTheRoundThatSaysSo) {
   bench_.Initialise(7, value);
   EXPECT_EQ(Round(7, value).size(), 4U);
   EXPECT_TRUE(Retune(100, 500).ok()) << "rounded down to 64: nothing but the credit changes";
-  EXPECT_FALSE(Round(7, value)[0].next.empty());
+  EXPECT_FALSE(Round(7, value)[0].next_layout.empty());
   EXPECT_EQ(Round(7, value).size(), 4U);
   EXPECT_TRUE(Retune(128, 500).ok());
-  const std::vector<ps::Extension> says = Round(7, value);
+  const std::vector<test::Asked> says = Round(7, value);
   EXPECT_EQ(says.size(), 4U);
-  EXPECT_FALSE(says[0].next.empty());
-  for (size_t i = 1; i < says.size(); ++i) EXPECT_TRUE(says[i].next.empty());
+  EXPECT_FALSE(says[0].next_layout.empty());
+  for (size_t i = 1; i < says.size(); ++i) EXPECT_TRUE(says[i].next_layout.empty());
   EXPECT_TRUE(released_.empty());
-  const std::vector<ps::Extension> cut = Round(7, value);
+  const std::vector<test::Asked> cut = Round(7, value);
   ASSERT_EQ(cut.size(), 2U);
   EXPECT_EQ(cut[0].size_bytes, 128U);
   EXPECT_EQ(cut[1].size_bytes, 72U);
   EXPECT_EQ(cut[1].offset_bytes, 128U);
-  for (const ps::Extension& push : cut) {
-    EXPECT_EQ(push.cut, 1U);
+  for (const test::Asked& push : cut) {
+    EXPECT_EQ(push.layout_version, 1U);
     EXPECT_EQ(push.round, 5U);
-    EXPECT_TRUE(push.next.empty());
+    EXPECT_TRUE(push.next_layout.empty());
   }
   ASSERT_EQ(released_.size(), 2U) << "each server that had some of it";
-  for (const ps::Extension& release : released_) {
+  for (const test::Asked& release : released_) {
     EXPECT_EQ(release.key, 7U);
-    EXPECT_EQ(release.cut, 1U);
-    EXPECT_EQ(release.part, 4U);
+    EXPECT_EQ(release.layout_version, 1U);
+    EXPECT_EQ(release.num_partitions, 4U);
   }
   EXPECT_EQ(Round(7, value).size(), 2U);
   EXPECT_EQ(released_.size(), 2U);
@@ -109,9 +110,9 @@ TEST_F(Retuned, TheSameDecisionAgainSaysNothing) {
   std::vector<std::byte> value = Bytes(200, 1);
   bench_.Initialise(7, value);
   EXPECT_TRUE(Retune(64, 1000).ok());
-  EXPECT_FALSE(Round(7, value)[0].next.empty()) << "others may have another credit";
+  EXPECT_FALSE(Round(7, value)[0].next_layout.empty()) << "others may have another credit";
   EXPECT_TRUE(Retune(64, 1000).ok());
-  EXPECT_TRUE(Round(7, value)[0].next.empty());
+  EXPECT_TRUE(Round(7, value)[0].next_layout.empty());
 }
 
 TEST_F(Retuned, WhatIsDeclaredLaterIsCutSoAtOnce) {
@@ -134,13 +135,13 @@ TEST_F(Retuned, TheCreditChangesBehindTheFirstRound) {
   while (!bench_.sent.empty()) {
     ps::Message request = bench_.Next();
     const std::string next =
-        About(request).part == 0 ? Encode({.decision = 1, .credit_bytes = 64}) : std::string();
+        About(request).partition == 0 ? Encode({.decision = 1, .credit_bytes = 64}) : std::string();
     ps::Message answer = Bench::ResponseTo(request);
     if (About(request).op == ps::Op::kPull) {
-      answer.meta.extension.next = next;
+      test::ChangeResponse(&answer, [&](auto* body) { body->next_layout = next; });
       answer.data.push_back(ps::Frame::Copy(Bytes(64, 0)));
     } else {
-      EXPECT_EQ(About(request).next, next);
+      EXPECT_EQ(About(request).next_layout, next);
     }
     request = {};
     bench_.Tell(std::move(answer));
@@ -157,7 +158,7 @@ TEST_F(Retuned, NonsenseConcernsOnlyTheCall) {
   EXPECT_EQ(Retune(64, 0).code(), StatusCode::kInvalidArgument);
   std::vector<std::byte> value = Bytes(200, 1);
   bench_.Initialise(7, value);
-  EXPECT_TRUE(Round(7, value)[0].next.empty());
+  EXPECT_TRUE(Round(7, value)[0].next_layout.empty());
 }
 
 TEST_F(Retuned, ANextCutThatMakesNoSenseFailsTheWorker) {
@@ -168,7 +169,7 @@ TEST_F(Retuned, ANextCutThatMakesNoSenseFailsTheWorker) {
   bench_.Answer(bench_.Next());
   ps::Message pull = bench_.Next();
   ps::Message answer = Bench::ResponseTo(pull);
-  answer.meta.extension.next = "nonsense";
+  test::ChangeResponse(&answer, [](auto* body) { body->next_layout = "nonsense"; });
   answer.data.push_back(ps::Frame::Copy(Bytes(64, 0)));
   pull = {};
   bench_.Tell(std::move(answer));
@@ -214,7 +215,7 @@ class Fitted : public testing::Test {
     for (bench_.Run(); !bench_.sent.empty(); bench_.Run()) {
       ps::Message request = bench_.Next();
       const bool declares = About(request).op == ps::Op::kDeclare;
-      if (declares) part_bytes = About(request).part_bytes;
+      if (declares) part_bytes = About(request).partition_bytes;
       bench_.RunFor(declares ? declared : each);
       bench_.Answer(std::move(request));
     }
@@ -227,10 +228,10 @@ class Fitted : public testing::Test {
   // Returns the announcement in the next push of the key.
   std::string Says(Key key, std::span<std::byte> value, float threshold = 0) {
     bench_.PushPull(key, 0, value, std::span(out_).first(value.size()), threshold);
-    return About(bench_.Next()).next;
+    return About(bench_.Next()).next_layout;
   }
   // The first push of an asynchronous key's next update.
-  ps::Extension Update(Key key) {
+  test::Asked Update(Key key) {
     const auto nothing = [](const Status&) {};
     bench_.worker()->Update(key, {.in = value_, .out = out_, .pushed = nothing, .pulled = nothing});
     return About(bench_.Next());
@@ -271,7 +272,7 @@ TEST_F(Fitted, SoIsWhatIsDeclaredLater) {
   SaysToAll(7, value_);
   bench_.sent.clear();
   bench_.Broadcast(8, DType::kFloat32, value_);
-  EXPECT_EQ(About(bench_.Next()).part_bytes, 64 * kKiB);
+  EXPECT_EQ(About(bench_.Next()).partition_bytes, 64 * kKiB);
 }
 
 TEST_F(Fitted, WhatIsCompressedStaysAsItIs) {
@@ -282,7 +283,7 @@ TEST_F(Fitted, WhatIsCompressedStaysAsItIs) {
 
 TEST_F(Fitted, AnAsynchronousKeyDecidesNothing) {
   EXPECT_EQ(PublishAsynchronous(7), 128 * kKiB);
-  EXPECT_EQ(Update(7).next, "");
+  EXPECT_EQ(Update(7).next_layout, "");
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
 }
 
@@ -292,10 +293,10 @@ TEST_F(Fitted, AnAsynchronousKeyStaysAsItIsWhenAnotherDecides) {
   Publish(8, one);
   EXPECT_EQ(SaysToAll(8, one).part_bytes, 64 * kKiB);
   bench_.sent.clear();
-  const ps::Extension push = Update(7);
+  const test::Asked push = Update(7);
   EXPECT_EQ(push.op, ps::Op::kPush);
   EXPECT_EQ(push.size_bytes, 128 * kKiB);
-  EXPECT_EQ(push.next, "");
+  EXPECT_EQ(push.next_layout, "");
 }
 
 // More than enough bytes, six pieces at a time.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -15,7 +16,7 @@ WorkerOptions Alone() {
   return options;
 }
 
-const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
+using test::About;
 
 TEST(Worker, PullGoesRightBehindItsPushWithTheSamePriority) {
   std::vector<std::byte> value = Bytes(64, 0);
@@ -68,7 +69,7 @@ TEST(Worker, AWholeKeyIsDeclaredInOnePieceAndItsFirstPushSaysWhatItIs) {
   bench.worker()->BroadcastWhole(7, {DType::kFloat32, "about", true}, value,
                                  [&](Status status) { outcome = {1, std::move(status)}; });
   ps::Message declare = bench.Next();
-  EXPECT_EQ(About(declare).part_bytes, 100'032U) << "whole cache lines";
+  EXPECT_EQ(About(declare).partition_bytes, 100'032U) << "whole cache lines";
   EXPECT_EQ(declare.data.at(0).size(), 2U) << "one partition";
   bench.Answer(std::move(declare));
   ps::Message push = bench.Next();
@@ -157,7 +158,7 @@ TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
       EXPECT_EQ(About(request).op, ps::Op::kOptimizer);
       EXPECT_EQ(About(request).text, number == 1 ? "sgd" : "hosted lamb");
       EXPECT_EQ(request.data.empty() ? "" : request.data[0].text(), number == 1 ? "" : "pickle");
-      EXPECT_EQ(About(request).round, number);
+      EXPECT_EQ(About(request).optimizer_call, number);
       EXPECT_EQ(outcome.calls, 0);
       if (number == 2 && server == 1) {
         bench.Refuse(std::move(request), Status::InvalidArgument("optimizer: differs"));
@@ -196,7 +197,7 @@ TEST(Worker, CreditBoundsWhatIsSentAndReturnsAtTheAcknowledgement) {
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(bench.worker()->in_flight_bytes(0), 128U);
   bench.Answer(std::move(first));
-  EXPECT_EQ(About(bench.Next()).part, 2U);
+  EXPECT_EQ(About(bench.Next()).partition, 2U);
   EXPECT_EQ(About(bench.Next()).op, ps::Op::kPull);
   EXPECT_TRUE(bench.Quiet());
 }

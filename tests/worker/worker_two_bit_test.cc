@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "codec/two_bit.h"
+#include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -37,7 +39,7 @@ void AnswerAll(Bench* bench) {
   while (!bench->sent.empty()) {
     ps::Message request = bench->Next();
     const bool push = request.meta.extension.op == ps::Op::kPush;
-    const size_t size = push ? 0 : request.meta.extension.size_bytes;
+    const size_t size = push ? 0 : test::RequestIn(request).size_bytes;
     bench->Answer(std::move(request), Bytes(size, 0));
     bench->Run();
   }
@@ -51,7 +53,7 @@ TEST(WorkerTwoBit, PushesAreCodedInitialValuesAndSumsAreNot) {
   bench.Answer(bench.Next());  // declare
   for (const size_t size : {64U, 4U}) {
     const ps::Message initial = bench.Next();
-    EXPECT_EQ(initial.meta.extension.codec, ps::Codec::kNone);
+    EXPECT_TRUE(test::RequestIn(initial).coding.plain());
     EXPECT_EQ(initial.data.at(0).size(), size);
     bench.Tell(Bench::ResponseTo(initial));
   }
@@ -59,17 +61,16 @@ TEST(WorkerTwoBit, PushesAreCodedInitialValuesAndSumsAreNot) {
   const std::vector<std::vector<int>> words = {{0xff, 0xff, 0xff, 0xff}, {0xc0, 0, 0, 0}};
   for (uint32_t part = 0; part < 2; ++part) {
     ps::Message push = bench.Next();
-    const ps::Extension about = push.meta.extension;
-    EXPECT_EQ(about.codec, ps::Codec::kTwoBit);
-    EXPECT_EQ(about.threshold, 0.5F);
-    EXPECT_EQ(about.part, part);
+    const test::Asked about = test::About(push);
+    EXPECT_EQ(about.coding, codec::TwoBitCoding(0.5F));
+    EXPECT_EQ(about.partition, part);
     EXPECT_EQ(about.offset_bytes, part * 64U);
     EXPECT_EQ(about.size_bytes, part == 0 ? 64U : 4U);
     EXPECT_EQ(PayloadOf(push), words[part]);
     bench.Answer(std::move(push));
     ps::Message pull = bench.Next();
-    EXPECT_EQ(pull.meta.extension.codec, ps::Codec::kNone);
-    EXPECT_EQ(pull.meta.extension.size_bytes, about.size_bytes);
+    EXPECT_TRUE(test::RequestIn(pull).coding.plain());
+    EXPECT_EQ(test::RequestIn(pull).size_bytes, about.size_bytes);
     bench.Answer(std::move(pull), Bytes(about.size_bytes, 5));
   }
   EXPECT_TRUE(sum.pushed->ok());
@@ -84,12 +85,13 @@ TEST(WorkerTwoBit, AnUpdateOfAnAsynchronousKeyIsCodedToo) {
   AnswerAll(&bench);
   std::vector<std::vector<int>> words;
   for (int step = 0; step < 2; ++step) {
-    bench.worker()->Update(
-        7,
-        {.threshold = 0.5F, .rates = {0.25, {}, {}}, .in = value, .pushed = [](const Status&) {}});
+    bench.worker()->Update(7, {.coding = codec::TwoBitCoding(0.5F),
+                               .rates = {0.25, {}, {}},
+                               .in = value,
+                               .pushed = [](const Status&) {}});
     ps::Message push = bench.Next();
-    EXPECT_EQ(push.meta.extension.codec, ps::Codec::kTwoBit);
-    EXPECT_EQ(push.meta.extension.learning_rate, 0.25);
+    EXPECT_EQ(test::RequestIn(push).coding, codec::TwoBitCoding(0.5F));
+    EXPECT_EQ(test::RequestIn(push).learning_rate, 0.25);
     words.push_back(PayloadOf(push));
     bench.Answer(std::move(push));
   }
@@ -177,7 +179,8 @@ TEST(WorkerTwoBit, WhatCannotBeCodedIsRefusedAndHarmsNothing) {
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(halves.pulled->code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(halves.pushed->text(),
-            "push_pull key=7: float16 cannot be compressed to two bits, only float32");
+            "push_pull key=7: float16 cannot be compressed to two bits with threshold 0.5, only "
+            "float32");
   for (const float threshold :
        {-0.5F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const Bench::Sum wrong = bench.PushPull(8, 0, value, out, threshold);
@@ -185,7 +188,7 @@ TEST(WorkerTwoBit, WhatCannotBeCodedIsRefusedAndHarmsNothing) {
     EXPECT_THAT(wrong.pulled->text(), testing::HasSubstr("want a finite number greater than 0"));
   }
   bench.PushPull(8, 0, value, out, 0.5F);
-  EXPECT_EQ(bench.Next().meta.extension.round, 1U) << "they took no round";
+  EXPECT_EQ(test::RequestIn(bench.Next()).round, 1U) << "they took no round";
   EXPECT_TRUE(bench.failures.empty());
 }
 

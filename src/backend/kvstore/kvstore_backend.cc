@@ -100,14 +100,17 @@ void KvstoreBackend::SetScale(uint32_t scale) {
 }
 
 void KvstoreBackend::OnRequest(const ps::Message& message) {
-  Asked request{.peer = message.peer, .what = message.meta.extension};
-  const ps::Op op = request.what.op;
+  const ps::Extension& extension = message.meta.extension;
+  const ps::Op op = extension.op;
+  Result<protocol::DataRequest> what = protocol::DecodeRequest(op, extension.body);
+  BS_CHECK(what.ok());  // our own worker's
+  Asked request{.peer = message.peer, .envelope = extension, .what = std::move(what.value())};
   if (op == ps::Op::kDeclare) return OnDeclare(std::move(request));
   if (op == ps::Op::kLookup) return OnLookup(std::move(request));
   BS_CHECK(op == ps::Op::kPush || op == ps::Op::kPull);
   const auto it = tensors_.find(request.what.key);
-  BS_CHECK(it != tensors_.end() && request.what.part < it->second->partitions.size());
-  StorePartition* const partition = &it->second->partitions[request.what.part];
+  BS_CHECK(it != tensors_.end() && request.what.partition < it->second->partitions.size());
+  StorePartition* const partition = &it->second->partitions[request.what.partition];
   partition->priority = message.meta.priority;
   if (op == ps::Op::kPull) return OnPull(*it->second, partition, std::move(request));
   OnPush(*it->second, partition, std::move(request),
@@ -136,21 +139,21 @@ Status KvstoreBackend::Adopt(const Tensor& tensor) {
 }
 
 void KvstoreBackend::OnDeclare(Asked request) {
-  const ps::Extension& what = request.what;
+  const protocol::DataRequest& what = request.what;
   if (declaring_.contains(what.key)) return SayPending(request);
   if (tensors_.contains(what.key)) return Answer(request, Status::Ok());
   Tensor tensor{.key = what.key,
                 .dtype = static_cast<DType>(what.dtype),
                 .size_bytes = what.size_bytes,
-                .part_bytes = what.part_bytes,
-                .partitions = Cut(what.size_bytes, what.part_bytes, kAlignBytes)};
+                .part_bytes = what.partition_bytes,
+                .partitions = Cut(what.size_bytes, what.partition_bytes, kAlignBytes)};
   // This worker has placed them on the same servers, and the others will.
   loads_.Place(tensor.partitions);
   const auto header_key = TakeHeaderKey();
   if (!header_key) return Answer(request, NoKeysLeft());
   if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
   const std::vector<std::byte> header =
-      Encode({what.key, what.size_bytes, what.part_bytes, what.dtype, scale_});
+      Encode({what.key, what.size_bytes, what.partition_bytes, what.dtype, scale_});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
                              .store_key = *header_key,
                              .size_bytes = header.size(),
@@ -230,7 +233,7 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
 
 void KvstoreBackend::OnPush(const StoreTensor& tensor, StorePartition* partition, Asked request,
                             std::span<const std::byte> payload) {
-  if (request.what.sequence == partition->push.what.sequence) {
+  if (request.envelope.sequence == partition->push.envelope.sequence) {
     if (partition->push_open) return SayPending(request);
     partition->push_open = true;  // the answer is on its way already; one more does no harm
     return Settle(partition);
@@ -246,12 +249,12 @@ void KvstoreBackend::OnPush(const StoreTensor& tensor, StorePartition* partition
         {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull, .in = payload});
   if (first || partition->done) return;
   if (partition->beside) return Settle(partition);
-  probes_[partition->server].uncovered.push_back({partition, partition->push.what.sequence});
+  probes_[partition->server].uncovered.push_back({partition, partition->push.envelope.sequence});
   Probe(partition->server);
 }
 
 void KvstoreBackend::OnPull(const StoreTensor& tensor, StorePartition* partition, Asked request) {
-  const bool repeated = request.what.sequence == partition->pull.what.sequence;
+  const bool repeated = request.envelope.sequence == partition->pull.envelope.sequence;
   if (repeated && partition->pull_open) return SayPending(request);
   BS_CHECK(!partition->pull_open);
   const bool fetches = request.what.round == 0 && !repeated;
@@ -350,20 +353,21 @@ void KvstoreBackend::BarrierNext() {
 
 // -- answers -------------------------------------------------------------------------------------
 
-ps::Message KvstoreBackend::ResponseTo(const Asked& request, ps::Op op) {
+ps::Message KvstoreBackend::ResponseTo(const Asked& request, ps::Op op,
+                                       protocol::DataResponse body) {
+  body.identity = protocol::IdentityOf(request.envelope.op, request.what);
   ps::Message response;
   response.peer = request.peer;
   response.meta.extension = {.version = ps::kExtensionVersion,
                              .op = op,
-                             .sequence = request.what.sequence,
-                             .key = request.what.key,
-                             .round = request.what.round,
-                             .part = request.what.part};
+                             .sequence = request.envelope.sequence,
+                             .incarnation = request.envelope.incarnation,
+                             .body = protocol::Encode(body)};
   return response;
 }
 
 void KvstoreBackend::Answer(const Asked& request, const Status& status, ps::Frame payload) {
-  ps::Message response = ResponseTo(request, request.what.op);
+  ps::Message response = ResponseTo(request, request.envelope.op);
   ps::Extension& said = response.meta.extension;
   said.status = static_cast<uint32_t>(status.code());
   said.text = status.message();
@@ -372,10 +376,10 @@ void KvstoreBackend::Answer(const Asked& request, const Status& status, ps::Fram
 }
 
 void KvstoreBackend::AnswerLookup(const Asked& request, const Tensor& tensor) {
-  ps::Message response;
-  response.peer = request.peer;
-  response.meta.extension = request.what;
-  response.meta.extension.part_bytes = tensor.part_bytes;
+  ps::Message response = ResponseTo(request, request.envelope.op,
+                                    {.size_bytes = request.what.size_bytes,
+                                     .partition_bytes = tensor.part_bytes,
+                                     .dtype = request.what.dtype});
   response.data.push_back(ps::Frame::Copy(EncodeServers(tensor.partitions)));
   answer_(std::move(response));
 }

@@ -44,6 +44,7 @@
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/data_body.h"
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
 #include "ps/message.h"
@@ -89,7 +90,8 @@ class KvstoreBackend {
   // A request that needs one response; its payload is in use during OnRequest only.
   struct Asked {
     int32_t peer = 0;
-    ps::Extension what;
+    ps::Extension envelope{};
+    protocol::DataRequest what{};
   };
   // A partition of a tensor, with the requests for it in its current round.
   struct StorePartition {
@@ -114,7 +116,9 @@ class KvstoreBackend {
     StorePartition* partition;
     uint64_t sequence;
 
-    bool waits() const { return partition->push_open && partition->push.what.sequence == sequence; }
+    bool waits() const {
+      return partition->push_open && partition->push.envelope.sequence == sequence;
+    }
   };
   struct Probes {
     std::vector<int32_t> free;
@@ -140,7 +144,7 @@ class KvstoreBackend {
   void Settle(StorePartition* partition);
   std::optional<int32_t> TakeHeaderKey();
 
-  static ps::Message ResponseTo(const Asked& request, ps::Op op);
+  static ps::Message ResponseTo(const Asked& request, ps::Op op, protocol::DataResponse body = {});
   void Answer(const Asked& request, const Status& status, ps::Frame payload = {});
   void AnswerLookup(const Asked& request, const Tensor& tensor);
   void SayPending(const Asked& request);

@@ -11,23 +11,19 @@ namespace {
 
 using Kind = core::TraceEvent::Kind;
 
-uint64_t SentBytes(const TwoBit& coding, uint64_t size_bytes) {
-  const bool coded = coding.threshold != 0;
-  return ps::PayloadBytes(coded ? ps::Codec::kTwoBit : ps::Codec::kNone, size_bytes);
-}
-
 }  // namespace
 
 PushPullTask::PushPullTask(const Link* link, const Tensor* tensor, Call call,
                            UniqueFunction<void()> ended)
-    : CommTask(tensor->key, call.round, call.priority, SentBytes(call.coding, tensor->size_bytes)),
+    : CommTask(tensor->key, call.round, call.priority,
+               SentBytes(*link, call.coder.coding, tensor->size_bytes)),
       link_(link),
       tensor_(tensor),
       rates_(call.rates),
       waited_(call.waited),
       in_(call.in),
       out_(call.out),
-      coding_(call.coding),
+      coder_(call.coder),
       pulls_(static_cast<bool>(call.pulled)),
       next_(std::move(call.next)),
       push_{.done = std::move(call.pushed)},
@@ -45,10 +41,10 @@ void PushPullTask::Begin() {
 
 std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {
   std::vector<bs::Partition> partitions = tensor_->partitions;  // as rank 0 cut it
-  // Partitions are cut at multiples of kAlignBytes, which are whole words of codes.
+  // They are whole units of the codec.
   for (bs::Partition& partition : partitions) {
-    partition.offset_bytes = SentBytes(coding_, partition.offset_bytes);
-    partition.size_bytes = SentBytes(coding_, partition.size_bytes);
+    partition.offset_bytes = SentBytes(*link_, coder_.coding, partition.offset_bytes);
+    partition.size_bytes = SentBytes(*link_, coder_.coding, partition.size_bytes);
   }
   return partitions;
 }
@@ -81,17 +77,17 @@ void PushPullTask::Push(const Piece& piece, TimePoint started) {
   };
   ++push_.pending;
   if (link_->rate != nullptr) link_->rate->Started(partitions()[piece.partition.index].size_bytes);
-  if (coding_.threshold == 0) return worker::Push(*link_, *tensor_, piece, bytes, std::move(done));
-  const TwoBit coding{.threshold = coding_.threshold,
-                      .residual = coding_.residual.subspan(offset_bytes / sizeof(float),
-                                                           size_bytes / sizeof(float))};
-  PushTwoBit(*link_, *tensor_, piece, bytes, coding, std::move(done));
+  if (coder_.coding.plain()) return worker::Push(*link_, *tensor_, piece, bytes, std::move(done));
+  const Coder coder{.coding = coder_.coding,
+                    .residual = coder_.residual.subspan(offset_bytes / sizeof(float),
+                                                        size_bytes / sizeof(float))};
+  PushCoded(*link_, *tensor_, piece, bytes, coder, std::move(done));
 }
 
 bool PushPullTask::GoesTogether(uint64_t size_bytes) const {
   // Of an empty partition nothing leaves.
   return pulls_ && size_bytes > 0 && size_bytes <= link_->together_bytes &&
-         !link_->credit_until_pulled && coding_.threshold == 0 &&
+         !link_->credit_until_pulled && coder_.coding.plain() &&
          tensor_->mode == Mode::kSynchronous;
 }
 

@@ -31,7 +31,7 @@ class PushPullTask final : public CommTask {
     Duration waited{};  // since the framework's user asked, for spans
     std::span<const std::byte> in;
     std::span<std::byte> out;  // not used if `pulled` is empty
-    TwoBit coding{};           // its residual is the whole tensor's
+    Coder coder{};             // its residual is the whole tensor's
     std::string next{};        // see Piece; travels with partition 0
     UniqueFunction<void(Status)> pushed;
     UniqueFunction<void(Status)> pulled;  // may be empty: nothing is pulled then
@@ -60,6 +60,10 @@ class PushPullTask final : public CommTask {
     uint32_t answered = 0;              // with ok
   };
 
+  // What travels of so many bytes from the tensor's beginning, or of a partition.
+  static uint64_t SentBytes(const Link& link, const Coding& coding, uint64_t size_bytes) {
+    return link.codecs->SentBytes(coding, size_bytes);
+  }
   bool GoesTogether(uint64_t size_bytes) const;
   void PushPull(const Piece& piece, TimePoint started);
   void Push(const Piece& piece, TimePoint started);
@@ -80,7 +84,7 @@ class PushPullTask final : public CommTask {
   const Duration waited_;
   const std::span<const std::byte> in_;
   const std::span<std::byte> out_;
-  const TwoBit coding_;
+  const Coder coder_;
   const bool pulls_;
   std::string next_;   // what goes with the push, then what came with the sum
   TimePoint ready_{};  // for spans

@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "codec/two_bit.h"
+#include "codec/codec.h"
+#include "protocol/data_body.h"
 #include "protocol/placement.h"
 
 namespace bs::worker {
@@ -27,65 +28,81 @@ std::string DescribePull(Key key, const Piece& piece) {
 }
 
 Result<Tensor> ReadLookup(const ps::Message& answer, Tensor asked, uint32_t num_servers) {
-  const ps::Extension& said = answer.meta.extension;
   const std::string what = "lookup key=" + std::to_string(asked.key) + " to server " +
                            std::to_string(HomeServer(asked.key, num_servers));
+  const Result<protocol::DataResponse> body = protocol::DecodeResponse(answer.meta.extension.body);
+  if (!body.ok()) return Status::Internal(what + ": answered " + body.status().message());
+  const protocol::DataResponse& said = body.value();
   if (said.size_bytes != asked.size_bytes || said.dtype != static_cast<uint32_t>(asked.dtype) ||
-      said.part_bytes < kAlignBytes || said.part_bytes % kAlignBytes != 0) {
+      said.partition_bytes < kAlignBytes || said.partition_bytes % kAlignBytes != 0) {
     return Status::Internal(what + ": answered " + std::to_string(said.size_bytes) +
                             " bytes of dtype " + std::to_string(said.dtype) + " in partitions of " +
-                            std::to_string(said.part_bytes));
+                            std::to_string(said.partition_bytes));
   }
-  asked.part_bytes = said.part_bytes;
+  asked.part_bytes = said.partition_bytes;
   asked.partitions = Cut(asked.size_bytes, asked.part_bytes, kAlignBytes);
   const Status fits = DecodeServers(PayloadOf(answer), num_servers, asked.partitions);
   if (!fits.ok()) return Status::Internal(what + ": answered " + fits.message());
   return asked;
 }
 
-ps::KvRequest MakeRequest(ps::Op op, const Tensor& tensor, const Piece& piece) {
+protocol::DataRequest BodyOf(const Tensor& tensor, const Piece& piece) {
+  return {.key = tensor.key,
+          .round = piece.round,
+          .partition = piece.partition.index,
+          .offset_bytes = piece.partition.offset_bytes,
+          .size_bytes = piece.partition.size_bytes,
+          .dtype = static_cast<uint32_t>(tensor.dtype),
+          .mode = static_cast<uint32_t>(tensor.mode),
+          .layout_version = tensor.cut};
+}
+
+protocol::DataRequest BodyOfPush(const Tensor& tensor, const Piece& piece) {
+  protocol::DataRequest body = BodyOf(tensor, piece);
+  body.learning_rate = piece.rates.learning_rate;
+  body.weight_decay = piece.rates.weight_decay;
+  body.rescale_grad = piece.rates.rescale_grad;
+  body.next_layout = piece.next;
+  return body;
+}
+
+ps::KvRequest MakeRequest(ps::Op op, uint32_t server, const protocol::DataRequest& body) {
   ps::KvRequest request;
-  request.server = static_cast<int32_t>(piece.partition.server);
-  request.priority = piece.priority;
+  request.server = static_cast<int32_t>(server);
   request.extension.op = op;
-  request.extension.key = tensor.key;
-  request.extension.round = piece.round;
-  request.extension.part = piece.partition.index;
-  request.extension.offset_bytes = piece.partition.offset_bytes;
-  request.extension.size_bytes = piece.partition.size_bytes;
-  request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
-  request.extension.mode = static_cast<uint32_t>(tensor.mode);
-  request.extension.cut = tensor.cut;
+  request.extension.body = protocol::Encode(op, body);
+  return request;
+}
+
+ps::KvRequest MakeRequest(ps::Op op, const Piece& piece, const protocol::DataRequest& body) {
+  ps::KvRequest request = MakeRequest(op, piece.partition.server, body);
+  request.priority = piece.priority;
   return request;
 }
 
 // Writes the sum that comes as an answer where it belongs.
 ps::KvWorker::Done IntoPlace(Key key, const Piece& piece, std::span<std::byte> bytes, Pulled done) {
-  return
-      [key, piece, bytes, done = std::move(done)](const Status& status, const ps::Message& answer) {
-        if (!status.ok()) return done(status, {});
-        const std::span<const std::byte> sum = PayloadOf(answer);
-        if (sum.size() != bytes.size()) {
-          return done(Status::Internal(DescribePull(key, piece) + ": answered " +
-                                       std::to_string(sum.size()) + " bytes, want " +
-                                       std::to_string(bytes.size())),
-                      {});
-        }
-        // It may have been read there.
-        if (!sum.empty() && sum.data() != bytes.data()) {
-          std::memcpy(bytes.data(), sum.data(), sum.size());
-        }
-        done(Status::Ok(), answer.meta.extension.next);
-      };
-}
-
-ps::KvRequest MakePush(const Tensor& tensor, const Piece& piece) {
-  ps::KvRequest request = MakeRequest(ps::Op::kPush, tensor, piece);
-  request.extension.learning_rate = piece.rates.learning_rate;
-  request.extension.weight_decay = piece.rates.weight_decay;
-  request.extension.rescale_grad = piece.rates.rescale_grad;
-  request.extension.next = piece.next;
-  return request;
+  return [key, piece, bytes, done = std::move(done)](const Status& status,
+                                                     const ps::Message& answer) {
+    if (!status.ok()) return done(status, {});
+    const std::span<const std::byte> sum = PayloadOf(answer);
+    if (sum.size() != bytes.size()) {
+      return done(
+          Status::Internal(DescribePull(key, piece) + ": answered " + std::to_string(sum.size()) +
+                           " bytes, want " + std::to_string(bytes.size())),
+          {});
+    }
+    Result<protocol::DataResponse> body = protocol::DecodeResponse(answer.meta.extension.body);
+    if (!body.ok()) {
+      return done(
+          Status::Internal(DescribePull(key, piece) + ": answered " + body.status().message()), {});
+    }
+    // It may have been read there.
+    if (!sum.empty() && sum.data() != bytes.data()) {
+      std::memcpy(bytes.data(), sum.data(), sum.size());
+    }
+    done(Status::Ok(), body.value().next_layout);
+  };
 }
 
 }  // namespace
@@ -106,14 +123,12 @@ std::string DescribePlacement(const Tensor& tensor) {
 }
 
 void Declare(const Link& link, const Tensor& tensor, Answered done) {
-  ps::KvRequest request;
-  request.server = static_cast<int32_t>(HomeServer(tensor.key, link.num_servers));
-  request.extension.op = ps::Op::kDeclare;
-  request.extension.key = tensor.key;
-  request.extension.size_bytes = tensor.size_bytes;
-  request.extension.part_bytes = tensor.part_bytes;
-  request.extension.mode = static_cast<uint32_t>(tensor.mode);
-  request.extension.dtype = static_cast<uint32_t>(tensor.dtype);
+  ps::KvRequest request = MakeRequest(ps::Op::kDeclare, HomeServer(tensor.key, link.num_servers),
+                                      {.key = tensor.key,
+                                       .size_bytes = tensor.size_bytes,
+                                       .partition_bytes = tensor.part_bytes,
+                                       .dtype = static_cast<uint32_t>(tensor.dtype),
+                                       .mode = static_cast<uint32_t>(tensor.mode)});
   auto servers = std::make_unique<const std::vector<std::byte>>(EncodeServers(tensor.partitions));
   request.payload = *servers;
   // The callback keeps the payload: it runs when the payload is out of use.
@@ -123,13 +138,11 @@ void Declare(const Link& link, const Tensor& tensor, Answered done) {
 }
 
 void Lookup(const Link& link, const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
-  ps::KvRequest request;
-  request.server = static_cast<int32_t>(HomeServer(asked.key, link.num_servers));
-  request.extension.op = ps::Op::kLookup;
-  request.extension.key = asked.key;
-  request.extension.size_bytes = asked.size_bytes;
-  request.extension.dtype = static_cast<uint32_t>(asked.dtype);
-  request.extension.mode = static_cast<uint32_t>(asked.mode);
+  ps::KvRequest request = MakeRequest(ps::Op::kLookup, HomeServer(asked.key, link.num_servers),
+                                      {.key = asked.key,
+                                       .size_bytes = asked.size_bytes,
+                                       .dtype = static_cast<uint32_t>(asked.dtype),
+                                       .mode = static_cast<uint32_t>(asked.mode)});
   link.requests->Send(std::move(request),
                       [asked, num_servers = link.num_servers, done = std::move(done)](
                           const Status& status, const ps::Message& answer) {
@@ -150,10 +163,7 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
                                                    .refused = {},
                                                    .done = std::move(done)});
   for (uint32_t server = 0; server < link.num_servers; ++server) {
-    ps::KvRequest request;
-    request.server = static_cast<int32_t>(server);
-    request.extension.op = ps::Op::kOptimizer;
-    request.extension.round = number;
+    ps::KvRequest request = MakeRequest(ps::Op::kOptimizer, server, {.optimizer_call = number});
     request.extension.text = round->optimizer.text;
     request.payload = std::as_bytes(std::span(round->optimizer.pickle));
     link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
@@ -165,45 +175,49 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
 
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done) {
-  ps::KvRequest request = MakePush(tensor, piece);
+  protocol::DataRequest body = BodyOfPush(tensor, piece);
+  if (piece.round == 0) body.hosted = tensor.hosted;
+  ps::KvRequest request = MakeRequest(ps::Op::kPush, piece, body);
+  if (piece.round == 0) request.extension.text = tensor.about;
   request.payload = bytes;
-  if (piece.round == 0) {
-    request.extension.text = tensor.about;
-    request.extension.hosted = tensor.hosted;
-  }
   link.requests->Send(
       std::move(request),
       [done = std::move(done)](const Status& status, const ps::Message&) { done(status); });
 }
 
-void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
-                std::span<const std::byte> bytes, const TwoBit& coding, Answered done) {
-  BS_CHECK(bytes.size() == coding.residual.size_bytes());
-  auto words =
-      std::make_unique<std::vector<std::byte>>(reduce::TwoBitBytes(coding.residual.size()));
-  reduce::QuantizeTwoBit(coding.threshold, bytes.data(), coding.residual.data(), words->data(),
-                         coding.residual.size());
-  ps::KvRequest request = MakePush(tensor, piece);
-  request.extension.codec = ps::Codec::kTwoBit;
-  request.extension.threshold = coding.threshold;
-  request.payload = *words;
+void PushCoded(const Link& link, const Tensor& tensor, const Piece& piece,
+               std::span<const std::byte> bytes, const Coder& coder, Answered done) {
+  BS_CHECK(bytes.size() == coder.residual.size_bytes());
+  const codec::Codec& codec = link.codecs->Get(coder.coding);
+  const CodecParameters& parameters = coder.coding.parameters;
+  const size_t count = coder.residual.size();
+  auto codes = std::make_unique<std::vector<std::byte>>(codec.encoded_bytes(parameters, count));
+  const codec::Place place{.key = tensor.key,
+                           .round = piece.round,
+                           .first_element = piece.partition.offset_bytes / sizeof(float)};
+  codec.encode(parameters, place, bytes.data(), coder.residual.data(), codes->data(), count);
+  protocol::DataRequest body = BodyOfPush(tensor, piece);
+  body.coding = coder.coding;
+  ps::KvRequest request = MakeRequest(ps::Op::kPush, piece, body);
+  request.payload = *codes;
   // The callback keeps the payload: it runs when the payload is out of use.
   link.requests->Send(std::move(request),
-                      [done = std::move(done), kept = std::move(words)](
+                      [done = std::move(done), kept = std::move(codes)](
                           const Status& status, const ps::Message&) { done(status); });
 }
 
 void Pull(const Link& link, const Tensor& tensor, const Piece& piece, std::span<std::byte> bytes,
           Pulled done) {
-  ps::KvRequest request = MakeRequest(ps::Op::kPull, tensor, piece);
+  ps::KvRequest request = MakeRequest(ps::Op::kPull, piece, BodyOf(tensor, piece));
   request.answer = bytes;
   link.requests->Send(std::move(request), IntoPlace(tensor.key, piece, bytes, std::move(done)));
 }
 
 void PushPull(const Link& link, const Tensor& tensor, const Piece& piece, BothWays ways,
               Pulled done) {
-  ps::KvRequest request = MakeRequest(ps::Op::kPushPull, tensor, piece);
-  request.extension.next = piece.next;
+  protocol::DataRequest body = BodyOf(tensor, piece);
+  body.next_layout = piece.next;
+  ps::KvRequest request = MakeRequest(ps::Op::kPushPull, piece, body);
   request.payload = ways.in;
   request.answer = ways.out;
   request.left = std::move(ways.left);
@@ -222,12 +236,11 @@ void Release(const Link& link, const Tensor& retired, Answered done) {
   const auto round = std::make_shared<Round>(
       Round{.missing = servers.size(), .refused = {}, .done = std::move(done)});
   for (const uint32_t server : servers) {
-    ps::KvRequest request;
-    request.server = static_cast<int32_t>(server);
-    request.extension.op = ps::Op::kRelease;
-    request.extension.key = retired.key;
-    request.extension.cut = retired.cut + 1;
-    request.extension.part = static_cast<uint32_t>(retired.partitions.size());
+    ps::KvRequest request =
+        MakeRequest(ps::Op::kRelease, server,
+                    {.key = retired.key,
+                     .num_partitions = static_cast<uint32_t>(retired.partitions.size()),
+                     .layout_version = retired.cut + 1});
     link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
       if (!status.ok() && round->refused.ok()) round->refused = status;
       if (--round->missing == 0) round->done(round->refused);

@@ -14,9 +14,11 @@
 
 #include "backend/ps/link_rate.h"
 #include "base/unique_function.h"
+#include "bytescheduler/coding.h"
 #include "bytescheduler/core.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "codec/codec.h"
 #include "protocol/tensor.h"
 #include "ps/kv_worker.h"
 #include "trace/spans.h"
@@ -35,6 +37,7 @@ struct Link {
   uint64_t together_bytes = 0;       // WorkerOptions::together_bytes
   ps::KvWorker* requests = nullptr;  // not owned
   Core* core = nullptr;              // not owned
+  const codec::Table* codecs = &codec::Builtin();  // not owned
   Spans spans{};
   LinkRate* rate = nullptr;  // not owned; null: nobody measures it
   // Fails the worker for good; requests and tasks are failing when it returns.  Returns why: the
@@ -70,16 +73,16 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
 // `bytes` are the partition's; they must stay valid and unchanged until `done`.
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done);
-// What is to be sent goes through a residual, float32 for each element, which keeps what two bits
-// an element cannot say (codec/two_bit.h).
-struct TwoBit {
-  float threshold = 0;          // 0: not coded
+// What is to be sent goes through a residual, float32 for each element, which keeps what the codes
+// cannot say (codec/codec.h).
+struct Coder {
+  Coding coding{};              // plain: not coded
   std::span<float> residual{};  // the key's, or the partition's part of it
 };
-// As Push, in two bits an element.  The codes are made inside the call and kept until `done`, so a
-// repeat sends the same ones; `bytes` are not used after the call.
-void PushTwoBit(const Link& link, const Tensor& tensor, const Piece& piece,
-                std::span<const std::byte> bytes, const TwoBit& coding, Answered done);
+// As Push, coded.  The codes are made inside the call and kept until `done`, so a repeat sends the
+// same ones; `bytes` are not used after the call.
+void PushCoded(const Link& link, const Tensor& tensor, const Piece& piece,
+               std::span<const std::byte> bytes, const Coder& coder, Answered done);
 // `next`: what the push of rank 0 said, of this partition and round; empty after an error.
 using Pulled = UniqueFunction<void(const Status&, const std::string& next)>;
 // Push and Pull of a synchronous key in one request.  `in` must stay as it is until `done`, which

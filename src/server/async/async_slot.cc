@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "codec/two_bit.h"
+#include "codec/codec.h"
 #include "protocol/describe.h"
 #include "reduce/reduce.h"
 
@@ -17,18 +17,21 @@ constexpr size_t kMaxAboutBytes = 1024;
 bool IsFinite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
 
 // The gradient that the codes of `call` stand for.
-ps::Frame Decode(const ps::KvCall& call) {
-  const size_t count = call.extension.size_bytes / sizeof(float);
+ps::Frame Decode(const protocol::Call& call, const codec::Table& codecs) {
+  const protocol::DataRequest& about = call.request;
+  const size_t count = about.size_bytes / sizeof(float);
   auto values = std::make_unique_for_overwrite<float[]>(count);
-  reduce::DequantizeTwoBit(call.extension.threshold, call.payload.bytes().data(), values.get(),
-                           count);
+  const codec::Place place{
+      .key = about.key, .round = about.round, .first_element = about.offset_bytes / sizeof(float)};
+  codecs.Get(about.coding)
+      .decode(about.coding.parameters, place, call.payload.bytes().data(), values.get(), count);
   const auto bytes = std::as_bytes(std::span(values.get(), count));
   return ps::Frame::Borrow(bytes, [kept = std::move(values)] {});
 }
 
-// Of a push, as it came.
-uint64_t SentBytes(const ps::KvCall& call) {
-  return ps::PayloadBytes(call.extension.codec, call.extension.size_bytes);
+// Bytes of a push as it came.
+uint64_t SentBytes(const protocol::Call& call, const codec::Table& codecs) {
+  return codecs.SentBytes(call.request.coding, call.request.size_bytes);
 }
 
 }  // namespace
@@ -38,11 +41,11 @@ AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
   shard->meters.Expect(shard->num_workers);
 }
 
-void AsyncSlot::Push(ps::KvCall& call) {
+void AsyncSlot::Push(protocol::Call& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
-  const Round round = call.extension.round;
+  const Round round = call.request.round;
   const bool duplicate = round == 0 ? initialised() : round <= party_of(call).pushes;
-  if (duplicate) return shard_->send(ps::MakeResponse(call, {}));
+  if (duplicate) return shard_->send(protocol::MakeResponse(call, {}));
   if (round > 0) {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
     if (updating_rank_) return Queue(call);
@@ -53,15 +56,15 @@ void AsyncSlot::Push(ps::KvCall& call) {
   if (round == 0) {
     Initialise(call);
   } else {
-    if (call.extension.codec != ps::Codec::kNone) call.payload = Decode(call);
+    if (!call.request.coding.plain()) call.payload = Decode(call, *shard_->codecs);
     if (IsHosted()) return BeginHosted(call);
     Update(call);
   }
-  shard_->send(ps::MakeResponse(call, {}));
+  shard_->send(protocol::MakeResponse(call, {}));
   AnswerReady();
 }
 
-void AsyncSlot::Pull(ps::KvCall& call) {
+void AsyncSlot::Pull(protocol::Call& call) {
   if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
   if (Ready(call)) return Answer(call);
   Park(call);
@@ -86,18 +89,18 @@ void AsyncSlot::Fail(const Status& why) {
   queue_.RefuseAll(why, shard_->send);
 }
 
-Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
-  const ps::Extension& about = call.extension;
+Status AsyncSlot::CheckPush(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
-  if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (!initialised() && (about.round != 0 || call.worker_rank != 0)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }
-  if (about.round == 0 && about.text.size() > kMaxAboutBytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(about.text.size()) +
-                                   " bytes about the key, at most " +
-                                   std::to_string(kMaxAboutBytes) + " are kept");
+  if (about.round == 0 && call.extension.text.size() > kMaxAboutBytes) {
+    return Status::InvalidArgument(
+        DescribeCall(call) + ": " + std::to_string(call.extension.text.size()) +
+        " bytes about the key, at most " + std::to_string(kMaxAboutBytes) + " are kept");
   }
   if (!initialised()) return Status::Ok();
   if (about.round == 0 && call.worker_rank != 0) {
@@ -106,15 +109,15 @@ Status AsyncSlot::CheckPush(const ps::KvCall& call) const {
   return CheckShape(call, shape_);
 }
 
-Status AsyncSlot::CheckPull(const ps::KvCall& call) {
-  const ps::Extension& about = call.extension;
+Status AsyncSlot::CheckPull(const protocol::Call& call) {
+  const protocol::DataRequest& about = call.request;
   const Round pushed = party_of(call).pushes;
   if (about.round > pushed + (initialised() ? 1 : 0)) {
     return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
                                       std::to_string(pushed) + " times");
   }
   // A worker has one request for a partition under way: what is older was answered.
-  if (about.round < pushed || about.sequence < party_of(call).answered) {
+  if (about.round < pushed || call.extension.sequence < party_of(call).answered) {
     return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
   }
   if (!initialised()) {
@@ -124,8 +127,8 @@ Status AsyncSlot::CheckPull(const ps::KvCall& call) {
   return CheckPullSize(call, shape_);
 }
 
-Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const ps::KvCall& call) const {
-  const uint64_t size_bytes = call.extension.size_bytes;
+Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const protocol::Call& call) const {
+  const uint64_t size_bytes = call.request.size_bytes;
   uint64_t more_bytes = 0;
   if (!initialised()) {
     more_bytes = size_bytes;
@@ -141,23 +144,23 @@ Result<MemoryRoom::Promise> AsyncSlot::AskForMemory(const ps::KvCall& call) cons
   return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
 }
 
-void AsyncSlot::Initialise(const ps::KvCall& call) {
-  const ps::Extension& about = call.extension;
+void AsyncSlot::Initialise(const protocol::Call& call) {
+  const protocol::DataRequest& about = call.request;
   auto weights =
       std::make_shared<SumBuffer>(about.size_bytes, shard_->numa_node, shard_->num_workers);
   if (about.size_bytes > 0) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
   shape_ = ShapeOf(call);
-  about_ = about.text;
+  about_ = call.extension.text;
   needs_host_ = about.hosted;
   weights_ = std::move(weights);
-  shard_->meters.Pushed(call.worker_rank, SentBytes(call));
+  shard_->meters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
   shard_->meters.Kept(about.size_bytes);
 }
 
-Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
-  const ps::Extension& about = call.extension;
+Status AsyncSlot::CheckUpdate(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
   const Round pushed = parties_[static_cast<size_t>(call.worker_rank)].pushes;
   if (about.round > pushed + 1) {
     return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
@@ -182,7 +185,7 @@ Status AsyncSlot::CheckUpdate(const ps::KvCall& call) const {
   return IsHosted() ? CheckHosted(call) : Status::Ok();
 }
 
-Status AsyncSlot::CheckHosted(const ps::KvCall& call) const {
+Status AsyncSlot::CheckHosted(const protocol::Call& call) const {
   if (!shard_->optimizer.hosted || !shard_->hosted || !shard_->hosted->present()) {
     return Status::FailedPrecondition(
         DescribeCall(call) +
@@ -196,15 +199,15 @@ Status AsyncSlot::CheckHosted(const ps::KvCall& call) const {
       "set_optimizer before the key is initialised");
 }
 
-Rates AsyncSlot::RatesOf(const ps::KvCall& call) const {
+Rates AsyncSlot::RatesOf(const protocol::Call& call) const {
   const Rates& usual = shard_->optimizer.native->rates;
-  const ps::Extension& about = call.extension;
+  const protocol::DataRequest& about = call.request;
   return {.learning_rate = about.learning_rate.value_or(usual.learning_rate),
           .weight_decay = about.weight_decay.value_or(usual.weight_decay),
           .rescale_grad = about.rescale_grad.value_or(usual.rescale_grad)};
 }
 
-void AsyncSlot::Update(const ps::KvCall& call) {
+void AsyncSlot::Update(const protocol::Call& call) {
   PrepareWeights();
   const std::span<std::byte> weights(weights_->data(), shape_.size_bytes);
   if (!state_ || &state_->spec() != shard_->optimizer.native.get()) {
@@ -214,7 +217,7 @@ void AsyncSlot::Update(const ps::KvCall& call) {
   Count(call);
 }
 
-void AsyncSlot::Count(const ps::KvCall& call) {
+void AsyncSlot::Count(const protocol::Call& call) {
   Party& party = party_of(call);
   if (party.life > 0 && party.pushes == 0) {
     std::optional<Round> least;
@@ -226,7 +229,7 @@ void AsyncSlot::Count(const ps::KvCall& call) {
     party.ahead = least.value_or(0);
   }
   ++party.pushes;
-  shard_->meters.Pushed(call.worker_rank, SentBytes(call));
+  shard_->meters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
 }
 
 bool AsyncSlot::IsAwaited(size_t rank) const {
@@ -250,14 +253,14 @@ void AsyncSlot::PrepareWeights() {
   std::swap(weights_, spare_);
 }
 
-void AsyncSlot::BeginHosted(ps::KvCall& call) {
+void AsyncSlot::BeginHosted(protocol::Call& call) {
   PrepareSpare();
   state_.reset();  // a native optimizer that comes later starts afresh
   // All that the update uses: the slot may take other memory meanwhile.
   auto job = std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_, party_of(call).life});
   const int32_t rank = call.worker_rank;
   job->call = std::move(call);
-  const ps::Extension& said = job->call.extension;
+  const protocol::DataRequest& said = job->call.request;
   const ServerUpdate update{.key = id_.key,
                             .about = job->about,
                             .dtype = static_cast<DType>(shape_.dtype),
@@ -276,7 +279,7 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
     spare_ = std::exchange(weights_, job.after);
     if (party_of(job.call).life == job.life) {  // else of a worker that was lost meanwhile
       Count(job.call);
-      shard_->send(ps::MakeResponse(job.call, {}));
+      shard_->send(protocol::MakeResponse(job.call, {}));
     }
     AnswerReady();
   } else {
@@ -284,7 +287,7 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
            Status(status.code(),
                   DescribeCall(job.call) + ": the optimizer on the server: " + status.message()));
   }
-  for (ps::KvCall& next : queue_.TakeAll()) {
+  for (protocol::Call& next : queue_.TakeAll()) {
     try {
       Push(next);
     } catch (const std::bad_alloc&) {
@@ -293,13 +296,13 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
   }
 }
 
-void AsyncSlot::Queue(ps::KvCall& call) {
-  const auto whom = [this](const ps::KvCall&) {
+void AsyncSlot::Queue(protocol::Call& call) {
+  const auto whom = [this](const protocol::Call&) {
     return "the server to finish an earlier update of key " + std::to_string(id_.key);
   };
   // A worker's next push comes after this one was acknowledged.
   if (updating_rank_ == call.worker_rank) {
-    return shard_->send(ps::MakePendingResponse(call, whom(call)));
+    return shard_->send(protocol::MakePendingResponse(call, whom(call)));
   }
   queue_.Park(std::move(call), whom, shard_->send);
 }
@@ -317,19 +320,20 @@ std::vector<int32_t> AsyncSlot::Behind(Round round) const {
   return ranks;
 }
 
-bool AsyncSlot::Ready(const ps::KvCall& call) {
-  const Round round = call.extension.round;
+bool AsyncSlot::Ready(const protocol::Call& call) {
+  const Round round = call.request.round;
   return initialised() && party_of(call).pushes >= round && Behind(round).empty();
 }
 
-void AsyncSlot::Park(ps::KvCall& call) {
+void AsyncSlot::Park(protocol::Call& call) {
   parked_.Park(
-      std::move(call), [this](const ps::KvCall& parked) { return WhomFor(parked); }, shard_->send);
+      std::move(call), [this](const protocol::Call& parked) { return WhomFor(parked); },
+      shard_->send);
 }
 
-std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
+std::string AsyncSlot::WhomFor(const protocol::Call& call) {
   const std::string key = " key " + std::to_string(id_.key);
-  const Round round = call.extension.round;
+  const Round round = call.request.round;
   if (!initialised()) return "worker 0 to initialise" + key;
   if (party_of(call).pushes < round) return "its own push " + std::to_string(round) + " of" + key;
   return DescribeWorkers(Behind(round)) + " to push" + key + " " +
@@ -339,7 +343,7 @@ std::string AsyncSlot::WhomFor(const ps::KvCall& call) {
 
 void AsyncSlot::AnswerReady() {
   if (parked_.empty()) return;
-  for (ps::KvCall& call : parked_.TakeAll()) {
+  for (protocol::Call& call : parked_.TakeAll()) {
     const Status wrong = CheckPull(call);
     if (!wrong.ok()) {
       Refuse(call, wrong);
@@ -351,14 +355,15 @@ void AsyncSlot::AnswerReady() {
   }
 }
 
-void AsyncSlot::Answer(const ps::KvCall& call) {
+void AsyncSlot::Answer(const protocol::Call& call) {
   Party& party = party_of(call);
   const bool leaving =
       weights_->InFlightTo(call.worker_rank) || (spare_ && spare_->InFlightTo(call.worker_rank));
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the
   // backlog longer.
   if (call.extension.sequence == party.answered && leaving) {
-    return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
+    return shard_->send(
+        protocol::MakePendingResponse(call, "the answer, which waits for the network"));
   }
   ps::Message response =
       MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
@@ -372,9 +377,9 @@ void AsyncSlot::Answer(const ps::KvCall& call) {
   shard_->send(std::move(response));
 }
 
-void AsyncSlot::Refuse(const ps::KvCall& call, const Status& why) {
+void AsyncSlot::Refuse(const protocol::Call& call, const Status& why) {
   shard_->meters.Refused();
-  shard_->send(ps::MakeErrorResponse(call, why));
+  shard_->send(protocol::MakeErrorResponse(call, why));
 }
 
 }  // namespace bs::server

@@ -25,8 +25,8 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/call.h"
 #include "protocol/describe.h"
-#include "ps/kv_server.h"
 #include "server/memory/sum_buffer.h"
 #include "server/optimizer/optimizer.h"
 #include "server/state/parked.h"
@@ -43,8 +43,8 @@ class AsyncSlot {
   ~AsyncSlot() = default;
 
   // As of Slot: the payload may be moved out of `call`, the rest stays.
-  void Push(ps::KvCall& call);
-  void Pull(ps::KvCall& call);
+  void Push(protocol::Call& call);
+  void Pull(protocol::Call& call);
   // `rank` is in shard->gone now; nobody waits for its pushes any more.
   void OnWorkerGone(int32_t rank);
   // `rank` was lost, and another takes its place: that one counts its pushes from 1, and nobody
@@ -56,7 +56,7 @@ class AsyncSlot {
  private:
   // An update that the hosting process makes.
   struct Hosted {
-    ps::KvCall call;
+    protocol::Call call;
     std::string about;
     std::shared_ptr<SumBuffer> before;
     std::shared_ptr<SumBuffer> after;
@@ -72,39 +72,39 @@ class AsyncSlot {
   };
 
   bool initialised() const { return weights_ != nullptr; }
-  Party& party_of(const ps::KvCall& call) {
+  Party& party_of(const protocol::Call& call) {
     return parties_[static_cast<size_t>(call.worker_rank)];
   }
   // A push of that worker is in the weights.
-  void Count(const ps::KvCall& call);
+  void Count(const protocol::Call& call);
   // Whether others wait for pushes of the worker, where staleness is bounded.
   bool IsAwaited(size_t rank) const;
-  Status CheckPush(const ps::KvCall& call) const;
-  Status CheckPull(const ps::KvCall& call);
+  Status CheckPush(const protocol::Call& call) const;
+  Status CheckPull(const protocol::Call& call);
   // For what taking `call` needs for the first time.
-  Result<MemoryRoom::Promise> AskForMemory(const ps::KvCall& call) const;
-  void Initialise(const ps::KvCall& call);
+  Result<MemoryRoom::Promise> AskForMemory(const protocol::Call& call) const;
+  void Initialise(const protocol::Call& call);
   // Why the server cannot update with `call`.
-  Status CheckUpdate(const ps::KvCall& call) const;
+  Status CheckUpdate(const protocol::Call& call) const;
   bool IsHosted() const { return needs_host_ || !shard_->optimizer.native; }
-  Status CheckHosted(const ps::KvCall& call) const;
-  void BeginHosted(ps::KvCall& call);
+  Status CheckHosted(const protocol::Call& call) const;
+  void BeginHosted(protocol::Call& call);
   void EndHosted(const Hosted& job, const Status& status);
-  void Queue(ps::KvCall& call);
-  Rates RatesOf(const ps::KvCall& call) const;
-  void Update(const ps::KvCall& call);
+  void Queue(protocol::Call& call);
+  Rates RatesOf(const protocol::Call& call) const;
+  void Update(const protocol::Call& call);
   // Makes spare_ memory that no answer in flight shows.
   void PrepareSpare();
   // The same for weights_, with what is in it.
   void PrepareWeights();
   // Ranks that a pull of `round` must wait for.
   std::vector<int32_t> Behind(Round round) const;
-  bool Ready(const ps::KvCall& call);
-  void Park(ps::KvCall& call);
-  std::string WhomFor(const ps::KvCall& call);
+  bool Ready(const protocol::Call& call);
+  void Park(protocol::Call& call);
+  std::string WhomFor(const protocol::Call& call);
   void AnswerReady();
-  void Answer(const ps::KvCall& call);
-  void Refuse(const ps::KvCall& call, const Status& why);
+  void Answer(const protocol::Call& call);
+  void Refuse(const protocol::Call& call, const Status& why);
 
   ShardState* const shard_;
   const SlotId id_;

@@ -18,14 +18,14 @@ constexpr std::string_view kHosted = "hosted ";
 OptimizerCalls::OptimizerCalls(Executor* front, HostedUpdates* hosted, SendFn send, Adopt adopt)
     : front_(front), hosted_(hosted), send_(std::move(send)), adopt_(std::move(adopt)) {}
 
-void OptimizerCalls::Park(ps::KvCall call) {
-  constexpr auto kWhom = [](const ps::KvCall&) {
+void OptimizerCalls::Park(protocol::Call call) {
+  constexpr auto kWhom = [](const protocol::Call&) {
     return "the optimizer to be loaded on the server";
   };
   waiting_.Park(std::move(call), kWhom, send_);
 }
 
-void OptimizerCalls::Handle(ps::KvCall& call) {
+void OptimizerCalls::Handle(protocol::Call& call) {
   if (loading_) return Park(std::move(call));
   Result<Wanted> wanted = Read(call);
   if (!wanted.ok()) return Answer(call, wanted.status());
@@ -33,9 +33,9 @@ void OptimizerCalls::Handle(ps::KvCall& call) {
   loads ? Load(std::move(call), std::move(wanted.value())) : Judge(call, wanted.value());
 }
 
-Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const ps::KvCall& call) {
+Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const protocol::Call& call) {
   const std::string& text = call.extension.text;
-  Wanted wanted{.number = call.extension.round, .text = text, .optimizer = {}};
+  Wanted wanted{.number = call.request.optimizer_call, .text = text, .optimizer = {}};
   if (call.payload.size() > kMaxPickleBytes) {
     return Status::InvalidArgument(DescribeCall(call) + ": a pickle of " +
                                    std::to_string(call.payload.size()) + " bytes, at most " +
@@ -55,7 +55,7 @@ Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const ps::KvCall& call) {
   return wanted;
 }
 
-void OptimizerCalls::Judge(const ps::KvCall& call, const Wanted& wanted) {
+void OptimizerCalls::Judge(const protocol::Call& call, const Wanted& wanted) {
   if (wanted.number > number_) Take(wanted);
   if (wanted.number == number_ && optimizer_.any() && !Agrees(wanted)) {
     return Answer(call, Status::InvalidArgument(DescribeCall(call) + ": '" + wanted.text +
@@ -79,7 +79,7 @@ void OptimizerCalls::Take(const Wanted& wanted) {
   adopt_(optimizer_);
 }
 
-void OptimizerCalls::Load(ps::KvCall call, Wanted wanted) {
+void OptimizerCalls::Load(protocol::Call call, Wanted wanted) {
   if (!hosted_->present()) {
     return Answer(call, Status::InvalidArgument(
                             DescribeCall(call) + ": '" + wanted.text +
@@ -87,7 +87,7 @@ void OptimizerCalls::Load(ps::KvCall call, Wanted wanted) {
                             "bytescheduler.server"));
   }
   const HostedUpdates::Optimizer optimizer = wanted.optimizer.hosted;
-  loading_ = {call.worker_id, call.extension.sequence};
+  loading_ = {call.worker_id, call.extension.incarnation, call.extension.sequence};
   Park(std::move(call));
   hosted_->Load(optimizer, front_, [this, wanted = std::move(wanted)](const Status& status) {
     OnLoaded(wanted, status);
@@ -98,9 +98,9 @@ void OptimizerCalls::OnLoaded(const Wanted& wanted, const Status& status) {
   const Loading loaded = loading_.value_or(Loading{});
   loading_.reset();
   if (status.ok()) Take(wanted);
-  for (ps::KvCall& call : waiting_.TakeAll()) {
+  for (protocol::Call& call : waiting_.TakeAll()) {
     const bool own =
-        call.worker_id == loaded.worker_id && call.extension.sequence == loaded.sequence;
+        Loading{call.worker_id, call.extension.incarnation, call.extension.sequence} == loaded;
     if (own && !status.ok()) {
       Answer(call, Status(status.code(), DescribeCall(call) + ": " + status.message()));
       continue;
@@ -113,8 +113,8 @@ void OptimizerCalls::OnLoaded(const Wanted& wanted, const Status& status) {
   }
 }
 
-void OptimizerCalls::Answer(const ps::KvCall& call, const Status& status) {
-  send_(status.ok() ? ps::MakeResponse(call, {}) : ps::MakeErrorResponse(call, status));
+void OptimizerCalls::Answer(const protocol::Call& call, const Status& status) {
+  send_(status.ok() ? protocol::MakeResponse(call, {}) : protocol::MakeErrorResponse(call, status));
 }
 
 }  // namespace bs::server

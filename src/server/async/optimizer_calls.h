@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/executor.h"
-#include "ps/kv_server.h"
+#include "protocol/call.h"
 #include "server/optimizer/hosted_updates.h"
 #include "server/state/parked.h"
 
@@ -29,7 +29,7 @@ class OptimizerCalls {
   OptimizerCalls(Executor* front, HostedUpdates* hosted, SendFn send, Adopt adopt);
 
   // May throw std::bad_alloc; then the call is neither counted nor answered.
-  void Handle(ps::KvCall& call);
+  void Handle(protocol::Call& call);
   void OnWorkerGone(int32_t rank) { waiting_.Forget(rank); }
   void Fail(const Status& why) { waiting_.RefuseAll(why, send_); }
 
@@ -40,15 +40,15 @@ class OptimizerCalls {
     OptimizerInForce optimizer;
   };
 
-  static Result<Wanted> Read(const ps::KvCall& call);
-  void Judge(const ps::KvCall& call, const Wanted& wanted);
+  static Result<Wanted> Read(const protocol::Call& call);
+  void Judge(const protocol::Call& call, const Wanted& wanted);
   bool Agrees(const Wanted& wanted) const;
   void Take(const Wanted& wanted);
-  void Load(ps::KvCall call, Wanted wanted);
+  void Load(protocol::Call call, Wanted wanted);
   void OnLoaded(const Wanted& wanted, const Status& status);
-  void Answer(const ps::KvCall& call, const Status& status);
+  void Answer(const protocol::Call& call, const Status& status);
   // Until the optimizer is loaded.
-  void Park(ps::KvCall call);
+  void Park(protocol::Call call);
 
   Executor* const front_;
   HostedUpdates* const hosted_;
@@ -60,7 +60,9 @@ class OptimizerCalls {
   // The call whose pickle is being loaded; it waits among the others.
   struct Loading {
     int32_t worker_id = 0;
+    uint16_t incarnation = 0;
     uint64_t sequence = 0;
+    bool operator==(const Loading&) const = default;
   };
   std::optional<Loading> loading_;
   ParkedCalls waiting_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "ps/kv_server.h"
+#include "protocol/call.h"
 #include "server/memory/backlog.h"
 
 namespace bs::server {
@@ -26,9 +26,10 @@ struct Lane {
 };
 
 // What a request that waits keeps, about.
-inline uint64_t KeptBytes(const ps::KvCall& call) {
+inline uint64_t KeptBytes(const protocol::Call& call) {
   constexpr uint64_t kCallBytes = 1U << 10U;  // of one that has nothing else
-  return kCallBytes + call.payload.size() + call.extension.text.size() + call.extension.next.size();
+  return kCallBytes + call.payload.size() + call.extension.text.size() +
+         call.request.next_layout.size();
 }
 
 // Hands a call of that worker to the lane's shard, which keeps `backlog`.  False, and `call` stays,

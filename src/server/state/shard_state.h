@@ -15,6 +15,7 @@
 #include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "codec/codec.h"
 #include "server/memory/backlog.h"
 #include "server/memory/memory_room.h"
 #include "server/optimizer/hosted_updates.h"
@@ -85,9 +86,10 @@ struct ShardState : ShardBase {
   int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound
   std::function<void(const RoundTimes&)> on_round{};  // may be empty
 
-  std::vector<std::optional<Status>> gone{};  // by rank; why the worker will not come any more
-  OptimizerInForce optimizer{};               // of asynchronous keys
-  bool timed = false;                         // whether rounds are, also without on_round
+  std::vector<std::optional<Status>> gone{};       // by rank; why the worker will not come any more
+  OptimizerInForce optimizer{};                    // of asynchronous keys
+  bool timed = false;                              // whether rounds are, also without on_round
+  const codec::Table* codecs = &codec::Builtin();  // not owned
   Meters meters{};
 };
 

@@ -8,6 +8,8 @@
 #include <new>
 #include <system_error>
 
+#include "protocol/data_body.h"
+
 namespace bs::server {
 namespace {
 
@@ -37,7 +39,10 @@ const char* WhatOf(const ps::Meta& meta) {
 
 // Stock requests have their first key in the first frame.
 uint64_t KeyOf(const ps::Message& message) {
-  if (message.meta.native()) return message.meta.extension.key;
+  if (const ps::Extension& extension = message.meta.extension; message.meta.native()) {
+    const auto request = protocol::DecodeRequest(extension.op, extension.body);
+    return request.ok() ? request.value().key : 0;
+  }
   uint64_t key = 0;
   if (!message.data.empty() && message.data.front().size() >= sizeof(key)) {
     std::memcpy(&key, message.data.front().bytes().data(), sizeof(key));

@@ -4,14 +4,14 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "codec/two_bit.h"
+#include "codec/codec.h"
 #include "protocol/describe.h"
 #include "reduce/reduce.h"
 
 namespace bs::server {
 namespace {
 
-bool Pulls(const ps::KvCall& call) { return call.extension.op == ps::Op::kPushPull; }
+bool Pulls(const protocol::Call& call) { return call.extension.op == ps::Op::kPushPull; }
 
 }  // namespace
 
@@ -20,15 +20,15 @@ Slot::Slot(ShardState* shard, SlotId id, Round first)
   shard->meters.Expect(shard->num_workers);
 }
 
-void Slot::Push(ps::KvCall& call) {
+void Slot::Push(protocol::Call& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
-  switch (rounds_.Judge(call.worker_rank, call.extension.round)) {
+  switch (rounds_.Judge(call.worker_rank, call.request.round)) {
     case PushVerdict::kRefuse:
       return Refuse(call, Status::FailedPrecondition(DescribeCall(call) + ": expected round " +
                                                      std::to_string(rounds_.current()) + " from " +
                                                      rounds_.Missing()));
     case PushVerdict::kDuplicate:
-      return Pulls(call) ? Pull(call) : shard_->send(ps::MakeResponse(call, {}));
+      return Pulls(call) ? Pull(call) : shard_->send(protocol::MakeResponse(call, {}));
     case PushVerdict::kTake: {
       if (const Status* why = Blocked()) return Refuse(call, *why);
       Result<MemoryRoom::Promise> memory = AskForMemory(call);
@@ -38,8 +38,8 @@ void Slot::Push(ps::KvCall& call) {
   }
 }
 
-void Slot::Pull(ps::KvCall& call) {
-  switch (rounds_.Pull(call.extension.round)) {
+void Slot::Pull(protocol::Call& call) {
+  switch (rounds_.Pull(call.request.round)) {
     case PullVerdict::kReady:
       return Answer(call);
     case PullVerdict::kRefuse:
@@ -73,47 +73,45 @@ void Slot::Fail(const Status& why) {
   parked_.RefuseAll(why, shard_->send);
 }
 
-Status Slot::CheckPush(const ps::KvCall& call) const {
+Status Slot::CheckPush(const protocol::Call& call) const {
   if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
-  if (const Status wrong = CheckPayload(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;
-  if (Pulls(call) && call.extension.round == 0) {
+  if (Pulls(call) && call.request.round == 0) {
     return Status::InvalidArgument(DescribeCall(call) + ": initial values are only pushed");
   }
   return has_shape() ? CheckShape(call, shape_) : Status::Ok();
 }
 
-Status Slot::CheckCoding(const ps::KvCall& call) const {
-  const ps::Extension& about = call.extension;
+Status Slot::CheckCoding(const protocol::Call& call) const {
+  const protocol::DataRequest& about = call.request;
   // A repeat of an older round is only acknowledged.
-  if (!rounds_.open() || about.round != rounds_.current() ||
-      Coding{about.codec, about.threshold} == coding_) {
+  if (!rounds_.open() || about.round != rounds_.current() || about.coding == coding()) {
     return Status::Ok();
   }
-  return Status::InvalidArgument(DescribeCall(call) + ": it is " +
-                                 DescribeCoding(about.codec, about.threshold) +
-                                 ", that of worker " + std::to_string(coding_rank_) + " is " +
-                                 DescribeCoding(coding_.codec, coding_.threshold) +
-                                 "; set gradient compression alike on all workers");
+  return Status::InvalidArgument(
+      DescribeCall(call) + ": it is " + shard_->codecs->Describe(about.coding) +
+      ", that of worker " + std::to_string(coding_rank_) + " is " +
+      shard_->codecs->Describe(coding()) + "; set gradient compression alike on all workers");
 }
 
-Status Slot::CheckNext(const ps::KvCall& call) const {
-  const bool may = call.worker_rank == 0 && id_.part == 0 && call.extension.round > 0;
-  if (may || call.extension.next.empty()) return Status::Ok();
+Status Slot::CheckNext(const protocol::Call& call) const {
+  const bool may = call.worker_rank == 0 && id_.part == 0 && call.request.round > 0;
+  if (may || call.request.next_layout.empty()) return Status::Ok();
   return Status::InvalidArgument(DescribeCall(call) +
                                  ": only worker 0 says how a key is cut from the next round on, "
                                  "with partition 0 and not with the initial value");
 }
 
-Status Slot::CheckPull(const ps::KvCall& call) const {
+Status Slot::CheckPull(const protocol::Call& call) const {
   return has_shape() ? CheckPullSize(call, shape_) : Status::Ok();
 }
 
 // Not for memory that takes the place of other: that is bounded with what waits for the network.
-Result<MemoryRoom::Promise> Slot::AskForMemory(const ps::KvCall& call) const {
+Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
   if (buffers_[rounds_.buffer_of(rounds_.current())] || holds()) return MemoryRoom::Promise();
-  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.extension.size_bytes);
+  Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.request.size_bytes);
   if (memory.ok()) return memory;
   return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
 }
@@ -126,9 +124,9 @@ const Status* Slot::Blocked() const {
   return nullptr;
 }
 
-void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
+void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   const int32_t rank = call.worker_rank;
-  const ps::Extension& about = call.extension;
+  const protocol::DataRequest& about = call.request;
   if (!has_shape()) shape_ = ShapeOf(call);
   // Whatever can fail for want of memory comes before the contribution counts.
   const bool pulls = Pulls(call);
@@ -136,11 +134,14 @@ void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
   if (pulls) {
     parked_.MakeRoom();
   } else {
-    taken = ps::MakeResponse(call, {});
+    taken = protocol::MakeResponse(call, {});
   }
   const uint64_t payload_bytes = call.payload.size();
+  const bool opens = !rounds_.open();
+  std::unique_ptr<Coding> coding;
+  if (opens && !about.coding.plain()) coding = std::make_unique<Coding>(about.coding);
   const bool hold = MustHold(rank, payload_bytes);
-  const bool says_next = rank == 0 && !about.next.empty();
+  const bool says_next = rank == 0 && !about.next_layout.empty();
   if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
   if (hold) {
     if (!held_) held_ = std::make_unique<HeldByRank>();
@@ -149,13 +150,12 @@ void Slot::Take(ps::KvCall& call, MemoryRoom::Promise memory) {
   } else if (!rounds_.has_sum()) {
     PrepareBuffer();
   }
-  const bool opens = !rounds_.open();
   if (opens) {
-    coding_ = {about.codec, about.threshold};
+    coding_ = std::move(coding);
     coding_rank_ = rank;
   }
   if (rank == 0 && next_) {
-    (*next_)[rounds_.buffer_of(about.round)] = std::move(call.extension.next);
+    (*next_)[rounds_.buffer_of(about.round)] = std::move(call.request.next_layout);
   }
   const PushVerdict verdict = rounds_.Push(rank, about.round);
   BS_CHECK(verdict == PushVerdict::kTake);
@@ -230,8 +230,8 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
 
 void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
   std::byte* const sum = buffers_[rounds_.buffer_of(rounds_.current())]->data();
-  if (coding_.codec == ps::Codec::kTwoBit) {
-    SumTwoBit(ready, sum);
+  if (coding_) {
+    SumCodes(ready, sum);
   } else if (shape_.size_bytes > 0) {
     SumPlain(ready, sum);
   }
@@ -248,34 +248,37 @@ void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std
   reduce::SumInputs(reduce::BestKernels(), dtype, sum, inputs, shape_.size_bytes / SizeOf(dtype));
 }
 
-void Slot::SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready,
-                     std::byte* sum) const {
+void Slot::SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
+  const codec::Codec& codec = shard_->codecs->Get(*coding_);
+  const codec::Place place{.key = id_.key,
+                           .round = rounds_.current(),
+                           .first_element = shape_.offset_bytes / sizeof(float)};
   const size_t count = shape_.size_bytes / sizeof(float);
   bool empty = !rounds_.has_sum();
-  for (const auto& [rank, words] : ready) {
-    const auto put = empty ? reduce::DequantizeTwoBit : reduce::AddTwoBit;
-    put(coding_.threshold, words.bytes().data(), sum, count);
+  for (const auto& [rank, codes] : ready) {
+    const auto put = empty ? codec.decode : codec.add;
+    put(coding_->parameters, place, codes.bytes().data(), sum, count);
     empty = false;
   }
 }
 
 void Slot::AnswerParked() {
-  for (const ps::KvCall& call : parked_.TakeAll()) Answer(call);
+  for (const protocol::Call& call : parked_.TakeAll()) Answer(call);
 }
 
-void Slot::Answer(const ps::KvCall& call) {
+void Slot::Answer(const protocol::Call& call) {
   if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
-  const uint32_t which = rounds_.buffer_of(call.extension.round);
+  const uint32_t which = rounds_.buffer_of(call.request.round);
   const SumRef& sum = buffers_[which];
   // A repeat that overtook its answer on a slow link: the same bytes again would only make the
   // backlog longer.
   if (sum->InFlightTo(call.worker_rank)) {
-    return shard_->send(ps::MakePendingResponse(call, "the answer, which waits for the network"));
+    return shard_->send(
+        protocol::MakePendingResponse(call, "the answer, which waits for the network"));
   }
   shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
-  ps::Message answer =
-      MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank));
-  if (next_) answer.meta.extension.next = (*next_)[which];
+  ps::Message answer = MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank),
+                                          next_ ? (*next_)[which] : std::string());
   // Who has the sum of a round asks for the next: who still waits for another has not read, and a
   // later round begins in fresh memory because of him.
   const SumRef& other = buffers_[1 - which];
@@ -283,13 +286,13 @@ void Slot::Answer(const ps::KvCall& call) {
   shard_->send(std::move(answer));
 }
 
-void Slot::Refuse(const ps::KvCall& call, const Status& why) {
+void Slot::Refuse(const protocol::Call& call, const Status& why) {
   shard_->meters.Refused();
-  shard_->send(ps::MakeErrorResponse(call, why));
+  shard_->send(protocol::MakeErrorResponse(call, why));
 }
 
-void Slot::Park(ps::KvCall& call) {
-  parked_.Park(std::move(call), [this](const ps::KvCall&) { return Wanted(); }, shard_->send);
+void Slot::Park(protocol::Call& call) {
+  parked_.Park(std::move(call), [this](const protocol::Call&) { return Wanted(); }, shard_->send);
 }
 
 std::string Slot::Wanted() const {

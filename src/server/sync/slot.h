@@ -17,8 +17,8 @@
 
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
+#include "protocol/call.h"
 #include "protocol/describe.h"
-#include "ps/kv_server.h"
 #include "server/memory/sum_buffer.h"
 #include "server/memory/sum_ref.h"
 #include "server/state/parked.h"
@@ -37,8 +37,8 @@ class Slot {
 
   // A push, or a push and pull in one.  The payload is moved out of `call`; the rest stays, for a
   // refusal after an exception.
-  void Push(ps::KvCall& call);
-  void Pull(ps::KvCall& call);
+  void Push(protocol::Call& call);
+  void Pull(protocol::Call& call);
   // `rank` is in shard->gone now.
   void OnWorkerGone(int32_t rank);
   // Refuses what is parked and gives back what is held.
@@ -53,40 +53,36 @@ class Slot {
     MemoryRoom::Promise memory;  // for the sum, of the first one that needs it
   };
   using HeldByRank = std::map<int32_t, Held>;
-  // How the contributions of a round are coded: all alike.
-  struct Coding {
-    ps::Codec codec = ps::Codec::kNone;
-    float threshold = 0;
-    bool operator==(const Coding&) const = default;
-  };
 
-  Status CheckPush(const ps::KvCall& call) const;
-  Status CheckCoding(const ps::KvCall& call) const;
-  Status CheckNext(const ps::KvCall& call) const;
-  Status CheckPull(const ps::KvCall& call) const;
+  Status CheckPush(const protocol::Call& call) const;
+  // That of all contributions to the open round.
+  Coding coding() const { return coding_ ? *coding_ : Coding{}; }
+  Status CheckCoding(const protocol::Call& call) const;
+  Status CheckNext(const protocol::Call& call) const;
+  Status CheckPull(const protocol::Call& call) const;
   // For the sum of the current round, if it has no memory yet and none is promised to it.
-  Result<MemoryRoom::Promise> AskForMemory(const ps::KvCall& call) const;
+  Result<MemoryRoom::Promise> AskForMemory(const protocol::Call& call) const;
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }
   bool holds() const { return held_ && !held_->empty(); }
   // `memory`: what was promised for the sum.
-  void Take(ps::KvCall& call, MemoryRoom::Promise memory);
+  void Take(protocol::Call& call, MemoryRoom::Promise memory);
   bool MustHold(int32_t rank, uint64_t payload_bytes) const;
   void PrepareBuffer();
   void Add(int32_t rank, ps::Frame payload);
   // Sums `ready` in its order.
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
   void SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
-  void SumTwoBit(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
+  void SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void AnswerParked();
   // Not the time if nobody wants to know.
   TimePoint Now() const {
     return shard_->on_round || shard_->timed ? shard_->executor->Now() : TimePoint();
   }
-  void Answer(const ps::KvCall& call);
-  void Refuse(const ps::KvCall& call, const Status& why);
-  void Park(ps::KvCall& call);
+  void Answer(const protocol::Call& call);
+  void Refuse(const protocol::Call& call, const Status& why);
+  void Park(protocol::Call& call);
   std::string Wanted() const;
 
   // A server keeps one slot for each partition, so what few need is made when it is needed, and
@@ -96,7 +92,7 @@ class Slot {
   RoundState rounds_;
   PartShape shape_;                                   // fixed when has_shape()
   SumRef buffers_[2];                                 // owners: this slot and the answers in flight
-  Coding coding_;                                     // of the open round
+  std::unique_ptr<Coding> coding_;                    // of the open round; null: plain
   int32_t coding_rank_ = 0;                           // who said so first
   int32_t next_rank_ = 0;                             // all below it are in the open round's sum
   ParkedCalls parked_;                                // pulls of round rounds_.current()

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -20,7 +21,7 @@ WorkerOptions OfRank(int32_t rank) {
   return options;
 }
 
-const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
+using test::About;
 
 TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   std::vector<std::byte> value = Bytes(192, 0);
@@ -31,7 +32,7 @@ TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   EXPECT_EQ(About(declare).op, ps::Op::kDeclare);
   EXPECT_EQ(declare.peer, ps::ServerId(static_cast<int32_t>(HomeServer(7, 2))));
   EXPECT_EQ(About(declare).size_bytes, 192U);
-  EXPECT_EQ(About(declare).part_bytes, 64U);
+  EXPECT_EQ(About(declare).partition_bytes, 64U);
   EXPECT_EQ(About(declare).dtype, static_cast<uint32_t>(DType::kInt32));
   ASSERT_EQ(declare.data.size(), 1U);
   EXPECT_EQ(declare.data[0].size(), 6U);
@@ -44,7 +45,7 @@ TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   bench.Answer(std::move(pushes[0]));
   bench.Answer(std::move(pushes[1]));
   ps::Message last = bench.Next();
-  EXPECT_EQ(About(last).part, 2U);
+  EXPECT_EQ(About(last).partition, 2U);
   EXPECT_EQ(About(last).round, 0U);
   EXPECT_EQ(About(last).offset_bytes, 128U);
   EXPECT_EQ(last.data[0].bytes().data(), value.data() + 128);

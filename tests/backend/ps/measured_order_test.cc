@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/bodies.h"
 #include "protocol/placement.h"
 #include "worker/bench.h"
 
@@ -27,7 +28,7 @@ constexpr std::array<Key, 3> kReady = {2, 1, 3};  // so 3 is needed first
 std::map<Key, Priority> Callers() { return {{1, -1}, {2, -2}, {3, -3}}; }
 std::map<Key, Priority> Measured() { return {{3, -1}, {1, -2}, {2, -3}}; }
 
-const ps::Extension& About(const ps::Message& message) { return message.meta.extension; }
+using test::About;
 
 WorkerOptions Options(int32_t rank, int32_t num_workers, Urgency urgency = Urgency::kMeasured) {
   WorkerOptions options;
@@ -66,7 +67,7 @@ class Training {
     for (const Key key : kReady) {
       busy ? bench_.Skip(kApart) : bench_.RunFor(kApart);
       bench_.worker()->PushPull(
-          key, {Callers().at(key), 0, called_ + Turn(key)}, in_, outs_.at(key - 1),
+          key, {Callers().at(key), {}, called_ + Turn(key)}, in_, outs_.at(key - 1),
           [this](const Status& status) { CountOk(status); },
           [this](const Status& status) { CountOk(status); });
     }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -38,8 +39,8 @@ TEST(PushPullTask, EverySumLandsAtItsOffset) {
   while (!bench.sent.empty()) {
     ps::Message request = bench.Next();
     const bool push = request.meta.extension.op == ps::Op::kPush;
-    const auto part = static_cast<int>(request.meta.extension.part);
-    const size_t size = push ? 0 : request.meta.extension.size_bytes;
+    const auto part = static_cast<int>(test::RequestIn(request).partition);
+    const size_t size = push ? 0 : test::RequestIn(request).size_bytes;
     bench.Answer(std::move(request), Bytes(size, part + 1));
     bench.Run();
   }
@@ -63,7 +64,7 @@ TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(bench.worker()->in_flight_bytes(0), 64U);
   bench.Answer(std::move(pull), Bytes(64, 1));
-  EXPECT_EQ(bench.Next().meta.extension.part, 1U);
+  EXPECT_EQ(test::RequestIn(bench.Next()).partition, 1U);
 }
 
 WorkerOptions Together(uint64_t bytes) {
@@ -97,7 +98,7 @@ TEST(PushPullTask, ASmallPartitionIsOneRequestWhoseCreditReturnsWhenItHasLeft) {
   EXPECT_EQ(bench.worker()->in_flight_bytes(0), 64U);
   first.data.clear();
   ps::Message second = bench.Next();
-  EXPECT_EQ(second.meta.extension.part, 1U);
+  EXPECT_EQ(test::RequestIn(second).partition, 1U);
   second.data.clear();
   EXPECT_TRUE(bench.Quiet());
   EXPECT_EQ(bench.worker()->in_flight_bytes(0), 0U);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "protocol/bodies.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -30,9 +31,11 @@ Status AfterLookup(const LookupAnswer& answer) {
   Bench bench(Second());
   const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
   ps::Message response = Bench::ResponseTo(bench.Next());
-  response.meta.extension.size_bytes = answer.size_bytes;
-  response.meta.extension.part_bytes = answer.part_bytes;
-  response.meta.extension.dtype = answer.dtype;
+  test::ChangeResponse(&response, [&](auto* body) {
+    body->size_bytes = answer.size_bytes;
+    body->partition_bytes = answer.part_bytes;
+    body->dtype = answer.dtype;
+  });
   if (!answer.servers.empty()) response.data.push_back(ps::Frame::Copy(answer.servers));
   bench.Tell(std::move(response));
   bench.sent.clear();

@@ -20,6 +20,15 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 
+// Bodies of these tests are words; an answer's begin as the request's.
+constexpr BodyRules kWords{
+    .answers = [](const Body& response,
+                  const Body& request) { return response.bytes().starts_with(request.bytes()); },
+    .describe = [](Op, const Body& request) { return std::string(request.bytes()); },
+    .as_pull =
+        [](const Body& push_pull) { return Body(std::string(push_pull.bytes()) + " as a pull"); },
+};
+
 class KvWorkerTest : public ::testing::Test {
  protected:
   struct Outcome {
@@ -28,7 +37,8 @@ class KvWorkerTest : public ::testing::Test {
   };
 
   KvWorkerTest() { Make({}); }
-  void Make(const KvWorkerOptions& options) {
+  void Make(KvWorkerOptions options) {
+    options.bodies = kWords;
     worker_.emplace(
         options, &executor_, [this](Message m) { sent_.push_back(std::move(m)); },
         bs::Logger("", bs::LogLevel::kDebug,
@@ -47,9 +57,7 @@ class KvWorkerTest : public ::testing::Test {
     KvRequest request;
     request.server = server;
     request.extension.op = op;
-    request.extension.key = key;
-    request.extension.round = 12;
-    request.extension.part = 2;
+    request.extension.body = Body("key=" + std::to_string(key) + " round=12 partition=2");
     request.priority = -3;
     if (op == Op::kPush || op == Op::kPushPull) request.payload = std::as_bytes(std::span(bytes_));
     if (op == Op::kPushPull)
@@ -73,9 +81,8 @@ class KvWorkerTest : public ::testing::Test {
     answer.meta.extension.version = kExtensionVersion;
     answer.meta.extension.op = op;
     answer.meta.extension.sequence = sent.meta.extension.sequence;
-    answer.meta.extension.key = sent.meta.extension.key;
-    answer.meta.extension.round = sent.meta.extension.round;
-    answer.meta.extension.part = sent.meta.extension.part;
+    answer.meta.extension.incarnation = sent.meta.extension.incarnation;
+    answer.meta.extension.body = sent.meta.extension.body;
     if (!payload.empty()) answer.data.push_back(Frame::Copy(payload));
     return answer;
   }
@@ -118,7 +125,7 @@ TEST_F(KvWorkerTest, RequestCarriesWhatTheServerNeedsWithoutACopy) {
   EXPECT_EQ(message.meta.priority, -3);
   EXPECT_EQ(message.meta.app_id, 0);
   EXPECT_EQ(message.meta.extension.version, kExtensionVersion);
-  EXPECT_EQ(message.meta.extension.key, 7U);
+  EXPECT_EQ(message.meta.extension.body, Body("key=7 round=12 partition=2"));
   ASSERT_EQ(message.data.size(), 1U);
   EXPECT_EQ(static_cast<const void*>(message.data.front().bytes().data()), bytes_.data());
 }
@@ -173,17 +180,11 @@ TEST_F(KvWorkerTest, WhatFitsNoRequestBelongsNowhere) {
 }
 
 // Sequences are small numbers, so those of another job's answers fit.
-TEST_F(KvWorkerTest, AnAnswerAboutAnotherPartOrRoundIsDroppedByName) {
+TEST_F(KvWorkerTest, AnAnswerToAnotherRequestIsDroppedByName) {
   const std::optional<Outcome>& out = Send(Op::kPull, 7);
   for (const Op op : {Op::kPull, Op::kPending}) {
-    for (uint64_t Extension::* const field : {&Extension::key, &Extension::round}) {
-      Message other = AnswerTo(sent_.front(), op, "sums");
-      ++(other.meta.extension.*field);
-      EXPECT_EQ(worker_->Place(ServerId(1), other.meta, bytes_.size()), nullptr);
-      worker_->OnMessage(std::move(other));
-    }
     Message other = AnswerTo(sent_.front(), op, "sums");
-    ++other.meta.extension.part;
+    other.meta.extension.body = Body("key=7 round=13 partition=2");
     EXPECT_EQ(worker_->Place(ServerId(1), other.meta, bytes_.size()), nullptr);
     worker_->OnMessage(std::move(other));
   }
@@ -197,9 +198,21 @@ TEST_F(KvWorkerTest, AnAnswerAboutAnotherPartOrRoundIsDroppedByName) {
   EXPECT_EQ(out->payload, "sum");
 }
 
-TEST_F(KvWorkerTest, ARequestSaysOfWhichJobItIs) {
-  Make({.job = (uint64_t{5} << 32U) + 7});
+TEST_F(KvWorkerTest, AnAnswerToAnEarlierIncarnationAnswersNothing) {
+  Make({.life = 3});
+  const std::optional<Outcome>& out = Send(Op::kPull, 7);
+  Message late = AnswerTo(sent_.front(), Op::kPull, "sums");
+  late.meta.extension.incarnation = 2;
+  EXPECT_EQ(worker_->Place(ServerId(1), late.meta, bytes_.size()), nullptr);
+  worker_->OnMessage(std::move(late));
+  Run(seconds(1));
+  EXPECT_FALSE(out.has_value());
+}
+
+TEST_F(KvWorkerTest, ARequestSaysOfWhichJobAndIncarnationItIs) {
+  Make({.life = 3, .job = (uint64_t{5} << 32U) + 7});
   Send(Op::kPush, 7);
+  EXPECT_EQ(sent_.front().meta.extension.incarnation, 3);
   EXPECT_EQ(sent_.front().meta.extension.job, 7U);
 }
 
@@ -408,6 +421,15 @@ TEST_F(KvWorkerTest, APushPullThatTheServerHasIsRepeatedAsAPull) {
   worker_->OnMessage(AnswerTo(sent_[2], Op::kPull, "sum"));
   Run(bs::Duration(0));
   EXPECT_EQ(out.value().payload, "sum");
+}
+
+TEST_F(KvWorkerTest, WhatRepeatsAPushPullAsAPullHasTheBodyOfAPull) {
+  Send(Op::kPushPull, 7);
+  ReleaseAll();
+  Answer(sent_[0], Op::kPending, "worker 1");
+  Run(std::chrono::seconds(10));
+  ASSERT_EQ(sent_.size(), 2U);
+  EXPECT_EQ(sent_[1].meta.extension.body, Body("key=7 round=12 partition=2 as a pull"));
 }
 
 TEST_F(KvWorkerTest, APushPullThatWasNotTakenIsRepeatedAsItWas) {

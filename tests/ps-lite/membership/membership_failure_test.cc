@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "membership/control_body.h"
 #include "ps-lite/membership/membership_harness.h"
 
 namespace ps::test {
@@ -531,7 +532,7 @@ TEST(OneAddress, OfTwoAttachedWorkersIsThatOfTheOneWhoListensThere) {
   job.Run(seconds(1));
   Meta registration = RegistrationAt("10.0.0.2", own.node_port, Second::kSequence).meta;
   registration.extension.op = Op::kAttach;
-  registration.extension.rank = 0;
+  registration.extension.body = Encode(MemberBody{.rank = 0});
   const Second second(&job, registration);
   job.AddStock(Role::kWorker)->Start();
   job.Run(seconds(4));

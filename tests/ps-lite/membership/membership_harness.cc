@@ -78,7 +78,8 @@ void NativeNode::Send(int32_t peer, const std::string& text) {
   Message message;
   message.peer = peer;
   message.meta.extension.version = kExtensionVersion;
-  message.meta.extension.sequence = FirstSequence(view ? view->life : 0);
+  message.meta.extension.sequence = 1;
+  message.meta.extension.incarnation = static_cast<uint16_t>(view ? view->life : 0);
   message.meta.extension.job = JobMark(view ? view->job : 0);
   message.data.push_back(Frame::Copy(text));
   member_.Send(std::move(message));

@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "membership/control_body.h"
 #include "membership/violation_limiter.h"
 #include "ps-lite/membership/membership_harness.h"
 #include "wire/control.h"
@@ -13,6 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+Body BodyOf(uint64_t job) { return Encode(MemberBody{.job = job}); }
 
 // Messages of unknown and broken peers are dropped with a line that names them; the job goes on.
 class Hostile : public ::testing::Test {
@@ -124,7 +127,7 @@ class OfAnotherJob : public Hostile {
   OfAnotherJob() { job.options.job = 7; }
   static Meta Word(Command command, Op op) {
     Meta meta = NativeControl(command, op, uint64_t{1} << 62U);
-    meta.extension.key = kOther;
+    meta.extension.body = BodyOf(kOther);
     return meta;
   }
   // All that would end a member, or bring it into the wrong job.
@@ -186,7 +189,7 @@ TEST_F(OfAnotherJob, TheEndOfTheOwnJobIsToldBeforeItHasBegunToo) {
   job.StartCoordinator();
   job.Run(seconds(6));  // it has said which nodes are missing
   Meta over = Word(Command::kNone, Op::kShutdown);
-  over.extension.key = 7;
+  over.extension.body = BodyOf(7);
   Send({"10.0.0.1", 4711}, kSchedulerId, over);
   ASSERT_TRUE(worker->refused.has_value());
   EXPECT_EQ(worker->refused->message(), "the job is over");
@@ -240,10 +243,10 @@ TEST_F(OfAnotherJob, NobodyIsToldAtTheAddressOfANodeOfTheJob) {
   job.Run(seconds(2));
   Meta beat = Word(Command::kHeartbeat, Op::kState);
   beat.control.nodes = {{Role::kWorker, 9, "10.6.6.6", 666, false, 0}};
-  beat.extension.key = 0;  // an answer would carry this job's number
+  beat.extension.body = {};  // an answer would carry this job's number
   Send(job.options.root, 9, beat);
   EXPECT_EQ(answers, 0);
-  beat.extension.key = kOther;
+  beat.extension.body = BodyOf(kOther);
   Send(job.options.root, 9, beat);
   EXPECT_EQ(answers, 1);
   beat.control.nodes = {{Role::kWorker, 9, "10.0.0.1", 4711, false, 0}};
@@ -326,8 +329,9 @@ class Impersonated : public Hostile, public ::testing::WithParamInterface<Rejoin
     const std::vector<uint32_t> ops = {0, 5, 16, 17, 18, 19, 20, 21, 22, 99};
     meta.extension.op = static_cast<Op>(ops.at(Draw(ops.size())));
     meta.extension.sequence = job.clock.Uniform(0, 5);
-    meta.extension.round = job.clock.Uniform(0, 1);
-    meta.extension.rank = Draw(5) - 2;
+    meta.extension.body =
+        Encode(MemberBody{.incarnation = job.clock.Uniform(0, 1), .rank = Draw(5) - 2});
+    if (job.clock.Chance(0.1)) meta.extension.body = Body("\xba\x06\x01j");  // of another wire type
     meta.extension.status = job.clock.Chance(0.1) ? 77 : 0;
     return meta;
   }
@@ -344,8 +348,8 @@ class Impersonated : public Hostile, public ::testing::WithParamInterface<Rejoin
     meta.extension.version = kExtensionVersion;
     meta.extension.op = Op::kVacate;
     meta.extension.sequence = job.clock.Uniform(0, uint64_t{1} << 62U);
-    meta.extension.round = job.clock.Uniform(0, 2);
-    meta.extension.part = job.clock.Chance(0.7) ? 0 : 1;
+    meta.extension.body = Encode(MemberBody{.incarnation = job.clock.Uniform(0, 2),
+                                            .lost_incarnation = job.clock.Chance(0.7) ? 0U : 1U});
     meta.extension.text = "so they say";
     return meta;
   }
@@ -402,7 +406,7 @@ TEST(AnotherJob, NobodyIsToldAtTheAddressOfAnAttachedWorker) {
     Message message;
     message.peer = kSchedulerId;
     message.meta = NativeControl(Command::kHeartbeat, Op::kState, 1);
-    message.meta.extension.key = 8;
+    message.meta.extension.body = BodyOf(8);
     message.meta.control.nodes = {{Role::kWorker, WorkerId(0), "10.0.0.2", 4999, false, 0}};
     stranger->Send(std::move(message));
     job.Run(seconds(2));
@@ -474,7 +478,7 @@ TEST_F(ProtocolViolations, ToTheSchedulerNodeEndsTheJobWithItsName) {
 TEST_F(ProtocolViolations, OfAnotherJobIsNotCounted) {
   StartAll();
   Meta control = NativeControl(Command::kHeartbeat, Op::kState, 1);
-  control.extension.key = job.options.job + 1;
+  control.extension.body = BodyOf(job.options.job + 1);
   Meta data = NativeData();
   data.extension.job = JobMark(job.options.job + 1);
   for (const int32_t to : {kSchedulerId, ServerId(0)}) {
@@ -529,7 +533,7 @@ TEST(Landing, IsForDataOfThisJobOnly) {
   owner.place = [](int32_t, const Meta&, uint64_t) { return std::make_shared<Landing>(); };
   member.Start(owner);
   const auto answer = [&](Meta meta) {
-    meta.extension.key = 7;
+    meta.extension.body = BodyOf(7);
     Message message;
     message.peer = kSchedulerId;
     message.meta = std::move(meta);
@@ -597,13 +601,15 @@ TEST(WhatMayBeSent, ToAMemberIsMuchByNodesOfTheJobOnly) {
   MembershipOptions options;
   options.role = Role::kServer;
   Member member(options, &transport, &executor, bs::Logger());
-  member.Start({});
+  Member::Handler owner;
+  owner.announced_bytes = [](const Extension& request) { return request.sequence * 1000; };
+  member.Start(std::move(owner));
   for (const int32_t peer : {kEmpty, 8, 9}) EXPECT_FALSE(handler.knows(peer));
   EXPECT_TRUE(handler.knows(kSchedulerId));
   Meta meta;
   meta.extension.version = kExtensionVersion;
   meta.extension.op = Op::kPush;
-  meta.extension.size_bytes = 1000000;
+  meta.extension.sequence = 1000;
   EXPECT_EQ(handler.most_bytes(9, meta), 1000000U);
   member.Close(bs::Duration(0));
 }

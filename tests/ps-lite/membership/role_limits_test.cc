@@ -9,10 +9,21 @@ TEST(RoleLimits, OfDataAreThoseOfTheReceiversRole) {
   Meta push;
   push.extension.version = kExtensionVersion;
   push.extension.op = Op::kPush;
-  push.extension.size_bytes = 1000000;
-  EXPECT_EQ(MostDataBytes(Role::kScheduler, push), uint64_t{64} << 10U);
-  EXPECT_EQ(MostDataBytes(Role::kServer, push), 1000000U);
-  EXPECT_EQ(MostDataBytes(Role::kWorker, push), uint64_t{5} << 30U);
+  EXPECT_EQ(MostDataBytes(Role::kScheduler, push, 1000000), uint64_t{64} << 10U);
+  EXPECT_EQ(MostDataBytes(Role::kServer, push, 1000000), 1000000U);
+  EXPECT_EQ(MostDataBytes(Role::kWorker, push, 1000000), uint64_t{5} << 30U);
+}
+
+TEST(RoleLimits, OfRequestsAreWhatTheyAnnounceOrLittle) {
+  const uint64_t little = uint64_t{64} << 10U;
+  Meta request;
+  EXPECT_EQ(MostDataBytes(Role::kServer, request, 0),
+            uint64_t{5} << 30U);  // of MXNet's own workers
+  request.extension.version = kExtensionVersion;
+  EXPECT_EQ(MostDataBytes(Role::kServer, request, 0), little);
+  EXPECT_EQ(MostDataBytes(Role::kServer, request, ~uint64_t{0}), uint64_t{4} << 30U);
+  request.is_control = true;
+  EXPECT_EQ(MostDataBytes(Role::kServer, request, 1000000), little);
 }
 
 TEST(RoleLimits, OfFramesAreLowWhereNoDataIs) {

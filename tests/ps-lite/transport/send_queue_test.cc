@@ -49,10 +49,9 @@ TEST(SendQueue, FramesOfNativesCountWhereTheyKeepMemoryAndSoDoesWhatTheirFieldsS
   EXPECT_EQ(queue.waiting_bytes(), kOfMessage + 5000);
   Message wordy = Of(0, 5000, /*native=*/true);
   wordy.meta.extension.text = std::string(300, 'x');
-  wordy.meta.extension.settings = std::string(20, 'x');
-  wordy.meta.extension.next = std::string(1, 'x');
+  wordy.meta.extension.body = Body(std::string(121, 'x'));
   queue.Add(std::move(wordy));
-  EXPECT_EQ(queue.waiting_bytes(), 2 * kOfMessage + 5321);
+  EXPECT_EQ(queue.waiting_bytes(), 2 * kOfMessage + 5421);
   queue.Take();
   queue.Take();
   EXPECT_EQ(queue.waiting_bytes(), 0U);

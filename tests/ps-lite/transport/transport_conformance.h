@@ -61,7 +61,8 @@ TEST_P(TransportConformance, MessageArrivesWithItsSenderMetaAndFrames) {
   Message message = Numbered(8, 77, -3);
   message.meta.body = "a body";
   message.meta.request = true;
-  message.meta.extension = {.version = 1, .op = Op::kPush, .key = 7, .text = "native"};
+  message.meta.extension = {
+      .version = 1, .op = Op::kPush, .text = "native", .body = Body("\xb8\x06\x07")};
   message.data.push_back(Frame::Copy("first"));
   message.data.push_back(Frame::Copy("second"));
   const Meta sent = message.meta;

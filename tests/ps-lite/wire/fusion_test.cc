@@ -31,8 +31,7 @@ Message Of(Op op, uint64_t key, const std::string& payload, bool request = true)
   message.meta.extension.version = kExtensionVersion;
   message.meta.extension.op = op;
   message.meta.extension.sequence = 7;
-  message.meta.extension.key = key;
-  message.meta.extension.size_bytes = payload.size();
+  message.meta.extension.body = Body(testing::FromHex("b806") + static_cast<char>(key & 0x7fU));
   if (!payload.empty()) message.data.push_back(Frame::Copy(payload));
   return message;
 }

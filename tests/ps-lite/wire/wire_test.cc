@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <protozero/pbf_writer.hpp>
 #include <random>
 #include <string>
 #include <utility>
@@ -61,42 +62,28 @@ TEST(Wire, MissingFieldsTakeTheProtocolsDefaults) {
   EXPECT_EQ(control.value().control.nodes[0].customer_id, 0);
 }
 
+// A body of fields with numbers below and between those of the envelope, and above them; and its
+// three parts.
+const std::string kLowFields = FromHex(
+    "b80607"
+    "d006808080808020");
+const std::string kMiddleField = FromHex("f80603");
+const std::string kHighFields = FromHex(
+    "8a0704613d620a"
+    "900801"
+    "c00701");
+
 Meta FullExtension() {
   Meta meta = AppMeta(kEmpty, 5, true);
   meta.extension = {.version = kExtensionVersion,
                     .op = Op::kPush,
-                    .sequence = ~uint64_t{0},
-                    .key = 7,
-                    .round = 12,
-                    .part = 3,
-                    .offset_bytes = uint64_t{1} << 40,
-                    .size_bytes = 4096,
-                    .part_bytes = 1u << 20,
-                    .dtype = 12,
+                    .sequence = 12,
+                    .incarnation = 3,
+                    .job = 0x89abcdef,
                     .status = 4,
-                    .rank = -2,
                     .text = "why",
-                    .settings = "a=b\n",
-                    .job = 0x89abcdef};
+                    .body = Body(kLowFields + kMiddleField + kHighFields)};
   return meta;
-}
-
-TEST(Wire, FieldsOfAsynchronousKeysComeLastAndOnlyIfSet) {
-  Meta meta = FullExtension();
-  const std::string without = EncodeMeta(meta);
-  meta.extension.mode = 1;
-  meta.extension.learning_rate = 0.5;
-  meta.extension.weight_decay = 0.0;  // set, and not the optimizer's
-  meta.extension.rescale_grad = -2.0;
-  meta.extension.hosted = true;
-  const std::string with = EncodeMeta(meta);
-  ASSERT_TRUE(with.starts_with(without));
-  EXPECT_EQ(ToHex(with.substr(without.size())),
-            "c00701"
-            "c907000000000000e03f"
-            "d1070000000000000000"
-            "d90700000000000000c0"
-            "e00701");
 }
 
 TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
@@ -108,42 +95,54 @@ TEST(Wire, ExtensionUsesItsFieldNumbersAfterTheStockOnes) {
   EXPECT_EQ(ToHex(native.substr(stock.size())),
             "a00601"
             "a80603"
-            "b006ffffffffffffffffff01"
+            "b0068c8080808080c001"  // the incarnation above 48 bits of the sequence
             "b80607"
-            "c0060c"
-            "c80603"
             "d006808080808020"
-            "d8068020"
-            "e006808040"
-            "e8060c"
             "f00604"
             "f80603"
             "82070377"
             "6879"
             "8a0704613d620a"
-            "9507efcdab89");
+            "9507efcdab89"
+            "900801"
+            "c00701");
   const auto parsed = Parse(native);
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed.value(), FullExtension());
 }
 
-TEST(Wire, CodingHasFieldsOfItsOwn) {
-  Meta meta = AppMeta(0, 0, true);
-  meta.extension.version = 1;
-  const std::string plain = EncodeMeta(meta);
-  meta.extension.codec = Codec::kTwoBit;
-  meta.extension.threshold = 0.25F;
-  const std::string bytes = EncodeMeta(meta);
-  EXPECT_EQ(bytes, plain + FromHex("900801"
-                                   "9d080000803e"));
-  const auto parsed = Parse(bytes);
+TEST(Wire, ABodyIsKeptAsItIsWhateverLiesBetweenItsFields) {
+  const Meta meta = FullExtension();
+  Meta envelope = meta;
+  envelope.extension.body = {};
+  const std::string without = EncodeMeta(envelope);
+  const std::string body(meta.extension.body.bytes());
+  for (const std::string& bytes :
+       {kLowFields + without + kMiddleField + kHighFields, without + body, body + without}) {
+    const auto parsed = Parse(bytes);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_EQ(parsed.value(), meta);
+  }
+}
+
+TEST(Wire, ASequenceOfAControlMessageHasAllBits) {
+  Meta meta = AppMeta(kEmpty, 5, true);
+  meta.is_control = true;
+  meta.control.command = Command::kHeartbeat;
+  meta.extension.version = kExtensionVersion;
+  meta.extension.sequence = ~uint64_t{0};
+  const auto parsed = Parse(EncodeMeta(meta));
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed.value(), meta);
-  // As other wire types they are skipped.
-  EXPECT_EQ(Parse(plain + FromHex("95080000803e"
-                                  "980801"))
-                .value(),
-            Parse(plain).value());
+}
+
+// Longer than what lies in the object itself.
+TEST(Wire, ALongBodyComesBackAsItWas) {
+  Meta meta = FullExtension();
+  for (int i = 0; i < 100; ++i) meta.extension.body.Append(FromHex("b80607"));
+  const auto parsed = Parse(EncodeMeta(meta));
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed.value().extension.body.size(), meta.extension.body.size());
 }
 
 TEST(Wire, ExtensionWritesOnlyWhatDiffersFromTheDefault) {
@@ -198,6 +197,7 @@ TEST(Wire, UnknownNumbersOfOpAndCommandAreKept) {
   // NOLINTBEGIN(clang-analyzer-optin.core.EnumCastOutOfRange): that is what is tested
   meta.extension.op = static_cast<Op>(4000000000u);
   meta.is_control = true;
+  meta.extension.incarnation = 0;  // of data only
   meta.control.command = static_cast<Command>(-9);
   // NOLINTEND(clang-analyzer-optin.core.EnumCastOutOfRange)
   const auto parsed = Parse(EncodeMeta(meta));
@@ -218,23 +218,6 @@ TEST(Wire, ABoolIsTrueWhateverItsLength) {
   EXPECT_TRUE(Parse(FromHex("208002")).value().request);
   EXPECT_FALSE(Parse(FromHex("208000")).value().request);
   EXPECT_FALSE(Parse(FromHex("20")).ok());
-  EXPECT_TRUE(Parse(FromHex("a00601e0078002")).value().extension.hosted);
-  EXPECT_FALSE(Parse(FromHex("a00601e0078000")).value().extension.hosted);
-  EXPECT_FALSE(Parse(FromHex("a00601e007")).ok());
-}
-
-TEST(Wire, TheNextCutHasFieldsOfItsOwn) {
-  Meta meta = AppMeta(0, 0, true);
-  meta.extension.version = 1;
-  const std::string plain = EncodeMeta(meta);
-  meta.extension.cut = 3;
-  meta.extension.next = std::string("a\0b", 3);
-  const std::string bytes = EncodeMeta(meta);
-  EXPECT_EQ(bytes, plain + FromHex("e00803"
-                                   "ea0803610062"));
-  const auto parsed = Parse(bytes);
-  ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(parsed.value(), meta);
 }
 
 struct BadInput {
@@ -333,29 +316,30 @@ Control RandomControl(Random* random) {
   return control;
 }
 
-Extension RandomExtension(Random* random) {
+// Fields with numbers of a body, in any order.
+Body RandomBody(Random* random) {
+  std::string bytes;
+  protozero::pbf_writer out(bytes);
+  for (uint64_t i = random->Below(12); i > 0; --i) {
+    const auto above = static_cast<protozero::pbf_tag_type>(115 + random->Below(100));
+    const auto below = static_cast<protozero::pbf_tag_type>(103 + random->Below(7));
+    const auto field = random->Chance() ? above : below;
+    random->Chance() ? out.add_uint64(field, random->Number())
+                     : out.add_string(field, random->Text());
+  }
+  return Body(bytes);
+}
+
+Extension RandomExtension(Random* random, bool is_control) {
+  const uint64_t sequence = random->Number();
   return {.version = static_cast<uint32_t>(1 + random->Below(3)),
           .op = static_cast<Op>(random->Below(30)),
-          .sequence = random->Number(),
-          .key = random->Number(),
-          .round = random->Number(),
-          .part = static_cast<uint32_t>(random->Number()),
-          .offset_bytes = random->Number(),
-          .size_bytes = random->Number(),
-          .part_bytes = random->Number(),
-          .dtype = static_cast<uint32_t>(random->Number()),
-          .status = static_cast<uint32_t>(random->Number()),
-          .rank = random->Int(),
-          .text = random->Text(),
-          .settings = random->Text(),
+          .sequence = is_control ? sequence : sequence >> 16U,
+          .incarnation = static_cast<uint16_t>(is_control ? 0 : random->Number()),
           .job = static_cast<uint32_t>(random->Number()),
-          .codec = static_cast<Codec>(random->Number()),
-          .threshold = static_cast<float>(random->Int()),
-          .mode = static_cast<uint32_t>(random->Below(3)),
-          .learning_rate = random->Chance() ? std::optional(0.1) : std::nullopt,
-          .weight_decay = random->Chance() ? std::optional(-1e300) : std::nullopt,
-          .rescale_grad = random->Chance() ? std::optional(0.0) : std::nullopt,
-          .hosted = random->Chance()};
+          .status = static_cast<uint32_t>(random->Number()),
+          .text = random->Text(),
+          .body = RandomBody(random)};
 }
 
 Meta RandomMeta(Random* random) {
@@ -373,7 +357,7 @@ Meta RandomMeta(Random* random) {
   for (uint64_t i = random->Below(4); i > 0; --i) meta.data_types.push_back(random->Int());
   meta.customer_id = random->Int();
   meta.priority = random->Int();
-  if (random->Chance()) meta.extension = RandomExtension(random);
+  if (random->Chance()) meta.extension = RandomExtension(random, meta.is_control);
   return meta;
 }
 

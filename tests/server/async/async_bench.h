@@ -36,7 +36,7 @@ class AsyncBench : public HostedBench {
     shard_.emplace(std::move(state));
   }
 
-  static ps::KvCall Call(Ask ask) {
+  static protocol::Call Call(Ask ask) {
     ask.mode = Mode::kAsynchronous;
     return MakeCall(ask);
   }

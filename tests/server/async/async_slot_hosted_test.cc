@@ -23,9 +23,9 @@ class Bench : public AsyncBench {
   }
   // What has no `about` is of a key that is cut.
   void Initialise(float value, const std::string& about = "a", bool needs_host = false) {
-    ps::KvCall call = Call(Push(0, 0, Floats({value})));
+    protocol::Call call = Call(Push(0, 0, Floats({value})));
     call.extension.text = about;
-    call.extension.hosted = needs_host;
+    call.request.hosted = needs_host;
     shard().Handle(std::move(call));
     EXPECT_EQ(CodeOf(outbox.Next()), StatusCode::kOk);
   }
@@ -108,8 +108,8 @@ TEST(AsyncSlotHostedTest, RatesGoToTheHostingProcessIfThePushHasAny) {
   bench.Initialise(1);
   bench.Do(Push(0, 1, Floats({1})));
   EXPECT_FALSE(bench.host.rates.learning_rate.has_value());
-  ps::KvCall call = Bench::Call(Push(0, 2, Floats({1})));
-  call.extension.learning_rate = 0.5;
+  protocol::Call call = Bench::Call(Push(0, 2, Floats({1})));
+  call.request.learning_rate = 0.5;
   bench.shard().Handle(std::move(call));
   bench.Settle();
   EXPECT_EQ(bench.host.rates.learning_rate, 0.5);
@@ -148,7 +148,7 @@ TEST(AsyncSlotHostedTest, WhatNobodyCanUpdateIsRefused) {
   EXPECT_THAT(TextOf(alone.Do(Push(0, 1, Floats({3}))).at(0)),
               HasSubstr("the server is not run by Python"));
   Bench talkative(1);
-  ps::KvCall call = Bench::Call(Push(0, 0, Floats({0})));
+  protocol::Call call = Bench::Call(Push(0, 0, Floats({0})));
   call.extension.text = std::string(1025, 'x');
   talkative.shard().Handle(std::move(call));
   EXPECT_THAT(TextOf(talkative.outbox.Next()), HasSubstr("at most 1024 are kept"));

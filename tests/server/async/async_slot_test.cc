@@ -150,15 +150,15 @@ TEST(AsyncSlotTest, RatesOfAPushWinOverTheOptimizers) {
   bench.DoOk(Push(0, 0, Floats({8})));
   bench.DoOk(Push(0, 1, Floats({1})));  // 8 - (2 * 1 + 0.5 * 8)
   EXPECT_EQ(bench.PullNow(0, 1), std::vector<float>{2});
-  ps::KvCall call = Bench::Call(Push(0, 2, Floats({1})));
-  call.extension.learning_rate = 0.5;
-  call.extension.weight_decay = 0.0;
-  call.extension.rescale_grad = -4.0;
+  protocol::Call call = Bench::Call(Push(0, 2, Floats({1})));
+  call.request.learning_rate = 0.5;
+  call.request.weight_decay = 0.0;
+  call.request.rescale_grad = -4.0;
   bench.shard().Handle(std::move(call));
   EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kOk);
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
-  ps::KvCall bad = Bench::Call(Push(0, 3, Floats({1})));
-  bad.extension.learning_rate = std::numeric_limits<double>::quiet_NaN();
+  protocol::Call bad = Bench::Call(Push(0, 3, Floats({1})));
+  bad.request.learning_rate = std::numeric_limits<double>::quiet_NaN();
   bench.shard().Handle(std::move(bad));
   EXPECT_EQ(CodeOf(bench.outbox.Next()), StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.PullNow(0, 2), std::vector<float>{4});
@@ -213,7 +213,7 @@ TEST(AsyncSlotTest, WhatMakesNoSenseIsRefusedAndChangesNothing) {
   EXPECT_EQ(bench.Refused(Pull(0, 2, 4)).first, StatusCode::kFailedPrecondition);
   EXPECT_EQ(bench.Refused(Pull(0, 0, 8)).first, StatusCode::kInvalidArgument);
   EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0, 1, Floats({1}))).second,
-              HasSubstr("threshold 0, which is no finite number greater than 0"));
+              HasSubstr("threshold 0: want a finite number greater than 0"));
   EXPECT_THAT(bench.Refused(PushTwoBit(0, 1, 0.5F, 1, Floats({1, 2}))).second,
               HasSubstr("8 bytes came, 4 were announced"));
   EXPECT_EQ(bench.PullNow(0, 0), std::vector<float>{1});

@@ -28,7 +28,7 @@ class Bench : private HostedBench {
     ask.rank = rank;
     ask.round = number;
     ask.sequence = sequence == 0 ? next_sequence_++ : sequence;
-    ps::KvCall call = MakeCall(ask);
+    protocol::Call call = MakeCall(ask);
     call.extension.text = text;
     call.payload = ps::Frame::Copy(pickle);
     calls_.Handle(call);

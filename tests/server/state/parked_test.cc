@@ -8,10 +8,10 @@ namespace bs::server {
 namespace {
 
 ParkedCalls::Whom Says(const char* whom) {
-  return [whom](const ps::KvCall&) { return whom; };
+  return [whom](const protocol::Call&) { return whom; };
 }
 
-ps::KvCall Waiting(int32_t rank, uint64_t sequence, int32_t priority = 0) {
+protocol::Call Waiting(int32_t rank, uint64_t sequence, int32_t priority = 0) {
   Ask ask = Pull(rank, 1, 4);
   ask.sequence = sequence;
   ask.priority = priority;
@@ -26,7 +26,7 @@ TEST(ParkedTest, TheMostUrgentComesFirstAndEqualsKeepTheirOrder) {
   parked.Park(Waiting(2, 1, -5), Says("x"), outbox.sender());
   parked.Park(Waiting(3, 1, 9), Says("x"), outbox.sender());
   std::vector<int32_t> ranks;
-  for (const ps::KvCall& call : parked.TakeAll()) ranks.push_back(call.worker_rank);
+  for (const protocol::Call& call : parked.TakeAll()) ranks.push_back(call.worker_rank);
   EXPECT_EQ(ranks, (std::vector<int32_t>{3, 1, 0, 2}));
   EXPECT_TRUE(parked.empty());
   EXPECT_TRUE(outbox.empty());
@@ -57,7 +57,7 @@ TEST(ParkedTest, OfTwoRequestsOfAWorkerTheNewerStays) {
   EXPECT_EQ(second.meta.extension.sequence, 7u);
   EXPECT_EQ(CodeOf(first), StatusCode::kCancelled);
   EXPECT_EQ(CodeOf(second), StatusCode::kCancelled);
-  const std::vector<ps::KvCall> left = parked.TakeAll();
+  const std::vector<protocol::Call> left = parked.TakeAll();
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].extension.sequence, 9u);
 }

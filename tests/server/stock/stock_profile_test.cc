@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "protocol/data_body.h"
 #include "server/stock/stock_support.h"
 #include "sim/sim_executor.h"
 
@@ -47,7 +48,7 @@ class StockProfileTest : public testing::Test {
     message.meta.request = true;
     message.meta.extension.version = 1;
     message.meta.extension.op = op;
-    message.meta.extension.key = key;
+    message.meta.extension.body = protocol::Encode(op, {.key = key});
     return message;
   }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "protocol/bodies.h"
 #include "server/support.h"
 #include "server/sync/slot.h"
 
@@ -17,7 +18,7 @@ class SlotCutTest : public testing::Test {
     state_.send = outbox_.sender();
   }
   std::vector<ps::Message> Do(Slot* slot, const Ask& ask) {
-    ps::KvCall call = MakeCall(ask);
+    protocol::Call call = MakeCall(ask);
     ask.op == ps::Op::kPush ? slot->Push(call) : slot->Pull(call);
     return outbox_.All();
   }
@@ -30,7 +31,7 @@ class SlotCutTest : public testing::Test {
   std::string NextOf(Slot* slot, Round round) {
     const std::vector<ps::Message> answers = Do(slot, Pull(1, round, 4));
     EXPECT_EQ(answers.size(), 1u);
-    return answers.empty() ? "" : answers[0].meta.extension.next;
+    return answers.empty() ? "" : test::ResponseIn(answers[0]).next_layout;
   }
 
   Outbox outbox_;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "protocol/bodies.h"
 #include "server/support.h"
 #include "sim/sim_executor.h"
 
@@ -28,7 +29,7 @@ class Bench {
 
   // The answers to one request, in order.
   std::vector<ps::Message> Do(const Ask& ask) { return Do(ask, MakeCall(ask)); }
-  std::vector<ps::Message> Do(const Ask& ask, ps::KvCall call) {
+  std::vector<ps::Message> Do(const Ask& ask, protocol::Call call) {
     ask.op == ps::Op::kPull ? slot_->Pull(call) : slot_->Push(call);
     return outbox_.All();
   }
@@ -220,7 +221,7 @@ TEST(SlotTest, EarlyContributionsAreHeldWithoutACopyAndGivenBack) {
   bench.Round(0, {0, 0});
   bool released = false;
   const std::vector<std::byte> bytes = Floats({1, 2});
-  ps::KvCall early = MakeCall(Push(2, 1, bytes));
+  protocol::Call early = MakeCall(Push(2, 1, bytes));
   early.payload = ps::Frame::Borrow(bytes, [&] { released = true; });
   bench.slot().Push(early);
   EXPECT_EQ(OpOf(bench.outbox().Next()), ps::Op::kPush) << "acknowledged though others are missing";
@@ -267,7 +268,7 @@ TEST(SlotTest, AsksForMemoryAgainAfterItHeldSomething) {
   const auto push = [&](int32_t rank, uint64_t round) {
     Ask ask = Push(rank, round, values);
     ask.cut = 1;
-    ps::KvCall call = MakeCall(ask);
+    protocol::Call call = MakeCall(ask);
     cut.Push(call);
     return CodeOf(bench.outbox().Next());
   };
@@ -318,8 +319,8 @@ TEST(SlotTest, ParkedPullsAreAnsweredByTheLastPushMostUrgentFirst) {
     EXPECT_EQ(OpOf(answer), ps::Op::kPull);
     EXPECT_EQ(RankOf(answer), ranks[i]);
     EXPECT_EQ(answer.meta.priority, priorities[i]);
-    EXPECT_EQ(answer.meta.extension.round, 1u);
-    EXPECT_EQ(answer.meta.extension.size_bytes, 4u);
+    EXPECT_EQ(test::ResponseIn(answer).identity.count, 1u);
+    EXPECT_EQ(test::ResponseIn(answer).size_bytes, 4u);
     EXPECT_EQ(SumOf(answer).at(0), 7);
   }
 }
@@ -399,7 +400,7 @@ TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
   auto whole =
       std::make_shared<ps::Frame>(ps::Frame::Borrow(values, [&released] { released = true; }));
   const Ask early = Push(2, 1, Floats({8}));
-  ps::KvCall call = MakeCall(early);
+  protocol::Call call = MakeCall(early);
   call.payload = ps::Frame::PartOf(whole, whole->bytes().subspan(4, 4));
   whole.reset();
   bench.Do(early, std::move(call));
@@ -513,8 +514,8 @@ TEST(SlotTest, AnotherSizeDtypeOrOffsetIsRefusedByName) {
   Ask other = Push(1, 1, Floats({1, 2}));
   other.dtype = DType::kInt32;
   EXPECT_THAT(bench.Refused(other).second, testing::HasSubstr("int32 of 8 bytes"));
-  ps::KvCall shifted = MakeCall(Push(1, 1, Floats({1, 2})));
-  shifted.extension.offset_bytes = 8;
+  protocol::Call shifted = MakeCall(Push(1, 1, Floats({1, 2})));
+  shifted.request.offset_bytes = 8;
   bench.slot().Push(shifted);
   EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
   EXPECT_EQ(bench.Refused(Pull(1, 0, 4)).second,
@@ -547,8 +548,8 @@ TEST(SlotTest, HostilePushesAreRefused) {
   unknown.dtype = static_cast<DType>(99);
   EXPECT_EQ(bench.Refused(unknown).second,
             "push key=7 round=0 partition=0 from worker 0: dtype 99 is none that a server can sum");
-  ps::KvCall lying = MakeCall(Push(0, 0, Floats({1})));
-  lying.extension.size_bytes = uint64_t{1} << 40;
+  protocol::Call lying = MakeCall(Push(0, 0, Floats({1})));
+  lying.request.size_bytes = uint64_t{1} << 40;
   bench.slot().Push(lying);
   EXPECT_EQ(CodeOf(bench.outbox().Next()), StatusCode::kInvalidArgument);
   bench.Round(0, {1});

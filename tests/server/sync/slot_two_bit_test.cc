@@ -37,7 +37,7 @@ class Bench {
   }
   // The text of the one answer; empty if it is ok.
   std::string Do(const Ask& ask) {
-    ps::KvCall call = MakeCall(ask);
+    protocol::Call call = MakeCall(ask);
     ask.op == ps::Op::kPush ? slot_->Push(call) : slot_->Pull(call);
     const std::vector<ps::Message> answers = outbox_.All();
     EXPECT_EQ(answers.size(), 1U);
@@ -47,7 +47,7 @@ class Bench {
     return TextOf(answers[0]);
   }
   std::vector<float> Sum(uint64_t round) {
-    ps::KvCall call = MakeCall(Pull(0, round, kCount * sizeof(float)));
+    protocol::Call call = MakeCall(Pull(0, round, kCount * sizeof(float)));
     slot_->Pull(call);
     const ps::Message answer = outbox_.Next();
     return answer.data.empty() ? std::vector<float>{} : ToFloats(answer.data[0].bytes());
@@ -142,7 +142,7 @@ TEST(SlotTwoBit, OnlySumsOfFloat32AreCoded) {
   for (const float threshold : {0.0F, -1.0F, std::numeric_limits<float>::infinity(),
                                 std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_THAT(bench.Do(PushTwoBit(0, 1, threshold, kCount, Words({3}))),
-                testing::HasSubstr("which is no finite number greater than 0"));
+                testing::HasSubstr("want a finite number greater than 0"));
   }
 }
 

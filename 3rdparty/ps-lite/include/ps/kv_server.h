@@ -11,8 +11,7 @@
 
 namespace ps {
 
-// What a native request asks, checked: fields that its op needs are there and consistent with the
-// payload.
+// What a native request asks.  Its body is for those above.
 struct KvCall {
   int32_t worker_id = kEmpty;  // of the sender
   int32_t worker_rank = 0;
@@ -23,20 +22,18 @@ struct KvCall {
   Frame payload;
 };
 
-// How many bytes the data frames of a request may have together, by what else it says: a native one
-// has the payload that its fields tell, or little.
-uint64_t MostRequestBytes(const Meta& meta);
-// kInvalidArgument, naming the sender and the field, for requests that make no sense.
+// Takes a request out of its message.  kInvalidArgument with what is wrong: the sender is no
+// worker, the version is another, it is no request, or has more than one data frame.
 bs::Result<KvCall> ParseCall(Message message);
 
-// The response to `call`: same op, sequence, key, round, part, job, customer and time stamp; to be
-// filled in and sent.  `payload` may be empty.
-Message MakeResponse(const KvCall& call, Frame payload);
-Message MakeErrorResponse(const KvCall& call, const bs::Status& status);
+// The response to `call`, with `body`: same op, sequence, incarnation, job, customer and time
+// stamp; to be filled in and sent.  `payload` may be empty.
+Message MakeResponse(const KvCall& call, Body body, Frame payload);
+Message MakeErrorResponse(const KvCall& call, Body body, const bs::Status& status);
 // Not final: the request is alive and waits for `whom`.
-Message MakePendingResponse(const KvCall& call, const std::string& whom);
+Message MakePendingResponse(const KvCall& call, Body body, const std::string& whom);
 // Not final either: because of `why` the request was not taken; its repeat may be.
-Message MakeBusyResponse(const KvCall& call, const std::string& why);
+Message MakeBusyResponse(const KvCall& call, Body body, const std::string& why);
 
 // The answer to a stock command (SimpleApp): head, customer and time stamp echoed.
 Message MakeCommandResponse(const Message& request, const std::string& body);

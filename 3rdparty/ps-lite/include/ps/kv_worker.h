@@ -19,18 +19,30 @@
 
 namespace ps {
 
+// What a KvWorker asks about bodies, which it does not read.  Pure functions.
+struct BodyRules {
+  // Whether `response` is about what `request` asks for.  A sequence alone does not tell: those of
+  // all workers are alike.
+  bool (*answers)(const Body& response, const Body& request) = nullptr;
+  // The request for people: "key=7 round=12 partition=2".
+  std::string (*describe)(Op op, const Body& request) = nullptr;
+  // The body of the kPull that repeats a kPushPull.
+  Body (*as_pull)(const Body& push_pull) = nullptr;
+};
+
 struct KvWorkerOptions {
   bs::Duration retry_interval = std::chrono::seconds(5);  // unanswered: send again
   bs::Duration timeout = std::chrono::seconds(60);        // nothing at all from the server: give up
   // The server answers but other workers do not come (kPending): give up after this long.
   bs::Duration straggler_timeout = std::chrono::seconds(1800);
-  uint64_t life = 0;  // View::life
-  uint64_t job = 0;   // View::job
+  uint64_t life = 0;   // View::life
+  uint64_t job = 0;    // View::job
+  BodyRules bodies{};  // all of them
 };
 
 struct KvRequest {
   int32_t server = 0;    // its rank
-  Extension extension;   // op, key, ...; version and sequence are filled in
+  Extension extension;   // op, text and body; the rest is filled in
   int32_t priority = 0;  // larger leaves first
   // Not copied; must stay valid and unchanged until `done` has run.  May be empty.
   std::span<const std::byte> payload;
@@ -59,9 +71,9 @@ struct KvTraffic {
 class KvWorker {
  public:
   using SendFn = std::function<void(Message)>;
-  // The final response, or why there is none: kDeadlineExceeded naming op, key, round, partition,
-  // server and tries; the server's own refusal; kCancelled; kUnavailable.  By then no frame of the
-  // payload is in use any more.
+  // The final response, or why there is none: kDeadlineExceeded naming the request, the
+  // server and the tries; the server's own refusal; kCancelled; kUnavailable.  By then no frame of
+  // the payload is in use any more.
   using Done = bs::UniqueFunction<void(bs::Status status, Message response)>;
 
   // `send` must be callable from the executor.

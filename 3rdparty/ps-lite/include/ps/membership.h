@@ -67,6 +67,9 @@ class Member {
     // As Transport::Handler::place, for data of nodes in the job.
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place{};
+    // Bytes that a native request announces for its payload: no more of one is read, but for some
+    // 64 KiB.  Servers need it; empty: none.
+    std::function<uint64_t(const Extension& request)> announced_bytes{};
     // A worker left in good order (servers get this; nothing more comes from it).
     std::function<void(int32_t rank)> on_worker_left;
     // A worker was lost and another may take its place (servers get this).  Nothing more comes from

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/unique_function.h"
+#include "ps/body.h"
 
 namespace ps {
 
@@ -102,62 +102,29 @@ enum class Op : uint32_t {
                    // or a server's to it, on a heartbeat
 };
 
-// A worker's place may be taken again when it was lost.  Each holder has one life, counted from 0;
-// the sequences of its data requests begin with it, so that a late one of an earlier life is known.
-inline constexpr unsigned kLifeShift = 48;
-inline constexpr uint64_t kMostLives = uint64_t{1} << 16U;
-constexpr uint64_t LifeOf(uint64_t sequence) { return sequence >> kLifeShift; }
-constexpr uint64_t FirstSequence(uint64_t life) { return (life << kLifeShift) + 1; }
+// A worker's place may be taken again when it was lost.  Each holder has one incarnation, counted
+// from 0; the wire has room for so many.
+inline constexpr uint64_t kMostIncarnations = uint64_t{1} << 16U;
 
-// Of the number of a job, what its data carries.
+// The part of a job's number that its data carries.
 constexpr uint32_t JobMark(uint64_t job) { return static_cast<uint32_t>(job); }
 
-// How the payload of a push is coded.  Numbers are on the wire.
-enum class Codec : uint32_t {
-  kNone = 0,    // as it lies in memory
-  kTwoBit = 1,  // float32 only: 16 elements in each word of 4 bytes; see PROTOCOL.md
-};
-// Bytes of the payload of a push of `size_bytes`.
-constexpr uint64_t PayloadBytes(Codec codec, uint64_t size_bytes) {
-  constexpr uint64_t kBytesPerWord = 64;  // of the elements
-  if (codec != Codec::kTwoBit) return size_bytes;
-  return (size_bytes / kBytesPerWord + (size_bytes % kBytesPerWord != 0 ? 1 : 0)) * 4;
-}
-
-// Our extension of PBMeta, fields 100 and up; stock nodes ignore it.
+// Our extension of PBMeta, fields 100 and up; stock nodes ignore it.  The envelope is what ps-lite
+// reads of it; the rest is the body: of data src/protocol/ reads and writes it, of control messages
+// membership/control_body.h.
 struct Extension {
   uint32_t version = 0;  // 0: a stock message, nothing below is on the wire
   Op op = Op::kNone;
-  uint64_t sequence = 0;  // identifies a request of one sender; repeated on a retry, echoed
-  uint64_t key = 0;       // of a tensor; in control messages the number of the job
-  uint64_t round = 0;
-  uint32_t part = 0;          // index of the partition
-  uint64_t offset_bytes = 0;  // of the partition in the tensor
-  uint64_t size_bytes = 0;    // of the partition, or of the tensor (declare, lookup)
-  uint64_t part_bytes = 0;    // partition size the tensor was cut with (declare, lookup)
-  uint32_t dtype = 0;
-  uint32_t status = 0;     // a bs::StatusCode; 0 is ok
-  int32_t rank = -1;       // wanted or reported rank
-  std::string text{};      // for people
-  std::string settings{};  // cluster settings that everyone must share, "name=value\n" lines
-  // Of data: JobMark of the job, so that what another one's nodes still send is known.
+  // Identifies a request of one sender; repeated on a retry, echoed.  Of data below 2^48.
+  uint64_t sequence = 0;
+  // Of data: the incarnation of the worker that asks, so that a late request of an earlier holder
+  // of its place is known; echoed.
+  uint16_t incarnation = 0;
+  // Of data: JobMark of the job, so that what another one's nodes still send is known; echoed.
   uint32_t job = 0;
-  Codec codec = Codec::kNone;
-  float threshold = 0;  // of kTwoBit: an element is sent as +threshold, -threshold or 0
-  // How often the key had been cut anew when its tensor was cut as in this request.
-  uint32_t cut = 0;
-  // How the key is cut from the next round on: rank 0 says it with a push, the server repeats it
-  // with that round's sum.  Bytes for the workers; empty: nothing changes.
-  std::string next{};
-  // Asynchronous keys.
-  uint32_t mode = 0;  // a bs::Mode; of the key
-  // Of a push, and absent if the optimizer's own are to be used.
-  std::optional<double> learning_rate{};
-  std::optional<double> weight_decay{};
-  std::optional<double> rescale_grad{};
-  // Of the push of round 0, whose `text` says what the key is: only the process that hosts the
-  // server can update it.
-  bool hosted = false;
+  uint32_t status = 0;  // a bs::StatusCode; 0 is ok
+  std::string text{};   // for people; with kOptimizer and a first push for the server
+  Body body{};
 
   bool operator==(const Extension&) const = default;
 };

@@ -62,27 +62,11 @@ bool Answers(Op answer, Op request) {
   return answer == request || (request == Op::kPushPull && answer == Op::kPull);
 }
 
-// Whether both are about the same part of the same round; sequences alone are those of any worker.
-bool IsAbout(const Extension& answer, const Extension& request) {
-  return answer.key == request.key && answer.round == request.round && answer.part == request.part;
-}
-
 // A copy is out of use.
 void TakeBack(Pending* pending, bs::TimePoint now) {
-  --pending->frames_out;
-  if (!pending->request.left) return;
+  if (--pending->frames_out; !pending->request.left) return;
   pending->left_at = now;
   std::exchange(pending->request.left, {})();
-}
-
-// "push key=7 round=12 partition=2 to server 1".
-std::string Describe(const KvRequest& request) {
-  const Extension& what = request.extension;
-  std::string text = std::string(NameOf(what.op)) + " key=" + std::to_string(what.key);
-  if (what.op == Op::kPush || what.op == Op::kPull || what.op == Op::kPushPull) {
-    text += " round=" + std::to_string(what.round) + " partition=" + std::to_string(what.part);
-  }
-  return text + " to server " + std::to_string(request.server);
 }
 
 }  // namespace
@@ -94,8 +78,9 @@ class KvWorker::Impl {
         executor_(executor),
         send_(std::move(send)),
         log_(log),
-        strangers_(executor, log),
-        next_sequence_(FirstSequence(options.life)) {}
+        strangers_(executor, log) {
+    BS_CHECK(options.bodies.answers && options.bodies.describe && options.bodies.as_pull);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -111,13 +96,16 @@ class KvWorker::Impl {
   // Shared with the frames lent out; see the struct.
   using PendingPtr = std::shared_ptr<Pending>;
 
+  // The request that a native response names; null if there is none.
+  const PendingPtr* Find(const Extension& response) const;
   void Transmit(const PendingPtr& pending);
   Frame Lend(const PendingPtr& pending);
   void End(const PendingPtr& pending, const bs::Status& outcome, Message response);
   KvTraffic& TrafficOf(const KvRequest& request);
   void CountAnswered(const Pending& pending);
-  // Calls `done` if nothing of the payload is in use any more.
+  // Once nothing of the payload is in use any more.
   static void FinishIfReleased(Pending* pending, size_t* open);
+  std::string Describe(const KvRequest& request) const;
   void CheckDue();
   void Check(const PendingPtr& pending);
   std::optional<bs::Status> Overdue(const Pending& pending) const;
@@ -132,7 +120,7 @@ class KvWorker::Impl {
   const bs::Logger log_;
   bs::LimitedLog strangers_;
 
-  uint64_t next_sequence_;
+  uint64_t next_sequence_ = 1;
   std::map<uint64_t, PendingPtr> pending_;               // by sequence; not yet ended
   std::set<std::pair<bs::TimePoint, uint64_t>> checks_;  // when to look at which
   bs::TimerId timer_ = 0;
@@ -161,12 +149,18 @@ void KvWorker::Impl::Send(KvRequest request, Done done) {
   Extension& extension = pending->request.extension;
   extension.version = kExtensionVersion;
   extension.sequence = next_sequence_++;
+  extension.incarnation = static_cast<uint16_t>(options_.life);
   extension.job = JobMark(options_.job);
   pending->first_sent = executor_->Now();
   pending->last_life = pending->first_sent;
   pending_.emplace(extension.sequence, pending);
   Transmit(pending);
   Schedule(pending);
+}
+
+const KvWorker::Impl::PendingPtr* KvWorker::Impl::Find(const Extension& response) const {
+  const auto it = pending_.find(response.sequence);
+  return it != pending_.end() && response.incarnation == options_.life ? &it->second : nullptr;
 }
 
 void KvWorker::Impl::Transmit(const PendingPtr& pending) {
@@ -184,7 +178,7 @@ void KvWorker::Impl::Transmit(const PendingPtr& pending) {
   const bool has_taken = pending->taken && request.extension.op == Op::kPushPull;
   if (has_taken) {
     meta.extension.op = Op::kPull;
-    meta.extension.next.clear();
+    meta.extension.body = options_.bodies.as_pull(request.extension.body);
   }
   SetDirections(meta.extension.op, &meta);
   if (!request.payload.empty() && !has_taken) message.data.push_back(Lend(pending));
@@ -210,12 +204,12 @@ std::shared_ptr<Landing> KvWorker::Impl::Place(int32_t peer, const Meta& meta,
                                                uint64_t size_bytes) {
   const Extension& extension = meta.extension;
   if (!meta.native() || meta.request || extension.status != 0) return nullptr;
-  const auto it = pending_.find(extension.sequence);
-  if (it == pending_.end()) return nullptr;
-  Pending& pending = *it->second;
+  const PendingPtr* const found = Find(extension);
+  if (found == nullptr) return nullptr;
+  Pending& pending = **found;
   const bool belongs = peer == ServerId(pending.request.server) &&
                        Answers(extension.op, pending.request.extension.op) &&
-                       IsAbout(extension, pending.request.extension) &&
+                       options_.bodies.answers(extension.body, pending.request.extension.body) &&
                        size_bytes == pending.request.answer.size() && !pending.landing;
   if (!belongs) return nullptr;
   pending.landing = std::make_shared<Landing>(Landing{.bytes = pending.request.answer});
@@ -227,21 +221,22 @@ void KvWorker::Impl::OnMessage(Message message) {
     strangers_.Warning("dropped a message from " + DescribeSender(message.peer) + ": " + why);
   };
   const Extension& extension = message.meta.extension;
-  const auto it = pending_.find(extension.sequence);
-  if (!message.meta.native() || message.meta.request || it == pending_.end()) {
+  const PendingPtr* const found = Find(extension);
+  if (!message.meta.native() || message.meta.request || found == nullptr) {
     const bool stale = message.meta.native() && !message.meta.request &&
                        extension.sequence < next_sequence_;  // the answer to a repeat
     if (!stale) drop("it answers no request");
     return;
   }
-  const PendingPtr pending = it->second;
+  const PendingPtr pending = *found;
   const Extension& asked = pending->request.extension;
   if (message.peer != ServerId(pending->request.server)) {
     return drop("it answers a request to another server");
   }
   const bool waits = extension.op == Op::kPending;
   if (!waits && !Answers(extension.op, asked.op)) return drop("it answers another operation");
-  if (!IsAbout(extension, asked)) return drop("it answers another request");
+  const bool about = options_.bodies.answers(extension.body, asked.body);
+  if (!about) return drop("it answers another request");
   pending->last_life = executor_->Now();
   if (waits) {
     pending->waits_for = extension.text;
@@ -251,6 +246,12 @@ void KvWorker::Impl::OnMessage(Message message) {
   const bs::Status outcome = StatusOf(extension);
   if (outcome.ok()) CountAnswered(*pending);
   End(pending, outcome, std::move(message));
+}
+
+std::string KvWorker::Impl::Describe(const KvRequest& request) const {
+  const Extension& what = request.extension;
+  return std::string(NameOf(what.op)) + " " + options_.bodies.describe(what.op, what.body) +
+         " to server " + std::to_string(request.server);
 }
 
 KvTraffic& KvWorker::Impl::TrafficOf(const KvRequest& request) {
@@ -378,8 +379,7 @@ void KvWorker::Impl::ArmTimer() {
   const bs::TimePoint due = checks_.begin()->first;
   if (timer_ != 0 && timer_due_ <= due) return;
   if (timer_ != 0) executor_->Cancel(timer_);
-  timer_due_ = due;
-  timer_ = executor_->PostAt(due, [this] { CheckDue(); });
+  timer_ = executor_->PostAt(timer_due_ = due, [this] { CheckDue(); });
 }
 
 KvWorker::KvWorker(const KvWorkerOptions& options, bs::Executor* executor, SendFn send,

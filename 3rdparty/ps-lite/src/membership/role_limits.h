@@ -2,22 +2,26 @@
 // "Limits").  Transports ask through their handler; libzmq, which cannot, has MostFrameBytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
-#include "ps/kv_server.h"
 #include "ps/message.h"
 #include "wire/wire.h"
 
 namespace ps {
 
 // Of the data frames together of a message from a node of the job.  Of anybody else:
-// kMaxStrangerBytes.
-inline uint64_t MostDataBytes(Role receiver, const Meta& meta) {
+// kMaxStrangerBytes.  `announced`: what the body of a native request to a server says that its
+// payload has; such a request has some room beyond, so that what is wrong by little can be refused
+// by an answer.
+inline uint64_t MostDataBytes(Role receiver, const Meta& meta, uint64_t announced) {
   switch (receiver) {
     case Role::kScheduler:
       return kMaxStrangerBytes;  // nobody has data for it
     case Role::kServer:
-      return MostRequestBytes(meta);
+      if (meta.is_control) return kMaxStrangerBytes;
+      if (!meta.native()) return kMaxMessageBytes;
+      return std::min(std::max(announced, kMaxStrangerBytes), kMaxFrameBytes);
     case Role::kWorker:
       break;  // it has asked for what comes
   }

@@ -42,7 +42,7 @@ class SendQueue {
   static uint64_t BytesOf(const Message& message) {
     const Meta& meta = message.meta;
     uint64_t bytes = kMessageBytes + meta.body.size() + meta.extension.text.size() +
-                     meta.extension.settings.size() + meta.extension.next.size();
+                     meta.extension.body.memory();
     if (meta.native() && !message.keeps_memory) return bytes;
     for (const Frame& frame : message.data) bytes += frame.size();
     return bytes;

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "wire/wire_async.h"
+#include "wire/fields.h"
 
 namespace ps {
 namespace {
@@ -37,23 +37,17 @@ enum MetaField : protozero::pbf_tag_type {
   kVersion = 100,
   kOp = 101,
   kSequence = 102,
-  kKey = 103,
-  kRound = 104,
-  kPart = 105,
-  kOffsetBytes = 106,
-  kSizeBytes = 107,
-  kPartBytes = 108,
-  kDtype = 109,
   kStatus = 110,
-  kRank = 111,
   kText = 112,
-  kSettings = 113,
   kJob = 114,
-  kCodec = 130,
-  kThreshold = 131,
-  kCut = 140,
-  kNext = 141,
 };
+
+// Fields from this one on are our extension's.
+constexpr protozero::pbf_tag_type kFirstOfExtension = kVersion;
+
+// Field 102 of data has the incarnation above the sequence.
+constexpr unsigned kIncarnationShift = 48;
+constexpr uint64_t kSequenceMask = (uint64_t{1} << kIncarnationShift) - 1;
 
 // Of PBControl.
 enum ControlField : protozero::pbf_tag_type {
@@ -102,30 +96,41 @@ void EncodeControl(const Control& control, pbf_writer* out) {
   if (control.command == Command::kAck) out->add_uint64(kSignature, control.signature);
 }
 
-void EncodeExtension(const Extension& extension, pbf_writer* out) {
-  const auto add = [out](protozero::pbf_tag_type field, uint64_t value) {
-    if (value != 0) out->add_uint64(field, value);
+// Writes the fields of a body where they belong between those of the envelope.
+class BodyWriter {
+ public:
+  BodyWriter(const Body& body, std::string* out)
+      : rest_(protozero::data_view(body.bytes().data(), body.size())), out_(out) {}
+  // Those that have not been written and come before one of a higher number than `field`.
+  void WriteBefore(protozero::pbf_tag_type field) {
+    const char* const begin = rest_.data().data();
+    for (pbf_reader next = rest_; next.next() && next.tag() < field; rest_ = next) next.skip();
+    out_->append(begin, rest_.data().data());
+  }
+  void WriteRest() { out_->append(rest_.data().data(), rest_.length()); }
+
+ private:
+  pbf_reader rest_;
+  std::string* const out_;
+};
+
+void EncodeExtension(const Extension& extension, bool is_control, std::string* bytes) {
+  pbf_writer out(*bytes);
+  const auto add = [&out](protozero::pbf_tag_type field, uint64_t value) {
+    if (value != 0) out.add_uint64(field, value);
   };
+  const uint64_t incarnation = uint64_t{extension.incarnation} << kIncarnationShift;
   add(kVersion, extension.version);
   add(kOp, static_cast<uint32_t>(extension.op));
-  add(kSequence, extension.sequence);
-  add(kKey, extension.key);
-  add(kRound, extension.round);
-  add(kPart, extension.part);
-  add(kOffsetBytes, extension.offset_bytes);
-  add(kSizeBytes, extension.size_bytes);
-  add(kPartBytes, extension.part_bytes);
-  add(kDtype, extension.dtype);
+  add(kSequence, is_control ? extension.sequence : extension.sequence | incarnation);
+  BodyWriter body(extension.body, bytes);
+  body.WriteBefore(kStatus);
   add(kStatus, extension.status);
-  if (extension.rank != Extension{}.rank) out->add_sint32(kRank, extension.rank);
-  if (!extension.text.empty()) out->add_string(kText, extension.text);
-  if (!extension.settings.empty()) out->add_string(kSettings, extension.settings);
-  if (extension.job != 0) out->add_fixed32(kJob, extension.job);
-  add(kCodec, static_cast<uint32_t>(extension.codec));
-  if (extension.threshold != 0) out->add_float(kThreshold, extension.threshold);
-  EncodeAsyncFields(extension, out);
-  add(kCut, extension.cut);
-  if (!extension.next.empty()) out->add_bytes(kNext, extension.next);
+  body.WriteBefore(kText);
+  if (!extension.text.empty()) out.add_string(kText, extension.text);
+  body.WriteBefore(kJob);
+  if (extension.job != 0) out.add_fixed32(kJob, extension.job);
+  body.WriteRest();
 }
 
 std::string GetHostname(pbf_reader* in) {
@@ -202,28 +207,8 @@ void AddDataType(int32_t type, Meta* meta) {
   meta->data_types.push_back(type);
 }
 
-// How the payload is coded, and how its tensor is cut.
-bool ParseCoding(pbf_reader* in, Extension* extension) {
-  switch (in->tag_and_type()) {
-    case Varint(kCodec):
-      extension->codec = static_cast<Codec>(in->get_uint32());
-      return true;
-    case Fixed32(kThreshold):
-      extension->threshold = in->get_float();
-      return true;
-    case Varint(kCut):
-      extension->cut = in->get_uint32();
-      return true;
-    case Bytes(kNext):
-      extension->next = in->get_bytes();
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Returns whether it was a field of the extension.
-bool ParseExtensionField(pbf_reader* in, Extension* extension) {
+// Returns whether it was a field of the envelope.
+bool ParseEnvelopeField(pbf_reader* in, Extension* extension) {
   switch (in->tag_and_type()) {
     case Varint(kVersion):
       extension->version = in->get_uint32();
@@ -234,44 +219,17 @@ bool ParseExtensionField(pbf_reader* in, Extension* extension) {
     case Varint(kSequence):
       extension->sequence = in->get_uint64();
       return true;
-    case Varint(kKey):
-      extension->key = in->get_uint64();
-      return true;
-    case Varint(kRound):
-      extension->round = in->get_uint64();
-      return true;
-    case Varint(kPart):
-      extension->part = in->get_uint32();
-      return true;
-    case Varint(kOffsetBytes):
-      extension->offset_bytes = in->get_uint64();
-      return true;
-    case Varint(kSizeBytes):
-      extension->size_bytes = in->get_uint64();
-      return true;
-    case Varint(kPartBytes):
-      extension->part_bytes = in->get_uint64();
-      return true;
-    case Varint(kDtype):
-      extension->dtype = in->get_uint32();
-      return true;
     case Varint(kStatus):
       extension->status = in->get_uint32();
       return true;
-    case Varint(kRank):
-      extension->rank = in->get_sint32();
-      return true;
     case Bytes(kText):
       extension->text = in->get_string();
-      return true;
-    case Bytes(kSettings):
-      extension->settings = in->get_string();
       return true;
     case Fixed32(kJob):
       extension->job = in->get_fixed32();
       return true;
     default:
-      return ParseCoding(in, extension) || ParseAsyncField(in, extension);
+      return false;
   }
 }
 
@@ -334,12 +292,22 @@ Meta ParseFields(pbf_reader in) {
   Meta meta;
   meta.head = 0;
   meta.customer_id = 0;
-  while (in.next()) {
-    if (ParseFlag(&in, &meta) || ParseExtensionField(&in, &meta.extension)) continue;
-    ParseStockField(&in, &meta);
+  Extension& extension = meta.extension;
+  for (const char* field = in.data().data(); in.next(); field = in.data().data()) {
+    if (ParseFlag(&in, &meta) || ParseEnvelopeField(&in, &extension)) continue;
+    if (in.tag() < kFirstOfExtension) {
+      ParseStockField(&in, &meta);
+    } else {
+      in.skip();
+      extension.body.Append({field, in.data().data()});
+    }
   }
   // Without a version the other numbers are not ours to understand.
-  if (!meta.native()) meta.extension = {};
+  if (!meta.native()) extension = {};
+  if (!meta.is_control) {
+    extension.incarnation = static_cast<uint16_t>(extension.sequence >> kIncarnationShift);
+    extension.sequence &= kSequenceMask;
+  }
   return meta;
 }
 
@@ -365,7 +333,7 @@ std::string EncodeMeta(const Meta& meta) {
   out.add_int32(kCustomerId, meta.customer_id);
   out.add_bool(kPull, meta.pull);
   out.add_int32(kPriority, meta.priority);
-  if (meta.native()) EncodeExtension(meta.extension, &out);
+  if (meta.native()) EncodeExtension(meta.extension, meta.is_control, &bytes);
   return bytes;
 }
 

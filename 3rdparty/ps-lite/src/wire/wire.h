@@ -31,6 +31,7 @@ inline constexpr uint64_t kMaxStrangersBytes = 64u << 20;
 inline constexpr int32_t kFirstRefusedId = 1 << 29;
 
 // Fields in ascending order, the same bytes as a stock node writes.
+// REQUIRES: the body of the extension is whole protobuf fields.
 std::string EncodeMeta(const Meta& meta);
 // kInvalidArgument, with what is wrong, for anything that is no PBMeta.  Unknown fields are
 // skipped; missing ones take the protocol's defaults (PROTOCOL.md).

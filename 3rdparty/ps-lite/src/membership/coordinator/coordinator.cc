@@ -62,7 +62,7 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     return known != nullptr && !known->dismissed;
   };
   handler.most_bytes = [](int32_t, const Meta& meta) {
-    return MostDataBytes(Role::kScheduler, meta);
+    return MostDataBytes(Role::kScheduler, meta, 0);
   };
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     if (!peers_.contains(peer)) return;  // the transport has named it
@@ -107,9 +107,15 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     return;
   }
   Peer* const peer = FindPeer(message.peer);
-  if (message.meta.native() && message.meta.extension.key != options_.job) {
+  const bs::Result<MemberBody> body = DecodeMemberBody(message.meta.extension.body);
+  if (!body.ok()) {
+    DropViolation(message, body.status().message());
+    return;
+  }
+  const MemberBody& said = body.value();
+  if (message.meta.native() && said.job != options_.job) {
     Drop(message, kFromAnotherJob);
-    DismissOfAnotherJob(message.meta);
+    DismissOfAnotherJob(message.meta, said.job);
     return;
   }
   if (peer == nullptr) {
@@ -120,7 +126,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     Drop(message, "it registered otherwise");
     return;
   }
-  if (peer->vacant || (peer->native && message.meta.extension.round != peer->incarnation)) {
+  if (peer->vacant || (peer->native && said.incarnation != peer->incarnation)) {
     Dismiss(*peer, message);
     return;
   }
@@ -132,7 +138,7 @@ void Coordinator::Impl::OnMessage(const Message& message) {
       OnBarrier(message.peer, message);
       return;
     case Command::kHeartbeat:
-      OnHeartbeat(message.peer, message);
+      OnHeartbeat(message.peer, message, said);
       return;
     case Command::kAck:
       broadcast_.Confirm(message.peer, message.meta.extension.sequence);
@@ -180,18 +186,20 @@ void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
   CheckEnd();
 }
 
-void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message) {
-  const Extension& said = message.meta.extension;
+void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message, const MemberBody& said) {
+  const Extension& extension = message.meta.extension;
   Meta answer;
   answer.is_control = true;
-  if (said.op == Op::kVacate) OnUnreachable(id, message.meta);
-  if (said.op == Op::kState) ForgetOldCut(FindPeer(id));
+  if (extension.op == Op::kVacate) OnUnreachable(id, message.meta, said.lost_incarnation);
+  if (extension.op == Op::kState) ForgetOldCut(FindPeer(id));
   if (message.meta.native()) {
-    if (said.op == Op::kState && said.status != 0 && phase_ == Phase::kRunning) {
-      EndJob({StatusOf(said).code(), said.text + " (reported by " + DescribeId(id) + ")"});
+    if (extension.op == Op::kState && extension.status != 0 && phase_ == Phase::kRunning) {
+      EndJob(
+          {StatusOf(extension).code(), extension.text + " (reported by " + DescribeId(id) + ")"});
     }
     const bool over = phase_ != Phase::kRunning;
-    answer = NativeControl(Command::kHeartbeat, over ? Op::kShutdown : Op::kState, said.sequence);
+    answer =
+        NativeControl(Command::kHeartbeat, over ? Op::kShutdown : Op::kState, extension.sequence);
     if (over) SetStatus(verdict_, &answer.extension);
   }
   answer.control.command = Command::kHeartbeat;
@@ -229,7 +237,7 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
   log_.Info(Describe(peer->node) + " left");
   // The servers must know before the worker closes, or they would report it as lost.
   Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
-  news.extension.rank = RankOf(id);
+  news.extension.body = BodyAbout(RankOf(id), 0);
   news.control.nodes = {peer->node};
   broadcast_.Send(NativeServers(), news, [this, id, answer] {
     if (Peer* const gone = FindPeer(id)) gone->left_known = true;
@@ -284,9 +292,8 @@ void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
   Message message;
   message.peer = peer;
   message.meta = std::move(meta);
-  // A number that is set already is that of another job.
-  uint64_t& job = message.meta.extension.key;
-  if (message.meta.native() && job == 0) job = options_.job;
+  Body& body = message.meta.extension.body;
+  if (message.meta.native() && body.empty()) body = Encode(SchedulerBody{.job = options_.job});
   transport_->Send(std::move(message));
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/limited_log.h"
+#include "membership/control_body.h"
 #include "membership/coordinator/barriers.h"
 #include "membership/coordinator/reliable_broadcast.h"
 #include "membership/coordinator/roster.h"
@@ -92,13 +93,18 @@ class Coordinator::Impl {
   // False for a repeat or an acknowledgement, which needs nothing more.
   bool TakeStock(const Message& message);
   void OnBarrier(int32_t id, const Message& message);
-  void OnHeartbeat(int32_t id, const Message& message);
+  void OnHeartbeat(int32_t id, const Message& message, const MemberBody& said);
   void OnPeerOp(int32_t id, const Message& message);
   void OnLeave(int32_t id, const Extension& extension);
   void CheckSilence();
   void WarnOfStragglers();
+  // The body of what has none yet says which job this is.
   void Send(int32_t peer, Meta meta);
   void SendUnnumbered(int32_t peer, Meta meta);
+  // Of a message that is about the node of `rank`.
+  Body BodyAbout(int32_t rank, uint64_t incarnation) const {
+    return Encode(SchedulerBody{.job = options_.job, .incarnation = incarnation, .rank = rank});
+  }
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);
   // Drops a message that no correct node sends, and counts it.
@@ -111,7 +117,7 @@ class Coordinator::Impl {
   // coordinator_rendezvous.cc: registration
   void OnRegister(const Message& message);
   // `repeat`: the node has registered before, and waits.
-  void Register(const Node& node, const Extension& extension, bool repeat);
+  void Register(const Node& node, const Extension& extension, const MemberBody& said, bool repeat);
   void OnLateRegister(const Node& node, bool native, uint64_t sequence, bool repeat);
   // Several processes may register with one address, where one of them listens.  Until a message
   // comes from `peer`, each that goes on registering is sent the list; only the listener receives
@@ -124,7 +130,7 @@ class Coordinator::Impl {
   bs::Status CheckRing() const;
   void CompleteRendezvous();
   void AddPeer(const Node& node, bool native, uint64_t sequence);
-  void OnAttach(const Node& node, const Extension& extension, bool repeat);
+  void OnAttach(const Node& node, uint64_t sequence, int32_t rank, bool repeat);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
   // Warns, some time after the first attach, of stock workers that have no attached worker.
@@ -144,7 +150,7 @@ class Coordinator::Impl {
 
   // coordinator_refusal.cc: nodes without a place
   // True, and the node is refused, if its settings differ from ours.
-  bool SettingsDiffer(const Node& node, const Extension& extension);
+  bool SettingsDiffer(const Node& node, uint64_t sequence, const std::string& settings);
   // "; refused: ...": the nodes without a place while others are missing; empty if there are none.
   std::string Refused() const;
   // True if a refused node may get the place of one that is gone.  The node registers again, or a
@@ -178,11 +184,11 @@ class Coordinator::Impl {
   // Notifies the sender of a message, an earlier holder of a place, that it has none.
   void Dismiss(const Peer& peer, const Message& message);
   // Notifies a node of another job that its job is over: we have its scheduler node's address.
-  void DismissOfAnotherJob(const Meta& meta);
+  void DismissOfAnotherJob(const Meta& meta, uint64_t job);
   // True if a node of this job, or one that waits for it, has registered with that address.
   bool HasAddress(const Node& node) const;
   // A server reports a lost worker, or a worker a lost server.
-  void OnUnreachable(int32_t id, const Meta& meta);
+  void OnUnreachable(int32_t id, const Meta& meta, uint32_t lost_incarnation);
   void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
   // A worker has sent a heartbeat.  If its reports of a lost server have stopped, it has
   // reconnected.

@@ -23,10 +23,11 @@ constexpr int32_t kMostAtTheEnd = 512;
 
 }  // namespace
 
-bool Coordinator::Impl::SettingsDiffer(const Node& node, const Extension& extension) {
-  const std::string difference = DifferenceOf(extension.settings, options_.settings);
+bool Coordinator::Impl::SettingsDiffer(const Node& node, uint64_t sequence,
+                                       const std::string& settings) {
+  const std::string difference = DifferenceOf(settings, options_.settings);
   if (difference.empty()) return false;
-  Refuse(node, true, extension.sequence,
+  Refuse(node, true, sequence,
          bs::Status::InvalidArgument("settings differ: " + DescribeUnranked(node) + " has " +
                                      difference + ", which " + Describe(OwnEntry()) + " has"));
   return true;
@@ -52,7 +53,7 @@ bool Coordinator::Impl::ComesAgain(const Node& node, bool native) {
   ++coming_again_;
   scope_.After(options_.reconnect_grace, [this, node] {
     --coming_again_;
-    Register(node, {}, false);
+    Register(node, {}, {}, false);
   });
   return true;
 }

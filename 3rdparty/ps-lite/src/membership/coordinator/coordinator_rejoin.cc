@@ -21,7 +21,7 @@ bool Coordinator::Impl::MayReplace(int32_t id, const Peer& peer) const {
   for (const auto& [other, server] : peers_) {
     if (server.node.role == Role::kServer && !server.native) return false;
   }
-  return peer.node.role == Role::kWorker && peer.incarnation + 1 < kMostLives;
+  return peer.node.role == Role::kWorker && peer.incarnation + 1 < kMostIncarnations;
 }
 
 void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
@@ -38,9 +38,8 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   log_.Warning(lost.message() + "; its place is free for " + TextOf(options_.rejoin_timeout) +
                " (BYTESCHEDULER_REJOIN_TIMEOUT): start it again");
   Meta news = NativeControl(Command::kNone, Op::kVacate, 0);
-  news.extension.rank = RankOf(id);
-  news.extension.round = incarnation;
-  news.extension.part = peer->native ? 1 : 0;
+  news.extension.body = Encode(SchedulerBody{
+      .job = options_.job, .incarnation = incarnation, .native = peer->native, .rank = RankOf(id)});
   news.control.nodes = {peer->node};
   broadcast_.Send(NativeServers(), news, [this, id, incarnation] { OnVacated(id, incarnation); });
   TakeHeld(peer);
@@ -167,8 +166,7 @@ void Coordinator::Impl::Fill(Peer* peer) {
   log_.Info(Describe(node) + " takes the place of the one that was lost");
   const Op op = IsAttachedId(node.id) ? Op::kAttach : Op::kRegister;
   Meta news = NativeControl(Command::kAddNode, op, 0);
-  news.extension.rank = RankOf(node.id);
-  news.extension.round = incarnation;
+  news.extension.body = BodyAbout(RankOf(node.id), incarnation);
   news.control.nodes = {node};
   broadcast_.Send(NativeServers(), news, [this, id = node.id, incarnation] {
     Peer* const place = FindPeer(id);
@@ -206,14 +204,14 @@ void Coordinator::Impl::Dismiss(const Peer& peer, const Message& message) {
   TellOnce({nodes[0], std::move(news)});
 }
 
-void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta) {
+void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta, uint64_t job) {
   // A heartbeat without a number is of no job, and a message without one would be this job's.
-  if (!IsHeartbeat(meta) || meta.extension.key == 0) return;
+  if (!IsHeartbeat(meta) || job == 0) return;
   const Node& node = meta.control.nodes[0];
   // A node of this job would receive nothing on its old connection any more.
   if (HasAddress(node)) return;
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
-  news.extension.key = meta.extension.key;
+  news.extension.body = Encode(SchedulerBody{.job = job});
   SetStatus(bs::Status::Unavailable("lost the scheduler node: another job has its address, " +
                                     TextOf(AddressOf(OwnEntry()))),
             &news.extension);
@@ -228,7 +226,7 @@ bool Coordinator::Impl::HasAddress(const Node& node) const {
          std::ranges::any_of(early_, [&](const auto& early) { return there(early.second.node); });
 }
 
-void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {
+void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta, uint32_t lost_incarnation) {
   if (meta.control.nodes.size() != 2 || phase_ != Phase::kRunning) return;
   const int32_t other = meta.control.nodes[1].id;
   const Peer* const peer = FindPeer(other);
@@ -237,7 +235,7 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta) {
     if (peer->node.role == Role::kServer) OnCutWorker(id, *peer, meta.extension.text);
     return;  // no worker may judge another
   }
-  const bool current = static_cast<uint32_t>(peer->incarnation) == meta.extension.part;
+  const bool current = static_cast<uint32_t>(peer->incarnation) == lost_incarnation;
   if (peer->node.role != Role::kWorker || !current) return;
   OnLost(other, meta.extension.text + " (noticed by " + DescribeId(id) + ")");
 }

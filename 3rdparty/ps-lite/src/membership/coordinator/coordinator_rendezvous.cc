@@ -40,11 +40,16 @@ void Coordinator::Impl::OnRegister(const Message& message) {
     Drop(message, check.message());
     return;
   }
+  const bs::Result<MemberBody> said = DecodeMemberBody(meta.extension.body);
+  if (!said.ok()) {
+    Drop(message, said.status().message());
+    return;
+  }
   const Op op = meta.extension.op;
   const bool repeat = meta.native() && meta.control.command == Command::kAck &&
                       (op == Op::kRegister || op == Op::kAttach);
   if (meta.control.command == Command::kAddNode || repeat) {
-    Register(node, meta.extension, repeat);
+    Register(node, meta.extension, said.value(), repeat);
   } else if (meta.control.command == Command::kAck && meta.native()) {
     const auto it = temporary_.find(TextOf(AddressOf(node)));
     if (it != temporary_.end()) broadcast_.Confirm(it->second.peer, meta.extension.sequence);
@@ -53,7 +58,8 @@ void Coordinator::Impl::OnRegister(const Message& message) {
   }
 }
 
-void Coordinator::Impl::Register(const Node& node, const Extension& extension, bool repeat) {
+void Coordinator::Impl::Register(const Node& node, const Extension& extension,
+                                 const MemberBody& said, bool repeat) {
   const bool native = extension.version != 0;
   const uint64_t sequence = extension.sequence;
   if (phase_ == Phase::kEnding || phase_ == Phase::kFinished) {
@@ -68,9 +74,9 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension, b
     return;
   }
   if (native && IsFormer(node, sequence)) return;
-  if (native && SettingsDiffer(node, extension)) return;
+  if (native && SettingsDiffer(node, sequence, said.settings)) return;
   if (extension.op == Op::kAttach) {
-    OnAttach(node, extension, repeat);
+    OnAttach(node, sequence, said.rank, repeat);
     return;
   }
   if (phase_ == Phase::kRunning) {
@@ -223,43 +229,42 @@ void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence
   reconnect_timer_.Watch(node.id);
 }
 
-void Coordinator::Impl::OnAttach(const Node& node, const Extension& extension, bool repeat) {
-  const int32_t rank = extension.rank;
-  const auto refuse = [&](const bs::Status& why) { Refuse(node, true, extension.sequence, why); };
+void Coordinator::Impl::OnAttach(const Node& node, uint64_t sequence, int32_t rank, bool repeat) {
+  const auto refuse = [&](const bs::Status& why) { Refuse(node, true, sequence, why); };
   if (const bs::Status check = CheckAttach(node, rank); !check.ok()) {
     refuse(check);
     return;
   }
   const auto taken = [&](const Node& by) {
-    Hold({{node, extension.sequence}, true, rank},
+    Hold({{node, sequence}, true, rank},
          bs::Status::AlreadyExists(DescribeUnranked(node) + " cannot attach to worker " +
                                    std::to_string(rank) + ": " + DescribeUnranked(by) +
                                    " is attached there (a process can have one store of the "
                                    "native back end)"));
   };
   if (phase_ == Phase::kGathering) {
-    const auto [it, added] = early_.try_emplace(rank, Early{node, extension.sequence});
+    const auto [it, added] = early_.try_emplace(rank, Early{node, sequence});
     if (added) WatchSoon(node, true);
     if (!(AddressOf(it->second.node) == AddressOf(node))) {
       if (!ComesAgain(node, true)) taken(it->second.node);
       return;
     }
-    it->second.sequence = extension.sequence;
+    it->second.sequence = sequence;
     return;
   }
   Peer* const peer = FindPeer(AttachedId(rank));
   const bool same = peer != nullptr && AddressOf(peer->node) == AddressOf(node);
-  if (same) Adopt(peer, extension.sequence, repeat);
-  if (same && !peer->vacant && extension.sequence <= peer->sequence) {
+  if (same) Adopt(peer, sequence, repeat);
+  if (same && !peer->vacant && sequence <= peer->sequence) {
     if (!peer->gone() && peer->in_list) SendList(peer->node.id);  // else a late repeat
   } else if (peer == nullptr || peer->left) {
-    Attach(rank, node, extension.sequence);
+    Attach(rank, node, sequence);
   } else if (!peer->vacant) {
     taken(peer->node);
   } else if (peer->successor && !(AddressOf(peer->successor->node) == AddressOf(node))) {
     taken(peer->successor->node);
   } else {
-    TakePlaceOf(peer, node, extension.sequence);
+    TakePlaceOf(peer, node, sequence);
   }
 }
 
@@ -298,8 +303,7 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   barriers_.Join(entry.id);
   // Every server must know the newcomer before it sends anything there.
   Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
-  news.extension.rank = rank;
-  news.extension.round = incarnation;
+  news.extension.body = BodyAbout(rank, incarnation);
   news.control.nodes = {entry};
   broadcast_.Send(NativeServers(), news, [this, id = entry.id, incarnation] {
     Peer* const peer = FindPeer(id);
@@ -329,8 +333,7 @@ void Coordinator::Impl::SendList(int32_t id) {
   if (peer.native) {
     const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
     meta = NativeControl(Command::kAddNode, op, peer.sequence);
-    meta.extension.rank = RankOf(id);
-    meta.extension.round = peer.incarnation;
+    meta.extension.body = BodyAbout(RankOf(id), peer.incarnation);
   }
   meta.control.command = Command::kAddNode;
   for (const Roster::Entry& entry : roster_.entries()) {

@@ -125,26 +125,7 @@ Transport::Handler Member::Impl::TransportHandler() {
 void Member::Impl::OnMessage(Message message) {
   const bool stock = !message.meta.native() && known_.count(message.peer) > 0;
   if (message.meta.is_control) {
-    if (stock && message.meta.control.command == Command::kAck) {
-      TakeStock(message);
-      return;
-    }
-    const bool native = message.meta.native();
-    if (native && message.peer == kSchedulerId) LearnJob(message.meta);
-    if (native && job_ != message.meta.extension.key) {
-      Drop(message.peer, kFromAnotherJob);
-      return;
-    }
-    if (message.peer != kSchedulerId) {
-      DropViolation(message.peer, "control that is not the scheduler node's");
-      return;
-    }
-    if (!native) {
-      OnStockControl(message);
-      return;
-    }
-    last_word_ = scope_.Now();
-    OnControl(message.meta);
+    OnControlMessage(message);
     return;
   }
   if (!ready_told_ || known_.count(message.peer) == 0) {
@@ -159,7 +140,7 @@ void Member::Impl::OnMessage(Message message) {
   if (!stock && own_.role == Role::kServer && !incarnations_.empty()) {
     const auto incarnation = incarnations_.find(message.peer);
     if (incarnation != incarnations_.end() &&
-        LifeOf(message.meta.extension.sequence) != incarnation->second) {
+        message.meta.extension.incarnation != incarnation->second) {
       Drop(message.peer, "it is of who had the place before");
       return;
     }
@@ -167,29 +148,43 @@ void Member::Impl::OnMessage(Message message) {
   handler_.on_message(std::move(message));
 }
 
+void Member::Impl::OnControlMessage(const Message& message) {
+  const Meta& meta = message.meta;
+  const bool native = meta.native();
+  if (!native && known_.count(message.peer) > 0 && meta.control.command == Command::kAck) {
+    TakeStock(message);
+    return;
+  }
+  const bs::Result<SchedulerBody> body = DecodeSchedulerBody(meta.extension.body);
+  if (!body.ok()) {
+    DropViolation(message.peer, body.status().message());
+    return;
+  }
+  const SchedulerBody& said = body.value();
+  if (native && message.peer == kSchedulerId) LearnJob(meta, said.job);
+  if (native && job_ != said.job) return Drop(message.peer, kFromAnotherJob);
+  if (message.peer != kSchedulerId) {
+    return DropViolation(message.peer, "control that is not the scheduler node's");
+  }
+  if (!native) return OnStockControl(message);
+  last_word_ = scope_.Now();
+  OnControl(meta, said);
+}
+
 // Only the response to our own registration counts.  A node of another job may have had our
 // address, and its scheduler node may still send there.
-void Member::Impl::LearnJob(const Meta& meta) {
+void Member::Impl::LearnJob(const Meta& meta, uint64_t job) {
   const Extension& extension = meta.extension;
   const bool answer = meta.control.command == Command::kAddNode || extension.op == Op::kStatus;
-  if (phase_ == Phase::kRegistering && answer && extension.sequence == registration_) {
-    job_ = extension.key;
-  }
+  if (phase_ == Phase::kRegistering && answer && extension.sequence == registration_) job_ = job;
 }
 
-bool Member::Impl::TakeStock(const Message& message) {
-  suspicion_timer_.OnHeard(message.peer);
-  Resends::Verdict verdict = resends_.Take(message, own_.id);
-  if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
-  return verdict.fresh;
-}
-
-void Member::Impl::OnControl(const Meta& meta) {
+void Member::Impl::OnControl(const Meta& meta, const SchedulerBody& said) {
   const Extension& extension = meta.extension;
   const bool about_node = meta.control.nodes.size() == 1;
   switch (meta.control.command) {
     case Command::kAddNode:
-      OnAddNode(meta);
+      OnAddNode(meta, said);
       return;
     case Command::kBarrier:
       if (!barriers_.empty() && barriers_.front().sequence == extension.sequence) {
@@ -211,7 +206,7 @@ void Member::Impl::OnControl(const Meta& meta) {
     SendControl(NativeControl(Command::kAck, Op::kNone, extension.sequence));
     OnShutdown(extension);
   } else if (extension.op == Op::kVacate && about_node) {
-    if (IsNews(meta)) OnWorkerVacant(meta);
+    if (IsNews(meta)) OnWorkerVacant(meta.control.nodes.front(), said);
   } else if (extension.op == Op::kLeave && about_node) {
     if (IsNews(meta)) OnWorkerLeft(meta.control.nodes.front());
   } else if (extension.op == Op::kLeave) {
@@ -225,9 +220,10 @@ void Member::Impl::SendRegistration(Command command) {
   const Op op = options_.attach ? Op::kAttach : Op::kRegister;
   Meta meta = NativeControl(command, op, registration_);
   meta.control.nodes = {own_};
-  meta.extension.rank = options_.attach ? options_.wanted_rank : -1;
-  meta.extension.settings = options_.settings;
-  SendControl(std::move(meta));
+  MemberBody body;
+  if (options_.attach) body.rank = options_.wanted_rank;
+  body.settings = options_.settings;
+  SendControl(std::move(meta), std::move(body));
 }
 
 void Member::Impl::WatchRegistration() {
@@ -272,17 +268,17 @@ void Member::Impl::OnStatus(const Extension& extension) {
   Fail(StatusOf(extension));
 }
 
-void Member::Impl::OnAddNode(const Meta& meta) {
+void Member::Impl::OnAddNode(const Meta& meta, const SchedulerBody& said) {
   const bool newcomer = meta.extension.op == Op::kAttach || meta.control.nodes.size() == 1;
   if (newcomer && options_.role == Role::kServer) {
     if (phase_ == Phase::kRegistering || meta.control.nodes.size() != 1) return;
-    if (IsNews(meta)) OnNewcomer(meta.control.nodes.front(), meta.extension.round);
+    if (IsNews(meta)) OnNewcomer(meta.control.nodes.front(), said.incarnation);
     return;
   }
   if (phase_ != Phase::kRegistering || meta.extension.sequence != registration_) return;
   bs::Result<View> view = CheckList(meta);
   if (view.ok()) {
-    view.value().life = meta.extension.round;
+    view.value().life = said.incarnation;
     view.value().job = job_.value_or(0);
     Enter(std::move(view.value()));
   } else {
@@ -388,13 +384,14 @@ bool Member::Impl::IsNews(const Meta& meta) {
   return true;
 }
 
-void Member::Impl::SendControl(Meta meta) {
+void Member::Impl::SendControl(Meta meta, MemberBody body) {
   Message message;
   message.peer = kSchedulerId;
   message.meta = std::move(meta);
   if (message.meta.native()) {
-    message.meta.extension.key = job_.value_or(0);
-    message.meta.extension.round = view_.life;
+    body.job = job_.value_or(0);
+    body.incarnation = view_.life;
+    message.meta.extension.body = Encode(body);
   }
   transport_->Send(std::move(message));
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/limited_log.h"
+#include "membership/control_body.h"
 #include "membership/pause_detector.h"
 #include "membership/reconnect_timer.h"
 #include "membership/stock/inbound_watch.h"
@@ -60,26 +61,29 @@ class Member::Impl {
   // member.cc: joining
   Transport::Handler TransportHandler();
   void OnMessage(Message message);
-  void OnControl(const Meta& meta);
+  void OnControlMessage(const Message& message);
+  // Native, of this job.
+  void OnControl(const Meta& meta, const SchedulerBody& said);
   void SendRegistration(Command command);
   void WatchRegistration();
   // Logs that the scheduler node is silent, so that the wait is explained.
   void ReportSilence();
   void OnStatus(const Extension& extension);
-  void OnAddNode(const Meta& meta);
+  void OnAddNode(const Meta& meta, const SchedulerBody& said);
   bs::Result<View> CheckList(const Meta& meta) const;
   void Enter(View view);
   void BecomeReady();
   void OnNewcomer(const Node& node, uint64_t incarnation);
-  void OnWorkerVacant(const Meta& meta);
+  void OnWorkerVacant(const Node& node, const SchedulerBody& said);
   void OnWorkerLeft(const Node& node);
   // True the first time; notices may be repeated and overtake each other.
   bool IsNews(const Meta& meta);
   // False for a repeat or an acknowledgement, which needs nothing more.
   bool TakeStock(const Message& message);
   // Takes the job's number from a native message of the scheduler node.
-  void LearnJob(const Meta& meta);
-  void SendControl(Meta meta);
+  void LearnJob(const Meta& meta, uint64_t job);
+  // Adds the job's number and this node's incarnation to the message.
+  void SendControl(Meta meta, MemberBody body = {});
   void Drop(int32_t peer, const std::string& why);
   // Drops a message that no correct node sends, and counts it.
   void DropViolation(int32_t peer, const std::string& why);

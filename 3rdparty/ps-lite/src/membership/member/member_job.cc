@@ -4,6 +4,7 @@
 
 #include "membership/member/member_impl.h"
 #include "membership/role_limits.h"
+#include "ps/kv_server.h"
 #include "wire/control.h"
 #include "wire/wire.h"
 
@@ -26,8 +27,11 @@ void Member::Impl::SendUnreachable() {
     Meta meta = NativeControl(Command::kHeartbeat, Op::kVacate, NextSequence());
     meta.control.nodes = {own_, lost.first};
     meta.extension.text = lost.second;
-    meta.extension.part = incarnations_.contains(id) ? static_cast<uint32_t>(incarnations_[id]) : 0;
-    SendControl(std::move(meta));
+    MemberBody body;
+    if (incarnations_.contains(id)) {
+      body.lost_incarnation = static_cast<uint32_t>(incarnations_[id]);
+    }
+    SendControl(std::move(meta), std::move(body));
   }
 }
 
@@ -173,7 +177,9 @@ void Member::Impl::ReportFailure(const bs::Status& why) {
 void Member::Impl::SetLimits(Transport::Handler* handler) {
   handler->knows = [this](int32_t peer) { return Knows(peer); };
   handler->most_bytes = [this](int32_t, const Meta& meta) {
-    return MostDataBytes(own_.role, meta);
+    const bool announces = own_.role == Role::kServer && meta.native() && !meta.is_control;
+    const bool asks = announces && handler_.announced_bytes;
+    return MostDataBytes(own_.role, meta, asks ? handler_.announced_bytes(meta.extension) : 0);
   };
   handler->on_overflow = [this](int32_t peer, const std::string& why) {
     reconnect_timer_.Forget(peer);
@@ -275,15 +281,14 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   Fail(lost);
 }
 
-void Member::Impl::OnWorkerVacant(const Meta& meta) {
-  const Node& node = meta.control.nodes.front();
+void Member::Impl::OnWorkerVacant(const Node& node, const SchedulerBody& said) {
   const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
-                    RankOf(node.id) < options_.num_workers && meta.extension.round > 0;
+                    RankOf(node.id) < options_.num_workers && said.incarnation > 0;
   if (!sane || own_.role != Role::kServer) {
     DropViolation(kSchedulerId, "news of an impossible loss");
     return;
   }
-  incarnations_[node.id] = meta.extension.round;
+  incarnations_[node.id] = said.incarnation;
   unreachable_.erase(node.id);
   reconnect_timer_.Forget(node.id);
   inbound_.Forget(node.id);
@@ -293,7 +298,7 @@ void Member::Impl::OnWorkerVacant(const Meta& meta) {
     lost_[node.id] = {.node = node, .why = "its place is free for another"};
     transport_->Disconnect(node.id, bs::Duration(0));
   }
-  scope_.Post([this, id = node.id, native = meta.extension.part > 0] {
+  scope_.Post([this, id = node.id, native = said.native] {
     if (handler_.on_worker_vacant) handler_.on_worker_vacant(id, native);
   });
 }

@@ -6,6 +6,13 @@
 
 namespace ps {
 
+bool Member::Impl::TakeStock(const Message& message) {
+  suspicion_timer_.OnHeard(message.peer);
+  Resends::Verdict verdict = resends_.Take(message, own_.id);
+  if (verdict.ack) transport_->Send({.peer = message.peer, .meta = std::move(*verdict.ack)});
+  return verdict.fresh;
+}
+
 void Member::Impl::OnStockControl(const Message& message) {
   if (phase_ != Phase::kRegistering && !stock_scheduler_) {
     Drop(kSchedulerId, "control of a stock scheduler node, and ours is none");

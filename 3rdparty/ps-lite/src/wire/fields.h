@@ -1,14 +1,10 @@
-// The fields of our extension that asynchronous keys need: part of wire.cc, which calls it; and how
-// both tell fields apart.
+// How parsers of protobuf messages tell fields apart: by number and wire type.
 //
 // Pure functions; thread-safe.  Parsing throws what protozero throws.
 #pragma once
 
-#include <cstdint>
-#include <protozero/pbf_message.hpp>
-#include <protozero/pbf_writer.hpp>
-
-#include "ps/message.h"
+#include <protozero/pbf_reader.hpp>
+#include <protozero/types.hpp>
 
 namespace ps {
 
@@ -30,9 +26,5 @@ constexpr uint32_t Bytes(protozero::pbf_tag_type field) {
 
 // protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
 inline bool GetBool(protozero::pbf_reader* in) { return in->get_uint64() != 0; }
-
-void EncodeAsyncFields(const Extension& extension, protozero::pbf_writer* out);
-// Returns whether the field at hand was one of them.
-bool ParseAsyncField(protozero::pbf_reader* in, Extension* extension);
 
 }  // namespace ps

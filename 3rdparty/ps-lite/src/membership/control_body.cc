@@ -1,0 +1,122 @@
+// Encodes and decodes the bodies of native control messages.
+#include "membership/control_body.h"
+
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <string>
+#include <string_view>
+
+#include "wire/fields.h"
+
+namespace ps {
+namespace {
+
+using protozero::pbf_reader;
+using protozero::pbf_writer;
+
+enum Field : protozero::pbf_tag_type {
+  kJobNumber = 103,
+  kIncarnation = 104,
+  kLostIncarnation = 105,  // from a member
+  kNative = 105,           // from the scheduler node
+  kRank = 111,
+  kSettings = 113,
+};
+
+constexpr int32_t kNoRank = -1;
+
+void AddNumber(protozero::pbf_tag_type field, uint64_t value, pbf_writer* out) {
+  if (value != 0) out->add_uint64(field, value);
+}
+
+// Calls `take` with each field; it says whether it took the field.
+template <typename Take>
+bs::Status ForEachField(const Body& body, const Take& take) {
+  // protozero reports by throwing; nothing thrown passes this function.
+  try {
+    const std::string_view bytes = body.bytes();
+    pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
+    while (in.next()) {
+      if (!take(&in)) in.skip();
+    }
+  } catch (const protozero::exception& e) {
+    return bs::Status::InvalidArgument(std::string("a body that is none: ") + e.what());
+  }
+  return bs::Status::Ok();
+}
+
+}  // namespace
+
+Body Encode(const MemberBody& body) {
+  std::string bytes;
+  pbf_writer out(bytes);
+  AddNumber(kJobNumber, body.job, &out);
+  AddNumber(kIncarnation, body.incarnation, &out);
+  AddNumber(kLostIncarnation, body.lost_incarnation, &out);
+  if (body.rank != kNoRank) out.add_sint32(kRank, body.rank);
+  if (!body.settings.empty()) out.add_string(kSettings, body.settings);
+  return Body(bytes);
+}
+
+Body Encode(const SchedulerBody& body) {
+  std::string bytes;
+  pbf_writer out(bytes);
+  AddNumber(kJobNumber, body.job, &out);
+  AddNumber(kIncarnation, body.incarnation, &out);
+  AddNumber(kNative, body.native ? 1 : 0, &out);
+  if (body.rank != kNoRank) out.add_sint32(kRank, body.rank);
+  return Body(bytes);
+}
+
+bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
+  MemberBody said;
+  const bs::Status read = ForEachField(body, [&said](pbf_reader* in) {
+    switch (in->tag_and_type()) {
+      case Varint(kJobNumber):
+        said.job = in->get_uint64();
+        return true;
+      case Varint(kIncarnation):
+        said.incarnation = in->get_uint64();
+        return true;
+      case Varint(kLostIncarnation):
+        said.lost_incarnation = in->get_uint32();
+        return true;
+      case Varint(kRank):
+        said.rank = in->get_sint32();
+        return true;
+      case Bytes(kSettings):
+        said.settings = in->get_string();
+        return true;
+      default:
+        return false;
+    }
+  });
+  if (!read.ok()) return read;
+  return said;
+}
+
+bs::Result<SchedulerBody> DecodeSchedulerBody(const Body& body) {
+  SchedulerBody said;
+  const bs::Status read = ForEachField(body, [&said](pbf_reader* in) {
+    switch (in->tag_and_type()) {
+      case Varint(kJobNumber):
+        said.job = in->get_uint64();
+        return true;
+      case Varint(kIncarnation):
+        said.incarnation = in->get_uint64();
+        return true;
+      case Varint(kNative):
+        said.native = GetBool(in);
+        return true;
+      case Varint(kRank):
+        said.rank = in->get_sint32();
+        return true;
+      default:
+        return false;
+    }
+  });
+  if (!read.ok()) return read;
+  return said;
+}
+
+}  // namespace ps

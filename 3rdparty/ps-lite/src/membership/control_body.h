@@ -1,0 +1,45 @@
+// The bodies of native control messages, one type for each direction (PROTOCOL.md, "Control
+// messages of native nodes").
+//
+// Pure functions, thread-safe.  Decoding never aborts whatever the bytes are; a missing field has
+// its default.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bytescheduler/status.h"
+#include "ps/body.h"
+
+namespace ps {
+
+// From a member to the scheduler node.
+struct MemberBody {
+  uint64_t job = 0;               // number of the job that the member is in; 0 before it knows
+  uint64_t incarnation = 0;       // of the member
+  uint32_t lost_incarnation = 0;  // kVacate: of the worker that the member has lost
+  int32_t rank = -1;              // kAttach: of the stock worker beside which the member stands
+  std::string settings{};         // kRegister, kAttach: MembershipOptions::settings
+
+  bool operator==(const MemberBody&) const = default;
+};
+
+// From the scheduler node to a member.
+struct SchedulerBody {
+  uint64_t job = 0;  // number of the job
+  // Of the worker that the message is about, which may be the receiver; of a free place that of the
+  // worker that will have it next.
+  uint64_t incarnation = 0;
+  bool native = false;  // kVacate: whether the lost worker was native
+  int32_t rank = -1;    // of the node that the message is about
+
+  bool operator==(const SchedulerBody&) const = default;
+};
+
+Body Encode(const MemberBody& body);
+Body Encode(const SchedulerBody& body);
+// kInvalidArgument if the bytes are no protobuf fields.  Unknown fields are skipped.
+bs::Result<MemberBody> DecodeMemberBody(const Body& body);
+bs::Result<SchedulerBody> DecodeSchedulerBody(const Body& body);
+
+}  // namespace ps

@@ -1,0 +1,88 @@
+// Codec: a way to code what a push carries.  A codec is one file and one row of a table.
+//
+// Workers and servers know codecs by their rows alone: they find one by the number that a push
+// carries, and hand it the parameters, which they do not read.  So a new codec is a new file here
+// and a row in codec.cc.
+//
+// The functions of a row are pure but for the memory that they are given; any alignment;
+// thread-safe; they never fail and never block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bytescheduler/coding.h"
+#include "bytescheduler/status.h"
+
+namespace bs::codec {
+
+// Where in the job the elements at hand are.  A codec whose codes depend on it (random numbers,
+// units) needs no state of its own: repeats, losses and new partitions cannot get out of step.  A
+// seed is one of its parameters.
+struct Place {
+  uint64_t key = 0;
+  uint64_t round = 0;
+  uint64_t first_element = 0;  // of the tensor; a multiple of the codec's unit_elements
+  float ratio = 1;             // by which what the residual kept counts in this round
+};
+
+// Elements are float32.  REQUIRES of all functions: the parameters passed `check`, and memory does
+// not overlap.
+struct Codec {
+  uint32_t id = 0;          // on the wire (PROTOCOL.md), not 0
+  std::string_view name{};  // for people
+  // Each unit of so many elements is coded by itself, so that codes do not depend on how the tensor
+  // is cut: partitions are whole units.
+  uint64_t unit_elements = 1;
+  // kInvalidArgument, with what is wrong, for parameters that make no sense.
+  Status (*check)(const CodecParameters& parameters) = nullptr;
+  // "two bits with threshold 0.5".  Any parameters.
+  std::string (*describe)(const CodecParameters& parameters) = nullptr;
+  // Bytes of the codes of `count` elements.  Any parameters.
+  uint64_t (*encoded_bytes)(const CodecParameters& parameters, uint64_t count) = nullptr;
+  // kInvalidArgument, with what is wrong, for bytes of that size that are no codes.  Null: all are.
+  Status (*check_codes)(const CodecParameters& parameters, std::span<const std::byte> codes,
+                        uint64_t count) = nullptr;
+  // residual = place.ratio * residual + in; the codes of that go to `codes`, and what they stand
+  // for is taken out of it.  A worker codes its gradients with a residual of its own; a server that
+  // codes its sums has one too.
+  void (*encode)(const CodecParameters& parameters, const Place& place, const void* in,
+                 float* residual, void* codes, size_t count) = nullptr;
+  // sum += what the codes stand for.
+  void (*add)(const CodecParameters& parameters, const Place& place, const void* codes, void* sum,
+              size_t count) = nullptr;
+  // values = what the codes stand for.
+  void (*decode)(const CodecParameters& parameters, const Place& place, const void* codes,
+                 void* values, size_t count) = nullptr;
+};
+
+// Codecs by their number.  Constant; thread-safe.
+class Table {
+ public:
+  // REQUIRES: every row is complete, and no two have the same number.
+  explicit Table(std::vector<Codec> rows);
+  // Null: unknown.
+  const Codec* Find(uint32_t id) const;
+  // That of a coding that is not plain.  REQUIRES: it is known.
+  const Codec& Get(const Coding& coding) const;
+  // kInvalidArgument, with what is wrong, unless the coding is plain, or known with parameters that
+  // make sense.
+  Status Check(const Coding& coding) const;
+  // "not compressed", "compressed to two bits with threshold 0.5".  Any coding.
+  std::string Describe(const Coding& coding) const;
+  // Bytes that travel for `size_bytes` of float32; those themselves if the coding is plain.
+  // REQUIRES: the coding passed Check.
+  uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const;
+
+ private:
+  std::vector<Codec> rows_;
+};
+
+// The codecs of this engine.
+const Table& Builtin();
+
+}  // namespace bs::codec

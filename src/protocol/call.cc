@@ -1,0 +1,148 @@
+// Checks of native requests, and the bodies of their responses.
+#include "protocol/call.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "wire/control.h"
+#include "wire/wire.h"
+
+namespace bs::protocol {
+namespace {
+
+constexpr uint64_t kMaxTensorBytes = std::numeric_limits<int64_t>::max();
+constexpr uint64_t kServerNumberBytes = 2;  // of each partition in a declaration
+// Servers take pickles of half of it.
+constexpr uint64_t kMaxOptimizerPayloadBytes = uint64_t{32} << 20U;
+
+Status Wrong(const Call& call, const std::string& what) {
+  return Status::InvalidArgument(ps::DescribeSender(call.worker_id) +
+                                 ": key=" + std::to_string(call.request.key) + ": " + what);
+}
+
+// REQUIRES: partition_bytes is not 0.
+uint64_t NumPartitions(const DataRequest& said) {
+  return said.size_bytes / said.partition_bytes +
+         (said.size_bytes % said.partition_bytes != 0 ? 1 : 0);
+}
+
+Status CheckDeclare(const Call& call) {
+  const DataRequest& said = call.request;
+  if (said.partition_bytes == 0) return Wrong(call, "declare: part_bytes=0");
+  const uint64_t payload_bytes = call.payload.size();
+  const uint64_t partitions = NumPartitions(said);
+  // An empty tensor may be declared as no partition or as an empty one.
+  const bool fits = payload_bytes % kServerNumberBytes == 0 &&
+                    (payload_bytes / kServerNumberBytes == partitions ||
+                     (partitions == 0 && payload_bytes == kServerNumberBytes));
+  if (fits) return Status::Ok();
+  return Wrong(call, "declare: the payload has " + std::to_string(payload_bytes) + " bytes for " +
+                         std::to_string(partitions) + " partitions");
+}
+
+Status CheckPush(const Call& call, const codec::Table& codecs) {
+  const DataRequest& said = call.request;
+  if (const Status wrong = codecs.Check(said.coding); !wrong.ok()) {
+    return Wrong(call, "push: " + wrong.message());
+  }
+  if (call.payload.size() == codecs.SentBytes(said.coding, said.size_bytes)) return Status::Ok();
+  return Wrong(call, "push: size_bytes=" + std::to_string(said.size_bytes) +
+                         (said.coding.plain() ? "" : ", " + codecs.Describe(said.coding) + ",") +
+                         " but the payload has " + std::to_string(call.payload.size()) + " bytes");
+}
+
+Status CheckFields(const Call& call, const codec::Table& codecs) {
+  const DataRequest& said = call.request;
+  if (said.size_bytes > kMaxTensorBytes || said.offset_bytes > kMaxTensorBytes - said.size_bytes) {
+    return Wrong(call, "size_bytes=" + std::to_string(said.size_bytes) + " at offset_bytes=" +
+                           std::to_string(said.offset_bytes) + " is too large");
+  }
+  const ps::Op op = call.extension.op;
+  switch (op) {
+    case ps::Op::kDeclare:
+      return CheckDeclare(call);
+    case ps::Op::kPush:
+    case ps::Op::kPushPull:
+      return CheckPush(call, codecs);
+    case ps::Op::kOptimizer:
+      return Status::Ok();
+    case ps::Op::kLookup:
+    case ps::Op::kPull:
+    case ps::Op::kRelease:
+      if (call.payload.size() == 0) return Status::Ok();
+      return Wrong(call, "a payload of " + std::to_string(call.payload.size()) +
+                             " bytes where none belongs");
+    default:
+      return Wrong(call, "op=" + std::to_string(static_cast<uint32_t>(op)) + " is no request");
+  }
+}
+
+ps::Body BodyOf(const Call& call) {
+  return Encode(DataResponse{.identity = IdentityOf(call.extension.op, call.request)});
+}
+
+}  // namespace
+
+Result<Call> ParseCall(ps::Message message, const codec::Table& codecs) {
+  Result<ps::KvCall> taken = ps::ParseCall(std::move(message));
+  if (!taken.ok()) return taken.status();
+  Call call{std::move(taken.value())};
+  Result<DataRequest> said = DecodeRequest(call.extension.op, call.extension.body);
+  if (!said.ok()) return Wrong(call, said.status().message());
+  call.request = std::move(said.value());
+  call.extension.body = {};
+  if (const Status wrong = CheckFields(call, codecs); !wrong.ok()) return wrong;
+  return call;
+}
+
+Call Unchecked(ps::KvCall call) {
+  Call unchecked{std::move(call)};
+  const ps::Extension& extension = unchecked.extension;
+  Result<DataRequest> said = DecodeRequest(extension.op, extension.body);
+  if (said.ok()) unchecked.request = std::move(said.value());
+  return unchecked;
+}
+
+uint64_t AnnouncedBytes(const ps::Extension& request, const codec::Table& codecs) {
+  const Result<DataRequest> read = DecodeRequest(request.op, request.body);
+  if (!read.ok()) return 0;
+  const DataRequest& said = read.value();
+  switch (request.op) {
+    case ps::Op::kDeclare:
+      if (said.partition_bytes == 0) return 0;
+      return std::min(NumPartitions(said), ps::kMaxFrameBytes) * kServerNumberBytes;
+    case ps::Op::kPush:
+    case ps::Op::kPushPull:
+      if (!codecs.Check(said.coding).ok()) return said.size_bytes;
+      return codecs.SentBytes(said.coding, said.size_bytes);
+    case ps::Op::kOptimizer:
+      return kMaxOptimizerPayloadBytes;
+    default:
+      return 0;
+  }
+}
+
+ps::Message MakeResponse(const Call& call, ps::Frame payload) {
+  const DataResponse body{.size_bytes = payload.size()};
+  return MakeResponse(call, body, std::move(payload));
+}
+
+ps::Message MakeResponse(const Call& call, DataResponse body, ps::Frame payload) {
+  body.identity = IdentityOf(call.extension.op, call.request);
+  return ps::MakeResponse(call, Encode(body), std::move(payload));
+}
+
+ps::Message MakeErrorResponse(const Call& call, const Status& status) {
+  return ps::MakeErrorResponse(call, BodyOf(call), status);
+}
+
+ps::Message MakePendingResponse(const Call& call, const std::string& whom) {
+  return ps::MakePendingResponse(call, BodyOf(call), whom);
+}
+
+ps::Message MakeBusyResponse(const Call& call, const std::string& why) {
+  return ps::MakeBusyResponse(call, BodyOf(call), why);
+}
+
+}  // namespace bs::protocol

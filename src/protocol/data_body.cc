@@ -1,0 +1,294 @@
+// Encodes and decodes the bodies of data requests; PROTOCOL.md has the table that this file
+// follows.
+#include "protocol/data_body.h"
+
+#include <array>
+#include <cstring>
+#include <protozero/buffer_fixed.hpp>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "wire/fields.h"
+
+namespace bs::protocol {
+namespace {
+
+using protozero::pbf_reader;
+using protozero::pbf_tag_type;
+using ps::Bytes;
+using ps::Fixed32;
+using ps::Fixed64;
+using ps::Varint;
+
+enum Field : pbf_tag_type {
+  kKey = 103,
+  kRound = 104,
+  kOptimizerCall = 104,  // of kOptimizer
+  kPartition = 105,
+  kNumPartitions = 105,  // of kRelease
+  kOffsetBytes = 106,
+  kSizeBytes = 107,
+  kPartitionBytes = 108,
+  kDtype = 109,
+  kMode = 120,
+  kLearningRate = 121,
+  kWeightDecay = 122,
+  kRescaleGrad = 123,
+  kHosted = 124,
+  kCodec = 130,
+  kShortParameters = 131,  // of a codec, where they have four bytes; a fixed32 on the wire
+  kParameters = 132,       // of any other length
+  kLayoutVersion = 140,
+  kNextLayout = 141,
+};
+
+// Fields of a body, without an allocation where they are few.
+class BodyWriter {
+ public:
+  BodyWriter() : buffer_(memory_.data(), memory_.size()), out_(buffer_) {}
+  BodyWriter(const BodyWriter&) = delete;
+  BodyWriter& operator=(const BodyWriter&) = delete;
+  ~BodyWriter() = default;
+
+  void Add(pbf_tag_type field, uint64_t value) {
+    if (value != 0) out_.add_uint64(field, value);
+  }
+  void Add(pbf_tag_type field, const std::optional<double>& value) {
+    if (value) out_.add_double(field, *value);
+  }
+  void Add(const Coding& coding) {
+    Add(kCodec, coding.codec);
+    const std::span<const std::byte> bytes = coding.parameters.bytes();
+    uint32_t four = 0;
+    if (bytes.size() == sizeof(four)) {
+      std::memcpy(&four, bytes.data(), sizeof(four));
+      out_.add_fixed32(kShortParameters, four);
+    } else if (!bytes.empty()) {
+      out_.add_bytes(kParameters, reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+  }
+  // The last of all.
+  ps::Body End(const std::string& next_layout) {
+    ps::Body body({memory_.data(), buffer_.size()});
+    if (next_layout.empty()) return body;
+    std::string last;
+    protozero::pbf_writer(last).add_bytes(kNextLayout, next_layout);
+    body.Append(last);
+    return body;
+  }
+
+ private:
+  // All fields but the last together have less.
+  std::array<char, 256> memory_;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  protozero::fixed_size_buffer_adaptor buffer_;
+  protozero::basic_pbf_writer<protozero::fixed_size_buffer_adaptor> out_;
+};
+
+void Add(const RequestIdentity& identity, BodyWriter* out) {
+  out->Add(kKey, identity.key);
+  out->Add(kRound, identity.count);
+  out->Add(kPartition, identity.index);
+}
+
+// Calls `take` with each field; it says whether it took the field.
+template <typename Take>
+Status ForEachField(const ps::Body& body, const Take& take) {
+  // protozero reports by throwing; nothing thrown passes this function.
+  try {
+    const std::string_view bytes = body.bytes();
+    pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
+    while (in.next()) {
+      if (!take(&in)) in.skip();
+    }
+  } catch (const protozero::exception& e) {
+    return Status::InvalidArgument(std::string("a body that is none: ") + e.what());
+  }
+  return Status::Ok();
+}
+
+bool ReadIdentity(pbf_reader* in, RequestIdentity* identity) {
+  switch (in->tag_and_type()) {
+    case Varint(kKey):
+      identity->key = in->get_uint64();
+      return true;
+    case Varint(kRound):
+      identity->count = in->get_uint64();
+      return true;
+    case Varint(kPartition):
+      identity->index = in->get_uint32();
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What requests and responses both have.
+template <typename T>
+bool ReadArray(pbf_reader* in, T* body) {
+  switch (in->tag_and_type()) {
+    case Varint(kOffsetBytes):
+      body->offset_bytes = in->get_uint64();
+      return true;
+    case Varint(kSizeBytes):
+      body->size_bytes = in->get_uint64();
+      return true;
+    case Varint(kPartitionBytes):
+      body->partition_bytes = in->get_uint64();
+      return true;
+    case Varint(kDtype):
+      body->dtype = in->get_uint32();
+      return true;
+    case Bytes(kNextLayout):
+      body->next_layout = in->get_bytes();
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool ReadCoding(pbf_reader* in, Coding* coding) {
+  switch (in->tag_and_type()) {
+    case Varint(kCodec):
+      coding->codec = in->get_uint32();
+      return true;
+    case Fixed32(kShortParameters): {
+      const uint32_t four = in->get_fixed32();
+      coding->parameters = CodecParameters(std::as_bytes(std::span(&four, 1)));
+      return true;
+    }
+    case Bytes(kParameters): {
+      const auto view = in->get_view();
+      if (view.size() > CodecParameters::kMostBytes) return true;  // no codec has so many
+      coding->parameters = CodecParameters(std::as_bytes(std::span(view.data(), view.size())));
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+// What only a push to an asynchronous key has, but for the mode.
+bool ReadAsynchronous(pbf_reader* in, DataRequest* request) {
+  switch (in->tag_and_type()) {
+    case Varint(kMode):
+      request->mode = in->get_uint32();
+      return true;
+    case Fixed64(kLearningRate):
+      request->learning_rate = in->get_double();
+      return true;
+    case Fixed64(kWeightDecay):
+      request->weight_decay = in->get_double();
+      return true;
+    case Fixed64(kRescaleGrad):
+      request->rescale_grad = in->get_double();
+      return true;
+    case Varint(kHosted):
+      request->hosted = ps::GetBool(in);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool ReadLayoutVersion(pbf_reader* in, DataRequest* request) {
+  if (in->tag_and_type() != Varint(kLayoutVersion)) return false;
+  request->layout_version = in->get_uint32();
+  return true;
+}
+
+// Nothing if the bytes are no body.
+std::optional<RequestIdentity> IdentityIn(const ps::Body& body) {
+  RequestIdentity identity;
+  const Status read =
+      ForEachField(body, [&](pbf_reader* in) { return ReadIdentity(in, &identity); });
+  return read.ok() ? std::optional(identity) : std::nullopt;
+}
+
+bool Answers(const ps::Body& response, const ps::Body& request) {
+  const std::optional<RequestIdentity> identity = IdentityIn(response);
+  return identity && identity == IdentityIn(request);
+}
+
+std::string Describe(ps::Op op, const ps::Body& request) {
+  const RequestIdentity identity = IdentityIn(request).value_or(RequestIdentity{});
+  std::string key = "key=" + std::to_string(identity.key);
+  if (op != ps::Op::kPush && op != ps::Op::kPull && op != ps::Op::kPushPull) return key;
+  return key + " round=" + std::to_string(identity.count) +
+         " partition=" + std::to_string(identity.index);
+}
+
+// A pull says nothing about the next layout.
+ps::Body AsPull(const ps::Body& push_pull) {
+  Result<DataRequest> request = DecodeRequest(ps::Op::kPushPull, push_pull);
+  if (!request.ok() || request.value().next_layout.empty()) return push_pull;
+  request.value().next_layout.clear();
+  return Encode(ps::Op::kPull, request.value());
+}
+
+}  // namespace
+
+RequestIdentity IdentityOf(ps::Op op, const DataRequest& request) {
+  return {.key = request.key,
+          .count = op == ps::Op::kOptimizer ? request.optimizer_call : request.round,
+          .index = op == ps::Op::kRelease ? request.num_partitions : request.partition};
+}
+
+ps::Body Encode(ps::Op op, const DataRequest& request) {
+  BodyWriter out;
+  Add(IdentityOf(op, request), &out);
+  out.Add(kOffsetBytes, request.offset_bytes);
+  out.Add(kSizeBytes, request.size_bytes);
+  out.Add(kPartitionBytes, request.partition_bytes);
+  out.Add(kDtype, request.dtype);
+  out.Add(request.coding);
+  out.Add(kMode, request.mode);
+  out.Add(kLearningRate, request.learning_rate);
+  out.Add(kWeightDecay, request.weight_decay);
+  out.Add(kRescaleGrad, request.rescale_grad);
+  out.Add(kHosted, request.hosted ? 1 : 0);
+  out.Add(kLayoutVersion, request.layout_version);
+  return out.End(request.next_layout);
+}
+
+ps::Body Encode(const DataResponse& response) {
+  BodyWriter out;
+  Add(response.identity, &out);
+  out.Add(kOffsetBytes, response.offset_bytes);
+  out.Add(kSizeBytes, response.size_bytes);
+  out.Add(kPartitionBytes, response.partition_bytes);
+  out.Add(kDtype, response.dtype);
+  return out.End(response.next_layout);
+}
+
+Result<DataRequest> DecodeRequest(ps::Op op, const ps::Body& body) {
+  DataRequest request;
+  RequestIdentity identity;
+  const Status read = ForEachField(body, [&](pbf_reader* in) {
+    return ReadIdentity(in, &identity) || ReadArray(in, &request) ||
+           ReadCoding(in, &request.coding) || ReadAsynchronous(in, &request) ||
+           ReadLayoutVersion(in, &request);
+  });
+  if (!read.ok()) return read;
+  request.key = identity.key;
+  (op == ps::Op::kOptimizer ? request.optimizer_call : request.round) = identity.count;
+  (op == ps::Op::kRelease ? request.num_partitions : request.partition) = identity.index;
+  return request;
+}
+
+Result<DataResponse> DecodeResponse(const ps::Body& body) {
+  DataResponse response;
+  const Status read = ForEachField(body, [&](pbf_reader* in) {
+    return ReadIdentity(in, &response.identity) || ReadArray(in, &response);
+  });
+  if (!read.ok()) return read;
+  return response;
+}
+
+ps::BodyRules DataBodyRules() {
+  return {.answers = Answers, .describe = Describe, .as_pull = AsPull};
+}
+
+}  // namespace bs::protocol

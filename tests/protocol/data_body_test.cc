@@ -1,0 +1,203 @@
+// The bodies of data requests: their bytes on the wire, and whatever else a peer may send.
+#include "protocol/data_body.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/two_bit.h"
+#include "ps-lite/wire/golden.h"
+
+namespace bs::protocol {
+namespace {
+
+using ps::testing::FromHex;
+using ps::testing::ToHex;
+
+std::string HexOf(const ps::Body& body) { return ToHex(std::string(body.bytes())); }
+
+DataRequest Full() {
+  return {.key = 7,
+          .round = 12,
+          .partition = 3,
+          .offset_bytes = uint64_t{1} << 40U,
+          .size_bytes = 4096,
+          .partition_bytes = 1U << 20U,
+          .dtype = 12,
+          .mode = 1,
+          .coding = codec::TwoBitCoding(0.25F),
+          .learning_rate = 0.5,
+          .weight_decay = 0.0,  // set, and not the optimizer's
+          .rescale_grad = -2.0,
+          .hosted = true,
+          .layout_version = 3,
+          .next_layout = std::string("a\0b", 3)};
+}
+
+TEST(DataBody, HasTheBytesOfTheProtocol) {
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPush, Full())),
+            "b80607"
+            "c0060c"
+            "c80603"
+            "d006808080808020"
+            "d8068020"
+            "e006808040"
+            "e8060c"
+            "900801"
+            "9d080000803e"
+            "c00701"
+            "c907000000000000e03f"
+            "d1070000000000000000"
+            "d90700000000000000c0"
+            "e00701"
+            "e00803"
+            "ea0803610062");
+  EXPECT_EQ(HexOf(Encode({.identity = {.key = 7, .count = 12, .index = 3},
+                          .offset_bytes = 4096,
+                          .size_bytes = 300,
+                          .partition_bytes = 64,
+                          .dtype = 12,
+                          .next_layout = "1"})),
+            "b80607"
+            "c0060c"
+            "c80603"
+            "d0068020"
+            "d806ac02"
+            "e00640"
+            "e8060c"
+            "ea080131");
+}
+
+TEST(DataBody, ComesBackAsItWas) {
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, Full())).value(), Full());
+  const DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
+                              .offset_bytes = 4096,
+                              .size_bytes = 300,
+                              .partition_bytes = 64,
+                              .dtype = 12,
+                              .next_layout = "1"};
+  EXPECT_EQ(DecodeResponse(Encode(response)).value(), response);
+}
+
+TEST(DataBody, WithNothingToSayIsEmpty) {
+  EXPECT_TRUE(Encode(ps::Op::kPush, DataRequest{}).empty());
+  EXPECT_TRUE(Encode(DataResponse{}).empty());
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, {}).value(), DataRequest{});
+  EXPECT_EQ(DecodeResponse({}).value(), DataResponse{});
+}
+
+// Numbers of other ops stand where round and partition do, and mean one thing each.
+TEST(DataBody, OfAnOptimizerOrAReleaseHasNumbersOfItsOwn) {
+  const DataRequest optimizer{.optimizer_call = 5};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kOptimizer, optimizer)), "c00605");
+  EXPECT_EQ(DecodeRequest(ps::Op::kOptimizer, ps::Body(FromHex("c00605"))).value(), optimizer);
+  const DataRequest release{.key = 7, .num_partitions = 9, .layout_version = 2};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kRelease, release)),
+            "b80607"
+            "c80609"
+            "e00802");
+  EXPECT_EQ(DecodeRequest(ps::Op::kRelease, Encode(ps::Op::kRelease, release)).value(), release);
+}
+
+// No allocation: the longest body of a push without a codec's long parameters.
+TEST(DataBody, OfAPushIsShort) {
+  DataRequest push = Full();
+  push.key = ~uint64_t{0};
+  push.round = uint64_t{1} << 40U;
+  push.partition = 1U << 20U;
+  push.next_layout.clear();
+  EXPECT_EQ(Encode(ps::Op::kPush, push).memory(), 0U);
+}
+
+TEST(DataBody, ParametersOfACodecComeBackWhateverTheirLength) {
+  for (size_t size = 0; size <= CodecParameters::kMostBytes; ++size) {
+    const std::vector<std::byte> bytes(size, std::byte{0xa5});
+    const DataRequest push{.coding = {.codec = 99, .parameters = CodecParameters(bytes)}};
+    const auto read = DecodeRequest(ps::Op::kPush, Encode(ps::Op::kPush, push));
+    EXPECT_EQ(read.value(), push) << size;
+  }
+  // More than any codec has.
+  const ps::Body longer(FromHex("900802a20819") + std::string(25, 'x'));
+  EXPECT_TRUE(DecodeRequest(ps::Op::kPush, longer).value().coding.parameters.bytes().empty());
+}
+
+TEST(DataBody, SkipsUnknownFieldsAndOtherWireTypes) {
+  // key as bytes, threshold as 64 bits, field 106 as bytes, field 150, a bool of two bytes
+  const ps::Body odd(
+      FromHex("ba060141"
+              "99080000000000000000"
+              "d2060141"
+              "b00905"
+              "e0078002"
+              "c00604"));
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, odd).value(), (DataRequest{.round = 4, .hosted = true}));
+  EXPECT_EQ(DecodeResponse(odd).value(), (DataResponse{.identity = {.count = 4}}));
+}
+
+TEST(DataBody, BytesThatAreNoFieldsAreRefused) {
+  for (const char* const hex : {"b8", "b806", "b806ff", "ea08056162", "0000", "bb06", "c90700"}) {
+    const ps::Body body(FromHex(hex));
+    EXPECT_EQ(DecodeRequest(ps::Op::kPush, body).status().code(), StatusCode::kInvalidArgument)
+        << hex;
+    EXPECT_EQ(DecodeResponse(body).status().code(), StatusCode::kInvalidArgument) << hex;
+    EXPECT_FALSE(DataBodyRules().answers(body, body)) << hex;
+  }
+}
+
+TEST(DataBody, AnAnswerIsAboutItsKeyRoundAndPartition) {
+  const ps::BodyRules rules = DataBodyRules();
+  const DataRequest asked{.key = 7, .round = 12, .partition = 2, .size_bytes = 64};
+  const ps::Body request = Encode(ps::Op::kPull, asked);
+  const RequestIdentity identity = IdentityOf(ps::Op::kPull, asked);
+  EXPECT_TRUE(rules.answers(Encode({.identity = identity, .size_bytes = 9}), request));
+  const std::array<RequestIdentity, 3> others = {{{.key = 8, .count = 12, .index = 2},
+                                                  {.key = 7, .count = 13, .index = 2},
+                                                  {.key = 7, .count = 12, .index = 3}}};
+  for (const RequestIdentity& other : others) {
+    EXPECT_FALSE(rules.answers(Encode({.identity = other}), request));
+  }
+}
+
+TEST(DataBody, ARequestIsNamedByWhatItAsks) {
+  const ps::BodyRules rules = DataBodyRules();
+  const DataRequest asked{.key = 7, .round = 12, .partition = 2};
+  for (const ps::Op op : {ps::Op::kPush, ps::Op::kPull, ps::Op::kPushPull}) {
+    EXPECT_EQ(rules.describe(op, Encode(op, asked)), "key=7 round=12 partition=2");
+  }
+  EXPECT_EQ(rules.describe(ps::Op::kLookup, Encode(ps::Op::kLookup, asked)), "key=7");
+}
+
+TEST(DataBody, APullThatRepeatsAPushPullSaysNothingOfTheNextLayout) {
+  const ps::BodyRules rules = DataBodyRules();
+  DataRequest both{.key = 7, .round = 12, .size_bytes = 64, .next_layout = "next"};
+  const ps::Body pull = rules.as_pull(Encode(ps::Op::kPushPull, both));
+  both.next_layout.clear();
+  EXPECT_EQ(DecodeRequest(ps::Op::kPull, pull).value(), both);
+}
+
+TEST(DataBody, RandomBytesNeverAbort) {
+  std::mt19937 random(1);
+  const std::string good(Encode(ps::Op::kPush, Full()).bytes());
+  const std::array<ps::Op, 3> ops = {ps::Op::kPush, ps::Op::kOptimizer, ps::Op::kRelease};
+  size_t read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes = good;
+    for (unsigned changes = random() % 4; changes > 0; --changes) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    bytes.resize(random() % 4 == 0 ? random() % bytes.size() : bytes.size());
+    const ps::Op op = ops.at(random() % ops.size());
+    const auto request = DecodeRequest(op, ps::Body(bytes));
+    EXPECT_EQ(request.ok(), DecodeResponse(ps::Body(bytes)).ok());
+    if (!request.ok()) continue;
+    ++read;
+    EXPECT_TRUE(DecodeRequest(op, Encode(op, request.value())).ok());
+  }
+  EXPECT_GT(read, 1000U);
+}
+
+}  // namespace
+}  // namespace bs::protocol

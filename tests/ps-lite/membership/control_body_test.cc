@@ -1,0 +1,90 @@
+// The bodies of control messages: their bytes on the wire, and whatever else a peer may send.
+#include "membership/control_body.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "ps-lite/wire/golden.h"
+
+namespace ps {
+namespace {
+
+using testing::FromHex;
+using testing::ToHex;
+
+const MemberBody kOfMember{
+    .job = 7, .incarnation = 2, .lost_incarnation = 3, .rank = -2, .settings = "a=b\n"};
+const SchedulerBody kOfScheduler{.job = 7, .incarnation = 2, .native = true, .rank = 5};
+
+TEST(ControlBody, HasTheBytesOfTheProtocol) {
+  EXPECT_EQ(ToHex(std::string(Encode(kOfMember).bytes())),
+            "b80607"
+            "c00602"
+            "c80603"
+            "f80603"
+            "8a0704613d620a");
+  EXPECT_EQ(ToHex(std::string(Encode(kOfScheduler).bytes())),
+            "b80607"
+            "c00602"
+            "c80601"
+            "f8060a");
+}
+
+TEST(ControlBody, ComesBackAsItWas) {
+  EXPECT_EQ(DecodeMemberBody(Encode(kOfMember)).value(), kOfMember);
+  EXPECT_EQ(DecodeSchedulerBody(Encode(kOfScheduler)).value(), kOfScheduler);
+}
+
+TEST(ControlBody, WithNothingToSayIsEmpty) {
+  EXPECT_TRUE(Encode(MemberBody{}).empty());
+  EXPECT_TRUE(Encode(SchedulerBody{}).empty());
+  EXPECT_EQ(DecodeMemberBody({}).value(), MemberBody{});
+  EXPECT_EQ(DecodeSchedulerBody({}).value(), SchedulerBody{});
+}
+
+TEST(ControlBody, SkipsUnknownFieldsAndOtherWireTypes) {
+  const Body odd(
+      FromHex("ba060141"      // job as bytes
+              "fa060141"      // rank as bytes
+              "d00605"        // field 106
+              "c80680808000"  // 0 in four bytes
+              "c00604"));
+  EXPECT_EQ(DecodeMemberBody(odd).value(), (MemberBody{.incarnation = 4}));
+  EXPECT_EQ(DecodeSchedulerBody(odd).value(), (SchedulerBody{.incarnation = 4}));
+}
+
+TEST(ControlBody, BytesThatAreNoFieldsAreRefused) {
+  for (const char* const hex : {"b8", "b806", "b806ff", "8a07056162", "0000", "bb06"}) {
+    EXPECT_EQ(DecodeMemberBody(Body(FromHex(hex))).status().code(),
+              bs::StatusCode::kInvalidArgument)
+        << hex;
+    EXPECT_EQ(DecodeSchedulerBody(Body(FromHex(hex))).status().code(),
+              bs::StatusCode::kInvalidArgument)
+        << hex;
+  }
+}
+
+TEST(ControlBody, RandomBytesNeverAbort) {
+  std::mt19937 random(1);
+  const std::string good(Encode(kOfMember).bytes());
+  size_t read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes = good;
+    for (unsigned changes = random() % 4; changes > 0; --changes) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    bytes.resize(random() % 4 == 0 ? random() % bytes.size() : bytes.size());
+    const Body body(bytes);
+    const auto of_member = DecodeMemberBody(body);
+    EXPECT_EQ(of_member.ok(), DecodeSchedulerBody(body).ok());
+    if (!of_member.ok()) continue;
+    ++read;
+    EXPECT_EQ(DecodeMemberBody(Encode(of_member.value())).value(), of_member.value());
+  }
+  EXPECT_GT(read, 1000U);
+}
+
+}  // namespace
+}  // namespace ps

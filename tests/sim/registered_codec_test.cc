@@ -1,0 +1,234 @@
+// A codec that nothing in worker, protocol, server or wire knows: two workers and two servers, over
+// a network that encodes every message, use one that the test has registered.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bytescheduler/server.h"
+#include "bytescheduler/worker.h"
+#include "codec/steps_codec.h"
+#include "codec/two_bit.h"
+#include "protocol/bodies.h"
+#include "sim/sim_executor.h"
+#include "sim/sim_network.h"
+
+namespace bs::sim {
+namespace {
+
+using codec::testing::StepsCoding;
+
+constexpr int32_t kNodes = 2;  // of each kind
+constexpr size_t kElements = 100;
+constexpr uint64_t kPartitionBytes = codec::testing::kStepsUnit * sizeof(float);
+
+const codec::Table& Registered() {
+  static const codec::Table table({codec::TwoBitCodec(), codec::testing::StepsCodec()});
+  return table;
+}
+
+ps::Address AddressOf(bool server, int32_t rank) {
+  return {server ? "server" : "worker", 1 + rank};
+}
+
+class ServerHost {
+ public:
+  ServerHost(SimClock* clock, SimNetwork* network, int32_t rank, const codec::Table* codecs)
+      : executor_(clock), transport_(network->MakeTransport(&executor_)), rank_(rank) {
+    ServerOptions options;
+    options.rank = rank;
+    options.num_workers = kNodes;
+    options.num_servers = kNodes;
+    options.codecs = codecs;
+    server_ = std::make_unique<Server>(
+        options, &executor_, std::vector<ServerShard>{{.executor = &executor_, .numa_node = 0}},
+        [this](ps::Message message) { transport_->Send(std::move(message)); },
+        Server::Handler{.on_stop = {}, .on_failure = {}}, Logger("", LogLevel::kOff));
+    transport_->Start({.on_message =
+                           [this](ps::Message message) {
+                             const test::Asked about = test::About(message);
+                             if (about.op == ps::Op::kPush && about.round > 0) {
+                               pushed_bytes += message.data.empty() ? 0 : message.data[0].size();
+                             }
+                             server_->OnMessage(std::move(message));
+                           },
+                       .on_garbage = {},
+                       .on_connected = {},
+                       .on_disconnected = {}});
+    transport_->Bind(AddressOf(true, rank), [](const Result<int32_t>&) {});
+  }
+  ~ServerHost() { transport_->Close(Duration(0)); }
+  void Connect() {
+    for (int32_t rank = 0; rank < kNodes; ++rank) {
+      transport_->Connect(ps::WorkerId(rank), AddressOf(false, rank), ps::ServerId(rank_));
+    }
+  }
+  uint64_t pushed_bytes = 0;  // of gradients
+
+ private:
+  SimExecutor executor_;
+  const std::unique_ptr<ps::Transport> transport_;
+  const int32_t rank_;
+  std::unique_ptr<Server> server_;
+};
+
+class WorkerHost {
+ public:
+  WorkerHost(SimClock* clock, SimNetwork* network, int32_t rank)
+      : executor_(clock), transport_(network->MakeTransport(&executor_)), rank_(rank) {
+    WorkerOptions options;
+    options.rank = rank;
+    options.num_workers = kNodes;
+    options.num_servers = kNodes;
+    options.partition_bytes = kPartitionBytes;
+    options.codecs = &Registered();
+    worker_ = std::make_unique<Worker>(
+        options, &executor_, [this](ps::Message m) { transport_->Send(std::move(m)); },
+        [this](const Status& why) { failure = why; }, Logger("", LogLevel::kOff));
+    transport_->Start({.on_message = [this](ps::Message m) { worker_->OnMessage(std::move(m)); },
+                       .on_garbage = {},
+                       .on_connected = {},
+                       .on_disconnected = {}});
+    transport_->Bind(AddressOf(false, rank), [](const Result<int32_t>&) {});
+  }
+  ~WorkerHost() { transport_->Close(Duration(0)); }
+  void Connect() {
+    for (int32_t rank = 0; rank < kNodes; ++rank) {
+      transport_->Connect(ps::ServerId(rank), AddressOf(true, rank), ps::WorkerId(rank_));
+    }
+  }
+  Worker* worker() { return worker_.get(); }
+  std::optional<Status> failure;
+
+ private:
+  SimExecutor executor_;
+  const std::unique_ptr<ps::Transport> transport_;
+  const int32_t rank_;
+  std::unique_ptr<Worker> worker_;
+};
+
+class RegisteredCodec : public ::testing::Test {
+ protected:
+  void Start(const codec::Table* servers_codecs = &Registered()) {
+    for (int32_t rank = 0; rank < kNodes; ++rank) {
+      servers_.push_back(std::make_unique<ServerHost>(&clock_, &network_, rank, servers_codecs));
+      workers_.push_back(std::make_unique<WorkerHost>(&clock_, &network_, rank));
+    }
+    Run(Duration(0));
+    for (const auto& server : servers_) server->Connect();
+    for (const auto& worker : workers_) worker->Connect();
+    for (const auto& worker : workers_) {
+      worker->worker()->Broadcast(7, DType::kFloat32, std::as_writable_bytes(std::span(value_)),
+                                  [](const Status& status) { EXPECT_TRUE(status.ok()); });
+    }
+    Run(std::chrono::seconds(1));
+  }
+  void TearDown() override {
+    for (const auto& worker : workers_) worker->worker()->Close([] {});
+    Run(std::chrono::seconds(1));
+    workers_.clear();
+    servers_.clear();
+    Run(std::chrono::seconds(1));
+  }
+  void Run(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
+  // A round; how it ends on each worker.
+  std::vector<Status> Round(const std::vector<Coding>& codings) {
+    outcomes_.assign(kNodes, Status::Internal("never called"));
+    for (size_t rank = 0; rank < kNodes; ++rank) {
+      workers_[rank]->worker()->PushPull(
+          7, {0, codings[rank]}, std::as_bytes(std::span(gradients_[rank])),
+          std::as_writable_bytes(std::span(sums_[rank])), [](const Status&) {},
+          [this, rank](const Status& status) { outcomes_[rank] = status; });
+    }
+    Run(std::chrono::seconds(5));
+    return outcomes_;
+  }
+
+  SimClock clock_{1};
+  SimNetwork network_{&clock_, {}};
+  std::vector<float> value_ = std::vector<float>(kElements);
+  std::vector<std::vector<float>> gradients_ =
+      std::vector<std::vector<float>>(kNodes, std::vector<float>(kElements));
+  std::vector<std::vector<float>> sums_ = gradients_;
+  std::vector<Status> outcomes_;
+  std::vector<std::unique_ptr<ServerHost>> servers_;
+  std::vector<std::unique_ptr<WorkerHost>> workers_;
+};
+
+TEST_F(RegisteredCodec, CarriesGradientsThatNobodyLoses) {
+  constexpr double kStep = 0.5;
+  constexpr int kRounds = 20;
+  Start();
+  std::vector<double> given(kElements);
+  std::vector<double> arrived(kElements);
+  for (int round = 1; round <= kRounds; ++round) {
+    for (size_t rank = 0; rank < kNodes; ++rank) {
+      for (size_t i = 0; i < kElements; ++i) {
+        const auto n = static_cast<float>((i * 7 + rank * 3 + static_cast<size_t>(round)) % 11);
+        gradients_[rank][i] = (n - 5) * 0.3F;
+        given[i] += gradients_[rank][i];
+      }
+    }
+    for (const Status& status : Round({StepsCoding(kStep), StepsCoding(kStep)})) {
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    EXPECT_EQ(sums_[0], sums_[1]);
+    for (size_t i = 0; i < kElements; ++i) {
+      arrived[i] += sums_[0][i];
+      // What did not arrive lies in the residuals, which are half a step at most.
+      ASSERT_LE(std::abs(given[i] - arrived[i]), kNodes * (kStep / 2) + 1e-3)
+          << "element " << i << " round " << round;
+    }
+  }
+  // A byte an element travelled, whatever the tensor is cut into.
+  EXPECT_EQ(servers_[0]->pushed_bytes + servers_[1]->pushed_bytes, kRounds * kNodes * kElements);
+  EXPECT_GT(servers_[0]->pushed_bytes, 0U);
+  EXPECT_GT(servers_[1]->pushed_bytes, 0U);
+}
+
+TEST_F(RegisteredCodec, WithOtherParametersOnAWorkerFailsTheJobWithBothNames) {
+  Start();
+  const std::vector<Status> outcomes = Round({StepsCoding(0.5), StepsCoding(0.25)});
+  const std::string texts = outcomes[0].message() + outcomes[1].message();
+  EXPECT_THAT(texts, ::testing::HasSubstr("compressed to steps of 0.5"));
+  EXPECT_THAT(texts, ::testing::HasSubstr("compressed to steps of 0.25"));
+  EXPECT_TRUE(workers_[0]->failure || workers_[1]->failure);
+}
+
+TEST_F(RegisteredCodec, IsRefusedByAServerThatDoesNotKnowIt) {
+  Start(nullptr);
+  const std::vector<Status> outcomes = Round({StepsCoding(0.5), StepsCoding(0.5)});
+  EXPECT_EQ(outcomes[0].code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(outcomes[0].message(), ::testing::HasSubstr("codec=77 is none"));
+}
+
+TEST_F(RegisteredCodec, WithParametersThatMakeNoSenseHarmsOnlyTheCall) {
+  Start();
+  for (const Status& status : Round({StepsCoding(0), StepsCoding(-1)})) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("a step that is none"));
+  }
+  for (const Status& status : Round({{}, {}})) EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+// Partitions would not be whole units.
+TEST_F(RegisteredCodec, IsRefusedWhereATensorIsCutBetweenItsUnits) {
+  Start();
+  std::optional<Status> done;
+  workers_[0]->worker()->Retune(64, 1000, [&](const Status& status) { done = status; });
+  Run(std::chrono::seconds(1));
+  ASSERT_TRUE(done && done->ok());
+  for (const Status& status : Round({{}, {}})) EXPECT_TRUE(status.ok()) << status.ToString();
+  for (const Status& status : Round({StepsCoding(0.5), StepsCoding(0.5)})) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("only multiples of 128 bytes"));
+  }
+}
+
+}  // namespace
+}  // namespace bs::sim
