@@ -30,7 +30,7 @@ SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.tom
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
 .PHONY: demo quick test nightly setup style lint python python-units python-serial release-build release cpp \
-        asan-build asan tsan-build tsan fuzz bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz
+        asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
 	$(BIN)/bslaunch --local -w 2 -s 2 --timeout 120 -- $(BIN)/python example/image-classification/train_mnist.py \
@@ -115,8 +115,10 @@ keep-results = @mkdir -p $(RESULTS) && rm -rf $(RESULTS)/$(1) && mv $(BUILD)/$(1
 
 fuzz: $(addprefix fuzz-,$(FUZZERS))  ## a short run of each fuzzer
 
-fuzz-%: asan-build
-	$(BUILD)/asan/tests/fuzz/fuzz_corpus $(BUILD)/corpus/$*
+fuzz-corpus: asan-build
+	$(BUILD)/asan/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/corpus/,$(FUZZERS))
+
+fuzz-%: fuzz-corpus
 	test -n "$$(ls $(BUILD)/corpus/$*)"
 	ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
 	  nice -n 19 $(BUILD)/asan/tests/fuzz/$*_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 \

@@ -96,7 +96,6 @@ class StockNode {
   const Address address_;
   const int32_t customers_;
   int32_t timestamp_ = 0;
-  bool closed_ = false;
   bs::sim::SimExecutor executor_;
   const std::unique_ptr<Transport> transport_;
 };
