@@ -141,7 +141,7 @@ cdef bint _exchanges(MXNetCopier copier, dict usual, keys, values, outs,
 
 
 cdef int _fill(bs_mxnet_functions* f, functions) except -1:
-    """Take addresses of MXNet's functions, by their names in src/frontend/mxnet/mxnet_functions.h."""
+    """Take addresses of MXNet's functions: src/frontend/mxnet/mxnet_functions.h has the names."""
     f.push_async_nd = <void*><uintptr_t>functions["push_async_nd"]
     f.create_array = <void*><uintptr_t>functions["create_array"]
     f.free_array = <void*><uintptr_t>functions["free_array"]
