@@ -113,7 +113,8 @@ tsan: tsan-build
 # What ran in a build, for the lane's last lines.
 keep-results = @mkdir -p $(RESULTS) && rm -rf $(RESULTS)/$(1) && mv $(BUILD)/$(1)/results $(RESULTS)/$(1)
 
-fuzz: $(addprefix fuzz-,$(FUZZERS))  ## a short run of each fuzzer
+fuzz: fuzz-corpus  ## a short run of each fuzzer, two at a time
+	$(MAKE) -j 2 $(addprefix fuzz-,$(FUZZERS))
 
 fuzz-corpus: asan-build
 	$(BUILD)/asan/tests/fuzz/fuzz_corpus $(addprefix $(BUILD)/corpus/,$(FUZZERS))
@@ -129,7 +130,7 @@ fuzz-%: fuzz-corpus
 style: setup  ## formatters, types, house rules
 	PATH="$(CURDIR)/$(BIN):$$PATH" RESULTS=$(RESULTS) sh tests/style.sh
 
-lint: style release-build  ## style and clang-tidy, without its analyzer, which takes most of the time
+lint: release-build  ## clang-tidy without its analyzer, which takes most of the time
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) nice -n 19 sh tests/clang_tidy.sh -checks=-clang-analyzer-*
 
 PYTEST := $(BIN)/pytest -q -p no:cacheprovider
@@ -162,11 +163,11 @@ nightly-gcc: $(VENV)/.packages  ## all C++ tests under GCC's address and undefin
 	ctest --test-dir $(BUILD)/nightly-gcc --output-on-failure -j $(JOBS)
 	$(call keep-results,nightly-gcc)
 
-nightly-lint: style release-build  ## clang-tidy with its analyzer
+nightly-lint: release-build  ## clang-tidy with its analyzer
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh
 
-nightly-fuzz: asan-build  ## ten minutes of each fuzzer, side by side
-	$(MAKE) -j $(words $(FUZZERS)) fuzz FUZZ_SECONDS=600
+nightly-fuzz: asan-build  ## ten minutes of each fuzzer
+	$(MAKE) fuzz FUZZ_SECONDS=600
 
 bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \

@@ -25,13 +25,15 @@ from results import Results, read_results
 LANES: "Dict[str, List[List[str]]]" = {
     "quick": [["style"], ["release-build"], ["python-units", "release"]],
     "test": [
+        ["style"],
         ["asan-build"],
         ["asan"],
         ["tsan-build"],
         ["tsan"],
         ["release-build"],
         ["release"],
-        ["python", "lint", "fuzz"],
+        ["python"],
+        ["lint", "fuzz"],
         ["python-serial"],
     ],
     "nightly": [

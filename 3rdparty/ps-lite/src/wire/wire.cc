@@ -6,6 +6,7 @@
 #include <protozero/pbf_message.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "wire/fields.h"
@@ -99,8 +100,7 @@ void EncodeControl(const Control& control, pbf_writer* out) {
 // Writes the fields of a body where they belong between those of the envelope.
 class BodyWriter {
  public:
-  BodyWriter(const Body& body, std::string* out)
-      : rest_(protozero::data_view(body.bytes().data(), body.size())), out_(out) {}
+  BodyWriter(const Body& body, std::string* out) : rest_(ViewOf(body.bytes())), out_(out) {}
   // Those that have not been written and come before one of a higher number than `field`.
   void WriteBefore(protozero::pbf_tag_type field) {
     const char* const begin = rest_.data().data();
@@ -110,6 +110,10 @@ class BodyWriter {
   void WriteRest() { out_->append(rest_.data().data(), rest_.length()); }
 
  private:
+  static protozero::data_view ViewOf(std::string_view bytes) {
+    return {bytes.data(), bytes.size()};
+  }
+
   pbf_reader rest_;
   std::string* const out_;
 };
