@@ -4,11 +4,14 @@ import pathlib
 import re
 from typing import Callable, List, Tuple
 
+import pytest
 from job import Job
 
 from bytescheduler import timeline
 from bytescheduler._timeline.files import KEY_NAME
 
+# The order is learned from the moments at which gradients become ready.
+pytestmark = pytest.mark.serial
 MakeJob = Callable[..., Job]
 
 
