@@ -2,7 +2,7 @@
 //
 // Confined to the front's executor; never blocks.  Commands are answered here; values are the
 // StockStore's.  Nothing that arrives is executed here: a pickled optimizer is for the hosting
-// process to judge (bytescheduler/_pickles.py).
+// process to judge (bytescheduler/_hosting/pickles.py).
 #pragma once
 
 #include <functional>

@@ -11,8 +11,8 @@
 namespace bs::server {
 namespace {
 
-// Read by bytescheduler/mxnet/_server_updates.py.  A dense array needs nothing: it is flat, as on a
-// stock server.
+// Read by bytescheduler/mxnet/_optimizer/server_updates.py.  A dense array needs nothing: it is
+// flat, as on a stock server.
 std::string AboutOf(uint64_t key, const StockShape& shape) {
   if (!shape.rows) return "";
   const uint64_t row_length = shape.row_bytes / SizeOf(shape.dtype);
