@@ -8,7 +8,6 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "wire/fields.h"
@@ -21,6 +20,7 @@ using protozero::pbf_tag_type;
 using ps::Bytes;
 using ps::Fixed32;
 using ps::Fixed64;
+using ps::ForEachField;
 using ps::Varint;
 
 enum Field : pbf_tag_type {
@@ -91,22 +91,6 @@ void Add(const RequestIdentity& identity, BodyWriter* out) {
   out->Add(kKey, identity.key);
   out->Add(kRound, identity.count);
   out->Add(kPartition, identity.index);
-}
-
-// Calls `take` with each field; it says whether it took the field.
-template <typename Take>
-Status ForEachField(const ps::Body& body, const Take& take) {
-  // protozero reports by throwing; nothing thrown passes this function.
-  try {
-    const std::string_view bytes = body.bytes();
-    pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
-    while (in.next()) {
-      if (!take(&in)) in.skip();
-    }
-  } catch (const protozero::exception& e) {
-    return Status::InvalidArgument(std::string("a body that is none: ") + e.what());
-  }
-  return Status::Ok();
 }
 
 bool ReadIdentity(pbf_reader* in, RequestIdentity* identity) {

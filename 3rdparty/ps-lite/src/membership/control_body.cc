@@ -4,7 +4,6 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <string>
-#include <string_view>
 
 #include "wire/fields.h"
 
@@ -29,20 +28,22 @@ void AddNumber(protozero::pbf_tag_type field, uint64_t value, pbf_writer* out) {
   if (value != 0) out->add_uint64(field, value);
 }
 
-// Calls `take` with each field; it says whether it took the field.
-template <typename Take>
-bs::Status ForEachField(const Body& body, const Take& take) {
-  // protozero reports by throwing; nothing thrown passes this function.
-  try {
-    const std::string_view bytes = body.bytes();
-    pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
-    while (in.next()) {
-      if (!take(&in)) in.skip();
-    }
-  } catch (const protozero::exception& e) {
-    return bs::Status::InvalidArgument(std::string("a body that is none: ") + e.what());
+// Reads the fields that both directions have.
+template <typename T>
+bool ReadCommon(pbf_reader* in, T* body) {
+  switch (in->tag_and_type()) {
+    case Varint(kJobNumber):
+      body->job = in->get_uint64();
+      return true;
+    case Varint(kIncarnation):
+      body->incarnation = in->get_uint64();
+      return true;
+    case Varint(kRank):
+      body->rank = in->get_sint32();
+      return true;
+    default:
+      return false;
   }
-  return bs::Status::Ok();
 }
 
 }  // namespace
@@ -72,23 +73,14 @@ bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
   MemberBody said;
   const bs::Status read = ForEachField(body, [&said](pbf_reader* in) {
     switch (in->tag_and_type()) {
-      case Varint(kJobNumber):
-        said.job = in->get_uint64();
-        return true;
-      case Varint(kIncarnation):
-        said.incarnation = in->get_uint64();
-        return true;
       case Varint(kLostIncarnation):
         said.lost_incarnation = in->get_uint32();
-        return true;
-      case Varint(kRank):
-        said.rank = in->get_sint32();
         return true;
       case Bytes(kSettings):
         said.settings = in->get_string();
         return true;
       default:
-        return false;
+        return ReadCommon(in, &said);
     }
   });
   if (!read.ok()) return read;
@@ -98,22 +90,9 @@ bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
 bs::Result<SchedulerBody> DecodeSchedulerBody(const Body& body) {
   SchedulerBody said;
   const bs::Status read = ForEachField(body, [&said](pbf_reader* in) {
-    switch (in->tag_and_type()) {
-      case Varint(kJobNumber):
-        said.job = in->get_uint64();
-        return true;
-      case Varint(kIncarnation):
-        said.incarnation = in->get_uint64();
-        return true;
-      case Varint(kNative):
-        said.native = GetBool(in);
-        return true;
-      case Varint(kRank):
-        said.rank = in->get_sint32();
-        return true;
-      default:
-        return false;
-    }
+    if (in->tag_and_type() != Varint(kNative)) return ReadCommon(in, &said);
+    said.native = GetBool(in);
+    return true;
   });
   if (!read.ok()) return read;
   return said;

@@ -1,10 +1,16 @@
 // How parsers of protobuf messages tell fields apart: by number and wire type.
 //
-// Pure functions; thread-safe.  Parsing throws what protozero throws.
+// Pure functions; thread-safe.  GetBool throws what protozero throws; ForEachField throws nothing.
 #pragma once
 
+#include <protozero/exception.hpp>
 #include <protozero/pbf_reader.hpp>
 #include <protozero/types.hpp>
+#include <string>
+#include <string_view>
+
+#include "bytescheduler/status.h"
+#include "ps/body.h"
 
 namespace ps {
 
@@ -26,5 +32,21 @@ constexpr uint32_t Bytes(protozero::pbf_tag_type field) {
 
 // protozero's get_bool looks at the first byte without a check and takes 0x80 0x00 for true.
 inline bool GetBool(protozero::pbf_reader* in) { return in->get_uint64() != 0; }
+
+// Calls `take(protozero::pbf_reader*)` at each field of a body.  `take` reads the field and returns
+// true, or returns false to skip it.  kInvalidArgument if the bytes are no protobuf fields.
+template <typename Take>
+bs::Status ForEachField(const Body& body, const Take& take) {
+  try {
+    const std::string_view bytes = body.bytes();
+    protozero::pbf_reader in(protozero::data_view(bytes.data(), bytes.size()));
+    while (in.next()) {
+      if (!take(&in)) in.skip();
+    }
+  } catch (const protozero::exception& e) {
+    return bs::Status::InvalidArgument(std::string("a body that is none: ") + e.what());
+  }
+  return bs::Status::Ok();
+}
 
 }  // namespace ps
