@@ -29,7 +29,7 @@ uint64_t NumPartitions(const DataRequest& said) {
 
 Status CheckDeclare(const Call& call) {
   const DataRequest& said = call.request;
-  if (said.partition_bytes == 0) return Wrong(call, "declare: part_bytes=0");
+  if (said.partition_bytes == 0) return Wrong(call, "declare: partition_bytes=0");
   const uint64_t payload_bytes = call.payload.size();
   const uint64_t partitions = NumPartitions(said);
   // An empty tensor may be declared as no partition or as an empty one.

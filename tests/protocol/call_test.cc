@@ -160,7 +160,7 @@ std::vector<Nonsense> AllNonsense() {
       case_of("PullWithPayload", "where none belongs", Op::kPull, "a", nothing),
       case_of("LookupWithPayload", "where none belongs", Op::kLookup, "a", nothing),
       case_of("ReleaseWithPayload", "where none belongs", Op::kRelease, "a", nothing),
-      case_of("UncutDeclaration", "part_bytes=0", Op::kDeclare, "00", nothing),
+      case_of("UncutDeclaration", "partition_bytes=0", Op::kDeclare, "00", nothing),
       case_of("ShortDeclaration", "2 bytes for 3 partitions", Op::kDeclare, "00",
               [](DataRequest* body) {
                 body->size_bytes = 2500;
