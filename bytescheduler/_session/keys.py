@@ -64,7 +64,7 @@ class EngineKeys:
         return number if self._space == 0 else self._of_companion(key, "value")
 
     def _of_companion(self, key: Key, what: str) -> int:
-        text = f"{what} of {type(key).__name__} {key} of store {self._space}"
+        text = f"{what} of {type(key).__name__} {key} of space {self._space}"
         return _number(text, self._session.error)
 
     def _take(self, taken: Dict[int, object], number: int, name: object) -> None:

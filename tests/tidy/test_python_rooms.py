@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 from typing import Dict, Iterator, List, Optional, Set
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -133,6 +134,12 @@ def test_the_store_knows_no_back_end_by_its_class() -> None:
         known = {target for target in imported(text) if target.startswith(stores)}
         allowed = {"backend.Backend", "opening.open_backend", "opening.passes_on"}
         assert known <= {stores + each for each in allowed}, name
+        assert not asks_a_class(text), name
+
+
+def asks_a_class(text: str) -> "list[str]":
+    """Return calls of isinstance, issubclass or type on what a store calls its back end."""
+    return re.findall(r"\b(?:isinstance|issubclass|type)\([^()]*\b_?backend\b", text)
 
 
 def test_the_rules_on_rooms_can_fail() -> None:
@@ -154,3 +161,6 @@ def test_the_rules_on_rooms_can_fail() -> None:
     assert knows_mxnet("from bytescheduler import mxnet")
     assert not knows_mxnet("from bytescheduler._native import MXNetCopier")
     assert class_changes("self.x = 1\nself.__class__ = Other") == [2]
+    assert asks_a_class("if isinstance(self._backend, NativeStore):")
+    assert asks_a_class("type(kv._backend) is NativeStore")
+    assert not asks_a_class("isinstance(value, int) and self._backend.barrier()")

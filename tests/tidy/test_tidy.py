@@ -165,8 +165,8 @@ def crowded(paths: "list[pathlib.PurePath]") -> "dict[str, int]":
 
 
 def test_a_folder_is_a_concept() -> None:
-    tops = ("src", "include", "3rdparty", "tests", "benchmarks")
-    files = tracked(*(f"{top}/*.{ending}" for top in tops for ending in ("h", "cc")))
+    tops = ("src", "include", "3rdparty", "bytescheduler", "python", "tests", "benchmarks")
+    files = tracked(*(f"{top}/*.{ending}" for top in tops for ending in ("h", "cc", "py")))
     found = crowded([path.relative_to(ROOT) for path in files])
     assert not found, f"part it, or find what it has two of: {found}"
 
