@@ -19,7 +19,8 @@ ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
 # Clang takes little more than half of GCC's time for code with these sanitizers.
 CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
 FUZZERS := meta zmtp server body
-FUZZ_SECONDS ?= 60
+# What ends a fuzzer: a time here, a number of inputs in `make nightly-fuzz`.
+FUZZ_LIMIT ?= -max_total_time=60
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
 OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim benchmarks
 TSAN_OPTIONS := halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp
@@ -122,7 +123,7 @@ fuzz-corpus: asan-build
 fuzz-%: fuzz-corpus
 	test -n "$$(ls $(BUILD)/corpus/$*)"
 	ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=16 \
-	  nice -n 19 $(BUILD)/asan/tests/fuzz/$*_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 \
+	  nice -n 19 $(BUILD)/asan/tests/fuzz/$*_fuzz $(FUZZ_LIMIT) -max_len=4096 -timeout=20 \
 	    -artifact_prefix=$(BUILD)/found- $(BUILD)/corpus/$* >$(BUILD)/fuzz-$*.log 2>&1 || \
 	  { tail -n 60 $(BUILD)/fuzz-$*.log; exit 1; }
 	grep '^Done' $(BUILD)/fuzz-$*.log
@@ -166,8 +167,8 @@ nightly-gcc: $(VENV)/.packages  ## all C++ tests under GCC's address and undefin
 nightly-lint: release-build  ## clang-tidy with its analyzer
 	PATH="$(CURDIR)/$(BIN):$$PATH" BUILD=$(BUILD)/release JOBS=$(JOBS) sh tests/clang_tidy.sh
 
-nightly-fuzz: asan-build  ## ten minutes of each fuzzer
-	$(MAKE) fuzz FUZZ_SECONDS=600
+nightly-fuzz: asan-build  ## a million inputs of each fuzzer
+	$(MAKE) fuzz FUZZ_LIMIT=-runs=1000000
 
 bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/results/method.md
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \

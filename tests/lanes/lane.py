@@ -7,6 +7,8 @@ has the seconds of each step; ``build/results`` has what the test programs wrote
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -15,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -71,34 +73,32 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def run_step(name: str, log: Optional[pathlib.Path]) -> Step:
+    """Run a step to its end; its output goes to `log`, or to the terminal."""
+    print(f"--- {name}", flush=True)
+    make = [os.environ.get("MAKE", "make"), "--no-print-directory", name]
+    begin = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        out = None if log is None else stack.enter_context(log.open("wb"))
+        done = subprocess.run(make, stdout=out, stderr=out and subprocess.STDOUT, check=False)
+    return Step(name, time.monotonic() - begin, None, done.returncode)
+
+
 def run_row(names: "List[str]", build: pathlib.Path) -> "List[Step]":
     """Run the steps of a row and return how they went, in the order given."""
-    logs = build / "steps"
-    logs.mkdir(parents=True, exist_ok=True)
-    make = [os.environ.get("MAKE", "make"), "--no-print-directory"]
-    begin, cpu = time.monotonic(), cpu_of_children()
-    running: List[Tuple[str, subprocess.Popen[bytes]]] = []
-    for i, name in enumerate(names):
-        print(f"--- {name}", flush=True)
-        # The first step has the terminal; the others would interrupt its lines.
-        out = None if i == 0 else (logs / f"{name}.log").open("wb")
-        running.append(
-            (name, subprocess.Popen([*make, name], stdout=out, stderr=out and subprocess.STDOUT))
-        )
-        if out is not None:
-            out.close()
-    ended: Dict[str, Step] = {}
-    while len(ended) < len(running):
-        for name, process in running:
-            if name not in ended and process.poll() is not None:
-                alone = cpu_of_children() - cpu if len(names) == 1 else None
-                seconds = time.monotonic() - begin
-                ended[name] = Step(name, seconds, alone, process.returncode)
-        time.sleep(0.2)
-    for name in names[1:]:
-        if ended[name].status != 0:
-            print(f"--- {name} failed:\n{(logs / f'{name}.log').read_text(errors='replace')}")
-    return [ended[name] for name in names]
+    folder = build / "steps"
+    folder.mkdir(parents=True, exist_ok=True)
+    cpu = cpu_of_children()
+    # The first step has the terminal; the others would interrupt its lines.
+    logs = [None, *(folder / f"{name}.log" for name in names[1:])]
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as threads:
+        steps = list(threads.map(run_step, names, logs))
+    for step, log in zip(steps, logs):
+        if step.status != 0 and log is not None:
+            print(f"--- {step.name} failed:\n{log.read_text(errors='replace')}")
+    if len(steps) > 1:
+        return steps
+    return [steps[0]._replace(cpu_seconds=cpu_of_children() - cpu)]
 
 
 def write_times(lane: str, steps: "List[Step]", total: float, path: pathlib.Path) -> None:

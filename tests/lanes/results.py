@@ -32,7 +32,7 @@ class Results:
 
 
 def reason_of(skipped: xml.etree.ElementTree.Element) -> str:
-    """Return why a test did not run: pytest's reason, or what the test gave GTEST_SKIP."""
+    """Return the reason that a test gave for not running, without the place in its source."""
     text = skipped.get("message") or skipped.text or "no reason given"
     # GoogleTest writes "FILE:LINE" and a newline before the reason.
     text = re.sub(r"^\S+:\d+\s+", "", text.strip())
