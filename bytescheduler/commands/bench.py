@@ -95,10 +95,10 @@ def _measure(worker: Worker, size: int, rounds: int) -> Dict[str, object]:
     bulk = []
     processor = 0.0
     for _ in range(rounds):
-        worker.barrier()  # nobody measures how long another checks
+        worker.barrier()  # no worker measures how long another checks
         bulk.append(sums.seconds([large]))
         processor += sums.processor_s
-    worker.barrier()  # nobody leaves while another measures
+    worker.barrier()  # no worker leaves while another measures
     return {
         "workers": worker.num_workers,
         "servers": worker.num_servers,

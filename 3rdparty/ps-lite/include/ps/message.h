@@ -103,7 +103,7 @@ enum class Op : uint32_t {
 };
 
 // A worker's place may be taken again when it was lost.  Each holder has one incarnation, counted
-// from 0; the wire has room for so many.
+// from 0; its field on the wire has 16 bits.
 inline constexpr uint64_t kMostIncarnations = uint64_t{1} << 16U;
 
 // The part of a job's number that its data carries.

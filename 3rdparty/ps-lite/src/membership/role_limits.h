@@ -10,14 +10,14 @@
 
 namespace ps {
 
-// Of the data frames together of a message from a node of the job.  Of anybody else:
-// kMaxStrangerBytes.  `announced`: what the body of a native request to a server says that its
-// payload has; such a request has some room beyond, so that what is wrong by little can be refused
-// by an answer.
+// Bounds the data frames together of a message from a node of the job; other senders have
+// kMaxStrangerBytes.  `announced` is the payload's size in the body of a native request to a
+// server. Such a request has some room beyond, so that the server can refuse a small mistake by a
+// response.
 inline uint64_t MostDataBytes(Role receiver, const Meta& meta, uint64_t announced) {
   switch (receiver) {
     case Role::kScheduler:
-      return kMaxStrangerBytes;  // nobody has data for it
+      return kMaxStrangerBytes;  // no node sends it data
     case Role::kServer:
       if (meta.is_control) return kMaxStrangerBytes;
       if (!meta.native()) return kMaxMessageBytes;

@@ -17,7 +17,7 @@ struct TcpOptions {
   int unsent_bytes = 16 << 10;
   // Messages taken out of the queue ahead of the network, for each peer; 0: as few as fill a call.
   int ahead_messages = 0;
-  // Small messages that wait for the same peer are fused, up to so many bytes of payload; 0: each
+  // Small messages that wait for the same peer are fused up to this many bytes of payload; 0: each
   // travels alone.  Fusion stays within the bytes that may be ahead of the network (16 KiB).
   uint64_t fusion_bytes = 16U << 10U;
   std::shared_ptr<SentCounts> sent{};  // null: not counted

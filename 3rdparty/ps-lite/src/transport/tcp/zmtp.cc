@@ -18,13 +18,13 @@ constexpr size_t kLongHeaderBytes = 9;
 constexpr uint64_t kMaxCommandBytes = 64U << 10U;
 // Shorter bodies are assembled in the scratch memory; longer ones are read into their own.
 constexpr uint64_t kShortBodyBytes = 8U << 10U;
-// Behind a body of so many bytes another long one is likely.  So no more is read with it than
+// Behind a body of this many bytes another long one is likely.  So no more is read with it than
 // kHeadBytes, a header and its message's metadata, and the next body is not copied either.
 constexpr uint64_t kLongBodyBytes = 16U << 10U;
 constexpr size_t kHeadBytes = 512;
 // A longer body gets memory as its bytes come, in steps that double.
 constexpr uint64_t kAtOnceBytes = BlockPool::kMostKeptBytes;
-// A node entry takes 4 bytes on the wire, and so many times that in memory.
+// A node entry takes 4 bytes on the wire, and this many times that in memory.
 constexpr uint64_t kParsedBytesPerByte = 16;
 
 // True if every value of the data is valid.  A hostile sender may then change the bytes while they
