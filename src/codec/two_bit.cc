@@ -135,7 +135,7 @@ float ThresholdOf(const CodecParameters& parameters) {
   return threshold;
 }
 
-// As many digits as tell it from its neighbours.
+// Returns as many digits as tell the number from its neighbours.
 std::string TextOf(float threshold) {
   char digits[32];
   const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);

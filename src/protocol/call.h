@@ -13,7 +13,7 @@
 
 namespace bs::protocol {
 
-// What came with the request, and what its body says.
+// A request with its decoded body.
 struct Call : ps::KvCall {
   DataRequest request{};
 };

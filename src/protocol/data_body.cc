@@ -109,7 +109,7 @@ bool ReadIdentity(pbf_reader* in, RequestIdentity* identity) {
   }
 }
 
-// What requests and responses both have.
+// Reads the fields that requests and responses both have.
 template <typename T>
 bool ReadArray(pbf_reader* in, T* body) {
   switch (in->tag_and_type()) {
@@ -154,7 +154,7 @@ bool ReadCoding(pbf_reader* in, Coding* coding) {
   }
 }
 
-// What only a push to an asynchronous key has, but for the mode.
+// Reads the fields of a push to an asynchronous key, and the mode.
 bool ReadAsynchronous(pbf_reader* in, DataRequest* request) {
   switch (in->tag_and_type()) {
     case Varint(kMode):

@@ -30,12 +30,12 @@ struct DataRequest {
   uint32_t dtype = 0;            // a bs::DType
   uint32_t mode = 0;             // a bs::Mode, of the key
   Coding coding{};               // of the payload
-  // Of a push to an asynchronous key, absent if the optimizer's own are to be used.
+  // For a push to an asynchronous key; absent if the optimizer's own rates apply.
   std::optional<double> learning_rate{};
   std::optional<double> weight_decay{};
   std::optional<double> rescale_grad{};
-  // Of a push of round 0, whose text says what the key is: only the process that hosts the server
-  // can update it.
+  // For a push of round 0, whose text says what the key is.  True if only the process that hosts
+  // the server can update the key.
   bool hosted = false;
   // How often the key had been cut anew when its tensor was cut as in this request.
   uint32_t layout_version = 0;
@@ -74,7 +74,7 @@ ps::Body Encode(const DataResponse& response);
 Result<DataRequest> DecodeRequest(ps::Op op, const ps::Body& body);
 Result<DataResponse> DecodeResponse(const ps::Body& body);
 
-// What a KvWorker asks about these bodies.
+// The rules of these bodies for a KvWorker.
 ps::BodyRules DataBodyRules();
 
 }  // namespace bs::protocol

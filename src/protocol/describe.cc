@@ -1,4 +1,4 @@
-// What a request was and what an array is: words and refusals.
+// Words for requests and arrays, and refusals.
 #include "protocol/describe.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a request was and what an array is: words for people, and refusals of what does not fit.
+// Words for requests and arrays, for people, and refusals of what does not fit.
 //
 // Pure functions; thread-safe; never fail, never block.
 #pragma once

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 constexpr size_t kHeaderBytes = 3 * kNumberBytes;
 constexpr unsigned kBitsPerByte = 8;
-// What fits a message, and a server beside the cut before.
+// So many partitions fit a message, and a server beside the layout before.
 constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 
 void Append(uint64_t value, std::string* bytes) {

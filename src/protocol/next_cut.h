@@ -24,13 +24,13 @@ struct NextCut {
   std::vector<Partition> partitions{};
 };
 
-// As bytes for the wire (little-endian), and back.
+// Converts to bytes for the wire (little-endian), and back.
 std::string Encode(const NextCut& next);
 // kInternal, naming the key, if the bytes make no sense for `tensor`.
 Result<NextCut> DecodeNextCut(std::string_view bytes, const Tensor& tensor, uint32_t num_servers);
 
-// Whether a tensor that is cut as `tensor` would be cut in another way by `part_bytes`, a multiple
-// of kAlignBytes.  One of more than 2^20 partitions is not made: the tensor stays as it is.
+// True if `part_bytes`, a multiple of kAlignBytes, would give `tensor` another layout.  A layout of
+// more than 2^20 partitions is not made: the tensor stays as it is.
 bool WouldChange(const Tensor& tensor, uint64_t part_bytes);
 
 }  // namespace bs::worker

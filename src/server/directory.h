@@ -50,7 +50,7 @@ class Directory {
   };
 
   Status CheckDeclaration(const protocol::Call& call) const;
-  // Whether the key is known or may become so.
+  // True if the key is known or may become so.
   bool HasRoom(Key key) const;
   void AnswerLookup(const protocol::Call& call, const Declaration& declaration);
   void Refuse(const protocol::Call& call, const Status& why);

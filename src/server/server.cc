@@ -27,7 +27,7 @@ namespace {
 
 using server::DescribeCall;
 
-// What is left of a request to answer it with a refusal when it can not be parsed.
+// Keeps of a request what a refusal needs when the request cannot be parsed.
 ps::KvCall EnvelopeOf(const ps::Message& message) {
   ps::KvCall call;
   call.worker_id = message.peer;

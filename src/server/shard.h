@@ -30,7 +30,7 @@ class Shard {
   void Handle(protocol::Call call);
   // Nobody asks for this partition of a synchronous key any more.
   void Forget(SlotId id);
-  // What can not complete without `rank`, parked or still to come, is refused with `why`.
+  // Refuses with `why` the requests that cannot complete without `rank`, pending or still to come.
   void OnWorkerGone(int32_t rank, const Status& why);
   // `rank` was lost, and another takes its place, which counts its pushes of asynchronous keys from
   // the beginning.  REQUIRES: there are no synchronous keys.

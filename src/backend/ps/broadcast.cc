@@ -43,7 +43,7 @@ void Broadcast::PushAll() {
   call.pushed = [this](Status status) { failure_ = std::move(status); };
   task_ = std::make_unique<PushPullTask>(link_, &tensor_, std::move(call), [this] {
     if (!failure_.ok()) return End(failure_);
-    // What the one before us had pushed is there already, and stays.
+    // The earlier holder of this place had pushed its value already, and that stays.
     link_->again&& tensor_.mode == Mode::kAsynchronous ? PullAll() : End(std::move(tensor_));
   });
   task_->Begin();

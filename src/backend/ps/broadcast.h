@@ -41,7 +41,7 @@ class Broadcast {
   void PushAll();
   void PullAll();
   void OnPulled(const Status& status);
-  // What became of a request that may concern this call only.
+  // The outcome of a request that may concern this call only.
   Status Judge(const Status& refused) const;
   void End(Result<Tensor> outcome);
 

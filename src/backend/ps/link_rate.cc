@@ -13,7 +13,8 @@ namespace {
 constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
 constexpr Duration kSampleTime = std::chrono::milliseconds(2);
 constexpr size_t kSamples = 8;
-// Of fewer that follow each other the first, which nothing is ahead of, takes too much of the time;
+// The first piece has none ahead of it.  Among fewer that follow each other it takes too much of
+// the time;
 constexpr size_t kLeastPieces = 8;
 // unless even the quickest take so many times what an idle network takes to answer.  Not too few
 // bytes, which some networks let pass at once after a pause.

@@ -50,14 +50,14 @@ class LinkRate {
   void Answered(uint64_t size_bytes);
   // Empty until enough is known.
   std::optional<MeasuredLink> measured() const;
-  // Of all pieces so far.
+  // The bytes of all pieces so far.
   uint64_t answered_bytes() const { return answered_bytes_; }
   // Nothing is measured any more.
   void Stop() { stopped_ = true; }
   bool stopped() const { return stopped_; }
 
  private:
-  // What was answered of a time in which something was under way.
+  // The responses in a time during which something was under way.
   struct Answers {
     TimePoint begin{};
     uint64_t bytes = 0;

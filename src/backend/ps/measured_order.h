@@ -40,7 +40,7 @@ class MeasuredOrder {
     uint64_t part_bytes = 0;  // of what is published; a multiple of kAlignBytes
   };
 
-  // What `link` points to must outlive this; its `fail` is not used.
+  // The objects that `link` points to must outlive this; its `fail` is not used.
   MeasuredOrder(const Link& link, const Options& options, const Logger& log);
   MeasuredOrder(const MeasuredOrder&) = delete;
   MeasuredOrder& operator=(const MeasuredOrder&) = delete;

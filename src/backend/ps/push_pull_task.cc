@@ -85,7 +85,7 @@ void PushPullTask::Push(const Piece& piece, TimePoint started) {
 }
 
 bool PushPullTask::GoesTogether(uint64_t size_bytes) const {
-  // Of an empty partition nothing leaves.
+  // An empty partition sends nothing.
   return pulls_ && size_bytes > 0 && size_bytes <= link_->together_bytes &&
          !link_->credit_until_pulled && coder_.coding.plain() &&
          tensor_->mode == Mode::kSynchronous;

@@ -60,7 +60,7 @@ class PushPullTask final : public CommTask {
     uint32_t answered = 0;              // with ok
   };
 
-  // What travels of so many bytes from the tensor's beginning, or of a partition.
+  // The bytes that travel for `size_bytes` of a partition, or from the tensor's beginning.
   static uint64_t SentBytes(const Link& link, const Coding& coding, uint64_t size_bytes) {
     return link.codecs->SentBytes(coding, size_bytes);
   }

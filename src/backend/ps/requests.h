@@ -1,4 +1,4 @@
-// What a worker asks servers, and how it reads their answers.
+// A worker's requests to servers, and how it reads the responses.
 //
 // Not thread-safe: on the worker's executor, like every callback, which never runs inside the call.
 // Nothing that is answered is trusted: what does not fit what was asked is kInternal.  Failures
@@ -28,7 +28,7 @@ namespace bs::worker {
 // "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
 std::string DescribePlacement(const Tensor& tensor);
 
-// What the operations of one worker share.
+// The state that the operations of one worker share.
 struct Link {
   int32_t rank = 0;
   uint32_t num_servers = 1;
@@ -53,7 +53,7 @@ struct Piece {
   Partition partition;
   Priority priority = 0;
   PushRates rates{};  // of a push to an asynchronous key
-  // Of a push: how the key is cut from the next round on (next_cut.h).  Empty: nothing is said.
+  // In a push: the layout of the key from the next round on (next_cut.h).  Empty: no change.
   std::string next{};
 };
 
@@ -73,14 +73,14 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
 // `bytes` are the partition's; they must stay valid and unchanged until `done`.
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done);
-// What is to be sent goes through a residual, float32 for each element, which keeps what the codes
-// cannot say (codec/codec.h).
+// Sends through a residual, float32 for each element, which keeps what the codes cannot say
+// (codec/codec.h).
 struct Coder {
   Coding coding{};              // plain: not coded
   std::span<float> residual{};  // the key's, or the partition's part of it
 };
-// As Push, coded.  The codes are made inside the call and kept until `done`, so a repeat sends the
-// same ones; `bytes` are not used after the call.
+// The same as Push, coded.  The codes are made inside the call and kept until `done`, so a repeat
+// sends the same ones.  `bytes` are not used after the call.
 void PushCoded(const Link& link, const Tensor& tensor, const Piece& piece,
                std::span<const std::byte> bytes, const Coder& coder, Answered done);
 // `next`: what the push of rank 0 said, of this partition and round; empty after an error.

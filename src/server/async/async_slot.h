@@ -42,7 +42,7 @@ class AsyncSlot {
   AsyncSlot& operator=(const AsyncSlot&) = delete;
   ~AsyncSlot() = default;
 
-  // As of Slot: the payload may be moved out of `call`, the rest stays.
+  // The same as in Slot: the payload may be moved out of `call`, the rest stays.
   void Push(protocol::Call& call);
   void Pull(protocol::Call& call);
   // `rank` is in shard->gone now; nobody waits for its pushes any more.
@@ -62,7 +62,7 @@ class AsyncSlot {
     std::shared_ptr<SumBuffer> after;
     uint64_t life = 0;  // of its worker's place
   };
-  // What the slot knows of a worker.
+  // The slot's state of one worker.
   struct Party {
     Round pushes = 0;       // of this life, that are in the weights
     uint64_t answered = 0;  // the sequence of its latest answered pull
@@ -77,7 +77,7 @@ class AsyncSlot {
   }
   // A push of that worker is in the weights.
   void Count(const protocol::Call& call);
-  // Whether others wait for pushes of the worker, where staleness is bounded.
+  // True if others wait for pushes of the worker, where staleness is bounded.
   bool IsAwaited(size_t rank) const;
   Status CheckPush(const protocol::Call& call) const;
   Status CheckPull(const protocol::Call& call);

@@ -1,4 +1,4 @@
-// What a full backlog says.
+// The text of a full backlog.
 #include "server/memory/backlog.h"
 
 namespace bs::server {

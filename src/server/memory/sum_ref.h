@@ -38,7 +38,7 @@ class SumRef {
     return *this;
   }
   ~SumRef() {
-    // What every owner did happens before the last one destroys the buffer.
+    // Every owner's accesses happen before the last owner destroys the buffer.
     if (sum_ && sum_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete sum_;
   }
 

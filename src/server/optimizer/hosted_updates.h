@@ -29,7 +29,7 @@ class HostedUpdates {
 
   explicit HostedUpdates(ServerUpdater updater);
 
-  // Whether anybody is there.  All below: REQUIRES present().
+  // True if a process hosts the server.  All below: REQUIRES present().
   bool present() const { return updater_.executor != nullptr; }
   // Makes `optimizer` the one in force, unless it is.  kInvalidArgument if it is refused.
   void Load(Optimizer optimizer, Executor* back, Done done);
@@ -51,7 +51,7 @@ class HostedUpdates {
   Optimizer loaded_;  // on the updater's executor
 };
 
-// What updates asynchronous keys.  Shared by the front and the shards.
+// The optimizer of asynchronous keys.  Shared by the front and the shards.
 struct OptimizerInForce {
   std::shared_ptr<const OptimizerSpec> native;  // null: only the hosting process can
   HostedUpdates::Optimizer hosted;              // null: none came

@@ -22,7 +22,7 @@ namespace bs::server {
 
 enum class Rule : uint8_t { kSgd, kNag, kAdam, kAdaGrad, kRmsProp, kFtrl, kSignum };
 
-// What may differ from push to push.
+// The numbers that may differ from push to push.
 struct Rates {
   double learning_rate = 0;
   double weight_decay = 0;
@@ -57,10 +57,10 @@ inline constexpr size_t kMaxOptimizerBytes = 1024;
 // at most, with finite values.  kInvalidArgument says what is accepted.
 Result<OptimizerSpec> ParseOptimizer(std::string_view text);
 
-// Whether both update alike but for their rates.
+// True if both update alike but for their rates.
 bool SameRule(const OptimizerSpec& a, const OptimizerSpec& b);
 
-// Whether weights of this dtype can be updated: float32, float64, float16.
+// True if weights of this dtype can be updated: float32, float64, float16.
 bool CanUpdate(DType dtype);
 
 // One partition's state: moments, how many updates there were, and for float16 a float32 copy of

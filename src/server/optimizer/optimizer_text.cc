@@ -134,7 +134,7 @@ Result<OptimizerSpec> ParseOptimizer(std::string_view text) {
     return Refused("servers have none called '" + std::string(name) + "', only " + names);
   }
   spec.rule = known->rule;
-  // As mx.optimizer.AdaGrad has it.
+  // The default of mx.optimizer.AdaGrad.
   if (spec.rule == Rule::kAdaGrad) spec.epsilon = 1e-7;
   std::vector<std::string_view> seen;
   while (!text.empty()) {

@@ -25,7 +25,7 @@ struct Lane {
   uint64_t load_bytes = 0;  // of the keys that went here
 };
 
-// What a request that waits keeps, about.
+// Returns about how many bytes a waiting request keeps.
 inline uint64_t KeptBytes(const protocol::Call& call) {
   constexpr uint64_t kCallBytes = 1U << 10U;  // of one that has nothing else
   return kCallBytes + call.payload.size() + call.extension.text.size() +

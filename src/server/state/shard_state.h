@@ -23,7 +23,7 @@
 
 namespace bs::server {
 
-// What bounds the memory of a server.  Owners: its front and its shards.
+// The bounds of a server's memory.  Owners: its front and its shards.
 struct Bounds {
   std::shared_ptr<Backlog> backlog;
   std::shared_ptr<MemoryRoom> room;
@@ -34,7 +34,8 @@ inline Bounds MakeBounds(const ServerOptions& options) {
           .room = std::make_shared<MemoryRoom>(options.available_bytes)};
 }
 
-// What every shard has, of native keys and of those of stock workers.  Its executor's.
+// The state of every shard, for native keys and for keys of stock workers.  Confined to the shard's
+// executor.
 struct ShardBase {
   int32_t num_workers = 1;
   int numa_node = 0;
@@ -46,7 +47,7 @@ struct ShardBase {
   Bounds bounds{};                          // of the server
   uint64_t held_bytes = 0;                  // early contributions of all slots that are kept now
 
-  // Whether there is memory for so much more.  What is promised counts until it is used.
+  // Asks for memory of `size_bytes`.  A promise counts as used until it is used or dropped.
   Result<MemoryRoom::Promise> AskForMemory(uint64_t size_bytes) const {
     return bounds.room ? bounds.room->Ask(size_bytes) : MemoryRoom::Promise();
   }
@@ -80,7 +81,7 @@ struct SlotIdHash {
   }
 };
 
-// What the slots of one shard have in common.
+// The state that the slots of one shard share.
 struct ShardState : ShardBase {
   uint32_t num_buffers = 2;
   int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound

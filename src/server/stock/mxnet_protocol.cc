@@ -38,7 +38,7 @@ void MxnetProtocol::OnMessage(ps::Message message) {
 
 void MxnetProtocol::Fail(const Status& why) { store_.Fail(why); }
 
-// What a command changes holds for all requests that come behind its answer.
+// A command takes effect before every request that comes behind its response.
 void MxnetProtocol::OnCommand(const ps::Message& request) {
   if (static_cast<StockCommand>(request.meta.head) == StockCommand::kController) {
     return store_.SetOptimizer(request);

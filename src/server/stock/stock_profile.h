@@ -21,7 +21,7 @@ namespace bs::server {
 
 class StockProfile {
  public:
-  // What comes beyond so many requests is only counted.
+  // Requests beyond this number are only counted.
   static constexpr size_t kMaxEvents = size_t{1} << 18U;
 
   // `front` must outlive this.

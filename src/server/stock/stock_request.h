@@ -59,6 +59,6 @@ std::string DescribeStockCall(const StockCall& call);
 
 // The answer to `call`, whose keys it takes: with the values, or, if it asked for none, without.
 ps::Message MakeStockAnswer(StockCall* call, ps::Frame values);
-// Of rows of `row_length` elements each.
+// Makes a response of rows with `row_length` elements each.
 ps::Message MakeStockRowsAnswer(StockCall* call, ps::Frame values, uint32_t row_length);
 }  // namespace bs::server

@@ -1,4 +1,4 @@
-// What a key of stock workers holds on this server, and how pushes add to its sum.
+// The shape of a stock worker's key on this server, and how pushes add to its sum.
 #include "server/stock/stock_shape.h"
 
 #include <cstring>

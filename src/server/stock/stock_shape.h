@@ -44,7 +44,7 @@ struct StockSum {
 inline size_t SumElements(const StockShape& shape) {
   return shape.num_elements() + (shape.rows ? shape.num_rows : 0);
 }
-// Of memory that a sum takes; `wide`: that of float16 is of float32.
+// Returns the bytes of a sum; `wide`: a sum of float16 is float32.
 inline uint64_t SumBytes(const StockShape& shape, bool wide) {
   const bool widens = wide && shape.dtype == DType::kFloat16;
   return SumElements(shape) * SizeOf(widens ? DType::kFloat32 : shape.dtype);

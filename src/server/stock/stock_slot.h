@@ -33,7 +33,7 @@
 
 namespace bs::server {
 
-// What the slots of one shard have in common.
+// The state that the slots of one shard share.
 struct StockState : ShardBase {
   uint64_t max_queued_bytes = 0;              // requests that are in no round yet
   std::function<void(const Status&)> fail{};  // ends the job
@@ -90,7 +90,7 @@ class StockSlot {
   Result<MemoryRoom::Promise> AskForMemory(const StockCall& call, const StockShape& shape) const;
   // For what an update needs for the first time.
   Result<MemoryRoom::Promise> AskForUpdate() const;
-  // Whether it is the initial value again, of who has taken the place of the first worker.
+  // True if a worker that took the first worker's place sends the initial value again.
   bool IsInitialAgain(const StockCall& call);
   void WaitForInit(StockCall call);
   void Push(StockCall call);

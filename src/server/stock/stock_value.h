@@ -43,7 +43,7 @@ class StockValue {
   void Prepare(bool wide, StockGradient* gradient) const;
   // value := sum.  Leaves other memory in `sum`.
   void Replace(StockGradient* sum);
-  // Of memory that Update needs beside what there is.
+  // Returns the bytes that Update needs beside those in use.
   uint64_t UpdateBytes(bool wide) const;
   // Has the value updated; answers show the old one until `done`, which runs on `back`, is ok.
   // REQUIRES: one at a time; the hosting process is there.
@@ -55,7 +55,8 @@ class StockValue {
  private:
   using Memory = std::shared_ptr<SumBuffer>;
 
-  // What an update reads and writes; kept until it is over, whatever happens to the value.
+  // The memory that an update reads and writes; kept until it is over, whatever happens to the
+  // value.
   struct Job {
     std::string about;
     StockGradient gradient;

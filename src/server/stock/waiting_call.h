@@ -10,7 +10,7 @@
 
 namespace bs::server {
 
-// What a request that waits keeps, about.
+// Returns about how many bytes a waiting request keeps.
 inline uint64_t KeptBytes(const StockCall& call) {
   constexpr uint64_t kCallBytes = 1U << 10U;  // of one that has nothing else
   return kCallBytes + call.keys.size() + call.values.size() + call.meta.body.size();

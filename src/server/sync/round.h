@@ -68,7 +68,7 @@ class RoundState {
   // 1 or 2.  `first`: rounds before it are another partition's.
   explicit RoundState(int32_t num_workers, uint32_t num_buffers = 2, Round first = 0);
 
-  // What Push would say, without counting anything: for callers that must first get memory.
+  // Returns what Push would return, and counts nothing: for callers that must first get memory.
   PushVerdict Judge(int32_t rank, Round round) const;
   // kTake counts the contribution and opens the round if it is its first.
   PushVerdict Push(int32_t rank, Round round);

@@ -43,7 +43,7 @@ class Slot {
   void OnWorkerGone(int32_t rank);
   // Refuses what is parked and gives back what is held.
   void Fail(const Status& why);
-  // Of memory for values.
+  // Returns the bytes of memory for values.
   uint64_t kept_bytes() const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace ps {
 
-// What a native request asks.  Its body is for those above.
+// A native request without its payload's meaning: the caller above reads the body.
 struct KvCall {
   int32_t worker_id = kEmpty;  // of the sender
   int32_t worker_rank = 0;

@@ -19,10 +19,10 @@
 
 namespace ps {
 
-// What a KvWorker asks about bodies, which it does not read.  Pure functions.
+// The questions of a KvWorker about bodies, which it does not read.  Pure functions.
 struct BodyRules {
-  // Whether `response` is about what `request` asks for.  A sequence alone does not tell: those of
-  // all workers are alike.
+  // True if `response` is about what `request` asks for.  A sequence alone does not tell: all
+  // workers use the same ones.
   bool (*answers)(const Body& response, const Body& request) = nullptr;
   // The request for people: "key=7 round=12 partition=2".
   std::string (*describe)(Op op, const Body& request) = nullptr;

@@ -64,7 +64,7 @@ class Member {
     std::function<void(bs::Result<View>)> on_ready;
     // A data or command message (not control).  Only from known peers, of this job.
     std::function<void(Message)> on_message;
-    // As Transport::Handler::place, for data of nodes in the job.
+    // The same as Transport::Handler::place, for data of nodes in the job.
     std::function<std::shared_ptr<Landing>(int32_t peer, const Meta& meta, uint64_t size_bytes)>
         place{};
     // Bytes that a native request announces for its payload: no more of one is read, but for some

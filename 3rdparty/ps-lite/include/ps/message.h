@@ -76,7 +76,7 @@ struct Control {
   bool operator==(const Control&) const = default;
 };
 
-// What a native message is about.  Numbers are on the wire.
+// The subject of a native message.  Numbers are on the wire.
 enum class Op : uint32_t {
   kNone = 0,
   // data, worker <-> server; each request has exactly one final response with the same op
@@ -117,10 +117,10 @@ struct Extension {
   Op op = Op::kNone;
   // Identifies a request of one sender; repeated on a retry, echoed.  Of data below 2^48.
   uint64_t sequence = 0;
-  // Of data: the incarnation of the worker that asks, so that a late request of an earlier holder
-  // of its place is known; echoed.
+  // In data messages: the incarnation of the worker that asks.  It shows a late request of an
+  // earlier holder of the place; echoed.
   uint16_t incarnation = 0;
-  // Of data: JobMark of the job, so that what another one's nodes still send is known; echoed.
+  // In data messages: JobMark of the job.  It shows what nodes of another job still send; echoed.
   uint32_t job = 0;
   uint32_t status = 0;  // a bs::StatusCode; 0 is ok
   std::string text{};   // for people; with kOptimizer and a first push for the server
@@ -190,8 +190,8 @@ struct Message {
   int32_t peer = kEmpty;
   Meta meta{};
   std::vector<Frame> data{};
-  // As long as a native message waits to leave, its frames keep memory that nobody else needs, so
-  // they count for its receiver.  Those of stock messages always do.  Not on the wire.
+  // True while a native message waits to leave and only its frames keep their memory: that memory
+  // counts for its receiver.  Frames of stock messages always count.  Not on the wire.
   bool keeps_memory = false;
 };
 

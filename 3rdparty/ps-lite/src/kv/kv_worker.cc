@@ -50,7 +50,7 @@ struct Pending {
   uint32_t frames_out = 0;  // copies that still refer to the payload
   std::string waits_for;    // the server's latest kPending
   bool taken = false;       // the server has the payload, and waits
-  // Of an answer that is coming, or broke off: at most one writes there.
+  // The place of a response that is coming, or broke off: at most one writes there.
   std::shared_ptr<Landing> landing{};
   bs::Status outcome;
   // Null: not ended.  Apart, as it is larger than all the rest, and most of what is open waits.

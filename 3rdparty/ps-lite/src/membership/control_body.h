@@ -27,8 +27,8 @@ struct MemberBody {
 // From the scheduler node to a member.
 struct SchedulerBody {
   uint64_t job = 0;  // number of the job
-  // Of the worker that the message is about, which may be the receiver; of a free place that of the
-  // worker that will have it next.
+  // The incarnation of the worker that the message is about, which may be the receiver.  For a free
+  // place: the incarnation of the worker that gets it next.
   uint64_t incarnation = 0;
   bool native = false;  // kVacate: whether the lost worker was native
   int32_t rank = -1;    // of the node that the message is about

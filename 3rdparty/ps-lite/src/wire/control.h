@@ -15,7 +15,7 @@
 
 namespace ps {
 
-// What to do about nodes that came to the wrong scheduler node.
+// The remedy for nodes that came to the wrong scheduler node.
 inline constexpr const char* kOfAnotherJob = "nodes of another job need another DMLC_PS_ROOT_PORT";
 
 // Why a message is dropped.
@@ -40,7 +40,7 @@ std::string DescribeSender(int32_t peer);
 // "the workers", "everyone".
 std::string DescribeGroup(int32_t group);
 
-// What everyone says about a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".
+// The status that names a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".
 bs::Status LostStatus(const Node& node, const std::string& why);
 // The why of a peer that said nothing within `heartbeat_timeout`.
 std::string SilentFor(bs::Duration heartbeat_timeout);

@@ -14,7 +14,7 @@
 namespace ps {
 namespace {
 
-// Of the body; one pair for each message.
+// Fields of the body; one pair for each message.
 enum FusedField : protozero::pbf_tag_type { kMeta = 1, kDataBytes = 2 };
 
 struct Entry {

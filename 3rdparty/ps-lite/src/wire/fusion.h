@@ -16,12 +16,12 @@
 
 namespace ps {
 
-// What a receiver takes.
+// A receiver refuses more messages in one.
 inline constexpr size_t kMostFused = 32;
 inline constexpr uint64_t kMostFusedBytes = 64U << 10U;  // of their payloads together
 
-// Whether it may be part of a fused message: a push, pull or push-pull, or an answer to one, of
-// native nodes, with one data frame or none.
+// True if the message may be part of a fused one.  It is a push, pull or push-pull of native nodes,
+// or a response to one, with at most one data frame.
 bool CanFuse(const Message& message);
 // Bytes of its data frames.
 uint64_t DataBytes(const Message& message);

@@ -50,7 +50,7 @@ constexpr protozero::pbf_tag_type kFirstOfExtension = kVersion;
 constexpr unsigned kIncarnationShift = 48;
 constexpr uint64_t kSequenceMask = (uint64_t{1} << kIncarnationShift) - 1;
 
-// Of PBControl.
+// Fields of PBControl.
 enum ControlField : protozero::pbf_tag_type {
   kCommand = 1,
   kNode = 2,
@@ -58,7 +58,7 @@ enum ControlField : protozero::pbf_tag_type {
   kSignature = 4,
 };
 
-// Of PBNode.
+// Fields of PBNode.
 enum NodeField : protozero::pbf_tag_type {
   kRole = 1,
   kId = 2,
@@ -68,7 +68,7 @@ enum NodeField : protozero::pbf_tag_type {
   kNodeCustomerId = 10,
 };
 
-// What the bytes are not; caught in ParseMeta, never leaves this file.
+// The reason for which bytes are no message; caught in ParseMeta, never leaves this file.
 class Refused : public std::exception {
  public:
   explicit Refused(const char* why) : why_(why) {}

@@ -19,11 +19,11 @@ inline constexpr size_t kMaxNodes = 1u << 16;
 inline constexpr size_t kMaxDataFrames = 16;  // of one message; held by the transports
 // A longer frame is an attack or a mistake; held by the transports, as are those below.
 inline constexpr uint64_t kMaxFrameBytes = uint64_t{4} << 30;
-// Of the data frames of one message together.
+// Bounds the data frames of one message together.
 inline constexpr uint64_t kMaxMessageBytes = kMaxFrameBytes + kMaxFrameBytes / 4;
-// Of the meta frame, and of the data frames together, from who is not in the job.
+// Bounds the meta frame, and the data frames together, of a sender that is not in the job.
 inline constexpr uint64_t kMaxStrangerBytes = 64u << 10;
-// What all those together may make us keep of messages that are not whole yet.
+// Bounds the memory for unfinished messages of all such senders together.
 inline constexpr uint64_t kMaxStrangersBytes = 64u << 20;
 
 // The scheduler node's connections to nodes that get no place; above the temporary ones.  Strangers

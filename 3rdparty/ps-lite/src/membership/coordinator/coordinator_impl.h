@@ -101,7 +101,7 @@ class Coordinator::Impl {
   // The body of what has none yet says which job this is.
   void Send(int32_t peer, Meta meta);
   void SendUnnumbered(int32_t peer, Meta meta);
-  // Of a message that is about the node of `rank`.
+  // Returns the body of a message that is about the node of `rank`.
   Body BodyAbout(int32_t rank, uint64_t incarnation) const {
     return Encode(SchedulerBody{.job = options_.job, .incarnation = incarnation, .rank = rank});
   }
