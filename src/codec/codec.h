@@ -1,8 +1,9 @@
 // Codec: a way to code what a push carries.  A codec is one file and one row of a table.
 //
 // Workers and servers know codecs by their rows alone: they find one by the number that a push
-// carries, and hand it the parameters, which they do not read.  So a new codec is a new file here
-// and a row in codec.cc.
+// carries, and hand it the parameters, which they do not read.  Plug-ins and Python hand on a name
+// and options, and carry the coding that comes of them.  So a new codec is a new file here and a
+// row in builtin.cc.
 //
 // The functions of a row are pure but for the memory that they are given; any alignment;
 // thread-safe; they never fail and never block.
@@ -20,6 +21,12 @@
 
 namespace bs::codec {
 
+// A parameter as a user gives it: {"threshold", "0.5"}.
+struct Option {
+  std::string_view name;
+  std::string_view value;
+};
+
 // Where in the job the elements at hand are.  A codec whose codes depend on it (random numbers,
 // units) needs no state of its own: repeats, losses and new partitions cannot get out of step.  A
 // seed is one of its parameters.
@@ -34,10 +41,13 @@ struct Place {
 // not overlap.
 struct Codec {
   uint32_t id = 0;          // on the wire (PROTOCOL.md), not 0
-  std::string_view name{};  // for people
+  std::string_view name{};  // a user's `type` of gradient compression
   // Each unit of so many elements is coded by itself, so that codes do not depend on how the tensor
   // is cut: partitions are whole units.
   uint64_t unit_elements = 1;
+  // The parameters that pass `check` for a user's options.  kInvalidArgument, with what is wrong
+  // and what is wanted, for an option that the codec does not have or a value that makes no sense.
+  Result<CodecParameters> (*parse)(std::span<const Option> options) = nullptr;
   // kInvalidArgument, with what is wrong, for parameters that make no sense.
   Status (*check)(const CodecParameters& parameters) = nullptr;
   // "two bits with threshold 0.5".  Any parameters.
@@ -60,15 +70,18 @@ struct Codec {
                  void* values, size_t count) = nullptr;
 };
 
-// Codecs by their number.  Constant; thread-safe.
+// Codecs by their number and name.  Constant; thread-safe.
 class Table {
  public:
-  // REQUIRES: every row is complete, and no two have the same number.
+  // REQUIRES: every row is complete, and no two have the same number or name.
   explicit Table(std::vector<Codec> rows);
   // Null: unknown.
   const Codec* Find(uint32_t id) const;
   // That of a coding that is not plain.  REQUIRES: it is known.
   const Codec& Get(const Coding& coding) const;
+  // The coding that a user asks for by the codec's name (null: none was given) and its options.
+  // kInvalidArgument, in a user's words, if there is no such codec or its `parse` refuses.
+  Result<Coding> Parse(const std::string_view* type, std::span<const Option> options) const;
   // kInvalidArgument, with what is wrong, unless the coding is plain, or known with parameters that
   // make sense.
   Status Check(const Coding& coding) const;
@@ -79,10 +92,13 @@ class Table {
   uint64_t SentBytes(const Coding& coding, uint64_t size_bytes) const;
 
  private:
+  const Codec* FindName(std::string_view name) const;
+
   std::vector<Codec> rows_;
 };
 
-// The codecs of this engine.
+// The codecs of this engine.  Alone in builtin.cc, so that a program that defines it has a table of
+// its own: the linker then takes nothing from there.
 const Table& Builtin();
 
 }  // namespace bs::codec

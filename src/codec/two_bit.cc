@@ -2,6 +2,7 @@
 // which code comes next is chance, and a branch on it would be mispredicted.
 #include "codec/two_bit.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -9,7 +10,9 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/check.h"
 #include "reduce/float_environment.h"
@@ -126,6 +129,12 @@ void AddTwoBit(float threshold, const void* words, void* sum, size_t count) {
 namespace bs::codec {
 namespace {
 
+constexpr float kDefaultThreshold = 0.5;
+
+CodecParameters ParametersOf(float threshold) {
+  return CodecParameters(std::as_bytes(std::span(&threshold, 1)));
+}
+
 // 0, which none can be, if the parameters are others.
 float ThresholdOf(const CodecParameters& parameters) {
   float threshold = 0;
@@ -140,6 +149,44 @@ std::string TextOf(float threshold) {
   char digits[32];
   const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), threshold);
   return {digits, error == std::errc() ? end : std::begin(digits)};
+}
+
+// Reads a number as users write it, blanks and a plus sign in front included; false if it is none.
+bool ReadNumber(std::string_view text, double* number) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
+  text = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, *number);
+  return error == std::errc() && rest == end;
+}
+
+Result<float> ThresholdFrom(std::string_view text) {
+  double number = 0;
+  const bool is_number = ReadNumber(text, &number);
+  // A number that no float32 holds is none of the finite ones.
+  const bool fits = is_number && number > 0 && number <= std::numeric_limits<float>::max();
+  const float threshold = fits ? static_cast<float>(number) : 0;
+  if (threshold > 0) return threshold;
+  const std::string quote = is_number ? "" : "'";
+  return Status::InvalidArgument("threshold " + quote + std::string(text) + quote +
+                                 " of gradient compression: want a finite number greater than 0");
+}
+
+Result<CodecParameters> Parse(std::span<const Option> options) {
+  float threshold = kDefaultThreshold;
+  for (const Option& option : options) {
+    if (option.name != "threshold") {
+      return Status::InvalidArgument("gradient compression has no option '" +
+                                     std::string(option.name) + "', only 'type' and 'threshold'");
+    }
+    const Result<float> given = ThresholdFrom(option.value);
+    if (!given.ok()) return given.status();
+    threshold = given.value();
+  }
+  return ParametersOf(threshold);
 }
 
 Status Check(const CodecParameters& parameters) {
@@ -179,8 +226,9 @@ constexpr uint32_t kTwoBitId = 1;  // on the wire
 
 Codec TwoBitCodec() {
   return {.id = kTwoBitId,
-          .name = "two-bit",
+          .name = "2bit",
           .unit_elements = 16,  // a word
+          .parse = Parse,
           .check = Check,
           .describe = Describe,
           .encoded_bytes = EncodedBytes,
@@ -192,8 +240,7 @@ Codec TwoBitCodec() {
 
 Coding TwoBitCoding(float threshold) {
   if (threshold == 0) return {};
-  return {.codec = kTwoBitId,
-          .parameters = CodecParameters(std::as_bytes(std::span(&threshold, 1)))};
+  return {.codec = kTwoBitId, .parameters = ParametersOf(threshold)};
 }
 
 }  // namespace bs::codec

@@ -16,7 +16,7 @@
 
 namespace bs::codec {
 
-// Its row.  Its one parameter is the threshold, a float32; a codec without ratio.
+// Its row.  Its one parameter is the threshold, a float32, 0.5 if not given; a codec without ratio.
 Codec TwoBitCodec();
 // In two bits with that threshold; not compressed if it is 0.
 Coding TwoBitCoding(float threshold);

@@ -6,8 +6,11 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "codec/steps_codec.h"
 #include "codec/two_bit.h"
 
 namespace bs::codec {
@@ -15,7 +18,7 @@ namespace {
 
 TEST(Codecs, AreFoundByTheirNumbersOnTheWire) {
   ASSERT_NE(Builtin().Find(1), nullptr);
-  EXPECT_EQ(Builtin().Find(1)->name, "two-bit");
+  EXPECT_EQ(Builtin().Find(1)->name, "2bit");
   EXPECT_EQ(Builtin().Find(0), nullptr) << "plain is no codec";
   EXPECT_EQ(Builtin().Find(2), nullptr);
 }
@@ -33,14 +36,71 @@ TEST(Codecs, WhatIsUnknownIsRefusedAndNamed) {
   EXPECT_EQ(Builtin().Describe(unknown), "compressed by codec 9");
 }
 
-TEST(CodecsDeathTest, TwoOfOneNumberAreAMistake) {
+TEST(CodecsDeathTest, TwoOfOneNumberOrNameAreAMistake) {
   EXPECT_DEATH(Table({TwoBitCodec(), TwoBitCodec()}), "");
+  Codec of_other_number = TwoBitCodec();
+  of_other_number.id = 2;
+  EXPECT_DEATH(Table({TwoBitCodec(), of_other_number}), "");
 }
 
 TEST(CodecsDeathTest, ARowIsComplete) {
   Codec codec = TwoBitCodec();
   codec.decode = nullptr;
   EXPECT_DEATH(Table({codec}), "");
+}
+
+Result<Coding> Parse(const Table& table, std::string_view type,
+                     const std::vector<Option>& options) {
+  return table.Parse(&type, options);
+}
+
+TEST(Codecs, AreFoundByTheNamesThatUsersGive) {
+  const Table table({TwoBitCodec(), testing::StepsCodec()});
+  EXPECT_EQ(Parse(table, "2bit", {{"threshold", "0.25"}}).value(), TwoBitCoding(0.25F));
+  EXPECT_EQ(Parse(table, "steps", {{"step", "0.25"}}).value(), testing::StepsCoding(0.25));
+}
+
+TEST(Codecs, ANameThatIsNoneIsRefusedWithThoseThatAre) {
+  const Table table({TwoBitCodec(), testing::StepsCodec()});
+  EXPECT_EQ(Parse(table, "1bit", {}).status().message(),
+            "Unknown type for gradient compression '1bit': want '2bit' or 'steps'");
+  EXPECT_EQ(table.Parse(nullptr, {}).status().message(),
+            "gradient compression needs a type: {'type': '2bit'} or {'type': 'steps'}");
+  EXPECT_EQ(Parse(Builtin(), "", {}).status().code(), StatusCode::kInvalidArgument);
+}
+
+// "" if the options are refused.
+std::string Threshold(const std::string& text) {
+  const Result<Coding> coding = Parse(Builtin(), "2bit", {{"threshold", text}});
+  return coding.ok() ? Builtin().Describe(coding.value()).substr(38) : "";
+}
+
+TEST(TwoBit, AThresholdIsReadAsPythonReadsIt) {
+  EXPECT_EQ(Parse(Builtin(), "2bit", {}).value(), TwoBitCoding(0.5F));
+  for (const auto& [text, want] : std::vector<std::pair<std::string, std::string>>{
+           {"0.1", "0.1"},
+           {"2", "2"},
+           {"1e-3", "0.001"},
+           {".5", "0.5"},
+           {"5.", "5"},
+           {" +0.5\n", "0.5"},
+           {"3.4028234e38", "3.4028235e+38"},
+       }) {
+    EXPECT_EQ(Threshold(text), want) << text;
+  }
+  for (const char* const text : {"", " ", "+", "+-1", "-1", "0", "0x1", "1 2", "many", "nan", "inf",
+                                 "1e-50", "1e39", "1e60", "1e999"}) {
+    EXPECT_EQ(Threshold(text), "") << text;
+  }
+}
+
+TEST(TwoBit, WhatIsNoThresholdIsNamed) {
+  EXPECT_EQ(Parse(Builtin(), "2bit", {{"threshold", "-1.5"}}).status().message(),
+            "threshold -1.5 of gradient compression: want a finite number greater than 0");
+  EXPECT_EQ(Parse(Builtin(), "2bit", {{"threshold", "many"}}).status().message(),
+            "threshold 'many' of gradient compression: want a finite number greater than 0");
+  EXPECT_EQ(Parse(Builtin(), "2bit", {{"threshold", "1"}, {"treshold", "1"}}).status().message(),
+            "gradient compression has no option 'treshold', only 'type' and 'threshold'");
 }
 
 TEST(TwoBit, HasOneParameterThatIsAThreshold) {

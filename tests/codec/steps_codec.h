@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -22,6 +23,13 @@ inline constexpr uint8_t kNoCode = 255;
 
 inline Coding StepsCoding(double step) {
   return {.codec = kStepsId, .parameters = CodecParameters(std::as_bytes(std::span(&step, 1)))};
+}
+
+inline Result<CodecParameters> ParseSteps(std::span<const Option> options) {
+  if (options.size() == 1 && options[0].name == "step") {
+    return StepsCoding(std::atof(std::string(options[0].value).c_str())).parameters;
+  }
+  return Status::InvalidArgument("want one 'step'");
 }
 
 inline double StepOf(const CodecParameters& parameters) {
@@ -94,6 +102,7 @@ inline Codec StepsCodec() {
   return {.id = kStepsId,
           .name = "steps",
           .unit_elements = kStepsUnit,
+          .parse = ParseSteps,
           .check = CheckSteps,
           .describe = DescribeSteps,
           .encoded_bytes = StepsBytes,

@@ -63,7 +63,7 @@ def test_every_codec_is_told() -> None:
         if (number := re.search(r"constexpr uint32_t k\w+Id = (\d+);", text))
         and (name := re.search(r'\.name = "([^"]+)"', text))
     ]
-    table = (ROOT / "src/codec/codec.cc").read_text()
+    table = (ROOT / "src/codec/builtin.cc").read_text()
     assert len(rows) == len(re.findall(r"\w+Codec\(\)", table)) > 0
     for number, name in rows:
         assert f"{number} `{name}`" in PROTOCOL, name
