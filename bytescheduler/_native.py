@@ -5,6 +5,7 @@ import sysconfig
 
 try:
     from bytescheduler._core import (
+        Coding,
         Figure,
         HostFact,
         MXNetCopier,
@@ -50,6 +51,7 @@ except ImportError as error:
     raise ImportError(f"bytescheduler's native extension cannot be used: {_why}") from error
 
 __all__ = [
+    "Coding",
     "Figure",
     "HostFact",
     "MXNetCopier",

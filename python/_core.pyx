@@ -12,6 +12,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from c_api cimport *
 
@@ -506,7 +507,7 @@ cdef class Worker:
         request.pushed = bs_waiter_done
         request.pulled = bs_waiter_done
         request.context = <void*>pending.waiter.waiter
-        request.threshold = 0
+        request.coding = _given(None)
         request.called = 0
         request.at_once = 0
         request.waited_ns = 0
@@ -620,6 +621,7 @@ cdef class Worker:
         _check(code, &error)
 
 
+include "coding.pxi"
 include "predict.pxi"
 include "node.pxi"
 include "mxnet.pxi"

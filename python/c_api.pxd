@@ -1,5 +1,5 @@
 """The C API and the MXNet plug-in as Cython sees them."""  # no-cython-lint
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef struct bs_error:
@@ -9,6 +9,16 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     ctypedef struct bs_setting:
         const char* name
         const char* value
+
+    enum: BS_CODING_BYTES
+
+    ctypedef struct bs_coding:
+        uint32_t codec
+        uint32_t parameter_bytes
+        unsigned char[24] parameters
+
+    int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
+                        bs_coding* coding, bs_error* error)
 
     ctypedef void (*bs_done)(void* context, int code, const char* message) noexcept nogil
 
@@ -44,7 +54,7 @@ cdef extern from "bytescheduler/c_api.h" nogil:
         bs_done pushed
         bs_done pulled
         void* context
-        float threshold
+        bs_coding coding
         uint64_t called
         int at_once
         int64_t waited_ns
@@ -160,6 +170,9 @@ cdef extern from "bytescheduler/c_api.h" nogil:
 
 cdef extern from "bytescheduler/c_api.h":
     # With the GIL: these call back inside the call.
+    ctypedef void (*bs_coding_text)(void* context, const char* text) noexcept
+    int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
+                           bs_error* error)
     ctypedef void (*bs_setting_row)(void* context, const char* name, const char* kind,
                                     const char* unit, const char* fallback, const char* scope,
                                     const char* sentence) noexcept
@@ -205,7 +218,7 @@ cdef extern from "frontend/mxnet/mxnet.h" nogil:
         void* send_stage
         void* recv_stage
         uint64_t size_bytes
-        float threshold
+        bs_coding coding
         int joined
         void* value
 

@@ -42,7 +42,7 @@ cdef class MXNetRounds:
         self.round.send_stage = <void*>send_handle
         self.round.recv_stage = <void*>recv_handle
         self.round.size_bytes = size
-        self.round.threshold = 0
+        self.round.coding = _given(None)
         self.round.joined = joined
         self.round.value = NULL
 
@@ -197,7 +197,7 @@ cdef class MXNetPlugin:
             raise Closed("the plug-in was closed", 3)
         return self.plugin
 
-    def push_pull(self, MXNetRounds rounds, int priority, *, float threshold=0):
+    def push_pull(self, MXNetRounds rounds, int priority, *, Coding coding=None):
         """Register one round; returns at once.
 
         Parameters
@@ -206,15 +206,15 @@ cdef class MXNetPlugin:
             Of a key that was declared by `Worker.broadcast`.
         priority : int
             Larger goes first.
-        threshold : float
-            Send two bits an element, of float32 arrays; 0 sends them as they are.
+        coding : Coding, optional
+            How float32 arrays are coded for the servers; None sends arrays as they are.
         """
         cdef bs_mxnet* plugin = self.handle()
         cdef bs_mxnet_round round = rounds.round
         cdef bs_error error
         cdef int code
         round.priority = priority
-        round.threshold = threshold
+        round.coding = _given(coding)
         # With NaiveEngine the call runs the proxies and waits for them.
         with nogil:
             code = bs_mxnet_push_pull(plugin, &round, &error)
@@ -270,7 +270,7 @@ cdef class MXNetPlugin:
         return True
 
     def update(self, MXNetRounds rounds, int priority, *, bint pushes, bint pulls, rates=None,
-               float threshold=0):
+               Coding coding=None):
         """Register one use of an asynchronous key; returns at once.
 
         Parameters
@@ -282,7 +282,7 @@ cdef class MXNetPlugin:
             the receive stage.
         rates : (float, float, float), optional
             Learning rate, weight decay and rescale_grad of this push; the optimizer's own if None.
-        threshold : float
+        coding : Coding, optional
             As of `push_pull`.
         """
         cdef bs_mxnet* plugin = self.handle()
@@ -292,7 +292,7 @@ cdef class MXNetPlugin:
         cdef int code
         request.round = rounds.round
         request.round.priority = priority
-        request.round.threshold = threshold
+        request.round.coding = _given(coding)
         request.pushes = pushes
         request.pulls = pulls
         request.rates = NULL

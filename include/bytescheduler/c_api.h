@@ -18,7 +18,7 @@ typedef struct {
   char message[1024];  // for people; truncated if longer
 } bs_error;
 
-// A setting that wins over the environment.
+// A name with a value: a setting that wins over the environment, or an option of a codec.
 typedef struct {
   const char* name;
   const char* value;
@@ -27,6 +27,27 @@ typedef struct {
 // Runs once, on the engine's thread, never inside the call that took it.  `message` is valid during
 // the call.  It must return soon, and may call the engine only to start operations.
 typedef void (*bs_done)(void* context, int code, const char* message);
+
+// ---- gradient compression ----------------------------------------------------------------------
+
+// How what a push carries is coded (bs::Coding); all 0: not at all.  Only the codec reads its
+// parameters.  Equal codings have equal bytes.
+#define BS_CODING_BYTES 24
+typedef struct {
+  uint32_t codec;  // its number on the wire
+  uint32_t parameter_bytes;
+  unsigned char parameters[BS_CODING_BYTES];  // 0 behind those bytes
+} bs_coding;
+// Makes a coding of what a user asks for: a codec's name ("2bit"; null if none was given) and its
+// options as text ({"threshold", "0.5"}).  kInvalidArgument, with a sentence for the user, if there
+// is no such codec, or if it refuses the options.
+int bs_coding_parse(const char* type, const bs_setting* options, size_t num_options,
+                    bs_coding* coding, bs_error* error);
+// Calls `text`, inside this call, with what the coding is: "compressed to two bits with threshold
+// 0.5", "not compressed".  Any coding.
+typedef void (*bs_coding_text)(void* context, const char* text);
+int bs_coding_describe(const bs_coding* coding, bs_coding_text text, void* context,
+                       bs_error* error);
 
 // ---- worker ------------------------------------------------------------------------------------
 
@@ -89,7 +110,7 @@ typedef struct {
   bs_done pushed;
   bs_done pulled;
   void* context;
-  float threshold;  // 0, or that of two-bit compression: greater than 0, float32 only
+  bs_coding coding;  // of what is sent; only float32 can be coded
   // 0, or a number that grows with the user's calls.  This call happens when the tensor is ready,
   // so the difference shows the order of the gradients (BYTESCHEDULER_PRIORITY).  bs_worker_update
   // does not use it.

@@ -1,6 +1,6 @@
 // Coding: how what a push carries is coded: by which codec, with which parameters.
 //
-// Values.  What the parameters mean is the codec's alone (src/codec/codec.h); everybody else
+// Values.  What the parameters mean is the codec's alone (src/codec/codec.h); all other code
 // carries them.
 #pragma once
 

@@ -12,8 +12,8 @@
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
+#include "capi/coding.h"
 #include "capi/store_function.h"
-#include "codec/two_bit.h"
 #include "node/node.h"
 
 using bs::Status;
@@ -235,9 +235,11 @@ int bs_worker_update(bs_worker* worker, const bs_push_pull* request, const bs_ra
       return Status::InvalidArgument("key " + std::to_string(request->key) +
                                      ": neither pushed nor pulled");
     }
+    const Result<bs::Coding> coding = bs::api::CodingOf(request->coding);
+    if (!coding.ok()) return coding.status();
     bs::Worker::UpdateCall call{
         .priority = request->priority,
-        .coding = bs::codec::TwoBitCoding(request->threshold),
+        .coding = coding.value(),
         .waited = std::chrono::nanoseconds(request->waited_ns),
         .in = {static_cast<const std::byte*>(request->in), request->size_bytes},
         .out = {static_cast<std::byte*>(request->out), request->size_bytes},
@@ -302,11 +304,13 @@ int bs_worker_push_pull(bs_worker* worker, const bs_push_pull* request, bs_error
     const std::span out(static_cast<std::byte*>(request->out), request->size_bytes);
     auto pushed = Calling(request->pushed, request->context);
     auto pulled = Calling(request->pulled, request->context);
-    const bs::PushPullOptions options(
-        request->priority, bs::codec::TwoBitCoding(request->threshold), request->called,
-        request->at_once != 0, std::chrono::nanoseconds(request->waited_ns));
+    const Result<bs::Coding> coding = bs::api::CodingOf(request->coding);
+    if (!coding.ok()) return coding.status();
+    const bs::PushPullOptions options(request->priority, coding.value(), request->called,
+                                      request->at_once != 0,
+                                      std::chrono::nanoseconds(request->waited_ns));
     if (const auto* const kvstore = std::get_if<1>(&worker->node)) {
-      if (request->threshold != 0) return NotOnKvstore("two-bit compression");
+      if (!coding.value().plain()) return NotOnKvstore("gradient compression");
       (*kvstore)->PushPull(request->key, options, in, out, std::move(pushed), std::move(pulled));
       return Status::Ok();
     }

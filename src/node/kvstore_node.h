@@ -53,7 +53,7 @@ class KvstoreNode {
   int32_t num_workers() const { return num_workers_; }
   int32_t num_servers() const { return num_servers_; }
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);
-  // REQUIRES: no threshold.
+  // REQUIRES: a plain coding.
   void PushPull(Key key, const PushPullOptions& options, std::span<const std::byte> in,
                 std::span<std::byte> out, Done pushed, Done pulled);
   // `done` runs on bs-worker; kDeadlineExceeded after BYTESCHEDULER_STRAGGLER_TIMEOUT, which fails

@@ -228,7 +228,8 @@ bs_error SumTwoBit(Job* job, const Floats& in, const std::vector<float>& thresho
                    std::vector<Floats>* out) {
   const WaiterPtr waiter(bs_waiter_new(2 * thresholds.size()));
   for (size_t i = 0; i < thresholds.size(); ++i) {
-    EXPECT_EQ(PushPull(job->workers[i].get(), 1, in, &out->at(i), waiter.get(), thresholds[i]), 0);
+    const bs_coding coding = CodingOf("2bit", "threshold", std::to_string(thresholds[i]));
+    EXPECT_EQ(PushPull(job->workers[i].get(), 1, in, &out->at(i), waiter.get(), coding), 0);
   }
   return Await(waiter.get());
 }

@@ -151,10 +151,19 @@ inline int Broadcast(bs_worker* worker, uint64_t key, Floats* value, bs_waiter* 
 }
 
 inline int PushPull(bs_worker* worker, uint64_t key, const Floats& in, Floats* out,
-                    bs_waiter* waiter, float threshold = 0) {
+                    bs_waiter* waiter, const bs_coding& coding = {}) {
   bs_push_pull request = MakePushPull(key, in, out, waiter);
-  request.threshold = threshold;
+  request.coding = coding;
   return bs_worker_push_pull(worker, &request, nullptr);
+}
+
+// The coding of a user who gives a codec's name and one option.
+inline bs_coding CodingOf(const char* type, const char* option, const std::string& value) {
+  const bs_setting row{option, value.c_str()};
+  bs_coding coding{};
+  bs_error error{};
+  EXPECT_EQ(bs_coding_parse(type, &row, 1, &coding, &error), 0) << error.message;
+  return coding;
 }
 
 // Broadcasts rank 0's value to all of the job.

@@ -113,7 +113,7 @@ class KvstoreNodeTest : public testing::Test {
                                .pushed = bs_waiter_done,
                                .pulled = bs_waiter_done,
                                .context = waiter,
-                               .threshold = 0,
+                               .coding = {},
                                .called = called,
                                .at_once = 0,
                                .waited_ns = 0};
@@ -141,6 +141,27 @@ TEST_F(KvstoreNodeTest, BroadcastsSumsMeetsAndEnds) {
   EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
   // MXNet would share out arrays of 33 elements and more among its servers.
   for (const uint64_t size : store_.sizes) EXPECT_LE(size, 32 * sizeof(float));
+}
+
+TEST_F(KvstoreNodeTest, RefusesWhatIsCodedAndGoesOn) {
+  StartWell();
+  Floats value(10, 3);
+  Broadcast(&value);
+  bs_push_pull request{};
+  request.key = 7;
+  request.in = value.data();
+  request.out = value.data();
+  request.size_bytes = value.size() * sizeof(float);
+  bs_error error{};
+  ASSERT_EQ(bs_coding_parse("2bit", nullptr, 0, &request.coding, &error), 0) << error.message;
+  EXPECT_EQ(bs_worker_push_pull(worker_, &request, &error), 5);
+  EXPECT_STREQ(error.message,
+               "gradient compression: stock servers know nothing of it; start the job with "
+               "bslaunch");
+  Floats out(10);
+  EXPECT_EQ(Await(PushPull(Floats(10, 4), &out)).code, 0);
+  EXPECT_EQ(out, Floats(10, 4));
+  EXPECT_EQ(bs_worker_close(worker_, 20'000, &error), 0) << error.message;
 }
 
 TEST_F(KvstoreNodeTest, TellsMetricsAsOtherWorkersDo) {

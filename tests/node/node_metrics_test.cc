@@ -175,7 +175,7 @@ TEST(Steps, AreToldWithTheirNumbers) {
                                   .pushed = bs_waiter_done,
                                   .pulled = bs_waiter_done,
                                   .context = waiter.get(),
-                                  .threshold = 0,
+                                  .coding = {},
                                   .called = 0,
                                   .at_once = 0,
                                   .waited_ns = 0};

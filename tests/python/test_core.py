@@ -5,6 +5,7 @@ import ctypes
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from roles import role
 
 from bytescheduler import Closed, ConfigError, Error, PeerLost, Timeout, UsageError
-from bytescheduler._core import MXNetPlugin, Node, Pending, Worker
+from bytescheduler._core import Coding, MXNetPlugin, Node, Pending, Worker
 
 FLOAT32 = 0
 TALKATIVE = {"BYTESCHEDULER_LOG_LEVEL": "info"}
@@ -210,6 +211,30 @@ def test_handles_are_not_built_by_hand() -> None:
     for kind in (Worker, Node):
         with pytest.raises(TypeError):
             kind()
+
+
+def test_a_coding_is_its_bytes_and_says_what_it_is() -> None:
+    coding = Coding("2bit", {"threshold": "0.25"})
+    assert (coding.codec, len(coding.parameters)) == (1, 4)
+    assert str(coding) == "compressed to two bits with threshold 0.25"
+    assert Coding.of(bytes(coding)) == coding
+    assert len({coding, Coding.of(bytes(coding)), Coding("2bit", {})}) == 2
+    assert coding != "2bit"
+    assert Coding.of(b"\x02\x01\0\0" + bytes(24)).codec == 258
+
+
+def test_what_is_no_coding_is_refused() -> None:
+    for type_, options, text in (
+        (None, {}, "needs a type: {'type': '2bit'}"),
+        ("3bit", {}, "Unknown type for gradient compression '3bit': want '2bit'"),
+        ("2bit", {"threshold": "0"}, "threshold 0 of gradient compression"),
+        ("2bit", {"k": "1"}, "no option 'k', only 'type' and 'threshold'"),
+    ):
+        with pytest.raises(Error, match=re.escape(text)):
+            Coding(type_, options)
+    for form in (b"", bytes(3), bytes(29)):
+        with pytest.raises(UsageError, match=f"{len(form)} bytes are no coding"):
+            Coding.of(form)
 
 
 def test_a_forked_child_is_refused(job: Job) -> None:

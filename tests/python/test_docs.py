@@ -18,6 +18,8 @@ SOURCES = [
 ]
 # Put together when they are said.
 JOINED = {
+    "cannot be compressed to": ["cannot be", "compressed to"],
+    "row_sparse arrays cannot be compressed to": ["row_sparse arrays cannot be", "compressed to"],
     "still missing": ["still", "missing"],
     "is no setting; did you mean": ["is no setting", "; did you mean"],
 }

@@ -6,7 +6,7 @@ from typing import Callable, List, NamedTuple, Optional
 import mxnet as mx
 import numpy as np
 
-from bytescheduler._native import MXNetCopier
+from bytescheduler._native import Coding, MXNetCopier
 from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._optimizer.copies import optimizer_from_text, optimizer_to_text
@@ -18,6 +18,8 @@ _CURE = "call set_optimizer on every worker, or _barrier() on every worker after
 _NUMBERS = ("rescale_grad", "lr", "wd")
 # Besides rounds 1, 2, 4, ...
 _ROUNDS_A_NOTE = 1024
+# A float64 holds whole numbers of so many bytes.
+_OCTETS = 6
 
 
 class _State(NamedTuple):
@@ -145,23 +147,23 @@ class Agreement:
             f"not have: {_CURE}"
         )
 
-    def same_threshold(self, threshold: float) -> None:
-        """Raise MXNetError on every worker unless all compress with `threshold`.
+    def same_coding(self, coding: Coding) -> None:
+        """Raise MXNetError on every worker unless what all push is coded alike.
 
         Blocks until all workers call it.
         """
         n = self._session.num_workers
         if n == 1:
             return
-        mine = np.zeros((2, n))
-        mine[0, self._session.rank] = threshold
-        given = self._session.sum(self._key("notes"), mine)[0]
-        least, most = given.argmin(), given.argmax()
-        if given[least] != given[most]:
-            raise mx.base.MXNetError(
-                f"worker {least} compresses with threshold {given[least]:g}, worker {most} with "
-                f"threshold {given[most]:g}: set gradient compression alike on all workers"
-            )
+        mine = np.zeros((n, len(_State._fields)))
+        mine[self._session.rank] = _numbers_of(coding)
+        codings = [_coding_from(row) for row in self._session.sum(self._key("barriers"), mine)]
+        for rank, other in enumerate(codings):
+            if other != codings[0]:
+                raise mx.base.MXNetError(
+                    f"what worker 0 pushes is {codings[0]}, what worker {rank} pushes is {other}: "
+                    "set gradient compression alike on all workers"
+                )
 
     # -- at a barrier --------------------------------------------------------------------------
 
@@ -220,6 +222,19 @@ class Agreement:
         if self._session.rank == giver:
             mine[:] = np.frombuffer(text, np.uint8)
         return bytes(int(number) for number in self._session.sum(key, mine)).decode()
+
+
+def _numbers_of(coding: Coding) -> List[int]:
+    """Return a coding as whole numbers, as many as a `_State` has, which a float64 holds."""
+    form = bytes(coding)
+    octets = bytes([len(form)]) + form.ljust(_OCTETS * len(_State._fields) - 1, b"\0")
+    chunks = (octets[at : at + _OCTETS] for at in range(0, len(octets), _OCTETS))
+    return [int.from_bytes(chunk, "little") for chunk in chunks]
+
+
+def _coding_from(numbers: Numbers) -> Coding:
+    octets = b"".join(int(number).to_bytes(_OCTETS, "little") for number in numbers)
+    return Coding.of(octets[1 : 1 + octets[0]])
 
 
 def _exactly(number: object) -> str:

@@ -162,7 +162,7 @@ class AsyncStore(NativeStore):
                 pushes=True,
                 pulls=pulls,
                 rates=rate,
-                threshold=self._threshold,
+                coding=self._coding,
             )
 
     def _rates(self, key: Key) -> Optional[Tuple[float, float, float]]:

@@ -1,10 +1,12 @@
 """Two-bit compression on stock servers: the wrapped store carries and compresses whole tensors."""
 
+import struct
 from typing import Dict, Iterable, Mapping
 
 import mxnet as mx
 import numpy as np
 
+from bytescheduler._native import Coding
 from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._types import Array, Store
@@ -15,6 +17,30 @@ _MAX_KEYS = 65536
 _BITS_OF_NUMBER = 64
 # Of the threshold; what the store has left of each bit, so that no rounding turns one round.
 _LEFT = 0.25
+# The codec of MXNet's own compression; its parameters are the threshold, a float32.
+_TWO_BIT = 1
+
+
+def threshold_for_stock(coding: Coding) -> float:
+    """Return the threshold of two-bit compression, the only one that stock servers know.
+
+    Raises
+    ------
+    MXNetError
+        The codec is another, or the servers, which are told six decimals, would get 0.
+    """
+    if coding.codec != _TWO_BIT:
+        raise mx.base.MXNetError(
+            f"stock servers cannot add gradients that are {coding}, only MXNet's own "
+            "{'type': '2bit'}: use that, or start the job with bslaunch"
+        )
+    threshold: float = struct.unpack("=f", coding.parameters)[0]
+    if float(f"{threshold:f}") == 0:
+        raise mx.base.MXNetError(
+            f"threshold {threshold:g} of gradient compression: stock servers are told six "
+            "decimals of it, which are 0; want more than 5e-7, or start the job with bslaunch"
+        )
+    return threshold
 
 
 class _Bits:
@@ -86,15 +112,6 @@ class CompressedKeys:
         self._threshold = 0.0
         self._numbers: Dict[int, int] = {}
         self._bits: Dict[int, _Bits] = {}
-
-    @staticmethod
-    def check_threshold(threshold: float) -> None:
-        """Raise MXNetError if stock servers, which are told six decimals, would get 0."""
-        if float(f"{threshold:f}") == 0:
-            raise mx.base.MXNetError(
-                f"threshold {threshold:g} of gradient compression: stock servers are told six "
-                "decimals of it, which are 0; want more than 5e-7, or start the job with bslaunch"
-            )
 
     def check_room(self, tensors: Iterable[Tensor]) -> None:
         """Raise MXNetError if `tensors` would be too many beside those that are declared."""

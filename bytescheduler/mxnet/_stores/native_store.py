@@ -7,8 +7,9 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
+from bytescheduler._native import Coding
 from bytescheduler._session.keys import EngineKeys
-from bytescheduler.mxnet._arrays.compression import check_compressible, threshold_of
+from bytescheduler.mxnet._arrays.compression import check_compressible, coding_of
 from bytescheduler.mxnet._arrays.sparse import is_sparse, wanted_rows
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
@@ -60,7 +61,7 @@ class NativeStore:
         self._tensors: Dict[Key, Tensor] = {}
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
-        self._threshold = 0.0  # of two-bit compression; 0: none
+        self._coding: Optional[Coding] = None  # of what is pushed; None: as it is
         self._compares = False  # it with other workers', as soon as all can
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # keys that are there do so from the next joint call on
@@ -165,7 +166,7 @@ class NativeStore:
             notes = self._agreement.undeclared() if self.updates_here else []
             self._broadcast([*tensors, *rows.values(), *notes])
             self._agreement.is_declared = self.updates_here
-            self._compare_thresholds()
+            self._compare_codings()
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
@@ -174,7 +175,7 @@ class NativeStore:
                 self._note_usual(tensor)
 
     def _note_usual(self, tensor: Tensor) -> None:
-        if tensor.is_usual and not self._threshold and not (self._is_wide and tensor.is_narrow):
+        if tensor.is_usual and self._coding is None and not (self._is_wide and tensor.is_narrow):
             self._usual[tensor.key] = tensor.rounds
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
@@ -236,8 +237,8 @@ class NativeStore:
         for tensor, arrays in pairs:
             for array in arrays:
                 tensor.check(array)
-            if self._threshold:
-                check_compressible(tensor, arrays)
+            if self._coding is not None:
+                check_compressible(tensor, arrays, self._coding)
         # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
         # next begins, so workers that disagree would wait for each other for ever.
         return sorted(pairs, key=lambda pair: pair[0].position)
@@ -259,7 +260,7 @@ class NativeStore:
         self._declare_rows(values)
         for tensor, arrays in values:
             tensor.gather(arrays)
-            self._session.push_pull(tensor, priority, self._threshold)
+            self._session.push_pull(tensor, priority, self._coding)
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
             self._agreement.pushed(1, self.updater)
@@ -329,21 +330,21 @@ class NativeStore:
 
     def set_gradient_compression(self, params: Mapping[str, object]) -> None:
         self._check()
-        threshold = threshold_of(params)
-        self._session.compress(params, threshold, self._compressible())
-        self._threshold = threshold
-        self._compares = not self._session.compares_thresholds
-        self._compare_thresholds()
+        coding = coding_of(params)
+        self._session.compress(params, coding, self._compressible())
+        self._coding = coding
+        self._compares = not self._session.compares_codings
+        self._compare_codings()
         self._usual.clear()
         if not self._session.counts_rows:
             for tensor in self._tensors.values():
                 tensor.rows = None  # only dense arrays can be pushed from now on: all rows
 
-    def _compare_thresholds(self) -> None:
+    def _compare_codings(self) -> None:
         """Raise if workers compress otherwise than others; before the first key they cannot say."""
-        if self._compares and self._agreement.is_declared:
+        if self._compares and self._coding is not None and self._agreement.is_declared:
             self._compares = False
-            self._agreement.same_threshold(self._threshold)
+            self._agreement.same_coding(self._coding)
 
     def _compressible(self) -> List[Tensor]:
         tensors = sorted(self._tensors.values(), key=lambda tensor: tensor.position)

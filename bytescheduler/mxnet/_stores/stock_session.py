@@ -9,12 +9,12 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from bytescheduler._native import MXNetPlugin, Worker
+from bytescheduler._native import Coding, MXNetPlugin, Worker
 from bytescheduler._session.sums import Judge, Numbers, Sum
 from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import engine_blocks, open_carrier, open_plugin
-from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
+from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys, threshold_for_stock
 from bytescheduler.mxnet._stores.framework import StockMXNet, abandon
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
@@ -99,7 +99,7 @@ class StockSession(TensorSession):
     From `compress` on the store carries whole tensors, unscheduled, called where this is called.
     """
 
-    compares_thresholds = False  # rank 0's is everyone's
+    compares_codings = False  # rank 0's is everyone's
 
     def __init__(
         self,
@@ -136,12 +136,10 @@ class StockSession(TensorSession):
         if self.rank == 0:
             self.barrier()
 
-    def compress(
-        self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
-    ) -> None:
+    def compress(self, params: Mapping[str, object], coding: Coding, tensors: List[Tensor]) -> None:
         """See `TensorSession`.  Blocks until all workers do so, if there are `tensors`."""
+        threshold = threshold_for_stock(coding)
         compressed = self._compressed or CompressedKeys(self._inner)
-        compressed.check_threshold(threshold)
         first = self._compressed is None
         if first:
             compressed.check_room(tensors)
@@ -165,10 +163,10 @@ class StockSession(TensorSession):
         elif tensors:
             self.barrier()
 
-    def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
+    def push_pull(self, tensor: Tensor, priority: int, coding: Optional[Coding] = None) -> None:
         """See `TensorSession`."""
         if self._compressed is None:
-            super().push_pull(tensor, priority, threshold)
+            super().push_pull(tensor, priority, coding)
         else:
             self._compressed.push_pull(tensor, priority)
 

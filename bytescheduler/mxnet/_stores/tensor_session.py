@@ -4,7 +4,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 import mxnet as mx
 
-from bytescheduler._native import MXNetCopier, MXNetPlugin, MXNetRounds, Worker
+from bytescheduler._native import Coding, MXNetCopier, MXNetPlugin, MXNetRounds, Worker
 from bytescheduler._session.session import Session, clamped
 from bytescheduler.errors import Error
 from bytescheduler.mxnet._arrays.tensor import Tensor
@@ -30,7 +30,7 @@ class TensorSession(Session):
     """
 
     counts_rows = True  # numbers of rows can travel beside tensors that are compressed
-    compares_thresholds = True  # servers refuse workers whose thresholds differ
+    compares_codings = True  # servers refuse workers whose codings differ
 
     def __init__(
         self, worker: Worker, plugin: MXNetPlugin, framework: Optional[MXNet] = None
@@ -56,13 +56,10 @@ class TensorSession(Session):
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
         self.declare(items, owner=tensors, asynchronous=asynchronous)
 
-    def push_pull(self, tensor: Tensor, priority: int, threshold: float = 0) -> None:
-        """Register the next round of `tensor`: from its `send` to its `recv`.
-
-        With a `threshold`, in two bits an element.
-        """
+    def push_pull(self, tensor: Tensor, priority: int, coding: Optional[Coding] = None) -> None:
+        """Register the next round of `tensor`: from its `send`, so coded, to its `recv`."""
         with self.translated():
-            self._plugin.push_pull(tensor.rounds, clamped(priority), threshold=threshold)
+            self._plugin.push_pull(tensor.rounds, clamped(priority), coding=coding)
 
     def exchange(
         self,
@@ -95,12 +92,9 @@ class TensorSession(Session):
         pushes: bool,
         pulls: bool,
         rates: Optional[Tuple[float, float, float]] = None,
-        threshold: float = 0,
+        coding: Optional[Coding] = None,
     ) -> None:
-        """Register one use of an asynchronous key: its `send` is pushed, its `recv` pulled.
-
-        With a `threshold`, what is pushed travels in two bits an element.
-        """
+        """Register one use of an asynchronous key: push its `send`, so coded, pull its `recv`."""
         with self.translated():
             self._plugin.update(
                 tensor.rounds,
@@ -108,7 +102,7 @@ class TensorSession(Session):
                 pushes=pushes,
                 pulls=pulls,
                 rates=rates,
-                threshold=threshold,
+                coding=coding,
             )
 
     def set_optimizer(self, text: str, pickle: bytes = b"") -> None:
@@ -118,7 +112,5 @@ class TensorSession(Session):
         except Error as error:  # also what the servers do not accept: no setting is wrong
             raise mx.base.MXNetError(str(error)) from error
 
-    def compress(
-        self, params: Mapping[str, object], threshold: float, tensors: List[Tensor]
-    ) -> None:
-        """Prepare for pushes with `threshold`, which `params` say, of `tensors` and later ones."""
+    def compress(self, params: Mapping[str, object], coding: Coding, tensors: List[Tensor]) -> None:
+        """Prepare for pushes in `coding`, for which `params` ask, of `tensors` and later ones."""

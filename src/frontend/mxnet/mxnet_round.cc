@@ -52,7 +52,7 @@ void Arrive(Round* round) {
       .pushed = round->pushes ? OnPushed : nullptr,
       .pulled = round->pulls ? OnPulled : nullptr,
       .context = round,
-      .threshold = round->threshold,
+      .coding = round->coding,
       .called = round->called,
       .at_once = WasThere(*round, waited) ? 1 : 0,
       .waited_ns = waited.count(),

@@ -74,7 +74,7 @@ struct Round {
         name(request.round.name != nullptr ? request.round.name : std::to_string(key)),
         size_bytes(request.round.size_bytes),
         priority(request.round.priority),
-        threshold(request.round.threshold),
+        coding(request.round.coding),
         called(++plugin->calls),
         asynchronous(updates),
         has_rates(request.rates != nullptr),
@@ -103,7 +103,7 @@ struct Round {
   const std::string name;  // of the key, in errors
   const uint64_t size_bytes;
   const int priority;
-  const float threshold;
+  const bs_coding coding;
   const uint64_t called;  // its number among all calls
   const Clock::time_point begin = Clock::now();
   const bool asynchronous;

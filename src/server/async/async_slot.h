@@ -5,8 +5,7 @@
 // push r is in them and, if staleness is bounded by s, every other worker that is still there has
 // pushed r-s times.
 //
-// A push in two-bit codes counts as the gradient they stand for; workers need not agree on how they
-// are coded.
+// A coded push counts as the gradient that its codes stand for; workers need not agree on a coding.
 //
 // If the optimizer in force is not native, or the key needs it, the process that hosts the server
 // makes the updates (server_updater.h), one after the other, on a copy, so that meanwhile pulls get

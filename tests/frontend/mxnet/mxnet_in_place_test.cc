@@ -14,7 +14,7 @@ using testing::HasSubstr;
 class InPlaceTest : public MxnetTest {
  protected:
   ~InPlaceTest() override { EXPECT_EQ(value_.num_shared, 0) << "freed, however the round ended"; }
-  int InPlace(int joined = 0) { return PushPull(0, 0, joined, &value_); }
+  int InPlace(int joined = 0) { return PushPull(0, {}, joined, &value_); }
 
   FakeMxnet::Array value_{{3, 4}, false, /*is_plain=*/false, 0, nullptr};
 };

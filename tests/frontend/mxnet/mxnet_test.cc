@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,14 +34,14 @@ TEST_F(MxnetTest, ReadsSendAndWritesReceiveWithTheGivenPriority) {
   worker_.Pull(0);
 }
 
-TEST_F(MxnetTest, PassesTheThresholdOn) {
-  for (const float threshold : {0.0F, 0.25F}) {
+TEST_F(MxnetTest, PassesTheCodingOn) {
+  for (const bs_coding& coding : {bs_coding{}, bs_coding{7, 3, {1, 2, 3}}}) {
     worker_.requests.clear();
     mxnet_.operations.clear();
-    ASSERT_EQ(PushPull(0, threshold), 0);
+    ASSERT_EQ(PushPull(0, coding), 0);
     mxnet_.Run(kPush);
     mxnet_.Run(kPull);
-    EXPECT_EQ(worker_.requests.at(0).threshold, threshold);
+    EXPECT_EQ(std::memcmp(&worker_.requests.at(0).coding, &coding, sizeof(coding)), 0);
     worker_.Push(0);
     worker_.Pull(0);
   }
@@ -50,7 +51,7 @@ TEST_F(MxnetTest, SaysWhatWasThereWhenItWasCalledFor) {
   const auto at_once = [this](uint64_t size_bytes, std::chrono::milliseconds waited) {
     worker_.requests.clear();
     mxnet_.operations.clear();
-    const bs_mxnet_round round{7, "'fc1'", 0, &send_, &recv_, size_bytes, 0, 1, nullptr};
+    const bs_mxnet_round round{7, "'fc1'", 0, &send_, &recv_, size_bytes, {}, 1, nullptr};
     EXPECT_EQ(bs_mxnet_push_pull(plugin_, &round, &error_), 0);
     std::this_thread::sleep_for(waited);
     mxnet_.Run(0);

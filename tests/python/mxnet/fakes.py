@@ -2,7 +2,7 @@
 
 import ctypes
 import pathlib
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -10,7 +10,7 @@ from fake_engine import FakeOperations
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler._native import MXNetRounds
+from bytescheduler._native import Coding, MXNetRounds
 
 
 def full(value: float, shape: "Tuple[int, ...]" = (2, 3)) -> mx.nd.NDArray:
@@ -31,6 +31,10 @@ def train_on_two_devices(kvs: KVStoreBase, steps: int, **options: object) -> np.
     return net.weight.data(mx.cpu(1)).asnumpy()
 
 
+def two_bits(threshold: float) -> Coding:
+    return Coding("2bit", {"threshold": str(threshold)})
+
+
 def own_bytes() -> int:
     """Return the memory that this process shares with nobody."""
     status = pathlib.Path("/proc/self/status").read_text()
@@ -44,11 +48,13 @@ class FakePlugin(FakeOperations):
         super().__init__()
         self.factor = 1
         self.calls: List[Tuple[int, str, int]] = []
-        self.thresholds: List[float] = []
+        self.codings: List[Optional[Coding]] = []
 
-    def push_pull(self, rounds: MXNetRounds, priority: int, *, threshold: float = 0) -> None:
+    def push_pull(
+        self, rounds: MXNetRounds, priority: int, *, coding: Optional[Coding] = None
+    ) -> None:
         self.calls.append((rounds.key, rounds.text, priority))
-        self.thresholds.append(threshold)
+        self.codings.append(coding)
         pointers = []
         for handle in (rounds.send, rounds.recv):
             check_call(_LIB.MXNDArrayWaitToWrite(NDArrayHandle(handle)))

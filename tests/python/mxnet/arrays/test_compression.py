@@ -6,9 +6,10 @@ from typing import Dict
 import mxnet as mx
 import numpy as np
 import pytest
+from fakes import two_bits
 from mxnet.base import MXNetError
 
-from bytescheduler.mxnet._arrays.compression import threshold_of
+from bytescheduler.mxnet._arrays.compression import coding_of
 
 Params = Dict[str, object]
 
@@ -30,7 +31,8 @@ GOOD = [
 @pytest.mark.parametrize(("params", "threshold"), GOOD)
 def test_a_threshold_is_a_float32(params: Params, threshold: float) -> None:
     stock(params)
-    assert threshold_of(params) == threshold
+    assert coding_of(params) == two_bits(threshold)
+    assert str(coding_of(params)) == f"compressed to two bits with threshold {threshold:g}"
 
 
 BAD = [
@@ -43,7 +45,7 @@ BAD = [
     ({"type": "2bit", "threshold": 0}, "threshold 0 "),
     ({"type": "2bit", "threshold": -1.5}, "threshold -1.5 "),
     ({"type": "2bit", "threshold": "many"}, "threshold 'many' "),
-    ({"type": "2bit", "threshold": None}, "threshold None "),
+    ({"type": "2bit", "threshold": None}, "threshold 'None' "),
     ({"type": "2bit", "threshold": math.nan}, "want a finite number greater than 0"),
     ({"type": "2bit", "threshold": 1e-50}, "want a finite number greater than 0"),
     ({"type": "2bit", "threshold": 1e60}, "want a finite number greater than 0"),
@@ -55,12 +57,12 @@ def test_what_stock_refuses_is_refused_with_its_class(params: Params, text: str)
     with pytest.raises(MXNetError):
         stock(params)
     with pytest.raises(MXNetError, match=text):
-        threshold_of(params)
+        coding_of(params)
 
 
 @pytest.mark.parametrize("params", [None, [("type", "2bit")], "2bit"])
 def test_what_is_no_dict_is_refused_as_by_stock(params: Params) -> None:
-    for refuses in (stock, threshold_of):
+    for refuses in (stock, coding_of):
         with pytest.raises(AssertionError, match="unexpected type for param_dict"):
             refuses(params)
 
@@ -72,4 +74,4 @@ def test_what_stock_would_ignore_is_refused() -> None:
     ):
         stock(params)
         with pytest.raises(MXNetError, match=text):
-            threshold_of(params)
+            coding_of(params)

@@ -5,8 +5,10 @@ from typing import Callable, Dict, List
 import mxnet as mx
 import numpy as np
 import pytest
+from fakes import two_bits
 from mxnet.base import MXNetError
 
+from bytescheduler._native import Coding
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._stores.agreement import Agreement
 
@@ -214,11 +216,37 @@ def test_alone_there_is_nothing_to_agree_on() -> None:
     assert not session.watched
 
 
-def test_workers_that_compress_with_other_thresholds_are_told_both() -> None:
+def said_by_worker_0(coding: Coding) -> Numbers:
+    said: List[Numbers] = []
+
+    class Alone(TwoWorkers):
+        def sum(self, key: int, numbers: Numbers) -> Numbers:
+            said.append(numbers)
+            return numbers[[0, 0]]  # the other says the same
+
+    agreement(Alone(0)).same_coding(coding)
+    assert not said[0][1].any()
+    return said[0]
+
+
+LONGEST = Coding.of(b"\xff" * 28)
+
+
+@pytest.mark.parametrize("coding", [two_bits(0.25), Coding.of(bytes(4)), LONGEST])
+def test_workers_that_compress_alike_agree(coding: Coding) -> None:
     session = TwoWorkers(1)
-    session.others[1] = np.array([0.25, 0])
-    agreement(session).same_threshold(0.25)
+    session.others[2] = said_by_worker_0(coding)
+    agreement(session).same_coding(coding)
+
+
+def test_workers_that_compress_otherwise_are_told_both() -> None:
+    session = TwoWorkers(1)
+    session.others[2] = said_by_worker_0(two_bits(0.25))
     with pytest.raises(
-        MXNetError, match="worker 0 compresses with threshold 0.25, worker 1 with threshold 0.5: "
+        MXNetError,
+        match="what worker 0 pushes is compressed to two bits with threshold 0.25, what worker 1 "
+        "pushes is compressed to two bits with threshold 0.5: set gradient compression alike",
     ):
-        agreement(session).same_threshold(0.5)
+        agreement(session).same_coding(two_bits(0.5))
+    with pytest.raises(MXNetError, match="what worker 1 pushes is compressed by codec 4294967295"):
+        agreement(session).same_coding(LONGEST)

@@ -1,16 +1,16 @@
 """The back end of dist_async over a fake engine: what reaches the servers, and what never does."""
 
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
 import pytest
 from fake_engine import FakeWorker
-from fakes import FakePlugin, full
+from fakes import FakePlugin, full, two_bits
 from mxnet.base import MXNetError
 
 from bytescheduler._hosting import pickles
-from bytescheduler._native import MXNetRounds
+from bytescheduler._native import Coding, MXNetRounds
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
@@ -50,9 +50,9 @@ class Plugin(FakePlugin):
         pushes: bool,
         pulls: bool,
         rates: object,
-        threshold: float = 0,
+        coding: Optional[Coding] = None,
     ) -> None:
-        self.thresholds.append(threshold)
+        self.codings.append(coding)
         self.updates.append((rounds.key, pushes, pulls, rates))
         if pushes and pulls:
             self.push_pull(rounds, priority)
@@ -152,11 +152,11 @@ def test_pushes_are_compressed_from_the_call_on(store: AsyncStore, plugin: Plugi
     store.push(1, full(1), 0)
     store.set_gradient_compression({"type": "2bit", "threshold": 0.25})
     store.push(1, full(1), 0)
-    assert plugin.thresholds == [0, 0.25]
+    assert plugin.codings == [None, two_bits(0.25)]
     for key, value in ((1, rows_of((2, 3), 1)), (2, rows_of((4, 2), 1)), (2, full(1, (4, 2)))):
         with pytest.raises(MXNetError, match=f"key {key}: row_sparse arrays cannot be compressed"):
             store.push(key, value, 0)
-    assert plugin.thresholds == [0, 0.25]
+    assert plugin.codings == [None, two_bits(0.25)]
 
 
 def rows_of(shape: "Tuple[int, int]", *wanted: int) -> mx.nd.NDArray:

@@ -6,14 +6,15 @@ import mxnet as mx
 import numpy as np
 import pytest
 from fake_engine import FakeWorker
-from fakes import FakePlugin, TwoBitStore, full
+from fakes import FakePlugin, TwoBitStore, full, two_bits
 from mxnet.base import MXNetError
 
+from bytescheduler._native import Coding
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._stores import compressed_keys, framework
 from bytescheduler.mxnet._stores.agreement import Agreement
-from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys
+from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys, threshold_for_stock
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.stock_session import StockSession
 
@@ -104,10 +105,16 @@ def test_a_store_without_keys_left_says_so_before_it_takes_any(
 
 def test_thresholds_that_stock_servers_would_get_as_0_are_refused() -> None:
     for threshold in (6e-7, 1.0):
-        CompressedKeys.check_threshold(threshold)
+        assert threshold_for_stock(two_bits(threshold)) == np.float32(threshold)
     for threshold in (float(np.float32(5e-7)), 1e-9):
         with pytest.raises(MXNetError, match=f"threshold {threshold:g} .* told six decimals"):
-            CompressedKeys.check_threshold(threshold)
+            threshold_for_stock(two_bits(threshold))
+
+
+def test_another_codec_is_refused() -> None:
+    other = Coding.of((77).to_bytes(4, "little") + bytes(8))
+    with pytest.raises(MXNetError, match="compressed by codec 77, only MXNet's own .*2bit"):
+        threshold_for_stock(other)
 
 
 # -- and the native back end above it ---------------------------------------------------------
@@ -242,27 +249,27 @@ class EventfulWorker(FakeWorker):
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> "List[float]":
-    """Thresholds that this worker compared with those of others, who have the same."""
-    thresholds: List[float] = []
-    monkeypatch.setattr(Agreement, "same_threshold", lambda _, mine: thresholds.append(mine))
-    return thresholds
+def compared(monkeypatch: pytest.MonkeyPatch) -> "List[Coding]":
+    """Codings that this worker compared with those of others, which have the same."""
+    codings: List[Coding] = []
+    monkeypatch.setattr(Agreement, "same_coding", lambda _, mine: codings.append(mine))
+    return codings
 
 
-def test_thresholds_are_compared_as_soon_as_workers_can_talk(
-    store: NativeStore, compared: "List[float]"
+def test_codings_are_compared_as_soon_as_workers_can_talk(
+    store: NativeStore, compared: "List[Coding]"
 ) -> None:
     store.set_gradient_compression(PARAMS)
     assert compared == []
     store.init([1], [full(1, (2,))])
     store.init([2], [full(1, (2,))])
-    assert compared == [0.5]
+    assert compared == [two_bits(0.5)]
     store.set_gradient_compression({"type": "2bit", "threshold": 2})
-    assert compared == [0.5, 2]
+    assert compared == [two_bits(0.5), two_bits(2)]
 
 
 def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_others(
-    compared: "List[float]",
+    compared: "List[Coding]",
 ) -> None:
     inner = TwoBitStore()
     worker = EventfulWorker(inner.calls)
@@ -275,13 +282,13 @@ def test_compression_waits_for_notes_and_where_there_is_a_deadline_for_the_other
     inner.calls.clear()
     store.set_gradient_compression(PARAMS)
     assert inner.calls == ["compress", "barrier"]
-    assert compared == [0.5, 0.5]
+    assert compared == [two_bits(0.5)] * 2
     assert worker.barriers == 2
     store.close(None)
 
 
 def test_what_workers_say_of_their_optimizers_goes_on(
-    inner: TwoBitStore, compared: "List[float]", monkeypatch: pytest.MonkeyPatch
+    inner: TwoBitStore, compared: "List[Coding]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = FakeWorker()
     worker.num_workers = 2

@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from fake_engine import FakeWorker
-from fakes import FakePlugin, full
+from fakes import FakePlugin, full, two_bits
 from mxnet.base import MXNetError
 
 from bytescheduler._session import keys
@@ -290,7 +290,7 @@ def test_rounds_are_compressed_from_the_call_on(store: NativeStore, plugin: Fake
     store.push([1, 2], [full(2), full(2)], 0)
     store.set_gradient_compression({"type": "2bit"})
     store.pushpull(1, full(2), None, 0)
-    assert plugin.thresholds == [0, 0.25, 0.25, 0.5]
+    assert plugin.codings == [None, two_bits(0.25), two_bits(0.25), two_bits(0.5)]
 
 
 def test_only_float32_is_compressed(store: NativeStore, plugin: FakePlugin) -> None:
@@ -311,7 +311,7 @@ def test_compression_that_is_refused_changes_nothing(
     with pytest.raises(MXNetError, match="want '2bit'"):
         store.set_gradient_compression({"type": "1bit"})
     store.push(1, full(1), 0)
-    assert plugin.thresholds == [2]
+    assert plugin.codings == [two_bits(2)]
 
 
 def test_commands_reach_the_stock_servers_if_there_are_any(session: TensorSession) -> None:

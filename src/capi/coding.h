@@ -1,0 +1,13 @@
+// A coding of the C API as the engine has it.
+#pragma once
+
+#include "bytescheduler/c_api.h"
+#include "bytescheduler/coding.h"
+#include "bytescheduler/status.h"
+
+namespace bs::api {
+
+// kInvalidArgument if it says that it has more parameters than it has room for.
+Result<Coding> CodingOf(const bs_coding& coding);
+
+}  // namespace bs::api
