@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell git ls-files -co --exclude-standard -- setup.py pyproject.toml CMakeLists.txt \
              _bytescheduler_command.py bytescheduler src include 3rdparty python)
 
-.PHONY: demo quick test nightly setup style lint python python-units python-serial release-build release cpp \
+.PHONY: demo quick test nightly setup style lint own-codec python python-units python-serial release-build release cpp \
         asan-build asan tsan-build tsan fuzz fuzz-corpus bench clean nightly-release nightly-gcc nightly-lint nightly-fuzz
 
 demo: setup  ## train a classifier with 1 scheduler, 2 servers, 2 workers to 95 % accuracy
@@ -138,10 +138,15 @@ PYTEST := $(BIN)/pytest -q -p no:cacheprovider
 # Three processes: those of a job wait a good deal for each other.
 PARALLEL := -n 3 --dist loadfile
 
-python: setup  ## the Python tests: units, then whole jobs of real processes
+own-codec: setup  ## the extension with one codec more, for a test: the rest of it is only linked anew
+	cmake -S . -B $(BUILD)/release -DBS_BUILD_PYTHON=ON
+	cmake --build $(BUILD)/release -j $(JOBS) --target bs_python_own_codec
+
+python: own-codec  ## the Python tests: units, then whole jobs of real processes
 	@# Some 80 MB that one test opens a timeline with; where they are not to be had it says so.
 	-$(BIN)/python -m pip install -q --no-deps -r tests/e2e/requirements-perfetto.txt
-	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
+	BS_OWN_CODEC=$(abspath $(BUILD))/release/own-codec \
+	  $(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python.xml tests/python tests/e2e
 
 python-units: setup  ## the Python tests without whole jobs
 	$(PYTEST) $(PARALLEL) -m "not serial" --junitxml=$(RESULTS)/python-units.xml tests/python
