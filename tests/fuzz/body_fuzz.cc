@@ -54,8 +54,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       ps::DecodeMemberBody(body), [](const ps::MemberBody& said) { return ps::Encode(said); },
       ps::DecodeMemberBody);
   CheckWrittenAgain(
-      ps::DecodeSchedulerBody(body), [](const ps::SchedulerBody& said) { return ps::Encode(said); },
-      ps::DecodeSchedulerBody);
+      ps::DecodeSchedulerBody(op, body),
+      [op](const ps::SchedulerBody& said) { return ps::Encode(op, said); },
+      [op](const ps::Body& written) { return ps::DecodeSchedulerBody(op, written); });
   const ps::BodyRules rules = protocol::DataBodyRules();
   static_cast<void>(rules.answers(body, rules.as_pull(body)));
   static_cast<void>(rules.describe(op, body));

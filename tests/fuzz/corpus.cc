@@ -90,12 +90,15 @@ bool WriteBodies(const std::filesystem::path& folder) {
                                             .next_layout = "1"};
   const ps::MemberBody member{
       .job = 7, .incarnation = 1, .lost_incarnation = 1, .rank = 1, .settings = "a=b\n"};
-  const ps::SchedulerBody scheduler{.job = 7, .incarnation = 1, .native = true, .rank = 1};
+  const ps::SchedulerBody scheduler{
+      .job = 7, .incarnation = 1, .next_incarnation = 1, .native = true, .rank = 1};
+  const auto from_scheduler = [&](ps::Op op) { return behind(op, ps::Encode(op, scheduler)); };
   const std::string next =
       bs::worker::Encode({.decision = 1, .credit_bytes = 64, .part_bytes = 512, .partitions = {}});
   return Write(folder / "response", behind(ps::Op::kPull, bs::protocol::Encode(response))) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&
-         Write(folder / "scheduler", behind(ps::Op::kVacate, ps::Encode(scheduler))) &&
+         Write(folder / "scheduler", from_scheduler(ps::Op::kRegister)) &&
+         Write(folder / "scheduler-vacate", from_scheduler(ps::Op::kVacate)) &&
          Write(folder / "next", '\3' + next + std::string(4, '\0')) && written;
 }
 

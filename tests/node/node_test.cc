@@ -69,7 +69,7 @@ TEST(SchedulerNode, EachHasANumberOfItsOwn) {
     ASSERT_TRUE(port.ok());
     const ps::Meta said = AskedBy(&node, port.value(), scheduler.value()->port());
     EXPECT_NE(said.extension.status, 0U);
-    numbers.insert(ps::DecodeSchedulerBody(said.extension.body).value().job);
+    numbers.insert(ps::DecodeSchedulerBody(said.extension.op, said.extension.body).value().job);
   }
   EXPECT_EQ(numbers.size(), 3U) << "two, and neither 0";
 }

@@ -16,7 +16,8 @@ using testing::ToHex;
 
 const MemberBody kOfMember{
     .job = 7, .incarnation = 2, .lost_incarnation = 3, .rank = -2, .settings = "a=b\n"};
-const SchedulerBody kOfScheduler{.job = 7, .incarnation = 2, .native = true, .rank = 5};
+const SchedulerBody kOfScheduler{.job = 7, .incarnation = 2, .rank = 5};
+const SchedulerBody kFreePlace{.job = 7, .next_incarnation = 2, .native = true, .rank = 5};
 
 TEST(ControlBody, HasTheBytesOfTheProtocol) {
   EXPECT_EQ(ToHex(std::string(Encode(kOfMember).bytes())),
@@ -25,7 +26,11 @@ TEST(ControlBody, HasTheBytesOfTheProtocol) {
             "c80603"
             "f80603"
             "8a0704613d620a");
-  EXPECT_EQ(ToHex(std::string(Encode(kOfScheduler).bytes())),
+  EXPECT_EQ(ToHex(std::string(Encode(Op::kRegister, kOfScheduler).bytes())),
+            "b80607"
+            "c00602"
+            "f8060a");
+  EXPECT_EQ(ToHex(std::string(Encode(Op::kVacate, kFreePlace).bytes())),
             "b80607"
             "c00602"
             "c80601"
@@ -34,14 +39,29 @@ TEST(ControlBody, HasTheBytesOfTheProtocol) {
 
 TEST(ControlBody, ComesBackAsItWas) {
   EXPECT_EQ(DecodeMemberBody(Encode(kOfMember)).value(), kOfMember);
-  EXPECT_EQ(DecodeSchedulerBody(Encode(kOfScheduler)).value(), kOfScheduler);
+  for (const Op op : {Op::kRegister, Op::kAttach}) {
+    EXPECT_EQ(DecodeSchedulerBody(op, Encode(op, kOfScheduler)).value(), kOfScheduler);
+  }
+  const Body free_place = Encode(Op::kVacate, kFreePlace);
+  EXPECT_EQ(DecodeSchedulerBody(Op::kVacate, free_place).value(), kFreePlace);
+}
+
+// One number on the wire is the incarnation of a holder, or of the next one of a free place.
+TEST(ControlBody, CarriesOnlyTheFieldsOfItsOp) {
+  const SchedulerBody both{
+      .job = 7, .incarnation = 2, .next_incarnation = 3, .native = true, .rank = 5};
+  EXPECT_EQ(Encode(Op::kAttach, both), Encode(Op::kAttach, kOfScheduler));
+  EXPECT_EQ(DecodeSchedulerBody(Op::kVacate, Encode(Op::kVacate, both)).value(),
+            (SchedulerBody{.job = 7, .next_incarnation = 3, .native = true, .rank = 5}));
+  const Body free_place = Encode(Op::kVacate, kFreePlace);
+  EXPECT_EQ(DecodeSchedulerBody(Op::kAttach, free_place).value(), kOfScheduler);
 }
 
 TEST(ControlBody, WithNothingToSayIsEmpty) {
   EXPECT_TRUE(Encode(MemberBody{}).empty());
-  EXPECT_TRUE(Encode(SchedulerBody{}).empty());
+  EXPECT_TRUE(Encode(Op::kVacate, SchedulerBody{}).empty());
   EXPECT_EQ(DecodeMemberBody({}).value(), MemberBody{});
-  EXPECT_EQ(DecodeSchedulerBody({}).value(), SchedulerBody{});
+  EXPECT_EQ(DecodeSchedulerBody(Op::kVacate, {}).value(), SchedulerBody{});
 }
 
 TEST(ControlBody, SkipsUnknownFieldsAndOtherWireTypes) {
@@ -52,7 +72,8 @@ TEST(ControlBody, SkipsUnknownFieldsAndOtherWireTypes) {
               "c80680808000"  // 0 in four bytes
               "c00604"));
   EXPECT_EQ(DecodeMemberBody(odd).value(), (MemberBody{.incarnation = 4}));
-  EXPECT_EQ(DecodeSchedulerBody(odd).value(), (SchedulerBody{.incarnation = 4}));
+  EXPECT_EQ(DecodeSchedulerBody(Op::kAttach, odd).value(), (SchedulerBody{.incarnation = 4}));
+  EXPECT_EQ(DecodeSchedulerBody(Op::kVacate, odd).value(), (SchedulerBody{.next_incarnation = 4}));
 }
 
 TEST(ControlBody, BytesThatAreNoFieldsAreRefused) {
@@ -60,7 +81,7 @@ TEST(ControlBody, BytesThatAreNoFieldsAreRefused) {
     EXPECT_EQ(DecodeMemberBody(Body(FromHex(hex))).status().code(),
               bs::StatusCode::kInvalidArgument)
         << hex;
-    EXPECT_EQ(DecodeSchedulerBody(Body(FromHex(hex))).status().code(),
+    EXPECT_EQ(DecodeSchedulerBody(Op::kVacate, Body(FromHex(hex))).status().code(),
               bs::StatusCode::kInvalidArgument)
         << hex;
   }
@@ -78,7 +99,7 @@ TEST(ControlBody, RandomBytesNeverAbort) {
     bytes.resize(random() % 4 == 0 ? random() % bytes.size() : bytes.size());
     const Body body(bytes);
     const auto of_member = DecodeMemberBody(body);
-    EXPECT_EQ(of_member.ok(), DecodeSchedulerBody(body).ok());
+    EXPECT_EQ(of_member.ok(), DecodeSchedulerBody(Op::kVacate, body).ok());
     if (!of_member.ok()) continue;
     ++read;
     EXPECT_EQ(DecodeMemberBody(Encode(of_member.value())).value(), of_member.value());

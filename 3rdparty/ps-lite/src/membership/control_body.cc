@@ -16,6 +16,7 @@ using protozero::pbf_writer;
 enum Field : protozero::pbf_tag_type {
   kJobNumber = 103,
   kIncarnation = 104,
+  kNextIncarnation = 104,  // from the scheduler node, of kVacate
   kLostIncarnation = 105,  // from a member
   kNative = 105,           // from the scheduler node
   kRank = 111,
@@ -34,9 +35,6 @@ bool ReadCommon(pbf_reader* in, T* body) {
   switch (in->tag_and_type()) {
     case Varint(kJobNumber):
       body->job = in->get_uint64();
-      return true;
-    case Varint(kIncarnation):
-      body->incarnation = in->get_uint64();
       return true;
     case Varint(kRank):
       body->rank = in->get_sint32();
@@ -59,12 +57,17 @@ Body Encode(const MemberBody& body) {
   return Body(bytes);
 }
 
-Body Encode(const SchedulerBody& body) {
+Body Encode(Op op, const SchedulerBody& body) {
+  const bool vacate = op == Op::kVacate;
   std::string bytes;
   pbf_writer out(bytes);
   AddNumber(kJobNumber, body.job, &out);
-  AddNumber(kIncarnation, body.incarnation, &out);
-  AddNumber(kNative, body.native ? 1 : 0, &out);
+  if (vacate) {
+    AddNumber(kNextIncarnation, body.next_incarnation, &out);
+    AddNumber(kNative, body.native ? 1 : 0, &out);
+  } else {
+    AddNumber(kIncarnation, body.incarnation, &out);
+  }
   if (body.rank != kNoRank) out.add_sint32(kRank, body.rank);
   return Body(bytes);
 }
@@ -73,6 +76,9 @@ bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
   MemberBody said;
   const bs::Status read = ForEachField(body, [&said](pbf_reader* in) {
     switch (in->tag_and_type()) {
+      case Varint(kIncarnation):
+        said.incarnation = in->get_uint64();
+        return true;
       case Varint(kLostIncarnation):
         said.lost_incarnation = in->get_uint32();
         return true;
@@ -87,12 +93,21 @@ bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
   return said;
 }
 
-bs::Result<SchedulerBody> DecodeSchedulerBody(const Body& body) {
+bs::Result<SchedulerBody> DecodeSchedulerBody(Op op, const Body& body) {
   SchedulerBody said;
-  const bs::Status read = ForEachField(body, [&said](pbf_reader* in) {
-    if (in->tag_and_type() != Varint(kNative)) return ReadCommon(in, &said);
-    said.native = GetBool(in);
-    return true;
+  const bool vacate = op == Op::kVacate;
+  const bs::Status read = ForEachField(body, [&said, vacate](pbf_reader* in) {
+    switch (in->tag_and_type()) {
+      case Varint(kIncarnation):
+        (vacate ? said.next_incarnation : said.incarnation) = in->get_uint64();
+        return true;
+      case Varint(kNative):
+        if (!vacate) return false;
+        said.native = GetBool(in);
+        return true;
+      default:
+        return ReadCommon(in, &said);
+    }
   });
   if (!read.ok()) return read;
   return said;

@@ -10,6 +10,7 @@
 
 #include "bytescheduler/status.h"
 #include "ps/body.h"
+#include "ps/message.h"
 
 namespace ps {
 
@@ -26,20 +27,20 @@ struct MemberBody {
 
 // From the scheduler node to a member.
 struct SchedulerBody {
-  uint64_t job = 0;  // number of the job
-  // The incarnation of the worker that the message is about, which may be the receiver.  For a free
-  // place: the incarnation of the worker that gets it next.
-  uint64_t incarnation = 0;
-  bool native = false;  // kVacate: whether the lost worker was native
-  int32_t rank = -1;    // of the node that the message is about
+  uint64_t job = 0;               // number of the job
+  uint64_t incarnation = 0;       // of the worker that the message is about; it may be the receiver
+  uint64_t next_incarnation = 0;  // kVacate: of the worker that gets the free place next
+  bool native = false;            // kVacate: whether the lost worker was native
+  int32_t rank = -1;              // of the node that the message is about
 
   bool operator==(const SchedulerBody&) const = default;
 };
 
+// `op` is the message's.  A field of another op is neither written nor read.
 Body Encode(const MemberBody& body);
-Body Encode(const SchedulerBody& body);
+Body Encode(Op op, const SchedulerBody& body);
 // kInvalidArgument if the bytes are no protobuf fields.  Unknown fields are skipped.
 bs::Result<MemberBody> DecodeMemberBody(const Body& body);
-bs::Result<SchedulerBody> DecodeSchedulerBody(const Body& body);
+bs::Result<SchedulerBody> DecodeSchedulerBody(Op op, const Body& body);
 
 }  // namespace ps

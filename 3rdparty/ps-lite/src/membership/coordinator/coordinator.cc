@@ -237,7 +237,7 @@ void Coordinator::Impl::OnLeave(int32_t id, const Extension& extension) {
   log_.Info(Describe(peer->node) + " left");
   // The servers must know before the worker closes, or they would report it as lost.
   Meta news = NativeControl(Command::kNone, Op::kLeave, 0);
-  news.extension.body = BodyAbout(RankOf(id), 0);
+  news.extension.body = BodyAbout(Op::kLeave, RankOf(id), 0);
   news.control.nodes = {peer->node};
   broadcast_.Send(NativeServers(), news, [this, id, answer] {
     if (Peer* const gone = FindPeer(id)) gone->left_known = true;
@@ -292,8 +292,10 @@ void Coordinator::Impl::SendUnnumbered(int32_t peer, Meta meta) {
   Message message;
   message.peer = peer;
   message.meta = std::move(meta);
-  Body& body = message.meta.extension.body;
-  if (message.meta.native() && body.empty()) body = Encode(SchedulerBody{.job = options_.job});
+  Extension& extension = message.meta.extension;
+  if (message.meta.native() && extension.body.empty()) {
+    extension.body = Encode(extension.op, SchedulerBody{.job = options_.job});
+  }
   transport_->Send(std::move(message));
 }
 

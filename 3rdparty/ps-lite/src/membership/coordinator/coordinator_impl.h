@@ -102,8 +102,8 @@ class Coordinator::Impl {
   void Send(int32_t peer, Meta meta);
   void SendUnnumbered(int32_t peer, Meta meta);
   // Returns the body of a message that is about the node of `rank`.
-  Body BodyAbout(int32_t rank, uint64_t incarnation) const {
-    return Encode(SchedulerBody{.job = options_.job, .incarnation = incarnation, .rank = rank});
+  Body BodyAbout(Op op, int32_t rank, uint64_t incarnation) const {
+    return Encode(op, SchedulerBody{.job = options_.job, .incarnation = incarnation, .rank = rank});
   }
   void SendAnswers(const Barriers::Answers& answers);
   void Drop(const Message& message, const std::string& why);

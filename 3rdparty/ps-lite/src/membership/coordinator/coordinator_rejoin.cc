@@ -38,8 +38,10 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   log_.Warning(lost.message() + "; its place is free for " + TextOf(options_.rejoin_timeout) +
                " (BYTESCHEDULER_REJOIN_TIMEOUT): start it again");
   Meta news = NativeControl(Command::kNone, Op::kVacate, 0);
-  news.extension.body = Encode(SchedulerBody{
-      .job = options_.job, .incarnation = incarnation, .native = peer->native, .rank = RankOf(id)});
+  news.extension.body = Encode(Op::kVacate, SchedulerBody{.job = options_.job,
+                                                          .next_incarnation = incarnation,
+                                                          .native = peer->native,
+                                                          .rank = RankOf(id)});
   news.control.nodes = {peer->node};
   broadcast_.Send(NativeServers(), news, [this, id, incarnation] { OnVacated(id, incarnation); });
   TakeHeld(peer);
@@ -166,7 +168,7 @@ void Coordinator::Impl::Fill(Peer* peer) {
   log_.Info(Describe(node) + " takes the place of the one that was lost");
   const Op op = IsAttachedId(node.id) ? Op::kAttach : Op::kRegister;
   Meta news = NativeControl(Command::kAddNode, op, 0);
-  news.extension.body = BodyAbout(RankOf(node.id), incarnation);
+  news.extension.body = BodyAbout(op, RankOf(node.id), incarnation);
   news.control.nodes = {node};
   broadcast_.Send(NativeServers(), news, [this, id = node.id, incarnation] {
     Peer* const place = FindPeer(id);
@@ -211,7 +213,7 @@ void Coordinator::Impl::DismissOfAnotherJob(const Meta& meta, uint64_t job) {
   // A node of this job would receive nothing on its old connection any more.
   if (HasAddress(node)) return;
   Meta news = NativeControl(Command::kNone, Op::kShutdown, 0);
-  news.extension.body = Encode(SchedulerBody{.job = job});
+  news.extension.body = Encode(Op::kShutdown, SchedulerBody{.job = job});
   SetStatus(bs::Status::Unavailable("lost the scheduler node: another job has its address, " +
                                     TextOf(AddressOf(OwnEntry()))),
             &news.extension);

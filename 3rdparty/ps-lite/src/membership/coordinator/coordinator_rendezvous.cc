@@ -303,7 +303,7 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
   barriers_.Join(entry.id);
   // Every server must know the newcomer before it sends anything there.
   Meta news = NativeControl(Command::kAddNode, Op::kAttach, 0);
-  news.extension.body = BodyAbout(rank, incarnation);
+  news.extension.body = BodyAbout(Op::kAttach, rank, incarnation);
   news.control.nodes = {entry};
   broadcast_.Send(NativeServers(), news, [this, id = entry.id, incarnation] {
     Peer* const peer = FindPeer(id);
@@ -333,7 +333,7 @@ void Coordinator::Impl::SendList(int32_t id) {
   if (peer.native) {
     const Op op = IsAttachedId(id) ? Op::kAttach : Op::kRegister;
     meta = NativeControl(Command::kAddNode, op, peer.sequence);
-    meta.extension.body = BodyAbout(RankOf(id), peer.incarnation);
+    meta.extension.body = BodyAbout(op, RankOf(id), peer.incarnation);
   }
   meta.control.command = Command::kAddNode;
   for (const Roster::Entry& entry : roster_.entries()) {

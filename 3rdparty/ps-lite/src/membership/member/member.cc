@@ -155,7 +155,8 @@ void Member::Impl::OnControlMessage(const Message& message) {
     TakeStock(message);
     return;
   }
-  const bs::Result<SchedulerBody> body = DecodeSchedulerBody(meta.extension.body);
+  const bs::Result<SchedulerBody> body =
+      DecodeSchedulerBody(meta.extension.op, meta.extension.body);
   if (!body.ok()) {
     DropViolation(message.peer, body.status().message());
     return;

@@ -283,12 +283,12 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
 
 void Member::Impl::OnWorkerVacant(const Node& node, const SchedulerBody& said) {
   const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
-                    RankOf(node.id) < options_.num_workers && said.incarnation > 0;
+                    RankOf(node.id) < options_.num_workers && said.next_incarnation > 0;
   if (!sane || own_.role != Role::kServer) {
     DropViolation(kSchedulerId, "news of an impossible loss");
     return;
   }
-  incarnations_[node.id] = said.incarnation;
+  incarnations_[node.id] = said.next_incarnation;
   unreachable_.erase(node.id);
   reconnect_timer_.Forget(node.id);
   inbound_.Forget(node.id);
