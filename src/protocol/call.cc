@@ -23,8 +23,8 @@ Status Wrong(const Call& call, const std::string& what) {
 
 // REQUIRES: partition_bytes is not 0.
 uint64_t NumPartitions(const DataRequest& said) {
-  return said.size_bytes / said.partition_bytes +
-         (said.size_bytes % said.partition_bytes != 0 ? 1 : 0);
+  return said.tensor_bytes / said.partition_bytes +
+         (said.tensor_bytes % said.partition_bytes != 0 ? 1 : 0);
 }
 
 Status CheckDeclare(const Call& call) {
@@ -58,6 +58,9 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
     return Wrong(call, "size_bytes=" + std::to_string(said.size_bytes) + " at offset_bytes=" +
                            std::to_string(said.offset_bytes) + " is too large");
   }
+  if (said.tensor_bytes > kMaxTensorBytes) {
+    return Wrong(call, "tensor_bytes=" + std::to_string(said.tensor_bytes) + " is too large");
+  }
   const ps::Op op = call.extension.op;
   switch (op) {
     case ps::Op::kDeclare:
@@ -79,7 +82,8 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
 }
 
 ps::Body BodyOf(const Call& call) {
-  return Encode(DataResponse{.identity = IdentityOf(call.extension.op, call.request)});
+  return Encode(call.extension.op,
+                DataResponse{.identity = IdentityOf(call.extension.op, call.request)});
 }
 
 }  // namespace
@@ -130,7 +134,7 @@ ps::Message MakeResponse(const Call& call, ps::Frame payload) {
 
 ps::Message MakeResponse(const Call& call, DataResponse body, ps::Frame payload) {
   body.identity = IdentityOf(call.extension.op, call.request);
-  return ps::MakeResponse(call, Encode(body), std::move(payload));
+  return ps::MakeResponse(call, Encode(call.extension.op, body), std::move(payload));
 }
 
 ps::Message MakeErrorResponse(const Call& call, const Status& status) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "bytescheduler/types.h"
 #include "wire/fields.h"
 
 namespace bs::protocol {
@@ -26,11 +27,13 @@ using ps::Varint;
 enum Field : pbf_tag_type {
   kKey = 103,
   kRound = 104,
+  kPushCount = 104,      // of an asynchronous key
   kOptimizerCall = 104,  // of kOptimizer
   kPartition = 105,
   kNumPartitions = 105,  // of kRelease
   kOffsetBytes = 106,
   kSizeBytes = 107,
+  kTensorBytes = 107,  // of kDeclare and kLookup
   kPartitionBytes = 108,
   kDtype = 109,
   kMode = 120,
@@ -42,8 +45,36 @@ enum Field : pbf_tag_type {
   kShortParameters = 131,  // of a codec, where they have four bytes; a fixed32 on the wire
   kParameters = 132,       // of any other length
   kLayoutVersion = 140,
+  kOldestLayout = 140,  // of kRelease
   kNextLayout = 141,
+  kAbout = 142,
+  kOptimizer = 143,
 };
+
+bool IsOfTensor(ps::Op op) { return op == ps::Op::kDeclare || op == ps::Op::kLookup; }
+
+bool IsAsynchronous(const DataRequest& request) {
+  return request.mode == static_cast<uint32_t>(Mode::kAsynchronous);
+}
+
+// Returns the member of `request` that the field of RequestIdentity::count stands for.
+template <typename Request>
+auto& CountOf(ps::Op op, Request& request) {
+  if (op == ps::Op::kOptimizer) return request.optimizer_call;
+  return IsAsynchronous(request) ? request.push_count : request.round;
+}
+template <typename Request>
+auto& IndexOf(ps::Op op, Request& request) {
+  return op == ps::Op::kRelease ? request.num_partitions : request.partition;
+}
+template <typename Request>
+auto& LayoutOf(ps::Op op, Request& request) {
+  return op == ps::Op::kRelease ? request.oldest_layout : request.layout_version;
+}
+template <typename T>
+auto& BytesOf(ps::Op op, T& body) {
+  return IsOfTensor(op) ? body.tensor_bytes : body.size_bytes;
+}
 
 // Fields of a body, without an allocation where they are few.
 class BodyWriter {
@@ -70,18 +101,19 @@ class BodyWriter {
       out_.add_bytes(kParameters, reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
   }
-  // The last of all.
-  ps::Body End(const std::string& next_layout) {
+  // Behind all others.
+  void Add(pbf_tag_type field, const std::string& bytes) {
+    if (!bytes.empty()) protozero::pbf_writer(last_).add_bytes(field, bytes);
+  }
+  ps::Body End() const {
     ps::Body body({memory_.data(), buffer_.size()});
-    if (next_layout.empty()) return body;
-    std::string last;
-    protozero::pbf_writer(last).add_bytes(kNextLayout, next_layout);
-    body.Append(last);
+    body.Append(last_);
     return body;
   }
 
  private:
-  // All fields but the last together have less.
+  std::string last_;
+  // All other fields together have less.
   std::array<char, 256> memory_;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   protozero::fixed_size_buffer_adaptor buffer_;
   protozero::basic_pbf_writer<protozero::fixed_size_buffer_adaptor> out_;
@@ -111,13 +143,13 @@ bool ReadIdentity(pbf_reader* in, RequestIdentity* identity) {
 
 // Reads the fields that requests and responses both have.
 template <typename T>
-bool ReadArray(pbf_reader* in, T* body) {
+bool ReadArray(ps::Op op, pbf_reader* in, T* body) {
   switch (in->tag_and_type()) {
     case Varint(kOffsetBytes):
       body->offset_bytes = in->get_uint64();
       return true;
     case Varint(kSizeBytes):
-      body->size_bytes = in->get_uint64();
+      BytesOf(op, *body) = in->get_uint64();
       return true;
     case Varint(kPartitionBytes):
       body->partition_bytes = in->get_uint64();
@@ -177,10 +209,22 @@ bool ReadAsynchronous(pbf_reader* in, DataRequest* request) {
   }
 }
 
-bool ReadLayoutVersion(pbf_reader* in, DataRequest* request) {
-  if (in->tag_and_type() != Varint(kLayoutVersion)) return false;
-  request->layout_version = in->get_uint32();
-  return true;
+bool ReadRest(ps::Op op, pbf_reader* in, DataRequest* request) {
+  switch (in->tag_and_type()) {
+    case Varint(kLayoutVersion):
+      LayoutOf(op, *request) = in->get_uint32();
+      return true;
+    case Bytes(kAbout):
+      if (op != ps::Op::kPush) return false;
+      request->about = in->get_bytes();
+      return true;
+    case Bytes(kOptimizer):
+      if (op != ps::Op::kOptimizer) return false;
+      request->optimizer = in->get_bytes();
+      return true;
+    default:
+      return false;
+  }
 }
 
 // Nothing if the bytes are no body.
@@ -196,12 +240,12 @@ bool Answers(const ps::Body& response, const ps::Body& request) {
   return identity && identity == IdentityIn(request);
 }
 
-std::string Describe(ps::Op op, const ps::Body& request) {
-  const RequestIdentity identity = IdentityIn(request).value_or(RequestIdentity{});
-  std::string key = "key=" + std::to_string(identity.key);
+std::string Describe(ps::Op op, const ps::Body& body) {
+  const Result<DataRequest> read = DecodeRequest(op, body);
+  const DataRequest request = read.ok() ? read.value() : DataRequest{};
+  std::string key = "key=" + std::to_string(request.key);
   if (op != ps::Op::kPush && op != ps::Op::kPull && op != ps::Op::kPushPull) return key;
-  return key + " round=" + std::to_string(identity.count) +
-         " partition=" + std::to_string(identity.index);
+  return key + " " + DescribeCount(request) + " partition=" + std::to_string(request.partition);
 }
 
 // A pull says nothing about the next layout.
@@ -215,16 +259,19 @@ ps::Body AsPull(const ps::Body& push_pull) {
 }  // namespace
 
 RequestIdentity IdentityOf(ps::Op op, const DataRequest& request) {
-  return {.key = request.key,
-          .count = op == ps::Op::kOptimizer ? request.optimizer_call : request.round,
-          .index = op == ps::Op::kRelease ? request.num_partitions : request.partition};
+  return {.key = request.key, .count = CountOf(op, request), .index = IndexOf(op, request)};
+}
+
+std::string DescribeCount(const DataRequest& request) {
+  return IsAsynchronous(request) ? "push_count=" + std::to_string(request.push_count)
+                                 : "round=" + std::to_string(request.round);
 }
 
 ps::Body Encode(ps::Op op, const DataRequest& request) {
   BodyWriter out;
   Add(IdentityOf(op, request), &out);
   out.Add(kOffsetBytes, request.offset_bytes);
-  out.Add(kSizeBytes, request.size_bytes);
+  out.Add(kSizeBytes, BytesOf(op, request));
   out.Add(kPartitionBytes, request.partition_bytes);
   out.Add(kDtype, request.dtype);
   out.Add(request.coding);
@@ -233,39 +280,43 @@ ps::Body Encode(ps::Op op, const DataRequest& request) {
   out.Add(kWeightDecay, request.weight_decay);
   out.Add(kRescaleGrad, request.rescale_grad);
   out.Add(kHosted, request.hosted ? 1 : 0);
-  out.Add(kLayoutVersion, request.layout_version);
-  return out.End(request.next_layout);
+  out.Add(kLayoutVersion, LayoutOf(op, request));
+  out.Add(kNextLayout, request.next_layout);
+  if (op == ps::Op::kPush) out.Add(kAbout, request.about);
+  if (op == ps::Op::kOptimizer) out.Add(kOptimizer, request.optimizer);
+  return out.End();
 }
 
-ps::Body Encode(const DataResponse& response) {
+ps::Body Encode(ps::Op op, const DataResponse& response) {
   BodyWriter out;
   Add(response.identity, &out);
   out.Add(kOffsetBytes, response.offset_bytes);
-  out.Add(kSizeBytes, response.size_bytes);
+  out.Add(kSizeBytes, BytesOf(op, response));
   out.Add(kPartitionBytes, response.partition_bytes);
   out.Add(kDtype, response.dtype);
-  return out.End(response.next_layout);
+  out.Add(kNextLayout, response.next_layout);
+  return out.End();
 }
 
 Result<DataRequest> DecodeRequest(ps::Op op, const ps::Body& body) {
   DataRequest request;
   RequestIdentity identity;
   const Status read = ForEachField(body, [&](pbf_reader* in) {
-    return ReadIdentity(in, &identity) || ReadArray(in, &request) ||
+    return ReadIdentity(in, &identity) || ReadArray(op, in, &request) ||
            ReadCoding(in, &request.coding) || ReadAsynchronous(in, &request) ||
-           ReadLayoutVersion(in, &request);
+           ReadRest(op, in, &request);
   });
   if (!read.ok()) return read;
   request.key = identity.key;
-  (op == ps::Op::kOptimizer ? request.optimizer_call : request.round) = identity.count;
-  (op == ps::Op::kRelease ? request.num_partitions : request.partition) = identity.index;
+  CountOf(op, request) = identity.count;
+  IndexOf(op, request) = identity.index;
   return request;
 }
 
-Result<DataResponse> DecodeResponse(const ps::Body& body) {
+Result<DataResponse> DecodeResponse(ps::Op op, const ps::Body& body) {
   DataResponse response;
   const Status read = ForEachField(body, [&](pbf_reader* in) {
-    return ReadIdentity(in, &response.identity) || ReadArray(in, &response);
+    return ReadIdentity(in, &response.identity) || ReadArray(op, in, &response);
   });
   if (!read.ok()) return read;
   return response;

@@ -19,13 +19,14 @@ namespace bs::protocol {
 // Each op has the fields that PROTOCOL.md names; the others have their defaults.
 struct DataRequest {
   uint64_t key = 0;              // of the tensor
-  uint64_t round = 0;            // of the key; an asynchronous key's pushes of this worker, counted
+  uint64_t round = 0;            // of a synchronous key
+  uint64_t push_count = 0;       // of an asynchronous key: how often this worker has pushed it
   uint64_t optimizer_call = 0;   // kOptimizer: how often this worker has set one
   uint32_t partition = 0;        // its index in the tensor
   uint32_t num_partitions = 0;   // kRelease: of the layout that is released
   uint64_t offset_bytes = 0;     // of the partition in the tensor
-  uint64_t size_bytes = 0;       // of what the request is about: the partition, or (kDeclare,
-                                 // kLookup) the tensor
+  uint64_t size_bytes = 0;       // of the partition
+  uint64_t tensor_bytes = 0;     // kDeclare, kLookup: of the tensor
   uint64_t partition_bytes = 0;  // kDeclare: the partition size that the tensor is cut with
   uint32_t dtype = 0;            // a bs::DType
   uint32_t mode = 0;             // a bs::Mode, of the key
@@ -34,32 +35,45 @@ struct DataRequest {
   std::optional<double> learning_rate{};
   std::optional<double> weight_decay{};
   std::optional<double> rescale_grad{};
-  // For a push of round 0, whose text says what the key is.  True if only the process that hosts
-  // the server can update the key.
+  // For the first push of an asynchronous key.  True if only the process that hosts the server can
+  // update the key.
   bool hosted = false;
   // How often the key had been cut anew when its tensor was cut as in this request.
   uint32_t layout_version = 0;
+  uint32_t oldest_layout = 0;  // kRelease: the version of the first layout that is kept
   // How the key is cut from the next round on (next_cut.h); empty: nothing is said.
   std::string next_layout{};
+  // kPush, the first of an asynchronous key: a description of the key for the process that hosts
+  // the server.
+  std::string about{};
+  std::string optimizer{};  // kOptimizer: its name and options
 
   bool operator==(const DataRequest&) const = default;
 };
 
-// Tells a request from others of the same sequence: key, round or optimizer_call, partition or
-// num_partitions.
+// True for the push of an initial value and for a pull of it.
+inline bool IsInitial(const DataRequest& request) {
+  return request.round == 0 && request.push_count == 0;
+}
+
+// Tells a request from others of the same sequence.  It is only compared: what the numbers mean
+// depends on the op and the mode of the request.
 struct RequestIdentity {
   uint64_t key = 0;
-  uint64_t count = 0;
-  uint32_t index = 0;
+  uint64_t count = 0;  // round, push_count or optimizer_call
+  uint32_t index = 0;  // partition or num_partitions
 
   bool operator==(const RequestIdentity&) const = default;
 };
 RequestIdentity IdentityOf(ps::Op op, const DataRequest& request);
+// "round=3", of an asynchronous key "push_count=3".
+std::string DescribeCount(const DataRequest& request);
 
 struct DataResponse {
   RequestIdentity identity{};    // of the request
   uint64_t offset_bytes = 0;     // of the partition
-  uint64_t size_bytes = 0;       // of what the payload is: of the partition; kLookup: of the tensor
+  uint64_t size_bytes = 0;       // of the partition
+  uint64_t tensor_bytes = 0;     // kLookup: as declared
   uint64_t partition_bytes = 0;  // kLookup: as declared
   uint32_t dtype = 0;            // a bs::DType
   std::string next_layout{};     // as the push of rank 0 to this round said
@@ -67,12 +81,13 @@ struct DataResponse {
   bool operator==(const DataResponse&) const = default;
 };
 
-// `op` is the request's.
+// `op` is the request's.  Fields of other ops, and the count of the other mode, are neither written
+// nor read.
 ps::Body Encode(ps::Op op, const DataRequest& request);
-ps::Body Encode(const DataResponse& response);
+ps::Body Encode(ps::Op op, const DataResponse& response);
 // kInvalidArgument if the bytes are no protobuf fields.
 Result<DataRequest> DecodeRequest(ps::Op op, const ps::Body& body);
-Result<DataResponse> DecodeResponse(const ps::Body& body);
+Result<DataResponse> DecodeResponse(ps::Op op, const ps::Body& body);
 
 // The rules of these bodies for a KvWorker.
 ps::BodyRules DataBodyRules();

@@ -32,8 +32,8 @@ std::string DescribeCall(const protocol::Call& call) {
   const std::string key = " key=" + std::to_string(about.key);
   const std::string cut =
       about.layout_version == 0 ? "" : " of cut " + std::to_string(about.layout_version);
-  const std::string place = " round=" + std::to_string(about.round) +
-                            " partition=" + std::to_string(about.partition) + cut;
+  const std::string place =
+      " " + protocol::DescribeCount(about) + " partition=" + std::to_string(about.partition) + cut;
   const std::string from = " from " + ps::DescribeId(call.worker_id);
   switch (call.extension.op) {
     case ps::Op::kDeclare:
@@ -48,7 +48,7 @@ std::string DescribeCall(const protocol::Call& call) {
       return "push-pull" + key + place + from;
     case ps::Op::kRelease:
       return "release key=" + std::to_string(about.key) + " before cut " +
-             std::to_string(about.layout_version) + from;
+             std::to_string(about.oldest_layout) + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.optimizer_call) + from;
     default:
@@ -56,16 +56,16 @@ std::string DescribeCall(const protocol::Call& call) {
   }
 }
 
-Status CheckArray(const protocol::Call& call) {
+Status CheckArray(const protocol::Call& call, uint64_t size_bytes) {
   const protocol::DataRequest& about = call.request;
   const std::optional<DType> dtype = DTypeFromCode(about.dtype);
   if (!dtype) {
     return Status::InvalidArgument(DescribeCall(call) + ": dtype " + std::to_string(about.dtype) +
                                    " is none that a server can sum");
   }
-  if (about.size_bytes % SizeOf(*dtype) != 0) {
+  if (size_bytes % SizeOf(*dtype) != 0) {
     return Status::InvalidArgument(DescribeCall(call) + ": " +
-                                   DescribeArray(about.dtype, about.size_bytes) +
+                                   DescribeArray(about.dtype, size_bytes) +
                                    " is no whole number of elements");
   }
   return Status::Ok();
@@ -84,10 +84,11 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
   }
   if (coding.plain()) return Status::Ok();
   const std::string what = DescribeCall(call) + ": it is " + codecs.Describe(coding);
-  if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || about.round == 0) {
-    return Status::InvalidArgument(
-        what + ", which is for sums of float32, not for " +
-        (about.round == 0 ? "initial values" : DescribeArray(about.dtype, about.size_bytes)));
+  if (about.dtype != static_cast<uint32_t>(DType::kFloat32) || protocol::IsInitial(about)) {
+    return Status::InvalidArgument(what + ", which is for sums of float32, not for " +
+                                   (protocol::IsInitial(about)
+                                        ? "initial values"
+                                        : DescribeArray(about.dtype, about.size_bytes)));
   }
   const codec::Codec& codec = codecs.Get(coding);
   if (codec.check_codes == nullptr) return Status::Ok();

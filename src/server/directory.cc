@@ -20,7 +20,7 @@ void Directory::Declare(const protocol::Call& call) {
   if (const Status wrong = CheckDeclaration(call); !wrong.ok()) return Refuse(call, wrong);
   const protocol::DataRequest& about = call.request;
   const std::span<const std::byte> servers = call.payload.bytes();
-  Declaration fresh{about.size_bytes,
+  Declaration fresh{about.tensor_bytes,
                     about.partition_bytes,
                     about.dtype,
                     about.mode,
@@ -96,22 +96,22 @@ Status Directory::CheckDeclaration(const protocol::Call& call) const {
   if (call.worker_rank != 0) {
     return Status::PermissionDenied(DescribeCall(call) + ": only worker 0 declares keys");
   }
-  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckArray(call, about.tensor_bytes); !wrong.ok()) return wrong;
   if (about.partition_bytes == 0 ||
-      std::min(about.partition_bytes, about.size_bytes) > max_partition_bytes_) {
+      std::min(about.partition_bytes, about.tensor_bytes) > max_partition_bytes_) {
     return Status::InvalidArgument(DescribeCall(call) + ": partitions of " +
                                    std::to_string(about.partition_bytes) + " bytes; 1 to " +
                                    std::to_string(max_partition_bytes_) + " are accepted");
   }
   // The cut may be finer than part_bytes (alignment), never coarser.
-  const uint64_t fewest = about.size_bytes / about.partition_bytes +
-                          (about.size_bytes % about.partition_bytes != 0 ? 1 : 0);
+  const uint64_t fewest = about.tensor_bytes / about.partition_bytes +
+                          (about.tensor_bytes % about.partition_bytes != 0 ? 1 : 0);
   const size_t parts = call.payload.size() / kBytesPerServer;
   if (call.payload.size() % kBytesPerServer != 0 || parts == 0 || parts < fewest ||
       parts > kMaxParts) {
     return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
                                    " bytes of servers do not fit " +
-                                   std::to_string(about.size_bytes) + " bytes in partitions of " +
+                                   std::to_string(about.tensor_bytes) + " bytes in partitions of " +
                                    std::to_string(about.partition_bytes));
   }
   return Status::Ok();
@@ -124,12 +124,13 @@ bool Directory::HasRoom(Key key) const {
 
 void Directory::AnswerLookup(const protocol::Call& call, const Declaration& declaration) {
   const protocol::DataRequest& about = call.request;
-  if (about.size_bytes != declaration.size_bytes || about.dtype != declaration.dtype) {
+  if (about.tensor_bytes != declaration.size_bytes || about.dtype != declaration.dtype) {
     return Refuse(
-        call, Status::InvalidArgument(
-                  "key " + std::to_string(about.key) + ": " + ps::DescribeId(call.worker_id) +
-                  " has " + DescribeArray(about.dtype, about.size_bytes) + ", worker 0 declared " +
-                  DescribeArray(declaration.dtype, declaration.size_bytes)));
+        call, Status::InvalidArgument("key " + std::to_string(about.key) + ": " +
+                                      ps::DescribeId(call.worker_id) + " has " +
+                                      DescribeArray(about.dtype, about.tensor_bytes) +
+                                      ", worker 0 declared " +
+                                      DescribeArray(declaration.dtype, declaration.size_bytes)));
   }
   if (about.mode != declaration.mode) {
     return Refuse(call, Status::InvalidArgument(
@@ -139,7 +140,7 @@ void Directory::AnswerLookup(const protocol::Call& call, const Declaration& decl
   }
   ps::Message response =
       protocol::MakeResponse(call,
-                             {.size_bytes = declaration.size_bytes,
+                             {.tensor_bytes = declaration.size_bytes,
                               .partition_bytes = declaration.part_bytes,
                               .dtype = declaration.dtype},
                              ps::Frame::Copy(std::as_bytes(std::span(declaration.servers))));

@@ -178,7 +178,8 @@ Status Server::Impl::Check(const protocol::Call& call) const {
         DescribeCall(call) + ": " + std::to_string(largest) + " bytes are more than the " +
         std::to_string(options_.max_partition_bytes) + " that a partition may have");
   }
-  if (call.request.layout_version > 0 && call.request.mode != 0) {
+  const bool cut_anew = call.request.layout_version > 0 || call.request.oldest_layout > 0;
+  if (cut_anew && call.request.mode != 0) {
     return Status::InvalidArgument(DescribeCall(call) + ": asynchronous keys stay as they are cut");
   }
   if (call.request.mode > static_cast<uint32_t>(Mode::kAsynchronous)) {
@@ -236,7 +237,7 @@ void Server::Impl::Release(const protocol::Call& call) {
   if (call.worker_rank != 0) {
     return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
   }
-  if (about.layout_version == 0) {
+  if (about.oldest_layout == 0) {
     return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no earlier one"));
   }
   if (first_cut_.size() >= kMaxPartitions && !first_cut_.contains(about.key)) {
@@ -244,13 +245,13 @@ void Server::Impl::Release(const protocol::Call& call) {
   }
   if (about.num_partitions <= lane_of_.size()) {
     for (uint32_t part = 0; part < about.num_partitions; ++part) {
-      const auto known = lane_of_.find({about.key, part, about.layout_version - 1});
+      const auto known = lane_of_.find({about.key, part, about.oldest_layout - 1});
       if (known != lane_of_.end() && Retire(*known)) lane_of_.erase(known);
     }
   } else {  // more than there are
     std::erase_if(lane_of_, [&](const auto& entry) {
       const server::SlotId& id = entry.first;
-      return id.key == about.key && id.cut == about.layout_version - 1 &&
+      return id.key == about.key && id.cut == about.oldest_layout - 1 &&
              id.part < about.num_partitions && Retire(entry);
     });
   }
@@ -294,11 +295,11 @@ Status Server::Impl::CheckNewSlot(const protocol::Call& call) const {
   if (first != first_cut_.end() && about.layout_version < first->second) {
     return Status::FailedPrecondition(DescribeCall(call) + ": worker 0 has released this cut");
   }
-  if (about.layout_version > 0 && about.round == 0) {
+  if (about.layout_version > 0 && protocol::IsInitial(about)) {
     return Status::FailedPrecondition(DescribeCall(call) + ": initial values have cut 0");
   }
   const bool initialises = call.extension.op == ps::Op::kPull || call.worker_rank == 0;
-  if (about.layout_version == 0 && (about.round != 0 || !initialises)) {
+  if (about.layout_version == 0 && (!protocol::IsInitial(about) || !initialises)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }

@@ -141,7 +141,7 @@ TEST(CApiUpdater, ARefusalConcernsTheCallAndAFailureTheJob) {
   const bs_error failed = job.Update(7, Floats(kSize, -1), &out);
   EXPECT_EQ(failed.code, static_cast<int>(StatusCode::kFailedPrecondition));
   EXPECT_NE(std::strstr(failed.message,
-                        "push key=7 round=1 partition=0 from worker 0: the optimizer on the "
+                        "push key=7 push_count=1 partition=0 from worker 0: the optimizer on the "
                         "server: ValueError: it is negative"),
             nullptr)
       << failed.message;

@@ -47,9 +47,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       [op](const protocol::DataRequest& said) { return protocol::Encode(op, said); },
       [op](const ps::Body& written) { return protocol::DecodeRequest(op, written); });
   CheckWrittenAgain(
-      protocol::DecodeResponse(body),
-      [](const protocol::DataResponse& said) { return protocol::Encode(said); },
-      protocol::DecodeResponse);
+      protocol::DecodeResponse(op, body),
+      [op](const protocol::DataResponse& said) { return protocol::Encode(op, said); },
+      [op](const ps::Body& written) { return protocol::DecodeResponse(op, written); });
   CheckWrittenAgain(
       ps::DecodeMemberBody(body), [](const ps::MemberBody& said) { return ps::Encode(said); },
       ps::DecodeMemberBody);

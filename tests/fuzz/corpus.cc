@@ -36,12 +36,13 @@ bool Write(const std::filesystem::path& path, const std::string& bytes) {
 
 bs::protocol::DataRequest Request() {
   return {.key = 7,
-          .round = 12,
+          .push_count = 12,
           .optimizer_call = 12,
           .partition = 3,
           .num_partitions = 3,
           .offset_bytes = 4096,
           .size_bytes = 300,
+          .tensor_bytes = 300,
           .partition_bytes = 4096,
           .dtype = 12,
           .mode = 1,
@@ -51,7 +52,10 @@ bs::protocol::DataRequest Request() {
           .rescale_grad = 1.0,
           .hosted = true,
           .layout_version = 1,
-          .next_layout = "1"};
+          .oldest_layout = 1,
+          .next_layout = "1",
+          .about = "{}",
+          .optimizer = "sgd momentum=0.9"};
 }
 
 std::string Native() {
@@ -82,12 +86,19 @@ bool WriteBodies(const std::filesystem::path& folder) {
     const std::string bytes = behind(op, bs::protocol::Encode(op, Request()));
     written = Write(folder / ("request-" + std::to_string(number)), bytes) && written;
   }
+  bs::protocol::DataRequest synchronous = Request();
+  synchronous.mode = 0;
+  synchronous.round = 12;
+  const ps::Body pull = bs::protocol::Encode(ps::Op::kPull, synchronous);
+  written = Write(folder / "request-synchronous", behind(ps::Op::kPull, pull)) && written;
   const bs::protocol::DataResponse response{.identity = {.key = 7, .count = 12, .index = 3},
                                             .offset_bytes = 4096,
                                             .size_bytes = 300,
+                                            .tensor_bytes = 300,
                                             .partition_bytes = 4096,
                                             .dtype = 12,
                                             .next_layout = "1"};
+  const auto answer = [&](ps::Op op) { return behind(op, bs::protocol::Encode(op, response)); };
   const ps::MemberBody member{
       .job = 7, .incarnation = 1, .lost_incarnation = 1, .rank = 1, .settings = "a=b\n"};
   const ps::SchedulerBody scheduler{
@@ -95,7 +106,8 @@ bool WriteBodies(const std::filesystem::path& folder) {
   const auto from_scheduler = [&](ps::Op op) { return behind(op, ps::Encode(op, scheduler)); };
   const std::string next =
       bs::worker::Encode({.decision = 1, .credit_bytes = 64, .part_bytes = 512, .partitions = {}});
-  return Write(folder / "response", behind(ps::Op::kPull, bs::protocol::Encode(response))) &&
+  return Write(folder / "response", answer(ps::Op::kPull)) &&
+         Write(folder / "response-lookup", answer(ps::Op::kLookup)) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&
          Write(folder / "scheduler", from_scheduler(ps::Op::kRegister)) &&
          Write(folder / "scheduler-vacate", from_scheduler(ps::Op::kVacate)) &&

@@ -62,9 +62,10 @@ bs::Coding DrawCoding(FuzzedDataProvider* input) {
 bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
   bs::protocol::DataRequest body;
   body.key = input->ConsumeIntegralInRange<uint64_t>(0, 3);
-  body.round = body.optimizer_call = input->ConsumeIntegralInRange<uint64_t>(0, 4);
+  body.round = body.push_count = body.optimizer_call =
+      input->ConsumeIntegralInRange<uint64_t>(0, 4);
   body.partition = body.num_partitions = input->ConsumeIntegralInRange<uint32_t>(0, 2);
-  body.size_bytes = DrawSize(input);
+  body.size_bytes = body.tensor_bytes = DrawSize(input);
   body.partition_bytes = DrawSize(input);
   if (input->ConsumeBool()) body.offset_bytes = DrawSize(input);
   if (input->ConsumeBool()) body.dtype = input->ConsumeIntegralInRange<uint32_t>(0, 14);
@@ -74,18 +75,18 @@ bs::protocol::DataRequest DrawBody(FuzzedDataProvider* input) {
     if (input->ConsumeBool()) body.learning_rate = input->ConsumeFloatingPoint<double>();
   }
   if (input->ConsumeIntegralInRange<int>(0, 2) == 0) {
-    body.layout_version = input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    body.layout_version = body.oldest_layout = input->ConsumeIntegralInRange<uint32_t>(0, 3);
     if (input->ConsumeBool()) body.next_layout = input->ConsumeRandomLengthString(8);
     if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
       body.partition = body.num_partitions = input->ConsumeIntegral<uint32_t>();
-      body.round = body.optimizer_call = input->ConsumeIntegral<uint64_t>();
+      body.round = body.push_count = body.optimizer_call = input->ConsumeIntegral<uint64_t>();
     }
   }
   if (input->ConsumeIntegralInRange<int>(0, 3) == 0) body.coding = DrawCoding(input);
   return body;
 }
 
-void DrawExtension(FuzzedDataProvider* input, const bs::protocol::DataRequest& body,
+void DrawExtension(FuzzedDataProvider* input, bs::protocol::DataRequest body,
                    ps::Extension* extension) {
   extension->version = input->ConsumeIntegralInRange<uint32_t>(1, 2);
   extension->op = static_cast<ps::Op>(input->ConsumeIntegralInRange<uint32_t>(0, 22));
@@ -93,7 +94,7 @@ void DrawExtension(FuzzedDataProvider* input, const bs::protocol::DataRequest& b
   if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {
     extension->incarnation = input->ConsumeIntegralInRange<uint16_t>(1, 2);
   }
-  if (input->ConsumeBool()) extension->text = DrawText(input);
+  if (input->ConsumeBool()) body.about = body.optimizer = DrawText(input);
   extension->body = bs::protocol::Encode(extension->op, body);
   if (input->ConsumeIntegralInRange<int>(0, 15) == 0) {
     extension->body = ps::Body(input->ConsumeRandomLengthString(40));

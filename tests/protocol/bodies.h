@@ -15,7 +15,8 @@ inline protocol::DataRequest RequestIn(const ps::Message& message) {
   return protocol::DecodeRequest(extension.op, extension.body).value();
 }
 inline protocol::DataResponse ResponseIn(const ps::Message& message) {
-  return protocol::DecodeResponse(message.meta.extension.body).value();
+  const ps::Extension& extension = message.meta.extension;
+  return protocol::DecodeResponse(extension.op, extension.body).value();
 }
 // All that a request says.
 struct Asked : protocol::DataRequest {
@@ -38,7 +39,7 @@ inline void ChangeResponse(ps::Message* message,
                            const std::function<void(protocol::DataResponse*)>& change) {
   protocol::DataResponse body = ResponseIn(*message);
   change(&body);
-  message->meta.extension.body = protocol::Encode(body);
+  message->meta.extension.body = protocol::Encode(message->meta.extension.op, body);
 }
 
 }  // namespace bs::test

@@ -69,7 +69,7 @@ TEST(Call, ACodedPushHasTwoBitsForEachElementInWholeWords) {
 TEST(Call, AnnouncesTheBytesOfItsPayload) {
   const auto announced = [](ps::Op op, uint64_t size_bytes, const Coding& coding = {}) {
     const ps::Message message = With(Request(op), [&](DataRequest* body) {
-      body->size_bytes = size_bytes;
+      body->size_bytes = body->tensor_bytes = size_bytes;
       body->partition_bytes = 1U << 20U;
       body->coding = coding;
     });
@@ -95,7 +95,7 @@ TEST(Call, AnEmptyPartitionNeedsNoFrame) { EXPECT_TRUE(Parse(Request(ps::Op::kPu
 
 TEST(Call, ADeclarationNamesAServerForEachPartition) {
   EXPECT_TRUE(Parse(With(Request(ps::Op::kDeclare, "001122"), [](DataRequest* body) {
-                body->size_bytes = 2500;
+                body->tensor_bytes = 2500;
                 body->partition_bytes = 1000;
               })).ok());
 }
@@ -157,18 +157,20 @@ std::vector<Nonsense> AllNonsense() {
               [](DataRequest* body) { body->size_bytes = kHuge; }),
       case_of("HugeOffset", "too large", Op::kPush, "abcd",
               [](DataRequest* body) { body->offset_bytes = kHuge - 2; }),
+      case_of("HugeTensor", "tensor_bytes=18446744073709551615 is too large", Op::kLookup, "",
+              [](DataRequest* body) { body->tensor_bytes = kHuge; }),
       case_of("PullWithPayload", "where none belongs", Op::kPull, "a", nothing),
       case_of("LookupWithPayload", "where none belongs", Op::kLookup, "a", nothing),
       case_of("ReleaseWithPayload", "where none belongs", Op::kRelease, "a", nothing),
       case_of("UncutDeclaration", "partition_bytes=0", Op::kDeclare, "00", nothing),
       case_of("ShortDeclaration", "2 bytes for 3 partitions", Op::kDeclare, "00",
               [](DataRequest* body) {
-                body->size_bytes = 2500;
+                body->tensor_bytes = 2500;
                 body->partition_bytes = 1000;
               }),
       case_of("AbsurdDeclaration", "declare", Op::kDeclare, "00",
               [](DataRequest* body) {
-                body->size_bytes = kHuge / 2;
+                body->tensor_bytes = kHuge / 2;
                 body->partition_bytes = 1;
               }),
   };

@@ -19,9 +19,10 @@ using ps::testing::ToHex;
 
 std::string HexOf(const ps::Body& body) { return ToHex(std::string(body.bytes())); }
 
+// All that a push carries.
 DataRequest Full() {
   return {.key = 7,
-          .round = 12,
+          .push_count = 12,
           .partition = 3,
           .offset_bytes = uint64_t{1} << 40U,
           .size_bytes = 4096,
@@ -34,7 +35,8 @@ DataRequest Full() {
           .rescale_grad = -2.0,
           .hosted = true,
           .layout_version = 3,
-          .next_layout = std::string("a\0b", 3)};
+          .next_layout = std::string("a\0b", 3),
+          .about = "c"};
 }
 
 TEST(DataBody, HasTheBytesOfTheProtocol) {
@@ -54,13 +56,14 @@ TEST(DataBody, HasTheBytesOfTheProtocol) {
             "d90700000000000000c0"
             "e00701"
             "e00803"
-            "ea0803610062");
-  EXPECT_EQ(HexOf(Encode({.identity = {.key = 7, .count = 12, .index = 3},
-                          .offset_bytes = 4096,
-                          .size_bytes = 300,
-                          .partition_bytes = 64,
-                          .dtype = 12,
-                          .next_layout = "1"})),
+            "ea0803610062"
+            "f2080163");
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPull, {.identity = {.key = 7, .count = 12, .index = 3},
+                                         .offset_bytes = 4096,
+                                         .size_bytes = 300,
+                                         .partition_bytes = 64,
+                                         .dtype = 12,
+                                         .next_layout = "1"})),
             "b80607"
             "c0060c"
             "c80603"
@@ -79,22 +82,25 @@ TEST(DataBody, ComesBackAsItWas) {
                               .partition_bytes = 64,
                               .dtype = 12,
                               .next_layout = "1"};
-  EXPECT_EQ(DecodeResponse(Encode(response)).value(), response);
+  EXPECT_EQ(DecodeResponse(ps::Op::kPull, Encode(ps::Op::kPull, response)).value(), response);
 }
 
 TEST(DataBody, WithNothingToSayIsEmpty) {
   EXPECT_TRUE(Encode(ps::Op::kPush, DataRequest{}).empty());
-  EXPECT_TRUE(Encode(DataResponse{}).empty());
+  EXPECT_TRUE(Encode(ps::Op::kPull, DataResponse{}).empty());
   EXPECT_EQ(DecodeRequest(ps::Op::kPush, {}).value(), DataRequest{});
-  EXPECT_EQ(DecodeResponse({}).value(), DataResponse{});
+  EXPECT_EQ(DecodeResponse(ps::Op::kPull, {}).value(), DataResponse{});
 }
 
 // Numbers of other ops stand where round and partition do, and mean one thing each.
 TEST(DataBody, OfAnOptimizerOrAReleaseHasNumbersOfItsOwn) {
-  const DataRequest optimizer{.optimizer_call = 5};
-  EXPECT_EQ(HexOf(Encode(ps::Op::kOptimizer, optimizer)), "c00605");
-  EXPECT_EQ(DecodeRequest(ps::Op::kOptimizer, ps::Body(FromHex("c00605"))).value(), optimizer);
-  const DataRequest release{.key = 7, .num_partitions = 9, .layout_version = 2};
+  const DataRequest optimizer{.optimizer_call = 5, .optimizer = "sgd"};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kOptimizer, optimizer)),
+            "c00605"
+            "fa0803736764");
+  EXPECT_EQ(DecodeRequest(ps::Op::kOptimizer, ps::Body(FromHex("c00605fa0803736764"))).value(),
+            optimizer);
+  const DataRequest release{.key = 7, .num_partitions = 9, .oldest_layout = 2};
   EXPECT_EQ(HexOf(Encode(ps::Op::kRelease, release)),
             "b80607"
             "c80609"
@@ -102,13 +108,87 @@ TEST(DataBody, OfAnOptimizerOrAReleaseHasNumbersOfItsOwn) {
   EXPECT_EQ(DecodeRequest(ps::Op::kRelease, Encode(ps::Op::kRelease, release)).value(), release);
 }
 
+// Every member that some op has.
+DataRequest OfAllOps() {
+  DataRequest request = Full();
+  request.round = 13;
+  request.optimizer_call = 5;
+  request.num_partitions = 9;
+  request.tensor_bytes = 8192;
+  request.oldest_layout = 4;
+  request.optimizer = "sgd";
+  return request;
+}
+
+TEST(DataBody, CarriesOnlyTheFieldsOfItsOp) {
+  const auto carried = [](ps::Op op) { return DecodeRequest(op, Encode(op, OfAllOps())).value(); };
+  EXPECT_EQ(carried(ps::Op::kPush), Full());
+  DataRequest pull = Full();
+  pull.about.clear();
+  EXPECT_EQ(carried(ps::Op::kPull), pull);
+  EXPECT_EQ(carried(ps::Op::kPushPull), pull);
+  DataRequest lookup = pull;
+  lookup.size_bytes = 0;
+  lookup.tensor_bytes = 8192;
+  EXPECT_EQ(carried(ps::Op::kLookup), lookup);
+  EXPECT_EQ(carried(ps::Op::kDeclare), lookup);
+  DataRequest optimizer = pull;
+  optimizer.push_count = 0;
+  optimizer.optimizer_call = 5;
+  optimizer.optimizer = "sgd";
+  EXPECT_EQ(carried(ps::Op::kOptimizer), optimizer);
+  DataRequest release = pull;
+  release.partition = 0;
+  release.num_partitions = 9;
+  release.layout_version = 0;
+  release.oldest_layout = 4;
+  EXPECT_EQ(carried(ps::Op::kRelease), release);
+}
+
+TEST(DataBody, CountsRoundsOrPushesByTheMode) {
+  const DataRequest round{.round = 12};
+  const DataRequest pushes{.push_count = 12, .mode = 1};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPull, round)), "c0060c");
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPull, pushes)), "c0060cc00701");
+  EXPECT_EQ(DecodeRequest(ps::Op::kPull, ps::Body(FromHex("c0060c"))).value(), round);
+  // In any order.
+  EXPECT_EQ(DecodeRequest(ps::Op::kPull, ps::Body(FromHex("c00701c0060c"))).value(), pushes);
+  EXPECT_EQ(Encode(ps::Op::kPull, {.round = 13, .push_count = 12, .mode = 1}),
+            Encode(ps::Op::kPull, pushes));
+  EXPECT_EQ(IdentityOf(ps::Op::kPull, round).count, 12U);
+  EXPECT_EQ(IdentityOf(ps::Op::kPull, pushes).count, 12U);
+  EXPECT_FALSE(IsInitial(round));
+  EXPECT_FALSE(IsInitial(pushes));
+  EXPECT_TRUE(IsInitial({.mode = 1}));
+}
+
+// A long field of another op is skipped, so that a pull cannot make a server keep it.
+TEST(DataBody, TextsOfOtherOpsAreSkipped) {
+  const ps::Body texts(FromHex("f2080163fa0803736764"));
+  EXPECT_EQ(DecodeRequest(ps::Op::kPush, texts).value(), (DataRequest{.about = "c"}));
+  EXPECT_EQ(DecodeRequest(ps::Op::kOptimizer, texts).value(), (DataRequest{.optimizer = "sgd"}));
+  for (const ps::Op op : {ps::Op::kDeclare, ps::Op::kLookup, ps::Op::kPull, ps::Op::kPushPull}) {
+    EXPECT_EQ(DecodeRequest(op, texts).value(), DataRequest{});
+  }
+}
+
+TEST(DataBody, AResponseHasTheBytesOfAPartitionOrOfATensor) {
+  const DataResponse both{.size_bytes = 64, .tensor_bytes = 128};
+  EXPECT_EQ(HexOf(Encode(ps::Op::kLookup, both)), "d8068001");
+  EXPECT_EQ(HexOf(Encode(ps::Op::kPull, both)), "d80640");
+  const ps::Body body(FromHex("d80640"));
+  EXPECT_EQ(DecodeResponse(ps::Op::kLookup, body).value(), (DataResponse{.tensor_bytes = 64}));
+  EXPECT_EQ(DecodeResponse(ps::Op::kPushPull, body).value(), (DataResponse{.size_bytes = 64}));
+}
+
 // No allocation: the longest body of a push without a codec's long parameters.
 TEST(DataBody, OfAPushIsShort) {
   DataRequest push = Full();
   push.key = ~uint64_t{0};
-  push.round = uint64_t{1} << 40U;
+  push.push_count = uint64_t{1} << 40U;
   push.partition = 1U << 20U;
   push.next_layout.clear();
+  push.about.clear();
   EXPECT_EQ(Encode(ps::Op::kPush, push).memory(), 0U);
 }
 
@@ -134,7 +214,7 @@ TEST(DataBody, SkipsUnknownFieldsAndOtherWireTypes) {
               "e0078002"
               "c00604"));
   EXPECT_EQ(DecodeRequest(ps::Op::kPush, odd).value(), (DataRequest{.round = 4, .hosted = true}));
-  EXPECT_EQ(DecodeResponse(odd).value(), (DataResponse{.identity = {.count = 4}}));
+  EXPECT_EQ(DecodeResponse(ps::Op::kPull, odd).value(), (DataResponse{.identity = {.count = 4}}));
 }
 
 TEST(DataBody, BytesThatAreNoFieldsAreRefused) {
@@ -142,7 +222,8 @@ TEST(DataBody, BytesThatAreNoFieldsAreRefused) {
     const ps::Body body(FromHex(hex));
     EXPECT_EQ(DecodeRequest(ps::Op::kPush, body).status().code(), StatusCode::kInvalidArgument)
         << hex;
-    EXPECT_EQ(DecodeResponse(body).status().code(), StatusCode::kInvalidArgument) << hex;
+    EXPECT_EQ(DecodeResponse(ps::Op::kPull, body).status().code(), StatusCode::kInvalidArgument)
+        << hex;
     EXPECT_FALSE(DataBodyRules().answers(body, body)) << hex;
   }
 }
@@ -152,12 +233,13 @@ TEST(DataBody, AnAnswerIsAboutItsKeyRoundAndPartition) {
   const DataRequest asked{.key = 7, .round = 12, .partition = 2, .size_bytes = 64};
   const ps::Body request = Encode(ps::Op::kPull, asked);
   const RequestIdentity identity = IdentityOf(ps::Op::kPull, asked);
-  EXPECT_TRUE(rules.answers(Encode({.identity = identity, .size_bytes = 9}), request));
+  EXPECT_TRUE(
+      rules.answers(Encode(ps::Op::kPull, {.identity = identity, .size_bytes = 9}), request));
   const std::array<RequestIdentity, 3> others = {{{.key = 8, .count = 12, .index = 2},
                                                   {.key = 7, .count = 13, .index = 2},
                                                   {.key = 7, .count = 12, .index = 3}}};
   for (const RequestIdentity& other : others) {
-    EXPECT_FALSE(rules.answers(Encode({.identity = other}), request));
+    EXPECT_FALSE(rules.answers(Encode(ps::Op::kPull, {.identity = other}), request));
   }
 }
 
@@ -168,6 +250,9 @@ TEST(DataBody, ARequestIsNamedByWhatItAsks) {
     EXPECT_EQ(rules.describe(op, Encode(op, asked)), "key=7 round=12 partition=2");
   }
   EXPECT_EQ(rules.describe(ps::Op::kLookup, Encode(ps::Op::kLookup, asked)), "key=7");
+  const DataRequest counted{.key = 7, .push_count = 12, .partition = 2, .mode = 1};
+  EXPECT_EQ(rules.describe(ps::Op::kPush, Encode(ps::Op::kPush, counted)),
+            "key=7 push_count=12 partition=2");
 }
 
 TEST(DataBody, APullThatRepeatsAPushPullSaysNothingOfTheNextLayout) {
@@ -181,7 +266,8 @@ TEST(DataBody, APullThatRepeatsAPushPullSaysNothingOfTheNextLayout) {
 TEST(DataBody, RandomBytesNeverAbort) {
   std::mt19937 random(1);
   const std::string good(Encode(ps::Op::kPush, Full()).bytes());
-  const std::array<ps::Op, 3> ops = {ps::Op::kPush, ps::Op::kOptimizer, ps::Op::kRelease};
+  const std::array<ps::Op, 4> ops = {ps::Op::kPush, ps::Op::kOptimizer, ps::Op::kRelease,
+                                     ps::Op::kLookup};
   size_t read = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string bytes = good;
@@ -191,7 +277,7 @@ TEST(DataBody, RandomBytesNeverAbort) {
     bytes.resize(random() % 4 == 0 ? random() % bytes.size() : bytes.size());
     const ps::Op op = ops.at(random() % ops.size());
     const auto request = DecodeRequest(op, ps::Body(bytes));
-    EXPECT_EQ(request.ok(), DecodeResponse(ps::Body(bytes)).ok());
+    EXPECT_EQ(request.ok(), DecodeResponse(op, ps::Body(bytes)).ok());
     if (!request.ok()) continue;
     ++read;
     EXPECT_TRUE(DecodeRequest(op, Encode(op, request.value())).ok());

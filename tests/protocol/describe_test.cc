@@ -20,6 +20,8 @@ TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "push key=7 round=12 partition=2 from worker 1");
   ask.op = ps::Op::kPull;
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "pull key=7 round=12 partition=2 from worker 1");
+  ask.mode = Mode::kAsynchronous;
+  EXPECT_EQ(DescribeCall(MakeCall(ask)), "pull key=7 push_count=12 partition=2 from worker 1");
   ask.op = ps::Op::kDeclare;
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "declare key=7 from worker 1");
   ask.op = ps::Op::kLookup;
@@ -53,11 +55,11 @@ TEST(DescribeTest, BytesThatAreNoCodesAreRefused) {
 TEST(DescribeTest, AnArrayIsWholeElementsOfATypeWeKnow) {
   Ask ask = Pull(1, 0, 10);
   ask.dtype = DType::kFloat16;
-  EXPECT_TRUE(CheckArray(MakeCall(ask)).ok());
+  EXPECT_TRUE(CheckArray(MakeCall(ask), 10).ok());
   ask.dtype = DType::kFloat32;
-  EXPECT_EQ(CheckArray(MakeCall(ask)).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckArray(MakeCall(ask), 10).code(), StatusCode::kInvalidArgument);
   ask.dtype = static_cast<DType>(7);
-  EXPECT_EQ(CheckArray(MakeCall(ask)).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckArray(MakeCall(ask), 10).code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST_F(DirectoryTest, ALookupGetsWhatWasDeclared) {
   EXPECT_EQ(RankOf(answer), 1);
   EXPECT_TRUE(answer.keeps_memory);  // so it counts for who does not read it
   EXPECT_EQ(answer.meta.priority, 4);
-  EXPECT_EQ(test::ResponseIn(answer).size_bytes, 100u);
+  EXPECT_EQ(test::ResponseIn(answer).tensor_bytes, 100u);
   EXPECT_EQ(test::ResponseIn(answer).partition_bytes, 40u);
   EXPECT_EQ(test::ResponseIn(answer).dtype, 0u);
   EXPECT_EQ(ToBytes(answer.data.at(0)), ToBytes(Declaration().payload));
@@ -133,7 +133,7 @@ TEST_F(DirectoryTest, OnlyRankZeroDeclares) {
 
 TEST_F(DirectoryTest, AnEmptyTensorHasOnePartition) {
   protocol::Call empty = Declaration();
-  empty.request.size_bytes = 0;
+  empty.request.tensor_bytes = 0;
   empty.payload = ps::Frame::Copy(std::string_view("\0\0", 2));
   EXPECT_EQ(Declare(empty).first, StatusCode::kOk);
 }
@@ -145,16 +145,16 @@ TEST_F(DirectoryTest, DeclarationsThatMakeNoSenseAreRefused) {
     return Declare(call).first == StatusCode::kInvalidArgument;
   };
   EXPECT_TRUE(refused([](protocol::Call& c) { c.request.dtype = 7; }));
-  EXPECT_TRUE(refused([](protocol::Call& c) { c.request.size_bytes = 99; }));
+  EXPECT_TRUE(refused([](protocol::Call& c) { c.request.tensor_bytes = 99; }));
   EXPECT_TRUE(refused([](protocol::Call& c) { c.request.partition_bytes = 0; }));
   EXPECT_TRUE(refused([](protocol::Call& c) { c.request.partition_bytes = 4; })) << "25 partitions";
   EXPECT_TRUE(refused([](protocol::Call& c) { c.payload = {}; }));
   EXPECT_TRUE(refused([](protocol::Call& c) { c.payload = ps::Frame::Copy("12345"); }));
   EXPECT_TRUE(refused([](protocol::Call& c) {
-    c.request.size_bytes = c.request.partition_bytes = kMaxPartitionBytes + 4;
+    c.request.tensor_bytes = c.request.partition_bytes = kMaxPartitionBytes + 4;
   }));
   EXPECT_TRUE(refused([](protocol::Call& c) {
-    c.request.size_bytes = UINT64_MAX - 3;
+    c.request.tensor_bytes = UINT64_MAX - 3;
     c.request.partition_bytes = 1;
   }));
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk) << "none of them has taken the key";

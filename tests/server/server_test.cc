@@ -195,8 +195,9 @@ TEST(ServerTest, APartitionThatDoesNotFitIntoMemoryIsRefusedByItsNameAndOthersGo
     EXPECT_EQ(
         bench.Refused(push(mode == Mode::kSynchronous ? 2 : 3, 0, mode)),
         std::make_pair(StatusCode::kResourceExhausted,
-                       std::string("push key=") + (mode == Mode::kSynchronous ? "2" : "3") +
-                           " round=0 partition=0 from worker 0: its 1048576 bytes do not fit "
+                       std::string("push key=") +
+                           (mode == Mode::kSynchronous ? "2 round=0" : "3 push_count=0") +
+                           " partition=0 from worker 0: its 1048576 bytes do not fit "
                            "into memory, of which 1048575 are left here: use more servers, or "
                            "larger ones"));
   }
@@ -250,7 +251,7 @@ ps::Message Optimizer(int32_t rank, uint64_t number, const std::string& text) {
   ask.rank = rank;
   ask.round = number;
   ps::Message message = MakeRequest(ask);
-  message.meta.extension.text = text;
+  test::ChangeRequest(&message, [&](auto* body) { body->optimizer = text; });
   return message;
 }
 

@@ -44,9 +44,10 @@ TEST(ShardTest, APushPullOfAnAsynchronousKeyIsRefused) {
   shard.Handle(MakeCall(ask));
   const ps::Message refusal = outbox.Next();
   EXPECT_EQ(CodeOf(refusal), StatusCode::kInvalidArgument);
-  EXPECT_EQ(TextOf(refusal),
-            "push-pull key=7 round=0 partition=0 from worker 0: of an asynchronous key push and "
-            "pull go apart");
+  EXPECT_EQ(
+      TextOf(refusal),
+      "push-pull key=7 push_count=0 partition=0 from worker 0: of an asynchronous key push and "
+      "pull go apart");
 }
 
 TEST(ShardTest, TheHoldBudgetIsOneForAllPartitions) {

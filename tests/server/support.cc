@@ -50,19 +50,23 @@ void AppendAs(DType dtype, int value, std::vector<std::byte>* bytes) {
   }
 }
 
+// With the fields of all ops; the encoder takes those of its own.
 protocol::DataRequest BodyOf(const Ask& ask) {
   const bool pushes = ask.op == ps::Op::kPush || ask.op == ps::Op::kPushPull;
   const bool as_it_is = pushes && ask.coding.plain();
   return {.key = ask.key,
           .round = ask.round,
+          .push_count = ask.round,
           .optimizer_call = ask.round,
           .partition = ask.part,
           .num_partitions = ask.part,
           .size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes,
+          .tensor_bytes = ask.size_bytes,
           .dtype = static_cast<uint32_t>(ask.dtype),
           .mode = static_cast<uint32_t>(ask.mode),
           .coding = ask.coding,
           .layout_version = ask.cut,
+          .oldest_layout = ask.cut,
           .next_layout = ask.next};
 }
 

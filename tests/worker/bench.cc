@@ -91,7 +91,7 @@ ps::Message Bench::ResponseTo(const ps::Message& request) {
   response.meta.extension.sequence = request.meta.extension.sequence;
   const ps::Op op = request.meta.extension.op;
   response.meta.extension.body =
-      protocol::Encode({.identity = protocol::IdentityOf(op, test::RequestIn(request))});
+      protocol::Encode(op, {.identity = protocol::IdentityOf(op, test::RequestIn(request))});
   return response;
 }
 
@@ -119,7 +119,7 @@ void Bench::AnswerLookup(ps::Message request, uint64_t part_bytes,
                          std::span<const std::byte> servers) {
   ps::Message response = ResponseTo(request);
   test::ChangeResponse(&response, [&, asked = test::RequestIn(request)](auto* body) {
-    body->size_bytes = asked.size_bytes;
+    body->tensor_bytes = asked.tensor_bytes;
     body->dtype = asked.dtype;
     body->partition_bytes = part_bytes;
   });

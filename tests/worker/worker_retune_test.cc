@@ -99,7 +99,7 @@ TEST_F(Retuned, ATensorIsCutAnewBehindTheRoundThatSaysSo) {
   ASSERT_EQ(released_.size(), 2U) << "each server that had some of it";
   for (const test::Asked& release : released_) {
     EXPECT_EQ(release.key, 7U);
-    EXPECT_EQ(release.layout_version, 1U);
+    EXPECT_EQ(release.oldest_layout, 1U);
     EXPECT_EQ(release.num_partitions, 4U);
   }
   EXPECT_EQ(Round(7, value).size(), 2U);

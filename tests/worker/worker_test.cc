@@ -75,14 +75,14 @@ TEST(Worker, AWholeKeyIsDeclaredInOnePieceAndItsFirstPushSaysWhatItIs) {
   ps::Message push = bench.Next();
   EXPECT_EQ(About(push).size_bytes, 100'000U);
   EXPECT_EQ(About(push).mode, 1U);
-  EXPECT_EQ(About(push).text, "about");
+  EXPECT_EQ(About(push).about, "about");
   EXPECT_TRUE(About(push).hosted);
   bench.Answer(std::move(push));
   bench.Run();
   EXPECT_TRUE(outcome.ok());
   bench.worker()->Update(7, {.in = value, .pushed = [](const Status&) {}});
   ps::Message update = bench.Next();
-  EXPECT_EQ(About(update).text, "");
+  EXPECT_EQ(About(update).about, "");
   EXPECT_FALSE(About(update).hosted);
   bench.Answer(std::move(update));
   EXPECT_TRUE(bench.Quiet());
@@ -109,7 +109,7 @@ TEST(Worker, UpdatesOfAnAsynchronousKeyPushOrPullOrBothInOrder) {
       7, {.in = in, .out = out, .pushed = [](const Status&) {}, .pulled = into(&both)});
   ps::Message push = bench.Next();
   EXPECT_EQ(About(push).op, ps::Op::kPush);
-  EXPECT_EQ(About(push).round, 1U);
+  EXPECT_EQ(About(push).push_count, 1U);
   EXPECT_EQ(About(push).learning_rate, 0.5);
   EXPECT_EQ(About(push).weight_decay, std::nullopt);
   EXPECT_EQ(About(push).rescale_grad, 2.0);
@@ -118,7 +118,7 @@ TEST(Worker, UpdatesOfAnAsynchronousKeyPushOrPullOrBothInOrder) {
   EXPECT_TRUE(pushed.ok());
   ps::Message pull = bench.Next();
   EXPECT_EQ(About(pull).op, ps::Op::kPull);
-  EXPECT_EQ(About(pull).round, 1U) << "what this worker has pushed";
+  EXPECT_EQ(About(pull).push_count, 1U) << "what this worker has pushed";
   EXPECT_EQ(pull.meta.priority, 4);
   EXPECT_TRUE(bench.Quiet());
   bench.Answer(std::move(pull), Bytes(64, 9));
@@ -126,7 +126,7 @@ TEST(Worker, UpdatesOfAnAsynchronousKeyPushOrPullOrBothInOrder) {
   EXPECT_EQ(out, Bytes(64, 9));
   bench.Answer(bench.Next());
   ps::Message second = bench.Next();
-  EXPECT_EQ(About(second).round, 2U);
+  EXPECT_EQ(About(second).push_count, 2U);
   bench.Answer(std::move(second), Bytes(64, 8));
   EXPECT_TRUE(both.ok());
   EXPECT_EQ(out, Bytes(64, 8));
@@ -156,7 +156,7 @@ TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
       ps::Message request = bench.Next();
       EXPECT_EQ(request.peer, ps::ServerId(server));
       EXPECT_EQ(About(request).op, ps::Op::kOptimizer);
-      EXPECT_EQ(About(request).text, number == 1 ? "sgd" : "hosted lamb");
+      EXPECT_EQ(About(request).optimizer, number == 1 ? "sgd" : "hosted lamb");
       EXPECT_EQ(request.data.empty() ? "" : request.data[0].text(), number == 1 ? "" : "pickle");
       EXPECT_EQ(About(request).optimizer_call, number);
       EXPECT_EQ(outcome.calls, 0);

@@ -144,16 +144,16 @@ void KvstoreBackend::OnDeclare(Asked request) {
   if (tensors_.contains(what.key)) return Answer(request, Status::Ok());
   Tensor tensor{.key = what.key,
                 .dtype = static_cast<DType>(what.dtype),
-                .size_bytes = what.size_bytes,
+                .size_bytes = what.tensor_bytes,
                 .part_bytes = what.partition_bytes,
-                .partitions = Cut(what.size_bytes, what.partition_bytes, kAlignBytes)};
+                .partitions = Cut(what.tensor_bytes, what.partition_bytes, kAlignBytes)};
   // This worker has placed them on the same servers, and the others will.
   loads_.Place(tensor.partitions);
   const auto header_key = TakeHeaderKey();
   if (!header_key) return Answer(request, NoKeysLeft());
   if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
   const std::vector<std::byte> header =
-      Encode({what.key, what.size_bytes, what.partition_bytes, what.dtype, scale_});
+      Encode({what.key, what.tensor_bytes, what.partition_bytes, what.dtype, scale_});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
                              .store_key = *header_key,
                              .size_bytes = header.size(),
@@ -213,7 +213,7 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
                 .partitions = Cut(header->size_bytes, header->partition_bytes, kAlignBytes)};
   const Tensor wanted{.key = request.what.key,
                       .dtype = static_cast<DType>(request.what.dtype),
-                      .size_bytes = request.what.size_bytes,
+                      .size_bytes = request.what.tensor_bytes,
                       .part_bytes = 0,
                       .partitions = {}};
   if (Tell(tensor) != Tell(wanted)) {
@@ -242,7 +242,7 @@ void KvstoreBackend::OnPush(const StoreTensor& tensor, StorePartition* partition
   partition->taken = partition->done = false;
   partition->push = std::move(request);
   partition->push_open = true;
-  const bool first = partition->push.what.round == 0;
+  const bool first = protocol::IsInitial(partition->push.what);
   partition->taken = partition->beside = !first && GoesBesideCredit(*partition);
   if (partition->beside) probes_[partition->server].beside_bytes += partition->size_bytes;
   Begin(tensor, partition,
@@ -257,7 +257,7 @@ void KvstoreBackend::OnPull(const StoreTensor& tensor, StorePartition* partition
   const bool repeated = request.envelope.sequence == partition->pull.envelope.sequence;
   if (repeated && partition->pull_open) return SayPending(request);
   BS_CHECK(!partition->pull_open);
-  const bool fetches = request.what.round == 0 && !repeated;
+  const bool fetches = protocol::IsInitial(request.what) && !repeated;
   partition->pull = std::move(request);
   partition->pull_open = true;
   if (!fetches) return Settle(partition);
@@ -362,7 +362,7 @@ ps::Message KvstoreBackend::ResponseTo(const Asked& request, ps::Op op,
                              .op = op,
                              .sequence = request.envelope.sequence,
                              .incarnation = request.envelope.incarnation,
-                             .body = protocol::Encode(body)};
+                             .body = protocol::Encode(request.envelope.op, body)};
   return response;
 }
 
@@ -377,7 +377,7 @@ void KvstoreBackend::Answer(const Asked& request, const Status& status, ps::Fram
 
 void KvstoreBackend::AnswerLookup(const Asked& request, const Tensor& tensor) {
   ps::Message response = ResponseTo(request, request.envelope.op,
-                                    {.size_bytes = request.what.size_bytes,
+                                    {.tensor_bytes = request.what.tensor_bytes,
                                      .partition_bytes = tensor.part_bytes,
                                      .dtype = request.what.dtype});
   response.data.push_back(ps::Frame::Copy(EncodeServers(tensor.partitions)));

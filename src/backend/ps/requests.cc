@@ -30,12 +30,13 @@ std::string DescribePull(Key key, const Piece& piece) {
 Result<Tensor> ReadLookup(const ps::Message& answer, Tensor asked, uint32_t num_servers) {
   const std::string what = "lookup key=" + std::to_string(asked.key) + " to server " +
                            std::to_string(HomeServer(asked.key, num_servers));
-  const Result<protocol::DataResponse> body = protocol::DecodeResponse(answer.meta.extension.body);
+  const Result<protocol::DataResponse> body =
+      protocol::DecodeResponse(ps::Op::kLookup, answer.meta.extension.body);
   if (!body.ok()) return Status::Internal(what + ": answered " + body.status().message());
   const protocol::DataResponse& said = body.value();
-  if (said.size_bytes != asked.size_bytes || said.dtype != static_cast<uint32_t>(asked.dtype) ||
+  if (said.tensor_bytes != asked.size_bytes || said.dtype != static_cast<uint32_t>(asked.dtype) ||
       said.partition_bytes < kAlignBytes || said.partition_bytes % kAlignBytes != 0) {
-    return Status::Internal(what + ": answered " + std::to_string(said.size_bytes) +
+    return Status::Internal(what + ": answered " + std::to_string(said.tensor_bytes) +
                             " bytes of dtype " + std::to_string(said.dtype) + " in partitions of " +
                             std::to_string(said.partition_bytes));
   }
@@ -47,8 +48,10 @@ Result<Tensor> ReadLookup(const ps::Message& answer, Tensor asked, uint32_t num_
 }
 
 protocol::DataRequest BodyOf(const Tensor& tensor, const Piece& piece) {
+  const bool counted = tensor.mode == Mode::kAsynchronous;
   return {.key = tensor.key,
-          .round = piece.round,
+          .round = counted ? 0 : piece.round,
+          .push_count = counted ? piece.round : 0,
           .partition = piece.partition.index,
           .offset_bytes = piece.partition.offset_bytes,
           .size_bytes = piece.partition.size_bytes,
@@ -92,7 +95,8 @@ ps::KvWorker::Done IntoPlace(Key key, const Piece& piece, std::span<std::byte> b
                            " bytes, want " + std::to_string(bytes.size())),
           {});
     }
-    Result<protocol::DataResponse> body = protocol::DecodeResponse(answer.meta.extension.body);
+    Result<protocol::DataResponse> body =
+        protocol::DecodeResponse(ps::Op::kPull, answer.meta.extension.body);
     if (!body.ok()) {
       return done(
           Status::Internal(DescribePull(key, piece) + ": answered " + body.status().message()), {});
@@ -125,7 +129,7 @@ std::string DescribePlacement(const Tensor& tensor) {
 void Declare(const Link& link, const Tensor& tensor, Answered done) {
   ps::KvRequest request = MakeRequest(ps::Op::kDeclare, HomeServer(tensor.key, link.num_servers),
                                       {.key = tensor.key,
-                                       .size_bytes = tensor.size_bytes,
+                                       .tensor_bytes = tensor.size_bytes,
                                        .partition_bytes = tensor.part_bytes,
                                        .dtype = static_cast<uint32_t>(tensor.dtype),
                                        .mode = static_cast<uint32_t>(tensor.mode)});
@@ -140,7 +144,7 @@ void Declare(const Link& link, const Tensor& tensor, Answered done) {
 void Lookup(const Link& link, const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
   ps::KvRequest request = MakeRequest(ps::Op::kLookup, HomeServer(asked.key, link.num_servers),
                                       {.key = asked.key,
-                                       .size_bytes = asked.size_bytes,
+                                       .tensor_bytes = asked.size_bytes,
                                        .dtype = static_cast<uint32_t>(asked.dtype),
                                        .mode = static_cast<uint32_t>(asked.mode)});
   link.requests->Send(std::move(request),
@@ -163,8 +167,8 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
                                                    .refused = {},
                                                    .done = std::move(done)});
   for (uint32_t server = 0; server < link.num_servers; ++server) {
-    ps::KvRequest request = MakeRequest(ps::Op::kOptimizer, server, {.optimizer_call = number});
-    request.extension.text = round->optimizer.text;
+    ps::KvRequest request = MakeRequest(
+        ps::Op::kOptimizer, server, {.optimizer_call = number, .optimizer = round->optimizer.text});
     request.payload = std::as_bytes(std::span(round->optimizer.pickle));
     link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
       if (!status.ok() && round->refused.ok()) round->refused = status;
@@ -176,9 +180,11 @@ void SetOptimizer(const Link& link, OptimizerText optimizer, uint64_t number, An
 void Push(const Link& link, const Tensor& tensor, const Piece& piece,
           std::span<const std::byte> bytes, Answered done) {
   protocol::DataRequest body = BodyOfPush(tensor, piece);
-  if (piece.round == 0) body.hosted = tensor.hosted;
+  if (piece.round == 0) {
+    body.hosted = tensor.hosted;
+    body.about = tensor.about;
+  }
   ps::KvRequest request = MakeRequest(ps::Op::kPush, piece, body);
-  if (piece.round == 0) request.extension.text = tensor.about;
   request.payload = bytes;
   link.requests->Send(
       std::move(request),
@@ -240,7 +246,7 @@ void Release(const Link& link, const Tensor& retired, Answered done) {
         MakeRequest(ps::Op::kRelease, server,
                     {.key = retired.key,
                      .num_partitions = static_cast<uint32_t>(retired.partitions.size()),
-                     .layout_version = retired.cut + 1});
+                     .oldest_layout = retired.cut + 1});
     link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
       if (!status.ok() && round->refused.ok()) round->refused = status;
       if (--round->missing == 0) round->done(round->refused);

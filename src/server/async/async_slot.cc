@@ -21,8 +21,9 @@ ps::Frame Decode(const protocol::Call& call, const codec::Table& codecs) {
   const protocol::DataRequest& about = call.request;
   const size_t count = about.size_bytes / sizeof(float);
   auto values = std::make_unique_for_overwrite<float[]>(count);
-  const codec::Place place{
-      .key = about.key, .round = about.round, .first_element = about.offset_bytes / sizeof(float)};
+  const codec::Place place{.key = about.key,
+                           .round = about.push_count,
+                           .first_element = about.offset_bytes / sizeof(float)};
   codecs.Get(about.coding)
       .decode(about.coding.parameters, place, call.payload.bytes().data(), values.get(), count);
   const auto bytes = std::as_bytes(std::span(values.get(), count));
@@ -43,17 +44,17 @@ AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
 
 void AsyncSlot::Push(protocol::Call& call) {
   if (const Status wrong = CheckPush(call); !wrong.ok()) return Refuse(call, wrong);
-  const Round round = call.request.round;
-  const bool duplicate = round == 0 ? initialised() : round <= party_of(call).pushes;
+  const Round count = call.request.push_count;
+  const bool duplicate = count == 0 ? initialised() : count <= party_of(call).pushes;
   if (duplicate) return shard_->send(protocol::MakeResponse(call, {}));
-  if (round > 0) {
+  if (count > 0) {
     if (const Status wrong = CheckUpdate(call); !wrong.ok()) return Refuse(call, wrong);
     if (updating_rank_) return Queue(call);
   }
   // Kept until it is used, but for what the hosting process uses later.
   const Result<MemoryRoom::Promise> memory = AskForMemory(call);
   if (!memory.ok()) return Refuse(call, memory.status());
-  if (round == 0) {
+  if (count == 0) {
     Initialise(call);
   } else {
     if (!call.request.coding.plain()) call.payload = Decode(call, *shard_->codecs);
@@ -91,19 +92,19 @@ void AsyncSlot::Fail(const Status& why) {
 
 Status AsyncSlot::CheckPush(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
-  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckArray(call, about.size_bytes); !wrong.ok()) return wrong;
   if (const Status wrong = CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
-  if (!initialised() && (about.round != 0 || call.worker_rank != 0)) {
+  if (!initialised() && (about.push_count != 0 || call.worker_rank != 0)) {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }
-  if (about.round == 0 && call.extension.text.size() > kMaxAboutBytes) {
-    return Status::InvalidArgument(
-        DescribeCall(call) + ": " + std::to_string(call.extension.text.size()) +
-        " bytes about the key, at most " + std::to_string(kMaxAboutBytes) + " are kept");
+  if (about.push_count == 0 && about.about.size() > kMaxAboutBytes) {
+    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(about.about.size()) +
+                                   " bytes about the key, at most " +
+                                   std::to_string(kMaxAboutBytes) + " are kept");
   }
   if (!initialised()) return Status::Ok();
-  if (about.round == 0 && call.worker_rank != 0) {
+  if (about.push_count == 0 && call.worker_rank != 0) {
     return Status::FailedPrecondition(DescribeCall(call) + ": only worker 0 initialises");
   }
   return CheckShape(call, shape_);
@@ -112,12 +113,12 @@ Status AsyncSlot::CheckPush(const protocol::Call& call) const {
 Status AsyncSlot::CheckPull(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
   const Round pushed = party_of(call).pushes;
-  if (about.round > pushed + (initialised() ? 1 : 0)) {
+  if (about.push_count > pushed + (initialised() ? 1 : 0)) {
     return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
                                       std::to_string(pushed) + " times");
   }
   // A worker has one request for a partition under way: what is older was answered.
-  if (about.round < pushed || call.extension.sequence < party_of(call).answered) {
+  if (about.push_count < pushed || call.extension.sequence < party_of(call).answered) {
     return Status::Cancelled(DescribeCall(call) + ": superseded by a newer request");
   }
   if (!initialised()) {
@@ -152,7 +153,7 @@ void AsyncSlot::Initialise(const protocol::Call& call) {
     reduce::Copy(weights->data(), call.payload.bytes().data(), about.size_bytes);
   }
   shape_ = ShapeOf(call);
-  about_ = call.extension.text;
+  about_ = about.about;
   needs_host_ = about.hosted;
   weights_ = std::move(weights);
   shard_->meters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
@@ -162,7 +163,7 @@ void AsyncSlot::Initialise(const protocol::Call& call) {
 Status AsyncSlot::CheckUpdate(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
   const Round pushed = parties_[static_cast<size_t>(call.worker_rank)].pushes;
-  if (about.round > pushed + 1) {
+  if (about.push_count > pushed + 1) {
     return Status::FailedPrecondition(DescribeCall(call) + ": expected push " +
                                       std::to_string(pushed + 1) + " of this worker");
   }
@@ -307,13 +308,13 @@ void AsyncSlot::Queue(protocol::Call& call) {
   queue_.Park(std::move(call), whom, shard_->send);
 }
 
-std::vector<int32_t> AsyncSlot::Behind(Round round) const {
+std::vector<int32_t> AsyncSlot::Behind(Round count) const {
   std::vector<int32_t> ranks;
   const int64_t bound = shard_->max_staleness;
   if (bound < 0) return ranks;
   for (size_t rank = 0; rank < parties_.size(); ++rank) {
     const Party& party = parties_[rank];
-    if (IsAwaited(rank) && party.ahead + party.pushes + static_cast<Round>(bound) < round) {
+    if (IsAwaited(rank) && party.ahead + party.pushes + static_cast<Round>(bound) < count) {
       ranks.push_back(static_cast<int32_t>(rank));
     }
   }
@@ -321,8 +322,8 @@ std::vector<int32_t> AsyncSlot::Behind(Round round) const {
 }
 
 bool AsyncSlot::Ready(const protocol::Call& call) {
-  const Round round = call.request.round;
-  return initialised() && party_of(call).pushes >= round && Behind(round).empty();
+  const Round count = call.request.push_count;
+  return initialised() && party_of(call).pushes >= count && Behind(count).empty();
 }
 
 void AsyncSlot::Park(protocol::Call& call) {
@@ -333,11 +334,11 @@ void AsyncSlot::Park(protocol::Call& call) {
 
 std::string AsyncSlot::WhomFor(const protocol::Call& call) {
   const std::string key = " key " + std::to_string(id_.key);
-  const Round round = call.request.round;
+  const Round count = call.request.push_count;
   if (!initialised()) return "worker 0 to initialise" + key;
-  if (party_of(call).pushes < round) return "its own push " + std::to_string(round) + " of" + key;
-  return DescribeWorkers(Behind(round)) + " to push" + key + " " +
-         std::to_string(round - static_cast<Round>(shard_->max_staleness)) +
+  if (party_of(call).pushes < count) return "its own push " + std::to_string(count) + " of" + key;
+  return DescribeWorkers(Behind(count)) + " to push" + key + " " +
+         std::to_string(count - static_cast<Round>(shard_->max_staleness)) +
          " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
 }
 

@@ -96,8 +96,8 @@ class AsyncSlot {
   void PrepareSpare();
   // The same for weights_, with what is in it.
   void PrepareWeights();
-  // Ranks that a pull of `round` must wait for.
-  std::vector<int32_t> Behind(Round round) const;
+  // Ranks that a pull behind `count` own pushes must wait for.
+  std::vector<int32_t> Behind(Round count) const;
   bool Ready(const protocol::Call& call);
   void Park(protocol::Call& call);
   std::string WhomFor(const protocol::Call& call);

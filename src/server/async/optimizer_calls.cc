@@ -34,7 +34,7 @@ void OptimizerCalls::Handle(protocol::Call& call) {
 }
 
 Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const protocol::Call& call) {
-  const std::string& text = call.extension.text;
+  const std::string& text = call.request.optimizer;
   Wanted wanted{.number = call.request.optimizer_call, .text = text, .optimizer = {}};
   if (call.payload.size() > kMaxPickleBytes) {
     return Status::InvalidArgument(DescribeCall(call) + ": a pickle of " +

@@ -29,7 +29,8 @@ struct Lane {
 inline uint64_t KeptBytes(const protocol::Call& call) {
   constexpr uint64_t kCallBytes = 1U << 10U;  // of one that has nothing else
   return kCallBytes + call.payload.size() + call.extension.text.size() +
-         call.request.next_layout.size();
+         call.request.next_layout.size() + call.request.about.size() +
+         call.request.optimizer.size();
 }
 
 // Hands a call of that worker to the lane's shard, which keeps `backlog`.  False, and `call` stays,

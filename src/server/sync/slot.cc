@@ -74,7 +74,7 @@ void Slot::Fail(const Status& why) {
 }
 
 Status Slot::CheckPush(const protocol::Call& call) const {
-  if (const Status wrong = CheckArray(call); !wrong.ok()) return wrong;
+  if (const Status wrong = CheckArray(call, call.request.size_bytes); !wrong.ok()) return wrong;
   if (const Status wrong = CheckPayload(call, *shard_->codecs); !wrong.ok()) return wrong;
   if (const Status wrong = CheckCoding(call); !wrong.ok()) return wrong;
   if (const Status wrong = CheckNext(call); !wrong.ok()) return wrong;

@@ -31,7 +31,7 @@ TEST(Broadcast, RankZeroDeclaresThenPushesItsValue) {
   ps::Message declare = bench.Next();
   EXPECT_EQ(About(declare).op, ps::Op::kDeclare);
   EXPECT_EQ(declare.peer, ps::ServerId(static_cast<int32_t>(HomeServer(7, 2))));
-  EXPECT_EQ(About(declare).size_bytes, 192U);
+  EXPECT_EQ(About(declare).tensor_bytes, 192U);
   EXPECT_EQ(About(declare).partition_bytes, 64U);
   EXPECT_EQ(About(declare).dtype, static_cast<uint32_t>(DType::kInt32));
   ASSERT_EQ(declare.data.size(), 1U);
@@ -60,7 +60,7 @@ TEST(Broadcast, OthersFollowTheCutOfRankZero) {
   const Outcome* const done = bench.Broadcast(7, DType::kUint8, value);
   ps::Message lookup = bench.Next();
   EXPECT_EQ(About(lookup).op, ps::Op::kLookup);
-  EXPECT_EQ(About(lookup).size_bytes, 200U);
+  EXPECT_EQ(About(lookup).tensor_bytes, 200U);
   const std::byte servers[] = {std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}};
   bench.AnswerLookup(std::move(lookup), 128, servers);
   ps::Message first = bench.Next();

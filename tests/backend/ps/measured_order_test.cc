@@ -58,7 +58,7 @@ class Training {
   Bench* bench() { return &bench_; }
   void AnswerLookup(ps::Message lookup) {
     EXPECT_EQ(About(lookup).op, ps::Op::kLookup);
-    const uint64_t parts = std::max<uint64_t>(1, (About(lookup).size_bytes + 63) / 64);
+    const uint64_t parts = std::max<uint64_t>(1, (About(lookup).tensor_bytes + 63) / 64);
     bench_.AnswerLookup(std::move(lookup), 64, Bytes(2 * parts, 0));
   }
   // One step; returns the priority with which each key was pushed.  What does not belong to it
@@ -213,7 +213,7 @@ void Tell(Training* training, const MeasuredOrder::Numbers& numbers) {
   if (numbers.empty()) return;
   lookup = training->Next();
   EXPECT_EQ(About(lookup).key, kOrderKey);
-  EXPECT_EQ(About(lookup).size_bytes, Encode(numbers).size());
+  EXPECT_EQ(About(lookup).tensor_bytes, Encode(numbers).size());
   training->AnswerLookup(std::move(lookup));
   training->bench()->Answer(training->Next(), Encode(numbers));
 }

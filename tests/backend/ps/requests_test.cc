@@ -32,7 +32,7 @@ Status AfterLookup(const LookupAnswer& answer) {
   const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);
   ps::Message response = Bench::ResponseTo(bench.Next());
   test::ChangeResponse(&response, [&](auto* body) {
-    body->size_bytes = answer.size_bytes;
+    body->tensor_bytes = answer.size_bytes;
     body->partition_bytes = answer.part_bytes;
     body->dtype = answer.dtype;
   });

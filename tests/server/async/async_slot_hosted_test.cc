@@ -24,7 +24,7 @@ class Bench : public AsyncBench {
   // What has no `about` is of a key that is cut.
   void Initialise(float value, const std::string& about = "a", bool needs_host = false) {
     protocol::Call call = Call(Push(0, 0, Floats({value})));
-    call.extension.text = about;
+    call.request.about = about;
     call.request.hosted = needs_host;
     shard().Handle(std::move(call));
     EXPECT_EQ(CodeOf(outbox.Next()), StatusCode::kOk);
@@ -97,7 +97,7 @@ TEST(AsyncSlotHostedTest, AFailureIsToldAndChangesNothing) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(CodeOf(answers[0]), StatusCode::kFailedPrecondition);
   EXPECT_EQ(TextOf(answers[0]),
-            "push key=7 round=1 partition=0 from worker 0: the optimizer on the server: "
+            "push key=7 push_count=1 partition=0 from worker 0: the optimizer on the server: "
             "ValueError: no");
   EXPECT_EQ(CodeOf(answers[1]), StatusCode::kOk);
   EXPECT_EQ(bench.PullNow(1, 1), std::vector<float>{5});
@@ -149,7 +149,7 @@ TEST(AsyncSlotHostedTest, WhatNobodyCanUpdateIsRefused) {
               HasSubstr("the server is not run by Python"));
   Bench talkative(1);
   protocol::Call call = Bench::Call(Push(0, 0, Floats({0})));
-  call.extension.text = std::string(1025, 'x');
+  call.request.about = std::string(1025, 'x');
   talkative.shard().Handle(std::move(call));
   EXPECT_THAT(TextOf(talkative.outbox.Next()), HasSubstr("at most 1024 are kept"));
 }

@@ -174,7 +174,8 @@ TEST(AsyncSlotTest, TheStateOfAnOptimizerIsAskedForOnce) {
   available_bytes = (2U << 20U) - 1;
   const auto [code, text] = bench.Refused(Push(0, 1, value));
   EXPECT_EQ(code, StatusCode::kResourceExhausted);
-  EXPECT_THAT(text, HasSubstr("round=1 partition=0 from worker 0: its 2097152 bytes do not fit"));
+  EXPECT_THAT(text,
+              HasSubstr("push_count=1 partition=0 from worker 0: its 2097152 bytes do not fit"));
   available_bytes += 1;
   bench.DoOk(Push(0, 1, value));
   available_bytes = 0;
@@ -197,7 +198,8 @@ TEST(AsyncSlotTest, WithoutAnOptimizerAPushIsRefused) {
   bench.DoOk(Push(0, 0, Floats({1})));
   const auto [code, text] = bench.Refused(Push(0, 1, Floats({1})));
   EXPECT_EQ(code, StatusCode::kFailedPrecondition);
-  EXPECT_THAT(text, HasSubstr("push key=7 round=1 partition=0 from worker 0: no optimizer is set"));
+  EXPECT_THAT(text,
+              HasSubstr("push key=7 push_count=1 partition=0 from worker 0: no optimizer is set"));
   EXPECT_THAT(text, HasSubstr("call set_optimizer"));
   bench.Set("sgd learning_rate=-1");
   bench.DoOk(Push(0, 1, Floats({1})));

@@ -29,7 +29,7 @@ class Bench : private HostedBench {
     ask.round = number;
     ask.sequence = sequence == 0 ? next_sequence_++ : sequence;
     protocol::Call call = MakeCall(ask);
-    call.extension.text = text;
+    call.request.optimizer = text;
     call.payload = ps::Frame::Copy(pickle);
     calls_.Handle(call);
   }

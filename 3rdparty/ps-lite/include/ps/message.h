@@ -86,8 +86,8 @@ enum class Op : uint32_t {
   kPull = 4,       // asks for a partition's sum of one round; parked until the round is complete
   kPending = 5,    // not final: the request is alive, `text` says for whom it waits; or (`status`)
                    // it was not taken for want of room, and is to be repeated
-  kOptimizer = 6,  // a worker tells every server in `text`, and perhaps a pickle, how to update
-                   // asynchronous keys
+  kOptimizer = 6,  // a worker tells every server, perhaps with a pickle, how to update asynchronous
+                   // keys
   kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
   kRelease = 8,    // rank 0 tells a server that nobody needs earlier cuts of a key any more
   kFused = 9,      // several small messages in one; seen by transports only
@@ -123,7 +123,7 @@ struct Extension {
   // In data messages: JobMark of the job.  It shows what nodes of another job still send; echoed.
   uint32_t job = 0;
   uint32_t status = 0;  // a bs::StatusCode; 0 is ok
-  std::string text{};   // for people; with kOptimizer and a first push for the server
+  std::string text{};   // for people
   Body body{};
 
   bool operator==(const Extension&) const = default;
