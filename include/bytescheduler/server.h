@@ -1,7 +1,7 @@
 // Server: sums the partitions of the workers' tensors and answers with the sums.
 //
-// A front on the network's executor parses requests and keeps the declarations of keys.  Shards,
-// with one executor and one NUMA node each, keep partitions and do the arithmetic.
+// A dispatcher on the network's executor parses requests and keeps the declarations of keys.
+// Shards, with one executor and one NUMA node each, keep partitions and do the arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -29,27 +29,27 @@ class Server {
 
   using SendFn = server::SendFn;
   struct Handler {
-    // A stock worker's kStopServer: the owner joins the final barrier.  On the front's executor.
+    // A stock worker's kStopServer: the owner joins the final barrier.  On the dispatcher's
+    // executor.
     std::function<void()> on_stop;
     // The job must end: a stock worker asks for something impossible, and its protocol has no
-    // error response.  On the front's executor; the owner calls Fail().
+    // error response.  On the dispatcher's executor; the owner calls Fail().
     std::function<void(Status)> on_failure;
     // A native message of this peer violates the protocol; `what` says how, for people.  On the
-    // front's executor; the owner judges how many violations are too many.  May be empty.
-    std::function<void(int32_t peer, const std::string& what)> on_nonsense{};
+    // dispatcher's executor; the owner judges how many violations are too many.  May be empty.
+    std::function<void(int32_t peer, const std::string& what)> on_violation{};
   };
 
-  // `front` is the executor on which OnMessage is called.  The executors, and whatever `send` and
-  // `handler` use, outlive the server.
-  // REQUIRES: at least one shard.
-  Server(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
+  // `dispatcher` is the executor on which OnMessage is called.  The executors, and whatever `send`
+  // and `handler` use, outlive the server. REQUIRES: at least one shard.
+  Server(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
          SendFn send, Handler handler, const Logger& log);
   // REQUIRES: the executors run nothing of this server any more, or end right after this call.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // All below: on the front's executor.
+  // All below: on the dispatcher's executor.
 
   // Takes a data or command message of a worker.  Any content gets a response, which may be a
   // refusal with its reason; none is fatal.
@@ -64,9 +64,9 @@ class Server {
   [[nodiscard]] Status OnWorkerVacant(int32_t id, bool native);
   // Fails every pending request with `why`, now and later.
   void Fail(const Status& why);
-  // Collects the metrics of front and shards about native keys (docs/operate/metrics.md says what
-  // each number is).  `done` runs once, on the front's executor; never if front or shards end
-  // before.
+  // Collects the metrics of dispatcher and shards about native keys (docs/operate/metrics.md says
+  // what each number is).  `done` runs once, on the dispatcher's executor; never if dispatcher or
+  // shards end before.
   void Measure(UniqueFunction<void(const Metrics&)> done);
 
  private:

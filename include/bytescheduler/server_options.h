@@ -45,9 +45,9 @@ struct ServerOptions {
   bool deterministic = false;
   uint64_t hold_bytes = uint64_t{64} << 20U;          // for each shard
   uint64_t max_partition_bytes = uint64_t{1} << 30U;  // larger ones are refused
-  // The front itself keeps partitions of at most this many bytes: summing them takes less time than
-  // another thread takes to wake up.
-  uint64_t front_bytes = 0;
+  // The dispatcher itself keeps partitions of at most this many bytes: summing them takes less time
+  // than another thread takes to wake up.
+  uint64_t dispatcher_bytes = 0;
   // How many pushes of an asynchronous key a worker may be ahead of the slowest worker before its
   // pulls wait; below 0: no bound.
   int64_t max_staleness = -1;
@@ -67,7 +67,7 @@ struct ServerOptions {
   // Updates asynchronous keys whose optimizer the server does not have itself; may be absent.
   ServerUpdater updater{};
   // Gets each complete round of synchronous keys, on the executor of the shard with that index.
-  // The index after the last shard is the front's own.  May be empty.
+  // The index after the last shard is the dispatcher's own.  May be empty.
   std::function<void(size_t shard, const RoundTimes& times)> on_round{};
   // Measure() includes how long rounds took, also where on_round is empty.
   bool timed = false;

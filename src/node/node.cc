@@ -28,7 +28,7 @@ constexpr Duration kAbortWait = std::chrono::seconds(3);
 constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
 
 // Sums so small take no longer than a thread takes to wake up.
-constexpr uint64_t kFrontBytes = 16U << 10U;
+constexpr uint64_t kDispatcherBytes = 16U << 10U;
 
 }  // namespace
 
@@ -155,7 +155,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   options.straggler_timeout = config_.straggler_timeout;
   options.updater = updater_;
   options.timed = !config_.metrics.empty();
-  options.front_bytes = kFrontBytes;
+  options.dispatcher_bytes = kDispatcherBytes;
   options.max_backlog_bytes = MostBacklogBytes(AvailableBytes());
   Server::Handler handler;
   handler.on_stop = [this] {
@@ -165,8 +165,8 @@ void ServerNode::OnReady(Result<ps::View> view) {
     if (member_) member_->ReportFailure(why);
     OnFailure(why);
   };
-  handler.on_nonsense = [this](int32_t peer, const std::string& what) {
-    if (member_) member_->ReportNonsense(peer, what);
+  handler.on_violation = [this](int32_t peer, const std::string& what) {
+    if (member_) member_->ReportViolation(peer, what);
   };
   ps::Transport* const transport = network_->transport();
   std::vector<ServerShard> shards = MakeShards(rank);

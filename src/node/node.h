@@ -52,7 +52,8 @@ class SchedulerNode {
   bool closed_ = false;
 };
 
-// A server: its front on bs-io, a thread for each shard, and one for the updater if there is one.
+// A server: its dispatcher on bs-io, a thread for each shard, and one for the updater if there is
+// one.
 class ServerNode {
  public:
   // `updater`, if it has functions, gets an executor here.

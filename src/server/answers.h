@@ -1,6 +1,6 @@
 // Answers: what the shards of a server tell of themselves, until all have.
 //
-// Owners: the tasks that ask; touched on the front's executor only.
+// Owners: the tasks that ask; touched on the dispatcher's executor only.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ struct Answers {
 };
 
 // On the shard's executor.
-inline void Ask(const Shard& shard, Executor* front, const std::shared_ptr<Answers>& answers) {
+inline void Ask(const Shard& shard, Executor* dispatcher, const std::shared_ptr<Answers>& answers) {
   Metrics figures;
   shard.Measure(&figures);
-  front->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
+  dispatcher->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
 }
 
 }  // namespace bs::server

@@ -1,8 +1,8 @@
 // Directory: what rank 0 declared about the keys whose home is this server, and who asks for it.
 //
-// Confined to the front's executor.  Every request is answered through `send`: a declaration at
-// once, a lookup when the key is declared.  Keeps at most kMaxKeys keys (declared or asked for) and
-// the servers of kMaxParts partitions in all; more is refused.  Never blocks.
+// Confined to the dispatcher's executor.  Every request is answered through `send`: a declaration
+// at once, a lookup when the key is declared.  Keeps at most kMaxKeys keys (declared or asked for)
+// and the servers of kMaxParts partitions in all; more is refused.  Never blocks.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class Directory {
   void OnWorkerVacant(int32_t rank);
   // A key that was declared synchronous, if there is one.
   std::optional<Key> FindSynchronous() const;
-  // Refuses every parked lookup.  Later requests are the front's to refuse.
+  // Refuses every parked lookup.  Later requests are the dispatcher's to refuse.
   void Fail(const Status& why);
 
  private:

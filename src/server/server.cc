@@ -1,4 +1,5 @@
-// The server's front: takes requests apart, refuses what makes no sense, spreads keys over shards.
+// The server's dispatcher: takes requests apart, refuses what makes no sense, spreads keys over
+// shards.
 #include "bytescheduler/server.h"
 
 #include <algorithm>
@@ -14,10 +15,10 @@
 #include "server/answers.h"
 #include "server/async/optimizer_calls.h"
 #include "server/directory.h"
-#include "server/nonsense.h"
 #include "server/optimizer/hosted_updates.h"
+#include "server/protocol_violation.h"
 #include "server/shard.h"
-#include "server/state/lane.h"
+#include "server/state/shard_handle.h"
 #include "server/state/shard_state.h"
 #include "server/stock/mxnet_protocol.h"
 #include "server/sync/slot.h"
@@ -45,17 +46,17 @@ bool IsWorkerId(int32_t id, int32_t num_workers) {
          (id == ps::WorkerId(rank) || id == ps::AttachedId(rank));
 }
 
-// Options::on_round as the shard of this index calls it.
-std::function<void(const RoundTimes&)> ToldBy(const ServerOptions& options, size_t shard) {
+// Returns Options::on_round for the shard of this index.
+std::function<void(const RoundTimes&)> RoundReporter(const ServerOptions& options, size_t shard) {
   if (!options.on_round) return {};
-  return [tell = options.on_round, shard](const RoundTimes& times) { tell(shard, times); };
+  return [report = options.on_round, shard](const RoundTimes& times) { report(shard, times); };
 }
 
 }  // namespace
 
 class Server::Impl {
  public:
-  Impl(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
+  Impl(const ServerOptions& options, Executor* dispatcher, const std::vector<ServerShard>& shards,
        SendFn send, Handler handler, const Logger& log);
 
   void OnMessage(ps::Message message);
@@ -65,20 +66,20 @@ class Server::Impl {
   void Measure(UniqueFunction<void(const Metrics&)> done);
 
  private:
-  using Lane = server::Lane<server::Shard>;
-  // Which lane a partition went to when it was first seen, and with how many bytes.
+  using ShardHandle = server::ShardHandle<server::Shard>;
+  // The shard that a partition went to when it was first seen, and the bytes it counted there.
   struct Place {
     uint64_t size_bytes;
-    uint32_t lane;
+    uint32_t handle;
     bool asynchronous;
   };
 
-  // Runs `task` where the lane's shard lives: now, or soon.
+  // Runs `task` on the shard's executor: now, or soon.
   template <typename F>
-  void RunOn(const Lane& lane, F task);
-  // Hands it to the shard of that lane, if it may wait there.
-  void HandIn(const Lane& lane, protocol::Call& call);
-  uint32_t LaneFor(uint64_t size_bytes);
+  void RunOn(const ShardHandle& handle, F task);
+  // Hands the call to that shard, or refuses it as busy if the backlog has no room.
+  void HandIn(const ShardHandle& handle, protocol::Call& call);
+  uint32_t HandleFor(uint64_t size_bytes);
   void OnRequest(ps::Message message);
   // Why `call` is refused before anything is looked up.
   Status Check(const protocol::Call& call) const;
@@ -93,52 +94,52 @@ class Server::Impl {
 
   const ServerOptions options_;
   const codec::Table& codecs_;
-  Executor* const front_;
-  const server::Tell tell_nonsense_;
+  Executor* const dispatcher_;
+  const server::ViolationFn report_violation_;
   const SendFn send_;
-  // Owners: the front and the shards.
+  // Owners: the dispatcher and the shards.
   const std::shared_ptr<server::HostedUpdates> hosted_;
   const server::Bounds bounds_;
   server::MxnetProtocol stock_;
   server::Directory directory_;
   server::OptimizerCalls optimizer_;
-  std::vector<Lane> lanes_;  // of the shards, then the front's own
+  std::vector<ShardHandle> handles_;  // of the shards, then the dispatcher's own
   // By partition that was seen and not released.
-  std::unordered_map<server::SlotId, Place, server::SlotIdHash> lane_of_;
+  std::unordered_map<server::SlotId, Place, server::SlotIdHash> handle_of_;
   std::unordered_map<Key, uint32_t> first_cut_;  // of keys whose earlier cuts were released
-  uint64_t refused_ = 0;                         // by the front itself
+  uint64_t refused_ = 0;                         // by the dispatcher itself
   LimitedLog put_off_;  // names whose requests come faster than sums are made
   std::optional<Status> failure_;
 };
 
-Server::Impl::Impl(const ServerOptions& options, Executor* front,
+Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
                    const std::vector<ServerShard>& shards, SendFn send, Handler handler,
                    const Logger& log)
     : options_(options),
       codecs_(options.codecs != nullptr ? *options.codecs : codec::Builtin()),
-      front_(front),
-      tell_nonsense_(server::ToldOn(front, std::move(handler.on_nonsense))),
-      send_(server::SendAndTell(std::move(send), tell_nonsense_)),
+      dispatcher_(dispatcher),
+      report_violation_(server::ReportOn(dispatcher, std::move(handler.on_violation))),
+      send_(server::SendAndReport(std::move(send), report_violation_)),
       hosted_(std::make_shared<server::HostedUpdates>(options.updater)),
       bounds_(server::MakeBounds(options)),
-      stock_(options, front, shards, {send_, std::move(handler.on_failure), hosted_, bounds_},
+      stock_(options, dispatcher, shards, {send_, std::move(handler.on_failure), hosted_, bounds_},
              std::move(handler.on_stop), log),
       directory_(options.max_partition_bytes, send_),
-      optimizer_(front, hosted_.get(), send_,
+      optimizer_(dispatcher, hosted_.get(), send_,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
-      put_off_(front, log, std::chrono::minutes(1)) {
+      put_off_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.num_workers > 0);
   std::vector<ServerShard> all = shards;
-  all.push_back({.executor = front, .numa_node = shards.front().numa_node});
+  all.push_back({.executor = dispatcher, .numa_node = shards.front().numa_node});
   for (const ServerShard& shard : all) {
     server::ShardState state{server::MakeShardBase(options, shard, send_, hosted_, bounds_)};
     state.num_buffers = options.test_num_buffers;
     state.max_staleness = options.max_staleness;
-    state.on_round = ToldBy(options, lanes_.size());
+    state.on_round = RoundReporter(options, handles_.size());
     state.timed = options.timed;
     state.codecs = &codecs_;
-    lanes_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
+    handles_.push_back({shard.executor, std::make_shared<server::Shard>(std::move(state)), 0});
   }
 }
 
@@ -147,7 +148,7 @@ void Server::Impl::OnMessage(ps::Message message) {
   if (!message.meta.native()) return stock_.OnMessage(std::move(message));
   // Responses are not answered, or two confused nodes would talk for ever.
   if (message.meta.is_control || message.peer == ps::kEmpty) return;
-  if (!message.meta.request) return tell_nonsense_(message.peer, "an answer to a server");
+  if (!message.meta.request) return report_violation_(message.peer, "an answer to a server");
   OnRequest(std::move(message));
 }
 
@@ -211,20 +212,20 @@ void Server::Impl::Dispatch(protocol::Call& call) {
 
 void Server::Impl::ToShard(protocol::Call& call) {
   const server::SlotId id{call.request.key, call.request.partition, call.request.layout_version};
-  auto known = lane_of_.find(id);
-  if (known == lane_of_.end()) {
+  auto known = handle_of_.find(id);
+  if (known == handle_of_.end()) {
     if (const Status wrong = CheckNewSlot(call); !wrong.ok()) return Refuse(call, wrong);
     const uint64_t size_bytes = call.request.size_bytes;
     const bool asynchronous = call.request.mode == static_cast<uint32_t>(Mode::kAsynchronous);
-    known = lane_of_.emplace(id, Place{size_bytes, LaneFor(size_bytes), asynchronous}).first;
-    lanes_[known->second.lane].load_bytes += size_bytes;
+    known = handle_of_.emplace(id, Place{size_bytes, HandleFor(size_bytes), asynchronous}).first;
+    handles_[known->second.handle].load_bytes += size_bytes;
   }
-  HandIn(lanes_[known->second.lane], call);
+  HandIn(handles_[known->second.handle], call);
 }
 
-void Server::Impl::HandIn(const Lane& lane, protocol::Call& call) {
-  if (lane.executor == front_) return lane.shard->Handle(std::move(call));
-  if (server::PostCall(lane, bounds_.backlog.get(), call.worker_rank, &call)) return;
+void Server::Impl::HandIn(const ShardHandle& handle, protocol::Call& call) {
+  if (handle.executor == dispatcher_) return handle.shard->Handle(std::move(call));
+  if (server::PostCall(handle, bounds_.backlog.get(), call.worker_rank, &call)) return;
   ++refused_;
   const std::string why = bounds_.backlog->Why(call.worker_rank);
   put_off_.Warning(DescribeCall(call) + " is put off, it will be sent again: " + why);
@@ -243,13 +244,13 @@ void Server::Impl::Release(const protocol::Call& call) {
   if (first_cut_.size() >= kMaxPartitions && !first_cut_.contains(about.key)) {
     return Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": too many keys are cut"));
   }
-  if (about.num_partitions <= lane_of_.size()) {
+  if (about.num_partitions <= handle_of_.size()) {
     for (uint32_t part = 0; part < about.num_partitions; ++part) {
-      const auto known = lane_of_.find({about.key, part, about.oldest_layout - 1});
-      if (known != lane_of_.end() && Retire(*known)) lane_of_.erase(known);
+      const auto known = handle_of_.find({about.key, part, about.oldest_layout - 1});
+      if (known != handle_of_.end() && Retire(*known)) handle_of_.erase(known);
     }
   } else {  // more than there are
-    std::erase_if(lane_of_, [&](const auto& entry) {
+    std::erase_if(handle_of_, [&](const auto& entry) {
       const server::SlotId& id = entry.first;
       return id.key == about.key && id.cut == about.oldest_layout - 1 &&
              id.part < about.num_partitions && Retire(entry);
@@ -263,27 +264,27 @@ bool Server::Impl::Retire(const std::pair<const server::SlotId, Place>& entry) {
   if (place.asynchronous) return false;  // stays as it is cut
   uint32_t& first = first_cut_[id.key];
   first = std::max(first, id.cut + 1);
-  Lane& lane = lanes_[place.lane];
-  lane.load_bytes -= place.size_bytes;
-  RunOn(lane, [shard = lane.shard, id = id] { shard->Forget(id); });
+  ShardHandle& handle = handles_[place.handle];
+  handle.load_bytes -= place.size_bytes;
+  RunOn(handle, [shard = handle.shard, id = id] { shard->Forget(id); });
   return true;
 }
 
 template <typename F>
-void Server::Impl::RunOn(const Lane& lane, F task) {
-  if (lane.executor == front_) return task();
-  lane.executor->Post(std::move(task));
+void Server::Impl::RunOn(const ShardHandle& handle, F task) {
+  if (handle.executor == dispatcher_) return task();
+  handle.executor->Post(std::move(task));
 }
 
-uint32_t Server::Impl::LaneFor(uint64_t size_bytes) {
-  const size_t num_shards = lanes_.size() - 1;
-  const bool own = size_bytes <= options_.front_bytes;
-  return static_cast<uint32_t>(own ? num_shards : server::LeastLoaded(lanes_, num_shards));
+uint32_t Server::Impl::HandleFor(uint64_t size_bytes) {
+  const size_t num_shards = handles_.size() - 1;
+  const bool own = size_bytes <= options_.dispatcher_bytes;
+  return static_cast<uint32_t>(own ? num_shards : server::LeastLoaded(handles_, num_shards));
 }
 
 void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
-  for (const Lane& lane : lanes_) {
-    RunOn(lane, [shard = lane.shard, optimizer] { shard->SetOptimizer(optimizer); });
+  for (const ShardHandle& handle : handles_) {
+    RunOn(handle, [shard = handle.shard, optimizer] { shard->SetOptimizer(optimizer); });
   }
 }
 
@@ -303,7 +304,7 @@ Status Server::Impl::CheckNewSlot(const protocol::Call& call) const {
     return Status::FailedPrecondition(DescribeCall(call) +
                                       ": worker 0 has not initialised this partition");
   }
-  if (lane_of_.size() >= kMaxPartitions) {
+  if (handle_of_.size() >= kMaxPartitions) {
     return Status::ResourceExhausted(DescribeCall(call) + ": there are " +
                                      std::to_string(kMaxPartitions) +
                                      " partitions already, and no room for more");
@@ -315,8 +316,8 @@ void Server::Impl::OnWorkerGone(int32_t rank, const Status& why) {
   if (rank < 0 || rank >= options_.num_workers) return;
   directory_.OnWorkerGone(rank, why);
   optimizer_.OnWorkerGone(rank);
-  for (const Lane& lane : lanes_) {
-    RunOn(lane, [shard = lane.shard, rank, why] { shard->OnWorkerGone(rank, why); });
+  for (const ShardHandle& handle : handles_) {
+    RunOn(handle, [shard = handle.shard, rank, why] { shard->OnWorkerGone(rank, why); });
   }
 }
 
@@ -327,7 +328,7 @@ Status Server::Impl::OnWorkerVacant(int32_t id, bool native) {
     return Status::Ok();
   }
   std::optional<Key> synchronous = directory_.FindSynchronous();
-  for (const auto& [slot, place] : lane_of_) {
+  for (const auto& [slot, place] : handle_of_) {
     if (!place.asynchronous) synchronous = std::min(slot.key, synchronous.value_or(slot.key));
   }
   if (synchronous) {
@@ -340,8 +341,8 @@ Status Server::Impl::OnWorkerVacant(int32_t id, bool native) {
   const int32_t rank = ps::RankOf(id);
   directory_.OnWorkerVacant(rank);
   optimizer_.OnWorkerGone(rank);
-  for (const Lane& lane : lanes_) {
-    RunOn(lane, [shard = lane.shard, rank] { shard->OnWorkerVacant(rank); });
+  for (const ShardHandle& handle : handles_) {
+    RunOn(handle, [shard = handle.shard, rank] { shard->OnWorkerVacant(rank); });
   }
   return Status::Ok();
 }
@@ -352,20 +353,21 @@ void Server::Impl::Fail(const Status& why) {
   directory_.Fail(why);
   stock_.Fail(why);
   optimizer_.Fail(why);
-  for (const Lane& lane : lanes_) {
-    RunOn(lane, [shard = lane.shard, why] { shard->Fail(why); });
+  for (const ShardHandle& handle : handles_) {
+    RunOn(handle, [shard = handle.shard, why] { shard->Fail(why); });
   }
 }
 
 void Server::Impl::Measure(UniqueFunction<void(const Metrics&)> done) {
-  // Owners: the tasks; touched on the front only.
+  // Owners: the tasks; touched on the dispatcher only.
   const auto answers = std::make_shared<server::Answers>(
-      server::Answers{.sum = {}, .missing = lanes_.size(), .done = std::move(done)});
-  answers->sum.Add("partitions", static_cast<double>(lane_of_.size()));
+      server::Answers{.sum = {}, .missing = handles_.size(), .done = std::move(done)});
+  answers->sum.Add("partitions", static_cast<double>(handle_of_.size()));
   answers->sum.Add("refused_total", static_cast<double>(refused_));
-  for (const Lane& lane : lanes_) {
-    RunOn(lane,
-          [shard = lane.shard, front = front_, answers] { server::Ask(*shard, front, answers); });
+  for (const ShardHandle& handle : handles_) {
+    RunOn(handle, [shard = handle.shard, dispatcher = dispatcher_, answers] {
+      server::Ask(*shard, dispatcher, answers);
+    });
   }
 }
 
@@ -374,10 +376,10 @@ void Server::Impl::Refuse(const protocol::Call& call, const Status& why) {
   send_(protocol::MakeErrorResponse(call, why));
 }
 
-Server::Server(const ServerOptions& options, Executor* front,
+Server::Server(const ServerOptions& options, Executor* dispatcher,
                const std::vector<ServerShard>& shards, SendFn send, Handler handler,
                const Logger& log)
-    : impl_(std::make_unique<Impl>(options, front, shards, std::move(send), std::move(handler),
+    : impl_(std::make_unique<Impl>(options, dispatcher, shards, std::move(send), std::move(handler),
                                    log)) {}
 
 Server::~Server() = default;

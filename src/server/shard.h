@@ -2,7 +2,7 @@
 //
 // Confined to its executor.  Answers everything through `send` on that executor; a request for
 // which there is no memory is refused with kResourceExhausted.  Never blocks.  Bounded by the
-// front, which decides how many partitions there may be.
+// dispatcher, which decides how many partitions there may be.
 #pragma once
 
 #include <cstdint>

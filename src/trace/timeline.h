@@ -39,7 +39,7 @@ class Timeline {
                                             const Logger& log, uint64_t job = 0);
 
   // Opens `path` on bs-trace, so it never blocks.  `capacity` is that of core::Trace.  A worker has
-  // one trace, a server one for each shard and one for the front.  Host, time and wall time of
+  // one trace, a server one for each shard and one for the dispatcher.  Host, time and wall time of
   // `owner` are filled in.
   Timeline(std::string path, core::TraceOwner owner, size_t capacity, const Logger& log);
   Timeline(const Timeline&) = delete;

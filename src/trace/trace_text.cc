@@ -167,12 +167,13 @@ int64_t TraceText::RowFor(const TraceEvent& event, std::string* text) {
   return row;
 }
 
-// "tensor", "server 0 push", "shard 0 sum", "front sum".
+// "tensor", "server 0 push", "shard 0 sum", "dispatcher sum".
 void TraceText::RowName(const TraceEvent& event, std::string* text) const {
   if (!IsOfTensor(event.kind)) {
-    const bool front = owner_.is_server && event.server == static_cast<uint32_t>(owner_.num_shards);
-    text->append(front ? "front" : owner_.is_server ? "shard " : "server ");
-    if (!front) Number(event.server, text);
+    const bool dispatcher =
+        owner_.is_server && event.server == static_cast<uint32_t>(owner_.num_shards);
+    text->append(dispatcher ? "dispatcher" : owner_.is_server ? "shard " : "server ");
+    if (!dispatcher) Number(event.server, text);
     text->push_back(' ');
   }
   text->append(NameOf(event.kind));

@@ -25,7 +25,7 @@ struct TraceOwner {
   int32_t rank = 0;
   int32_t num_workers = 1;
   int32_t num_servers = 1;
-  int32_t num_shards = 0;  // of a server; the one after the last is its front
+  int32_t num_shards = 0;  // of a server; the one after the last is its dispatcher
   std::string host{};      // its name for people
   TimePoint start{};       // times in the text count from here
   Duration wall_time{};    // the wall clock at `start`, since 1970

@@ -242,7 +242,7 @@ bs::ServerOptions DrawOptions(FuzzedDataProvider* input, bs::Executor* updater) 
   options.num_workers = kWorkers;
   options.max_partition_bytes = 4096;
   options.straggler_timeout = std::chrono::milliseconds(3);
-  options.front_bytes = input->PickValueInArray<uint64_t>({0, 16, 16384});
+  options.dispatcher_bytes = input->PickValueInArray<uint64_t>({0, 16, 16384});
   options.max_staleness = input->ConsumeIntegralInRange<int64_t>(-1, 1);
   options.num_servers = input->ConsumeBool() ? 2 : 1;
   options.rank = options.num_servers - 1;
@@ -287,7 +287,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (input.ConsumeBool()) shards.push_back({&second, 0});
   const bs::ServerOptions options = DrawOptions(&input, &updater);
   bs::Server server(
-      options, &front, shards, [&answers](const ps::Message& message) { answers.Take(message); },
+      options, &dispatcher, shards,
+      [&answers](const ps::Message& message) { answers.Take(message); },
       {[] {}, [](const bs::Status&) {}, [](int32_t, const std::string&) {}},
       bs::Logger("", bs::LogLevel::kOff));
   for (size_t i = 0; i < kMostMessages && input.remaining_bytes() > 0; ++i) {

@@ -100,14 +100,14 @@ TEST(Call, ADeclarationNamesAServerForEachPartition) {
               })).ok());
 }
 
-struct Nonsense {
+struct BadCall {
   std::string name;
   std::string says;
   std::function<ps::Message()> make;
 };
-void PrintTo(const Nonsense& nonsense, std::ostream* out) { *out << nonsense.name; }
+void PrintTo(const BadCall& bad, std::ostream* out) { *out << bad.name; }
 
-class CallRefuses : public ::testing::TestWithParam<Nonsense> {};
+class CallRefuses : public ::testing::TestWithParam<BadCall> {};
 
 TEST_P(CallRefuses, NamingTheSenderAndTheField) {
   const Result<Call> call = Parse(GetParam().make());
@@ -117,11 +117,11 @@ TEST_P(CallRefuses, NamingTheSenderAndTheField) {
   EXPECT_THAT(call.status().message(), HasSubstr("worker 1: key=7"));
 }
 
-std::vector<Nonsense> AllNonsense() {
+std::vector<BadCall> AllBadCalls() {
   const auto case_of = [](std::string name, std::string says, ps::Op op, std::string payload,
                           Change change) {
-    return Nonsense{std::move(name), std::move(says),
-                    [=] { return With(Request(op, payload), change); }};
+    return BadCall{std::move(name), std::move(says),
+                   [=] { return With(Request(op, payload), change); }};
   };
   const auto nothing = [](DataRequest*) {};
   const auto two_bits_of = [](float threshold) {
@@ -176,7 +176,7 @@ std::vector<Nonsense> AllNonsense() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CallRefuses, ::testing::ValuesIn(AllNonsense()),
+INSTANTIATE_TEST_SUITE_P(All, CallRefuses, ::testing::ValuesIn(AllBadCalls()),
                          [](const auto& param) { return param.param.name; });
 
 TEST(Call, ABodyThatIsNoneIsRefused) {

@@ -17,7 +17,7 @@
 namespace bs::server {
 namespace {
 
-// A server with its front and shards on simulated time.
+// A server with its dispatcher and shards on simulated time.
 class Bench {
  public:
   explicit Bench(ServerOptions options, size_t num_shards = 1) {
@@ -34,10 +34,10 @@ class Bench {
       outbox_.sender()(std::move(message));
     };
     server_ = std::make_unique<Server>(
-        options, &front_, std::move(shards), send,
+        options, &dispatcher_, std::move(shards), send,
         Server::Handler{[this] { ++stops_; }, [this](const Status&) { ++failures_; },
                         [this](int32_t peer, const std::string& what) {
-                          nonsense_.push_back(ps::DescribeId(peer) + ": " + what);
+                          violations_.push_back(ps::DescribeId(peer) + ": " + what);
                         }},
         Logger("", LogLevel::kWarning, [this](LogLevel, std::string_view line) {
           said_.emplace_back(line.substr(line.find("WARNING")));
@@ -66,18 +66,18 @@ class Bench {
   std::map<size_t, int>& answers_by_shard() { return answers_by_shard_; }
   int stops() const { return stops_; }
   int failures() const { return failures_; }
-  const std::vector<std::string>& nonsense() const { return nonsense_; }
+  const std::vector<std::string>& violations() const { return violations_; }
   std::vector<std::string> Said() { return std::exchange(said_, {}); }
 
  private:
   sim::SimClock clock_{1};
-  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor dispatcher_{&clock_};
   std::vector<std::unique_ptr<sim::SimExecutor>> executors_;
   Outbox outbox_;
   std::map<size_t, int> answers_by_shard_;
   int stops_ = 0;
   int failures_ = 0;
-  std::vector<std::string> nonsense_;
+  std::vector<std::string> violations_;
   std::vector<std::string> said_;  // without the time
   std::unique_ptr<Server> server_;
 };
@@ -114,7 +114,7 @@ TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
     EXPECT_THAT(TextOf(answer), testing::HasSubstr("the server: 7347200 bytes of requests"));
   }
   EXPECT_EQ(put_off, 2);
-  EXPECT_TRUE(bench.nonsense().empty());
+  EXPECT_TRUE(bench.violations().empty());
   EXPECT_THAT(bench.Said(), testing::ElementsAre(testing::AllOf(
                                 testing::HasSubstr("WARNING push key=7 round=1 partition=0 from "
                                                    "worker 1 is put off"),
@@ -136,16 +136,16 @@ TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
   Ask released = Push(0, 3, Floats({1}));
   released.cut = 1;
   bench.Do(released);
-  EXPECT_TRUE(bench.nonsense().empty());
+  EXPECT_TRUE(bench.violations().empty());
   ps::Message answer = MakeRequest(Pull(1, 0, 4));
   answer.meta.request = false;
   EXPECT_TRUE(bench.Do(std::move(answer)).empty());
-  bench.Refused(Push(5, 0, Floats({1})));     // the front refuses it
+  bench.Refused(Push(5, 0, Floats({1})));     // the dispatcher refuses it
   bench.Refused(Push(1, 1, Floats({1, 2})));  // a shard does
   Ask odd = Pull(0, 0, 4);
   odd.op = static_cast<ps::Op>(77);
   bench.Refused(odd);
-  EXPECT_THAT(bench.nonsense(),
+  EXPECT_THAT(bench.violations(),
               testing::ElementsAre("worker 1: an answer to a server",
                                    testing::HasSubstr("worker 5: push key=7 round=0"),
                                    testing::HasSubstr("worker 1: push key=7 round=1"),
@@ -233,7 +233,7 @@ TEST(ServerTest, ARoundGoesFromPushesToPulls) {
 
 TEST(ServerTest, RoundsAreToldWithTheShardTheyAreOn) {
   ServerOptions options = Workers(1);
-  options.front_bytes = 4;
+  options.dispatcher_bytes = 4;
   std::map<Key, size_t> shard_of;
   options.on_round = [&](size_t shard, const RoundTimes& times) { shard_of[times.key] = shard; };
   Bench bench(options, 2);
@@ -242,7 +242,7 @@ TEST(ServerTest, RoundsAreToldWithTheShardTheyAreOn) {
     push.key = key;
     bench.Do(push);
   }
-  EXPECT_EQ(shard_of, (std::map<Key, size_t>{{1, 0}, {2, 1}, {3, 2}})) << "2 is the front";
+  EXPECT_EQ(shard_of, (std::map<Key, size_t>{{1, 0}, {2, 1}, {3, 2}})) << "2 is the dispatcher";
 }
 
 ps::Message Optimizer(int32_t rank, uint64_t number, const std::string& text) {
@@ -575,7 +575,7 @@ class Fleet {
 
   Fleet()
       : server_(
-            MakeOptions(), &front_,
+            MakeOptions(), &dispatcher_,
             {{shards_[0].get(), 0}, {shards_[1].get(), 0}, {shards_[2].get(), 0}},
             [this](ps::Message message) {
               workers_.Post(
@@ -611,7 +611,7 @@ class Fleet {
   }
   void Send(Ask ask, uint64_t key) {
     ask.key = key;
-    front_.Post(
+    dispatcher_.Post(
         [this, message = MakeRequest(ask)]() mutable { server_.OnMessage(std::move(message)); });
   }
   void OnAnswer(ps::Message answer) {
@@ -636,7 +636,7 @@ class Fleet {
                                             std::make_unique<LoopThread>("shard-2")};
   Server server_;
   LoopThread workers_{"workers"};
-  LoopThread front_{"front"};
+  LoopThread dispatcher_{"dispatcher"};
 };
 
 TEST(ServerTest, RealThreadsGiveTheSameSums) {

@@ -166,7 +166,7 @@ std::unique_ptr<ServerNode> Cluster::MakeServer(int32_t index) {
   server.hold_bytes = options_.hold_bytes;
   server.max_backlog_bytes = options_.max_backlog_bytes;
   server.max_staleness = options_.max_staleness;
-  server.front_bytes = options_.front_bytes;
+  server.dispatcher_bytes = options_.dispatcher_bytes;
   server.test_num_buffers = options_.test_num_buffers;
   return std::make_unique<ServerNode>(&job_, index, server, options_.num_shards);
 }
@@ -612,7 +612,7 @@ ClusterOptions DrawAsync(uint64_t seed) {
     plan.threshold = 0;
     plan.hosted = draw.Chance(0.4);
   }
-  options.front_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
+  options.dispatcher_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
   return options;
 }
 
@@ -665,7 +665,7 @@ ClusterOptions DrawTrainingDeath(uint64_t seed) { return WithDeath(DrawTraining(
 ClusterOptions DrawTuning(uint64_t seed) {
   ClusterOptions options = DrawCluster(seed);
   Draw draw(seed ^ 0x70e);
-  options.front_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
+  options.dispatcher_bytes = draw.OneOf<uint64_t>({0, 100, 1 << 20});
   for (KeyPlan& plan : options.keys) {
     plan.rounds = draw.Uniform<Round>(0, 12);
     plan.count = draw.Uniform<uint64_t>(0, 12) * draw.Uniform<uint64_t>(1, 64);
@@ -688,7 +688,7 @@ ClusterOptions DrawTuningDeath(uint64_t seed) { return WithDeath(DrawTuning(seed
 std::string Describe(const ClusterOptions& options) {
   std::ostringstream text;
   text << options.num_workers << " workers, " << options.num_servers << " servers of "
-       << options.num_shards << " shards and a front of up to " << options.front_bytes
+       << options.num_shards << " shards and a dispatcher of up to " << options.dispatcher_bytes
        << " bytes, partitions of " << options.partition_bytes
        << (options.mixed_partitions ? " (mixed)" : "") << " bytes, credit " << options.credit_bytes
        << " bytes, together up to " << options.together_bytes << " bytes, loss "

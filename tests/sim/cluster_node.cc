@@ -176,8 +176,8 @@ void ServerNode::OnReady() {
     job_->journal->Report(Broken::kStatus, name_, "was told to stop");
   };
   handler.on_failure = [this](const Status& why) { Failed(why); };
-  handler.on_nonsense = [this](int32_t, const std::string& what) {
-    job_->journal->Report(Broken::kStatus, name_, "takes this for nonsense: " + what);
+  handler.on_violation = [this](int32_t, const std::string& what) {
+    job_->journal->Report(Broken::kStatus, name_, "takes this for a protocol violation: " + what);
   };
   server_ = std::make_unique<Server>(
       options, &io_, shards,

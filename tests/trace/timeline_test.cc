@@ -143,7 +143,7 @@ TEST_F(TimelineTest, AServerHasATraceForEachShardAndItsFront) {
   timeline.reset();
   EXPECT_THAT(Read("t-s1.json"),
               AllOf(HasSubstr("\"role\":\"server\",\"rank\":1,"), HasSubstr("\"shard 0 sum 1\""),
-                    HasSubstr("\"shard 1 sum 1\""), HasSubstr("\"front sum 1\"")));
+                    HasSubstr("\"shard 1 sum 1\""), HasSubstr("\"dispatcher sum 1\"")));
 }
 
 TEST_F(TimelineTest, ABusyShardDoesNotKeepTheOthersWaiting) {

@@ -139,7 +139,7 @@ TEST(TraceText, AServersRowsAreThoseOfItsShards) {
   EXPECT_THAT(peers, HasSubstr("\"cat\":\"peers\",\"ph\":\"X\",\"pid\":20002,"));
   EXPECT_THAT(peers, HasSubstr("{\"key\":7,\"part\":3,\"round\":2,\"bytes\":4096,\"last\":4}"));
   EXPECT_THAT(Written(&writer, Span(Kind::kSum, 0, 10, 1)), HasSubstr("\"shard 1 sum 1\""));
-  EXPECT_THAT(Written(&writer, Span(Kind::kSum, 0, 10, 2)), HasSubstr("\"front sum 1\""));
+  EXPECT_THAT(Written(&writer, Span(Kind::kSum, 0, 10, 2)), HasSubstr("\"dispatcher sum 1\""));
 }
 
 TEST(TraceText, RowsAreBounded) {

@@ -15,8 +15,9 @@ constexpr std::string_view kHosted = "hosted ";
 
 }  // namespace
 
-OptimizerCalls::OptimizerCalls(Executor* front, HostedUpdates* hosted, SendFn send, Adopt adopt)
-    : front_(front), hosted_(hosted), send_(std::move(send)), adopt_(std::move(adopt)) {}
+OptimizerCalls::OptimizerCalls(Executor* dispatcher, HostedUpdates* hosted, SendFn send,
+                               Adopt adopt)
+    : dispatcher_(dispatcher), hosted_(hosted), send_(std::move(send)), adopt_(std::move(adopt)) {}
 
 void OptimizerCalls::Park(protocol::Call call) {
   constexpr auto kWhom = [](const protocol::Call&) {
@@ -89,7 +90,7 @@ void OptimizerCalls::Load(protocol::Call call, Wanted wanted) {
   const HostedUpdates::Optimizer optimizer = wanted.optimizer.hosted;
   loading_ = {call.worker_id, call.extension.incarnation, call.extension.sequence};
   Park(std::move(call));
-  hosted_->Load(optimizer, front_, [this, wanted = std::move(wanted)](const Status& status) {
+  hosted_->Load(optimizer, dispatcher_, [this, wanted = std::move(wanted)](const Status& status) {
     OnLoaded(wanted, status);
   });
 }

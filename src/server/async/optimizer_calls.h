@@ -3,8 +3,8 @@
 // Workers count their calls alike, so the first one to make call n sets the optimizer and the
 // others, late as they may be, find it set: their updates are not lost.
 //
-// Confined to the front's executor.  Every call is answered through `send`: at once, or when the
-// hosting process has taken or refused what is pickled.  Never blocks.
+// Confined to the dispatcher's executor.  Every call is answered through `send`: at once, or when
+// the hosting process has taken or refused what is pickled.  Never blocks.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class OptimizerCalls {
 
   using Adopt = std::function<void(const OptimizerInForce&)>;
   // `hosted` must outlive this.  `adopt` is called before the answer.
-  OptimizerCalls(Executor* front, HostedUpdates* hosted, SendFn send, Adopt adopt);
+  OptimizerCalls(Executor* dispatcher, HostedUpdates* hosted, SendFn send, Adopt adopt);
 
   // May throw std::bad_alloc; then the call is neither counted nor answered.
   void Handle(protocol::Call& call);
@@ -50,7 +50,7 @@ class OptimizerCalls {
   // Until the optimizer is loaded.
   void Park(protocol::Call call);
 
-  Executor* const front_;
+  Executor* const dispatcher_;
   HostedUpdates* const hosted_;
   const SendFn send_;
   const Adopt adopt_;

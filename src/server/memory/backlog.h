@@ -7,7 +7,7 @@
 // of those are taken of whom less than their equal share of it waits, so that nobody is refused for
 // what another one has sent.
 //
-// Take: on the front's executor.  Done: any thread.  Never fails, never blocks.
+// Take: on the dispatcher's executor.  Done: any thread.  Never fails, never blocks.
 #pragma once
 
 #include <atomic>

@@ -51,7 +51,7 @@ class HostedUpdates {
   Optimizer loaded_;  // on the updater's executor
 };
 
-// The optimizer of asynchronous keys.  Shared by the front and the shards.
+// The optimizer of asynchronous keys.  Shared by the dispatcher and the shards.
 struct OptimizerInForce {
   std::shared_ptr<const OptimizerSpec> native;  // null: only the hosting process can
   HostedUpdates::Optimizer hosted;              // null: none came

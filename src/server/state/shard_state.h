@@ -23,7 +23,7 @@
 
 namespace bs::server {
 
-// The bounds of a server's memory.  Owners: its front and its shards.
+// The bounds of a server's memory.  Owners: its dispatcher and its shards.
 struct Bounds {
   std::shared_ptr<Backlog> backlog;
   std::shared_ptr<MemoryRoom> room;

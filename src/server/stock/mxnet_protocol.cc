@@ -21,14 +21,14 @@ enum class StockCommand : int32_t {
 
 }  // namespace
 
-MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* front,
+MxnetProtocol::MxnetProtocol(const ServerOptions& options, Executor* dispatcher,
                              const std::vector<ServerShard>& shards, StockWays ways,
                              std::function<void()> on_stop, const Logger& log)
-    : front_(front),
+    : dispatcher_(dispatcher),
       send_(ways.send),
       on_stop_(std::move(on_stop)),
-      store_(options, front, shards, std::move(ways), log),
-      profile_(options.rank, front, log) {}
+      store_(options, dispatcher, shards, std::move(ways), log),
+      profile_(options.rank, dispatcher, log) {}
 
 void MxnetProtocol::OnMessage(ps::Message message) {
   // An anonymous sender can not be answered, and no stock worker that has joined is one.
@@ -66,7 +66,7 @@ void MxnetProtocol::Obey(const ps::Message& request) {
 
 void MxnetProtocol::OnStop() {
   if (std::exchange(stopped_, true)) return;
-  if (on_stop_) front_->Post([on_stop = on_stop_] { on_stop(); });
+  if (on_stop_) dispatcher_->Post([on_stop = on_stop_] { on_stop(); });
 }
 
 }  // namespace bs::server

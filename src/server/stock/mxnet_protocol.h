@@ -1,6 +1,6 @@
 // MxnetProtocol: what the server says to stock MXNet workers, whose messages carry no extension.
 //
-// Confined to the front's executor; never blocks.  Commands are answered here; values are the
+// Confined to the dispatcher's executor; never blocks.  Commands are answered here; values are the
 // StockStore's.  Nothing that arrives is executed here: a pickled optimizer is for the hosting
 // process to judge (bytescheduler/_hosting/pickles.py).
 #pragma once
@@ -19,9 +19,9 @@ namespace bs::server {
 
 class MxnetProtocol {
  public:
-  // `front` and the shards' executors must outlive this.  `on_stop` (kStopServer) is posted to the
-  // front, at most once.
-  MxnetProtocol(const ServerOptions& options, Executor* front,
+  // `dispatcher` and the shards' executors must outlive this.  `on_stop` (kStopServer) is posted to
+  // the dispatcher, at most once.
+  MxnetProtocol(const ServerOptions& options, Executor* dispatcher,
                 const std::vector<ServerShard>& shards, StockWays ways,
                 std::function<void()> on_stop, const Logger& log);
 
@@ -39,7 +39,7 @@ class MxnetProtocol {
   void Obey(const ps::Message& request);
   void OnStop();
 
-  Executor* const front_;
+  Executor* const dispatcher_;
   const SendFn send_;
   const std::function<void()> on_stop_;
   StockStore store_;

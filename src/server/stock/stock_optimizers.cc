@@ -15,10 +15,10 @@ constexpr size_t kMostWaiting = 1 << 16;
 
 }  // namespace
 
-StockOptimizers::StockOptimizers(Executor* front, std::shared_ptr<HostedUpdates> hosted,
+StockOptimizers::StockOptimizers(Executor* dispatcher, std::shared_ptr<HostedUpdates> hosted,
                                  SendFn send, Adopt adopt, std::function<void(const Status&)> fail,
                                  Duration straggler_timeout)
-    : front_(front),
+    : dispatcher_(dispatcher),
       hosted_(std::move(hosted)),
       send_(std::move(send)),
       adopt_(std::move(adopt)),
@@ -56,14 +56,14 @@ void StockOptimizers::Load(const ps::Message& request) {
                                             "need"));
   }
   loading_ = true;
-  patience_ = front_->PostAt(front_->Now() + straggler_timeout_, [this, worker_id] {
+  patience_ = dispatcher_->PostAt(dispatcher_->Now() + straggler_timeout_, [this, worker_id] {
     fail_(Status::DeadlineExceeded("the optimizer of " + ps::DescribeId(worker_id) + ": after " +
                                    ps::TextOf(straggler_timeout_) +
                                    " the server is still loading it "
                                    "(BYTESCHEDULER_STRAGGLER_TIMEOUT)"));
   });
   auto optimizer = std::make_shared<const HostedOptimizer>(HostedOptimizer{request.meta.body});
-  hosted_->Load(optimizer, front_, [this, optimizer, worker_id](const Status& status) {
+  hosted_->Load(optimizer, dispatcher_, [this, optimizer, worker_id](const Status& status) {
     OnLoaded(optimizer, worker_id, status);
   });
 }
@@ -71,7 +71,7 @@ void StockOptimizers::Load(const ps::Message& request) {
 void StockOptimizers::OnLoaded(const HostedUpdates::Optimizer& optimizer, int32_t worker_id,
                                const Status& status) {
   loading_ = false;
-  front_->Cancel(patience_);
+  dispatcher_->Cancel(patience_);
   if (!status.ok()) {
     return fail_(Status(status.code(),
                         "the optimizer of " + ps::DescribeId(worker_id) + ": " + status.message()));

@@ -5,7 +5,7 @@
 // process refuses, or has not loaded after straggler_timeout, fails the job: a stock worker can not
 // be told.
 //
-// Confined to the front's executor; never blocks.
+// Confined to the dispatcher's executor; never blocks.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class StockOptimizers {
   using Adopt = std::function<void(HostedUpdates::Optimizer)>;
 
   // `adopt` is called before the workers get their answers.
-  StockOptimizers(Executor* front, std::shared_ptr<HostedUpdates> hosted, SendFn send, Adopt adopt,
-                  std::function<void(const Status&)> fail, Duration straggler_timeout);
+  StockOptimizers(Executor* dispatcher, std::shared_ptr<HostedUpdates> hosted, SendFn send,
+                  Adopt adopt, std::function<void(const Status&)> fail, Duration straggler_timeout);
 
   // A command with a pickle, of a worker of this job.  Answered when it is loaded.
   void Handle(const ps::Message& request);
@@ -41,7 +41,7 @@ class StockOptimizers {
   void Load(const ps::Message& request);
   void OnLoaded(const HostedUpdates::Optimizer& optimizer, int32_t worker_id, const Status& status);
 
-  Executor* const front_;
+  Executor* const dispatcher_;
   const std::shared_ptr<HostedUpdates> hosted_;
   const SendFn send_;
   const Adopt adopt_;

@@ -52,8 +52,8 @@ uint64_t KeyOf(const ps::Message& message) {
 
 }  // namespace
 
-StockProfile::StockProfile(int32_t rank, const Executor* front, const Logger& log)
-    : rank_(rank), front_(front), log_(log) {}
+StockProfile::StockProfile(int32_t rank, const Executor* dispatcher, const Logger& log)
+    : rank_(rank), dispatcher_(dispatcher), log_(log) {}
 
 void StockProfile::Obey(std::string_view command) {
   if (command.size() < 2) return;
@@ -114,7 +114,8 @@ void StockProfile::Record(const ps::Message& message) {
   for (const ps::Frame& frame : message.data) bytes += frame.size();
   try {
     if (events_.size() < kMaxEvents) {
-      events_.push_back({what, ps::RankOf(message.peer), KeyOf(message), bytes, front_->Now()});
+      events_.push_back(
+          {what, ps::RankOf(message.peer), KeyOf(message), bytes, dispatcher_->Now()});
     } else {
       ++lost_;
     }

@@ -5,7 +5,7 @@
 // writes "rank<rank>_<filename>" in the server's working directory, in the trace event format, as
 // stock servers do.  What the server makes of requests is in BYTESCHEDULER_TIMELINE.
 //
-// Confined to the front's executor.
+// Confined to the dispatcher's executor.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class StockProfile {
   // Requests beyond this number are only counted.
   static constexpr size_t kMaxEvents = size_t{1} << 18U;
 
-  // `front` must outlive this.
-  StockProfile(int32_t rank, const Executor* front, const Logger& log);
+  // `dispatcher` must outlive this.
+  StockProfile(int32_t rank, const Executor* dispatcher, const Logger& log);
 
   // A command: parameters, then one digit that says of what.  What cannot be obeyed, also a file
   // that cannot be written, is one warning; what a stock server would not know is ignored.
@@ -51,7 +51,7 @@ class StockProfile {
   std::string Path() const;
 
   const int32_t rank_;
-  const Executor* const front_;
+  const Executor* const dispatcher_;
   const Logger log_;
   std::string filename_ = "profile.json";  // MXNet's own default
   bool running_ = false;

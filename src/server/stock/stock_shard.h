@@ -2,7 +2,7 @@
 //
 // Confined to its executor.  Answers everything through the state's `send`; what can not be
 // answered fails the job, and so does a request that has waited for straggler_timeout.  Never
-// blocks.  Bounded by the front, which decides how many keys there may be.
+// blocks.  Bounded by the dispatcher, which decides how many keys there may be.
 #pragma once
 
 #include <cstdint>

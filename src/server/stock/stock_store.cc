@@ -18,12 +18,12 @@ constexpr int kMostDropsTold = 20;
 constexpr uint64_t kMaxQueuedBytes = uint64_t{4} << 30U;
 
 // Tells the owner, on its executor, of the first failure only.  Any thread.
-std::function<void(const Status&)> TellOnce(Executor* front,
+std::function<void(const Status&)> TellOnce(Executor* dispatcher,
                                             std::function<void(Status)> on_failure) {
-  return [front, on_failure = std::move(on_failure),
+  return [dispatcher, on_failure = std::move(on_failure),
           told = std::make_shared<std::atomic<bool>>(false)](const Status& why) {
     if (!on_failure || told->exchange(true)) return;
-    front->Post([on_failure, why] { on_failure(why); });
+    dispatcher->Post([on_failure, why] { on_failure(why); });
   };
 }
 
@@ -40,16 +40,16 @@ float ThresholdOf(std::string_view body) {
 
 }  // namespace
 
-StockStore::StockStore(const ServerOptions& options, Executor* front,
+StockStore::StockStore(const ServerOptions& options, Executor* dispatcher,
                        const std::vector<ServerShard>& shards, StockWays ways, const Logger& log)
     : options_(options),
       send_(std::move(ways.send)),
       bounds_(ways.bounds),
       range_(StockRangeOf(options.rank, options.num_servers)),
-      fail_(TellOnce(front, std::move(ways.on_failure))),
+      fail_(TellOnce(dispatcher, std::move(ways.on_failure))),
       log_(log),
       optimizers_(
-          front, ways.hosted, send_,
+          dispatcher, ways.hosted, send_,
           [this](const HostedUpdates::Optimizer& optimizer) {
             Configure([optimizer](StockState* state) { state->optimizer = optimizer; });
           },
@@ -61,7 +61,7 @@ StockStore::StockStore(const ServerOptions& options, Executor* front,
     state.straggler_timeout = options.straggler_timeout;
     state.fail = fail_;
     state.log = log;
-    lanes_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
+    handles_.push_back({shard.executor, std::make_shared<StockShard>(std::move(state)), 0});
   }
 }
 
@@ -74,10 +74,10 @@ void StockStore::OnData(ps::Message message) {
   Result<StockCall> call = ParseStockCall(std::move(message), range_);
   // Any answer would say that it was done; without one its sender would wait for ever.
   if (!call.ok()) return fail_(call.status());
-  const Lane<StockShard>* const lane = LaneOf(call.value());
-  if (lane == nullptr) return;
+  const ShardHandle<StockShard>* const handle = HandleOf(call.value());
+  if (handle == nullptr) return;
   const int32_t rank = call.value().worker_rank;
-  if (PostCall(*lane, bounds_.backlog.get(), rank, &call.value())) return;
+  if (PostCall(*handle, bounds_.backlog.get(), rank, &call.value())) return;
   fail_(Status::ResourceExhausted(DescribeStockCall(call.value()) + ": " +
                                   bounds_.backlog->Why(rank) +
                                   ": wait for some of it (mx.nd.waitall) before asking for more"));
@@ -85,8 +85,8 @@ void StockStore::OnData(ps::Message message) {
 
 void StockStore::OnWorkerVacant(int32_t id) {
   optimizers_.Forget(id);
-  for (const Lane<StockShard>& lane : lanes_) {
-    lane.executor->Post([shard = lane.shard, id] { shard->OnWorkerVacant(id); });
+  for (const ShardHandle<StockShard>& handle : handles_) {
+    handle.executor->Post([shard = handle.shard, id] { shard->OnWorkerVacant(id); });
   }
 }
 
@@ -138,25 +138,25 @@ void StockStore::Drop(const std::string& why) {
                (num_dropped_ == kMostDropsTold ? "; no more of these will be told" : ""));
 }
 
-Lane<StockShard>* StockStore::LaneOf(const StockCall& call) {
-  auto known = lane_of_.find(call.key);
-  if (known == lane_of_.end()) {
-    if (lane_of_.size() >= options_.max_stock_keys) {
+ShardHandle<StockShard>* StockStore::HandleOf(const StockCall& call) {
+  auto known = handle_of_.find(call.key);
+  if (known == handle_of_.end()) {
+    if (handle_of_.size() >= options_.max_stock_keys) {
       fail_(Status::ResourceExhausted(DescribeStockCall(call) + ": there are " +
                                       std::to_string(options_.max_stock_keys) +
                                       " keys already, and no room for more"));
       return nullptr;
     }
-    const size_t lane = LeastLoaded(lanes_, lanes_.size());
-    known = lane_of_.emplace(call.key, lane).first;
-    lanes_[lane].load_bytes += call.values.size();
+    const size_t handle = LeastLoaded(handles_, handles_.size());
+    known = handle_of_.emplace(call.key, handle).first;
+    handles_[handle].load_bytes += call.values.size();
   }
-  return &lanes_[known->second];
+  return &handles_[known->second];
 }
 
 void StockStore::Configure(const std::function<void(StockState*)>& change) {
-  for (const Lane<StockShard>& lane : lanes_) {
-    lane.executor->Post([shard = lane.shard, change] { shard->Configure(change); });
+  for (const ShardHandle<StockShard>& handle : handles_) {
+    handle.executor->Post([shard = handle.shard, change] { shard->Configure(change); });
   }
 }
 

@@ -1,10 +1,10 @@
-// StockStore: the front of a server for the values of stock MXNet workers.
+// StockStore: the dispatcher of a server for the values of stock MXNet workers.
 //
-// Takes requests apart and spreads keys over the shards' executors, as the front of native
+// Takes requests apart and spreads keys over the shards' executors, as the dispatcher of native
 // requests does; the two share nothing but the executors.  A stock worker can not be told of an
 // error: what would be one fails the job, and then they are ended (see ps::MakeStockEnd).
 //
-// Confined to the front's executor; never blocks.
+// Confined to the dispatcher's executor; never blocks.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 #include "bytescheduler/server_options.h"
 #include "bytescheduler/status.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/state/lane.h"
+#include "server/state/shard_handle.h"
 #include "server/state/shard_state.h"
 #include "server/stock/stock_optimizers.h"
 #include "server/stock/stock_shard.h"
@@ -30,7 +30,7 @@ namespace bs::server {
 // How a store reaches the others.
 struct StockWays {
   SendFn send;
-  // Posted to the front, at most once; the owner calls Fail() then.
+  // Posted to the dispatcher, at most once; the owner calls Fail() then.
   std::function<void(Status)> on_failure;
   // Shared with the native keys.
   std::shared_ptr<HostedUpdates> hosted;
@@ -39,9 +39,9 @@ struct StockWays {
 
 class StockStore {
  public:
-  // `front` and the shards' executors must outlive this.
-  StockStore(const ServerOptions& options, Executor* front, const std::vector<ServerShard>& shards,
-             StockWays ways, const Logger& log);
+  // `dispatcher` and the shards' executors must outlive this.
+  StockStore(const ServerOptions& options, Executor* dispatcher,
+             const std::vector<ServerShard>& shards, StockWays ways, const Logger& log);
 
   // A request for values.  That of somebody who is no worker of the job is dropped with a line in
   // the log; one of a worker that makes no sense fails the job.
@@ -62,7 +62,7 @@ class StockStore {
  private:
   bool IsWorker(int32_t id) const;
   void Drop(const std::string& why);
-  Lane<StockShard>* LaneOf(const StockCall& call);
+  ShardHandle<StockShard>* HandleOf(const StockCall& call);
   void Configure(const std::function<void(StockState*)>& change);
 
   const ServerOptions options_;
@@ -71,9 +71,9 @@ class StockStore {
   const StockRange range_;
   const std::function<void(const Status&)> fail_;
   const Logger log_;
-  std::vector<Lane<StockShard>> lanes_;
+  std::vector<ShardHandle<StockShard>> handles_;
   StockOptimizers optimizers_;
-  std::unordered_map<uint64_t, size_t> lane_of_;  // by key, since it was first seen
+  std::unordered_map<uint64_t, size_t> handle_of_;  // by key, since it was first seen
   int num_dropped_ = 0;
   bool used_ = false;
   bool failed_ = false;

@@ -53,14 +53,14 @@ TEST(KvServer, AttachedWorkersHaveTheRankTheyStandBeside) {
 
 TEST(KvServer, EmptyPartitionNeedsNoFrame) { EXPECT_TRUE(ParseCall(Request(Op::kPush)).ok()); }
 
-struct Nonsense {
+struct BadCall {
   std::string name;
   std::string says;
   std::function<Message()> make;
 };
-void PrintTo(const Nonsense& nonsense, std::ostream* out) { *out << nonsense.name; }
+void PrintTo(const BadCall& bad, std::ostream* out) { *out << bad.name; }
 
-class KvServerRefuses : public ::testing::TestWithParam<Nonsense> {};
+class KvServerRefuses : public ::testing::TestWithParam<BadCall> {};
 
 TEST_P(KvServerRefuses, NamingTheSenderAndTheField) {
   const bs::Result<KvCall> call = ParseCall(GetParam().make());
@@ -74,11 +74,11 @@ Message With(Message message, const std::function<void(Message*)>& change) {
   return message;
 }
 
-std::vector<Nonsense> AllNonsense() {
+std::vector<BadCall> AllBadCalls() {
   const auto case_of = [](std::string name, std::string says, Op op, std::string payload,
                           std::function<void(Message*)> change) {
-    return Nonsense{std::move(name), std::move(says),
-                    [=] { return With(Request(op, payload), change); }};
+    return BadCall{std::move(name), std::move(says),
+                   [=] { return With(Request(op, payload), change); }};
   };
   return {
       case_of("OfAServer", "server 0", Op::kPush, "a", [](Message* m) { m->peer = 8; }),
@@ -94,7 +94,7 @@ std::vector<Nonsense> AllNonsense() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(All, KvServerRefuses, ::testing::ValuesIn(AllNonsense()),
+INSTANTIATE_TEST_SUITE_P(All, KvServerRefuses, ::testing::ValuesIn(AllBadCalls()),
                          [](const auto& param) { return param.param.name; });
 
 class Answers : public ::testing::Test {

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A front and its hosting process.
+// A dispatcher and its hosting process.
 class Bench : private HostedBench {
  public:
   explicit Bench(bool hosts = true)

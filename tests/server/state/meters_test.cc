@@ -14,16 +14,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Two workers, two shards and the front, which keeps partitions of up to 8 bytes.
+// Two workers, two shards and the dispatcher, which keeps partitions of up to 8 bytes.
 class Bench {
  public:
   Bench() {
     ServerOptions options;
     options.num_workers = 2;
-    options.front_bytes = 8;
+    options.dispatcher_bytes = 8;
     options.timed = true;
-    server_.emplace(options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
-                    outbox_.sender(), Server::Handler{}, Logger());
+    server_.emplace(options, &dispatcher_,
+                    std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}}, outbox_.sender(),
+                    Server::Handler{}, Logger());
   }
 
   void Do(Ask ask, uint64_t key) {
@@ -44,7 +45,7 @@ class Bench {
 
  private:
   sim::SimClock clock_{1};
-  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor dispatcher_{&clock_};
   sim::SimExecutor shards_[2] = {sim::SimExecutor(&clock_), sim::SimExecutor(&clock_)};
   Outbox outbox_;
   std::optional<Server> server_;

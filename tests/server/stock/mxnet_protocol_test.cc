@@ -38,7 +38,7 @@ class MxnetProtocolTest : public testing::Test {
   }
 
   sim::SimClock clock_{1};
-  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor dispatcher_{&clock_};
   sim::SimExecutor shard_{&clock_};
   sim::SimExecutor host_{&clock_};
   std::string loaded_;
@@ -56,7 +56,8 @@ class MxnetProtocolTest : public testing::Test {
   std::vector<std::string> lines_;
   Logger log_{"server 0", LogLevel::kInfo,
               [this](LogLevel, std::string_view line) { lines_.emplace_back(line); }};
-  MxnetProtocol protocol_{Options(), &front_, {{&shard_, 0}}, Ways(), [this] { ++stops_; }, log_};
+  MxnetProtocol protocol_{Options(), &dispatcher_,         {{&shard_, 0}},
+                          Ways(),    [this] { ++stops_; }, log_};
 };
 
 TEST_F(MxnetProtocolTest, EveryCommandIsAnsweredInKindAndEmpty) {
@@ -118,7 +119,7 @@ TEST_F(MxnetProtocolTest, TheProfilersFileIsThereBeforeTheAnswer) {
   bool written = false;
   MxnetProtocol protocol{
       Options(),
-      &front_,
+      &dispatcher_,
       {{&shard_, 0}},
       {[&](const ps::Message&) { written = std::filesystem::exists("rank0_answered.json"); },
        [](const Status&) {}, hosted_, MakeBounds(Options())},
@@ -134,7 +135,7 @@ TEST_F(MxnetProtocolTest, TheProfilersFileIsThereBeforeTheAnswer) {
 
 TEST_F(MxnetProtocolTest, AnUnknownCompressionFailsTheJob) {
   for (const std::string body : {"", "1", "2,0.5", "1,", "1,-1", "1,0", "1,inf", "1,nan", "1,1x"}) {
-    MxnetProtocol protocol(Options(), &front_, {{&shard_, 0}}, Ways(), [] {}, log_);
+    MxnetProtocol protocol(Options(), &dispatcher_, {{&shard_, 0}}, Ways(), [] {}, log_);
     failures_.clear();
     protocol.OnMessage(Command(4, body));
     RunAll();

@@ -56,11 +56,11 @@ class StockProfileTest : public testing::Test {
   const std::filesystem::path folder_ =
       before_ / testing::UnitTest::GetInstance()->current_test_info()->name();
   sim::SimClock clock_{1};
-  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor dispatcher_{&clock_};
   std::vector<std::string> lines_;
   Logger log_{"server 3", LogLevel::kWarning,
               [this](LogLevel, std::string_view line) { lines_.emplace_back(line); }};
-  StockProfile profile_{3, &front_, log_};
+  StockProfile profile_{3, &dispatcher_, log_};
 };
 
 TEST_F(StockProfileTest, RequestsWhileItRunsAreInAFileThatBearsTheRank) {

@@ -45,7 +45,7 @@ class StockStoreTest : public testing::Test {
       outbox_.sender()(std::move(message));
     };
     store_ = std::make_unique<StockStore>(
-        options, &front_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
+        options, &dispatcher_, std::vector<ServerShard>{{&shards_[0], 0}, {&shards_[1], 0}},
         StockWays{send, [this](const Status& why) { failures_.push_back(why.message()); },
                   std::make_shared<HostedUpdates>(hosts ? hangs_.Updater() : ServerUpdater{}),
                   MakeBounds(options)},
@@ -67,7 +67,7 @@ class StockStoreTest : public testing::Test {
   void Wait(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
 
   sim::SimClock clock_{1};
-  sim::SimExecutor front_{&clock_};
+  sim::SimExecutor dispatcher_{&clock_};
   sim::SimExecutor shards_[2] = {sim::SimExecutor(&clock_), sim::SimExecutor(&clock_)};
   sim::SimClock stands_still_{1};
   FakeHost hangs_{&stands_still_};
@@ -98,7 +98,7 @@ TEST_F(StockStoreTest, TwoHundredWorkersHaveIdsAbove255) {
   ServerOptions options;
   options.num_workers = 200;
   StockStore store(
-      options, &front_, {{&shards_[0], 0}},
+      options, &dispatcher_, {{&shards_[0], 0}},
       StockWays{outbox_.sender(), [](const Status& why) { ADD_FAILURE() << why.message(); },
                 std::make_shared<HostedUpdates>(ServerUpdater{}), MakeBounds(options)},
       log_);

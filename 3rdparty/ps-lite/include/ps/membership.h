@@ -100,9 +100,9 @@ class Member {
   // Says goodbye to the scheduler node; afterwards our going is no failure.  `done` always comes:
   // ok, or why nobody answered.
   void Leave(StatusCallback done);
-  // A message of that peer makes no sense; `what` it is, for people.  Beyond 4096 of one in 30 s,
-  // its bytes that are no message counted, it is lost.
-  void ReportNonsense(int32_t peer, const std::string& what);
+  // A message of that peer violates the protocol; `what` says how, for people.  A peer with more
+  // than 4096 violations in 30 s is lost; bytes that are no message count too.
+  void ReportViolation(int32_t peer, const std::string& what);
   // Tells the scheduler node that the whole job failed because of `why`; it tells everyone.
   void ReportFailure(const bs::Status& why);
   // Sends to a peer of the view; dropped if unknown.  Thread-safe.

@@ -16,7 +16,7 @@ void Member::Barrier(int32_t group, StatusCallback done) { impl_->Barrier(group,
 void Member::JoinFinalBarrier() { impl_->JoinFinalBarrier(); }
 void Member::Leave(StatusCallback done) { impl_->Leave(std::move(done)); }
 void Member::ReportFailure(const bs::Status& why) { impl_->ReportFailure(why); }
-void Member::ReportNonsense(int32_t peer, const std::string& what) {
+void Member::ReportViolation(int32_t peer, const std::string& what) {
   impl_->OnViolation(peer, what);
 }
 void Member::Send(Message message) { impl_->Send(std::move(message)); }

@@ -1,6 +1,6 @@
-// Lane: one executor of a server with the shard that lives there, as the front keeps it.
+// ShardHandle: the dispatcher's record of a shard: its executor and its load.
 //
-// Confined to the front's executor.  Never fails, never blocks.
+// Confined to the dispatcher's executor.  Never fails, never blocks.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 namespace bs::server {
 
 template <typename S>
-struct Lane {
+struct ShardHandle {
   Executor* executor = nullptr;
-  // Owners: the front and the tasks it has posted, so that a task that is left over when the server
-  // goes finds its shard.
+  // Owners: the dispatcher and the tasks it has posted.  A task that outlives the server still
+  // finds its shard.
   std::shared_ptr<S> shard;
   uint64_t load_bytes = 0;  // of the keys that went here
 };
@@ -33,14 +33,14 @@ inline uint64_t KeptBytes(const protocol::Call& call) {
          call.request.optimizer.size();
 }
 
-// Hands a call of that worker to the lane's shard, which keeps `backlog`.  False, and `call` stays,
-// if it may not wait there.
+// Posts a worker's call to the shard; the posted task uses `backlog`.  False, and `call` stays, if
+// the backlog has no room.
 template <typename S, typename C>
-bool PostCall(const Lane<S>& lane, Backlog* backlog, int32_t rank, C* call) {
+bool PostCall(const ShardHandle<S>& handle, Backlog* backlog, int32_t rank, C* call) {
   const uint64_t size_bytes = KeptBytes(*call);
   if (!backlog->Take(rank, size_bytes)) return false;
-  lane.executor->Post(
-      [shard = lane.shard, backlog, rank, size_bytes, moved = std::move(*call)]() mutable {
+  handle.executor->Post(
+      [shard = handle.shard, backlog, rank, size_bytes, moved = std::move(*call)]() mutable {
         shard->Handle(std::move(moved));
         backlog->Done(rank, size_bytes);
       });
@@ -49,11 +49,11 @@ bool PostCall(const Lane<S>& lane, Backlog* backlog, int32_t rank, C* call) {
 
 // Index of the one with the fewest bytes among the first `count`.  REQUIRES: count > 0.
 template <typename S>
-size_t LeastLoaded(const std::vector<Lane<S>>& lanes, size_t count) {
+size_t LeastLoaded(const std::vector<ShardHandle<S>>& handles, size_t count) {
   const auto least = std::min_element(
-      lanes.begin(), lanes.begin() + static_cast<std::ptrdiff_t>(count),
-      [](const Lane<S>& a, const Lane<S>& b) { return a.load_bytes < b.load_bytes; });
-  return static_cast<size_t>(least - lanes.begin());
+      handles.begin(), handles.begin() + static_cast<std::ptrdiff_t>(count),
+      [](const ShardHandle<S>& a, const ShardHandle<S>& b) { return a.load_bytes < b.load_bytes; });
+  return static_cast<size_t>(least - handles.begin());
 }
 
 }  // namespace bs::server
