@@ -19,7 +19,7 @@ constexpr size_t kRoom = 1 << 16;
 TraceEvent SomePush(int64_t number) {
   const bs::TimePoint begin{std::chrono::microseconds(100 * number)};
   return {.kind = TraceEvent::Kind::kPush,
-          .part = static_cast<uint32_t>(number % 16),
+          .partition = static_cast<uint32_t>(number % 16),
           .server = static_cast<uint32_t>(number % 4),
           .priority = -7,
           .key = static_cast<bs::Key>(number % 500),

@@ -1,7 +1,7 @@
-// Coding: how what a push carries is coded: by which codec, with which parameters.
+// Coding: the codec of a push's payload, and its parameters.
 //
-// Values.  What the parameters mean is the codec's alone (src/codec/codec.h); all other code
-// carries them.
+// A value.  Only the codec knows what its parameters mean (src/codec/codec.h); all other code
+// passes them on.
 #pragma once
 
 #include <algorithm>

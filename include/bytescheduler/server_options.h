@@ -29,7 +29,7 @@ struct ServerShard {
 struct RoundTimes {
   Key key = 0;
   Round round = 0;
-  uint32_t part = 0;
+  uint32_t partition = 0;
   uint64_t size_bytes = 0;
   int32_t last_rank = 0;   // of the worker whose push came last
   TimePoint first_push{};  // arrived

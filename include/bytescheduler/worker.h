@@ -180,11 +180,10 @@ class Worker {
   // Rank 0 decides for all workers while the job runs.  Partitions of synchronous keys get at most
   // `partition_bytes` (rounded down to a multiple of 64); each worker may have `credit_bytes` in
   // flight to a server.  Rank 0's next push-pull of a key announces the change, and every worker
-  // makes it behind that same round (protocol/next_cut.h).  The credit changes with the first key.
-  // Asynchronous keys stay as they are.
-  // `done` runs when the decision is taken here.  kFailedPrecondition (another rank) and
-  // kInvalidArgument (fewer than 64 bytes, or no credit) concern only this call.
-  // REQUIRES: native servers, not the kvstore back end.
+  // makes it behind that same round (protocol/next_layout.h).  The credit changes with the first
+  // key. Asynchronous keys stay as they are. `done` runs when the decision is taken here.
+  // kFailedPrecondition (another rank) and kInvalidArgument (fewer than 64 bytes, or no credit)
+  // concern only this call. REQUIRES: native servers, not the kvstore back end.
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
 
   // Takes a message from a server.

@@ -1,7 +1,7 @@
 // Two-bit codes of float32 arrays, as MXNet's gradient compression has them, bit for bit.
 //
-// Of every element there is left: +threshold, -threshold or 0.  What that loses stays in a residual
-// and is added to the element of the next round (error feedback).  Sixteen codes make a word of
+// An element becomes +threshold, -threshold or 0.  The rest stays in a residual and is added to the
+// element of the next round (error feedback).  Sixteen codes make a word of
 // four bytes: element i is in byte i / 4, the first of four in the two highest bits.  Codes: 3 is
 // +threshold, 2 is -threshold, 0 and 1 are 0; the rest of the last word is 0.
 //

@@ -25,7 +25,7 @@ Result<std::string> ReadOpened(int fd, const std::string& path) {
   if (fstat(fd, &info) != 0) return Wrong(path, std::generic_category().message(errno));
   if (!S_ISREG(info.st_mode)) return Wrong(path, "not a file");
   if ((info.st_mode & (S_IROTH | S_IWOTH)) != 0) {
-    return Wrong(path, "everybody on this host may read or write it; chmod 600 it");
+    return Wrong(path, "every user of this host may read or write it; chmod 600 it");
   }
   std::string text(kMaxFileBytes + 1, '\0');
   const ssize_t size = read(fd, text.data(), text.size());

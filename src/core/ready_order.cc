@@ -1,4 +1,4 @@
-// Cuts the log into steps, takes means, and gives the caller's numbers to those they should have.
+// Split the log into steps, takes means, and gives the caller's numbers to those they should have.
 #include "core/ready_order.h"
 
 #include <algorithm>
@@ -90,21 +90,21 @@ std::vector<uint64_t> ReadyOrder::TimesInAStep() const {
   return counts;
 }
 
-ReadyOrder::Cuts ReadyOrder::Cut() const {
-  Cuts cuts{.notes = std::vector<size_t>(log_.size()), .steps = {}};
-  std::iota(cuts.notes.begin(), cuts.notes.end(), size_t{0});
-  std::sort(cuts.notes.begin(), cuts.notes.end(), [this](size_t a, size_t b) {
+ReadyOrder::Split ReadyOrder::SplitIntoSteps() const {
+  Split split{.notes = std::vector<size_t>(log_.size()), .steps = {}};
+  std::iota(split.notes.begin(), split.notes.end(), size_t{0});
+  std::sort(split.notes.begin(), split.notes.end(), [this](size_t a, size_t b) {
     return std::tuple(log_[a].called, a) < std::tuple(log_[b].called, b);
   });
   const std::vector<uint64_t> times = TimesInAStep();
   const auto all = tensors_.size() - static_cast<size_t>(std::count(times.begin(), times.end(), 0));
-  std::vector<Step>& steps = cuts.steps;
+  std::vector<Step>& steps = split.steps;
   std::vector<uint64_t> came(tensors_.size(), 0);
   std::vector<size_t> came_in(tensors_.size(), 0);  // the number of a step, from 1
   size_t begin = 0;
   size_t whole = 0;  // regular ones that came as often as they do
   for (size_t i = 0; i < log_.size(); ++i) {
-    const uint32_t tensor = log_[cuts.notes[i]].tensor;
+    const uint32_t tensor = log_[split.notes[i]].tensor;
     const bool again =
         came_in[tensor] == steps.size() + 1 && came[tensor] >= std::max<uint64_t>(1, times[tensor]);
     if (again && whole == all) {
@@ -116,16 +116,16 @@ ReadyOrder::Cuts ReadyOrder::Cut() const {
     if (++came[tensor] == times[tensor]) ++whole;
   }
   for (const Step& step : steps) {
-    const auto notes = cuts.notes.begin();
+    const auto notes = split.notes.begin();
     std::sort(notes + static_cast<std::ptrdiff_t>(step.begin),
               notes + static_cast<std::ptrdiff_t>(step.end));
   }
-  return cuts;
+  return split;
 }
 
-void ReadyOrder::FindMoments(const Cuts& cuts, const Step& step,
+void ReadyOrder::FindMoments(const Split& split, const Step& step,
                              std::vector<size_t>* moments) const {
-  const auto event = [&](size_t i) -> const Event& { return log_[cuts.notes[i]]; };
+  const auto event = [&](size_t i) -> const Event& { return log_[split.notes[i]]; };
   size_t latest = step.begin;  // of those that were waited for
   size_t at_once = step.end;   // where the one of the others began, if there are any
   for (size_t i = step.begin; i < step.end; ++i) {
@@ -140,17 +140,17 @@ void ReadyOrder::FindMoments(const Cuts& cuts, const Step& step,
 }
 
 std::vector<ReadyOrder::Places> ReadyOrder::Measure() const {
-  const Cuts cuts = Cut();
-  const std::vector<Step>& steps = cuts.steps;
+  const Split split = SplitIntoSteps();
+  const std::vector<Step>& steps = split.steps;
   if (steps.size() < kLeastSteps + 1) return {};
   std::vector<Places> sums(tensors_.size());
   for (uint32_t tensor = 0; tensor < sums.size(); ++tensor) sums[tensor].tensor = tensor;
   std::vector<size_t> counted_in(tensors_.size(), 0);  // the number of a step, from 1
   std::vector<size_t> moments(log_.size());            // where the one of each note began
   for (size_t s = 1; s < steps.size(); ++s) {
-    FindMoments(cuts, steps[s], &moments);
+    FindMoments(split, steps[s], &moments);
     for (size_t i = steps[s].end; i-- > steps[s].begin;) {
-      const Event& event = log_[cuts.notes[i]];
+      const Event& event = log_[split.notes[i]];
       if (counted_in[event.tensor] == s) continue;  // not its last time in this step
       counted_in[event.tensor] = s;
       Places& places = sums[event.tensor];

@@ -89,7 +89,7 @@ class ReadyOrder {
   struct Step {
     size_t begin = 0, end = 0;  // of `notes`
   };
-  struct Cuts {
+  struct Split {
     std::vector<size_t> notes;  // of the log: step by step, and in each as they became ready
     std::vector<Step> steps;
   };
@@ -104,9 +104,9 @@ class ReadyOrder {
   // How many times each comes in a step, judged by what came since the newest did; 0 if it comes in
   // some steps only.
   std::vector<uint64_t> TimesInAStep() const;
-  Cuts Cut() const;
+  Split SplitIntoSteps() const;
   // For each note of the step, where among `notes` its moment began.
-  void FindMoments(const Cuts& cuts, const Step& step, std::vector<size_t>* moments) const;
+  void FindMoments(const Split& split, const Step& step, std::vector<size_t>* moments) const;
   // Returns the tensors that came in every step, the first to be ready first.
   std::vector<Places> Measure() const;
   Lesson Renumber(const std::vector<Places>& ready) const;

@@ -208,7 +208,7 @@ void ServerNode::OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* op
   options->on_round = [timeline = timeline_.get()](size_t shard, const RoundTimes& times) {
     core::Trace* const trace = timeline->trace(shard);
     TraceEvent event{.kind = TraceEvent::Kind::kPeers,
-                     .part = times.part,
+                     .partition = times.partition,
                      .server = static_cast<uint32_t>(shard),
                      .last_rank = times.last_rank,
                      .key = times.key,

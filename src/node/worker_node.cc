@@ -37,7 +37,7 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
-  options.requests.life = view.life;
+  options.requests.incarnation = view.incarnation;
   options.requests.job = view.job;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;

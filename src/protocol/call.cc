@@ -141,8 +141,8 @@ ps::Message MakeErrorResponse(const Call& call, const Status& status) {
   return ps::MakeErrorResponse(call, BodyOf(call), status);
 }
 
-ps::Message MakePendingResponse(const Call& call, const std::string& whom) {
-  return ps::MakePendingResponse(call, BodyOf(call), whom);
+ps::Message MakePendingResponse(const Call& call, const std::string& awaited) {
+  return ps::MakePendingResponse(call, BodyOf(call), awaited);
 }
 
 ps::Message MakeBusyResponse(const Call& call, const std::string& why) {

@@ -32,8 +32,8 @@ ps::Message MakeResponse(const Call& call, ps::Frame payload);
 // The same with `body`, whose identity is filled in.
 ps::Message MakeResponse(const Call& call, DataResponse body, ps::Frame payload);
 ps::Message MakeErrorResponse(const Call& call, const Status& status);
-// Not final: the request is alive and waits for `whom`.
-ps::Message MakePendingResponse(const Call& call, const std::string& whom);
+// Not final: the request is alive and waits for the workers that `awaited` names.
+ps::Message MakePendingResponse(const Call& call, const std::string& awaited);
 // Not final either: because of `why` the request was not taken; its repeat may be.
 ps::Message MakeBusyResponse(const Call& call, const std::string& why);
 

@@ -27,7 +27,7 @@ struct DataRequest {
   uint64_t offset_bytes = 0;     // of the partition in the tensor
   uint64_t size_bytes = 0;       // of the partition
   uint64_t tensor_bytes = 0;     // kDeclare, kLookup: of the tensor
-  uint64_t partition_bytes = 0;  // kDeclare: the partition size that the tensor is cut with
+  uint64_t partition_bytes = 0;  // kDeclare: the largest partition of the tensor
   uint32_t dtype = 0;            // a bs::DType
   uint32_t mode = 0;             // a bs::Mode, of the key
   Coding coding{};               // of the payload
@@ -38,10 +38,10 @@ struct DataRequest {
   // For the first push of an asynchronous key.  True if only the process that hosts the server can
   // update the key.
   bool hosted = false;
-  // How often the key had been cut anew when its tensor was cut as in this request.
+  // Counts the layouts of the key: 0 for the first.
   uint32_t layout_version = 0;
   uint32_t oldest_layout = 0;  // kRelease: the version of the first layout that is kept
-  // How the key is cut from the next round on (next_cut.h); empty: nothing is said.
+  // The layout of the key from the next round on (next_layout.h); empty: no change.
   std::string next_layout{};
   // kPush, the first of an asynchronous key: a description of the key for the process that hosts
   // the server.

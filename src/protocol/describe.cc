@@ -30,10 +30,10 @@ std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
 std::string DescribeCall(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
   const std::string key = " key=" + std::to_string(about.key);
-  const std::string cut =
-      about.layout_version == 0 ? "" : " of cut " + std::to_string(about.layout_version);
+  const std::string layout =
+      about.layout_version == 0 ? "" : " of layout " + std::to_string(about.layout_version);
   const std::string place =
-      " " + protocol::DescribeCount(about) + " partition=" + std::to_string(about.partition) + cut;
+      " " + protocol::DescribeCount(about) + " partition=" + std::to_string(about.partition) + layout;
   const std::string from = " from " + ps::DescribeId(call.worker_id);
   switch (call.extension.op) {
     case ps::Op::kDeclare:
@@ -47,7 +47,7 @@ std::string DescribeCall(const protocol::Call& call) {
     case ps::Op::kPushPull:
       return "push-pull" + key + place + from;
     case ps::Op::kRelease:
-      return "release key=" + std::to_string(about.key) + " before cut " +
+      return "release key=" + std::to_string(about.key) + " before layout " +
              std::to_string(about.oldest_layout) + from;
     case ps::Op::kOptimizer:
       return "optimizer " + std::to_string(about.optimizer_call) + from;
@@ -97,12 +97,12 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
   return codes.ok() ? codes : Status::InvalidArgument(what + ": " + codes.message());
 }
 
-PartShape ShapeOf(const protocol::Call& push) {
+PartitionShape ShapeOf(const protocol::Call& push) {
   const protocol::DataRequest& about = push.request;
   return {about.offset_bytes, about.size_bytes, about.dtype};
 }
 
-Status CheckShape(const protocol::Call& call, const PartShape& shape) {
+Status CheckShape(const protocol::Call& call, const PartitionShape& shape) {
   const protocol::DataRequest& about = call.request;
   if (ShapeOf(call) == shape) return Status::Ok();
   return Status::InvalidArgument(
@@ -112,15 +112,15 @@ Status CheckShape(const protocol::Call& call, const PartShape& shape) {
       std::to_string(shape.offset_bytes));
 }
 
-Status CheckPullSize(const protocol::Call& call, const PartShape& shape) {
+Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape) {
   if (call.request.size_bytes == shape.size_bytes) return Status::Ok();
   return Status::InvalidArgument(
       DescribeCall(call) + ": it expects " + std::to_string(call.request.size_bytes) +
       " bytes, the partition is " + DescribeArray(shape.dtype, shape.size_bytes));
 }
 
-ps::Message MakeValuesResponse(const protocol::Call& call, const PartShape& shape, ps::Frame values,
-                               std::string next_layout) {
+ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
+                               ps::Frame values, std::string next_layout) {
   return protocol::MakeResponse(call,
                                 {.offset_bytes = shape.offset_bytes,
                                  .size_bytes = shape.size_bytes,

@@ -26,20 +26,20 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs);
 
 // Where a partition lies in its tensor and what its elements are: never changes after its first
 // push.
-struct PartShape {
+struct PartitionShape {
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
   uint32_t dtype = 0;
-  bool operator==(const PartShape&) const = default;
+  bool operator==(const PartitionShape&) const = default;
 };
-PartShape ShapeOf(const protocol::Call& push);
+PartitionShape ShapeOf(const protocol::Call& push);
 // The two below: kInvalidArgument, naming `call`, unless a push has the shape of the first one, or
 // a pull expects as many bytes as there are.
-Status CheckShape(const protocol::Call& call, const PartShape& shape);
-Status CheckPullSize(const protocol::Call& call, const PartShape& shape);
+Status CheckShape(const protocol::Call& call, const PartitionShape& shape);
+Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape);
 // The answer to a pull: `values`, their shape, and what was said about the layout of the rounds
 // behind.
-ps::Message MakeValuesResponse(const protocol::Call& call, const PartShape& shape, ps::Frame values,
-                               std::string next_layout = {});
+ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,
+                               ps::Frame values, std::string next_layout = {});
 
 }  // namespace bs::server

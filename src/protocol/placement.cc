@@ -1,4 +1,4 @@
-// Placement: cutting tensors and balancing the pieces over servers by bytes.
+// Placement: cutting tensors into partitions and balancing these over servers by bytes.
 #include "protocol/placement.h"
 
 #include <algorithm>

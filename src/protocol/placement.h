@@ -1,4 +1,4 @@
-// Placement: where a tensor is cut and which server sums each piece.
+// Placement: the partitions of a tensor and the server that sums each.
 //
 // Pure functions.  Rank 0 places each tensor when it is initialised and publishes the result
 // through the key's home server, so that all workers use the same one whatever order they
@@ -38,9 +38,10 @@ class Loads {
 // The server that keeps a key's declaration: spread by a hash of the key.
 uint32_t HomeServer(Key key, uint32_t num_servers);
 
-// The servers of a cut tensor as bytes for the wire (two a partition, little-endian), and back.
+// The servers of a tensor's partitions as bytes for the wire (two a partition, little-endian), and
+// back.
 std::vector<std::byte> EncodeServers(std::span<const Partition> partitions);
-// kInvalidArgument if the bytes do not fit the cut or name a server that does not exist.
+// kInvalidArgument if the bytes do not fit the partitions or name a server that does not exist.
 Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
                      std::span<Partition> partitions);
 

@@ -1,5 +1,4 @@
-// Tensor: a declared key: how its tensor is cut and which server has which piece, the same on all
-// workers.
+// Tensor: a declared key, its partitions and their servers, the same on all workers.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +18,11 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Mode mode = Mode::kSynchronous;
   uint64_t size_bytes = 0;
-  uint64_t part_bytes = 0;  // a multiple of kAlignBytes
+  uint64_t partition_bytes = 0;  // a multiple of kAlignBytes
   std::vector<Partition> partitions;
-  uint32_t cut = 0;     // how often it had been cut anew before
-  std::string about{};  // of a key in one piece; known to rank 0 only
-  bool hosted = false;  // as above
+  uint32_t layout_version = 0;  // counts the layouts of the key
+  std::string about{};          // of a key with one partition; known to rank 0 only
+  bool hosted = false;          // as above
 };
 
 }  // namespace bs::worker

@@ -1,4 +1,4 @@
-// Answers: what the shards of a server tell of themselves, until all have.
+// Answers: the sum of the metrics of a server's shards, until all have answered.
 //
 // Owners: the tasks that ask; touched on the dispatcher's executor only.
 #pragma once
@@ -19,17 +19,17 @@ struct Answers {
   size_t missing;
   UniqueFunction<void(const Metrics&)> done;
 
-  void Add(const Metrics& figures) {
-    sum.Add(figures);
+  void Add(const Metrics& metrics) {
+    sum.Add(metrics);
     if (--missing == 0) done(sum);
   }
 };
 
 // On the shard's executor.
 inline void Ask(const Shard& shard, Executor* dispatcher, const std::shared_ptr<Answers>& answers) {
-  Metrics figures;
-  shard.Measure(&figures);
-  dispatcher->Post([answers, figures = std::move(figures)] { answers->Add(figures); });
+  Metrics metrics;
+  shard.Measure(&metrics);
+  dispatcher->Post([answers, metrics = std::move(metrics)] { answers->Add(metrics); });
 }
 
 }  // namespace bs::server

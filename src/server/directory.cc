@@ -1,4 +1,4 @@
-// Keeps declarations of keys and answers those who look them up.
+// Keeps declarations of keys and answers lookups.
 #include "server/directory.h"
 
 #include <algorithm>
@@ -32,18 +32,18 @@ void Directory::Declare(const protocol::Call& call) {
         call, Status::AlreadyExists(
                   "key " + std::to_string(about.key) + " is declared already as " +
                   DescribeArray(known.dtype, known.size_bytes) + " in partitions of " +
-                  std::to_string(known.part_bytes) + ", now as " +
+                  std::to_string(known.partition_bytes) + ", now as " +
                   DescribeArray(fresh.dtype, fresh.size_bytes) + " in partitions of " +
-                  std::to_string(fresh.part_bytes) +
+                  std::to_string(fresh.partition_bytes) +
                   (known.servers == fresh.servers ? " on the same servers" : " on other servers")));
   }
-  const size_t parts = servers.size() / kBytesPerServer;
-  if (!HasRoom(about.key) || parts > kMaxParts - num_parts_) {
+  const size_t partitions = servers.size() / kBytesPerServer;
+  if (!HasRoom(about.key) || partitions > kMaxPartitions - num_partitions_) {
     return Refuse(call, Status::ResourceExhausted(DescribeCall(call) +
                                                   ": too many keys or partitions are declared"));
   }
   const Declaration& declaration = declared_.emplace(about.key, std::move(fresh)).first->second;
-  num_parts_ += parts;
+  num_partitions_ += partitions;
   send_(protocol::MakeResponse(call, {}));
   auto asked = asked_.extract(about.key);
   if (asked.empty()) return;
@@ -63,7 +63,7 @@ void Directory::Lookup(protocol::Call& call) {
   const auto whom = [](const protocol::Call& lookup) {
     return "worker 0 to initialise key " + std::to_string(lookup.request.key);
   };
-  asked_[key].Park(std::move(call), whom, send_);
+  asked_[key].Add(std::move(call), whom, send_);
 }
 
 void Directory::OnWorkerGone(int32_t rank, const Status& why) {
@@ -103,12 +103,12 @@ Status Directory::CheckDeclaration(const protocol::Call& call) const {
                                    std::to_string(about.partition_bytes) + " bytes; 1 to " +
                                    std::to_string(max_partition_bytes_) + " are accepted");
   }
-  // The cut may be finer than part_bytes (alignment), never coarser.
+  // Partitions may be smaller than partition_bytes (alignment), never larger.
   const uint64_t fewest = about.tensor_bytes / about.partition_bytes +
                           (about.tensor_bytes % about.partition_bytes != 0 ? 1 : 0);
-  const size_t parts = call.payload.size() / kBytesPerServer;
-  if (call.payload.size() % kBytesPerServer != 0 || parts == 0 || parts < fewest ||
-      parts > kMaxParts) {
+  const size_t partitions = call.payload.size() / kBytesPerServer;
+  if (call.payload.size() % kBytesPerServer != 0 || partitions == 0 || partitions < fewest ||
+      partitions > kMaxPartitions) {
     return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
                                    " bytes of servers do not fit " +
                                    std::to_string(about.tensor_bytes) + " bytes in partitions of " +
@@ -141,7 +141,7 @@ void Directory::AnswerLookup(const protocol::Call& call, const Declaration& decl
   ps::Message response =
       protocol::MakeResponse(call,
                              {.tensor_bytes = declaration.size_bytes,
-                              .partition_bytes = declaration.part_bytes,
+                              .partition_bytes = declaration.partition_bytes,
                               .dtype = declaration.dtype},
                              ps::Frame::Copy(std::as_bytes(std::span(declaration.servers))));
   response.keeps_memory = true;  // a copy

@@ -1,8 +1,8 @@
-// Directory: what rank 0 declared about the keys whose home is this server, and who asks for it.
+// Directory: what rank 0 declared about the keys whose home is this server, and the lookups of it.
 //
 // Confined to the dispatcher's executor.  Every request is answered through `send`: a declaration
 // at once, a lookup when the key is declared.  Keeps at most kMaxKeys keys (declared or asked for)
-// and the servers of kMaxParts partitions in all; more is refused.  Never blocks.
+// and the servers of kMaxPartitions partitions in all; more is refused.  Never blocks.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "protocol/call.h"
-#include "server/state/parked.h"
+#include "server/state/pending_calls.h"
 
 namespace bs::server {
 
 class Directory {
  public:
   static constexpr size_t kMaxKeys = size_t{1} << 22U;
-  static constexpr size_t kMaxParts = size_t{1} << 24U;
+  static constexpr size_t kMaxPartitions = size_t{1} << 24U;
 
   // Tensors whose partitions are larger than `max_partition_bytes` are refused.
   Directory(uint64_t max_partition_bytes, SendFn send);
@@ -30,21 +30,21 @@ class Directory {
   void Lookup(protocol::Call& call);
   // Without rank 0 nothing more is declared: lookups of undeclared keys are refused with `why`.
   void OnWorkerGone(int32_t rank, const Status& why);
-  // Rank was lost, and another takes its place.
+  // `rank` was lost, and another worker takes its place.
   void OnWorkerVacant(int32_t rank);
   // A key that was declared synchronous, if there is one.
   std::optional<Key> FindSynchronous() const;
-  // Refuses every parked lookup.  Later requests are the dispatcher's to refuse.
+  // Refuses every pending lookup.  Later requests are the dispatcher's to refuse.
   void Fail(const Status& why);
 
  private:
   struct Declaration {
     uint64_t size_bytes = 0;
-    uint64_t part_bytes = 0;
+    uint64_t partition_bytes = 0;
     uint32_t dtype = 0;
     uint32_t mode = 0;
-    // Two bytes a partition, little-endian, as they came; a string, as those of a few lie within
-    // it.
+    // Two bytes a partition, little-endian, as they came.  A string keeps short ones without an
+    // allocation.
     std::string servers;
     bool operator==(const Declaration&) const = default;
   };
@@ -58,9 +58,9 @@ class Directory {
   const uint64_t max_partition_bytes_;
   const SendFn send_;
   std::unordered_map<Key, Declaration> declared_;
-  std::unordered_map<Key, ParkedCalls> asked_;  // and not declared
-  size_t num_parts_ = 0;                        // of all declarations
-  std::optional<Status> rank0_gone_;            // why nothing more will be declared
+  std::unordered_map<Key, PendingCalls> asked_;  // and not declared
+  size_t num_partitions_ = 0;                    // of all declarations
+  std::optional<Status> rank0_gone_;             // why nothing more will be declared
 };
 
 }  // namespace bs::server

@@ -106,9 +106,9 @@ class Server::Impl {
   std::vector<ShardHandle> handles_;  // of the shards, then the dispatcher's own
   // By partition that was seen and not released.
   std::unordered_map<server::SlotId, Place, server::SlotIdHash> handle_of_;
-  std::unordered_map<Key, uint32_t> first_cut_;  // of keys whose earlier cuts were released
-  uint64_t refused_ = 0;                         // by the dispatcher itself
-  LimitedLog put_off_;  // names whose requests come faster than sums are made
+  std::unordered_map<Key, uint32_t> first_layout_;  // of keys whose earlier layouts were released
+  uint64_t refused_ = 0;                            // by the dispatcher itself
+  LimitedLog deferred_;  // names workers whose requests come faster than sums are made
   std::optional<Status> failure_;
 };
 
@@ -127,7 +127,7 @@ Server::Impl::Impl(const ServerOptions& options, Executor* dispatcher,
       directory_(options.max_partition_bytes, send_),
       optimizer_(dispatcher, hosted_.get(), send_,
                  [this](const server::OptimizerInForce& optimizer) { Adopt(optimizer); }),
-      put_off_(dispatcher, log, std::chrono::minutes(1)) {
+      deferred_(dispatcher, log, std::chrono::minutes(1)) {
   BS_CHECK(!shards.empty());
   BS_CHECK(options.num_workers > 0);
   std::vector<ServerShard> all = shards;
@@ -228,32 +228,33 @@ void Server::Impl::HandIn(const ShardHandle& handle, protocol::Call& call) {
   if (server::PostCall(handle, bounds_.backlog.get(), call.worker_rank, &call)) return;
   ++refused_;
   const std::string why = bounds_.backlog->Why(call.worker_rank);
-  put_off_.Warning(DescribeCall(call) + " is put off, it will be sent again: " + why);
+  deferred_.Warning(DescribeCall(call) + " is deferred; the worker sends it again: " + why);
   send_(protocol::MakeBusyResponse(call, why));
 }
 
-// A repeat that comes late finds nothing left to forget.
+// A late repeat finds nothing left to forget.
 void Server::Impl::Release(const protocol::Call& call) {
   const protocol::DataRequest& about = call.request;
   if (call.worker_rank != 0) {
     return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
   }
   if (about.oldest_layout == 0) {
-    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no earlier one"));
+    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no earlier layout"));
   }
-  if (first_cut_.size() >= kMaxPartitions && !first_cut_.contains(about.key)) {
-    return Refuse(call, Status::ResourceExhausted(DescribeCall(call) + ": too many keys are cut"));
+  if (first_layout_.size() >= kMaxPartitions && !first_layout_.contains(about.key)) {
+    return Refuse(
+        call, Status::ResourceExhausted(DescribeCall(call) + ": too many keys have a new layout"));
   }
   if (about.num_partitions <= handle_of_.size()) {
-    for (uint32_t part = 0; part < about.num_partitions; ++part) {
-      const auto known = handle_of_.find({about.key, part, about.oldest_layout - 1});
+    for (uint32_t partition = 0; partition < about.num_partitions; ++partition) {
+      const auto known = handle_of_.find({about.key, partition, about.oldest_layout - 1});
       if (known != handle_of_.end() && Retire(*known)) handle_of_.erase(known);
     }
   } else {  // more than there are
     std::erase_if(handle_of_, [&](const auto& entry) {
       const server::SlotId& id = entry.first;
-      return id.key == about.key && id.cut == about.oldest_layout - 1 &&
-             id.part < about.num_partitions && Retire(entry);
+      return id.key == about.key && id.layout_version == about.oldest_layout - 1 &&
+             id.partition < about.num_partitions && Retire(entry);
     });
   }
   send_(protocol::MakeResponse(call, {}));
@@ -262,8 +263,8 @@ void Server::Impl::Release(const protocol::Call& call) {
 bool Server::Impl::Retire(const std::pair<const server::SlotId, Place>& entry) {
   const auto& [id, place] = entry;
   if (place.asynchronous) return false;  // stays as it is cut
-  uint32_t& first = first_cut_[id.key];
-  first = std::max(first, id.cut + 1);
+  uint32_t& first = first_layout_[id.key];
+  first = std::max(first, id.layout_version + 1);
   ShardHandle& handle = handles_[place.handle];
   handle.load_bytes -= place.size_bytes;
   RunOn(handle, [shard = handle.shard, id = id] { shard->Forget(id); });
@@ -288,16 +289,16 @@ void Server::Impl::Adopt(const server::OptimizerInForce& optimizer) {
   }
 }
 
-// A partition's life begins with round 0 at whichever worker, or with a later round when its key is
-// cut anew; anything else would only fill tables.
+// A partition begins with round 0, or with a later round when its key gets a new layout.  Requests
+// that begin otherwise would only fill tables.
 Status Server::Impl::CheckNewSlot(const protocol::Call& call) const {
   const protocol::DataRequest& about = call.request;
-  const auto first = first_cut_.find(about.key);
-  if (first != first_cut_.end() && about.layout_version < first->second) {
-    return Status::FailedPrecondition(DescribeCall(call) + ": worker 0 has released this cut");
+  const auto first = first_layout_.find(about.key);
+  if (first != first_layout_.end() && about.layout_version < first->second) {
+    return Status::FailedPrecondition(DescribeCall(call) + ": worker 0 has released this layout");
   }
   if (about.layout_version > 0 && protocol::IsInitial(about)) {
-    return Status::FailedPrecondition(DescribeCall(call) + ": initial values have cut 0");
+    return Status::FailedPrecondition(DescribeCall(call) + ": initial values have layout 0");
   }
   const bool initialises = call.extension.op == ps::Op::kPull || call.worker_rank == 0;
   if (about.layout_version == 0 && (!protocol::IsInitial(about) || !initialises)) {
@@ -333,7 +334,7 @@ Status Server::Impl::OnWorkerVacant(int32_t id, bool native) {
   }
   if (synchronous) {
     return Status::FailedPrecondition(
-        "lost " + ps::DescribeId(id) + ", and nobody can take its place: key " +
+        "lost " + ps::DescribeId(id) + ", and no worker can take its place: key " +
         std::to_string(*synchronous) +
         " is synchronous, so its value is on the workers and not on the servers; start the job "
         "again from your last checkpoint");

@@ -30,7 +30,7 @@ void Shard::Handle(protocol::Call call) {
     if (IsAsynchronous(call)) {
       HandIn(async_slots_.try_emplace(id, &state_, id).first->second, &call);
     } else {
-      const Round first = id.cut == 0 ? 0 : call.request.round;
+      const Round first = id.layout_version == 0 ? 0 : call.request.round;
       HandIn(slots_.try_emplace(id, &state_, id, first).first->second, &call);
     }
   } catch (const std::bad_alloc&) {
@@ -43,9 +43,9 @@ void Shard::Handle(protocol::Call call) {
 void Shard::Forget(SlotId id) {
   const auto slot = slots_.find(id);
   if (slot == slots_.end()) return;
-  slot->second.Fail(Status::FailedPrecondition("worker 0 has released this cut of key " +
+  slot->second.Fail(Status::FailedPrecondition("worker 0 has released this layout of key " +
                                                std::to_string(id.key)));
-  state_.meters.Freed(slot->second.kept_bytes());
+  state_.counters.Freed(slot->second.kept_bytes());
   slots_.erase(slot);
 }
 
@@ -70,9 +70,9 @@ void Shard::Fail(const Status& why) {
 
 void Shard::SetOptimizer(OptimizerInForce optimizer) { state_.optimizer = std::move(optimizer); }
 
-void Shard::Measure(Metrics* figures) const {
-  state_.meters.Measure(figures);
-  figures->Add("held_bytes", static_cast<double>(state_.held_bytes));
+void Shard::Measure(Metrics* metrics) const {
+  state_.counters.Measure(metrics);
+  metrics->Add("held_bytes", static_cast<double>(state_.early_bytes));
 }
 
 Status Shard::CheckMode(const protocol::Call& call, SlotId id) const {

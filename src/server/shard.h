@@ -20,7 +20,7 @@ namespace bs::server {
 class Shard {
  public:
   explicit Shard(ShardState state) : state_(std::move(state)) {
-    state_.meters.Expect(state_.num_workers);
+    state_.counters.Expect(state_.num_workers);
   }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
@@ -28,18 +28,18 @@ class Shard {
 
   // A push or pull of a worker whose rank is in range.
   void Handle(protocol::Call call);
-  // Nobody asks for this partition of a synchronous key any more.
+  // No worker asks for this partition of a synchronous key any more.
   void Forget(SlotId id);
   // Refuses with `why` the requests that cannot complete without `rank`, pending or still to come.
   void OnWorkerGone(int32_t rank, const Status& why);
-  // `rank` was lost, and another takes its place, which counts its pushes of asynchronous keys from
-  // the beginning.  REQUIRES: there are no synchronous keys.
+  // `rank` was lost, and another worker takes its place and counts its pushes of asynchronous keys
+  // from the beginning.  REQUIRES: there are no synchronous keys.
   void OnWorkerVacant(int32_t rank);
-  // Everything, parked or still to come, is refused with `why`.
+  // Refuses every request, pending or still to come, with `why`.
   void Fail(const Status& why);
   // Asynchronous keys are updated with it from now on; their states start afresh.
   void SetOptimizer(OptimizerInForce optimizer);
-  void Measure(Metrics* figures) const;
+  void Measure(Metrics* metrics) const;
 
  private:
   Status CheckMode(const protocol::Call& call, SlotId id) const;

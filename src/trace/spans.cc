@@ -9,7 +9,7 @@ void Spans::Partition(TraceEvent::Kind kind, const CommTask& task, const bs::Par
                       Times times) const {
   if (trace_ == nullptr) return;
   trace_->Record({.kind = kind,
-                  .part = partition.index,
+                  .partition = partition.index,
                   .server = partition.server,
                   .priority = task.priority(),
                   .key = task.key(),
@@ -50,17 +50,17 @@ void Spans::Whole(TraceEvent::Kind kind, const CommTask& task, Times times) cons
 void Spans::Decision(uint64_t number, uint64_t partition_bytes, uint64_t credit_bytes) const {
   if (trace_ == nullptr) return;
   trace_->Record({.kind = TraceEvent::Kind::kDecision,
-                  .part = static_cast<uint32_t>(partition_bytes),
                   .round = number,
                   .bytes = credit_bytes,
+                  .partition_bytes = partition_bytes,
                   .end = executor_->Now()});
 }
 
 void Spans::Credit(const Core& core, uint32_t server) const {
   if (trace_ == nullptr) return;
   trace_->Record({.kind = TraceEvent::Kind::kCredit,
-                  .part = static_cast<uint32_t>(core.queued(server)),
                   .server = server,
+                  .queued = static_cast<uint32_t>(core.queued(server)),
                   .bytes = core.in_flight_bytes(server),
                   .end = executor_->Now()});
 }

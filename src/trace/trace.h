@@ -19,7 +19,7 @@ namespace bs::core {
 struct TraceEvent {
   // Spans from `begin` to `end`, and one that is a moment, `end`.
   enum class Kind : uint8_t {
-    // Whole tensors; part and server mean nothing.
+    // Whole tensors; partition and server mean nothing.
     kTensor,    // ready to pulled
     kProxy,     // called for to ready: its proxy in the framework's engine waits for the gradient
     kCritical,  // all gradients of a step ready, to the sum of this tensor, the most urgent one
@@ -27,21 +27,23 @@ struct TraceEvent {
     kQueued,  // ready to started
     kPush,    // started to acknowledged, or to out of our hands if the sum is the answer
     kPull,    // requested to answered: the way out, waiting for other workers, the way back
-    kCredit,  // now: bytes are in flight to `server`, and `part` partitions wait for it
-    // At `end` rank 0 has decided, as `round`: partitions of `part` bytes, a credit of `bytes`.
+    kCredit,  // at `end`: `bytes` are in flight to `server`, and `queued` partitions wait for it
+    // At `end` rank 0 has decided, as `round`: `partition_bytes`, and a credit of `bytes`.
     kDecision,
     // Spans of a server; `server` holds the shard.
     kPeers,  // first push of a round to its last, which is of `last_rank`
     kSum,    // last push to the sum
   };
   Kind kind = Kind::kTensor;
-  uint32_t part = 0;
+  uint32_t partition = 0;  // its index, of spans of partitions
   uint32_t server = 0;
   Priority priority = 0;  // of spans of a worker
   int32_t last_rank = 0;  // of kPeers
+  uint32_t queued = 0;    // of kCredit
   Key key = 0;
   Round round = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;            // of the tensor or partition; see kCredit and kDecision
+  uint64_t partition_bytes = 0;  // of kDecision
   TimePoint begin{};
   TimePoint end{};
 };

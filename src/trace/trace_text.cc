@@ -204,7 +204,7 @@ void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) co
   }
   if (!whole) {
     text->append(" part ");
-    Number(event.part, text);
+    Number(event.partition, text);
   }
   text->append("\",\"cat\":\"").append(NameOf(event.kind)).append("\",\"ph\":\"X\"");
   Field("pid", Pid(), text);
@@ -214,7 +214,7 @@ void TraceText::Span(const TraceEvent& event, int64_t row, std::string* text) co
   Micros(event.end - event.begin, text);
   text->append(",\"args\":{\"key\":");
   Number(event.key, text);
-  if (!whole) Field("part", event.part, text);
+  if (!whole) Field("part", event.partition, text);
   Field("round", event.round, text);
   Field("bytes", event.bytes, text);
   if (!IsOfServer(event.kind)) Field("priority", event.priority, text);
@@ -231,13 +231,13 @@ void TraceText::Credit(const TraceEvent& event, std::string* text) const {
   Time(event.end, text);
   text->append(",\"args\":{\"bytes in flight\":");
   Number(event.bytes, text);
-  Field("partitions queued", event.part, text);
+  Field("partitions queued", event.queued, text);
   text->append("}},\n");
 }
 
 void TraceText::Decision(const TraceEvent& event, std::string* text) const {
   text->append("{\"name\":\"partitions of ");
-  Number(event.part, text);
+  Number(event.partition_bytes, text);
   text->append(", credit of ");
   Number(event.bytes, text);
   text->append("\",\"cat\":\"decision\",\"ph\":\"i\",\"s\":\"p\"");
@@ -245,7 +245,7 @@ void TraceText::Decision(const TraceEvent& event, std::string* text) const {
   Time(event.end, text);
   text->append(",\"args\":{\"decision\":");
   Number(event.round, text);
-  Field("partition", event.part, text);
+  Field("partition", event.partition_bytes, text);
   Field("credit", event.bytes, text);
   text->append("}},\n");
 }

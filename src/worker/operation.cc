@@ -40,8 +40,9 @@ Status CheckCoding(const std::string& what, const Tensor& tensor, const Coding& 
                                    codecs.Describe(coding) + ", only float32");
   }
   const uint64_t unit_bytes = codecs.Get(coding).unit_elements * sizeof(float);
-  if (tensor.partitions.size() <= 1 || tensor.part_bytes % unit_bytes == 0) return Status::Ok();
-  return Status::InvalidArgument(what + "partitions of " + Bytes(tensor.part_bytes) +
+  if (tensor.partitions.size() <= 1 || tensor.partition_bytes % unit_bytes == 0)
+    return Status::Ok();
+  return Status::InvalidArgument(what + "partitions of " + Bytes(tensor.partition_bytes) +
                                  " cannot be " + codecs.Describe(coding) + ", only multiples of " +
                                  Bytes(unit_bytes));
 }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "protocol/data_body.h"
-#include "protocol/next_cut.h"
+#include "protocol/next_layout.h"
 
 namespace bs {
 
@@ -41,7 +41,7 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
       rate_(executor, static_cast<uint32_t>(options.num_servers)),
       link_({.rank = options.rank,
              .num_servers = static_cast<uint32_t>(options.num_servers),
-             .again = options.requests.life > 0,
+             .again = options.requests.incarnation > 0,
              .credit_until_pulled = options.test_credit_until_pulled,
              .together_bytes = options.together_bytes,
              .requests = &requests_,
@@ -55,7 +55,8 @@ Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send
   if (options.urgency == Urgency::kCaller || !options.priority_order) return;
   const bool alone = options.urgency == Urgency::kMeasuredAlone || options.num_workers == 1;
   order_ = std::make_unique<worker::MeasuredOrder>(
-      link_, worker::MeasuredOrder::Options{.alone = alone, .part_bytes = PartitionBytes()}, log_);
+      link_, worker::MeasuredOrder::Options{.alone = alone, .partition_bytes = PartitionBytes()},
+      log_);
 }
 
 void Worker::Impl::Enqueue(Key key, Operation operation) {
@@ -138,7 +139,7 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
                 .dtype = operation.dtype,
                 .mode = operation.mode,
                 .size_bytes = operation.out.size(),
-                .part_bytes = 0,
+                .partition_bytes = 0,
                 .partitions = {},
                 .about = std::move(operation.about),
                 .hosted = operation.hosted};
@@ -238,10 +239,10 @@ std::string Worker::Impl::Announce(KeyState* state) {
   const Tensor& tensor = *state->tensor;
   if (state->decision == decision_ || tensor.mode != Mode::kSynchronous) return {};
   state->decision = decision_;
-  worker::NextCut next{.decision = decision_, .credit_bytes = credit_bytes_};
+  worker::NextLayout next{.decision = decision_, .credit_bytes = credit_bytes_};
   if (worker::WouldChange(tensor, PartitionBytes())) {
-    next.part_bytes = PartitionBytes();
-    next.partitions = worker::Cut(tensor.size_bytes, next.part_bytes, worker::kAlignBytes);
+    next.partition_bytes = PartitionBytes();
+    next.partitions = worker::Cut(tensor.size_bytes, next.partition_bytes, worker::kAlignBytes);
     loads_.Remove(tensor.partitions);
     loads_.Place(next.partitions);
   } else if (credit_told_ == decision_) {
@@ -261,26 +262,27 @@ void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next
 }
 
 void Worker::Impl::ChangeOver(KeyState* state, const std::string& next) {
-  Result<worker::NextCut> read = worker::DecodeNextCut(next, *state->tensor, link_.num_servers);
+  Result<worker::NextLayout> read =
+      worker::DecodeNextLayout(next, *state->tensor, link_.num_servers);
   if (!read.ok()) {
     static_cast<void>(FailForGood(read.status()));
     return;
   }
-  worker::NextCut& said = read.value();
+  worker::NextLayout& said = read.value();
   // The sum of a large tensor may come behind one that tells a later decision.
   if (said.decision > credit_heard_) {
     credit_heard_ = said.decision;
     core_.SetCredit(said.credit_bytes);
   }
-  if (said.part_bytes == 0) return;
+  if (said.partition_bytes == 0) return;
   Tensor tensor = *state->tensor;
-  ++tensor.cut;
-  tensor.part_bytes = said.part_bytes;
+  ++tensor.layout_version;
+  tensor.partition_bytes = said.partition_bytes;
   tensor.partitions = std::move(said.partitions);
   if (options_.rank == 0) {
     state->retired = std::move(state->tensor);
   } else if (said.decision == credit_heard_) {
-    partition_bytes_ = said.part_bytes;
+    partition_bytes_ = said.partition_bytes;
   }
   Adopt(state, std::move(tensor));
 }
@@ -324,8 +326,9 @@ void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
 
 Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
   const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
-  tensor.part_bytes = tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
-  tensor.partitions = worker::Cut(tensor.size_bytes, tensor.part_bytes, worker::kAlignBytes);
+  tensor.partition_bytes =
+      tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
+  tensor.partitions = worker::Cut(tensor.size_bytes, tensor.partition_bytes, worker::kAlignBytes);
   loads_.Place(tensor.partitions);
   return tensor;
 }

@@ -9,7 +9,7 @@
 #include "codec/codec.h"
 #include "membership/control_body.h"
 #include "protocol/call.h"
-#include "protocol/next_cut.h"
+#include "protocol/next_layout.h"
 
 namespace {
 
@@ -62,6 +62,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static_cast<void>(rules.describe(op, body));
   CheckCall(op, body);
   const bs::worker::Tensor tensor{.key = 7, .size_bytes = 1000};
-  static_cast<void>(bs::worker::DecodeNextCut(body.bytes(), tensor, 2));
+  static_cast<void>(bs::worker::DecodeNextLayout(body.bytes(), tensor, 2));
   return 0;
 }

@@ -17,7 +17,7 @@
 #include "codec/two_bit.h"
 #include "membership/control_body.h"
 #include "protocol/data_body.h"
-#include "protocol/next_cut.h"
+#include "protocol/next_layout.h"
 #include "ps-lite/wire/golden.h"
 #include "transport/tcp/zmtp.h"
 #include "wire/fusion.h"
@@ -75,7 +75,7 @@ std::string Native() {
   return ps::EncodeMeta(meta);
 }
 
-// A request, a response and control, each behind its op, and a next cut.
+// A request, a response and control, each behind its op, and a next layout.
 bool WriteBodies(const std::filesystem::path& folder) {
   const auto behind = [](ps::Op op, const ps::Body& body) {
     return std::string(1, static_cast<char>(op)) + std::string(body.bytes());
@@ -105,7 +105,7 @@ bool WriteBodies(const std::filesystem::path& folder) {
       .job = 7, .incarnation = 1, .next_incarnation = 1, .native = true, .rank = 1};
   const auto from_scheduler = [&](ps::Op op) { return behind(op, ps::Encode(op, scheduler)); };
   const std::string next =
-      bs::worker::Encode({.decision = 1, .credit_bytes = 64, .part_bytes = 512, .partitions = {}});
+      bs::worker::Encode({.decision = 1, .credit_bytes = 64, .partition_bytes = 512, .partitions = {}});
   return Write(folder / "response", answer(ps::Op::kPull)) &&
          Write(folder / "response-lookup", answer(ps::Op::kLookup)) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&

@@ -275,7 +275,7 @@ bool AllAnswered(const std::map<int32_t, size_t>& questions, const Answers& answ
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);
   bs::sim::SimClock clock(1);
-  bs::sim::SimExecutor front(&clock);
+  bs::sim::SimExecutor dispatcher(&clock);
   bs::sim::SimExecutor shard(&clock);
   bs::sim::SimExecutor second(&clock);
   bs::sim::SimExecutor updater(&clock);

@@ -117,7 +117,7 @@ class Heart {
         .version = ps::kExtensionVersion,
         .op = ps::Op::kPush,
         .sequence = 1,
-        .incarnation = static_cast<uint16_t>(view_.life),
+        .incarnation = static_cast<uint16_t>(view_.incarnation),
         .job = ps::JobMark(view_.job),
         .body = protocol::Encode(
             ps::Op::kPush, {.key = kKey, .round = 1, .size_bytes = size_bytes, .dtype = kFloat32})};

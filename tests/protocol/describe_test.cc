@@ -16,7 +16,7 @@ TEST(DescribeTest, ArraysAreNamedByTypeAndSize) {
 
 TEST(DescribeTest, RequestsAreNamedByWhatTheyAsk) {
   Ask ask = Push(1, 12, {});
-  ask.part = 2;
+  ask.partition = 2;
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "push key=7 round=12 partition=2 from worker 1");
   ask.op = ps::Op::kPull;
   EXPECT_EQ(DescribeCall(MakeCall(ask)), "pull key=7 round=12 partition=2 from worker 1");

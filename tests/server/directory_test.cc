@@ -112,9 +112,9 @@ TEST_F(DirectoryTest, TheSameDeclarationAgainIsFineAndAnotherOneIsNot) {
 }
 
 TEST_F(DirectoryTest, AWorkerWithAnotherTensorIsToldBothSides) {
-  Ask parked = LookupBy(1);
-  parked.size_bytes = 4096;
-  Lookup(parked);
+  Ask pending = LookupBy(1);
+  pending.size_bytes = 4096;
+  Lookup(pending);
   EXPECT_EQ(Declare(Declaration()).first, StatusCode::kOk);
   const ps::Message refusal = outbox_.Next();
   EXPECT_EQ(CodeOf(refusal), StatusCode::kInvalidArgument);
@@ -182,7 +182,7 @@ TEST_F(DirectoryTest, ALookupOfAGoneWorkerIsForgotten) {
   EXPECT_TRUE(outbox_.empty());
 }
 
-TEST_F(DirectoryTest, FailingRefusesWhatIsParked) {
+TEST_F(DirectoryTest, FailingRefusesWhatIsPending) {
   Lookup(LookupBy(1));
   directory_.Fail(Status::Cancelled("over"));
   EXPECT_EQ(TextOf(outbox_.Next()), "over");

@@ -117,7 +117,7 @@ TEST(ServerTest, WhatWaitsForAShardIsBoundedAndTheRestIsTakenWhenItIsRepeated) {
   EXPECT_TRUE(bench.violations().empty());
   EXPECT_THAT(bench.Said(), testing::ElementsAre(testing::AllOf(
                                 testing::HasSubstr("WARNING push key=7 round=1 partition=0 from "
-                                                   "worker 1 is put off"),
+                                                   "worker 1 is deferred"),
                                 testing::HasSubstr("bytes of requests of this worker"))))
       << "once a minute, and never of who did not fill it";
   post(1);
@@ -134,7 +134,7 @@ TEST(ServerTest, WhatNoCorrectWorkerSendsIsToldAndWhatOneMaySendIsNot) {
   bench.Do(Pull(1, 7, 4));            // the same
   bench.Do(Push(0, 1, Floats({1})));
   Ask released = Push(0, 3, Floats({1}));
-  released.cut = 1;
+  released.layout_version = 1;
   bench.Do(released);
   EXPECT_TRUE(bench.violations().empty());
   ps::Message answer = MakeRequest(Pull(1, 0, 4));
@@ -324,10 +324,10 @@ TEST(ServerTest, KeysAreDeclaredAndLookedUp) {
 TEST(ServerTest, PartitionsGoToTheShardWithTheFewestBytes) {
   Bench bench(Workers(1), 2);
   // 3 to shard 0; then 1, 1, 1 to shard 1; then either; 6 in all.
-  uint32_t part = 0;
+  uint32_t partition = 0;
   for (const size_t floats : {3u, 1u, 1u, 1u}) {
     Ask push = Push(0, 0, Floats(std::vector<float>(floats)));
-    push.part = part++;
+    push.partition = partition++;
     bench.Do(push);
   }
   EXPECT_EQ(bench.answers_by_shard(), (std::map<size_t, int>{{0, 1}, {1, 3}}));
@@ -361,12 +361,12 @@ TEST(ServerTest, APartitionBeginsWithRoundZero) {
 
 // A request of a key that was cut anew once.
 Ask Recut(Ask ask) {
-  ask.cut = 1;
+  ask.layout_version = 1;
   return ask;
 }
 
-Ask ReleaseBefore(uint32_t cut, uint32_t parts, int32_t rank = 0) {
-  return {.op = ps::Op::kRelease, .rank = rank, .part = parts, .cut = cut};
+Ask ReleaseBefore(uint32_t layout, uint32_t partitions, int32_t rank = 0) {
+  return {.op = ps::Op::kRelease, .rank = rank, .partition = partitions, .layout_version = layout};
 }
 
 TEST(ServerTest, AKeyThatIsCutAnewGoesOnAndItsOldCutIsForgotten) {
@@ -383,7 +383,7 @@ TEST(ServerTest, AKeyThatIsCutAnewGoesOnAndItsOldCutIsForgotten) {
   }
   const std::vector<ps::Message> stale = bench.Do(Push(1, 1, Floats({1, 2})));
   EXPECT_EQ(CodeOf(stale.at(0)), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(TextOf(stale.at(0)), testing::HasSubstr("has released this cut"));
+  EXPECT_THAT(TextOf(stale.at(0)), testing::HasSubstr("has released this layout"));
   EXPECT_EQ(CodeOf(bench.Do(Pull(1, 0, 8)).at(0)), StatusCode::kFailedPrecondition)
       << "a late repeat makes nothing new";
   EXPECT_EQ(SumOf(bench.Do(Recut(Pull(1, 2, 4))).at(0)), 11);
@@ -466,12 +466,12 @@ TEST(ServerTest, OperationsOfOthersAreRefused) {
 
 TEST(ServerTest, AGoneWorkerIsGoneForDirectoryAndShards) {
   Bench bench(Workers(3), 2);
-  for (const uint32_t part : {0u, 1u}) {
+  for (const uint32_t partition : {0u, 1u}) {
     Ask push = Push(0, 0, Floats({1}));
-    push.part = part;
+    push.partition = partition;
     bench.Do(push);
     Ask pull = Pull(1, 1, 4);
-    pull.part = part;
+    pull.partition = partition;
     EXPECT_TRUE(bench.Do(pull).empty());
   }
   Ask lookup;
@@ -489,7 +489,7 @@ TEST(ServerTest, AGoneWorkerIsGoneForDirectoryAndShards) {
   EXPECT_EQ(SumOf(bench.Do(Pull(2, 0, 4)).at(0)), 1);
 }
 
-TEST(ServerTest, AfterFailEverythingParkedAndLaterIsRefused) {
+TEST(ServerTest, AfterFailEverythingPendingAndLaterIsRefused) {
   Bench bench(Workers(2), 2);
   bench.Do(Push(0, 0, Floats({1})));
   EXPECT_TRUE(bench.Do(Pull(1, 1, 4)).empty());
@@ -525,7 +525,7 @@ TEST(ServerTest, StockCommandsReachTheirHandler) {
   EXPECT_EQ(bench.failures(), 1);
 }
 
-// Random requests from bad workers: everything is answered or parked, and a good key is unharmed.
+// Random requests from bad workers: everything is answered or pending, and a good key is unharmed.
 TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -539,7 +539,7 @@ TEST(ServerTest, NoiseIsRefusedAndHarmsNobody) {
       ask.rank = static_cast<int32_t>(random() % 5) - 1;
       ask.key = pick();
       ask.round = pick();
-      ask.part = static_cast<uint32_t>(pick());
+      ask.partition = static_cast<uint32_t>(pick());
       ask.size_bytes = pick();
       ask.sequence = 1 + random() % 5;
       ask.dtype = static_cast<DType>(random() % 16);

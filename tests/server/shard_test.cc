@@ -21,17 +21,17 @@ TEST(ShardTest, PartitionsAndKeysHaveRoundsOfTheirOwn) {
   Shard shard(StateFor(1, &outbox));
   float value = 1;
   for (const uint64_t key : {uint64_t{7}, uint64_t{8}, UINT64_MAX}) {
-    for (const uint32_t part : {0u, 1u, UINT32_MAX}) {
+    for (const uint32_t partition : {0u, 1u, UINT32_MAX}) {
       Ask push = Push(0, 0, Floats({value++}));
       push.key = key;
-      push.part = part;
+      push.partition = partition;
       shard.Handle(MakeCall(push));
     }
   }
   for (const ps::Message& taken : outbox.All()) EXPECT_EQ(CodeOf(taken), StatusCode::kOk);
   Ask pull = Pull(0, 0, 4);
   pull.key = 8;
-  pull.part = 1;
+  pull.partition = 1;
   shard.Handle(MakeCall(pull));
   EXPECT_EQ(ToFloats(outbox.Next().data.at(0).bytes()), std::vector<float>{5});
 }
@@ -55,24 +55,24 @@ TEST(ShardTest, TheHoldBudgetIsOneForAllPartitions) {
   Shard shard(StateFor(4, &outbox));
   // Values whose sum shows the order: by rank 1, by arrival 2.
   const float values[] = {1e8f, 1, -1e8f, 1};
-  const auto push = [&](uint32_t part, int32_t rank, uint64_t round, float value) {
+  const auto push = [&](uint32_t partition, int32_t rank, uint64_t round, float value) {
     Ask ask = Push(rank, round, Floats({value}));
-    ask.part = part;
+    ask.partition = partition;
     shard.Handle(MakeCall(ask));
   };
-  for (const uint32_t part : {0u, 1u}) push(part, 0, 0, 0);
+  for (const uint32_t partition : {0u, 1u}) push(partition, 0, 0, 0);
   push(0, 2, 1, values[2]);
   push(0, 3, 1, values[3]);  // the budget of 8 bytes is spent
   push(1, 2, 1, values[2]);
-  for (const uint32_t part : {0u, 1u}) {
-    push(part, 0, 1, values[0]);
-    push(part, 1, 1, values[1]);
+  for (const uint32_t partition : {0u, 1u}) {
+    push(partition, 0, 1, values[0]);
+    push(partition, 1, 1, values[1]);
   }
   push(1, 3, 1, values[3]);
   outbox.All();
-  for (const uint32_t part : {0u, 1u}) {
+  for (const uint32_t partition : {0u, 1u}) {
     Ask pull = Pull(0, 1, 4);
-    pull.part = part;
+    pull.partition = partition;
     shard.Handle(MakeCall(pull));
   }
   EXPECT_EQ(ToFloats(outbox.Next().data.at(0).bytes()), std::vector<float>{1}) << "held";
@@ -93,7 +93,7 @@ TEST(ShardTest, WithoutMemoryARequestIsRefusedAndTheOthersGoOn) {
   EXPECT_EQ(CodeOf(refusal), StatusCode::kResourceExhausted);
   EXPECT_THAT(TextOf(refusal), testing::HasSubstr("push key=7 round=0 partition=0 from worker 0"));
   Ask other = Push(0, 0, Floats({1}));
-  other.part = 1;
+  other.partition = 1;
   shard.Handle(MakeCall(other));
   EXPECT_EQ(CodeOf(outbox.Next()), StatusCode::kOk);
 }

@@ -58,15 +58,15 @@ protocol::DataRequest BodyOf(const Ask& ask) {
           .round = ask.round,
           .push_count = ask.round,
           .optimizer_call = ask.round,
-          .partition = ask.part,
-          .num_partitions = ask.part,
+          .partition = ask.partition,
+          .num_partitions = ask.partition,
           .size_bytes = as_it_is ? ask.payload.size() : ask.size_bytes,
           .tensor_bytes = ask.size_bytes,
           .dtype = static_cast<uint32_t>(ask.dtype),
           .mode = static_cast<uint32_t>(ask.mode),
           .coding = ask.coding,
-          .layout_version = ask.cut,
-          .oldest_layout = ask.cut,
+          .layout_version = ask.layout_version,
+          .oldest_layout = ask.layout_version,
           .next_layout = ask.next};
 }
 

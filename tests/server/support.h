@@ -31,7 +31,7 @@ struct Ask {
   int32_t rank = 0;
   uint64_t key = 7;
   uint64_t round = 0;
-  uint32_t part = 0;
+  uint32_t partition = 0;
   uint64_t size_bytes = 0;  // of a push that is not coded: that of the payload
   uint64_t sequence = 0;    // 0: the next unused one
   int32_t priority = 0;
@@ -39,7 +39,7 @@ struct Ask {
   Mode mode = Mode::kSynchronous;
   std::vector<std::byte> payload = {};
   Coding coding = {};
-  uint32_t cut = 0;
+  uint32_t layout_version = 0;
   std::string next = {};
 };
 Ask Push(int32_t rank, uint64_t round, std::vector<std::byte> payload);

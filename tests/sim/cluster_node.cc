@@ -65,7 +65,7 @@ void MemberNode::Start(Duration delay) {
     job_->journal->Progress();
     if (!view.ok()) return Failed(view.status());
     rank_ = view.value().rank;
-    life_ = view.value().life;
+    incarnation_ = view.value().incarnation;
     number_ = view.value().job;
     name_ = ps::DescribeId(view.value().own_id);
     OnReady();
@@ -225,7 +225,7 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
 
 void WorkerNode::OnReady() {
   options_.rank = rank();
-  options_.requests.life = life_;
+  options_.requests.incarnation = incarnation_;
   options_.requests.job = number_;
   script_options_.rank = rank();
   worker_ = std::make_unique<Worker>(

@@ -86,7 +86,7 @@ class MemberNode {
   std::string name_;
   std::string address_;
   SimExecutor io_;
-  uint64_t life_ = 0;
+  uint64_t incarnation_ = 0;
   uint64_t number_ = 0;  // of the job
 
  private:

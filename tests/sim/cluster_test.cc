@@ -251,7 +251,7 @@ void CheckTimeline(const std::vector<core::TraceEvent>& events, const KeyPlan& p
   for (const core::TraceEvent& event : events) {
     if (event.key != plan.key || event.kind == Kind::kCredit || event.round == 0) continue;
     EXPECT_LE(event.begin, event.end);
-    Life& life = lives[{event.round, event.part}];
+    Life& life = lives[{event.round, event.partition}];
     if (event.kind == Kind::kTensor) ++tensors;
     if (event.kind == Kind::kQueued) life.queued.push_back(event);
     if (event.kind == Kind::kPush) life.pushed.push_back(event);

@@ -81,7 +81,7 @@ TEST(Spans, EachPartitionIsQueuedThenPushedThenPulled) {
     for (const TraceEvent& event : {queued[part], pushed[part], pulled[part]}) {
       EXPECT_EQ(event.key, 7U);
       EXPECT_EQ(event.round, 1U);
-      EXPECT_EQ(event.part, part);
+      EXPECT_EQ(event.partition, part);
       EXPECT_EQ(event.priority, -3);
       EXPECT_EQ(event.bytes, 64U);
     }
@@ -175,7 +175,7 @@ TEST(Spans, WhatRankZeroDecidesIsTold) {
   const std::vector<TraceEvent> told = Only(Kind::kDecision, TakeAll(&trace));
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told[0].round, 1U);
-  EXPECT_EQ(told[0].part, 128U);
+  EXPECT_EQ(told[0].partition_bytes, 128U);
   EXPECT_EQ(told[0].bytes, 256U);
   EXPECT_EQ(told[0].end, TimePoint() + milliseconds(1));
 }
@@ -187,7 +187,7 @@ TEST(Spans, CreditIsToldWhenItIsTakenAndWhenItReturns) {
   const std::vector<uint32_t> queued = {1, 1, 0, 0};
   for (size_t i = 0; i < credit.size(); ++i) {
     EXPECT_EQ(credit[i].bytes, in_flight[i]) << i;
-    EXPECT_EQ(credit[i].part, queued[i]) << i;
+    EXPECT_EQ(credit[i].queued, queued[i]) << i;
   }
 }
 

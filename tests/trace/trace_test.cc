@@ -15,7 +15,7 @@ TraceEvent Numbered(uint64_t number) { return {.key = number, .bytes = 3 * numbe
 TEST(Trace, EventsComeOutAsAndInTheOrderInWhichTheyWereRecorded) {
   Trace trace(8);
   TraceEvent event{.kind = TraceEvent::Kind::kPull,
-                   .part = 2,
+                   .partition = 2,
                    .server = 3,
                    .priority = -4,
                    .key = 5,
@@ -28,7 +28,7 @@ TEST(Trace, EventsComeOutAsAndInTheOrderInWhichTheyWereRecorded) {
   TraceEvent taken;
   ASSERT_TRUE(trace.Take(&taken));
   EXPECT_EQ(taken.kind, TraceEvent::Kind::kPull);
-  EXPECT_EQ(taken.part, 2U);
+  EXPECT_EQ(taken.partition, 2U);
   EXPECT_EQ(taken.server, 3U);
   EXPECT_EQ(taken.priority, -4);
   EXPECT_EQ(taken.key, 5U);

@@ -17,12 +17,14 @@ using Kind = TraceEvent::Kind;
 
 TraceEvent Span(Kind kind, int64_t begin_us, int64_t end_us, uint32_t server = 0) {
   return {.kind = kind,
-          .part = 3,
+          .partition = 3,
           .server = server,
           .priority = -7,
+          .queued = 4,
           .key = 7,
           .round = 2,
           .bytes = 4096,
+          .partition_bytes = 128,
           .begin = TimePoint(microseconds(begin_us)),
           .end = TimePoint(microseconds(end_us))};
 }
@@ -57,7 +59,7 @@ TEST(TraceText, AWholeTextIsWhatTheFormatWants) {
 {"name":"key 7 part 3","cat":"push","ph":"X","pid":2,"tid":5001,"ts":1.000,"dur":3.005,"args":{"key":7,"part":3,"round":2,"bytes":4096,"priority":-7,"server":0}},
 {"name":"thread_name","ph":"M","pid":2,"tid":1001,"args":{"name":"tensor 1"}},
 {"name":"key 7","cat":"tensor","ph":"X","pid":2,"tid":1001,"ts":1.000,"dur":4.000,"args":{"key":7,"round":2,"bytes":4096,"priority":-7}},
-{"name":"server 0","ph":"C","pid":2,"ts":6.000,"args":{"bytes in flight":4096,"partitions queued":3}},
+{"name":"server 0","ph":"C","pid":2,"ts":6.000,"args":{"bytes in flight":4096,"partitions queued":4}},
 {"name":"bytescheduler_end","ph":"M","pid":2,"tid":0,"args":{"lost":5}}
 ]
 )");
@@ -82,8 +84,8 @@ TEST(TraceText, ADecisionIsAMoment) {
   TraceText writer({});
   EXPECT_EQ(
       Written(&writer, Span(Kind::kDecision, 0, 9)),
-      R"({"name":"partitions of 3, credit of 4096","cat":"decision","ph":"i","s":"p","pid":1,)"
-      R"("ts":9.000,"args":{"decision":2,"partition":3,"credit":4096}},)"
+      R"({"name":"partitions of 128, credit of 4096","cat":"decision","ph":"i","s":"p","pid":1,)"
+      R"("ts":9.000,"args":{"decision":2,"partition":128,"credit":4096}},)"
       "\n");
 }
 

@@ -115,13 +115,13 @@ void Bench::Tell(ps::Message answer) {
   Run();
 }
 
-void Bench::AnswerLookup(ps::Message request, uint64_t part_bytes,
+void Bench::AnswerLookup(ps::Message request, uint64_t partition_bytes,
                          std::span<const std::byte> servers) {
   ps::Message response = ResponseTo(request);
   test::ChangeResponse(&response, [&, asked = test::RequestIn(request)](auto* body) {
     body->tensor_bytes = asked.tensor_bytes;
     body->dtype = asked.dtype;
-    body->partition_bytes = part_bytes;
+    body->partition_bytes = partition_bytes;
   });
   response.data.push_back(ps::Frame::Copy(servers));
   request = {};

@@ -60,7 +60,8 @@ class Bench {
   // Sends `answer` to the worker as it is.
   void Tell(ps::Message answer);
   // The response to a lookup.
-  void AnswerLookup(ps::Message request, uint64_t part_bytes, std::span<const std::byte> servers);
+  void AnswerLookup(ps::Message request, uint64_t partition_bytes,
+                    std::span<const std::byte> servers);
   // Declares or finds `key` and moves round 0, so that push-pull may begin; the worker is alone
   // with its server.
   void Initialise(Key key, std::span<std::byte> value, DType dtype = DType::kFloat32);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "protocol/bodies.h"
-#include "protocol/next_cut.h"
+#include "protocol/next_layout.h"
 #include "worker/bench.h"
 
 namespace bs::worker {
@@ -161,7 +161,7 @@ TEST_F(Retuned, NonsenseConcernsOnlyTheCall) {
   EXPECT_TRUE(Round(7, value)[0].next_layout.empty());
 }
 
-TEST_F(Retuned, ANextCutThatMakesNoSenseFailsTheWorker) {
+TEST_F(Retuned, ANextLayoutThatMakesNoSenseFailsTheWorker) {
   std::vector<std::byte> value = Bytes(64, 1);
   std::vector<std::byte> out = Bytes(64, 0);
   bench_.Initialise(7, value);
@@ -211,16 +211,16 @@ class Fitted : public testing::Test {
     Outcome done;
     bench_.worker()->Broadcast(key, DType::kFloat32, mode, value,
                                [&](Status status) { done = {done.calls + 1, std::move(status)}; });
-    uint64_t part_bytes = 0;
+    uint64_t partition_bytes = 0;
     for (bench_.Run(); !bench_.sent.empty(); bench_.Run()) {
       ps::Message request = bench_.Next();
       const bool declares = About(request).op == ps::Op::kDeclare;
-      if (declares) part_bytes = About(request).partition_bytes;
+      if (declares) partition_bytes = About(request).partition_bytes;
       bench_.RunFor(declares ? declared : each);
       bench_.Answer(std::move(request));
     }
     EXPECT_TRUE(done.ok()) << done.text();
-    return part_bytes;
+    return partition_bytes;
   }
   uint64_t PublishAsynchronous(Key key) {
     return Publish(key, value_, std::chrono::milliseconds(1), Mode::kAsynchronous);
@@ -236,11 +236,11 @@ class Fitted : public testing::Test {
     bench_.worker()->Update(key, {.in = value_, .out = out_, .pushed = nothing, .pulled = nothing});
     return About(bench_.Next());
   }
-  NextCut SaysToAll(Key key, std::span<std::byte> value) {
+  NextLayout SaysToAll(Key key, std::span<std::byte> value) {
     Tensor tensor;
     tensor.size_bytes = value.size();
-    tensor.part_bytes = 128 * kKiB;
-    return DecodeNextCut(Says(key, value), tensor, 2).value();
+    tensor.partition_bytes = 128 * kKiB;
+    return DecodeNextLayout(Says(key, value), tensor, 2).value();
   }
   // Where each of two tensors takes 16 ms.
   uint64_t CreditOfAFastLink() {
@@ -261,8 +261,8 @@ class Fitted : public testing::Test {
 TEST_F(Fitted, ATensorIsCutAsSuitsTheLinkOnceThatIsKnown) {
   EXPECT_EQ(Publish(7, value_), 128 * kKiB);
   EXPECT_EQ(PartitionBytes(), 128 * kKiB);
-  const NextCut next = SaysToAll(7, value_);
-  EXPECT_EQ(next.part_bytes, 64 * kKiB);
+  const NextLayout next = SaysToAll(7, value_);
+  EXPECT_EQ(next.partition_bytes, 64 * kKiB);
   EXPECT_EQ(next.credit_bytes, 128 * kKiB);
   EXPECT_EQ(PartitionBytes(), 64 * kKiB);
 }
@@ -291,7 +291,7 @@ TEST_F(Fitted, AnAsynchronousKeyStaysAsItIsWhenAnotherDecides) {
   PublishAsynchronous(7);
   const std::span<std::byte> one = std::span(value_).first(128 * kKiB);
   Publish(8, one);
-  EXPECT_EQ(SaysToAll(8, one).part_bytes, 64 * kKiB);
+  EXPECT_EQ(SaysToAll(8, one).partition_bytes, 64 * kKiB);
   bench_.sent.clear();
   const test::Asked push = Update(7);
   EXPECT_EQ(push.op, ps::Op::kPush);
@@ -312,7 +312,7 @@ TEST_F(Fitted, WhoRetunesHasDecided) {
   bench_.worker()->Retune(256 * kKiB, 300 * kKiB, [](const Status&) {});
   bench_.Run();
   EXPECT_EQ(Publish(8, value_), 256 * kKiB);
-  EXPECT_EQ(SaysToAll(7, value_).part_bytes, 256 * kKiB);
+  EXPECT_EQ(SaysToAll(7, value_).partition_bytes, 256 * kKiB);
   EXPECT_EQ(PartitionBytes(), 256 * kKiB);
 }
 

@@ -145,7 +145,7 @@ void KvstoreBackend::OnDeclare(Asked request) {
   Tensor tensor{.key = what.key,
                 .dtype = static_cast<DType>(what.dtype),
                 .size_bytes = what.tensor_bytes,
-                .part_bytes = what.partition_bytes,
+                .partition_bytes = what.partition_bytes,
                 .partitions = Cut(what.tensor_bytes, what.partition_bytes, kAlignBytes)};
   // This worker has placed them on the same servers, and the others will.
   loads_.Place(tensor.partitions);
@@ -209,12 +209,12 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
   Tensor tensor{.key = header->key,
                 .dtype = static_cast<DType>(header->dtype),
                 .size_bytes = header->size_bytes,
-                .part_bytes = header->partition_bytes,
+                .partition_bytes = header->partition_bytes,
                 .partitions = Cut(header->size_bytes, header->partition_bytes, kAlignBytes)};
   const Tensor wanted{.key = request.what.key,
                       .dtype = static_cast<DType>(request.what.dtype),
                       .size_bytes = request.what.tensor_bytes,
-                      .part_bytes = 0,
+                      .partition_bytes = 0,
                       .partitions = {}};
   if (Tell(tensor) != Tell(wanted)) {
     return Status::Unavailable("this worker initialises " + Tell(wanted) +
@@ -378,7 +378,7 @@ void KvstoreBackend::Answer(const Asked& request, const Status& status, ps::Fram
 void KvstoreBackend::AnswerLookup(const Asked& request, const Tensor& tensor) {
   ps::Message response = ResponseTo(request, request.envelope.op,
                                     {.tensor_bytes = request.what.tensor_bytes,
-                                     .partition_bytes = tensor.part_bytes,
+                                     .partition_bytes = tensor.partition_bytes,
                                      .dtype = request.what.dtype});
   response.data.push_back(ps::Frame::Copy(EncodeServers(tensor.partitions)));
   answer_(std::move(response));

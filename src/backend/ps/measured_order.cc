@@ -133,9 +133,9 @@ void MeasuredOrder::Move(Key key, UniqueFunction<void()> moved) {
   Tensor tensor{.key = key,
                 .dtype = DType::kUint8,
                 .size_bytes = value_.size(),
-                .part_bytes = options_.part_bytes,
+                .partition_bytes = options_.partition_bytes,
                 .partitions = {}};
-  tensor.partitions = Cut(tensor.size_bytes, tensor.part_bytes, kAlignBytes);
+  tensor.partitions = Cut(tensor.size_bytes, tensor.partition_bytes, kAlignBytes);
   for (Partition& partition : tensor.partitions) {
     partition.server = HomeServer(key, link_.num_servers);
   }

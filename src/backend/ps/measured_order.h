@@ -36,8 +36,8 @@ class MeasuredOrder {
   using Numbers = std::vector<core::Renumbered>;
   using Ended = UniqueFunction<void(Numbers)>;
   struct Options {
-    bool alone = false;       // each worker for itself
-    uint64_t part_bytes = 0;  // of what is published; a multiple of kAlignBytes
+    bool alone = false;            // each worker for itself
+    uint64_t partition_bytes = 0;  // of what is published; a multiple of kAlignBytes
   };
 
   // The objects that `link` points to must outlive this; its `fail` is not used.

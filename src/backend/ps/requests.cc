@@ -40,8 +40,8 @@ Result<Tensor> ReadLookup(const ps::Message& answer, Tensor asked, uint32_t num_
                             " bytes of dtype " + std::to_string(said.dtype) + " in partitions of " +
                             std::to_string(said.partition_bytes));
   }
-  asked.part_bytes = said.partition_bytes;
-  asked.partitions = Cut(asked.size_bytes, asked.part_bytes, kAlignBytes);
+  asked.partition_bytes = said.partition_bytes;
+  asked.partitions = Cut(asked.size_bytes, asked.partition_bytes, kAlignBytes);
   const Status fits = DecodeServers(PayloadOf(answer), num_servers, asked.partitions);
   if (!fits.ok()) return Status::Internal(what + ": answered " + fits.message());
   return asked;
@@ -57,7 +57,7 @@ protocol::DataRequest BodyOf(const Tensor& tensor, const Piece& piece) {
           .size_bytes = piece.partition.size_bytes,
           .dtype = static_cast<uint32_t>(tensor.dtype),
           .mode = static_cast<uint32_t>(tensor.mode),
-          .layout_version = tensor.cut};
+          .layout_version = tensor.layout_version};
 }
 
 protocol::DataRequest BodyOfPush(const Tensor& tensor, const Piece& piece) {
@@ -130,7 +130,7 @@ void Declare(const Link& link, const Tensor& tensor, Answered done) {
   ps::KvRequest request = MakeRequest(ps::Op::kDeclare, HomeServer(tensor.key, link.num_servers),
                                       {.key = tensor.key,
                                        .tensor_bytes = tensor.size_bytes,
-                                       .partition_bytes = tensor.part_bytes,
+                                       .partition_bytes = tensor.partition_bytes,
                                        .dtype = static_cast<uint32_t>(tensor.dtype),
                                        .mode = static_cast<uint32_t>(tensor.mode)});
   auto servers = std::make_unique<const std::vector<std::byte>>(EncodeServers(tensor.partitions));
@@ -246,7 +246,7 @@ void Release(const Link& link, const Tensor& retired, Answered done) {
         MakeRequest(ps::Op::kRelease, server,
                     {.key = retired.key,
                      .num_partitions = static_cast<uint32_t>(retired.partitions.size()),
-                     .oldest_layout = retired.cut + 1});
+                     .oldest_layout = retired.layout_version + 1});
     link.requests->Send(std::move(request), [round](const Status& status, const ps::Message&) {
       if (!status.ok() && round->refused.ok()) round->refused = status;
       if (--round->missing == 0) round->done(round->refused);

@@ -53,7 +53,7 @@ struct Piece {
   Partition partition;
   Priority priority = 0;
   PushRates rates{};  // of a push to an asynchronous key
-  // In a push: the layout of the key from the next round on (next_cut.h).  Empty: no change.
+  // In a push: the layout of the key from the next round on (next_layout.h).  Empty: no change.
   std::string next{};
 };
 

@@ -39,7 +39,7 @@ uint64_t SentBytes(const protocol::Call& call, const codec::Table& codecs) {
 
 AsyncSlot::AsyncSlot(ShardState* shard, SlotId id)
     : shard_(shard), id_(id), parties_(static_cast<size_t>(shard->num_workers)) {
-  shard->meters.Expect(shard->num_workers);
+  shard->counters.Expect(shard->num_workers);
 }
 
 void AsyncSlot::Push(protocol::Call& call) {
@@ -68,25 +68,25 @@ void AsyncSlot::Push(protocol::Call& call) {
 void AsyncSlot::Pull(protocol::Call& call) {
   if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
   if (Ready(call)) return Answer(call);
-  Park(call);
+  AddPending(call);
 }
 
 void AsyncSlot::OnWorkerGone(int32_t rank) {
-  parked_.Forget(rank);
+  pending_.Forget(rank);
   // AnswerReady refuses what waits for the initial value of a worker 0 that is gone.
   AnswerReady();
 }
 
 void AsyncSlot::OnWorkerVacant(int32_t rank) {
-  parked_.Forget(rank);
+  pending_.Forget(rank);
   queue_.Forget(rank);
   Party& party = parties_[static_cast<size_t>(rank)];
-  party = {.life = party.life + 1};
+  party = {.incarnation = party.incarnation + 1};
   AnswerReady();
 }
 
 void AsyncSlot::Fail(const Status& why) {
-  parked_.RefuseAll(why, shard_->send);
+  pending_.RefuseAll(why, shard_->send);
   queue_.RefuseAll(why, shard_->send);
 }
 
@@ -156,8 +156,8 @@ void AsyncSlot::Initialise(const protocol::Call& call) {
   about_ = about.about;
   needs_host_ = about.hosted;
   weights_ = std::move(weights);
-  shard_->meters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
-  shard_->meters.Kept(about.size_bytes);
+  shard_->counters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
+  shard_->counters.Kept(about.size_bytes);
 }
 
 Status AsyncSlot::CheckUpdate(const protocol::Call& call) const {
@@ -220,7 +220,7 @@ void AsyncSlot::Update(const protocol::Call& call) {
 
 void AsyncSlot::Count(const protocol::Call& call) {
   Party& party = party_of(call);
-  if (party.life > 0 && party.pushes == 0) {
+  if (party.incarnation > 0 && party.pushes == 0) {
     std::optional<Round> least;
     for (size_t rank = 0; rank < parties_.size(); ++rank) {
       const Party& other = parties_[rank];
@@ -230,18 +230,18 @@ void AsyncSlot::Count(const protocol::Call& call) {
     party.ahead = least.value_or(0);
   }
   ++party.pushes;
-  shard_->meters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
+  shard_->counters.Pushed(call.worker_rank, SentBytes(call, *shard_->codecs));
 }
 
 bool AsyncSlot::IsAwaited(size_t rank) const {
   const bool gone = rank < shard_->gone.size() && shard_->gone[rank];
   const Party& party = parties_[rank];
-  return !gone && (party.life == 0 || party.pushes > 0);
+  return !gone && (party.incarnation == 0 || party.pushes > 0);
 }
 
 void AsyncSlot::PrepareSpare() {
   if (spare_ && !spare_->InFlight()) return;
-  if (!spare_) shard_->meters.Kept(shape_.size_bytes);
+  if (!spare_) shard_->counters.Kept(shape_.size_bytes);
   spare_ = std::make_shared<SumBuffer>(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
 }
 
@@ -258,7 +258,8 @@ void AsyncSlot::BeginHosted(protocol::Call& call) {
   PrepareSpare();
   state_.reset();  // a native optimizer that comes later starts afresh
   // All that the update uses: the slot may take other memory meanwhile.
-  auto job = std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_, party_of(call).life});
+  auto job =
+      std::make_unique<Hosted>(Hosted{{}, about_, weights_, spare_, party_of(call).incarnation});
   const int32_t rank = call.worker_rank;
   job->call = std::move(call);
   const protocol::DataRequest& said = job->call.request;
@@ -278,7 +279,8 @@ void AsyncSlot::EndHosted(const Hosted& job, const Status& status) {
   updating_rank_.reset();
   if (status.ok()) {
     spare_ = std::exchange(weights_, job.after);
-    if (party_of(job.call).life == job.life) {  // else of a worker that was lost meanwhile
+    if (party_of(job.call).incarnation ==
+        job.incarnation) {  // else of a worker that was lost meanwhile
       Count(job.call);
       shard_->send(protocol::MakeResponse(job.call, {}));
     }
@@ -305,7 +307,7 @@ void AsyncSlot::Queue(protocol::Call& call) {
   if (updating_rank_ == call.worker_rank) {
     return shard_->send(protocol::MakePendingResponse(call, whom(call)));
   }
-  queue_.Park(std::move(call), whom, shard_->send);
+  queue_.Add(std::move(call), whom, shard_->send);
 }
 
 std::vector<int32_t> AsyncSlot::Behind(Round count) const {
@@ -326,9 +328,9 @@ bool AsyncSlot::Ready(const protocol::Call& call) {
   return initialised() && party_of(call).pushes >= count && Behind(count).empty();
 }
 
-void AsyncSlot::Park(protocol::Call& call) {
-  parked_.Park(
-      std::move(call), [this](const protocol::Call& parked) { return WhomFor(parked); },
+void AsyncSlot::AddPending(protocol::Call& call) {
+  pending_.Add(
+      std::move(call), [this](const protocol::Call& pending) { return WhomFor(pending); },
       shard_->send);
 }
 
@@ -343,15 +345,15 @@ std::string AsyncSlot::WhomFor(const protocol::Call& call) {
 }
 
 void AsyncSlot::AnswerReady() {
-  if (parked_.empty()) return;
-  for (protocol::Call& call : parked_.TakeAll()) {
+  if (pending_.empty()) return;
+  for (protocol::Call& call : pending_.TakeAll()) {
     const Status wrong = CheckPull(call);
     if (!wrong.ok()) {
       Refuse(call, wrong);
     } else if (Ready(call)) {
       Answer(call);
     } else {
-      Park(call);
+      AddPending(call);
     }
   }
 }
@@ -368,18 +370,18 @@ void AsyncSlot::Answer(const protocol::Call& call) {
   }
   ps::Message response =
       MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(weights_, call.worker_rank));
-  // Updates are made elsewhere while an answer has not left: who asks for newer weights before he
-  // has read older ones has memory for himself.
+  // An update is written to other memory while an answer is in flight, so a worker that asks for
+  // newer weights before it has read older ones has both.
   const std::shared_ptr<SumBuffer> before = party.shown.lock();
   response.keeps_memory = before && before != weights_ && before->InFlightTo(call.worker_rank);
   party.shown = weights_;
   party.answered = call.extension.sequence;
-  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
+  shard_->counters.Pulled(call.worker_rank, shape_.size_bytes);
   shard_->send(std::move(response));
 }
 
 void AsyncSlot::Refuse(const protocol::Call& call, const Status& why) {
-  shard_->meters.Refused();
+  shard_->counters.Refused();
   shard_->send(protocol::MakeErrorResponse(call, why));
 }
 

@@ -28,7 +28,7 @@
 #include "protocol/describe.h"
 #include "server/memory/sum_buffer.h"
 #include "server/optimizer/optimizer.h"
-#include "server/state/parked.h"
+#include "server/state/pending_calls.h"
 #include "server/state/shard_state.h"
 
 namespace bs::server {
@@ -44,12 +44,12 @@ class AsyncSlot {
   // The same as in Slot: the payload may be moved out of `call`, the rest stays.
   void Push(protocol::Call& call);
   void Pull(protocol::Call& call);
-  // `rank` is in shard->gone now; nobody waits for its pushes any more.
+  // `rank` is in shard->gone now; no pull waits for its pushes any more.
   void OnWorkerGone(int32_t rank);
-  // `rank` was lost, and another takes its place: that one counts its pushes from 1, and nobody
-  // waits for it before it has pushed.
+  // `rank` was lost, and another worker takes its place.  That one counts its pushes from 1, and no
+  // pull waits for it before its first push.
   void OnWorkerVacant(int32_t rank);
-  // Refuses what is parked.
+  // Refuses pending calls.
   void Fail(const Status& why);
 
  private:
@@ -59,14 +59,14 @@ class AsyncSlot {
     std::string about;
     std::shared_ptr<SumBuffer> before;
     std::shared_ptr<SumBuffer> after;
-    uint64_t life = 0;  // of its worker's place
+    uint64_t incarnation = 0;  // of its worker's place
   };
   // The slot's state of one worker.
   struct Party {
-    Round pushes = 0;       // of this life, that are in the weights
-    uint64_t answered = 0;  // the sequence of its latest answered pull
-    uint64_t life = 0;      // how often its place has become free
-    Round ahead = 0;        // at its first push in a later life, the others had made so many
+    Round pushes = 0;          // of this incarnation, that are in the weights
+    uint64_t answered = 0;     // the sequence of its latest answered pull
+    uint64_t incarnation = 0;  // how often its place has become free
+    Round ahead = 0;           // pushes of the others at its first push in a later incarnation
     std::weak_ptr<SumBuffer> shown{};  // what its latest answer shows
   };
 
@@ -99,7 +99,7 @@ class AsyncSlot {
   // Ranks that a pull behind `count` own pushes must wait for.
   std::vector<int32_t> Behind(Round count) const;
   bool Ready(const protocol::Call& call);
-  void Park(protocol::Call& call);
+  void AddPending(protocol::Call& call);
   std::string WhomFor(const protocol::Call& call);
   void AnswerReady();
   void Answer(const protocol::Call& call);
@@ -107,16 +107,16 @@ class AsyncSlot {
 
   ShardState* const shard_;
   const SlotId id_;
-  PartShape shape_;                       // once initialised
+  PartitionShape shape_;                  // once initialised
   std::shared_ptr<SumBuffer> weights_;    // owners, here and below: this and the answers in flight
   std::shared_ptr<SumBuffer> spare_;      // of an earlier moment; may still be leaving
   std::optional<OptimizerState> state_;   // once updated natively
   std::string about_;                     // what rank 0 said about the key, if all of it is here
-  bool needs_host_ = false;               // whatever the optimizer
+  bool needs_host_ = false;               // with any optimizer
   std::optional<int32_t> updating_rank_;  // whose gradient is with the hosting process
-  ParkedCalls queue_;                     // pushes behind it
+  PendingCalls queue_;                    // pushes behind it
   std::vector<Party> parties_;            // by rank
-  ParkedCalls parked_;
+  PendingCalls pending_;
 };
 
 }  // namespace bs::server

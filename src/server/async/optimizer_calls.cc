@@ -19,15 +19,15 @@ OptimizerCalls::OptimizerCalls(Executor* dispatcher, HostedUpdates* hosted, Send
                                Adopt adopt)
     : dispatcher_(dispatcher), hosted_(hosted), send_(std::move(send)), adopt_(std::move(adopt)) {}
 
-void OptimizerCalls::Park(protocol::Call call) {
+void OptimizerCalls::AddPending(protocol::Call call) {
   constexpr auto kWhom = [](const protocol::Call&) {
     return "the optimizer to be loaded on the server";
   };
-  waiting_.Park(std::move(call), kWhom, send_);
+  pending_.Add(std::move(call), kWhom, send_);
 }
 
 void OptimizerCalls::Handle(protocol::Call& call) {
-  if (loading_) return Park(std::move(call));
+  if (loading_) return AddPending(std::move(call));
   Result<Wanted> wanted = Read(call);
   if (!wanted.ok()) return Answer(call, wanted.status());
   const bool loads = wanted.value().number > number_ && !wanted.value().optimizer.native;
@@ -89,7 +89,7 @@ void OptimizerCalls::Load(protocol::Call call, Wanted wanted) {
   }
   const HostedUpdates::Optimizer optimizer = wanted.optimizer.hosted;
   loading_ = {call.worker_id, call.extension.incarnation, call.extension.sequence};
-  Park(std::move(call));
+  AddPending(std::move(call));
   hosted_->Load(optimizer, dispatcher_, [this, wanted = std::move(wanted)](const Status& status) {
     OnLoaded(wanted, status);
   });
@@ -99,7 +99,7 @@ void OptimizerCalls::OnLoaded(const Wanted& wanted, const Status& status) {
   const Loading loaded = loading_.value_or(Loading{});
   loading_.reset();
   if (status.ok()) Take(wanted);
-  for (protocol::Call& call : waiting_.TakeAll()) {
+  for (protocol::Call& call : pending_.TakeAll()) {
     const bool own =
         Loading{call.worker_id, call.extension.incarnation, call.extension.sequence} == loaded;
     if (own && !status.ok()) {

@@ -15,7 +15,7 @@
 #include "base/executor.h"
 #include "protocol/call.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/state/parked.h"
+#include "server/state/pending_calls.h"
 
 namespace bs::server {
 
@@ -30,8 +30,8 @@ class OptimizerCalls {
 
   // May throw std::bad_alloc; then the call is neither counted nor answered.
   void Handle(protocol::Call& call);
-  void OnWorkerGone(int32_t rank) { waiting_.Forget(rank); }
-  void Fail(const Status& why) { waiting_.RefuseAll(why, send_); }
+  void OnWorkerGone(int32_t rank) { pending_.Forget(rank); }
+  void Fail(const Status& why) { pending_.RefuseAll(why, send_); }
 
  private:
   struct Wanted {
@@ -48,7 +48,7 @@ class OptimizerCalls {
   void OnLoaded(const Wanted& wanted, const Status& status);
   void Answer(const protocol::Call& call, const Status& status);
   // Until the optimizer is loaded.
-  void Park(protocol::Call call);
+  void AddPending(protocol::Call call);
 
   Executor* const dispatcher_;
   HostedUpdates* const hosted_;
@@ -65,7 +65,7 @@ class OptimizerCalls {
     bool operator==(const Loading&) const = default;
   };
   std::optional<Loading> loading_;
-  ParkedCalls waiting_;
+  PendingCalls pending_;
 };
 
 }  // namespace bs::server

@@ -1,11 +1,10 @@
-// Backlog: how many bytes of requests wait for the threads of a server's shards, and whose they
-// are.
+// Backlog: how many bytes of requests each worker has waiting for the threads of a server's shards.
 //
-// Requests may come faster than sums are made: some cost their sender next to nothing, and who
-// sends without regard to credit or answers is not slowed down by them.  Nobody may fill the memory
-// with such.  Of all workers together little more than most_bytes may wait: beyond, only requests
-// of those are taken of whom less than their equal share of it waits, so that nobody is refused for
-// what another one has sent.
+// Requests may come faster than sums are made: some cost their sender next to nothing, and a worker
+// that ignores credit and answers is not slowed down by them.  No worker may fill the memory so.
+// All workers together may have little more than most_bytes waiting.  Beyond that, a request is
+// taken only if less than an equal share of most_bytes waits for its sender.  So no worker is
+// refused because of what another one has sent.
 //
 // Take: on the dispatcher's executor.  Done: any thread.  Never fails, never blocks.
 #pragma once

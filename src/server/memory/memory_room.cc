@@ -29,7 +29,7 @@ Result<MemoryRoom::Promise> MemoryRoom::Ask(uint64_t size_bytes) {
     unasked_ = 0;
     return promise;
   }
-  unasked_ = kUnaskedBytes;  // whoever is next asks, too
+  unasked_ = kUnaskedBytes;  // the next caller asks, too
   return Status::ResourceExhausted(
       std::to_string(size_bytes) + " bytes do not fit into memory, of which " +
       std::to_string(left) + " are left here: use more servers, or larger ones");

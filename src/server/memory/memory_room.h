@@ -1,8 +1,8 @@
-// MemoryRoom: whether there is memory for what a server is about to keep.
+// MemoryRoom: checks that there is memory for what a server is about to keep.
 //
-// The kernel promises memory that it has not got, and ends the process that uses it.  So whoever
-// needs memory for a value or a sum asks here before, once for each; what was promised to others
-// and is not used yet counts as taken.
+// The kernel promises memory that it has not got, and ends the process that uses it.  So the
+// owner of a value or a sum asks here first, once for each.  Memory that is promised and not used
+// yet counts as taken.
 //
 // Thread-safe: the shards of a server share one.  Never blocks, but reads files of the kernel's
 // when much is asked for.

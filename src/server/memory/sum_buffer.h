@@ -16,8 +16,8 @@ namespace bs::server {
 
 // Written on its shard's thread only, and only while not InFlight(); read by the frames of answers
 // on any thread.  May throw std::bad_alloc when made.  Shared by its slot and the frames in flight:
-// the slot may let go of it and take another one while the old one is still leaving.  Whoever makes
-// it says how: by SumRef, or by shared_ptr if somebody watches it without owning it.
+// the slot may let go of it and take another one while the old one is still leaving.  Its maker
+// chooses SumRef, or shared_ptr if something watches it without owning it.
 //
 // A server keeps two for each partition, so one of few bytes for few workers needs no memory
 // besides.

@@ -1,9 +1,9 @@
 // SumRef: one owner of a SumBuffer: its slot, or an answer in flight.
 //
-// As shared_ptr, with half of its size, no weak owners, and a count that takes no memory besides:
+// Like shared_ptr with half of its size, no weak owners, and a count that takes no memory besides:
 // two of them and what they own are most of what a server keeps for a small key.
 //
-// As safe as shared_ptr: one SumRef is confined to one thread at a time, several of the same buffer
+// Safe like shared_ptr: one SumRef is confined to one thread at a time, several of the same buffer
 // may be copied and destroyed on different ones.
 #pragma once
 
@@ -23,7 +23,7 @@ class SumRef {
     return SumRef(new Counted(size_bytes, numa_node, num_workers));
   }
   SumRef(const SumRef& other) : sum_(other.sum_) {
-    // Relaxed: who copies is an owner, so the buffer can not go meanwhile.
+    // Relaxed: the copied reference owns the buffer, so it cannot go meanwhile.
     if (sum_) sum_->owners.fetch_add(1, std::memory_order_relaxed);
   }
   SumRef(SumRef&& other) noexcept : sum_(std::exchange(other.sum_, nullptr)) {}

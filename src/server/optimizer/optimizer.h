@@ -74,7 +74,7 @@ class OptimizerState {
   OptimizerState(std::shared_ptr<const OptimizerSpec> spec, DType dtype,
                  std::span<const std::byte> weights);
 
-  // One update of `weights`, which nobody else changes between two calls.  The gradient may
+  // One update of `weights`, which nothing else changes between two calls.  The gradient may
   // start at any byte.  May throw std::bad_alloc; then nothing was changed.
   // REQUIRES: both have the size of the constructor's weights, which are aligned for their type.
   void Apply(const Rates& rates, std::span<const std::byte> gradient, std::span<std::byte> weights);

@@ -19,7 +19,7 @@
 #include "server/memory/backlog.h"
 #include "server/memory/memory_room.h"
 #include "server/optimizer/hosted_updates.h"
-#include "server/state/meters.h"
+#include "server/state/counters.h"
 
 namespace bs::server {
 
@@ -45,7 +45,7 @@ struct ShardBase {
   Executor* executor = nullptr;             // the shard's
   std::shared_ptr<HostedUpdates> hosted{};  // of the server
   Bounds bounds{};                          // of the server
-  uint64_t held_bytes = 0;                  // early contributions of all slots that are kept now
+  uint64_t early_bytes = 0;                 // early contributions of all slots that are kept now
 
   // Asks for memory of `size_bytes`.  A promise counts as used until it is used or dropped.
   Result<MemoryRoom::Promise> AskForMemory(uint64_t size_bytes) const {
@@ -67,14 +67,15 @@ inline ShardBase MakeShardBase(const ServerOptions& options, const ServerShard& 
 
 struct SlotId {
   Key key = 0;
-  uint32_t part = 0;
-  uint32_t cut = 0;  // how often the key had been cut anew
+  uint32_t partition = 0;
+  uint32_t layout_version = 0;  // counts the layouts of the key
   bool operator==(const SlotId&) const = default;
 };
 struct SlotIdHash {
   size_t operator()(const SlotId& id) const noexcept {
     // The finalizer of splitmix64 (Steele et al., OOPSLA 2014): keys are often small and regular.
-    uint64_t x = id.key * 0x9e3779b97f4a7c15ULL + id.part + (uint64_t{id.cut} << 32U);
+    uint64_t x =
+        id.key * 0x9e3779b97f4a7c15ULL + id.partition + (uint64_t{id.layout_version} << 32U);
     x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
     x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
     return static_cast<size_t>(x ^ (x >> 31U));
@@ -87,11 +88,11 @@ struct ShardState : ShardBase {
   int64_t max_staleness = -1;                         // of asynchronous keys; below 0: no bound
   std::function<void(const RoundTimes&)> on_round{};  // may be empty
 
-  std::vector<std::optional<Status>> gone{};       // by rank; why the worker will not come any more
+  std::vector<std::optional<Status>> gone{};       // by rank; why the worker is gone
   OptimizerInForce optimizer{};                    // of asynchronous keys
   bool timed = false;                              // whether rounds are, also without on_round
   const codec::Table* codecs = &codec::Builtin();  // not owned
-  Meters meters{};
+  Counters counters{};
 };
 
 }  // namespace bs::server

@@ -31,7 +31,7 @@ class MxnetProtocol {
   void OnMessage(ps::Message message);
   // The worker of this id was lost, and another takes its place.
   void OnWorkerVacant(int32_t id) { store_.OnWorkerVacant(id); }
-  // The job has failed: who waits for values is ended.
+  // The job has failed: ends the processes that wait for values.
   void Fail(const Status& why);
 
  private:

@@ -34,7 +34,7 @@ class StockOptimizers {
 
   // A command with a pickle, of a worker of this job.  Answered when it is loaded.
   void Handle(const ps::Message& request);
-  // The worker was lost; who takes its place counts its calls from 1.
+  // The worker was lost; the one that takes its place counts its calls from 1.
   void Forget(int32_t worker_id);
 
  private:

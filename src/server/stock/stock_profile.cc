@@ -84,7 +84,7 @@ void StockProfile::Configure(std::string_view parameters) {
     const std::string_view wanted = pair.substr(kName.size());
     const bool plain =
         std::ranges::none_of(wanted, [](unsigned char c) { return c < ' ' || c == '/'; });
-    if (wanted.empty() || !plain) {  // whoever reaches the server names it
+    if (wanted.empty() || !plain) {  // any peer that reaches the server names it
       return log_.Warning(
           "mx.profiler: want a filename without a directory and control characters; "
           "this server writes to " +

@@ -41,13 +41,14 @@ void StockSlot::Handle(StockCall call) {
   if (MayWaitIn(*party, call)) party->calls.push_back(Counted(std::move(call)));
 }
 
-bool StockSlot::MayWait(const StockCall& call, size_t waiting, const char* whom) {
+bool StockSlot::MayWait(const StockCall& call, size_t waiting, const char* owners) {
   const bool fits = state_->queued_bytes + KeptBytes(call) <= state_->max_queued_bytes;
   if (waiting < kMostWaiting && fits) return true;
   state_->fail(Status::ResourceExhausted(
       DescribeStockCall(call) + ": what waits for rounds to come, " + std::to_string(waiting) +
-      " requests of " + whom + " for this key and " + std::to_string(state_->queued_bytes) +
-      " bytes of everybody for any, does not fit into memory: wait for some of it (mx.nd.waitall) "
+      " requests of " + owners + " for this key and " + std::to_string(state_->queued_bytes) +
+      " bytes of all workers for any, does not fit into memory: wait for some of it "
+      "(mx.nd.waitall) "
       "before asking for more"));
   return false;
 }
@@ -213,7 +214,7 @@ void StockSlot::AdvanceParties() {
   }
 }
 
-// Without kSyncMode: whoever came first.
+// Without kSyncMode: in the order of arrival.
 bool StockSlot::TakeTurn() {
   if (turns_.empty()) return false;
   Party& party = parties_[turns_.front()];
@@ -230,14 +231,14 @@ bool StockSlot::TakeTurn() {
 void StockSlot::Contribute(Party* party) {
   if (gradient_.sum.empty) value_->Prepare(state_->wide, &gradient_);
   const uint64_t size_bytes = party->calls.front()->values.size();
-  const bool fits = state_->deterministic || state_->held_bytes + size_bytes <= state_->hold_bytes;
+  const bool fits = state_->deterministic || state_->early_bytes + size_bytes <= state_->hold_bytes;
   party->calls.front().EndWait();
   party->in = true;
   if (num_in_ == 0) since_ = state_->executor->Now();
   ++num_in_;
   if (state_->num_workers > 2 && fits) {
-    party->held = true;
-    state_->held_bytes += size_bytes;
+    party->early = true;
+    state_->early_bytes += size_bytes;
   } else {
     Add(party);
   }
@@ -252,12 +253,12 @@ void StockSlot::Add(Party* party) {
 }
 
 void StockSlot::AddHeld() {
-  // Before everybody has pushed once, nobody knows who is first.
+  // The first of the order is unknown until every worker has pushed once.
   if (parties_.size() < static_cast<size_t>(state_->num_workers)) return;
   for (auto& [who, party] : parties_) {
     if (!party.in) return;
-    if (!std::exchange(party.held, false)) continue;
-    state_->held_bytes -= party.calls.front()->values.size();
+    if (!std::exchange(party.early, false)) continue;
+    state_->early_bytes -= party.calls.front()->values.size();
     Add(&party);
   }
 }

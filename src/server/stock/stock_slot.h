@@ -1,8 +1,8 @@
 // StockSlot: one key of stock MXNet workers on its server: its value, and the round that is open.
 //
-// What a stock server does, but that a round counts workers and not requests: a worker that pushes
-// again before the round is complete opens the next one with it, and its pulls see its own pushes.
-// Without kSyncMode each push is a round of its own.
+// It does what a stock server does, but a round counts workers and not requests.  A worker that
+// pushes again before the round is complete opens the next one with it, and its pulls see its own
+// pushes. Without kSyncMode each push is a round of its own.
 //
 // Confined to its shard's executor; every request is answered through the shard's `send`, now or
 // when its round is complete, or fails the job; never blocks.  May throw std::bad_alloc; then the
@@ -60,8 +60,8 @@ class StockSlot {
 
   // REQUIRES: the rank of the worker is one of the job's.
   void Handle(StockCall call);
-  // The worker was lost, and another takes its place: what it has put into the open round, or into
-  // an update under way, counts, and is answered to nobody; what waits behind is forgotten.
+  // The worker was lost, and another takes its place.  Its push in the open round, or in an update
+  // under way, counts and gets no answer; its pending calls are forgotten.
   void OnWorkerVacant(int32_t worker_id);
   // When requests will have waited for straggler_timeout; null if none waits.
   std::optional<TimePoint> due() const;
@@ -73,14 +73,14 @@ class StockSlot {
   struct Party {
     std::deque<WaitingCall> calls{};  // the first is a push if it is `in` the open round
     bool in = false;
-    bool held = false;  // not in the sum yet
-    bool lost = false;  // whoever made the first call
+    bool early = false;  // not in the sum yet
+    bool lost = false;   // the worker of the first call
   };
 
   Status Check(const StockCall& call) const;
-  // False, and the job has failed, if a request more than the `waiting` ones of `whom` may not
-  // wait.
-  bool MayWait(const StockCall& call, size_t waiting, const char* whom);
+  // False, and the job has failed, if one request more than the `waiting` ones may not wait.
+  // `owners` names their workers.
+  bool MayWait(const StockCall& call, size_t waiting, const char* owners);
   bool MayWaitIn(const Party& party, const StockCall& call) {
     return MayWait(call, party.calls.size(), "this worker");
   }
@@ -99,7 +99,7 @@ class StockSlot {
   void Advance();
   bool waits() const { return !early_.empty() || num_in_ > 0 || updating_; }
   std::string WaitsFor() const;
-  // Answers pulls that wait for nothing, and lets those push who can.
+  // Answers pulls that wait for nothing, and takes pushes whose turn has come.
   void AdvanceParties();
   bool TakeTurn();
   void Contribute(Party* party);

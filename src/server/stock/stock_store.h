@@ -43,8 +43,8 @@ class StockStore {
   StockStore(const ServerOptions& options, Executor* dispatcher,
              const std::vector<ServerShard>& shards, StockWays ways, const Logger& log);
 
-  // A request for values.  That of somebody who is no worker of the job is dropped with a line in
-  // the log; one of a worker that makes no sense fails the job.
+  // A request for values.  A request of a peer that is no worker of the job is dropped with a line
+  // in the log.  A request of a worker that violates the protocol fails the job.
   void OnData(ps::Message message);
   // Rounds count workers from now on (command 3).
   void SetSynchronous();

@@ -18,7 +18,7 @@ namespace bs::server {
 
 // Memory for sums and gradients of a key.
 struct StockGradient {
-  std::shared_ptr<SumBuffer> memory;  // owners: whoever uses it, answers too
+  std::shared_ptr<SumBuffer> memory;  // owners: the slot and the answers in flight
   StockSum sum;
 };
 

@@ -1,11 +1,12 @@
-// RoundState: who has contributed to which round of one partition, and which sum may be read.
+// RoundState: the workers that have contributed to each round of a partition, and the sums that may
+// be read.
 //
 // Pure rules, no bytes.  Round 0 is rank 0's initial value and is complete with that one
 // contribution; rounds 1.. each need one contribution of every worker.  Two sums are kept, in
 // buffers round % 2 (design decision 2): a worker pushes round r+1 only after it has round r's sum,
 // so when round r+2 begins everyone has r's.
 //
-// A partition of a tensor that is cut anew begins with the round in which it first travels.
+// A partition of a new layout begins with the first round of that layout.
 //
 // Not thread-safe: confined to its shard.  Never fails; what a worker must not do is a verdict.
 #pragma once

@@ -17,7 +17,7 @@ bool Pulls(const protocol::Call& call) { return call.extension.op == ps::Op::kPu
 
 Slot::Slot(ShardState* shard, SlotId id, Round first)
     : shard_(shard), id_(id), rounds_(shard->num_workers, shard->num_buffers, first) {
-  shard->meters.Expect(shard->num_workers);
+  shard->counters.Expect(shard->num_workers);
 }
 
 void Slot::Push(protocol::Call& call) {
@@ -50,7 +50,7 @@ void Slot::Pull(protocol::Call& call) {
     case PullVerdict::kWait:
       if (const Status wrong = CheckPull(call); !wrong.ok()) return Refuse(call, wrong);
       if (const Status* why = Blocked()) return Refuse(call, *why);
-      return Park(call);
+      return AddPending(call);
   }
 }
 
@@ -61,16 +61,16 @@ uint64_t Slot::kept_bytes() const {
 }
 
 void Slot::OnWorkerGone(int32_t rank) {
-  parked_.Forget(rank);
-  if (const Status* why = Blocked()) parked_.RefuseAll(*why, shard_->send);
+  pending_.Forget(rank);
+  if (const Status* why = Blocked()) pending_.RefuseAll(*why, shard_->send);
 }
 
 void Slot::Fail(const Status& why) {
-  if (held_) {
-    for (const auto& [rank, held] : *held_) shard_->held_bytes -= held.payload.size();
-    held_.reset();
+  if (early_) {
+    for (const auto& [rank, early] : *early_) shard_->early_bytes -= early.payload.size();
+    early_.reset();
   }
-  parked_.RefuseAll(why, shard_->send);
+  pending_.RefuseAll(why, shard_->send);
 }
 
 Status Slot::CheckPush(const protocol::Call& call) const {
@@ -97,7 +97,7 @@ Status Slot::CheckCoding(const protocol::Call& call) const {
 }
 
 Status Slot::CheckNext(const protocol::Call& call) const {
-  const bool may = call.worker_rank == 0 && id_.part == 0 && call.request.round > 0;
+  const bool may = call.worker_rank == 0 && id_.partition == 0 && call.request.round > 0;
   if (may || call.request.next_layout.empty()) return Status::Ok();
   return Status::InvalidArgument(DescribeCall(call) +
                                  ": only worker 0 says how a key is cut from the next round on, "
@@ -110,7 +110,7 @@ Status Slot::CheckPull(const protocol::Call& call) const {
 
 // Not for memory that takes the place of other: that is bounded with what waits for the network.
 Result<MemoryRoom::Promise> Slot::AskForMemory(const protocol::Call& call) const {
-  if (buffers_[rounds_.buffer_of(rounds_.current())] || holds()) return MemoryRoom::Promise();
+  if (buffers_[rounds_.buffer_of(rounds_.current())] || has_early()) return MemoryRoom::Promise();
   Result<MemoryRoom::Promise> memory = shard_->AskForMemory(call.request.size_bytes);
   if (memory.ok()) return memory;
   return Status(memory.status().code(), DescribeCall(call) + ": its " + memory.status().message());
@@ -132,7 +132,7 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   const bool pulls = Pulls(call);
   ps::Message taken;
   if (pulls) {
-    parked_.MakeRoom();
+    pending_.MakeRoom();
   } else {
     taken = protocol::MakeResponse(call, {});
   }
@@ -140,13 +140,13 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   const bool opens = !rounds_.open();
   std::unique_ptr<Coding> coding;
   if (opens && !about.coding.plain()) coding = std::make_unique<Coding>(about.coding);
-  const bool hold = MustHold(rank, payload_bytes);
+  const bool early = ComesEarly(rank, payload_bytes);
   const bool says_next = rank == 0 && !about.next_layout.empty();
   if (says_next && !next_) next_ = std::make_unique<std::array<std::string, 2>>();
-  if (hold) {
-    if (!held_) held_ = std::make_unique<HeldByRank>();
-    held_->try_emplace(rank, Held{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
-    shard_->held_bytes += payload_bytes;
+  if (early) {
+    if (!early_) early_ = std::make_unique<EarlyByRank>();
+    early_->try_emplace(rank, Early{ps::Frame::Alone(std::move(call.payload)), std::move(memory)});
+    shard_->early_bytes += payload_bytes;
   } else if (!rounds_.has_sum()) {
     PrepareBuffer();
   }
@@ -161,22 +161,22 @@ void Slot::Take(protocol::Call& call, MemoryRoom::Promise memory) {
   BS_CHECK(verdict == PushVerdict::kTake);
   last_push_ = Now();
   if (opens) first_push_ = last_push_;
-  shard_->meters.Pushed(rank, payload_bytes);
-  if (about.round > 0) shard_->meters.Contributed(rank, opens);
+  shard_->counters.Pushed(rank, payload_bytes);
+  if (about.round > 0) shard_->counters.Contributed(rank, opens);
   ps::Frame payload = std::move(call.payload);
   if (pulls) {
-    Park(call);
+    AddPending(call);
   } else {
     // The bytes are ours from here on, so the credit can travel back while they are summed.
     shard_->send(std::move(taken));
   }
-  if (!hold) Add(rank, std::move(payload));
+  if (!early) Add(rank, std::move(payload));
 }
 
 // Two workers need no order: a + b and b + a have the same bits.
-bool Slot::MustHold(int32_t rank, uint64_t payload_bytes) const {
+bool Slot::ComesEarly(int32_t rank, uint64_t payload_bytes) const {
   if (shard_->num_workers <= 2 || rounds_.current() == 0 || rank == next_rank_) return false;
-  return shard_->deterministic || shard_->held_bytes + payload_bytes <= shard_->hold_bytes;
+  return shard_->deterministic || shard_->early_bytes + payload_bytes <= shard_->hold_bytes;
 }
 
 // The buffer of the open round, for its first contribution.  An answer that still shows the round
@@ -187,33 +187,33 @@ void Slot::PrepareBuffer() {
   if (!buffer || (shard_->num_buffers > 1 && buffer->InFlight())) {
     const bool more = !buffer;
     buffer = SumRef::Make(shape_.size_bytes, shard_->numa_node, shard_->num_workers);
-    if (more) shard_->meters.Kept(shape_.size_bytes);
+    if (more) shard_->counters.Kept(shape_.size_bytes);
   }
 }
 
 void Slot::Add(int32_t rank, ps::Frame payload) {
   std::vector<std::pair<int32_t, ps::Frame>> ready;
-  ready.reserve((held_ ? held_->size() : 0) + 1);
+  ready.reserve((early_ ? early_->size() : 0) + 1);
   ready.emplace_back(rank, std::move(payload));
   MemoryRoom::Promise memory;  // until the sum is written
-  // With this one in, those held behind it may have their turn.
+  // With this one in, early ones behind it may have their turn.
   for (; rounds_.has(next_rank_); ++next_rank_) {
-    if (!holds()) continue;
-    auto early = held_->extract(next_rank_);
-    if (early.empty()) continue;
-    Held& held = early.mapped();
-    shard_->held_bytes -= held.payload.size();
-    if (held.memory.size_bytes() > 0) memory = std::move(held.memory);
-    ready.emplace_back(next_rank_, std::move(held.payload));
+    if (!has_early()) continue;
+    auto node = early_->extract(next_rank_);
+    if (node.empty()) continue;
+    Early& early = node.mapped();
+    shard_->early_bytes -= early.payload.size();
+    if (early.memory.size_bytes() > 0) memory = std::move(early.memory);
+    ready.emplace_back(next_rank_, std::move(early.payload));
   }
   Sum(ready);
   // The sum's memory is in use: the kernel counts it from now on.
-  if (held_) {
-    for (auto& [whose, held] : *held_) held.memory = {};
+  if (early_) {
+    for (auto& [whose, early] : *early_) early.memory = {};
   }
   const RoundTimes times{.key = id_.key,
                          .round = rounds_.current(),
-                         .part = id_.part,
+                         .partition = id_.partition,
                          .size_bytes = shape_.size_bytes,
                          .last_rank = rank,
                          .first_push = first_push_,
@@ -223,8 +223,8 @@ void Slot::Add(int32_t rank, ps::Frame payload) {
   for (const auto& [whose, bytes] : ready) complete = rounds_.Contributed(whose);
   if (!complete) return;
   next_rank_ = 0;
-  AnswerParked();
-  if (times.round > 0) shard_->meters.Summed(times);
+  AnswerPending();
+  if (times.round > 0) shard_->counters.Summed(times);
   if (shard_->on_round) shard_->on_round(times);
 }
 
@@ -237,7 +237,7 @@ void Slot::Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready) {
   }
 }
 
-// In one pass, also where several were held.
+// In one pass, also where several were early.
 void Slot::SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const {
   std::vector<const void*> inputs;
   inputs.reserve(ready.size() + 1);
@@ -262,8 +262,8 @@ void Slot::SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std
   }
 }
 
-void Slot::AnswerParked() {
-  for (const protocol::Call& call : parked_.TakeAll()) Answer(call);
+void Slot::AnswerPending() {
+  for (const protocol::Call& call : pending_.TakeAll()) Answer(call);
 }
 
 void Slot::Answer(const protocol::Call& call) {
@@ -276,23 +276,23 @@ void Slot::Answer(const protocol::Call& call) {
     return shard_->send(
         protocol::MakePendingResponse(call, "the answer, which waits for the network"));
   }
-  shard_->meters.Pulled(call.worker_rank, shape_.size_bytes);
+  shard_->counters.Pulled(call.worker_rank, shape_.size_bytes);
   ps::Message answer = MakeValuesResponse(call, shape_, SumBuffer::MakeFrame(sum, call.worker_rank),
                                           next_ ? (*next_)[which] : std::string());
-  // Who has the sum of a round asks for the next: who still waits for another has not read, and a
-  // later round begins in fresh memory because of him.
+  // A worker asks for a sum after it has read the one before.  If that one is still in flight, the
+  // worker does not read, and a later round begins in fresh memory because of it.
   const SumRef& other = buffers_[1 - which];
   answer.keeps_memory = other && other->InFlightTo(call.worker_rank);
   shard_->send(std::move(answer));
 }
 
 void Slot::Refuse(const protocol::Call& call, const Status& why) {
-  shard_->meters.Refused();
+  shard_->counters.Refused();
   shard_->send(protocol::MakeErrorResponse(call, why));
 }
 
-void Slot::Park(protocol::Call& call) {
-  parked_.Park(std::move(call), [this](const protocol::Call&) { return Wanted(); }, shard_->send);
+void Slot::AddPending(protocol::Call& call) {
+  pending_.Add(std::move(call), [this](const protocol::Call&) { return Wanted(); }, shard_->send);
 }
 
 std::string Slot::Wanted() const {

@@ -1,4 +1,5 @@
-// Slot: one partition of one key on its server: its rounds, its sums, and who waits for them.
+// Slot: one partition of one key on its server: its rounds, its sums, and the pulls that wait for
+// them.
 //
 // Confined to its shard's executor.  Every request is answered through the shard's `send`, now or
 // when the round completes; never blocks.  May throw std::bad_alloc; then nothing wrong is in a sum
@@ -21,7 +22,7 @@
 #include "protocol/describe.h"
 #include "server/memory/sum_buffer.h"
 #include "server/memory/sum_ref.h"
-#include "server/state/parked.h"
+#include "server/state/pending_calls.h"
 #include "server/state/shard_state.h"
 #include "server/sync/round.h"
 
@@ -29,7 +30,7 @@ namespace bs::server {
 
 class Slot {
  public:
-  // `shard` must outlive the slot.  `first`: the round in which the key is first cut so.
+  // `shard` must outlive the slot.  `first`: the first round with this layout.
   Slot(ShardState* shard, SlotId id, Round first = 0);
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
@@ -41,18 +42,18 @@ class Slot {
   void Pull(protocol::Call& call);
   // `rank` is in shard->gone now.
   void OnWorkerGone(int32_t rank);
-  // Refuses what is parked and gives back what is held.
+  // Refuses pending pulls and drops early contributions.
   void Fail(const Status& why);
   // Returns the bytes of memory for values.
   uint64_t kept_bytes() const;
 
  private:
-  // A contribution that came early, as it was received.
-  struct Held {
+  // A contribution that came before its turn, as it was received.
+  struct Early {
     ps::Frame payload;
     MemoryRoom::Promise memory;  // for the sum, of the first one that needs it
   };
-  using HeldByRank = std::map<int32_t, Held>;
+  using EarlyByRank = std::map<int32_t, Early>;
 
   Status CheckPush(const protocol::Call& call) const;
   // That of all contributions to the open round.
@@ -65,40 +66,40 @@ class Slot {
   // Why the current round can not complete any more; null if it can.
   const Status* Blocked() const;
   bool has_shape() const { return rounds_.begun(); }
-  bool holds() const { return held_ && !held_->empty(); }
+  bool has_early() const { return early_ && !early_->empty(); }
   // `memory`: what was promised for the sum.
   void Take(protocol::Call& call, MemoryRoom::Promise memory);
-  bool MustHold(int32_t rank, uint64_t payload_bytes) const;
+  bool ComesEarly(int32_t rank, uint64_t payload_bytes) const;
   void PrepareBuffer();
   void Add(int32_t rank, ps::Frame payload);
   // Sums `ready` in its order.
   void Sum(const std::vector<std::pair<int32_t, ps::Frame>>& ready);
   void SumPlain(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
   void SumCodes(const std::vector<std::pair<int32_t, ps::Frame>>& ready, std::byte* sum) const;
-  void AnswerParked();
-  // Not the time if nobody wants to know.
+  void AnswerPending();
+  // Not the time if neither on_round nor metrics want it.
   TimePoint Now() const {
     return shard_->on_round || shard_->timed ? shard_->executor->Now() : TimePoint();
   }
   void Answer(const protocol::Call& call);
   void Refuse(const protocol::Call& call, const Status& why);
-  void Park(protocol::Call& call);
+  void AddPending(protocol::Call& call);
   std::string Wanted() const;
 
   // A server keeps one slot for each partition, so what few need is made when it is needed, and
-  // then stays: a slot that held a contribution once is likely to hold one in every round.
+  // then stays: a slot with an early contribution once is likely to have one in every round.
   ShardState* const shard_;
   const SlotId id_;
   RoundState rounds_;
-  PartShape shape_;                                   // fixed when has_shape()
+  PartitionShape shape_;                              // fixed when has_shape()
   SumRef buffers_[2];                                 // owners: this slot and the answers in flight
   std::unique_ptr<Coding> coding_;                    // of the open round; null: plain
-  int32_t coding_rank_ = 0;                           // who said so first
+  int32_t coding_rank_ = 0;                           // of the worker that set it
   int32_t next_rank_ = 0;                             // all below it are in the open round's sum
-  ParkedCalls parked_;                                // pulls of round rounds_.current()
+  PendingCalls pending_;                              // pulls of round rounds_.current()
   TimePoint first_push_;                              // of the open round; of Now()
   TimePoint last_push_;                               // as above, so far
-  std::unique_ptr<HeldByRank> held_;                  // null: nothing was held yet
+  std::unique_ptr<EarlyByRank> early_;                // null: no contribution was early yet
   std::unique_ptr<std::array<std::string, 2>> next_;  // as rank 0's pushes to those rounds said
 };
 

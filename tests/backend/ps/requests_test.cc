@@ -21,7 +21,7 @@ WorkerOptions Second() {
 // What a lookup of a key of 128 bytes is answered with.
 struct LookupAnswer {
   uint64_t size_bytes = 128;
-  uint64_t part_bytes = 64;
+  uint64_t partition_bytes = 64;
   uint32_t dtype = 0;
   std::vector<std::byte> servers = Bytes(4, 0);
 };
@@ -33,7 +33,7 @@ Status AfterLookup(const LookupAnswer& answer) {
   ps::Message response = Bench::ResponseTo(bench.Next());
   test::ChangeResponse(&response, [&](auto* body) {
     body->tensor_bytes = answer.size_bytes;
-    body->partition_bytes = answer.part_bytes;
+    body->partition_bytes = answer.partition_bytes;
     body->dtype = answer.dtype;
   });
   if (!answer.servers.empty()) response.data.push_back(ps::Frame::Copy(answer.servers));
@@ -47,9 +47,9 @@ TEST(Requests, LookupThatFitsIsFollowed) { EXPECT_TRUE(AfterLookup({}).ok()); }
 TEST(Requests, LookupThatDoesNotFitIsRefused) {
   std::vector<LookupAnswer> wrong(9);
   wrong[0].size_bytes = 64;
-  wrong[1].part_bytes = 0;
-  wrong[2].part_bytes = 63;
-  wrong[3].part_bytes = 96;
+  wrong[1].partition_bytes = 0;
+  wrong[2].partition_bytes = 63;
+  wrong[3].partition_bytes = 96;
   wrong[4].dtype = 1;
   wrong[5].servers.clear();
   wrong[6].servers = Bytes(6, 0);

@@ -113,5 +113,5 @@ def test_a_synchronous_job_ends_and_says_why(make_job: MakeJob) -> None:
         worker.wait_for_line("training")
     job.workers[1].kill()
     assert job.workers[0].wait() != 0
-    assert "nobody can take its place" in job.workers[0].output(), job.all_output()
+    assert "no worker can take its place" in job.workers[0].output(), job.all_output()
     assert "start the job again from your last checkpoint" in job.workers[0].output()

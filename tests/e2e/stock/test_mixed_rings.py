@@ -37,7 +37,7 @@ def test_stock_workers_get_the_sums_and_updates_of_a_stock_cluster_in_any_ring(
     for got, wanted in zip(results_of(job, *CASES, store=store), stock_results(store)):
         assert_same(got, wanted)
     for server in job.servers[stock_servers:]:
-        warned = "is MXNet's own: it tells nobody who is lost" in server.output()
+        warned = "is MXNet's own: it does not say which process is lost" in server.output()
         assert warned == stock_scheduler
 
 

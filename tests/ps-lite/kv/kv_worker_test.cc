@@ -199,7 +199,7 @@ TEST_F(KvWorkerTest, AnAnswerToAnotherRequestIsDroppedByName) {
 }
 
 TEST_F(KvWorkerTest, AnAnswerToAnEarlierIncarnationAnswersNothing) {
-  Make({.life = 3});
+  Make({.incarnation = 3});
   const std::optional<Outcome>& out = Send(Op::kPull, 7);
   Message late = AnswerTo(sent_.front(), Op::kPull, "sums");
   late.meta.extension.incarnation = 2;
@@ -210,7 +210,7 @@ TEST_F(KvWorkerTest, AnAnswerToAnEarlierIncarnationAnswersNothing) {
 }
 
 TEST_F(KvWorkerTest, ARequestSaysOfWhichJobAndIncarnationItIs) {
-  Make({.life = 3, .job = (uint64_t{5} << 32U) + 7});
+  Make({.incarnation = 3, .job = (uint64_t{5} << 32U) + 7});
   Send(Op::kPush, 7);
   EXPECT_EQ(sent_.front().meta.extension.incarnation, 3);
   EXPECT_EQ(sent_.front().meta.extension.job, 7U);

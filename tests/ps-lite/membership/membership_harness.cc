@@ -79,7 +79,7 @@ void NativeNode::Send(int32_t peer, const std::string& text) {
   message.peer = peer;
   message.meta.extension.version = kExtensionVersion;
   message.meta.extension.sequence = 1;
-  message.meta.extension.incarnation = static_cast<uint16_t>(view ? view->life : 0);
+  message.meta.extension.incarnation = static_cast<uint16_t>(view ? view->incarnation : 0);
   message.meta.extension.job = JobMark(view ? view->job : 0);
   message.data.push_back(Frame::Copy(text));
   member_.Send(std::move(message));

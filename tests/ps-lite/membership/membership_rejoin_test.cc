@@ -45,14 +45,14 @@ class Rejoin : public FourNodes {
 
 TEST_F(Rejoin, APlaceIsTakenAgainAndAgain) {
   NativeNode* lost = w1;
-  for (uint64_t life = 1; life <= 3; ++life) {
+  for (uint64_t incarnation = 1; incarnation <= 3; ++incarnation) {
     lost->Kill();
     job.Run(seconds(3));
     NativeNode* const next = Add();
     job.Run(seconds(2));
     ASSERT_TRUE(next->ready());
     EXPECT_EQ(next->view->own_id, WorkerId(1));
-    EXPECT_EQ(next->view->life, life);
+    EXPECT_EQ(next->view->incarnation, incarnation);
     next->Send(ServerId(0), "again");
     s1->Send(WorkerId(1), "welcome");
     job.Run(seconds(1));
@@ -78,13 +78,13 @@ TEST_F(Rejoin, WhoComesBeforeTheLossIsNoticedWaitsForThePlace) {
 
 TEST_F(Rejoin, WhoIsStartedAgainAtOnceAtItsAddressHasItsPlaceSoon) {
   NativeNode* lost = w1;
-  for (uint64_t life = 1; life <= 3; ++life) {
+  for (uint64_t incarnation = 1; incarnation <= 3; ++incarnation) {
     lost->Kill();
     job.Run(milliseconds(300));
     NativeNode* const next = Add(4712);
     job.Run(seconds(3));
     ASSERT_TRUE(next->ready());
-    EXPECT_EQ(next->view->life, life);
+    EXPECT_EQ(next->view->incarnation, incarnation);
     lost = next;
   }
   ExpectNobodyFailed();
@@ -176,7 +176,8 @@ TEST_F(Rejoin, WhatTheEarlierHolderOfAPlaceStillSaysIsNotCountedAsTheNextOnes) {
   say(kSchedulerId, beat);
   job.Run(seconds(2));
   EXPECT_EQ(earlier.told, 1) << "the scheduler node has read all of it";
-  EXPECT_TRUE(job.Logged("dropped a message from worker 1: it is of who had the place before"));
+  EXPECT_TRUE(
+      job.Logged("dropped a message from worker 1: it is from an earlier worker in this place"));
   EXPECT_TRUE(next->failures.empty());
   ExpectNobodyFailed();
 }
@@ -188,7 +189,7 @@ TEST_F(Rejoin, NobodyTakesThePlaceAndTheJobEndsNamingTheLost) {
   job.Run(seconds(5));
   ASSERT_TRUE(job.finished);
   EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1 (10.0.0.8:4712): connection "
-                                                 "closed; nobody took its place in 60 s"));
+                                                 "closed; no worker took its place in 60 s"));
   EXPECT_EQ(w0->failures.size(), 1U);
 }
 
@@ -300,7 +301,7 @@ TEST_F(Rejoin, AServerIsNotReplaced) {
   job.Run(seconds(5));
   ASSERT_TRUE(job.finished);
   EXPECT_THAT(job.finished->message(), HasSubstr("lost server 1"));
-  EXPECT_THAT(job.finished->message(), HasSubstr("nobody can take a server's place"));
+  EXPECT_THAT(job.finished->message(), HasSubstr("no process can take a server's place"));
 }
 
 TEST_F(Rejoin, AStrangerWithOtherSettingsIsRefusedAndTheJobGoesOn) {
@@ -408,7 +409,7 @@ TEST_F(Rejoin, WhoTakesThePlaceAndIsGoneAtOnceKeepsItForFiveSecondsOnly) {
   job.Run(seconds(3));
   EXPECT_TRUE(job.Logged("no connection in 5 s; its place is free for 60 s"));
   ASSERT_TRUE(next->ready());
-  EXPECT_EQ(next->view->life, 2U);
+  EXPECT_EQ(next->view->incarnation, 2U);
   ExpectNobodyFailed();
 }
 
@@ -545,18 +546,18 @@ TEST_F(StockRejoin, AnAttachedWorkerIsReplacedToo) {
   again->Start();
   job.Run(seconds(2));
   ASSERT_TRUE(again->ready());
-  EXPECT_EQ(again->view->life, 1U);
+  EXPECT_EQ(again->view->incarnation, 1U);
   again->Send(ServerId(0), "again");
   job.Run(seconds(1));
   EXPECT_EQ(server->data.size(), 1U);
-  // Its process closes its store and opens another one: the life goes on.
+  // Its process closes its store and opens another one: the incarnation goes on.
   again->Leave();
   job.Run(seconds(2));
   NativeNode* const other = job.AddAttached(1);
   other->Start();
   job.Run(seconds(2));
   ASSERT_TRUE(other->ready());
-  EXPECT_EQ(other->view->life, 1U);
+  EXPECT_EQ(other->view->incarnation, 1U);
   other->Send(ServerId(0), "and again");
   job.Run(seconds(1));
   EXPECT_EQ(server->data.size(), 2U);

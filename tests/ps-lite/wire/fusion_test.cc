@@ -157,8 +157,8 @@ TEST(Fusion, WhatMakesNoSenseIsRefusedWithTheReason) {
   EXPECT_EQ(WhyNot(Carrier("")), "");  // carries nothing
   EXPECT_THAT(WhyNot(Carrier(many)), HasSubstr("too many"));
   EXPECT_THAT(WhyNot(Carrier(entry + "\x10\x04", "abc")), HasSubstr("lacks data"));
-  EXPECT_THAT(WhyNot(Carrier(entry + "\x10\x03", "abcd")), HasSubstr("data of nobody"));
-  EXPECT_THAT(WhyNot(Carrier("\x10\x04", "abcd")), HasSubstr("data of nobody"));
+  EXPECT_THAT(WhyNot(Carrier(entry + "\x10\x03", "abcd")), HasSubstr("data of no message"));
+  EXPECT_THAT(WhyNot(Carrier("\x10\x04", "abcd")), HasSubstr("data of no message"));
   EXPECT_THAT(WhyNot(Carrier(entry, std::string(kMostFusedBytes + 1, 'x'))),
               HasSubstr("too much data"));
   EXPECT_THAT(WhyNot(Carrier("\x0a\x7f")), HasSubstr("no list"));

@@ -249,7 +249,7 @@ TEST_F(StockSlotTest, ACommandThatAWaitingPullBringsCounts) {
   call.meta.body.assign(5000, 'x');
   slot_.Handle(std::move(call));
   EXPECT_THAT(failures_, ElementsAre(HasSubstr("0 requests of all workers for this key and 0 bytes "
-                                               "of everybody for any, does not fit")));
+                                               "of all workers for any, does not fit")));
   failures_.clear();
   call = MakeStockCall(ask);
   call.keys = ps::Frame::Copy(std::string(5000, 'x'));
@@ -275,10 +275,10 @@ TEST_F(FourWorkersTest, SumsAreInTheOrderOfRanksAsFarAsThereIsMemory) {
   Init({0});
   EXPECT_EQ(SumOf({2, 0, 3, 1}), 1);
   EXPECT_EQ(SumOf({3, 2, 1, 0}), 1);
-  EXPECT_EQ(state_.held_bytes, 0u);
+  EXPECT_EQ(state_.early_bytes, 0u);
   state_.hold_bytes = 4;
   EXPECT_EQ(SumOf({2, 0, 3, 1}), 0);
-  EXPECT_EQ(state_.held_bytes, 0u);
+  EXPECT_EQ(state_.early_bytes, 0u);
   state_.deterministic = true;
   EXPECT_EQ(SumOf({2, 0, 3, 1}), 1);
 }

@@ -74,7 +74,7 @@ TEST_F(SlotCutTest, OnlyRankZeroSaysItWithPartitionZeroOfALaterRound) {
   Slot other(&state_, SlotId{7, 1});
   Complete(&other, 0, "");
   Ask push = Push(0, 1, Floats({1}));
-  push.part = 1;
+  push.partition = 1;
   refused(&other, push);
 }
 

@@ -122,7 +122,7 @@ TEST_P(SlotSumTest, IsRightForAnyOrderOfArrivalInEveryRound) {
       }
       EXPECT_EQ(ToBytes(bench.PullNow(0, round, size_bytes).data.at(0)), Encode(dtype, expected))
           << NameOf(dtype) << " round " << round;
-      EXPECT_EQ(bench.state().held_bytes, 0u);
+      EXPECT_EQ(bench.state().early_bytes, 0u);
       ++round;
     } while (std::next_permutation(order.begin(), order.end()));
   }
@@ -185,10 +185,10 @@ TEST(SlotTest, WhatWasHeldIsSummedAtOnceWithTheBitsOfOneAfterTheOther) {
     for (int32_t rank = kWorkers - 1; rank >= 0; --rank) {
       if (rank != last) push(&bench, rank, round, rank == 0 ? kMany : kOne);
     }
-    EXPECT_EQ(bench.state().held_bytes,
+    EXPECT_EQ(bench.state().early_bytes,
               static_cast<uint64_t>(kWorkers - 1 - last) * halves(0).size());
     push(&bench, last, round, last == 0 ? kMany : kOne);
-    EXPECT_EQ(bench.state().held_bytes, 0u);
+    EXPECT_EQ(bench.state().early_bytes, 0u);
     EXPECT_EQ(ToBytes(bench.PullNow(0, round, halves(0).size()).data.at(0)), halves(kMany))
         << "the last was rank " << last;
   }
@@ -198,7 +198,7 @@ TEST(SlotTest, SumsGoByRankWhileTheHoldBudgetAllowsIt) {
   Bench bench(4, false, 12);
   bench.Round(0, {0});
   EXPECT_EQ(SumInOrder(&bench, 1, {3, 2, 1, 0}), 1);
-  EXPECT_EQ(bench.state().held_bytes, 0u);
+  EXPECT_EQ(bench.state().early_bytes, 0u);
 }
 
 TEST(SlotTest, BeyondTheHoldBudgetSumsGoByArrival) {
@@ -210,9 +210,9 @@ TEST(SlotTest, BeyondTheHoldBudgetSumsGoByArrival) {
 TEST(SlotTest, OnlyWhatExceedsTheHoldBudgetLosesItsPlace) {
   Bench bench(4, false, 4);
   bench.Round(0, {0});
-  // 3 is held, 2 is over the budget and goes first, then 0, 1 and the held 3.
+  // 3 is early, 2 is over the budget and goes first, then 0, 1 and the early 3.
   EXPECT_EQ(SumInOrder(&bench, 1, {3, 2, 0, 1}), 2) << "(-1e8 + 1e8) + 1 + 1";
-  EXPECT_EQ(bench.state().held_bytes, 0u);
+  EXPECT_EQ(bench.state().early_bytes, 0u);
   EXPECT_EQ(SumInOrder(&bench, 2, {3, 0, 1, 2}), 1) << "the budget is free again";
 }
 
@@ -225,13 +225,13 @@ TEST(SlotTest, EarlyContributionsAreHeldWithoutACopyAndGivenBack) {
   early.payload = ps::Frame::Borrow(bytes, [&] { released = true; });
   bench.slot().Push(early);
   EXPECT_EQ(OpOf(bench.outbox().Next()), ps::Op::kPush) << "acknowledged though others are missing";
-  EXPECT_EQ(bench.state().held_bytes, 8u);
+  EXPECT_EQ(bench.state().early_bytes, 8u);
   EXPECT_FALSE(released);
   bench.DoOk(Push(0, 1, Floats({10, 20})));
   EXPECT_FALSE(released);
   bench.DoOk(Push(1, 1, Floats({100, 200})));
   EXPECT_TRUE(released);
-  EXPECT_EQ(bench.state().held_bytes, 0u);
+  EXPECT_EQ(bench.state().early_bytes, 0u);
   EXPECT_EQ(SumOf(bench.PullNow(0, 1, 8)), (std::vector<float>{111, 222}));
 }
 
@@ -244,11 +244,11 @@ TEST(SlotTest, ManyWorkersGoThroughTheirRounds) {
     Bench bench(num_workers, true);
     bench.Round(0, {0});
     for (uint64_t round = 1; round < 5; ++round) {
-      // The lowest rank comes last: all others are held.
+      // The lowest rank comes last: all others are early.
       for (int32_t rank = num_workers - 1; rank >= 0; --rank) {
         bench.DoOk(Push(rank, round, Floats({static_cast<float>(round)})));
       }
-      EXPECT_EQ(bench.state().held_bytes, 0u);
+      EXPECT_EQ(bench.state().early_bytes, 0u);
       std::vector<ps::Message> leaving;
       for (int32_t rank = 0; rank < num_workers; ++rank) {
         leaving.push_back(bench.PullNow(rank, round, 4));
@@ -267,16 +267,16 @@ TEST(SlotTest, AsksForMemoryAgainAfterItHeldSomething) {
   Slot& cut = bench.slot(SlotId{7, 0, 1}, 5);
   const auto push = [&](int32_t rank, uint64_t round) {
     Ask ask = Push(rank, round, values);
-    ask.cut = 1;
+    ask.layout_version = 1;
     protocol::Call call = MakeCall(ask);
     cut.Push(call);
     return CodeOf(bench.outbox().Next());
   };
   EXPECT_EQ(push(2, 5), StatusCode::kOk);
   available_bytes = 0;
-  EXPECT_EQ(push(0, 5), StatusCode::kOk) << "was promised to the one that is held";
+  EXPECT_EQ(push(0, 5), StatusCode::kOk) << "was promised to the one that is early";
   EXPECT_EQ(push(1, 5), StatusCode::kOk);
-  EXPECT_EQ(push(2, 6), StatusCode::kResourceExhausted) << "nothing is held now";
+  EXPECT_EQ(push(2, 6), StatusCode::kResourceExhausted) << "nothing is early now";
   available_bytes = uint64_t{8} << 20U;
   EXPECT_EQ(push(2, 6), StatusCode::kOk);
 }
@@ -285,7 +285,7 @@ TEST(SlotTest, TwoWorkersAreNeverHeld) {
   Bench bench(2, true);
   bench.Round(0, {0});
   bench.DoOk(Push(1, 1, Floats({4})));
-  EXPECT_EQ(bench.state().held_bytes, 0u);
+  EXPECT_EQ(bench.state().early_bytes, 0u);
 }
 
 TEST(SlotTest, ARepeatedPushIsAcknowledgedAndNotSummed) {
@@ -299,7 +299,7 @@ TEST(SlotTest, ARepeatedPushIsAcknowledgedAndNotSummed) {
   EXPECT_EQ(SumOf(bench.PullNow(1, 1, 4)).at(0), 3);
 }
 
-TEST(SlotTest, ParkedPullsAreAnsweredByTheLastPushMostUrgentFirst) {
+TEST(SlotTest, PendingPullsAreAnsweredByTheLastPushMostUrgentFirst) {
   Bench bench(3);
   bench.Round(0, {0});
   for (int32_t rank = 0; rank < 3; ++rank) {
@@ -404,7 +404,7 @@ TEST(SlotTest, WhatIsHeldKeepsNoMemoryOfOthers) {
   call.payload = ps::Frame::PartOf(whole, whole->bytes().subspan(4, 4));
   whole.reset();
   bench.Do(early, std::move(call));
-  EXPECT_EQ(bench.state().held_bytes, 4U);
+  EXPECT_EQ(bench.state().early_bytes, 4U);
   EXPECT_TRUE(released);
   bench.DoOk(Push(0, 1, Floats({1})));
   bench.DoOk(Push(1, 1, Floats({2})));
@@ -619,7 +619,7 @@ TEST(SlotTest, TellsWhenEachRoundCameTogether) {
   bench.DoOk(Push(1, 1, Floats({1, 2})));
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[1].key, 7u);
-  EXPECT_EQ(told[1].part, 0u);
+  EXPECT_EQ(told[1].partition, 0u);
   EXPECT_EQ(told[1].round, 1u);
   EXPECT_EQ(told[1].size_bytes, 8u);
   EXPECT_EQ(told[1].last_rank, 1);
@@ -628,15 +628,15 @@ TEST(SlotTest, TellsWhenEachRoundCameTogether) {
   EXPECT_EQ(told[1].summed, told[1].last_push);
 }
 
-TEST(SlotTest, FailingRefusesWhatIsParkedAndGivesBackWhatIsHeld) {
+TEST(SlotTest, FailingRefusesWhatIsPendingAndGivesBackWhatIsEarly) {
   Bench bench(3);
   bench.Round(0, {0});
   bench.DoOk(Push(2, 1, Floats({1})));
   EXPECT_TRUE(bench.Do(Pull(2, 1, 4)).empty());
-  EXPECT_EQ(bench.state().held_bytes, 4u);
+  EXPECT_EQ(bench.state().early_bytes, 4u);
   bench.slot().Fail(Status::Unavailable("lost server 1"));
   EXPECT_EQ(TextOf(bench.outbox().Next()), "lost server 1");
-  EXPECT_EQ(bench.state().held_bytes, 0u);
+  EXPECT_EQ(bench.state().early_bytes, 0u);
 }
 
 }  // namespace

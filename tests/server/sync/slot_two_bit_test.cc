@@ -100,10 +100,10 @@ TEST(SlotTwoBit, EarlyOnesAreHeldByTheirBytesAndSummedByRank) {
     uint64_t most_held = 0;
     for (const int32_t rank : c.order) {
       EXPECT_EQ(bench.Do(PushTwoBit(rank, 1, 0.1F, kCount, Words({rank < 3 ? 3U : 2U}))), "");
-      most_held = std::max(most_held, bench.state().held_bytes);
+      most_held = std::max(most_held, bench.state().early_bytes);
     }
     EXPECT_EQ(bench.Sum(1), Start({expected}));
-    EXPECT_EQ(bench.state().held_bytes, 0U);
+    EXPECT_EQ(bench.state().early_bytes, 0U);
     EXPECT_EQ(most_held, c.most_held);
   }
 }

@@ -30,8 +30,8 @@ bs::Result<KvCall> ParseCall(Message message);
 // stamp; to be filled in and sent.  `payload` may be empty.
 Message MakeResponse(const KvCall& call, Body body, Frame payload);
 Message MakeErrorResponse(const KvCall& call, Body body, const bs::Status& status);
-// Not final: the request is alive and waits for `whom`.
-Message MakePendingResponse(const KvCall& call, Body body, const std::string& whom);
+// Not final: the request is alive and waits for the nodes that `awaited` names.
+Message MakePendingResponse(const KvCall& call, Body body, const std::string& awaited);
 // Not final either: because of `why` the request was not taken; its repeat may be.
 Message MakeBusyResponse(const KvCall& call, Body body, const std::string& why);
 

@@ -35,9 +35,9 @@ struct KvWorkerOptions {
   bs::Duration timeout = std::chrono::seconds(60);        // nothing at all from the server: give up
   // The server answers but other workers do not come (kPending): give up after this long.
   bs::Duration straggler_timeout = std::chrono::seconds(1800);
-  uint64_t life = 0;   // View::life
-  uint64_t job = 0;    // View::job
-  BodyRules bodies{};  // all of them
+  uint64_t incarnation = 0;  // View::incarnation
+  uint64_t job = 0;          // View::job
+  BodyRules bodies{};        // all of them
 };
 
 struct KvRequest {

@@ -1,4 +1,4 @@
-// Membership: how nodes find each other, agree who is who, wait for each other, and notice a loss.
+// Membership: how nodes find each other, get ids and ranks, wait for each other, and notice a loss.
 //
 // Coordinator is the scheduler node; Member is a worker or a server.  Both speak the rendezvous of
 // PROTOCOL.md with native and with stock nodes.  Both belong to their transport's executor: every
@@ -45,14 +45,14 @@ struct MembershipOptions {
   bs::Duration rejoin_timeout{};
 };
 
-// Who is in the job; valid once ready.
+// The nodes of the job; valid once ready.
 struct View {
   int32_t own_id = kEmpty;
   int32_t rank = -1;
   int32_t num_workers = 0;
   int32_t num_servers = 0;
-  uint64_t life = 0;  // above 0: this worker has taken the place of one that was lost
-  uint64_t job = 0;   // the scheduler node's number; 0 if that is MXNet's own
+  uint64_t incarnation = 0;  // of this worker's place; above 0: it was lost and taken again
+  uint64_t job = 0;          // the scheduler node's number; 0 if that is MXNet's own
   std::vector<Node> nodes;
 };
 
@@ -60,7 +60,8 @@ struct View {
 class Member {
  public:
   struct Handler {
-    // Registered and connected: sent once.  An error says who is missing or why we were refused.
+    // Registered and connected: sent once.  An error names the missing nodes, or why this node was
+    // refused.
     std::function<void(bs::Result<View>)> on_ready;
     // A data or command message (not control).  Only from known peers, of this job.
     std::function<void(Message)> on_message;
@@ -97,8 +98,8 @@ class Member {
   // Stock command of a stock worker that ends servers (kStopServer): this server joins the final
   // barrier of group 7 and then gets on_shutdown.
   void JoinFinalBarrier();
-  // Says goodbye to the scheduler node; afterwards our going is no failure.  `done` always comes:
-  // ok, or why nobody answered.
+  // Says goodbye to the scheduler node; then this node may end without a failure.  `done` always
+  // comes: ok, or why no answer came.
   void Leave(StatusCallback done);
   // A message of that peer violates the protocol; `what` says how, for people.  A peer with more
   // than 4096 violations in 30 s is lost; bytes that are no message count too.
@@ -124,8 +125,9 @@ class Coordinator {
   struct Handler {
     // Receiving: `port` is the one bound.
     std::function<void(int32_t port)> on_listening;
-    // The job ended: ok when every node finished in good order, else the reason (who was missing
-    // or lost).  Sent once.  Everyone who could be told has been told; Close with a linger.
+    // The job ended: ok when every node finished in good order, else the reason (the
+    // missing or lost node).  Sent once, after every reachable node has the news; Close with a
+    // linger.
     std::function<void(bs::Status)> on_finished;
   };
 
@@ -138,8 +140,8 @@ class Coordinator {
   void Start(Handler handler);
   // Ends the job with an error for everyone (Ctrl-C at the scheduler node).
   void Abort(const bs::Status& why);
-  // Who is there, and since when each was not heard (docs/operate/metrics.md).
-  void Measure(bs::Metrics* figures) const;
+  // The registered nodes, and how long each has been silent (docs/operate/metrics.md).
+  void Measure(bs::Metrics* metrics) const;
   void Close(bs::Duration linger);
 
  private:

@@ -1,6 +1,6 @@
 // Messages of the ps-lite protocol as values: nodes, meta data, frames of bytes.
 //
-// What each field means on the wire stands in PROTOCOL.md; src/wire/wire.h encodes and parses.
+// PROTOCOL.md defines each field on the wire; src/wire/wire.h encodes and parses.
 #pragma once
 
 #include <cstddef>
@@ -81,15 +81,15 @@ enum class Op : uint32_t {
   kNone = 0,
   // data, worker <-> server; each request has exactly one final response with the same op
   kDeclare = 1,    // rank 0 tells the key's home server shape and placement of a tensor
-  kLookup = 2,     // a worker asks the home server for them; parked until declared
+  kLookup = 2,     // a worker asks the home server for them; pending until declared
   kPush = 3,       // a partition of one round; answered as soon as it has been taken
-  kPull = 4,       // asks for a partition's sum of one round; parked until the round is complete
-  kPending = 5,    // not final: the request is alive, `text` says for whom it waits; or (`status`)
+  kPull = 4,       // asks for a partition's sum of one round; pending until the round is complete
+  kPending = 5,    // not final: the request is alive, `text` names what it waits for; or (`status`)
                    // it was not taken for want of room, and is to be repeated
   kOptimizer = 6,  // a worker tells every server, perhaps with a pickle, how to update asynchronous
                    // keys
   kPushPull = 7,   // both at once, of a synchronous key; its one answer is that of the pull
-  kRelease = 8,    // rank 0 tells a server that nobody needs earlier cuts of a key any more
+  kRelease = 8,    // rank 0 tells a server that no worker needs earlier layouts of a key any more
   kFused = 9,      // several small messages in one; seen by transports only
   // control, member <-> scheduler node
   kRegister = 16,  // rides on ADD_NODE of a native node
@@ -162,9 +162,9 @@ class Frame {
   static Frame Borrow(std::span<const std::byte> bytes, bs::UniqueFunction<void()> release);
   // Bytes of `whole`, whose memory goes with the last frame that shares it.
   static Frame PartOf(std::shared_ptr<const Frame> whole, std::span<const std::byte> bytes);
-  // For who keeps it for long: a frame that keeps no more memory than its bytes need, a copy if it
-  // shares that of others.  `frame` is empty then.  May throw std::bad_alloc, which changes
-  // nothing.
+  // Returns a frame for long keeping: it keeps no more memory than its bytes need, and is a copy if
+  // `frame` shares memory with others.  `frame` is empty then.  May throw std::bad_alloc, which
+  // changes nothing.
   static Frame Alone(Frame&& frame);
 
   Frame(Frame&& other) noexcept;

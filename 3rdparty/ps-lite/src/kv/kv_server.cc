@@ -68,10 +68,10 @@ Message MakeErrorResponse(const KvCall& call, Body body, const bs::Status& statu
   return response;
 }
 
-Message MakePendingResponse(const KvCall& call, Body body, const std::string& whom) {
+Message MakePendingResponse(const KvCall& call, Body body, const std::string& awaited) {
   Message response = MakeResponse(call, std::move(body), Frame());
   response.meta.extension.op = Op::kPending;
-  response.meta.extension.text = whom;
+  response.meta.extension.text = awaited;
   return response;
 }
 

@@ -149,7 +149,7 @@ void KvWorker::Impl::Send(KvRequest request, Done done) {
   Extension& extension = pending->request.extension;
   extension.version = kExtensionVersion;
   extension.sequence = next_sequence_++;
-  extension.incarnation = static_cast<uint16_t>(options_.life);
+  extension.incarnation = static_cast<uint16_t>(options_.incarnation);
   extension.job = JobMark(options_.job);
   pending->first_sent = executor_->Now();
   pending->last_life = pending->first_sent;
@@ -160,7 +160,8 @@ void KvWorker::Impl::Send(KvRequest request, Done done) {
 
 const KvWorker::Impl::PendingPtr* KvWorker::Impl::Find(const Extension& response) const {
   const auto it = pending_.find(response.sequence);
-  return it != pending_.end() && response.incarnation == options_.life ? &it->second : nullptr;
+  return it != pending_.end() && response.incarnation == options_.incarnation ? &it->second
+                                                                              : nullptr;
 }
 
 void KvWorker::Impl::Transmit(const PendingPtr& pending) {
@@ -356,7 +357,7 @@ bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
   // link that is merely slow repeats at a fixed interval would add to the backlog they wait for.
   constexpr uint32_t kMaxDoublings = 3;
   const uint32_t doublings = std::min(pending.tries - 1, kMaxDoublings);
-  // And once before giving up, as only a repeat makes the server say for whom it waits.
+  // And once before giving up, as only a repeat makes the server name what it waits for.
   const bs::Duration longest = std::min(std::max(options_.retry_interval, options_.timeout / 4),
                                         options_.straggler_timeout / 2);
   return std::min(options_.retry_interval * (1 << doublings), longest);

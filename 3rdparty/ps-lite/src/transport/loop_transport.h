@@ -120,9 +120,10 @@ void ConnectionHub<Network>::Bind(const Address& address, const Transport::BindD
   if (!listening.ok()) return done(listening.status());
   const int32_t port = listening.value().port;
   if (listening.value().exposed) {
-    log_.Warning("listening on " + address.host + ":" + std::to_string(port) +
-                 " without BYTESCHEDULER_SECRET_FILE: whoever reaches this port can read and "
-                 "change what is trained");
+    log_.Warning(
+        "listening on " + address.host + ":" + std::to_string(port) +
+        " without BYTESCHEDULER_SECRET_FILE: any process that reaches this port can read and "
+        "change what is trained");
   }
   done(port);
 }

@@ -24,7 +24,7 @@ inline constexpr const char* kFromAnotherJob = "it is of another job";
 // How long a goodbye may take when the job has failed anyway, and nodes to confirm that they heard
 // of its end.
 inline constexpr bs::Duration kFarewell = std::chrono::seconds(2);
-// A goodbye is sent again so soon: who has heard it waits for kFarewell, no longer.
+// A goodbye is sent again so soon because the node that has heard it waits only for kFarewell.
 inline constexpr bs::Duration kFarewellRetry = std::chrono::milliseconds(250);
 
 // "127.0.0.1:4711".

@@ -122,7 +122,7 @@ bs::Result<std::vector<Message>> TakeApart(Message message) {
     one.value().peer = message.peer;
     messages.push_back(std::move(one.value()));
   }
-  if (!rest.empty()) return Wrong("with data of nobody");
+  if (!rest.empty()) return Wrong("with data of no message");
   return messages;
 }
 

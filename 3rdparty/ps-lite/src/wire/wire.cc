@@ -17,7 +17,7 @@ namespace {
 using protozero::pbf_reader;
 using protozero::pbf_writer;
 
-// One number a data frame; more than anybody sends, few enough to keep.
+// One number a data frame; more than any node sends, few enough to keep.
 constexpr size_t kMaxDataTypes = 1024;
 constexpr size_t kMaxHostnameBytes = 255;  // as DNS has it
 

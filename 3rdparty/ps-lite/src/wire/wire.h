@@ -26,8 +26,8 @@ inline constexpr uint64_t kMaxStrangerBytes = 64u << 10;
 // Bounds the memory for unfinished messages of all such senders together.
 inline constexpr uint64_t kMaxStrangersBytes = 64u << 20;
 
-// The scheduler node's connections to nodes that get no place; above the temporary ones.  Strangers
-// may name hosts that take long to look up, for which nobody else should wait.
+// The scheduler node's connections to nodes that get no place; above the temporary ones.  Unknown
+// peers may name hosts that take long to look up; the nodes of the job must not wait for that.
 inline constexpr int32_t kFirstRefusedId = 1 << 29;
 
 // Fields in ascending order, the same bytes as a stock node writes.

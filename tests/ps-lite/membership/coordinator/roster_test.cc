@@ -36,7 +36,7 @@ TEST(Roster, OneAddressHasOneRoleAndOneKind) {
 TEST(Roster, SaysWhoIsMissing) {
   Roster roster(2, 1);
   EXPECT_EQ(roster.Waiting(), "waiting for 2 of 2 workers, 1 of 1 servers");
-  EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers, 1 of 1 servers; registered: nobody");
+  EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers, 1 of 1 servers; registered: none");
   EXPECT_EQ(roster.Add(At(Role::kServer, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
   EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers; registered: server a:1");
   EXPECT_FALSE(roster.complete());

@@ -15,7 +15,7 @@ Coordinator::Coordinator(const MembershipOptions& options, Transport* transport,
 Coordinator::~Coordinator() = default;
 void Coordinator::Start(Handler handler) { impl_->Start(std::move(handler)); }
 void Coordinator::Abort(const bs::Status& why) { impl_->Abort(why); }
-void Coordinator::Measure(bs::Metrics* figures) const { impl_->Measure(figures); }
+void Coordinator::Measure(bs::Metrics* metrics) const { impl_->Measure(metrics); }
 void Coordinator::Close(bs::Duration linger) { impl_->Close(linger); }
 
 Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
@@ -340,17 +340,17 @@ Coordinator::Impl::Peer* Coordinator::Impl::FindPeer(int32_t id) {
   return it == peers_.end() ? nullptr : &it->second;
 }
 
-void Coordinator::Impl::Measure(bs::Metrics* figures) const {
-  figures->Add("workers", 0);
-  figures->Add("servers", 0);
+void Coordinator::Impl::Measure(bs::Metrics* metrics) const {
+  metrics->Add("workers", 0);
+  metrics->Add("servers", 0);
   for (const auto& [id, peer] : peers_) {
     if (peer.gone()) continue;
     const std::string role = peer.node.role == Role::kServer ? "server" : "worker";
-    if (!IsAttachedId(id)) figures->Add(role + "s", 1);
+    if (!IsAttachedId(id)) metrics->Add(role + "s", 1);
     // Stock nodes need not send heartbeats.
     if (!peer.native) continue;
     const std::chrono::duration<double> silent = scope_.Now() - peer.last_heard;
-    figures->Add(role + "_silent_seconds", RankOf(id), silent.count());
+    metrics->Add(role + "_silent_seconds", RankOf(id), silent.count());
   }
 }
 

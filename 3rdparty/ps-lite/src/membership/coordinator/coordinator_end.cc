@@ -10,7 +10,8 @@ namespace ps {
 namespace {
 
 constexpr const char* kServersAreNotReplaced =
-    "; nobody can take a server's place, which had sums or weights of its own: start the job again "
+    "; no process can take a server's place, which had sums or weights of its own: start the job "
+    "again "
     "from your last checkpoint";
 
 }  // namespace

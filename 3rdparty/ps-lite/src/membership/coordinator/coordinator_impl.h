@@ -38,7 +38,7 @@ class Coordinator::Impl {
 
   void Start(Handler handler);
   void Abort(const bs::Status& why);
-  void Measure(bs::Metrics* figures) const;
+  void Measure(bs::Metrics* metrics) const;
   void Close(bs::Duration linger);
 
  private:
@@ -60,12 +60,12 @@ class Coordinator::Impl {
     bool lost = false;        // its connection is gone, or it is silent
     bool connected = false;   // our connection is up, or was
     bool heard = false;       // a message has come from it with its id
-    std::optional<bs::TimePoint> cut{};  // when this worker first reported a lost server
-    int heartbeats_since_cut = 0;        // heartbeats since its latest report
-    uint64_t incarnation = 0;            // the present or next holder's
-    bool vacant = false;                 // lost, and another may take the place
-    bool dismissed = false;              // sent too many violations: unknown from then on
-    bool vacated = false;                // vacant, and every server knows
+    std::optional<bs::TimePoint> cut_off{};  // when this worker first reported a lost server
+    int heartbeats_since_cut_off = 0;        // heartbeats since its latest report
+    uint64_t incarnation = 0;                // the present or next holder's
+    bool vacant = false;                     // lost, and another may take the place
+    bool dismissed = false;                  // sent too many violations: unknown from then on
+    bool vacated = false;                    // vacant, and every server knows
     std::optional<Early> successor{};
     std::optional<bs::TimePoint> broke{};  // when our connection to it last broke
     bool gone() const { return left || lost; }

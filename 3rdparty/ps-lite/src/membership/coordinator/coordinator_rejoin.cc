@@ -48,7 +48,7 @@ void Coordinator::Impl::Vacate(Peer* peer, const std::string& why) {
   scope_.After(options_.rejoin_timeout, [this, id, incarnation, lost] {
     const Peer* const place = FindPeer(id);
     if (phase_ != Phase::kRunning || !place->vacant || place->incarnation != incarnation) return;
-    EndJob({lost.code(), lost.message() + "; nobody took its place in " +
+    EndJob({lost.code(), lost.message() + "; no worker took its place in " +
                              TextOf(options_.rejoin_timeout) + " (BYTESCHEDULER_REJOIN_TIMEOUT)"});
   });
 }
@@ -245,16 +245,16 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta, uint32_t los
 // The report is repeated with each heartbeat.  A server that is lost itself sends nothing more.
 void Coordinator::Impl::OnCutWorker(int32_t id, const Peer& server, const std::string& why) {
   Peer* const peer = FindPeer(id);
-  if (!peer->cut) peer->cut = scope_.Now();
-  peer->heartbeats_since_cut = 0;
-  if (server.last_heard <= *peer->cut + options_.reconnect_grace) return;
+  if (!peer->cut_off) peer->cut_off = scope_.Now();
+  peer->heartbeats_since_cut_off = 0;
+  if (server.last_heard <= *peer->cut_off + options_.reconnect_grace) return;
   OnLost(id, why + " (by " + Describe(server.node) + ", which is there)");
 }
 
 void Coordinator::Impl::ForgetOldCut(Peer* peer) {
   // A report may be lost on its way, or come behind the heartbeat.
   constexpr int kMostMissed = 3;
-  if (peer->cut && ++peer->heartbeats_since_cut > kMostMissed) peer->cut.reset();
+  if (peer->cut_off && ++peer->heartbeats_since_cut_off > kMostMissed) peer->cut_off.reset();
 }
 
 }  // namespace ps

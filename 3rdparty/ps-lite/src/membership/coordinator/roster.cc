@@ -127,7 +127,7 @@ std::string Roster::Missing() const {
     text += (text.empty() ? "missing " : ", ") + Lacking(role);
   }
   text += "; registered: ";
-  if (entries_.empty()) return text + "nobody";
+  if (entries_.empty()) return text + "none";
   for (size_t i = 0; i < entries_.size(); ++i) {
     text += (i == 0 ? "" : ", ") + DescribeUnranked(entries_[i].node);
   }

@@ -141,7 +141,7 @@ void Member::Impl::OnMessage(Message message) {
     const auto incarnation = incarnations_.find(message.peer);
     if (incarnation != incarnations_.end() &&
         message.meta.extension.incarnation != incarnation->second) {
-      Drop(message.peer, "it is of who had the place before");
+      Drop(message.peer, "it is from an earlier worker in this place");
       return;
     }
   }
@@ -279,7 +279,7 @@ void Member::Impl::OnAddNode(const Meta& meta, const SchedulerBody& said) {
   if (phase_ != Phase::kRegistering || meta.extension.sequence != registration_) return;
   bs::Result<View> view = CheckList(meta);
   if (view.ok()) {
-    view.value().life = said.incarnation;
+    view.value().incarnation = said.incarnation;
     view.value().job = job_.value_or(0);
     Enter(std::move(view.value()));
   } else {
@@ -331,7 +331,7 @@ void Member::Impl::Enter(View view) {
   });
   phase_ = Phase::kStarting;
   // A node that takes a lost one's place finds the job started.
-  if (options_.attach || view_.life > 0) {
+  if (options_.attach || view_.incarnation > 0) {
     BecomeReady();
     return;
   }
@@ -391,7 +391,7 @@ void Member::Impl::SendControl(Meta meta, MemberBody body) {
   message.meta = std::move(meta);
   if (message.meta.native()) {
     body.job = job_.value_or(0);
-    body.incarnation = view_.life;
+    body.incarnation = view_.incarnation;
     message.meta.extension.body = Encode(body);
   }
   transport_->Send(std::move(message));

@@ -50,7 +50,7 @@ void Member::Impl::OnStockList(const Meta& meta) {
   }
   stock_scheduler_ = true;
   log_.Info("the scheduler node at " + TextOf(options_.root) +
-            " is MXNet's own: it tells nobody who is lost");
+            " is MXNet's own: it does not say which process is lost");
   Enter(std::move(view.value()));
 }
 

@@ -1,5 +1,5 @@
 // What a shard counts, and what a whole server makes of it.
-#include "server/state/meters.h"
+#include "server/state/counters.h"
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class Bench {
   void RunFor(Duration duration) { clock_.RunUntil(clock_.Now() + duration); }
   double Figure(const std::string& name, int32_t of = Metrics::kWhole) {
     std::optional<Metrics> told;
-    server_->Measure([&](const Metrics& figures) { told = figures; });
+    server_->Measure([&](const Metrics& metrics) { told = metrics; });
     EXPECT_FALSE(told.has_value()) << "told inside the call";
     RunFor(milliseconds(0));
     if (!told) return -1;
@@ -54,7 +54,7 @@ class Bench {
 std::vector<std::byte> Small() { return Floats({1, 2}); }
 std::vector<std::byte> Large() { return Floats({1, 2, 3, 4}); }
 
-TEST(Meters, OfAServerThatDidNothingAreZero) {
+TEST(Counters, OfAServerThatDidNothingAreZero) {
   Bench bench;
   for (const char* const name : {"partitions", "rounds_total", "open_rounds", "refused_total",
                                  "value_bytes", "held_bytes"}) {
@@ -63,7 +63,7 @@ TEST(Meters, OfAServerThatDidNothingAreZero) {
   EXPECT_EQ(bench.Figure("pushed_bytes_total", 1), 0);
 }
 
-TEST(Meters, AddUpOverShardsAndFront) {
+TEST(Counters, AddUpOverShardsAndDispatcher) {
   Bench bench;
   const std::vector<std::pair<uint64_t, std::vector<std::byte>>> values = {
       {1, Small()}, {2, Large()}, {3, Large()}};
@@ -92,7 +92,7 @@ TEST(Meters, AddUpOverShardsAndFront) {
   EXPECT_EQ(bench.Figure("value_bytes"), 2 * (8 + 16 + 16));
 }
 
-TEST(Meters, CountRefusalsOfFrontAndShards) {
+TEST(Counters, CountRefusalsOfDispatcherAndShards) {
   Bench bench;
   bench.Do(Push(0, 5, Large()), 1);  // nobody initialised it
   EXPECT_EQ(bench.Figure("refused_total"), 1);
@@ -102,7 +102,7 @@ TEST(Meters, CountRefusalsOfFrontAndShards) {
   EXPECT_EQ(bench.Figure("pushes_total", 0), 1);
 }
 
-TEST(Meters, OfAsynchronousKeysCountPushesAndNoRounds) {
+TEST(Counters, OfAsynchronousKeysCountPushesAndNoRounds) {
   Bench bench;
   Ask first = Push(0, 0, Large());
   first.mode = Mode::kAsynchronous;

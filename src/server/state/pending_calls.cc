@@ -1,5 +1,5 @@
 // Keeps requests that wait, one of each worker, and hands them out most urgent first.
-#include "server/state/parked.h"
+#include "server/state/pending_calls.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,15 +16,15 @@ void RefuseSuperseded(const protocol::Call& call, const SendFn& send) {
 
 }  // namespace
 
-void ParkedCalls::Park(protocol::Call call, const Whom& whom, const SendFn& send) {
-  const auto same = std::find_if(calls_.begin(), calls_.end(), [&](const protocol::Call& parked) {
-    return parked.worker_id == call.worker_id;
+void PendingCalls::Add(protocol::Call call, const Whom& whom, const SendFn& send) {
+  const auto same = std::find_if(calls_.begin(), calls_.end(), [&](const protocol::Call& pending) {
+    return pending.worker_id == call.worker_id;
   });
   if (same != calls_.end()) {
-    const uint64_t parked = same->extension.sequence;
-    if (parked == call.extension.sequence)
+    const uint64_t pending = same->extension.sequence;
+    if (pending == call.extension.sequence)
       return send(protocol::MakePendingResponse(call, whom(call)));
-    if (parked > call.extension.sequence) return RefuseSuperseded(call, send);
+    if (pending > call.extension.sequence) return RefuseSuperseded(call, send);
     RefuseSuperseded(*same, send);
     calls_.erase(same);
   }
@@ -34,17 +34,17 @@ void ParkedCalls::Park(protocol::Call call, const Whom& whom, const SendFn& send
   calls_.insert(behind, std::move(call));
 }
 
-void ParkedCalls::MakeRoom() {
+void PendingCalls::MakeRoom() {
   if (calls_.size() == calls_.capacity()) calls_.reserve(2 * calls_.size() + 1);
 }
 
-std::vector<protocol::Call> ParkedCalls::TakeAll() { return std::exchange(calls_, {}); }
+std::vector<protocol::Call> PendingCalls::TakeAll() { return std::exchange(calls_, {}); }
 
-void ParkedCalls::RefuseAll(const Status& why, const SendFn& send) {
+void PendingCalls::RefuseAll(const Status& why, const SendFn& send) {
   for (const protocol::Call& call : TakeAll()) send(protocol::MakeErrorResponse(call, why));
 }
 
-void ParkedCalls::Forget(int32_t rank) {
+void PendingCalls::Forget(int32_t rank) {
   std::erase_if(calls_, [&](const protocol::Call& call) { return call.worker_rank == rank; });
 }
 

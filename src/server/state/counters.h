@@ -1,4 +1,4 @@
-// Meters: what one shard has done with native keys, for metrics.
+// Counters: what one shard has done with native keys, for metrics.
 //
 // Confined to the shard's executor.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace bs::server {
 
-class Meters {
+class Counters {
  public:
   // There are so many workers; may throw std::bad_alloc.  All below take ranks below that.
   void Expect(int32_t num_workers) { workers_.resize(static_cast<size_t>(num_workers)); }
@@ -22,14 +22,14 @@ class Meters {
   void Pushed(int32_t rank, uint64_t size_bytes);
   void Pulled(int32_t rank, uint64_t size_bytes);
   void Refused() { ++refused_; }
-  // A round from 1 on has its sum; times are none if nobody measures them.
+  // A round from 1 on has its sum.  The times are zero if they are not measured.
   void Summed(const RoundTimes& times);
   // So much memory is kept for values from now on.
   void Kept(uint64_t size_bytes) { kept_bytes_ += size_bytes; }
   // So much of it is given back.
   void Freed(uint64_t size_bytes) { kept_bytes_ -= size_bytes; }
 
-  void Measure(Metrics* figures) const;
+  void Measure(Metrics* metrics) const;
 
  private:
   struct OfWorker {

@@ -1,5 +1,5 @@
 // Counts pushes, pulls and rounds by worker.
-#include "server/state/meters.h"
+#include "server/state/counters.h"
 
 namespace bs::server {
 namespace {
@@ -8,22 +8,22 @@ double Seconds(Duration time) { return std::chrono::duration<double>(time).count
 
 }  // namespace
 
-void Meters::Contributed(int32_t rank, bool opens) {
+void Counters::Contributed(int32_t rank, bool opens) {
   if (opens) ++rounds_begun_;
   ++of(rank).contributions;
 }
 
-void Meters::Pushed(int32_t rank, uint64_t size_bytes) {
+void Counters::Pushed(int32_t rank, uint64_t size_bytes) {
   ++of(rank).pushes;
   of(rank).pushed_bytes += size_bytes;
 }
 
-void Meters::Pulled(int32_t rank, uint64_t size_bytes) {
+void Counters::Pulled(int32_t rank, uint64_t size_bytes) {
   ++of(rank).pulls;
   of(rank).pulled_bytes += size_bytes;
 }
 
-void Meters::Summed(const RoundTimes& times) {
+void Counters::Summed(const RoundTimes& times) {
   ++rounds_;
   OfWorker& last = of(times.last_rank);
   ++last.last;
@@ -31,11 +31,11 @@ void Meters::Summed(const RoundTimes& times) {
   sum_time_ += times.summed - times.last_push;
 }
 
-void Meters::Measure(Metrics* figures) const {
+void Counters::Measure(Metrics* metrics) const {
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     const OfWorker& worker = workers_[rank];
     const auto add = [&](const char* name, double value) {
-      figures->Add(name, static_cast<int32_t>(rank), value);
+      metrics->Add(name, static_cast<int32_t>(rank), value);
     };
     add("pushes_total", static_cast<double>(worker.pushes));
     add("pushed_bytes_total", static_cast<double>(worker.pushed_bytes));
@@ -46,11 +46,11 @@ void Meters::Measure(Metrics* figures) const {
     // Every round that is over has one of each.
     add("awaited_rounds", static_cast<double>(rounds_begun_ - worker.contributions));
   }
-  figures->Add("rounds_total", static_cast<double>(rounds_));
-  figures->Add("open_rounds", static_cast<double>(rounds_begun_ - rounds_));
-  figures->Add("sum_seconds_total", Seconds(sum_time_));
-  figures->Add("refused_total", static_cast<double>(refused_));
-  figures->Add("value_bytes", static_cast<double>(kept_bytes_));
+  metrics->Add("rounds_total", static_cast<double>(rounds_));
+  metrics->Add("open_rounds", static_cast<double>(rounds_begun_ - rounds_));
+  metrics->Add("sum_seconds_total", Seconds(sum_time_));
+  metrics->Add("refused_total", static_cast<double>(refused_));
+  metrics->Add("value_bytes", static_cast<double>(kept_bytes_));
 }
 
 }  // namespace bs::server

@@ -1,5 +1,5 @@
-// Writes and reads the next cut, and compares cuts.
-#include "protocol/next_cut.h"
+// Encodes, decodes and compares layouts.
+#include "protocol/next_layout.h"
 
 #include <algorithm>
 #include <span>
@@ -29,52 +29,54 @@ uint64_t NumberAt(std::string_view bytes, size_t at) {
   return value;
 }
 
-uint64_t NumPartitions(uint64_t size_bytes, uint64_t part_bytes) {
-  return std::max<uint64_t>(1, size_bytes / part_bytes + (size_bytes % part_bytes != 0 ? 1 : 0));
+uint64_t NumPartitions(uint64_t size_bytes, uint64_t partition_bytes) {
+  return std::max<uint64_t>(
+      1, size_bytes / partition_bytes + (size_bytes % partition_bytes != 0 ? 1 : 0));
 }
 
 }  // namespace
 
-std::string Encode(const NextCut& next) {
+std::string Encode(const NextLayout& next) {
   std::string bytes;
   Append(next.decision, &bytes);
   Append(next.credit_bytes, &bytes);
-  Append(next.part_bytes, &bytes);
-  if (next.part_bytes == 0) return bytes;
+  Append(next.partition_bytes, &bytes);
+  if (next.partition_bytes == 0) return bytes;
   const std::vector<std::byte> servers = EncodeServers(next.partitions);
   return bytes.append(reinterpret_cast<const char*>(servers.data()), servers.size());
 }
 
-Result<NextCut> DecodeNextCut(std::string_view bytes, const Tensor& tensor, uint32_t num_servers) {
+Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor,
+                                    uint32_t num_servers) {
   const auto wrong = [&](const std::string& what) {
-    return Status::Internal("the next cut of key=" + std::to_string(tensor.key) + ": " + what);
+    return Status::Internal("the next layout of key=" + std::to_string(tensor.key) + ": " + what);
   };
   if (bytes.size() < kHeaderBytes) return wrong(std::to_string(bytes.size()) + " bytes");
-  NextCut next{.decision = NumberAt(bytes, 0),
-               .credit_bytes = NumberAt(bytes, kNumberBytes),
-               .part_bytes = NumberAt(bytes, 2 * kNumberBytes)};
+  NextLayout next{.decision = NumberAt(bytes, 0),
+                  .credit_bytes = NumberAt(bytes, kNumberBytes),
+                  .partition_bytes = NumberAt(bytes, 2 * kNumberBytes)};
   const std::string_view servers = bytes.substr(kHeaderBytes);
   if (next.credit_bytes == 0) return wrong("a credit of 0 bytes");
-  if (next.part_bytes == 0 && servers.empty()) return next;
-  if (next.part_bytes < kAlignBytes || next.part_bytes % kAlignBytes != 0) {
-    return wrong("partitions of " + std::to_string(next.part_bytes) + " bytes");
+  if (next.partition_bytes == 0 && servers.empty()) return next;
+  if (next.partition_bytes < kAlignBytes || next.partition_bytes % kAlignBytes != 0) {
+    return wrong("partitions of " + std::to_string(next.partition_bytes) + " bytes");
   }
   // Before there is memory for so many.
-  if (servers.size() / 2 != NumPartitions(tensor.size_bytes, next.part_bytes)) {
+  if (servers.size() / 2 != NumPartitions(tensor.size_bytes, next.partition_bytes)) {
     return wrong(std::to_string(servers.size()) + " bytes of servers for partitions of " +
-                 std::to_string(next.part_bytes));
+                 std::to_string(next.partition_bytes));
   }
-  next.partitions = Cut(tensor.size_bytes, next.part_bytes, kAlignBytes);
+  next.partitions = Cut(tensor.size_bytes, next.partition_bytes, kAlignBytes);
   const Status fits =
       DecodeServers(std::as_bytes(std::span(servers)), num_servers, next.partitions);
   if (!fits.ok()) return wrong(fits.message());
   return next;
 }
 
-bool WouldChange(const Tensor& tensor, uint64_t part_bytes) {
-  if (part_bytes == tensor.part_bytes) return false;
-  if (NumPartitions(tensor.size_bytes, part_bytes) > kMostPartitions) return false;
-  return tensor.partitions.size() > 1 || NumPartitions(tensor.size_bytes, part_bytes) > 1;
+bool WouldChange(const Tensor& tensor, uint64_t partition_bytes) {
+  if (partition_bytes == tensor.partition_bytes) return false;
+  if (NumPartitions(tensor.size_bytes, partition_bytes) > kMostPartitions) return false;
+  return tensor.partitions.size() > 1 || NumPartitions(tensor.size_bytes, partition_bytes) > 1;
 }
 
 }  // namespace bs::worker

@@ -1,4 +1,4 @@
-#include "protocol/next_cut.h"
+#include "protocol/next_layout.h"
 
 #include <gtest/gtest.h>
 
@@ -7,57 +7,59 @@
 namespace bs::worker {
 namespace {
 
-Tensor TensorOf(uint64_t size_bytes, uint64_t part_bytes) {
+Tensor TensorOf(uint64_t size_bytes, uint64_t partition_bytes) {
   return {.key = 7,
           .size_bytes = size_bytes,
-          .part_bytes = part_bytes,
-          .partitions = Cut(size_bytes, part_bytes, kAlignBytes)};
+          .partition_bytes = partition_bytes,
+          .partitions = Cut(size_bytes, partition_bytes, kAlignBytes)};
 }
 
-TEST(NextCut, ComesBackAsItWas) {
-  NextCut next{.decision = 3, .credit_bytes = uint64_t{5} << 33U, .part_bytes = 128};
+TEST(NextLayout, ComesBackAsItWas) {
+  NextLayout next{.decision = 3, .credit_bytes = uint64_t{5} << 33U, .partition_bytes = 128};
   next.partitions = Cut(300, 128, kAlignBytes);
   next.partitions[1].server = 2;
-  const Result<NextCut> read = DecodeNextCut(Encode(next), TensorOf(300, 64), 3);
+  const Result<NextLayout> read = DecodeNextLayout(Encode(next), TensorOf(300, 64), 3);
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(read.value().decision, 3U);
   EXPECT_EQ(read.value().credit_bytes, next.credit_bytes);
-  EXPECT_EQ(read.value().part_bytes, 128U);
+  EXPECT_EQ(read.value().partition_bytes, 128U);
   EXPECT_EQ(EncodeServers(read.value().partitions), EncodeServers(next.partitions));
   EXPECT_EQ(read.value().partitions.back().size_bytes, 44U);
 }
 
-TEST(NextCut, MayOnlyTellACredit) {
-  const Result<NextCut> read =
-      DecodeNextCut(Encode({.decision = 1, .credit_bytes = 9}), TensorOf(300, 64), 1);
+TEST(NextLayout, MayOnlyTellACredit) {
+  const Result<NextLayout> read =
+      DecodeNextLayout(Encode({.decision = 1, .credit_bytes = 9}), TensorOf(300, 64), 1);
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read.value().credit_bytes, 9U);
-  EXPECT_EQ(read.value().part_bytes, 0U);
+  EXPECT_EQ(read.value().partition_bytes, 0U);
 }
 
-TEST(NextCut, NonsenseIsRefusedWithTheKey) {
-  NextCut good{.decision = 1, .credit_bytes = 9, .part_bytes = 128};
+TEST(NextLayout, WrongBytesAreRefusedWithTheKey) {
+  NextLayout good{.decision = 1, .credit_bytes = 9, .partition_bytes = 128};
   good.partitions = Cut(300, 128, kAlignBytes);
   const auto with = [&](auto change) {
-    NextCut changed = good;
+    NextLayout changed = good;
     change(&changed);
     return Encode(changed);
   };
   for (const std::string& bytes :
        {std::string("short"), Encode(good) + "x", Encode(good) + "xy",
         Encode(good).substr(0, Encode(good).size() - 1),
-        with([](NextCut* n) { n->credit_bytes = 0; }), with([](NextCut* n) { n->part_bytes = 63; }),
-        with([](NextCut* n) { n->part_bytes = 100; }), with([](NextCut* n) { n->part_bytes = 64; }),
-        with([](NextCut* n) { n->part_bytes = ~uint64_t{0} - 63; }),
-        with([](NextCut* n) { n->partitions[0].server = 1; }),
-        with([](NextCut* n) { n->part_bytes = 0; }) + "xy"}) {
-    const Result<NextCut> read = DecodeNextCut(bytes, TensorOf(300, 64), 1);
+        with([](NextLayout* n) { n->credit_bytes = 0; }),
+        with([](NextLayout* n) { n->partition_bytes = 63; }),
+        with([](NextLayout* n) { n->partition_bytes = 100; }),
+        with([](NextLayout* n) { n->partition_bytes = 64; }),
+        with([](NextLayout* n) { n->partition_bytes = ~uint64_t{0} - 63; }),
+        with([](NextLayout* n) { n->partitions[0].server = 1; }),
+        with([](NextLayout* n) { n->partition_bytes = 0; }) + "xy"}) {
+    const Result<NextLayout> read = DecodeNextLayout(bytes, TensorOf(300, 64), 1);
     EXPECT_EQ(read.status().code(), StatusCode::kInternal);
     EXPECT_NE(read.status().message().find("key=7"), std::string::npos);
   }
 }
 
-TEST(NextCut, ATensorInOnePartitionStaysInOne) {
+TEST(NextLayout, ATensorInOnePartitionStaysInOne) {
   EXPECT_FALSE(WouldChange(TensorOf(0, 64), 128));
   EXPECT_FALSE(WouldChange(TensorOf(100, 128), 256));
   EXPECT_TRUE(WouldChange(TensorOf(100, 128), 64));

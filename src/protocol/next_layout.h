@@ -1,0 +1,37 @@
+// NextLayout: the layout of a key from the next round on, which rank 0 sends with its push.
+//
+// It comes back to every worker with that round's sum.  No worker can push the next round without
+// that sum, which needs rank 0's push.  So all workers use the same layout in the next round.
+//
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "protocol/tensor.h"
+
+namespace bs::worker {
+
+struct NextLayout {
+  uint64_t decision = 0;         // number of rank 0's decision: the credit of the latest one holds
+  uint64_t credit_bytes = 0;     // of every worker; at least 1
+  uint64_t partition_bytes = 0;  // 0: the layout stays
+  std::vector<Partition> partitions{};
+};
+
+// Converts to bytes for the wire (little-endian), and back.
+std::string Encode(const NextLayout& next);
+// kInternal, naming the key, if the bytes make no sense for `tensor`.
+Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor,
+                                    uint32_t num_servers);
+
+// True if `partition_bytes`, a multiple of kAlignBytes, would give `tensor` another layout.  A
+// layout of more than 2^20 partitions is not made: the tensor stays as it is.
+bool WouldChange(const Tensor& tensor, uint64_t partition_bytes);
+
+}  // namespace bs::worker
