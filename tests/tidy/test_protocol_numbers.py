@@ -7,7 +7,8 @@ from typing import List
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROTOCOL = (ROOT / "3rdparty/ps-lite/PROTOCOL.md").read_text()
+# Lines of a paragraph may end anywhere.
+PROTOCOL = re.sub(r"\n *", " ", (ROOT / "3rdparty/ps-lite/PROTOCOL.md").read_text())
 ENUMERATOR = re.compile(r"^\s*(k\w+) = (\d+),", re.M)
 
 

@@ -1,7 +1,7 @@
 """Pages for people keep the rules of writing; each rule has a text that it must refuse.
 
-A rule is a function from the text of a page to what is wrong in it, and a row of RULES.  A rule for
-comments of code is a row with other pages.
+A rule is a function from the text of a page to what is wrong in it, and a row of RULES.  Rules for
+comments of C++ are rows whose pages are sources.
 """
 
 import functools
@@ -14,8 +14,21 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("example/**/*.md")]
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("example/**/*.md"),
+        *ROOT.glob("3rdparty/ps-lite/*.md"),
+    ]
 )
+SOURCES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("include", "src", "3rdparty/ps-lite")
+    for path in (ROOT / folder).rglob("*.*")
+    if path.suffix in (".h", ".cc")
+)
+# Rooms whose comments still name processes with words for persons.
+ROOMS_WITH_PERSONS = ("src/backend/",)
 # Tables that the code writes: a row is one line, however long its sentence is.
 GENERATED = {"docs/user/settings.md", "docs/operate/metrics.md"}
 LONGEST_LINE = 200
@@ -83,6 +96,29 @@ def persons(page: str, text: str) -> Iterator[str]:
     found = prose(text)
     for match in re.finditer(rf"\b(?:{words})\b", found, re.I):
         yield at(found, match.start(), match.group())
+
+
+def comments(text: str) -> str:
+    """Return the comments of C++, with each line in its place."""
+    lines = []
+    for line in text.splitlines():
+        code = re.sub(r'"(?:[^"\\]|\\.)*"', "x", line)
+        lines.append(code.partition("//")[2])
+    return "\n".join(lines)
+
+
+def comment_persons(page: str, text: str) -> Iterator[str]:
+    yield from persons(page, comments(text))
+
+
+def comment_beginnings(page: str, text: str) -> Iterator[str]:
+    """Find comments that begin with a word that hides their subject."""
+    before = ""
+    for number, line in enumerate(comments(text).splitlines(), 1):
+        match = re.match(r" (Of|As|Whether|What)\b", line)
+        if match and not before:
+            yield f"line {number}: begins with {match.group(1)}"
+        before = line
 
 
 @functools.lru_cache(maxsize=None)
@@ -179,6 +215,18 @@ RULES: Dict[str, Rule] = {
         PAGES,
         ["A worker says who is lost.", "He sends it.", "Whoever comes, nobody waits."],
         ["`who` is it?", "```\nwho\n```", "The worker, whose rank is 0, when it there is."],
+    ),
+    "persons in comments": Rule(
+        comment_persons,
+        [page for page in SOURCES if not page.startswith(ROOMS_WITH_PERSONS)],
+        ["// Nobody waits.\n", "int x;  // of who came first\n", 'F("a//b");  // his own\n'],
+        ["// The worker waits.\n", 'F("//nobody");\n', "int who = 1;  // rank\n"],
+    ),
+    "beginnings of comments": Rule(
+        comment_beginnings,
+        SOURCES,
+        ["// Of the worker.\n", "int x;\n  // What it is.\n", "int x;  // As above\n"],
+        ["// The sum\n// Of the worker.\n", "int x;  // of it\n", 'F("// Of");\n'],
     ),
     "broken links": Rule(
         broken_links,
