@@ -1,9 +1,9 @@
-"""Says where to look next: Bayesian optimization, in a process of its own.
+"""Bayesian optimization in a process of its own: from trials to the next candidate.
 
-The library takes a second to load and tenths of a second to think, which a training process cannot
-spare; here it has what the machine does not need.  `Advisor` is the end in the training process;
-``python -m bytescheduler._tuning.advisor`` is the other: each line of its input is a question, each
-line of its output the answer, both JSON.
+The library takes a second to load and tenths of a second for each candidate.  A training process
+cannot spare them, so a process of low priority does it.  `Advisor` is the end in the training
+process, and ``python -m bytescheduler._tuning.advisor`` is the other end.  Each line of its input
+is a request and each line of its output the response, both in JSON.
 """
 
 import contextlib
@@ -26,63 +26,63 @@ __all__ = [
     "Advisor",
     "AdvisorError",
     "AdvisorSlow",
-    "Seen",
+    "Trial",
     "has_library",
 ]
 
 LIBRARY = "bayesian-optimization==1.4.3"
 
-# So many rungs from a point that was no slower than most, a point is tried.
+# The most rungs from a good trial to a candidate.
 REACH = 2
-# And a point is no slower than most if it takes at most so much more time than the best.
-_GOOD = 1.1
-_SLICE_MS = 100
-_PATIENCE_S = 120.0
-# A tenth of what others get: it needs a second or two, and should have them at last on a machine
-# whose processors are all busy.
+# A trial is good if its step takes at most this many times the incumbent's.
+_GOOD_RATIO = 1.1
+_POLL_MS = 100
+_TIMEOUT_S = 120.0
+# The process gets a tenth of a busy processor.  It needs a second or two, and should have them in
+# the end even if all processors are busy.
 _NICE = 10
 
 
 Floats = Any  # np.ndarray
-Process = Any  # sklearn's GaussianProcessRegressor
+GaussianProcess = Any  # sklearn's GaussianProcessRegressor
 
 
-class Seen(NamedTuple):
-    """A point that was measured."""
+class Trial(NamedTuple):
+    """The measurement of a point."""
 
     at: Rungs
     seconds: float  # a step
-    noise: float  # standard error of that, in seconds
+    noise: float  # the standard error of `seconds`, in seconds
 
 
 class Advice(NamedTuple):
-    """What the advisor makes of it all."""
+    """The next candidate, and the incumbent."""
 
     next: Rungs
-    gain: float  # that is to be expected there, as a share of the best step
-    best: int  # the position among those seen of what is likely the fastest
+    gain: float  # the expected improvement at `next`, as a share of the incumbent's step
+    best: int  # the position of the trial whose point is likely the fastest
 
 
 class AdvisorError(Exception):
-    """There is no advice; says why."""
+    """There is no advice; the message has the reason."""
 
 
 class AdvisorSlow(AdvisorError):
-    """There is none yet: others need the processors."""
+    """There is no advice yet, because the processors are busy."""
 
 
 def has_library() -> bool:
-    """Whether there is what an advisor thinks with; nothing is loaded."""
+    """Return whether the library is installed, without loading it."""
     return importlib.util.find_spec("bayes_opt") is not None
 
 
 class Advisor:
-    """The process that thinks, from here.  `close` ends it; confined to one thread.
+    """The training process's end.  `close` ends the other one; confined to one thread.
 
     Parameters
     ----------
     stopped : callable
-        Whether to wait no more.
+        Returns True to end a wait.
     """
 
     def __init__(self, stopped: Callable[[], bool]) -> None:
@@ -91,7 +91,7 @@ class Advisor:
         self._text = b""
 
     def start(self) -> None:
-        """Start the process, which takes a second to be ready to think; call it once, first.
+        """Start the process, which is ready after a second; call it once, first.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Advisor:
         try:
             for _ in range(2):
                 ends += os.pipe()
-            # Not fork, which makes MXNet stop its engine; and of ours only these two stay open.
+            # Fork would make a framework stop its engine, and leave all our descriptors open.
             self._pid = os.posix_spawn(
                 sys.executable,
                 words,
@@ -117,47 +117,47 @@ class Advisor:
             for fd in ends:
                 os.close(fd)
             raise AdvisorError(f"{sys.executable}: {error.strerror}") from error
-        asked, self._asks, self._answers, answered = ends
-        os.close(asked)
-        os.close(answered)
+        stdin, self._requests, self._responses, stdout = ends
+        os.close(stdin)
+        os.close(stdout)
 
-    def ask(self, seen: Sequence[Seen]) -> Advice:
-        """Return where to look next; blocks, two minutes at most.
+    def ask(self, seen: Sequence[Trial]) -> Advice:
+        """Return the next candidate; blocks, two minutes at most.
 
         Raises
         ------
         AdvisorSlow
-            It has not answered in time.
+            There was no response in time.
         AdvisorError
-            The process has ended or says what is wrong; or nobody wants to know.
+            The process has ended or reports an error, or `stopped` returned True.
         """
-        question = json.dumps([[*point.at, point.seconds, point.noise] for point in seen])
+        request = json.dumps([[*trial.at, trial.seconds, trial.noise] for trial in seen])
         try:
-            os.write(self._asks, question.encode() + b"\n")
+            os.write(self._requests, request.encode() + b"\n")
         except OSError as error:
             raise AdvisorError(
                 f"the process that looks for a better point has ended: {error}"
             ) from error
         line = self._line()
         try:
-            answer = json.loads(line)
-            if "error" in answer:
-                raise AdvisorError(answer["error"])
-            return Advice((answer["next"][0], answer["next"][1]), answer["gain"], answer["best"])
+            found = json.loads(line)
+            if "error" in found:
+                raise AdvisorError(found["error"])
+            return Advice((found["next"][0], found["next"][1]), found["gain"], found["best"])
         except (ValueError, LookupError, TypeError) as error:
-            raise AdvisorError(f"an answer that is none: {line[:80]!r}") from error
+            raise AdvisorError(f"the response makes no sense: {line[:80]!r}") from error
 
     def _line(self) -> bytes:
-        deadline = time.monotonic() + _PATIENCE_S
-        poll = select.poll()  # which takes any descriptor
-        poll.register(self._answers, select.POLLIN)
+        deadline = time.monotonic() + _TIMEOUT_S
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(self._responses, select.POLLIN)
         while b"\n" not in self._text:
             if self._stopped():
                 raise AdvisorError("stopped")
             if time.monotonic() > deadline:
-                raise AdvisorSlow(f"no advice in {_PATIENCE_S:g} s")
-            if poll.poll(_SLICE_MS):
-                more = os.read(self._answers, 1 << 16)
+                raise AdvisorSlow(f"no advice in {_TIMEOUT_S:g} s")
+            if poll.poll(_POLL_MS):
+                more = os.read(self._responses, 1 << 16)
                 if not more:
                     raise AdvisorError("the process that looks for a better point has ended")
                 self._text += more
@@ -168,8 +168,8 @@ class Advisor:
         """End the process and wait for that; a second call does nothing."""
         if self._pid == 0:
             return
-        os.close(self._asks)
-        os.close(self._answers)
+        os.close(self._requests)
+        os.close(self._responses)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, 9)
         with contextlib.suppress(ChildProcessError):
@@ -181,24 +181,24 @@ class Advisor:
 
 
 class _WithinReach:
-    """Expected improvement, of points that cannot be far worse than one that was measured."""
+    """Expected improvement as the acquisition function, near good trials only."""
 
     def __init__(self, good: "List[Rungs]") -> None:
         from bayes_opt import UtilityFunction
 
         self._improvement = UtilityFunction(kind="ei", xi=0.0)
         self._good = good
-        self.gp: Process = None
+        self.gp: GaussianProcess = None
         self.y_max = 0.0
 
-    def utility(self, x: Floats, gp: Process, y_max: float) -> Floats:
-        """Return what the library asks for: one number for each row of `x`."""
+    def utility(self, x: Floats, gp: GaussianProcess, y_max: float) -> Floats:
+        """Return a number for each row of `x`; the library calls this by its name."""
         import numpy as np
 
         self.gp, self.y_max = gp, y_max
         ei = self._improvement.utility(x, gp, y_max)
         away = np.min([np.abs(x - np.asarray(point)).max(axis=1) for point in self._good], axis=0)
-        # A credit below a partition is one partition, which another point is.
+        # The engine takes a credit below a partition as one partition: that is another point.
         return np.where((away <= REACH) & (_fits(x)), ei, -away - 1.0)
 
 
@@ -208,19 +208,19 @@ def _fits(x: Floats) -> Floats:
     return np.rint(x[:, 0]) <= np.rint(x[:, 1])
 
 
-def advise(seen: Sequence[Seen], seed: int = 1) -> Advice:
-    """Return where to look next.
+def advise(seen: Sequence[Trial], seed: int = 1) -> Advice:
+    """Return the next candidate.
 
-    A Gaussian process over the rungs of what was seen (Matern 5/2, as the library has it), expected
-    improvement, and of what that names the nearest point that was not seen; see Snoek et al.,
-    NeurIPS 2012.
+    The model is a Gaussian process over the rungs of the trials, with the library's Matern 5/2
+    kernel.  The candidate has the largest expected improvement; see Snoek et al., NeurIPS 2012.
+    If it was tried before, the best point without a trial takes its place.
     """
     import numpy as np
     from bayes_opt import BayesianOptimization
 
-    seconds = np.array([point.seconds for point in seen])
+    seconds = np.array([trial.seconds for trial in seen])
     spread = max(float(seconds.std()), 1e-9)
-    noise = float(np.median([point.noise for point in seen]))
+    noise = float(np.median([trial.noise for trial in seen]))
     search = BayesianOptimization(
         f=None,
         pbounds={"0": (0, len(PARTITIONS) - 1), "1": (0, len(CREDITS) - 1)},
@@ -228,18 +228,18 @@ def advise(seen: Sequence[Seen], seed: int = 1) -> Advice:
         verbose=0,
         allow_duplicate_points=True,
     )
-    # Targets are scaled to a variance of 1, so noise is, too.
+    # The library scales targets to a variance of 1, so the noise must be scaled too.
     search.set_gp_params(alpha=min(max((noise / spread) ** 2, 1e-4), 1.0))
-    for point in seen:
-        search.register({"0": point.at[0], "1": point.at[1]}, -point.seconds)
+    for trial in seen:
+        search.register({"0": trial.at[0], "1": trial.at[1]}, -trial.seconds)
     best_s = float(seconds.min())
-    good = [point.at for point in seen if point.seconds <= _GOOD * best_s]
+    good = [trial.at for trial in seen if trial.seconds <= _GOOD_RATIO * best_s]
     within = _WithinReach(good)
     wanted = search.suggest(within)
     x = round(wanted["0"])
     rungs = (x, max(round(wanted["1"]), x))
-    known = {point.at for point in seen}
-    if rungs in known:  # which has nothing to tell; of the others, the best
+    known = {trial.at for trial in seen}
+    if rungs in known:  # another trial of it would show little
         others = [
             (i, j)
             for i in range(len(PARTITIONS))
@@ -250,7 +250,7 @@ def advise(seen: Sequence[Seen], seed: int = 1) -> Advice:
         rungs = others[int(np.argmax(worth))]
     at = np.array([rungs], dtype=float)
     improvement = float(within.utility(at, within.gp, within.y_max)[0])
-    predicted = within.gp.predict(np.array([point.at for point in seen]))
+    predicted = within.gp.predict(np.array([trial.at for trial in seen]))
     return Advice(
         next=rungs,
         gain=max(improvement, 0.0) / best_s,
@@ -258,35 +258,35 @@ def advise(seen: Sequence[Seen], seed: int = 1) -> Advice:
     )
 
 
-def _answer(line: str) -> Dict[str, object]:
+def _response(line: str) -> Dict[str, object]:
     try:
         rows = json.loads(line)
-        found = advise([Seen((int(x), int(y)), s, noise) for x, y, s, noise in rows])
-        on_rungs(found.next)  # there is such a point
+        found = advise([Trial((int(x), int(y)), s, noise) for x, y, s, noise in rows])
+        on_rungs(found.next)  # raises unless the ladders have these rungs
     except ImportError as error:
         return {"error": f"{error}: pip install {LIBRARY}"}
-    except Exception as error:  # whatever the libraries think of the numbers
+    except Exception as error:  # the libraries raise many kinds for odd numbers
         return {"error": f"{type(error).__name__}: {error}"}
     if not math.isfinite(found.gain):
         return {"error": f"the expected gain is {found.gain}"}
     return {"next": found.next, "gain": found.gain, "best": found.best}
 
 
-def main(asks: IO[str], answers: IO[str], parent: Optional[int] = None) -> None:
-    """Answer until there are no more questions, or the training process has ended."""
+def main(requests: IO[str], responses: IO[str], parent: Optional[int] = None) -> None:
+    """Respond until the requests, or the training process, end."""
     if parent is not None:
         die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training process
     os.nice(_NICE)
-    with contextlib.suppress(ImportError):  # which the first answer says
-        import bayes_opt  # noqa: F401  # now, as there is time before the first question
-    for line in asks:
-        answers.write(json.dumps(_answer(line)) + "\n")
-        answers.flush()
+    with contextlib.suppress(ImportError):  # the first response reports it
+        import bayes_opt  # noqa: F401  # now, while there is time before the first request
+    for line in requests:
+        responses.write(json.dumps(_response(line)) + "\n")
+        responses.flush()
 
 
 if __name__ == "__main__":
-    # What libraries print is no answer.
+    # Libraries may print to stdout, which would break the responses.
     with os.fdopen(os.dup(1), "w") as own:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)

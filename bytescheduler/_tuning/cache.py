@@ -1,4 +1,4 @@
-"""Remembers what was found, for each model and cluster, in a file."""
+"""The file that keeps the result of a search for each model and cluster."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ _MOST_RESULTS = 1000
 
 
 class CacheError(Exception):
-    """The file is of no use; says why and what to do."""
+    """The file is of no use; the message has the reason and the cure."""
 
 
 class Place(NamedTuple):
-    """What a result holds for: a model, and a cluster that trains it."""
+    """The model that a result holds for, and the cluster that trains it."""
 
     tensors: int
     model_bytes: int
@@ -31,32 +31,32 @@ class Place(NamedTuple):
     root: str  # address of the scheduler node
 
     def model(self) -> str:
-        """Return its first half as the file has it."""
+        """Return the half of `text` that names the model."""
         return f"{self.tensors} tensors, {self.model_bytes} bytes"
 
     def cluster(self) -> str:
-        """Return its other half."""
+        """Return the half of `text` that names the cluster."""
         return f"{self.workers} workers, {self.servers} servers, {self.root}"
 
     def text(self) -> str:
-        """Return it as the file has it."""
+        """Return the name of this place in the file."""
         return f"{self.model()}; {self.cluster()}"
 
 
 class Remembered(NamedTuple):
-    """What was found."""
+    """A result that the file has."""
 
     point: Point
-    step_s: float
+    step_s: float  # seconds a step
 
 
 def default_path() -> pathlib.Path:
-    """Return where results are if no setting says so.
+    """Return the path of the file if no setting names one.
 
     Raises
     ------
     CacheError
-        Nobody knows this user's home.
+        This user has no known home.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
@@ -79,13 +79,13 @@ def _is_point(row: object) -> bool:
 
 
 class Cache:
-    """The file.  Processes that write at once lose at worst one another's newest result."""
+    """The file.  Two processes that write at once lose at worst the newest result of one."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
 
     def __str__(self) -> str:
-        """Return where it is."""
+        """Return the path."""
         return str(self._path)
 
     def _read(self) -> "Dict[str, Dict[str, float]]":
@@ -111,7 +111,7 @@ class Cache:
         return results
 
     def find(self, place: Place) -> Optional[Remembered]:
-        """Return what was found there, if anything.
+        """Return the result for `place`, or None.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Cache:
         return Remembered(Point(int(row["partition"]), int(row["credit"])), row["step_s"])
 
     def other_cluster(self, place: Place) -> Optional[str]:
-        """Return the latest cluster that trained this model if this one never did.
+        """Return the latest cluster with a result for this model, if this cluster has none.
 
         Raises
         ------
@@ -136,12 +136,12 @@ class Cache:
         return None if not clusters or place.cluster() in clusters else clusters[-1]
 
     def keep(self, place: Place, point: Point, step_s: float) -> None:
-        """Remember; the newest results if there are very many.
+        """Add a result; beyond `_MOST_RESULTS` the oldest are dropped.
 
         Raises
         ------
         CacheError
-            The file is not ours, or cannot be written.
+            The file is no file of results, or cannot be written.
         """
         results = self._read()
         results.pop(place.text(), None)

@@ -1,4 +1,4 @@
-"""What can be set: partition and credit, on a ladder of sizes, and where a search starts."""
+"""The space of a search: partition and credit, on a ladder of sizes, and its starting points."""
 
 import math
 from typing import NamedTuple, Tuple
@@ -16,13 +16,13 @@ __all__ = [
 ]
 
 KIB = 1024
-# Two rungs double: 32, 48, 64, 96, ... KiB.
+# Sizes in bytes; two rungs double the size: 32, 48, 64, 96, ... KiB.
 _LADDER = tuple(size * KIB << doubled for doubled in range(12) for size in (32, 48))
-# Of these a partition, and a credit, is one.
+# The candidates for a partition, and for a credit.
 PARTITIONS = tuple(size for size in _LADDER if size <= 4096 * KIB)
 CREDITS = tuple(size for size in _LADDER if size <= 64 * 1024 * KIB)
 
-# What a message costs besides its bytes, on both ends (docs/user/performance.md).
+# The seconds that a message costs at both ends, besides its bytes (docs/results/history.md).
 _MESSAGE_S = 25e-6
 _PARTITIONS_IN_FLIGHT = 4
 
@@ -37,19 +37,19 @@ class Point(NamedTuple):
     credit: int
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return the sizes as messages say them."""
         return f"{size_text(self.partition)} in {size_text(self.credit)}"
 
 
 def size_text(size: int) -> str:
-    """Return a size as settings have it."""
+    """Return a size in the form of a setting."""
     for unit, text in ((KIB * KIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g}{text}"
     return str(size)
 
 
-# What jobs begin with that are told nothing.
+# The starting point of a job without settings.
 DEFAULT = Point(128 * KIB, 512 * KIB)
 
 
@@ -58,21 +58,21 @@ def _rung(ladder: Tuple[int, ...], size: float) -> int:
 
 
 def nearest(point: Point) -> Rungs:
-    """Return the rungs next to a point, by their ratio to it."""
+    """Return the rungs with the smallest ratio to a point."""
     return _rung(PARTITIONS, point.partition), _rung(CREDITS, point.credit)
 
 
 def on_rungs(rungs: Rungs) -> Point:
-    """Return the point there."""
+    """Return the point at `rungs`."""
     return Point(PARTITIONS[rungs[0]], CREDITS[rungs[1]])
 
 
 def by_formula(model_bytes: float, step_s: float, num_workers: int, num_servers: int) -> Point:
-    """Return where costs for each message and for the last partition balance.
+    """Return the point where the costs of messages and of the last partition balance.
 
-    Partitions of p bytes cost o for each of M/p messages, and about 2pW/B for blocking and to fill
-    the pipeline, of which p = sqrt(M o B / 2W) is the least; B, the rate of a server, is at least
-    what it carried in a step.
+    Partitions of p bytes cost o for each of M/p messages, and about 2pW/B to block and to fill the
+    pipeline.  The sum is least at p = sqrt(M o B / 2W).  B, the rate of a server, is at least the
+    bytes that pass it in a step.
     """
     server_rate = model_bytes * num_workers / num_servers / step_s
     size = math.sqrt(model_bytes * _MESSAGE_S * server_rate / (2 * num_workers))

@@ -1,13 +1,16 @@
-"""Looks for the fastest point while training goes on: what is tried, how long, and when to stop.
+"""The search for the fastest point of a running job: its candidates, its trials and its end.
 
-Nothing here knows of threads, clocks or MXNet: a `Job` runs steps, an `Asks` says where to look.
+This module knows no threads, clocks or frameworks: a `Job` runs steps, an `Acquisition` proposes.
+
+The words are the optimiser's.  A point is a candidate until it is tried, a trial is the measurement
+of one, and the incumbent is the best trial so far.
 """
 
 import math
 import statistics
 from typing import List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from bytescheduler._tuning.advisor import Advice, Seen
+from bytescheduler._tuning.advisor import Advice, Trial
 from bytescheduler._tuning.points import (
     CREDITS,
     DEFAULT,
@@ -19,91 +22,96 @@ from bytescheduler._tuning.points import (
     on_rungs,
 )
 
-__all__ = ["Asks", "Found", "Job", "Limits", "Moved", "Unsteady", "look", "settle"]
+__all__ = ["Acquisition", "Found", "Job", "Limits", "Moved", "Unsteady", "optimise", "settle"]
 
-# What is slower by so much than the best is not looked at for longer; and no more is told than
-# this, or the advisor would see nothing else.
-_TOO_SLOW = 1.15
-_MOST_TOLD = 1.5
-# A gain below this, or below twice its standard error, is none.
-_WORTH = 0.01
-# And one of so many times that is plain after one round of comparing.
-_PLAIN = 2
-# Steps whose median is not known better than this, by so many times the usual number, say nothing
-# about points.
-_UNSTEADY = 0.05
-_MORE = 4
-# Steps that take so many times as long, or as short, at the same point are those of another link.
-_MOVED = 1.1
-# A median should be known so well; for that a point is measured for longer, up to so many times.
-_KNOWN = 0.015
-# The advisor is asked once it has so many points, and believed twice that nothing is to be had.
-_FIRST = 3
-_LEAP = 4
-_NO_GAIN = 0.003
+# A trial stops early once its steps take this many times the incumbent's.
+_EARLY_STOP_RATIO = 1.15
+# The model sees a slow trial as at most this many times the incumbent: one outlier would otherwise
+# hide the differences between all other trials.
+_CLIP_RATIO = 1.5
+# The smallest gain that counts, as a share of a step; it must also exceed twice its standard error.
+_MIN_GAIN = 0.01
+# A gain of this many times `_MIN_GAIN` is decisive after one round of comparing.
+_DECISIVE_GAINS = 2
+# Points cannot be told apart while the median step has a standard error above this share of it.
+_MAX_ERROR = 0.05
+# The standard error that a trial is planned for, as a share of the median step.
+_TARGET_ERROR = 0.015
+# The most steps that noise can add to a measurement: this many times its usual number.
+_MAX_REPEATS = 4
+# The job has changed if steps at the same point take this many times as long, or as short.
+_CHANGED_RATIO = 1.1
+# Trials before the first proposal, the one of the starting point included.
+_INITIAL_TRIALS = 3
+# The most rungs from a known point to one that the formula alone proposes.
+_MAX_LEAP_RUNGS = 4
+# A proposal is exhausted below this expected gain, as a share of a step.
+_MIN_EXPECTED_GAIN = 0.003
+# The search ends after this many exhausted proposals in a row.
+_EXHAUSTED_PROPOSALS = 2
 
 
 class Limits(NamedTuple):
-    """What a search may cost, in steps that are measured at a point, and in points."""
+    """The price of a search, in measured steps and in points."""
 
-    baseline: int = 6
-    samples: int = 3
+    baseline: int = 6  # steps at the starting point
+    samples: int = 3  # steps in a trial
     points: int = 10
-    final: int = 4  # at each of the two, in each of the rounds
-    rounds: int = 2
+    final: int = 4  # steps at each of the two points of a final round
+    rounds: int = 2  # final rounds
 
 
 FIRST_SEARCH = Limits()
-# The link or the model has changed: half as thorough, as it was right before.
+# The link or the model has changed: half as thorough, because the result was right before.
 LATER_SEARCH = Limits(points=8, rounds=1)
-# Where it began was far slower, so that little tells it again, and costs enough.
+# The starting point is far slower: a few steps show that, and each of them is expensive.
 _BRIEF = Limits(final=3, rounds=1)
 
 
 class Job(Protocol):
-    """Training that goes on."""
+    """Training under way."""
 
     num_workers: int
     num_servers: int
-    by_hand: bool  # where it begins was set, and may be far from what suits
+    by_hand: bool  # the user set the starting point, which may be far from a suitable one
 
     def model_bytes(self) -> float:
         """Return the bytes that a worker pushes in a step."""
 
     def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
-        """Change over to `point` and return the seconds of so many steps.
+        """Change over to `point` and return the seconds of `samples` steps.
 
-        Fewer once two take longer than `bound_s`: one alone may be a pause.
+        The list is shorter if two steps took longer than `bound_s`: a single one may be a pause.
         """
 
 
-class Asks(Protocol):
-    """An `Advisor`."""
+class Acquisition(Protocol):
+    """Proposes candidates; an `Advisor`."""
 
     def start(self) -> None:
-        """Make it ready to be asked; it will be soon."""
+        """Prepare for the first `ask`, which follows soon."""
 
-    def ask(self, seen: Sequence[Seen]) -> Advice:
-        """Return where to look next."""
+    def ask(self, seen: Sequence[Trial]) -> Advice:
+        """Return the next candidate."""
 
 
 class Found(NamedTuple):
-    """What a search ends with; the job is there."""
+    """The result of a search; the job is at `point`."""
 
     point: Point
-    seconds: float  # a step
-    before: float  # a step where it began
-    points: int  # that were tried
+    seconds: float  # a step at `point`
+    before: float  # a step at the starting point
+    points: int  # the number of points that were tried
 
 
 class Unsteady(Exception):
-    """Steps differ too much to tell points apart."""
+    """Steps differ too much to compare points."""
 
 
 class Moved(Exception):
-    """Steps take another time than when the search began, so that its points say nothing.
+    """Steps at the starting point have changed since the search began, so its trials are void.
 
-    The job is at `point`, the faster of where the search began and of what looked best.
+    The job is at `point`, the faster one of the starting point and the incumbent.
     """
 
     def __init__(self, point: Point, before: float, now: float) -> None:
@@ -112,17 +120,17 @@ class Moved(Exception):
 
 
 def noise_of(seconds: Sequence[float]) -> float:
-    """Return the standard error of the median, from the spread of the middle half or so."""
+    """Return the standard error of the median, in seconds, from the median absolute deviation."""
     middle = statistics.median(seconds)
     deviation = 1.4826 * statistics.median(abs(second - middle) for second in seconds)
     return 1.2533 * deviation / math.sqrt(len(seconds))
 
 
-def _gains(of_start: Sequence[float], of_other: Sequence[float], times: float = 1) -> bool:
-    """Return whether the other point is surely faster, by so many times what is worth it."""
+def _gains(of_start: Sequence[float], of_other: Sequence[float], min_gains: float = 1) -> bool:
+    """Return whether the other point surely gains `min_gains` times the minimum gain."""
     before = statistics.median(of_start)
-    doubt = math.hypot(noise_of(of_start), noise_of(of_other))
-    return before - statistics.median(of_other) > max(times * _WORTH * before, 2 * doubt)
+    error = math.hypot(noise_of(of_start), noise_of(of_other))
+    return before - statistics.median(of_other) > max(min_gains * _MIN_GAIN * before, 2 * error)
 
 
 def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
@@ -131,9 +139,9 @@ def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
     of_other: List[float] = []
     for _ in range(limits.rounds):
         of_start += job.measure(start, limits.final, None)
-        bound = _TOO_SLOW * statistics.median(of_start)
+        bound = _EARLY_STOP_RATIO * statistics.median(of_start)
         of_other += job.measure(other, limits.final, bound)
-        if statistics.median(of_other) > bound or _gains(of_start, of_other, _PLAIN):
+        if statistics.median(of_other) > bound or _gains(of_start, of_other, _DECISIVE_GAINS):
             break
     before, after = statistics.median(of_start), statistics.median(of_other)
     if _gains(of_start, of_other):
@@ -142,108 +150,116 @@ def settle(job: Job, start: Point, other: Point, limits: Limits) -> Found:
     return Found(start, before, before, 2)
 
 
-class _Seeing:
-    """Measures points; one that is measured again counts as often."""
+class _Trials:
+    """Measures points and keeps the trials; a second trial of a point counts as one more."""
 
     def __init__(self, job: Job, start: Point, limits: Limits) -> None:
         self._job = job
         self._limits = limits
         self._start = nearest(start)
         self._exact = start
-        self.seen: List[Seen] = []
-        self.start_s = 0.0  # a step where it began
-        self._noise = 0.0  # of one step
+        self.seen: List[Trial] = []
+        self.start_s = 0.0  # a step at the starting point
+        self._noise = 0.0  # the standard deviation of one step, in seconds
         self._samples = limits.samples
 
     def point(self, rungs: Rungs) -> Point:
-        """Return the point there; where it began, that is the one it began with."""
+        """Return the point at `rungs`; the starting point itself stands for its rungs."""
         return self._exact if rungs == self._start else on_rungs(rungs)
 
     def begin(self) -> None:
-        """Measure where the job is."""
+        """Measure the starting point, and plan the samples of a trial by its noise."""
         seconds: List[float] = []
-        for _ in range(_MORE):
+        for _ in range(_MAX_REPEATS):
             seconds += self._job.measure(self._exact, self._limits.baseline, None)
-            if noise_of(seconds) <= _UNSTEADY * statistics.median(seconds):
+            if noise_of(seconds) <= _MAX_ERROR * statistics.median(seconds):
                 break
         else:
             raise Unsteady(f"steps take {min(seconds):.3g} to {max(seconds):.3g} s")
         middle = statistics.median(seconds)
         self._noise = noise_of(seconds) * math.sqrt(len(seconds))
-        wanted = math.ceil((self._noise / (_KNOWN * middle)) ** 2)
-        self._samples = min(max(wanted, self._limits.samples), _MORE * self._limits.samples)
+        wanted = math.ceil((self._noise / (_TARGET_ERROR * middle)) ** 2)
+        most = _MAX_REPEATS * self._limits.samples
+        self._samples = min(max(wanted, self._limits.samples), most)
         self.start_s = middle
-        self.seen.append(Seen(self._start, middle, noise_of(seconds)))
+        self.seen.append(Trial(self._start, middle, noise_of(seconds)))
 
-    def look(self, rungs: Rungs) -> None:
-        """Measure a point."""
-        best = min(point.seconds for point in self.seen)
-        seconds = self._job.measure(self.point(rungs), self._samples, _TOO_SLOW * best)
+    def add(self, rungs: Rungs) -> None:
+        """Try the candidate at `rungs`."""
+        incumbent_s = min(trial.seconds for trial in self.seen)
+        bound = _EARLY_STOP_RATIO * incumbent_s
+        seconds = self._job.measure(self.point(rungs), self._samples, bound)
         noise = self._noise / math.sqrt(len(seconds))
-        told = min(statistics.median(seconds), _MOST_TOLD * best)
-        self.seen.append(Seen(rungs, told, noise))
+        clipped = min(statistics.median(seconds), _CLIP_RATIO * incumbent_s)
+        self.seen.append(Trial(rungs, clipped, noise))
 
 
 def _towards(rungs: Rungs, other: Rungs) -> Rungs:
-    """Return `other`, or what lies on the way there, no further than theory is to be trusted."""
-    x, y = (here + max(-_LEAP, min(there - here, _LEAP)) for here, there in zip(rungs, other))
+    """Return `other`, or the rungs on the way there that are as far as a leap may go."""
+    x, y = (
+        here + max(-_MAX_LEAP_RUNGS, min(there - here, _MAX_LEAP_RUNGS))
+        for here, there in zip(rungs, other)
+    )
     return x, y
 
 
-def _first(at: Rungs, formula: Rungs, by_hand: bool) -> Tuple[Rungs, ...]:
-    """Return what is looked at before the advisor is asked: known places, then around them."""
+def _initial(at: Rungs, formula: Rungs, by_hand: bool) -> Tuple[Rungs, ...]:
+    """Return the candidates before the first proposal, in order."""
     home = nearest(DEFAULT)
-    if by_hand and max(abs(here - there) for here, there in zip(at, home)) > _LEAP:
+    if by_hand and max(abs(here - there) for here, there in zip(at, home)) > _MAX_LEAP_RUNGS:
         return home, _towards(home, formula)
     more = (at[0], min(at[1] + 2, len(CREDITS) - 1))
     larger = (min(at[0] + 1, len(PARTITIONS) - 1), more[1])
     return _towards(at, formula), more, larger
 
 
-def look(job: Job, start: Point, advisor: Asks, limits: Limits = FIRST_SEARCH) -> Found:
-    """Search from `start`, where the job is, and leave the job at what was found.
+def optimise(
+    job: Job, start: Point, acquisition: Acquisition, limits: Limits = FIRST_SEARCH
+) -> Found:
+    """Search from `start`, where the job is, and leave the job at the best point.
 
-    First where it is, where the formula of `by_formula` leads, and with more in flight, or where
-    somebody set it far away at the default, and where the formula leads from there; then where the
-    advisor sees most to gain, until it sees nothing or all `limits.points` are used; what looks
-    best is then compared with `start` in turn, only briefly if that was far slower.
+    The first trials are `start`, the point that `by_formula` leads to, and one with more in flight.
+    If the user set `start` far from the default, the default and the point that the formula leads
+    to from there take their place.  The acquisition proposes all further candidates, until it
+    expects no gain or `limits.points` are used.  At last the incumbent is compared with `start` in
+    turn, briefly if `start` was far slower.
 
     Raises
     ------
     Moved
-        The link, or something else, has become another meanwhile.
+        The link, or something else, has changed meanwhile.
     Unsteady
         Steps differ by more than points do.
     AdvisorError
-        There is no more advice.
+        The acquisition has failed.
     """
-    seeing = _Seeing(job, start, limits)
+    trials = _Trials(job, start, limits)
     at = nearest(start)
-    seeing.begin()
-    advisor.start()
-    formula = by_formula(job.model_bytes(), seeing.start_s, job.num_workers, job.num_servers)
-    for rungs in dict.fromkeys(_first(at, nearest(formula), job.by_hand)):
-        if rungs != at and len(seeing.seen) < _FIRST:
-            seeing.look(rungs)
-    hopeless = 0
-    advice = advisor.ask(seeing.seen)
-    while len(seeing.seen) < limits.points and hopeless < 2:
-        hopeless = hopeless + 1 if advice.gain < _NO_GAIN else 0
-        seeing.look(advice.next)
-        advice = advisor.ask(seeing.seen)
-    found = _confirm(job, start, seeing, advice.best, limits)
-    return found._replace(points=len(seeing.seen))
+    trials.begin()
+    acquisition.start()
+    formula = by_formula(job.model_bytes(), trials.start_s, job.num_workers, job.num_servers)
+    for rungs in dict.fromkeys(_initial(at, nearest(formula), job.by_hand)):
+        if rungs != at and len(trials.seen) < _INITIAL_TRIALS:
+            trials.add(rungs)
+    exhausted = 0
+    advice = acquisition.ask(trials.seen)
+    while len(trials.seen) < limits.points and exhausted < _EXHAUSTED_PROPOSALS:
+        exhausted = exhausted + 1 if advice.gain < _MIN_EXPECTED_GAIN else 0
+        trials.add(advice.next)
+        advice = acquisition.ask(trials.seen)
+    found = _confirm(job, start, trials, advice.best, limits)
+    return found._replace(points=len(trials.seen))
 
 
-def _confirm(job: Job, start: Point, seeing: _Seeing, best: int, limits: Limits) -> Found:
-    """Go to what looked best if it is, and if steps where it began take as long as then."""
-    seen = seeing.seen[best]
-    if seen.at == seeing.seen[0].at:
+def _confirm(job: Job, start: Point, trials: _Trials, best: int, limits: Limits) -> Found:
+    """Go to the trial at position `best` if it is faster, and check that `start` is as before."""
+    trial = trials.seen[best]
+    if trial.at == trials.seen[0].at:
         seconds = statistics.median(job.measure(start, limits.final, None))
         found = Found(start, seconds, seconds, 1)
     else:
-        far = seeing.start_s > _TOO_SLOW * seen.seconds
-        found = settle(job, start, seeing.point(seen.at), _BRIEF if far else limits)
-    if max(found.before / seeing.start_s, seeing.start_s / found.before) > _MOVED:
-        raise Moved(found.point, seeing.start_s, found.before)
+        far = trials.start_s > _EARLY_STOP_RATIO * trial.seconds
+        found = settle(job, start, trials.point(trial.at), _BRIEF if far else limits)
+    if max(found.before / trials.start_s, trials.start_s / found.before) > _CHANGED_RATIO:
+        raise Moved(found.point, trials.start_s, found.before)
     return found

@@ -1,4 +1,4 @@
-"""Starts the tuner where a setting says so."""
+"""The start of the tuner, if the settings ask for it."""
 
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
@@ -15,9 +15,8 @@ __all__ = ["start_tuner"]
 def start_tuner(worker: Worker, declared: Callable[[], Tuple[int, int]]) -> "Optional[Tuner]":
     """Tune the job of `worker`, rank 0, if BYTESCHEDULER_TUNING says so.
 
-    It does so by default too, but not away from numbers that were set by hand, and then tells of
-    what it found only.
-    `declared` says how many tensors there are, and their bytes; any thread calls it.
+    By default it tunes only if the user set neither partition nor credit, and reports only results.
+    `declared` returns the number of tensors and their bytes; any thread may call it.
     """
     settings = Settings.read()
     asked = settings.tuning_is_given

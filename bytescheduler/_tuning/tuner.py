@@ -19,37 +19,39 @@ from bytescheduler._tuning.search import (
     Limits,
     Moved,
     Unsteady,
-    look,
+    optimise,
     settle,
 )
 from bytescheduler.errors import Error, Timeout
 
 __all__ = ["Steps", "Tuned", "Tuner"]
 
-# The first steps of a job make buffers and load code.
-_WARM_UP = 3
-# The step in which a change is decided, and the next, in which the last tensors change over.
-_CHANGING = 2
-# Of short steps more are taken, so that a point is looked at for so long.
-_LEAST_S = 0.25
-_MOST_SAMPLES = 60
-_LOOK_S = (0.01, 0.5)  # how long from one look at the steps to the next
-# Once a search is over a look at this many steps is enough.
-_STEPS_A_LOOK = 8
-# As long as where a remembered point was found, or it was another link.
-_AS_LONG = 0.1
-# What a remembered point may gain; if it seems to be more, that was another link too.
-_MOST_GAIN = 2.0
-# So long `close` waits for a thread that hangs in a file system; it touches the worker no more.
+# Steps at the start of a job, which make buffers and load code.
+_WARM_UP_STEPS = 3
+# Steps that a change of point takes: one decides it, and in the next the last tensors change over.
+_CHANGE_STEPS = 2
+# A trial of short steps takes more of them, up to this many seconds or this many steps.
+_MIN_TRIAL_S = 0.25
+_MAX_SAMPLES = 60
+# The shortest and the longest pause, in seconds, between two polls of the steps.
+_POLL_S = (0.01, 0.5)
+# Steps from one poll to the next while no search runs.
+_STEPS_PER_POLL = 8
+# A remembered step time is valid within this share of it: other times belong to another link.
+_VALID_SHARE = 0.1
+# The largest gain that a remembered point may promise: a larger one belongs to another link too.
+_MAX_REMEMBERED_GAIN = 2.0
+# Seconds that `close` waits for a thread that hangs in a file system; by then the thread does not
+# touch the worker any more.
 _CLOSE_S = 5.0
-# Steps until a search begins after one that could not; after each whose steps became others, but
-# the first, twice as many.
-_UNSTEADY_REST = 50
-_MOST_DOUBLINGS = 10
+# Steps from a search that failed to the next.  The number doubles with each search in a row that
+# found the job changed, from the second on.
+_RETRY_STEPS = 50
+_MAX_DOUBLINGS = 10
 
 
 class Steps(Protocol):
-    """What is used of a `Worker`."""
+    """The part of a `Worker` that the tuner uses."""
 
     @property
     def num_workers(self) -> int: ...
@@ -62,34 +64,34 @@ class Steps(Protocol):
 
 
 class Tuned(NamedTuple):
-    """What is tuned, and how."""
+    """The options of a tuner, and where its messages go."""
 
-    by_hand: bool  # where the job begins was set, and is not what the engine chose for the link
-    again: bool  # whenever steps take another time
-    root: str
-    cache: str  # a file; empty: the usual one
-    # How many tensors there are, and their bytes.
+    by_hand: bool  # the user set the starting point; otherwise the engine chose it for the link
+    again: bool  # search again whenever the time of a step changes
+    root: str  # the address of the scheduler node
+    cache: str  # the file of results; empty: the default one
+    # Returns the number of tensors and their bytes.
     declared: Callable[[], Tuple[int, int]]
-    say: Callable[[str], None]  # of what was found, now or by jobs before
-    remark: Callable[[str], None]  # of why nothing is, for those who asked
-    warn: Callable[[str], None]  # of what does not work, for those who asked
-    complain: Callable[[str], None]  # of what somebody has to mend
+    say: Callable[[str], None]  # a result, of this job or of an earlier one
+    remark: Callable[[str], None]  # a reason why there is none, for users that turned tuning on
+    warn: Callable[[str], None]  # a failure, for users that turned tuning on
+    complain: Callable[[str], None]  # a fault that the user has to mend
 
 
 class _Stopped(Exception):
-    """Nobody wants to know any more."""
+    """`Tuner.close` was called."""
 
 
 class _Running:
-    """The job, as the search sees it."""
+    """The `Job` that the search sees, made of a worker."""
 
     def __init__(self, worker: Steps, tuned: Tuned, stop: threading.Event) -> None:
         self._worker = worker
         self._tuned = tuned
         self._stop = stop
-        self._known = 0  # the latest step that was looked at
+        self._known = 0  # the number of the latest step that was read
         self._point: Optional[Point] = None
-        self._pause = _LOOK_S[1]
+        self._pause = _POLL_S[1]
         self.by_hand = tuned.by_hand
         self.num_workers = worker.num_workers
         self.num_servers = worker.num_servers
@@ -107,12 +109,12 @@ class _Running:
             self._known = new[-1][0]
         return new
 
-    def all(self, a_look: float = 0.25) -> Iterator[Tuple[int, float]]:
-        """Return all steps from the next on, and their numbers; so many are over at each look."""
+    def all(self, steps_per_poll: float = 0.25) -> Iterator[Tuple[int, float]]:
+        """Yield the number and the seconds of each step from the next one on."""
         self._new()
         while True:
             for number, seconds in self._new():
-                self._pause = min(max(seconds * a_look, _LOOK_S[0]), _LOOK_S[1])
+                self._pause = min(max(seconds * steps_per_poll, _POLL_S[0]), _POLL_S[1])
                 yield number, seconds
             if self._stop.wait(self._pause):
                 raise _Stopped
@@ -121,17 +123,17 @@ class _Running:
         """Return where the job is; from now on only the caller moves it."""
         while True:
             try:
-                figures = {row.name: int(row.value) for row in self._worker.measure()}
+                metrics = {row.name: int(row.value) for row in self._worker.measure()}
                 break
             except Timeout:  # the engine is busy
                 if self._stop.wait(self._pause):
                     raise _Stopped from None
-        here = Point(figures["partition_bytes"], figures["credit_bytes"])
+        here = Point(metrics["partition_bytes"], metrics["credit_bytes"])
         self.go_to(here)
         return here
 
     def skip(self, count: int) -> None:
-        """Wait until so many steps are over, besides the one under way."""
+        """Wait until `count` steps are over, besides the one under way."""
         for _ in itertools.islice(self.all(), count + 1):
             pass
 
@@ -143,7 +145,7 @@ class _Running:
     def measure(self, point: Point, samples: int, bound_s: Optional[float]) -> List[float]:
         if point != self._point:
             self.go_to(point)
-            self.skip(_CHANGING - 1)
+            self.skip(_CHANGE_STEPS - 1)
         seconds: List[float] = []
         slow = 0
         for _, second in self.all():
@@ -151,35 +153,35 @@ class _Running:
             slow += bound_s is not None and second > bound_s
             if slow == 2:
                 break
-            enough = max(samples, math.ceil(_LEAST_S / max(second, 1e-6)))
-            if len(seconds) >= min(enough, _MOST_SAMPLES):
+            enough = max(samples, math.ceil(_MIN_TRIAL_S / max(second, 1e-6)))
+            if len(seconds) >= min(enough, _MAX_SAMPLES):
                 break
         return seconds
 
 
 class Tuner:
-    """Tunes until `close`; a thread of its own.
+    """Tunes the job on a thread of its own until `close`.
 
-    Nothing that goes wrong here disturbs the job: it is a warning, and the job goes on as it was.
+    A failure here is a warning; it never disturbs the job, which goes on as it was.
     """
 
     def __init__(self, worker: Steps, tuned: Tuned) -> None:
         self._worker = worker
         self._tuned = tuned
         self._stop = threading.Event()
-        self._warned_of_cache = False  # of the thread
+        self._warned_of_cache = False  # belongs to the thread
         self._thread = threading.Thread(target=self._run, name="bs-tuner", daemon=True)
         self._thread.start()
 
     @property
     def running(self) -> bool:
-        """Whether it may still change something."""
+        """True while the tuner may still change the point."""
         return self._thread.is_alive() and not self._stop.is_set()
 
     def close(self, why: str = "") -> None:
-        """End the thread and say why; blocks while it asks the engine, a second or so.
+        """End the thread and say why; blocks for about a second while the thread asks the engine.
 
-        A thread that hangs where the file of results is, is left behind after some seconds.
+        After some seconds it leaves behind a thread that hangs in the file of results.
         """
         self._stop.set()
         self._thread.join(_CLOSE_S)
@@ -199,11 +201,11 @@ class Tuner:
         except AdvisorError as why:
             if not self._stop.is_set():
                 self._tuned.warn(f"tuning ends: {why}; the job goes on as it is")
-        except Exception as why:  # nothing here is worth the job
+        except Exception as why:  # no failure of the tuner may end the job
             self._tuned.warn(f"tuning ends: {type(why).__name__}: {why}; the job goes on as it is")
 
     def _over(self) -> bool:
-        """Whether the worker has failed or was closed, which it says itself."""
+        """Return whether the worker, which reports that itself, has failed or was closed."""
         try:
             return self._worker.status() is not None
         except Error:
@@ -211,10 +213,10 @@ class Tuner:
 
     def _tune(self) -> None:
         job = _Running(self._worker, self._tuned, self._stop)
-        job.skip(_WARM_UP)
+        job.skip(_WARM_UP_STEPS)
         start = job.begin()
-        job.skip(_CHANGING - 1)  # the engine may have changed something just before
-        # What the next such job will look for, though keys may be declared until a search is over.
+        job.skip(_CHANGE_STEPS - 1)  # the engine may have changed something just before
+        # The next such job looks for this place, so it is taken before further keys are declared.
         place = self._place()
         found = self._from_cache(job, place, start) or self._search(job, place, start, FIRST_SEARCH)
         drift = Drift()
@@ -231,7 +233,7 @@ class Tuner:
 
     @staticmethod
     def _drifted(job: _Running, drift: Drift) -> float:
-        for _, seconds in job.all(_STEPS_A_LOOK):
+        for _, seconds in job.all(_STEPS_PER_POLL):
             now = drift.note(seconds)
             if now is not None:
                 return now
@@ -248,22 +250,22 @@ class Tuner:
         return Cache(pathlib.Path(given) if given else default_path())
 
     def _from_cache(self, job: _Running, place: Place, start: Point) -> Optional[Found]:
-        """Return what was found before, if it still is better than where the job is."""
+        """Return the remembered result if it is still better than where the job is."""
         try:
             cache = self._cache()
             remembered = cache.find(place)
             if remembered is None:
                 self._tell_of_other_cluster(cache, place)
                 return None
-        except CacheError as why:  # a file that is there, so whoever sets nothing hears of it too
+        except CacheError as why:  # the file exists, so this is no matter of settings
             self._tuned.complain(f"tuning: {why}")
             self._warned_of_cache = True
             return None
         point = remembered.point
         seconds = statistics.median(job.measure(start, FIRST_SEARCH.baseline, None))
         gain = seconds / remembered.step_s
-        most_gain = 1 + _AS_LONG if point == start else _MOST_GAIN
-        if not 1 - _AS_LONG <= gain <= most_gain:
+        max_gain = 1 + _VALID_SHARE if point == start else _MAX_REMEMBERED_GAIN
+        if not 1 - _VALID_SHARE <= gain <= max_gain:
             self._tuned.remark(
                 f"tuning: a step takes {seconds:.3g} s, and {cache} has {remembered.step_s:.3g} s "
                 f"for {point}: searching again"
@@ -295,25 +297,25 @@ class Tuner:
         told = False
         moves = 0
         while True:
-            rest = _UNSTEADY_REST
+            rest = _RETRY_STEPS
             advisor = Advisor(self._stop.is_set)
             try:
-                found = look(job, start, advisor, limits)
+                found = optimise(job, start, advisor, limits)
                 break
             except Moved as why:
                 self._tuned.remark(f"tuning: {why}: searching again")
                 start = why.point
-                rest = _UNSTEADY_REST << min(moves - 1, _MOST_DOUBLINGS) if moves > 0 else 0
+                rest = _RETRY_STEPS << min(moves - 1, _MAX_DOUBLINGS) if moves > 0 else 0
                 moves += 1
             except Unsteady as why:
                 if not told:
                     self._tuned.remark(
-                        f"tuning: {why}, which is too different to tell what is faster; waiting"
+                        f"tuning: {why}, too far apart to tell which point is faster; waiting"
                     )
                 told = True
             except AdvisorSlow as why:
                 if not told:
-                    self._tuned.remark(f"tuning: {why}: others need the processors; waiting")
+                    self._tuned.remark(f"tuning: {why}: the processors are busy; waiting")
                 told = True
                 job.go_to(start)
             except (Error, _Stopped):

@@ -12,7 +12,7 @@ import pytest
 
 from bytescheduler._native import Figure
 from bytescheduler._tuning import tuner as module
-from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Seen
+from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Trial
 from bytescheduler._tuning.points import Point
 from bytescheduler._tuning.search import Found, Moved
 from bytescheduler._tuning.starting import start_tuner
@@ -84,7 +84,7 @@ class FakeAdvisor:
     def start(self) -> None:
         pass
 
-    def ask(self, seen: Sequence[Seen]) -> Advice:
+    def ask(self, seen: Sequence[Trial]) -> Advice:
         best = min(range(len(seen)), key=lambda i: seen[i].seconds)
         return Advice((6, 10), 0.0, best)
 
@@ -133,7 +133,7 @@ def said(tmp_path: pathlib.Path) -> Said:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "Advisor", FakeAdvisor)
-    monkeypatch.setattr(module, "_LOOK_S", (0.0005, 0.0005))
+    monkeypatch.setattr(module, "_POLL_S", (0.0005, 0.0005))
     yield
     assert FakeAdvisor.opened == 0
 
@@ -223,7 +223,7 @@ def test_steps_that_differ_too_much_are_waited_for(
     lengths = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     worker = FakeWorker(lambda point: lengths[len(worker._steps) % len(lengths)])
     tuner = Tuner(worker, said.tuned(again=False))
-    said.wait("which is too different to tell what is faster; waiting")
+    said.wait("too far apart to tell which point is faster; waiting")
     assert worker.tuned == []
     worker.seconds = seconds
     ended(tuner)
@@ -235,7 +235,7 @@ def test_an_advisor_that_fails_ends_it_where_it_began(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(FakeAdvisor):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             raise AdvisorError("no library: pip install it")
 
     monkeypatch.setattr(module, "Advisor", Broken)
@@ -251,7 +251,7 @@ def test_whatever_goes_wrong_is_a_warning_and_ends_where_it_began(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Odd(FakeAdvisor):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             raise ValueError("filedescriptor out of range")
 
     monkeypatch.setattr(module, "Advisor", Odd)
@@ -268,7 +268,7 @@ def test_an_advisor_that_gets_no_processor_is_asked_again_later(
     class Slow(FakeAdvisor):
         asked = 0
 
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             Slow.asked += 1
             if Slow.asked < 3:
                 raise AdvisorSlow("no advice in 120 s")
@@ -278,7 +278,7 @@ def test_an_advisor_that_gets_no_processor_is_asked_again_later(
     worker = FakeWorker(seconds)
     ended(Tuner(worker, said.tuned(again=False)))
     assert worker.point == BEST
-    assert said.lines[0] == "tuning: no advice in 120 s: others need the processors; waiting"
+    assert said.lines[0] == "tuning: no advice in 120 s: the processors are busy; waiting"
     assert len(said.lines) == 2
     assert worker.tuned.count(START) >= 2  # it did not wait where it happened to be
 
@@ -348,13 +348,13 @@ def test_steps_that_become_others_in_each_search_are_searched_more_and_more_rare
     worker = FakeWorker(seconds)
     begins: List[int] = []
 
-    def look(job: object, start: Point, *_: object) -> Found:
+    def optimise(job: object, start: Point, *_: object) -> Found:
         begins.append(len(worker._steps))
         if len(begins) < 6:
             raise Moved(start, 1.0, 2.0)
         return Found(start, 2.0, 2.0, 1)
 
-    monkeypatch.setattr(module, "look", look)
+    monkeypatch.setattr(module, "optimise", optimise)
     ended(Tuner(worker, said.tuned(again=False)))
     rests = [second - first for first, second in zip(begins, begins[1:])]
     assert [round(rest, -1) for rest in rests] == [0, 50, 100, 200, 400]

@@ -9,10 +9,10 @@ from typing import Iterator
 
 import pytest
 
-from bytescheduler._tuning.advisor import REACH, Advisor, AdvisorError, Seen
+from bytescheduler._tuning.advisor import REACH, Advisor, AdvisorError, Trial
 from bytescheduler._tuning.points import CREDITS, PARTITIONS
 
-SEEN = [Seen((4, 8), 0.62, 0.003), Seen((4, 10), 0.60, 0.003), Seen((5, 10), 0.59, 0.003)]
+SEEN = [Trial((4, 8), 0.62, 0.003), Trial((4, 10), 0.60, 0.003), Trial((5, 10), 0.59, 0.003)]
 
 
 def started(stopped: bool = False) -> Advisor:
@@ -46,7 +46,7 @@ def test_gives_way_to_others(advisor: Advisor) -> None:
 
 
 def test_does_not_go_near_what_was_slow(advisor: Advisor) -> None:
-    slow = [Seen((4, 8), 0.6, 0.001), Seen((6, 10), 0.9, 0.001), Seen((3, 8), 0.61, 0.001)]
+    slow = [Trial((4, 8), 0.6, 0.001), Trial((6, 10), 0.9, 0.001), Trial((3, 8), 0.61, 0.001)]
     x, y = advisor.ask(slow).next
     assert max(abs(x - 4), abs(y - 8)) <= REACH or max(abs(x - 3), abs(y - 8)) <= REACH
     assert max(abs(x - 6), abs(y - 10)) > REACH, "on the other side"
@@ -54,7 +54,7 @@ def test_does_not_go_near_what_was_slow(advisor: Advisor) -> None:
 
 def test_numbers_that_make_no_sense_are_an_error_and_it_goes_on(advisor: Advisor) -> None:
     with pytest.raises(AdvisorError, match="nan|NaN|finite"):
-        advisor.ask([*SEEN, Seen((1, 1), float("nan"), 0.1)])
+        advisor.ask([*SEEN, Trial((1, 1), float("nan"), 0.1)])
     assert advisor.ask(SEEN).gain > 0
 
 
@@ -79,7 +79,7 @@ def test_nobody_waits_for_one_that_thinks_for_too_long(
     advisor: Advisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.kill(advisor._pid, signal.SIGSTOP)
-    monkeypatch.setattr("bytescheduler._tuning.advisor._PATIENCE_S", 0.2)
+    monkeypatch.setattr("bytescheduler._tuning.advisor._TIMEOUT_S", 0.2)
     with pytest.raises(AdvisorError, match=r"no advice in 0\.2 s"):
         advisor.ask(SEEN)
 
@@ -123,17 +123,17 @@ def test_no_descriptor_left_is_an_error_and_leaves_none_behind() -> None:
 
 def test_an_answer_that_is_none_is_an_error(advisor: Advisor) -> None:
     advisor._text = b"Killed\n"
-    with pytest.raises(AdvisorError, match="an answer that is none: b'Killed'"):
+    with pytest.raises(AdvisorError, match="the response makes no sense: b'Killed'"):
         advisor.ask(SEEN)
 
 
 def test_does_not_name_what_was_seen(advisor: Advisor) -> None:
     """A bowl on which the best of three looks like the best of all."""
-    seen = [Seen((4, 8), 0.9, 0.01), Seen((5, 9), 0.81, 0.01), Seen((4, 10), 0.75, 0.01)]
+    seen = [Trial((4, 8), 0.9, 0.01), Trial((5, 9), 0.81, 0.01), Trial((4, 10), 0.75, 0.01)]
     for _ in range(4):
         advice = advisor.ask(seen)
         assert advice.next not in {point.at for point in seen}
-        seen.append(Seen(advice.next, 0.8, 0.01))
+        seen.append(Trial(advice.next, 0.8, 0.01))
 
 
 def test_leaves_no_process_and_no_descriptor_behind() -> None:

@@ -9,7 +9,7 @@ from typing import Callable, List, Optional, Sequence
 import pytest
 
 from bytescheduler._tuning import search
-from bytescheduler._tuning.advisor import Advice, AdvisorError, Seen, advise
+from bytescheduler._tuning.advisor import Advice, AdvisorError, Trial, advise
 from bytescheduler._tuning.points import (
     CREDITS,
     DEFAULT,
@@ -89,7 +89,7 @@ class Ready:
 class Library(Ready):
     """The library in this process, which says what it thinks of our numbers in warnings."""
 
-    def ask(self, seen: Sequence[Seen]) -> Advice:
+    def ask(self, seen: Sequence[Trial]) -> Advice:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return advise(seen)
@@ -111,7 +111,7 @@ def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
 ) -> None:
     seconds = bowl(partition * KIB, credit * KIB, steep)
     job = FakeJob(seconds)
-    found = search.look(job, DEFAULT, library)
+    found = search.optimise(job, DEFAULT, library)
     assert job.point == found.point
     assert seconds(found.point) <= 1.03 * least(seconds)
     assert job.steps <= 100
@@ -120,11 +120,11 @@ def test_finds_what_is_nearly_the_fastest_and_harms_no_step(
 
 def test_finds_it_again_where_the_link_has_changed(library: Library) -> None:
     job = FakeJob(bowl(48 * KIB, 200 * KIB, 6))
-    found = search.look(job, DEFAULT, library)
+    found = search.optimise(job, DEFAULT, library)
     slower = bowl(150 * KIB, 1000 * KIB, 6)
     job.seconds = lambda point: 2 * slower(point)
     job.steps = 0
-    again = search.look(job, found.point, library, search.LATER_SEARCH)
+    again = search.optimise(job, found.point, library, search.LATER_SEARCH)
     assert slower(again.point) <= 1.03 * least(slower)
     assert job.steps <= 100
 
@@ -132,38 +132,38 @@ def test_finds_it_again_where_the_link_has_changed(library: Library) -> None:
 def test_pauses_are_no_part_of_a_step(library: Library) -> None:
     seconds = bowl(512 * KIB, 4096 * KIB)
     job = FakeJob(seconds, pauses=0.05)
-    found = search.look(job, DEFAULT, library)
+    found = search.optimise(job, DEFAULT, library)
     assert seconds(found.point) <= 1.03 * least(seconds)
 
 
 def test_stays_where_it_is_when_nothing_matters(library: Library) -> None:
     job = FakeJob(lambda point: 0.6)
-    found = search.look(job, DEFAULT, library)
+    found = search.optimise(job, DEFAULT, library)
     assert found.point == job.point == DEFAULT
 
 
 class Hopeless(Ready):
     """An advisor that sees nothing to gain."""
 
-    def ask(self, seen: Sequence[Seen]) -> Advice:
+    def ask(self, seen: Sequence[Trial]) -> Advice:
         return Advice((5, 9), 0.0, 0)
 
 
 def test_believes_the_advisor_that_nothing_is_to_be_had() -> None:
     job = FakeJob(lambda point: 0.6)
     advisor = Hopeless()
-    assert search.look(job, DEFAULT, advisor).points == 5  # three, and two that confirm it
+    assert search.optimise(job, DEFAULT, advisor).points == 5  # three, and two that confirm it
     assert job.point == DEFAULT
     assert advisor.started == 1
 
 
 def test_a_point_that_looked_faster_by_chance_is_given_up() -> None:
     class Wrong(Ready):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             return Advice((7, 12), 0.0, len(seen) - 1)
 
     job = FakeJob(bowl(128 * KIB, 512 * KIB))
-    assert search.look(job, DEFAULT, Wrong()).point == DEFAULT
+    assert search.optimise(job, DEFAULT, Wrong()).point == DEFAULT
     assert job.point == DEFAULT
 
 
@@ -172,13 +172,13 @@ def test_a_start_that_was_plainly_slower_is_looked_at_again_only_briefly(
     slower: float, times: int
 ) -> None:
     class Knowing(Ready):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             return Advice((7, 12), 0.0, 1)
 
     start = Point(2048 * KIB, 8192 * KIB)
     job = FakeJob(lambda point: 0.6 * slower if point == start else 0.6)
     job.point = start
-    found = search.look(job, start, Knowing())
+    found = search.optimise(job, start, Knowing())
     assert found.point == job.point == DEFAULT
     assert job.tried[1:].count(start) == times
     assert found.before == pytest.approx(0.6 * slower, rel=0.1)
@@ -195,7 +195,7 @@ def test_a_link_that_changes_in_a_search_is_told(library: Library, at: int) -> N
     slower = bowl(32 * KIB, 64 * KIB, 1.5)
     job = changing(at, bowl(128 * KIB, 512 * KIB), lambda point: 2 * slower(point))
     with pytest.raises(search.Moved, match=r"a step takes 1\.\d+ s where it took 0\.6") as moved:
-        search.look(job, DEFAULT, library)
+        search.optimise(job, DEFAULT, library)
     assert job.point == moved.value.point
     assert slower(job.point) <= slower(DEFAULT)
 
@@ -204,7 +204,7 @@ def test_first_steps_that_are_slow_for_another_reason_are_no_gain(library: Libra
     fast = bowl(128 * KIB, 512 * KIB, 3)
     job = changing(14, lambda point: 1.5 * fast(point), fast)
     with pytest.raises(search.Moved):
-        search.look(job, DEFAULT, library)
+        search.optimise(job, DEFAULT, library)
 
 
 def test_a_comparison_with_what_is_far_slower_ends_after_two_steps() -> None:
@@ -223,17 +223,17 @@ def test_what_was_fast_by_chance_is_compared_with_a_start_that_was_far_slower() 
             ]
 
     class Wrong(Ready):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             return Advice((7, 12), 0.0, len(seen) - 1)
 
     job = Lucky(bowl(128 * KIB, 512 * KIB))
-    assert search.look(job, DEFAULT, Wrong()).point == DEFAULT
+    assert search.optimise(job, DEFAULT, Wrong()).point == DEFAULT
     assert job.tried[-1] == DEFAULT
 
 
 def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
     class Bold(Ready):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             return Advice((0, 0), 0.5, 0)
 
     class Counting(FakeJob):
@@ -243,43 +243,43 @@ def test_a_point_that_is_far_slower_is_left_after_two_steps() -> None:
             return taken
 
     job = Counting(lambda point: 1.0 if point.partition < 64 * KIB else 0.6)
-    assert search.look(job, DEFAULT, Bold()).point == DEFAULT
+    assert search.optimise(job, DEFAULT, Bold()).point == DEFAULT
 
 
 def test_steps_that_differ_too_much_are_told() -> None:
     class Nobody(Ready):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             raise AssertionError
 
     job = FakeJob(lambda point: 0.6, noise=3.0)
     nobody = Nobody()
     with pytest.raises(search.Unsteady, match=r"steps take 0\.\d+ to \d"):
-        search.look(job, DEFAULT, nobody)
+        search.optimise(job, DEFAULT, nobody)
     assert job.point == DEFAULT
     assert nobody.started == 0  # a job of few steps has no second process
 
 
 def test_more_noise_takes_more_steps() -> None:
     jobs = [FakeJob(lambda point: 0.6, noise) for noise in (0.005, 0.1)]
-    quiet, loud = (search.look(job, DEFAULT, Hopeless()) and job for job in jobs)
+    quiet, loud = (search.optimise(job, DEFAULT, Hopeless()) and job for job in jobs)
     assert len(loud.tried) == len(quiet.tried)
     assert loud.steps > quiet.steps
 
 
 def test_an_advisor_that_fails_is_no_result() -> None:
     class Broken(Ready):
-        def ask(self, seen: Sequence[Seen]) -> Advice:
+        def ask(self, seen: Sequence[Trial]) -> Advice:
             raise AdvisorError("it is broken")
 
     with pytest.raises(AdvisorError, match="it is broken"):
-        search.look(FakeJob(lambda point: 0.6), DEFAULT, Broken())
+        search.optimise(FakeJob(lambda point: 0.6), DEFAULT, Broken())
 
 
 def test_where_it_begins_may_be_anywhere() -> None:
     start = Point(5000, 70_000)  # below the ladder
     job = FakeJob(bowl(512 * KIB, 2048 * KIB))
     job.point = start
-    search.look(job, start, Hopeless())
+    search.optimise(job, start, Hopeless())
     assert job.tried[0] == start  # itself, not the rung next to it
     assert job.point == start
 
@@ -318,9 +318,9 @@ def test_theory_leads_no_further_than_a_few_rungs() -> None:
             return 1e12
 
     job = Far(lambda point: 0.6)
-    search.look(job, DEFAULT, Hopeless())
+    search.optimise(job, DEFAULT, Hopeless())
     x, y = nearest(job.tried[1])
-    assert (x, y) == (4 + search._LEAP, 8 + search._LEAP)
+    assert (x, y) == (4 + search._MAX_LEAP_RUNGS, 8 + search._MAX_LEAP_RUNGS)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_theory_leads_no_further_than_a_few_rungs() -> None:
 def test_from_far_away_the_default_is_looked_at_first(start: Point, far: bool) -> None:
     job = FakeJob(lambda point: 0.6)
     job.point = start
-    search.look(job, start, Hopeless())
+    search.optimise(job, start, Hopeless())
     assert job.tried[0] == start
     assert (job.tried[1] == DEFAULT) == far
 
@@ -343,7 +343,7 @@ def test_what_the_engine_chose_for_the_link_is_not_far_away() -> None:
     job = FakeJob(lambda point: 0.6)
     job.point = chosen = Point(32 * KIB, 64 * KIB)
     job.by_hand = False
-    search.look(job, chosen, Hopeless())
+    search.optimise(job, chosen, Hopeless())
     assert job.tried[0] == chosen
     assert DEFAULT not in job.tried
 
