@@ -97,7 +97,7 @@ def as_text(overrides: Mapping[str, str]) -> Dict[str, str]:
 
 
 class Problem(NamedTuple):
-    """What a job would refuse: the name it is about, and the engine's own words."""
+    """A setting that a job would refuse: its name, and the engine's own words."""
 
     name: str
     message: str

@@ -1,9 +1,9 @@
-"""What bytescheduler raises, drawn as a tree.
+"""The exceptions of bytescheduler, drawn as a tree.
 
 Error (RuntimeError)
 ├── ConfigError (ValueError)        a setting or an argument is wrong; nothing was done
 ├── UsageError                      the right call at the wrong moment, or for the second time
-├── Timeout (TimeoutError)          somebody did not answer, or did not come, in time
+├── Timeout (TimeoutError)          a process did not respond, or did not join, in time
 ├── PeerLost (ConnectionError)      a worker, a server or the scheduler node was lost or left
 └── Closed                          the object was closed first
 
@@ -44,7 +44,7 @@ class UsageError(Error):
 
 
 class Timeout(Error, TimeoutError):
-    """Somebody did not answer, or did not come, in time; the message says who."""
+    """A process did not respond, or did not join, in time; the message names it."""
 
 
 class PeerLost(Error, ConnectionError):

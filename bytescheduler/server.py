@@ -22,7 +22,7 @@ from bytescheduler.errors import ConfigError, Error
 __all__ = ["run"]
 
 _PATIENCE_S = 10.0  # longer than anything takes that is not broken
-_WRONG_USE = 2  # as shells and click have it
+_WRONG_USE = 2  # the code of shells and click
 
 
 class _Ended(BaseException):
@@ -109,7 +109,7 @@ def _run_to_the_end(node: Node, role: str) -> int:
 def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], None]] = None) -> int:
     """Run a role until the job is over or a signal (SIGINT, SIGTERM) ends it.
 
-    Blocks.  A signal is told to everyone else in the job before this returns.
+    Blocks.  All other nodes of the job are notified of a signal before this returns.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Timelines that workers and servers wrote (BYTESCHEDULER_TIMELINE): put together, and summed up.
 
 ``bytescheduler timeline t-r0.json t-r1.json`` prints a summary, ``-o all.json`` writes
-one file of all of them with their clocks aligned; servers' files tell besides who came last.
+one file of all of them with their clocks aligned; servers' files also show which worker came last.
 docs/user/timeline.md says what stands in a file.
 """
 
@@ -60,7 +60,7 @@ def _row(where: Where, step: Step, front: Optional[Interval]) -> Dict[str, Any]:
 
 
 class _Servers:
-    """What the servers say: how long sums took, and who came last."""
+    """The servers' part of a summary: how long sums took, and which worker came last."""
 
     def __init__(self) -> None:
         self.sums: Dict[int, List[float]] = {}
@@ -114,7 +114,7 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
 
 
 class _Job:
-    """What the workers and servers of a job did."""
+    """The steps and sums of a job's workers and servers."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._rounds: Dict[Where, Step] = {}
@@ -242,7 +242,7 @@ def table(of: Dict[str, Any]) -> str:
     if of["late"]:
         late = [[str(row["rank"]), str(row["sums"]), _ms(row["seconds"])] for row in of["late"]]
         blocks.append(
-            "Who came last, and for how long the first waited:\n"
+            "Workers that came last, and for how long the first one waited:\n"
             + _aligned_columns([["rank", "sums", "ms in all"], *late])
         )
     if of["servers"]:
@@ -261,7 +261,7 @@ def table(of: Dict[str, Any]) -> str:
 
 
 class _Picture(NamedTuple):
-    """What `--plot` asks for."""
+    """The picture that `--plot` asks for."""
 
     path: str
     rank: Optional[int]

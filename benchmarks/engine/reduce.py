@@ -155,7 +155,7 @@ def draw(result: Dict[str, Any], path: str) -> None:
 
 
 def run_once(binary: str, seconds: float = 0.1) -> Dict[str, Any]:
-    """Run every benchmark of a program once, in any order, each for so long at least."""
+    """Run every benchmark of a program once, in any order, each for `seconds` at least."""
     command = [
         binary,
         "--benchmark_format=json",
@@ -188,7 +188,7 @@ def main() -> None:
     runs: List[Dict[str, Any]] = []
     for _ in range(args.repeats):
         runs.append(run_once(args.binary))
-        keep(summary(runs), args)  # what there is, if the next one is cut short
+        keep(summary(runs), args)  # in case the next run is interrupted
         print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
     give(summary(runs), args)
 

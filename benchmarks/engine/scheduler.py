@@ -14,7 +14,7 @@ from benchmarks.engine.reduce import run_once
 from benchmarks.lab import options
 from benchmarks.lab.output import add_out_option, give, keep
 
-SECONDS = 0.5  # of each benchmark
+SECONDS = 0.5  # for each benchmark
 
 
 def place_of(row: Dict[str, Any]) -> Tuple[int, int]:
@@ -41,7 +41,7 @@ def main() -> None:
     runs: List[Dict[str, Any]] = []
     for _ in range(args.repeats):
         runs.append(run_once(args.binary, SECONDS))
-        keep(summary(runs), args)  # what there is, if the next one is cut short
+        keep(summary(runs), args)  # in case the next run is interrupted
         print(f"run {len(runs)} of {args.repeats}", file=sys.stderr, flush=True)
     give(summary(runs), args)
 

@@ -1,10 +1,10 @@
-"""What a call costs the Python thread: a push-pull of 1 KB, 1,000 keys, stock stores and ours.
+"""The cost of a call to the Python thread: a push-pull of 1 KB, 1,000 keys, stock stores and ours.
 
 It starts a job of one worker and one server for each kind of store on this host (``kvstore``: ours
 on stock servers), in turn and several times.  A job reports microseconds a call, the median of some
 rounds over all keys: as time that passes, and as time of the processor on the calling thread, which
 the other threads and processes of the job cannot lengthen.  Printed are medians over the jobs, with
-the least and the most.  Only the call itself is measured; nobody waits for its result until the
+the least and the most.  Only the call itself is measured; the worker waits for its result after the
 round has been timed.
 
     python -m benchmarks.call_overhead --out call_overhead.json

@@ -59,7 +59,7 @@ class Framework:
     def sums(self, first: int, last: int) -> None:
         """Sum keys, all at once."""
         for grad in self._grads[first:last]:
-            grad[:] = 1  # as backward does; MXNet's store leaves the sum in it
+            grad[:] = 1  # backward writes it too; MXNet's store leaves the sum in it
         for key in range(first, last):
             self.store.pushpull(key, self._grads[key], out=self._outs[key], priority=-key)
         for out in self._outs[first:last]:
@@ -123,7 +123,7 @@ def memory_worker(arm: str, count: int, size_bytes: int) -> None:
         tensors = Tensors([size_bytes] * (count + 1))
     else:
         tensors = Framework(arm, count + 1, size_bytes)
-    # What the first of all needs belongs to no key.
+    # The memory for the first key of all belongs to no key.
     tensors.declare(count, count + 1)
     tensors.sums(count, count + 1)
     local_job.worker_waits("BEGIN", "nothing")
@@ -224,7 +224,7 @@ def memory_row(arm: str, count: int, size_bytes: int, workers: int = 1) -> Dict[
     for stop, processes in found.items():
         for who, of in processes.items():
             row[f"{stop}_{who}"] = round(of["own"] / per, 3)
-            if stop == "summed" and size_bytes != 4:  # of few bytes it would be that of the start
+            if stop == "summed" and size_bytes != 4:  # with few bytes the peak is at the start
                 row[f"most_{who}"] = round(of["most"] / per, 3)
     row["shared_bytes"] = found["summed"]["worker"]["shared"]
     print(row, file=sys.stderr, flush=True)

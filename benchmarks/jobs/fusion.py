@@ -54,7 +54,7 @@ def channels_out() -> Iterator[int]:
         for block in range(blocks):
             yield from (width, width, 4 * width)
             if block == 0:
-                yield 4 * width  # of the shortcut
+                yield 4 * width  # the shortcut
 
 
 def layers(args: argparse.Namespace, group: int) -> List[str]:

@@ -10,7 +10,7 @@ FLOAT32 = 0  # MXNet's code
 
 
 class Tensors:
-    """A worker and so many bytes for each of its keys, all ones; opened when it is made."""
+    """A worker and, for each of its keys, memory full of ones; opened when it is made."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.worker = Worker.open()
@@ -61,6 +61,6 @@ class Tensors:
             ctypes.memset(begin, 1, size)
 
     def close(self) -> None:
-        """Leave together: nobody ends while another measures."""
+        """Leave together: no worker ends while another measures."""
         self.worker.barrier()
         self.worker.close()

@@ -36,8 +36,8 @@ from bytescheduler._advise.advice import GOODPUT, Cluster
 TUNING = 120  # steps that a job which tunes itself has made before its steps count
 TAKING_UP = 50  # the same where what an earlier job found is only compared
 WARM_UP = 2
-POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # of arms that can be simulated
-# What divides a model's parameters, so that a link of 1 Gbit/s carries it in half a second or so.
+POLICIES = {"ours": "ours", "ours-fifo": "fifo"}  # arms that can be simulated
+# The divisors of the models' parameters: a link of 1 Gbit/s then takes about half a second.
 SCALES = {
     "bert-base": 8,
     "bert-large": 16,
@@ -50,16 +50,16 @@ SCALES = {
 
 
 class Cell(NamedTuple):
-    """What is replayed."""
+    """A model to replay, and the compute of its step."""
 
     model: str
     scale: int  # divides its parameters
-    compute_s: float  # of a step
-    ratio: Optional[float]  # time that the link takes for the model's bytes, over the compute
+    compute_s: float  # a step
+    ratio: Optional[float]  # the link's time for the model's bytes, over the compute
 
     @property
     def name(self) -> str:
-        """What it is called in results."""
+        """The name in results."""
         how = f"{self.compute_s:g} s" if self.ratio is None else f"r = {self.ratio:g}"
         return f"{self.model} / {self.scale}, {how}"
 
@@ -79,9 +79,9 @@ class Cell(NamedTuple):
         return 4 * max(self.compute_s, 2 * link_s)
 
     def simulated_s(self, bytes_per_s: float) -> Dict[str, float]:
-        """Return a step's seconds by arm with links that carry so much, in pieces that suit them.
+        """Return the seconds of a step by arm, with partitions that suit the links.
 
-        What is sent is simulated; compute is a pause, and sums take no time (src/predict).
+        The network is simulated; compute is a pause, and sums take no time (src/predict).
         """
         nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
         lab = Cluster(*nodes, bytes_per_s * 8 / GOODPUT, lab_job.LATENCY_S)
@@ -222,7 +222,7 @@ def run_arm(arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path)
 def run_quietly(
     arm: str, cell: Cell, args: argparse.Namespace, found: pathlib.Path
 ) -> Tuple[Optional[float], List[float]]:
-    """As above, again while too much was stolen; and what was, of each try."""
+    """Run an arm again while too much time is stolen; return its step, and each try's share."""
 
     def read() -> Optional[bytes]:
         return found.read_bytes() if found.exists() else None
@@ -249,7 +249,7 @@ def run_quietly(
 def run_steps(
     arm: str, cell: Cell, args: argparse.Namespace, iterations: int, more: Dict[str, str]
 ) -> Optional[float]:
-    """As above, of so many steps, with further settings; the last ones count."""
+    """Run a job of `iterations` steps with further settings; return a step's seconds at its end."""
     env = dict(more)
     if not lab_job.is_ours(arm):
         # A shrunk model needs a shrunk split bound, or stock is handicapped.

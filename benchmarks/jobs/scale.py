@@ -32,7 +32,7 @@ from bytescheduler._advise.advice import Cluster
 
 MODEL, SCALE = "resnet50", 16
 BITS_PER_S, LATENCY_S = 1e9, 50e-6
-PARTITION, CREDIT = 128 << 10, 512 << 10  # what a job begins with
+PARTITION, CREDIT = 128 << 10, 512 << 10  # the start of every job
 STEPS, WARM_UPS = 2, 2
 FEW_KEYS, MANY_KEYS = 50, 250
 REAL_STEPS = 12
@@ -68,7 +68,7 @@ def step_of(
 
 
 def memory_of(workers: int, servers: int, keys: int) -> int:
-    """Return the most bytes that this process had of its own, with so many keys of 4 bytes."""
+    """Return the most bytes that this process had of its own, with `keys` keys of 4 bytes."""
     steps = [models.Step(str(key), 4, 1e-6, 1e-6) for key in range(keys)]
     cluster(workers, servers).predict(steps, "ours", 1)
     # Not ru_maxrss, which begins with that of the process that started this one.

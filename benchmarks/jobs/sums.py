@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # only workers import it
     import mxnet as mx
 
 POISON = -1.0  # no gradient is negative
-# One number in so many changes from round to round: at least one in each piece of 64 KiB.
+# The distance of numbers that change from round to round: one in each partition of 64 KiB.
 STRIDE = 1 << 14
 
 
@@ -62,7 +62,7 @@ class Sums:
     def change(self) -> None:
         """Begin a round with some numbers that are new."""
         self._round += 1
-        # Of another range than in change_all, and exact in float32.
+        # The range is another than that of change_all, and exact in float32.
         value = 256 + (257 * self._round + self._key) % 65536
         np.add(self._places, value, out=self._some_wanted)
         self._wanted[-1] = value + len(self._places)

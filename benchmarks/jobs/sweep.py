@@ -25,12 +25,12 @@ from benchmarks.lab import lab_job, options
 from benchmarks.lab.output import add_out_option, give
 
 KIB = 1024
-# Of these a key's first tells what changes, the next is cut so, and the last may wait for both.
+# Steps of a change: the first decides it, the next has new partitions, the last may wait for both.
 CHANGING = 3
 
 
 class Point(NamedTuple):
-    """What a job is set to, in KiB."""
+    """The settings of a job, in KiB."""
 
     partition: int
     credit: int

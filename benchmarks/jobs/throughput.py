@@ -74,7 +74,7 @@ def exchange(peer: socket.socket, size_bytes: int, rounds: int) -> None:
     """Send and receive at once, as the other end does."""
 
     def send() -> None:
-        with contextlib.suppress(ConnectionError):  # who receives finds out too
+        with contextlib.suppress(ConnectionError):  # the receiving thread gets it too
             send_all(peer, size_bytes, rounds)
 
     sender = threading.Thread(target=send)
@@ -84,15 +84,15 @@ def exchange(peer: socket.socket, size_bytes: int, rounds: int) -> None:
 
 
 def _echo(peer: socket.socket, sizes: List[int]) -> NoReturn:
-    """Be the other end of `_exchanged`; ends this process, which nobody else's code may go on in.
+    """Be the other end of `_exchanged`, then end this process: no other code may run in it.
 
-    What was raised is printed.
+    An exception is printed.
     """
     code = 1
     try:
         for size in sizes:
             exchange(peer, size, WARM_UPS)
-            peer.recv(1)  # whoever measures is ready
+            peer.recv(1)  # the measuring side is ready
             exchange(peer, size, rounds_of(size))
             peer.recv(1)
         code = 0

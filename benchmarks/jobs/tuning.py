@@ -28,9 +28,9 @@ from benchmarks.jobs.replay import Replayed, cell_words, given_cell
 from benchmarks.lab import lab_job, options
 from benchmarks.lab.output import give, keep
 
-# Of these the median is what a job has come to.
+# The steps whose median is a job's result.
 LAST = 20
-# First steps of no steady job: of the whole one, and behind the change.
+# Steps that do not count: at the start of the job, and after the change.
 DROPPED, DROPPED_THEN = 3, 1
 DEFAULT = sweep.Point(128, 512)
 _CHANGE = "the-links-change"
@@ -69,10 +69,10 @@ def start_env(start: Optional[sweep.Point]) -> Dict[str, str]:
 
 
 class Ran(NamedTuple):
-    """What became of a job."""
+    """The result of a job."""
 
-    steps: List[List[float]]  # of each worker
-    found: List[Optional[List[int]]]  # as `remembered`, before the links changed and at the end
+    steps: List[List[float]]  # seconds, for each worker
+    found: List[Optional[List[int]]]  # from `remembered`, before the links changed and at the end
 
 
 def tuned(args: argparse.Namespace) -> Ran:

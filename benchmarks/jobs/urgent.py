@@ -41,7 +41,7 @@ def quantiles(seconds: List[float]) -> "Dict[str, float]":
 def spans(path: pathlib.Path, category: str, size_bytes: int) -> "Dict[int, float]":
     """Return when the urgent key's spans began, by round, in seconds of the wall clock.
 
-    Ends the program if one is not of so many bytes, as where the tensor is cut into pieces.
+    Ends the program if a span has another size, such as that of one of several partitions.
     """
     events: List[Dict[str, Any]] = json.loads(path.read_text())
     start_s = events[0]["args"]["start_ns"] / 1e9

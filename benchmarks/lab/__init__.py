@@ -1,1 +1,1 @@
-"""What benchmarks measure with: jobs on this host, hosts with rate-limited links, options, JSON."""
+"""The tools of benchmarks: jobs on this host, hosts with rate-limited links, options, JSON."""

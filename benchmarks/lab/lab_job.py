@@ -28,7 +28,7 @@ LAB = "bsbench"
 NUM_WORKERS = NUM_SERVERS = 2
 HOSTS = "10.201.0"
 ROOT_PORT = 9091
-READINGS = 3  # of a link
+READINGS = 3  # for a link
 CLONE_NEWNET = 0x40000000  # setns(2)
 Made = TypeVar("Made")
 TO_END_S = 10.0  # that processes have when all results are there
@@ -58,7 +58,7 @@ ARMS: Dict[str, Dict[str, str]] = {
     },
 }
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-# Of the rate of a link, what TCP payload gets with frames of 1500 bytes.
+# The share of a link's rate that TCP payload gets with frames of 1500 bytes.
 PAYLOAD = 0.953
 LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
 
@@ -247,7 +247,7 @@ def run(
     roles += [("server", 1 + NUM_WORKERS + i, nodes) for i in range(pairs)]
     roles += [("worker", 1 + i, worker) for i in range(pairs)]
     with contextlib.ExitStack() as ends:
-        # What other jobs of this user have found is none of this one's business.
+        # This job must not use the results of this user's other jobs.
         folder = ends.enter_context(tempfile.TemporaryDirectory())
         base.update({"BYTESCHEDULER_TUNING_CACHE": f"{folder}/tuning.json", **ARMS[arm], **env})
         launcher = ends.enter_context(Launcher(pairs, pairs, base, root=place(1), port=ROOT_PORT))

@@ -2,7 +2,7 @@
 
 A worker of a benchmark prints ``BEGIN NAME``, waits for a line, measures, prints ``END NAME
 seconds...`` and waits for a line again; in between every process of the job is looked at. Before
-that END it may print ``ASIDE seconds``: processor time of its own that nobody should count.
+that END it may print ``ASIDE seconds``: processor time of its own that does not count.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ ARMS: Dict[str, Tuple[str, Dict[str, str]]] = {
 }
 
 
-# Of the scheduler node and the workers, and of the servers.
+# The place of the scheduler node and the workers, and that of the servers.
 Places = Tuple[Place, Place]
 HERE_ALL: Places = (LOOPBACK, LOOPBACK)
 _TALKS = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -48,12 +48,12 @@ def _nobody_watches(_word: str, _pids: List[int]) -> None:
 
 
 class Measured(NamedTuple):
-    """What a worker reported, and what it cost."""
+    """A worker's report, and its cost."""
 
     name: str
     seconds: List[float]
     wall_s: float
-    cpu_s: float  # of all processes of the job, without what the worker set aside
+    cpu_s: float  # all processes of the job, without the time that the worker set aside
 
 
 def settings() -> Dict[str, str]:
@@ -61,7 +61,7 @@ def settings() -> Dict[str, str]:
     return {
         **os.environ,
         "BYTESCHEDULER_LOG_LEVEL": "warning",
-        "BYTESCHEDULER_TUNING": "off",  # what is compared stays what it is
+        "BYTESCHEDULER_TUNING": "off",  # partition and credit must not change
         "OMP_NUM_THREADS": "1",
     }
 
@@ -81,7 +81,7 @@ def worker_waits(word: str, name: str, seconds: Optional[List[float]] = None) ->
     """Say what a worker written in Python has to say, and wait for the reader."""
     print(word, name, *(f"{value:.9f}" for value in seconds or []), flush=True)
     if not sys.stdin.readline():
-        raise SystemExit("nobody reads the results any more")
+        raise SystemExit("the program that reads the results has ended")
 
 
 def _listen(worker: Child, pids: List[int], watch: Watch) -> List[Measured]:

@@ -1,7 +1,7 @@
-"""Whether this machine was left alone while something was measured.
+"""A check that this machine was left alone during a measurement.
 
-Of a virtual machine the hypervisor may take processors away for others; the kernel counts that time
-(`steal` in proc(5)). A run that lost much of it is slower for no reason of its own.
+The hypervisor may take the processors of a virtual machine away for others; the kernel counts that
+time (`steal` in proc(5)). A run that lost much of it is slower for no reason of its own.
 """
 
 import argparse
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Processors(NamedTuple):
-    """What all processors have done since the machine was started, in ticks of the kernel."""
+    """The work of all processors since the machine was started, in ticks of the kernel."""
 
     busy: int
     stolen: int

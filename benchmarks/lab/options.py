@@ -1,4 +1,4 @@
-"""What benchmarks take on their command lines, and refuse before anything starts."""
+"""The command lines of benchmarks: they refuse wrong options before anything starts."""
 
 import argparse
 import importlib.util

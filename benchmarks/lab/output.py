@@ -1,4 +1,4 @@
-"""What benchmarks written in Python print, and where it goes besides."""
+"""The output of benchmarks in Python, and the file that gets it too."""
 
 import argparse
 import json

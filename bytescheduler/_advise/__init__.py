@@ -1,1 +1,1 @@
-"""What `bytescheduler advise` stands on: known models, profiles of others, predictions."""
+"""The parts of `bytescheduler advise`: known models, recorded profiles, predictions."""

@@ -48,19 +48,19 @@ class Cluster(NamedTuple):
     servers: int
     bits_per_s: float
     latency_s: float
-    # None, of either: both are what a job takes for such links and so many servers.
+    # If either is None, both are the ones that a job takes for these links and servers.
     partition_bytes: Optional[int] = None
     credit_bytes: Optional[int] = None
     most_workers: int = FEW
 
     @property
     def bytes_per_s(self) -> float:
-        """What a link moves of payload, each way."""
+        """The payload that a link moves in a second, each way."""
         return GOODPUT * self.bits_per_s / 8
 
     @property
     def share_bytes_per_s(self) -> float:
-        """What a worker can move when all do: its own link's rate, or its share of the servers'."""
+        """A worker's rate when all send: its own link's, or its share of the servers'."""
         return self.bytes_per_s * min(1.0, self.servers / self.workers)
 
     @property

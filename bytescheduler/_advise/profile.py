@@ -130,7 +130,7 @@ _Rounds = Dict[_timeline_steps.Where, _timeline_steps.Step]
 
 
 class _Recorded:
-    """What a worker's timeline says of each step."""
+    """The steps that a worker's timeline has."""
 
     def __init__(self, path: str) -> None:
         self.names: Dict[int, str] = {}

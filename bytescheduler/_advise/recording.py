@@ -22,7 +22,7 @@ LEAST_STEPS = 5
 
 
 class StepsWritten:
-    """Tells whether the timeline that a worker is writing has so many steps.
+    """Watches for a number of steps in the timeline that a worker is writing.
 
     A step is a round of most of the keys.  Each look reads what was written since the last one.
     """
@@ -53,7 +53,7 @@ class StepsWritten:
 def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] = None) -> int:
     """Run `job` by `run`, then write the profile of what its worker 0 trained to `path`.
 
-    With `steps` the job is ended once worker 0 has trained so many, and that is a good end.
+    With `steps` the job is ended once worker 0 has trained that many, and that is a good end.
     Returns the job's exit code, or 1 if that is 0 and there is no profile.  A job that fails or is
     stopped after some steps has one too.
     """

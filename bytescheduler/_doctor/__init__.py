@@ -1,1 +1,1 @@
-"""What `bytescheduler doctor` looks at: one module for each part of a host, and the link."""
+"""The checks of `bytescheduler doctor`: one module for each part of a host, and the link."""

@@ -17,8 +17,8 @@ class Finding(NamedTuple):
     area: str  # settings, software, host, network or link
     name: str  # for scripts; the same in every version
     level: str  # ok, warning or problem
-    text: str  # what was seen, with the values
-    advice: str  # what to do; empty if there is nothing
+    text: str  # the finding, with the values
+    advice: str  # the cure; empty if there is nothing to do
 
 
 def good(area: str, name: str, text: str) -> Finding:

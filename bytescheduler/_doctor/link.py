@@ -1,16 +1,20 @@
 """A short, bounded measurement of the link between two hosts over plain sockets.
 
-The side that is asked (`Answerer`) and the side that asks (`measure`) open one connection for each
-of three experiments.  The asking side begins with one line, the other answers with one::
+The measuring side (`measure`) opens one connection to the listening side (`Answerer`) for each of
+three experiments.  The measuring side begins with one line, the other responds with one::
 
     bytescheduler-doctor 1 echo|upload|download MILLISECONDS BYTES
     ok | no: REASON
 
-echo: every 16 bytes come back.  upload: the asking side sends until the other, which reads for so
-long or up to so many bytes, says ``RECEIVED NANOSECONDS`` in a line.  download: the other sends for
-so long or so many bytes, until the asking side hangs up.  Whoever receives also measures, so what
-waits in the sender's buffers counts for nothing.  Every wait has a deadline; what is received is
-counted, or parsed as two numbers, and never more than the bounds below.
+MILLISECONDS and BYTES are the limits of the experiment; it ends at the first one.
+
+- echo: every 16 bytes come back.
+- upload: the measuring side sends.  The other reads up to the limits, and then says
+  ``RECEIVED NANOSECONDS`` in a line.
+- download: the listening side sends up to the limits, or until the measuring side hangs up.
+
+The receiving side takes the time, so bytes in the sender's buffers do not count.  Every wait has a
+deadline.  Received bytes are counted, or parsed as two numbers, within the bounds below.
 """
 
 import contextlib
@@ -41,7 +45,7 @@ class LinkError(Exception):
 
 
 class Measurement(NamedTuple):
-    """What was found."""
+    """The result of a measurement."""
 
     round_trip_us: float  # the median
     to_peer_bits_per_s: float
@@ -50,7 +54,7 @@ class Measurement(NamedTuple):
 
 
 class _Rate(NamedTuple):
-    """What came after the first piece, and how long that took."""
+    """The bytes after the first ones, and the time that they took."""
 
     size_bytes: int
     time_ns: int
@@ -93,7 +97,7 @@ def _read_line(connection: socket.socket) -> str:
 
 
 def read_whole(connection: socket.socket, size_bytes: int, limit_s: float) -> bytes:
-    """Return so many bytes, or fewer if the other side hung up before.
+    """Return `size_bytes` bytes, or fewer if the other side hung up before.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def read_whole(connection: socket.socket, size_bytes: int, limit_s: float) -> by
 
 
 def _receive(connection: socket.socket, time_ms: int, most_bytes: int) -> _Rate:
-    """Read for so long from the first piece on, or up to so many bytes, or to the end."""
+    """Read for `time_ms` from the first bytes on, or up to `most_bytes`, or to the end."""
     connection.settimeout(_PATIENCE_S)
     buffer = bytearray(_CHUNK_BYTES)
     first = connection.recv_into(buffer)
@@ -224,14 +228,14 @@ class Answerer:
         Parameters
         ----------
         wait_s : float
-            How long to wait for it.
+            How long to wait for the host.
         refused : callable
-            Told, in a line for people, of the first that speak something else.
+            Gets a line for each of the first connections that speak something else.
 
         Returns
         -------
         str or None
-            The address of that host; None if nobody came in time.
+            The address of that host; None if no host came in time.
 
         Raises
         ------

@@ -79,7 +79,9 @@ def _port(name: str, setting: str, address: str, port: int) -> Finding:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 text = f"{setting}: port {port} is in use (fine if this job's own node has it)"
-                advice = f"else take another {setting}; ss -ltnp shows who has this one"
+                advice = (
+                    f"else take another {setting}; ss -ltnp shows the process that has this one"
+                )
                 return problem(_AREA, name, text, advice)
             text = f"{setting}: this node cannot listen at {address}:{port}: {error.strerror}"
             return problem(_AREA, name, text, f"take a {setting} above 1023")
@@ -107,7 +109,7 @@ def _connect(address: str, port: int, limit_s: float) -> Finding:
         with socket.create_connection((address, port), limit_s) as connection:
             greeting = _greeting(connection, limit_s)
     except ConnectionRefusedError:
-        text = f"{where} can be reached, but nobody listens there"
+        text = f"{where} can be reached, but no process listens there"
         advice = "normal before the scheduler node is started; else check DMLC_PS_ROOT_PORT"
         return warning(_AREA, "root_port", text, advice)
     except OSError as error:

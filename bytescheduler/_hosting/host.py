@@ -1,4 +1,4 @@
-"""What a server's process does for it: loads pickled optimizers and updates weights with them."""
+"""Python for a server: loads pickled optimizers and updates weights with them."""
 
 import importlib
 import os

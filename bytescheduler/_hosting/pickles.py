@@ -22,8 +22,8 @@ _CLASSES_OF = (
 # Python 2's names, which old protocols use.
 _RENAMED = {"copy_reg": "copyreg", "__builtin__": "builtins"}
 _PLAIN_KEYS = (str, bytes, int, float, bool, type(None))
-# What a pickle may become is bounded by what it is: a few bytes in it name a value of before, and
-# whatever is made of that is memory of its own.
+# A pickle may make objects in proportion to its size only: a few of its bytes can name an earlier
+# value, and each object made from that takes memory of its own.
 _MOST_OPERATIONS = 1 << 20
 _MADE_PER_BYTE = 4
 _MADE_BESIDES = 1 << 20
@@ -31,7 +31,7 @@ _DTYPE = re.compile(r"[<=|]?[biufc]\d{1,2}|\?")
 
 
 class Refused(Exception):
-    """What is in the pickle is not accepted."""
+    """The pickle has content that is not accepted."""
 
 
 class _Name:
@@ -144,7 +144,7 @@ class _Reader:
         self._below: List[List[object]] = []  # stacks below each mark
         self._memo: Dict[int, object] = {}
         self._made: Dict[int, object] = {}  # instances, by id; keeps them alive
-        self._budget_bytes = 0  # what may still be made
+        self._budget_bytes = 0  # left for objects
 
     def read(self, data: bytes) -> object:
         self._budget_bytes = _MADE_PER_BYTE * len(data) + _MADE_BESIDES
@@ -463,7 +463,7 @@ def load(data: bytes, trusted: Sequence[str] = ()) -> object:
         optimizer = _Reader(trusted).read(data)
     except Refused:
         raise
-    except Exception as error:  # of any kind: the bytes may be anything
+    except Exception as error:  # odd bytes can raise any kind
         raise Refused(f"the pickled optimizer cannot be read: {repr(error)[:200]}") from error
     if not isinstance(optimizer, _kinds()[0]):
         raise Refused(f"the pickle holds a {type(optimizer).__name__}, which is no optimizer")

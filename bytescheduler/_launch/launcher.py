@@ -146,7 +146,7 @@ class Launcher:
             DMLC_NUM_SERVER=str(num_servers),
         )
         self._ports = Ports()
-        self._ended: List[Child] = []  # of which `next_event` has told
+        self._ended: List[Child] = []  # those that `next_event` has returned
         # A SimpleQueue, because signal handlers put into it.
         self._events: queue.SimpleQueue[object] = queue.SimpleQueue()
 
@@ -326,7 +326,7 @@ class Launcher:
         Raises
         ------
         subprocess.TimeoutExpired
-            Another one still ran after so many seconds; it names the command.
+            Another one still ran after `timeout_s`; it names the command.
         """
         deadline = time.monotonic() + timeout_s
         while len(self._ended) < len(self.children) and not self.failed:
@@ -348,7 +348,7 @@ class Launcher:
 
     def end_all(self) -> None:
         """End all by SIGTERM, then by SIGKILL; an Interrupt cuts the waits in between short."""
-        # The scheduler node first, because it tells everyone.
+        # The scheduler node ends first, because it notifies all others.
         scheduler, others = self.children[:1], self.children[1:]
         self._signal(scheduler, signal.SIGTERM)
         self.await_ends(scheduler, time.monotonic() + _NOTICE_S)

@@ -19,23 +19,23 @@ __all__ = ["Job", "prefer_native", "run"]
 
 _LOOK_S = 0.5
 _LAST_WORDS_S = 2.0  # for output that is still in the pipes
-_TIMED_OUT = 124  # as timeout(1) has it
-_CANNOT_RUN = 126  # as shells have it
+_TIMED_OUT = 124  # the code of timeout(1)
+_CANNOT_RUN = 126  # the code of shells
 _MERGED = Streams(subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT)
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to run.
+    """A job to run.
 
     Parameters
     ----------
     command : sequence of str
-        What each worker runs.
+        The command of each worker.
     num_workers, num_servers : int
-        How many of each; at least 1.
+        The number of each; at least 1.
     node : sequence of str
-        What runs the role of DMLC_ROLE, scheduler or server.  The scheduler node gets
+        The command that runs the role of DMLC_ROLE, scheduler or server.  The scheduler node gets
         ``--port-fd N`` too and writes its port and a newline to that descriptor.
     env : dict
         Variables for every process, on top of this process's own.
@@ -47,8 +47,8 @@ class Job:
     quiet : bool
         No prefixes, no remarks, and only warnings in the log.
     enough : callable, optional
-        Asked twice a second, on a thread of its own; once it is true the job is ended, and this
-        is a good end.
+        Called twice a second, on a thread of its own.  Once it returns True the job is ended, and
+        this is a good end.
     """
 
     command: Sequence[str]
@@ -83,7 +83,7 @@ class _Signalled(Interrupt):
 
 
 class _Enough:
-    """What the job was run for is done."""
+    """The event that the job has done enough."""
 
 
 class _Over(Exception):

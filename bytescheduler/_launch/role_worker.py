@@ -1,7 +1,7 @@
 """Runs a worker's command, and ends it if it waits for a scheduler node that is not there.
 
-MXNet's own store waits in `mx.kv.create` without a word and for ever.  So until the command tells
-that it is past that, this process, its parent, looks whether the scheduler node can be reached.
+MXNet's own store waits in `mx.kv.create` without a message and for ever.  So this process, the
+parent, checks that the scheduler node can be reached, until the command reports that it has joined.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from bytescheduler._settings import Settings
 
 __all__ = ["Rendezvous", "run"]
 
-_CANNOT_RUN = 126  # as shells have it
+_CANNOT_RUN = 126  # the code of shells
 _SAY_EVERY_S = 5.0
-_LOOK_EVERY_S = 0.2  # at what the command has told
+_LOOK_EVERY_S = 0.2  # from one look at the command's reports to the next
 _CONNECT_EVERY_S = 0.5
 _CONNECT_S = 2.0
-# A scheduler node that is gone says why to whom it can; and a native worker says more than we can.
+# Time for the notice of a scheduler node that ends, and for a native worker's own, better message.
 _GRACE_S = 5.0
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 _SI_KERNEL = 0x80
@@ -99,7 +99,7 @@ class _Watch:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._here: Optional[bool] = None  # None: it never was
-        self._since = self._begin  # of _here
+        self._since = self._begin  # when `_here` changed
         threading.Thread(target=self._look, name="bslaunch-watch", daemon=True).start()
 
     def _look(self) -> None:
@@ -111,7 +111,7 @@ class _Watch:
                     self._since = time.monotonic()
 
     def stop(self) -> None:
-        """Look no more."""
+        """End the watch."""
         self._over.set()
 
     def why_hopeless(self) -> Optional[str]:
@@ -150,7 +150,7 @@ class _Watch:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing to look for any more."""
+        """True once the watch has ended."""
         return self._over.is_set()
 
 
@@ -162,7 +162,7 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> in
     aborted while it did.
     """
     signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it never learns exit codes
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the kernel drops exit codes if it is ignored
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals | {signal.SIGCHLD})
     listener = ready.Listener()
     try:
@@ -211,7 +211,7 @@ def _forward_next(
         got: Optional[signal.struct_siginfo] = signal.sigwaitinfo(waited)
     else:
         got = signal.sigtimedwait(waited, timeout_s)
-    # What the terminal sends, it sends to the whole process group.
+    # The terminal sends its signals to the whole process group.
     if got is not None and got.si_signo in signals and got.si_code != _SI_KERNEL:
         process.send_signal(got.si_signo)
 

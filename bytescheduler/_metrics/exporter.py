@@ -22,7 +22,7 @@ _POLL_S = 0.2  # how soon the server notices that it is to end
 
 
 class _Collector(Collector):
-    """Asks the engine whenever somebody looks, until it is stopped."""
+    """Asks the engine at each request, until it is stopped."""
 
     def __init__(self, measure: Measure, role: str, rank: Optional[int]) -> None:
         self._measure: Optional[Measure] = measure
@@ -32,8 +32,8 @@ class _Collector(Collector):
         self._stopped = False
 
     def stop(self) -> None:
-        """Wait for what is being asked; nothing is asked afterwards."""
-        self._stopped = True  # whoever waits for his turn sees it
+        """Wait for the requests under way; later ones do not ask the engine."""
+        self._stopped = True  # requests that wait for the lock see it
         with self._lock:
             self._measure = None
 
@@ -79,10 +79,10 @@ class _Collector(Collector):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = 5  # of one who connects and says nothing
+    timeout = 5  # seconds for a client that connects and sends nothing
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing: stderr is the training's."""
+        """Log nothing: stderr belongs to the training."""
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
@@ -95,7 +95,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: one who went away before the answer is no matter of the training's."""
+        """Log nothing: a client that hangs up before the response is no matter of the training."""
 
 
 class _Server6(_Server):

@@ -17,19 +17,19 @@ Place = Tuple[str, int]  # host, port
 # A figure by its name, without what all of a role begin with, and by the rank of the peer.
 Values = Dict[Tuple[str, Optional[int]], float]
 
-_PATIENCE_S = 2.0  # for one answer
-_SILENT_S = 60.0  # so long a process that does not answer counts as busy
+_PATIENCE_S = 2.0  # for one response
+_SILENT_S = 60.0  # a process without a response counts as busy until then
 _MOST_BYTES = 16 << 20
 _AT_ONCE = 32
 
 
 class Node(NamedTuple):
-    """What one process showed, and when."""
+    """The metrics of one process, and when they were read."""
 
     role: str
     rank: Optional[int]
-    answers: bool  # whether its engine did
-    when: float  # seconds that only grow
+    answers: bool  # True if its engine responded
+    when: float  # seconds of a monotonic clock
     values: Values
 
     def get(self, name: str, of: Optional[int] = None) -> float:
@@ -63,7 +63,7 @@ def parse(text: str, when: float) -> Optional[Node]:
     answers = False
     try:
         samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    except (IndexError, KeyError) as error:  # what the parser does not expect
+    except (IndexError, KeyError) as error:  # the parser raises them for odd text
         raise ValueError(f"not the format of Prometheus: {error}") from error
     for sample in samples:
         if sample.name == table.INFO:
@@ -85,12 +85,12 @@ def parse(text: str, when: float) -> Optional[Node]:
 
 
 def read(place: Place) -> Optional[Node]:
-    """Return what the process at `place` shows; None if none of ours answers.  Blocks shortly.
+    """Return the metrics of the process at `place`; None if none of ours is there.  Blocks shortly.
 
     Raises
     ------
     socket.timeout
-        Nobody answers in time, nor says that he is not there.
+        There was no response in time, nor a refusal.
     """
     host, port = place
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
@@ -102,7 +102,7 @@ def read(place: Place) -> Optional[Node]:
     except socket.timeout:
         raise
     except urllib.error.URLError as error:
-        if isinstance(error.reason, socket.timeout):  # of the connection
+        if isinstance(error.reason, socket.timeout):  # while connecting
             raise error.reason from None
         return None
     except (OSError, ValueError, http.client.HTTPException):
@@ -187,7 +187,7 @@ def _server(pair: _Pair) -> Dict[str, object]:
 
 
 def _stragglers(servers: List[_Pair]) -> List[Dict[str, object]]:
-    """Return for whom servers wait, the worst first."""
+    """Return the workers that servers wait for, the slowest first."""
     waited: Dict[int, float] = {}
     last: Dict[int, float] = {}
     awaited: Dict[int, int] = {}
@@ -225,10 +225,11 @@ def _scheduler(pair: _Pair) -> Dict[str, object]:
 
 
 def report(before: Dict[Place, Node], now: Dict[Place, Node]) -> Dict[str, List[Dict[str, object]]]:
-    """Return what the job does, of the processes that are in both readings.
+    """Return the work of a job between two readings, of the processes that are in both.
 
-    `workers` and `servers` are ordered by rank; `stragglers` says for whom servers wait, and
-    `schedulers` whom the scheduler node has not heard for how long, the longest first.
+    `workers` and `servers` are ordered by rank.  `stragglers` has the workers that servers wait
+    for.  `schedulers` has the nodes and the seconds since the scheduler node last heard each, the
+    longest first.
     """
     both = [_Pair(before[place], now[place]) for place in now if place in before]
     by_role: Dict[str, List[_Pair]] = {"worker": [], "server": [], "scheduler": []}

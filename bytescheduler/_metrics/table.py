@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As Prometheus sees it."""
+        """The name that Prometheus sees."""
         return f"bytescheduler_{self.role}_{self.figure}"
 
     @property

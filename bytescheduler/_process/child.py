@@ -165,7 +165,7 @@ class Child:
         Raises
         ------
         subprocess.TimeoutExpired
-            It had not ended after so many seconds.
+            It had not ended after `timeout_s`.
         """
         if not self._ended.wait(timeout_s):
             assert timeout_s is not None
@@ -188,7 +188,7 @@ class Child:
         """Close the pipes, and give the number of a process that has ended back; never blocks."""
         for pipe in (self.stdin, self.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # what it never read
+                with contextlib.suppress(BrokenPipeError):  # some input was never read
                     pipe.close()
         if self.code is not None:
             self._closed = True

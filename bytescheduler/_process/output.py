@@ -19,7 +19,7 @@ def _write_all(target: int, content: bytes) -> None:
     while content:
         try:
             content = content[os.write(target, content) :]
-        except BlockingIOError:  # somebody else made the terminal non-blocking
+        except BlockingIOError:  # another process made the terminal non-blocking
             select.select([], [target], [])
 
 
@@ -34,15 +34,15 @@ class Printer:
     target : int
         The descriptor where the lines go; not closed.
     prefixes, colour : bool
-        Whether lines get a prefix, and whether it is coloured.
+        True to give lines a prefix, and to colour it.
     on_broken : callable
-        Called once, on any thread, when nobody reads the target any more; lines are lost from then
-        on.
+        Called once, on any thread, when the target has no reader any more; lines are lost from
+        then on.
     on_lost : callable
-        Called once, on any thread, with why a line could not be written, such as that a disk is
-        full; later lines are tried again.
+        Called once, on any thread, with the reason why a line could not be written, such as a full
+        disk; later lines are tried again.
     clock : callable
-        Seconds that only grow.
+        Returns seconds of a monotonic clock.
     """
 
     def __init__(

@@ -13,10 +13,10 @@ def plain(text: str) -> str:
 
 
 def say(line: str) -> None:
-    """Write a line to stderr; one that is closed, or on a disk that is full, harms nobody.
+    """Write a line to stderr; if that is closed or its disk is full, the line is dropped.
 
-    Where stderr is the process's own, nothing stays in Python's buffer: it would be tried again at
-    the end, and turn the exit code into another.
+    If stderr is the process's own, nothing stays in Python's buffer.  Python would write that again
+    at the end, and its failure would change the exit code.
     """
     stderr = sys.stderr
     if stderr is None:  # closed before Python started

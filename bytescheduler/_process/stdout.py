@@ -1,6 +1,6 @@
-"""How a command ends that cannot print: stdout is closed or full, or nobody reads it any more.
+"""The end of a command that cannot print: stdout is closed or full, or has no reader any more.
 
-What it cannot say on stderr changes nothing.
+A failure to write to stderr changes nothing.
 """
 
 import errno
@@ -18,12 +18,12 @@ from bytescheduler._process.say import say
 __all__ = ["run", "why_lost"]
 
 _CANNOT_WRITE = os.EX_IOERR
-_NOBODY_READS = 128 + signal.SIGPIPE  # as shells have it
+_NOBODY_READS = 128 + signal.SIGPIPE  # the code of shells
 
 
 def why_lost(error: OSError) -> str:
     """Return why stdout does not take what is written to it."""
-    if error.errno == errno.EBADF:  # as after `>&-`
+    if error.errno == errno.EBADF:  # the shell's `>&-` closes it
         return "it is not open for writing"
     return str(error.strerror)
 

@@ -141,7 +141,7 @@ class Session:
         self._worker.name_key(engine_key, name)
 
     def declare(self, items: Iterable[Item], *, owner: object, asynchronous: bool = False) -> None:
-        """Declare keys; rank 0's bytes become everyone's.  Blocks.
+        """Declare keys; every worker gets rank 0's bytes.  Blocks.
 
         `owner` keeps the memory of the `items` alive.
         """
@@ -210,7 +210,7 @@ class Session:
         for name, number in (("partition_bytes", partition_bytes), ("credit_bytes", credit_bytes)):
             if not isinstance(number, int):
                 raise TypeError(f"{name}: want a number of bytes, got {number!r}")
-            if not 0 < number < 2**64:  # what the engine can be told
+            if not 0 < number < 2**64:  # the engine takes 64 bits
                 raise ConfigError(
                     f"{name} {number}: want 4 KiB to 1 GiB, and 1 byte to 64 GiB of credit", 1
                 )

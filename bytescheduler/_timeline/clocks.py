@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, Mapping, NamedTuple, Tuple
 __all__ = ["Clock", "FIRST_SERVER_PID", "errors"]
 
 FIRST_SERVER_PID = 20001
-# Of each node: enough to meet a quick one, and little memory.
+# Spans of each node: enough to meet a quick one, and little memory.
 _MOST_SPANS = 10_000
 # Up to here the end of a push does not say that it has arrived; that of the pull does.
 _TOGETHER_BYTES = 16 << 10
@@ -42,7 +42,8 @@ class _Bounds:
 
     @property
     def difference(self) -> float:
-        # What is no contradiction is left as the wall clocks say, as is what contradicts itself.
+        # The wall clocks count unless the bounds exclude them; bounds that exclude each other prove
+        # nothing.
         believed = self.low <= 0 <= self.high or self.low > self.high
         return 0.0 if believed else (self.low + self.high) / 2
 

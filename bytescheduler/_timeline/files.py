@@ -42,7 +42,7 @@ KEY_NAME = "bytescheduler_key"
 # Keys of the engine's own, by which worker 0 tells an order (src/backend/ps/measured_order.h).
 OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
 _END = "bytescheduler_end"
-# What an event of a phase must have, and the arguments of a span.
+# The numbers that an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
 _COUNTS = {
     "tensor": ("key", "round", "bytes"),
@@ -171,7 +171,7 @@ class _Node(NamedTuple):
     """A worker or a server, and its file."""
 
     path: str
-    event: Event  # what it says about itself
+    event: Event  # its description of itself
 
     @property
     def name(self) -> str:
@@ -191,12 +191,12 @@ class _Node(NamedTuple):
 
     @property
     def job_number(self) -> str:
-        """That no other job has; empty where nobody knows, as under a wrapped store."""
+        """The number that no other job has; empty if it is not known, as with a wrapped store."""
         return str(self.event["args"].get("job", ""))
 
 
 def _nodes_of(path: str) -> Dict[int, _Node]:
-    """Return who wrote the file, by pid; several in one that was put together."""
+    """Return the nodes that wrote the file, by pid; a merged file has several."""
     nodes: Dict[int, _Node] = {}
     for place, event in _lines(path, lambda text: None):  # told when all events are read
         if event.get("name") != _ABOUT:
@@ -284,10 +284,10 @@ def merge(paths: Iterable[Path]) -> Iterator[Event]:
 
 
 class _Ahead(NamedTuple):
-    """What must be known before the first event is told."""
+    """Facts from the whole of all files, which the first event needs."""
 
     starts: Dict[int, int]  # by pid: when its time 0 was, by one clock
-    names: Dict[int, str]  # what workers call their keys, which servers do not know
+    names: Dict[int, str]  # the workers' names of keys, which servers do not know
 
 
 def _look_ahead(paths: Sequence[str], nodes: Dict[int, _Node]) -> _Ahead:

@@ -12,10 +12,10 @@ from bytescheduler._timeline.steps import Interval, Step, Tensor, union
 __all__ = ["draw", "kind_of"]
 
 _MOST_LABELS = 40
-_MOST_CHARACTERS = 40  # of a label
+_MOST_CHARACTERS = 40  # in a label
 _ROW_INCHES = 0.12
-# What stands in the three lanes of a tensor's row, and how it is drawn.
-_LANES = (
+# The three bars in a tensor's row: the attribute, its meaning, its colour.
+_BARS = (
     ("queued", "queued for something more urgent, or for credit", "#b8bec4"),
     ("sent", "on the wire", "#2a7f62"),
     ("waited", "waiting for other workers and the way back", "#d98a29"),
@@ -56,9 +56,9 @@ def draw(
     zero = min(tensor.begin for _, tensor in rows)
     figure = Figure(figsize=(9, min(12.0, max(2.4, 1.2 + _ROW_INCHES * len(rows)))))
     axes = figure.subplots()
-    for lane, (name, meaning, colour) in enumerate(_LANES):
+    for bar, (name, meaning, colour) in enumerate(_BARS):
         bars = [
-            ((begin - zero) * 1e3, row + lane / 3, (end - begin) * 1e3)
+            ((begin - zero) * 1e3, row + bar / 3, (end - begin) * 1e3)
             for row, (_, tensor) in enumerate(rows)
             for begin, end in union(getattr(tensor, name))
         ]

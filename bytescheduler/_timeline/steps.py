@@ -1,4 +1,4 @@
-"""What the tensors of each worker did in each step, out of the events of timelines."""
+"""The tensors of each worker in each step, from the events of timelines."""
 
 import math
 import statistics

@@ -52,7 +52,7 @@ class _Sums:
         self._sum = bytes(ctypes.c_float(workers * (workers + 1) / 2))
 
     def declare(self, count: int, floats: int) -> List[_Tensor]:
-        """Return so many tensors that all workers have, each full of its rank plus 1."""
+        """Return `count` tensors that all workers have, each full of this worker's rank plus 1."""
         kind = ctypes.c_float * floats
         tensors = [_Tensor(self._num_keys + i, kind(), kind()) for i in range(count)]
         self._num_keys += count
@@ -165,7 +165,7 @@ def _run_job(size: int, rounds: int, workers: int, servers: int) -> str:
         code = subprocess.call(
             [*this, *launch, *limit, "--", *this, *mine],
             stdin=subprocess.DEVNULL,
-            stdout=2,  # what the job has to say is no result
+            stdout=2,  # the job's output is no result
             preexec_fn=lambda: die_with(us),
         )
         if code:

@@ -118,7 +118,7 @@ def _listen(port: int, wait_s: float, as_json: bool) -> int:
     elif peer:
         click.echo(f"{peer} has measured the link and shows what it found")
     if not peer:
-        say(f"bytescheduler: nobody measured the link in {wait_s:g} s")
+        say(f"bytescheduler: no host measured the link in {wait_s:g} s")
     return 0 if peer else 1
 
 

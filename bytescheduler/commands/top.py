@@ -258,11 +258,11 @@ def _watch(job: _Job, interval_s: float, once: bool, as_json: bool) -> int:
 def command(
     as_json: bool, once: bool, interval: float, addresses: Tuple[reader.Place, ...]
 ) -> None:
-    """Show what a running job does: rates, queues, credit, and who is waited for.
+    """Show the work of a running job: rates, queues, credit, and the workers that others wait for.
 
-    Reads the metrics of jobs started with BYTESCHEDULER_METRICS=PORT, from PORT on and the ports
-    behind it, on each host named.  Ends with 0 when the job has ended, with 1 if there is none (or,
-    with --once, if a node of it has failed).
+    Reads the metrics of jobs started with BYTESCHEDULER_METRICS=PORT, at PORT and the ports behind
+    it, on each host named.  Ends with 0 when the job has ended, with 1 if there is none (or, with
+    --once, if a node of it has failed).
     """
     try:
         import prometheus_client.parser  # noqa: F401

@@ -20,7 +20,7 @@ __all__ = ["ScheduledKVS", "ScheduledKVStore"]
 def _class_over(mine: "Type[ScheduledKVS]", wrapped: object) -> "Type[ScheduledKVS]":
     """Return `mine`, or one like it that can be asked without a store what `wrapped` can do."""
     capable = inspect.getattr_static(wrapped, "is_capable", None)
-    own = mine.is_capable is not ScheduledKVS.is_capable  # of a class derived by others
+    own = mine.is_capable is not ScheduledKVS.is_capable  # a derived class has its own
     if own or not isinstance(capable, staticmethod):
         return mine
     same = {name: getattr(mine, name) for name in ("__doc__", "__module__", "__qualname__")}
@@ -248,4 +248,4 @@ ScheduledKVStore = ScheduledKVS
 
 @KVStoreBase.register
 class ByteScheduler(ScheduledKVS):
-    """What ``mx.kv.create("bytescheduler")`` makes: a ScheduledKVS that wraps nothing."""
+    """The store of ``mx.kv.create("bytescheduler")``: a ScheduledKVS that wraps nothing."""

@@ -14,14 +14,14 @@ __all__ = ["ScheduledTrainer"]
 class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no types
     """A ``gluon.Trainer`` whose urgent gradients go first.
 
-    Rank 0's parameters become everyone's when the trainer is made, so that already the first
-    forward pass uses them; blocks until rank 0 is there.  As in Gluon's own this waits for the
-    first step if a shape is not known before, or if servers update the weights (they must learn
-    the batch size first).  Where workers update them, another batch size or learning rate takes
-    effect at once.
+    Every worker gets rank 0's parameters when the trainer is made, so that already the first
+    forward pass uses them; blocks until rank 0 is there.  If a shape is not known before, or if
+    servers update the weights (they must learn the batch size first), this waits for the first
+    step, like Gluon's own trainer.  If workers update the weights, another batch size or learning
+    rate takes effect at once.
 
-    So parameters are loaded, or set, before the trainer is made.  What is loaded later raises, or,
-    with ``update_on_kvstore=False``, stays on the worker that loads it.
+    So load or set parameters before the trainer is made.  Loading them later raises, or, with
+    ``update_on_kvstore=False``, changes only the worker that loads them.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
         # Gluon's own calls it first while it is made.
         if getattr(self, "_kv_initialized", False) and "dist" in self.kvstore.type:
             raise RuntimeError(
-                "this ScheduledTrainer has made rank 0's parameters everyone's already: load or "
-                "set parameters before it is made, or use gluon.Trainer, which begins at the first "
-                "step"
+                "this ScheduledTrainer has copied rank 0's parameters to every worker already: "
+                "load or set parameters before it is made, or use gluon.Trainer, which begins at "
+                "the first step"
             )
         super()._reset_kvstore()
 

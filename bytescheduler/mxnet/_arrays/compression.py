@@ -1,4 +1,4 @@
-"""What `set_gradient_compression` takes, and which arrays can be compressed."""
+"""The arguments of `set_gradient_compression`, and which arrays can be compressed."""
 
 from typing import List, Mapping
 

@@ -41,7 +41,7 @@ class RowsTensor(Tensor):
 
     @property
     def is_usual(self) -> bool:
-        """Whether what is pushed and stored goes to and fro as it is: never."""
+        """False: values and flags never travel as the user's arrays are."""
         return False
 
     def _count(self) -> int:

@@ -60,7 +60,7 @@ def wanted_rows(key: Key, row_ids: Array, rows: int) -> List[int]:
     Raises
     ------
     MXNetError
-        There are fewer than so many rows.
+        An element is not below `rows`.
     """
     wanted = np.unique(row_ids.asnumpy().astype(np.int64))
     for bad in wanted[(wanted < 0) | (wanted >= rows)]:

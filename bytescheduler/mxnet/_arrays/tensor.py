@@ -70,8 +70,8 @@ class Tensor:
 
     `send` and `recv` are the arrays that dependency proxies read and write through raw pointers.
     They are only ever copied into and copied from (and `recv` is what an updater reads), so MXNet
-    never keeps them in a layout of its own.  They are dense; what is row_sparse travels as a dense
-    sum beside a vector that counts who has which row (`rows`).
+    never keeps them in a layout of its own.  They are dense; a row_sparse array travels as a dense
+    sum beside a vector that counts, for each row, the workers that have it (`rows`).
 
     A job may have many small keys, so one of these is kept small.  The two stages are mere handles
     until Python itself wants the arrays, which most keys' operations never do.
@@ -112,8 +112,8 @@ class Tensor:
         "sparse",
     )
 
-    carries_rows = False  # whether what travels is more than numbers to be added up
-    one_sender = False  # whether each number is 0 on all workers but one
+    carries_rows = False  # True if more travels than numbers to be added up
+    one_sender = False  # True if each number is 0 on all workers but one
 
     def __init__(
         self, key: Key, engine_key: int, like: Array, copier: MXNetCopier, wide: bool = False
@@ -128,9 +128,9 @@ class Tensor:
         self.shape = _shared(like.shape)
         self.sparse = _sparse.is_sparse(like)
         self.rows: Optional[Tensor] = None
-        # What is widened only operators can tell and copy.
+        # Only operators can copy between half precision and float32.
         self._widened = wide and self.dtype.name in _HALVES
-        self.code = 0 if self._widened else self._like_code  # of what travels
+        self.code = 0 if self._widened else self._like_code  # the dtype that travels
         self._wire_dtype = np.float32 if self._widened else like.dtype
         self.copier = copier
         self._apart: Optional[Array] = None  # the value, unless it is what was received
@@ -170,12 +170,12 @@ class Tensor:
 
     @property
     def dtype(self) -> DType:
-        """Of the user's arrays."""
+        """The dtype of the user's arrays."""
         return _DTYPES[self._like_code]
 
     @property
     def size_bytes(self) -> int:
-        """What travels, in each direction."""
+        """The bytes that travel, in each direction."""
         return self.rounds.size_bytes
 
     @property
@@ -213,12 +213,12 @@ class Tensor:
 
     @property
     def is_usual(self) -> bool:
-        """Whether what is pushed and stored goes to and fro as it is."""
+        """True if arrays are pushed and stored as they are."""
         return not self._widened and not self.sparse and self.rows is None
 
     @property
     def is_narrow(self) -> bool:
-        """Whether this travels in half precision."""
+        """True if this travels in half precision."""
         return _DTYPES[self.code].name in _HALVES
 
     def widened(self, engine_key: int) -> "Tensor":
@@ -291,9 +291,9 @@ class Tensor:
 
     @property
     def received(self) -> Array:
-        """What an updater gets: the sum; row_sparse, with every row that somebody sent, if any.
+        """The array for an updater: the sum; row_sparse, with every row that a worker sent, if any.
 
-        If nobody counts rows, everyone sends all of them.
+        If rows are not counted, every worker sends all of them.
         """
         if self.rows is None:
             return _sparse.with_all_rows(self.recv) if self.sparse else self.recv

@@ -9,7 +9,7 @@ import numpy as np
 from bytescheduler.mxnet._types import Optimizer
 
 _PLAIN = (bool, int, float, str, type(None))
-# What MXNet's own pickles leave out too: it holds the weights themselves.
+# MXNet's own pickles leave this out too: it holds the weights themselves.
 _LEFT_OUT = "param_dict"
 
 

@@ -15,7 +15,7 @@ __all__ = ["Updates", "describe_key"]
 
 _Rates = Tuple[Optional[float], Optional[float], Optional[float]]
 _DTYPES = {0: np.float32, 1: np.float64, 2: np.float16}
-# What a push's own rates stand for.
+# The attributes that a push's own rates replace.
 _RATES = ("lr", "lr_scheduler", "lr_mult", "wd", "wd_mult", "param_dict", "rescale_grad")
 
 

@@ -8,7 +8,7 @@ import mxnet as mx
 
 from bytescheduler.mxnet._types import Optimizer
 
-# What the C++ optimizer calls an option, and what mx.optimizer calls it.
+# The C++ optimizer's name of an option, and the name that mx.optimizer has for it.
 _Options = Dict[str, str]
 _MOMENTUM: _Options = {"momentum": "momentum"}
 
@@ -32,7 +32,7 @@ _PROTOCOL = 4
 
 
 class ForServers(NamedTuple):
-    """What tells servers how to update.
+    """The description of an update for servers.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _native_text(optimizer: Optimizer) -> Optional[str]:
         "learning_rate": optimizer.learning_rate,
         "wd": optimizer.wd,
         "rescale_grad": optimizer.rescale_grad,
-        # As mx.optimizer reads it: none, or 0, does not clip.
+        # None, or 0, does not clip: mx.optimizer reads it so.
         "clip_gradient": optimizer.clip_gradient or None,
         **{option: getattr(optimizer, attribute) for option, attribute in options.items()},
     }

@@ -1,4 +1,4 @@
-"""What runs an optimizer on a worker: MXNet's own updater, but for a state that does not fit."""
+"""The updater of a worker's optimizer: MXNet's own, but for a state that does not fit."""
 
 import mxnet as mx
 

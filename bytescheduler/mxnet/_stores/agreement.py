@@ -14,7 +14,7 @@ from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Optimizer, Updater
 
 _CURE = "call set_optimizer on every worker, or _barrier() on every worker after it"
-# What scripts change while they train.
+# The numbers that scripts change while they train.
 _NUMBERS = ("rescale_grad", "lr", "wd")
 # Besides rounds 1, 2, 4, ...
 _ROUNDS_A_NOTE = 1024
@@ -23,38 +23,40 @@ _OCTETS = 6
 
 
 class _State(NamedTuple):
-    """What a worker says of itself."""
+    """A worker's report of itself."""
 
-    changes: int  # of its updater so far, made here or taken over
-    changed_at: int  # after so many rounds
+    changes: int  # how often its updater was changed, here or by taking one over
+    changed_at: int  # the rounds before the latest change
     rounds: int  # pushed so far
-    text_bytes: int  # of the optimizer as text
-    history: int  # of its optimizer's numbers
+    text_bytes: int  # the size of the optimizer as text
+    history: int  # the checksum of its optimizer's numbers
 
 
 class _Numbers(Tensor):
     """See `Tensor`."""
 
-    one_sender = True  # or nobody
+    one_sender = True  # at most one
 
 
 class Agreement:
-    """Says at each barrier, and after 1, 2, 4, ... rounds, how often the updater was changed here.
+    """Reports at each barrier, and after 1, 2, 4, ... rounds, how often the updater was changed.
 
-    At a barrier, workers that are behind take over the optimizer of one that is not, which is what
-    stock servers do with an optimizer that rank 0 alone sends.  Where that is too late, everyone
-    gets an error instead of numbers that differ.  So everyone does if the optimizers have, or once
-    had, another learning rate, weight decay or rescale_grad in the same round, or if states were
-    loaded in another round, or not by all.
+    At a barrier, workers that are behind take over the optimizer of one that is not.  Stock servers
+    do the same with an optimizer that rank 0 alone sends.  If that is too late, every worker gets
+    an error instead of numbers that differ.  Every worker also gets an error in two more cases:
+
+    - the optimizers have, or once had, different learning rates, weight decays or rescale_grads in
+      the same round;
+    - states were loaded in different rounds, or not by all workers.
 
     Parameters
     ----------
     session : TensorSession
-        Carries what is said.
+        Its sums carry the reports.
     copier : MXNetCopier
         The store's.
     key : callable
-        From a word to an engine key that nobody else uses.
+        Returns for a word an engine key that has no other use.
     """
 
     def __init__(
@@ -68,8 +70,8 @@ class Agreement:
         self._changed_at = 0
         self._rounds = 0
         self._taken_over = 0
-        self._numbers: List[str] = []  # of the optimizer, in the latest round
-        self._history = 0  # a checksum of all that they were, and since when
+        self._numbers: List[str] = []  # the optimizer's in the latest round
+        self._history = 0  # the checksum of all their values and the rounds of their changes
 
     def changed(self) -> None:
         """Note that the updater of this worker is another one."""
@@ -123,7 +125,7 @@ class Agreement:
         self._history = zlib.crc32(since.encode(), self._history)
 
     def require(self) -> None:
-        """Fail the job if somebody's updater was changed less often.
+        """Fail the job if another worker's updater was changed less often.
 
         Blocks until all workers call it; one that does not is found at its next note.
         """

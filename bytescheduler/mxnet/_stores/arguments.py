@@ -48,7 +48,7 @@ def group(keys: Keys, values: Arrays) -> Groups:
 
 
 def rows(keys: Keys, outs: Arrays, row_ids: RowIds) -> List[Tuple[Key, Array, Array, List[Array]]]:
-    """Return for each row_sparse pull: its key, the array, the row ids, and who gets copies.
+    """Return for each row_sparse pull: its key, the array, the row ids, and the arrays for copies.
 
     Raises
     ------

@@ -29,9 +29,9 @@ from bytescheduler.mxnet._types import (
 
 _log = logging.getLogger(__name__)
 _UPDATED = ("float32", "float64", "float16")
-# What the servers accept.
-_LARGEST_PIECE = 2**30
-_LONGEST_ABOUT = 1024
+# The largest sizes that servers accept, in bytes.
+_MAX_PARTITION_BYTES = 2**30
+_MAX_ABOUT_BYTES = 1024
 
 
 class AsyncStore(NativeStore):
@@ -76,13 +76,14 @@ class AsyncStore(NativeStore):
         return (RowsTensor if is_sparse(like) else Tensor)(key, engine_key, like, self._copier)
 
     def _broadcast(self, tensors: List[Tensor]) -> None:
-        # As long as no optimizer is known the servers' Python may have to update whole keys.
+        # The servers' Python may have to update whole keys while no optimizer is known.
         whole: List[Tuple[Tensor, str, bool]] = []
         cut: List[Tensor] = []
         for tensor in tensors:
             rows = isinstance(tensor, RowsTensor)
             about = describe_key(tensor.key, tensor.shape, rows=rows)
-            fits = len(about.encode()) <= _LONGEST_ABOUT and tensor.size_bytes <= _LARGEST_PIECE
+            fits = len(about.encode()) <= _MAX_ABOUT_BYTES
+            fits = fits and tensor.size_bytes <= _MAX_PARTITION_BYTES
             if rows and not fits:
                 raise mx.base.MXNetError(
                     f"key {tensor.key!r}: dist_async takes row_sparse arrays of at most 1 GiB, "
@@ -133,7 +134,7 @@ class AsyncStore(NativeStore):
     def _declare_rows(self, values: Outs) -> None:
         """Give dense keys their rows before the first row_sparse push.
 
-        Blocks until rank 0 does so too, whose value is then everyone's.
+        Blocks until rank 0 does so too; every worker then has its value.
         """
         new = [
             RowsTensor.of(tensor, self._keys.beside(tensor.key, "rows"))
@@ -190,7 +191,7 @@ class AsyncStore(NativeStore):
         self._check()
         require_optimizer(optimizer)
         said = for_servers(optimizer)
-        # What was pushed before is updated with what was set before.
+        # Earlier pushes are updated with the earlier optimizer.
         mx.nd.waitall()
         self._session.set_optimizer(said.text, said.pickle)
         self._optimizer = optimizer

@@ -1,4 +1,4 @@
-"""What a back end of ScheduledKVS offers; the meaning of each method is MXNet's own."""
+"""The interface of a back end of ScheduledKVS; the meaning of each method is MXNet's own."""
 
 from typing import Mapping, Optional, Protocol
 
@@ -14,15 +14,15 @@ class Backend(Protocol):
 
     @property
     def updater(self) -> Updater:
-        """What changes weights in this process, or None."""
+        """The function that changes weights in this process, or None."""
 
     @property
     def is_p3(self) -> bool:
-        """Whether the stock store says that its servers cannot update."""
+        """True if the stock store says that its servers cannot update."""
 
     @property
     def updates_here(self) -> bool:
-        """Whether weights are updated in this process, not by servers."""
+        """True if weights are updated in this process, not by servers."""
 
     @property
     def type(self) -> str:
@@ -85,4 +85,4 @@ class Backend(Protocol):
         """Give up the back end; the stock store stays."""
 
     def drop(self) -> None:
-        """Give it up as nobody uses it any more; the process may make others."""
+        """Give it up without its owner's `close`; the process may make others."""

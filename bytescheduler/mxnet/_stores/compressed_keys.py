@@ -15,7 +15,7 @@ from bytescheduler.mxnet._types import Array, Store
 # small ones may have been in use before the store was wrapped.
 _MAX_KEYS = 65536
 _BITS_OF_NUMBER = 64
-# Of the threshold; what the store has left of each bit, so that no rounding turns one round.
+# The share of the threshold that the store keeps of each bit, so that rounding changes no bit.
 _LEFT = 0.25
 # The codec of MXNet's own compression; its parameters are the threshold, a float32.
 _TWO_BIT = 1
@@ -97,9 +97,9 @@ class Sum:
 class CompressedKeys:
     """Tensors as keys of a stock store that compresses what it pushes.
 
-    A stock store compresses no pushpull, and sends a push without waiting for an earlier pull of
-    its key, which then gives what the push made.  So both go through one array of each tensor,
-    `send`: MXNet's engine keeps their order, and nobody waits.
+    A stock store compresses no pushpull.  It sends a push without waiting for an earlier pull of
+    its key, and the pull may then return the later sum.  So both go through one array of each
+    tensor, `send`: MXNet's engine keeps their order, and no thread waits.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class CompressedKeys:
         self._threshold = threshold
 
     def declare(self, tensors: Iterable[Tensor]) -> None:
-        """Let rank 0's `recv` arrays become everyone's.  Blocks until all workers do so.
+        """Copy rank 0's `recv` arrays to every worker.  Blocks until all workers do so.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class CompressedKeys:
         self._inner._barrier()
 
     def start_sum(self, engine_key: int, numbers: Numbers, total: Numbers) -> Sum:
-        """Begin to put everyone's `numbers` together; in each place all but one are 0."""
+        """Begin to add up all workers' `numbers`; in each place all but one are 0."""
         bits = self._bits[engine_key]
         bits.fill(numbers, self._threshold)
         self._exchange(bits.number, bits.relay, 0)

@@ -61,7 +61,7 @@ class NativeStore:
         self._tensors: Dict[Key, Tensor] = {}
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
-        self._coding: Optional[Coding] = None  # of what is pushed; None: as it is
+        self._coding: Optional[Coding] = None  # for what is pushed; None: as it is
         self._compares = False  # it with other workers', as soon as all can
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # keys that are there do so from the next joint call on
@@ -239,8 +239,8 @@ class NativeStore:
                 tensor.check(array)
             if self._coding is not None:
                 check_compressible(tensor, arrays, self._coding)
-        # As stock: by number, or by order of init.  Under NaiveEngine each round ends before the
-        # next begins, so workers that disagree would wait for each other for ever.
+        # The order is the stock store's: by number, or by order of init.  Under NaiveEngine each
+        # round ends before the next begins, so workers that disagree would wait for each other.
         return sorted(pairs, key=lambda pair: pair[0].position)
 
     def _checked_outs(self, groups: Groups, ignore_sparse: bool) -> Outs:

@@ -60,7 +60,7 @@ def _is_native(inner: Optional[Store], settings: Settings) -> bool:
 
 
 def _is_alone(inner: Optional[Store], settings: Settings) -> bool:
-    """Return whether `inner` is somebody else's store in a job whose one worker needs no other."""
+    """Return whether `inner` is a third party's store in a job whose one worker needs no other."""
     foreign = inner is not None and not isinstance(inner, KVStore) and "dist" not in str(inner.type)
     return foreign and settings.num_workers in (None, 1)
 
@@ -128,7 +128,7 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     return NativeStore(session, inner)
 
 
-# -- over a store of MXNet's, or somebody else's ---------------------------------------------------
+# -- over a store of MXNet's, or a third party's ---------------------------------------------------
 
 
 def _why_unscheduled(inner: Store, settings: Settings) -> Optional[str]:

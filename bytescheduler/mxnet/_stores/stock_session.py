@@ -19,7 +19,7 @@ from bytescheduler.mxnet._stores.framework import StockMXNet, abandon
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
 
-# What stock servers add up; an integer makes them abort.
+# The dtypes that stock servers add up; an integer makes them abort.
 _SUMMED = ("float32", "float64", "float16")
 
 _SAY_EVERY_S = 5.0
@@ -33,11 +33,11 @@ def open_stock_session(
     Parameters
     ----------
     inner : KVStore
-        Used by nobody else from now on.
+        The session alone uses it from now on.
     timeout_s : float
         How long to wait for the others.
     say : callable
-        Prints a line about what is waited for, and about how the bytes travel.
+        Prints a line about what it waits for, and about how the bytes travel.
 
     Raises
     ------
@@ -90,16 +90,16 @@ def _meet(inner: Store, timeout_s: float, say: Callable[[str], None]) -> None:
 
 
 class StockSession(TensorSession):
-    """A `TensorSession` whose bytes a stock store carries, each piece under a key of its own.
+    """A `TensorSession` on the kvstore back end: each partition has a key of the stock store.
 
-    The store is used on the engine's thread; nobody else may push to it or pull from it.  A peer
-    that is lost is seen only by its silence, and the stock store's own operations then never end:
+    The store is used on the engine's thread, and no other code may push to it or pull from it.  The
+    loss of a peer shows only as silence, and the stock store's own operations then never end.  So
     after a failure MXNet's engine is not waited for, and the process ends without its destructors.
 
-    From `compress` on the store carries whole tensors, unscheduled, called where this is called.
+    From `compress` on the store carries whole tensors, unscheduled, on the calling thread.
     """
 
-    compares_codings = False  # rank 0's is everyone's
+    compares_codings = False  # rank 0's holds for all
 
     def __init__(
         self,
@@ -143,13 +143,13 @@ class StockSession(TensorSession):
         first = self._compressed is None
         if first:
             compressed.check_room(tensors)
-        # What is under way must neither share the store nor be compressed: pushes and notes here,
-        # and, as it does not wait for others, what MXNet's engine has to do.
+        # Operations under way must neither share the store nor be compressed: our pushes and notes,
+        # and those of MXNet's engine, which waits for no peer.
         self._plugin.drain()
         self._watched.look(wait=True)
         self.check()
         if first and tensors:
-            super().barrier()  # whose deadline says who did not come
+            super().barrier()  # its deadline names the missing workers
         mx.nd.waitall()
         compressed.compress(params, threshold)
         if first:
@@ -173,7 +173,7 @@ class StockSession(TensorSession):
     def _start(self, key: int, numbers: Numbers, priority: int) -> Tuple[Sum, Numbers]:
         if self._compressed is None:
             return super()._start(key, numbers, priority)
-        self._watched.look(wait=True)  # soon over: so many rounds lie between
+        self._watched.look(wait=True)  # soon over: many rounds lie between
         total = np.zeros_like(numbers)
         return self._compressed.start_sum(key, numbers, total), total
 
@@ -198,5 +198,5 @@ class StockSession(TensorSession):
         super()._drain(drain_s)
 
     def drop(self) -> None:
-        """Leave: nobody else can use the wrapped store's place.  Blocks."""
+        """Leave: no other session can use the wrapped store's place.  Blocks."""
         self.close()

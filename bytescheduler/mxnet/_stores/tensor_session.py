@@ -41,7 +41,8 @@ class TensorSession(Session):
     def broadcast_whole(self, tensors: "List[Tuple[Tensor, str, bool]]") -> None:
         """Do as `broadcast` for asynchronous keys that servers may update by their Python.
 
-        With each goes what that is told about the key, and whether nobody else can update it.
+        Each comes with the text that their Python gets about the key, and with True if no other
+        code can update it.
         """
         items = [
             (t.engine_key, t.code, t.address(), t.size_bytes, about, hosted)
@@ -51,7 +52,7 @@ class TensorSession(Session):
             self._worker.broadcast_whole(items, owner=tensors)
 
     def broadcast(self, tensors: Iterable[Tensor], *, asynchronous: bool = False) -> None:
-        """Declare keys; rank 0's `recv` arrays become everyone's.  Blocks."""
+        """Declare keys; every worker gets rank 0's `recv` arrays.  Blocks."""
         tensors = list(tensors)
         items = [(t.engine_key, t.code, t.address(), t.size_bytes) for t in tensors]
         self.declare(items, owner=tensors, asynchronous=asynchronous)

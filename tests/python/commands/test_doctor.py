@@ -452,7 +452,7 @@ def test_local_jobs_need_no_network() -> None:
 def test_nobody_at_the_root_port_is_a_warning(taken: socket.socket) -> None:
     finding = look(free_port_at(taken, DMLC_ROLE="worker"))["root_port"]
     assert finding.level == "warning"
-    assert "nobody listens there" in finding.text
+    assert "no process listens there" in finding.text
 
 
 @pytest.mark.parametrize(

@@ -400,7 +400,7 @@ def test_listening_in_vain_is_a_failure() -> None:
     result = invoke("--listen", "--wait", "0.1", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["peer"] is None
-    assert "nobody measured the link in 0.1 s" in result.stderr
+    assert "no host measured the link in 0.1 s" in result.stderr
 
 
 def test_lack_of_descriptors_ends_the_listening(monkeypatch: pytest.MonkeyPatch) -> None:

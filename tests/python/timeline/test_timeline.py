@@ -400,7 +400,7 @@ def test_servers_tell_who_came_last_and_how_long_sums_took() -> None:
         {"rank": 1, "sums": 2, "seconds": pytest.approx(40e-6)},
     ]
     assert timeline.table(found).endswith(
-        "Who came last, and for how long the first waited:\n"
+        "Workers that came last, and for how long the first one waited:\n"
         "rank  sums  ms in all\n   0     1       0.01\n   1     2       0.04\n"
         "\nServers, from the last push to the sum:\nrank  sums  mean us\n   0     2      3.0\n"
     )
@@ -409,7 +409,7 @@ def test_servers_tell_who_came_last_and_how_long_sums_took() -> None:
 def test_servers_files_alone_make_a_table() -> None:
     events = [of_server(0, "peers", 0, 10, last=1), of_server(0, "sum", 10, 12)]
     late = (
-        "Who came last, and for how long the first waited:\n"
+        "Workers that came last, and for how long the first one waited:\n"
         "rank  sums  ms in all\n   1     1       0.01\n"
     )
     sums = "Servers, from the last push to the sum:\nrank  sums  mean us\n   0     1      2.0\n"
