@@ -22,7 +22,7 @@ _LADDER = tuple(size * KIB << doubled for doubled in range(12) for size in (32, 
 PARTITIONS = tuple(size for size in _LADDER if size <= 4096 * KIB)
 CREDITS = tuple(size for size in _LADDER if size <= 64 * 1024 * KIB)
 
-# The seconds that a message costs at both ends, besides its bytes (docs/results/history.md).
+# The seconds that a message costs at both ends, besides its bytes (docs/results/tables.md).
 _MESSAGE_S = 25e-6
 _PARTITIONS_IN_FLIGHT = 4
 
