@@ -1,4 +1,4 @@
-"""Rooms of the Python package: imports point down, and one room alone knows MXNet."""
+"""Rooms of the Python package: imports point down a table, and one room alone knows MXNet."""
 
 import ast
 import pathlib
@@ -8,6 +8,46 @@ from typing import Dict, Iterator, List, Optional, Set
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = "bytescheduler"
 Graph = Dict[str, Set[str]]
+
+# Each room of the package, below those that it may import: a room names only rooms above it, so
+# there is no circle.  The package itself stands as ".".
+_BASE = "errors _native _process _settings"
+ROOMS = {
+    "errors": "",
+    "_native": "",
+    ".": "errors _native",
+    "_process": "errors",
+    "_settings": "_native",
+    "_hosting": "",
+    "_launch": _BASE,
+    "_timeline": _BASE,
+    "_metrics": _BASE,
+    "_tuning": _BASE,
+    "_advise": f"{_BASE} _launch _timeline",
+    "_doctor": f". {_BASE} _tuning",
+    "_session": f"{_BASE} _metrics _tuning",
+    "config": _BASE,
+    "server": f"{_BASE} _hosting _metrics",
+    "launch": f". {_BASE} _advise _launch config server",
+    "timeline": f"{_BASE} _timeline",
+    "commands": f"{_BASE} _advise _doctor _metrics config",
+    "advise": "commands",
+    "bench": "commands",
+    "doctor": "commands",
+    "top": "commands",
+    "cli": ". _process commands config launch timeline",
+    "mxnet._types": "_session",
+    "mxnet._functions": "_native mxnet._types",
+    "mxnet._arrays": "_native mxnet._types",
+    "mxnet._optimizer": "mxnet._arrays mxnet._types",
+    "mxnet._stores": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays"
+    " mxnet._optimizer",
+    "mxnet.kvstore": f"{_BASE} _launch mxnet._types mxnet._stores",
+    "mxnet.trainer": "mxnet._types mxnet.kvstore",
+    "mxnet": "mxnet.kvstore mxnet.trainer",
+}
+# Rooms that serve every framework, so they name none.
+FOR_ALL_FRAMEWORKS = ("_metrics", "_process", "_session", "_timeline", "_tuning")
 
 
 def modules() -> Dict[str, pathlib.Path]:
@@ -79,6 +119,37 @@ def rooms_of(graph: Graph) -> Graph:
     return rooms
 
 
+def row_of(room: str) -> str:
+    """Return the name of a room in the table."""
+    name = room[len(PACKAGE) + 1 :] or "."
+    return "commands" if name.startswith("commands.") else name
+
+
+def outside_the_table(rooms: Graph, table: Dict[str, str]) -> List[str]:
+    """Return the imports between rooms that the table does not allow."""
+    wrong = []
+    for room, targets in rooms.items():
+        allowed = {row_of(room), *table.get(row_of(room), "").split()}
+        wrong += [f"{room} imports {target}" for target in targets if row_of(target) not in allowed]
+    return sorted(wrong)
+
+
+def rows_that_point_up(table: Dict[str, str]) -> List[str]:
+    """Return the rows that name a room that is not above them."""
+    order = list(table)
+    return [
+        f"{row}: {other}"
+        for row, others in table.items()
+        for other in others.split()
+        if other not in order[: order.index(row)]
+    ]
+
+
+def frameworks_in(text: str) -> List[str]:
+    """Return the framework's words in a source; a text may give one as an example."""
+    return re.findall(r"(?<!such as )\b(?:mxnet|gluon|torch|tensorflow)\w*", text, re.I)
+
+
 def sources() -> Dict[str, str]:
     return {name: path.read_text() for name, path in modules().items()}
 
@@ -93,6 +164,24 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def test_no_room_imports_itself_through_others() -> None:
     assert circle_in(rooms_of(graph_of(sources()))) is None
+
+
+def test_the_table_has_every_room_and_no_other() -> None:
+    assert {row_of(room) for room in rooms_of(graph_of(sources()))} == set(ROOMS)
+
+
+def test_rooms_import_only_rooms_that_the_table_names() -> None:
+    assert outside_the_table(rooms_of(graph_of(sources())), ROOMS) == []
+
+
+def test_the_table_points_up_nowhere() -> None:
+    assert rows_that_point_up(ROOMS) == []
+
+
+def test_rooms_for_all_frameworks_name_none() -> None:
+    rooms = [f"{PACKAGE}.{room}" for room in FOR_ALL_FRAMEWORKS]
+    found = {name: words for name, text in sources().items() if (words := frameworks_in(text))}
+    assert {name for name in sources() if room_of(name) in rooms} & set(found) == set()
 
 
 def knows_mxnet(text: str) -> bool:
@@ -156,6 +245,16 @@ def test_the_rules_on_rooms_can_fail() -> None:
     }
     assert circle_in(graph_of(rooms)) is None
     assert circle_in(rooms_of(graph_of(rooms))) is not None
+    table = {"_a": "", "_b": "_a"}
+    assert outside_the_table(rooms_of(graph_of(rooms)), table) == [
+        "bytescheduler._a imports bytescheduler._b"
+    ]
+    assert outside_the_table({"bytescheduler._c": {"bytescheduler._a"}}, table) != []
+    assert outside_the_table({"bytescheduler._b": {"bytescheduler._a"}}, table) == []
+    assert rows_that_point_up({"_a": "_b", "_b": "_b"}) == ["_a: _b", "_b: _b"]
+    assert rows_that_point_up(table) == []
+    assert frameworks_in("# MXNet's own.\nimport torch") == ["MXNet", "torch"]
+    assert frameworks_in("# A framework, such as MXNet.") == []
     assert knows_mxnet("def f():\n    import mxnet as mx")
     assert knows_mxnet("from bytescheduler.mxnet._arrays import tensor")
     assert knows_mxnet("from bytescheduler import mxnet")
