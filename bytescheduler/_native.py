@@ -6,8 +6,8 @@ import sysconfig
 try:
     from bytescheduler._core import (
         Coding,
-        Figure,
         HostFact,
+        Metric,
         MXNetCopier,
         MXNetPlugin,
         MXNetRounds,
@@ -52,8 +52,8 @@ except ImportError as error:
 
 __all__ = [
     "Coding",
-    "Figure",
     "HostFact",
+    "Metric",
     "MXNetCopier",
     "MXNetPlugin",
     "MXNetRounds",

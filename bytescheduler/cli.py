@@ -1,9 +1,9 @@
-"""`bytescheduler`: one command for what people do with the package from a shell.
+"""`bytescheduler`: one command for all that the package does from a shell.
 
 A subcommand is a click command in `commands`, or in a module for users, and is listed here.  Each
-has `--json` where it has anything to say, and ends with 0 (all is well), 1 (something was found, or
-failed) or 2 (it was called wrongly, or a setting is wrong); `launch` passes on what it ran.  One
-that cannot print ends as `_process.stdout` says.
+with a result has `--json`.  The exit code is 0 if all is well, and 1 if something was found or
+failed.  It is 2 if the call or a setting is wrong; `launch` passes on the code of its command.  A
+subcommand that cannot print ends as `_process.stdout` says.
 """
 
 from typing import List, Optional, Tuple

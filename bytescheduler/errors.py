@@ -7,7 +7,7 @@ Error (RuntimeError)
 ├── PeerLost (ConnectionError)      a worker, a server or the scheduler node was lost or left
 └── Closed                          the object was closed first
 
-An engine failure that none of these names (out of memory, a mistake of ours) is a plain ``Error``.
+An engine failure without a name of its own (out of memory, a mistake of ours) is a plain ``Error``.
 """
 
 from typing import Dict, Type

@@ -1,7 +1,7 @@
 """Runs a scheduler node or a server in the foreground: ``python -m bytescheduler.server``.
 
-Never imports MXNet, which would start a server of its own under DMLC_ROLE=server, unless a worker
-of a dist_async job sets an optimizer that only Python can run (see `_hosting.host`).
+It does not import MXNet, which would start a server of its own under DMLC_ROLE=server.  The one
+exception is an optimizer that only Python can run, in a dist_async job (see `_hosting.host`).
 """
 
 import contextlib

@@ -32,7 +32,7 @@ from bytescheduler._timeline.files import (
     text_of,
     write,
 )
-from bytescheduler._timeline.steps import FRONT, PROXY, Interval, Step, Where, union
+from bytescheduler._timeline.steps import CRITICAL, PROXY, Interval, Step, Where, union
 
 __all__ = ["TimelineError", "TimelineWarning", "merge", "summary", "table", "timeline", "write"]
 
@@ -45,7 +45,7 @@ def _covered(intervals: Iterable[Interval]) -> float:
     return math.fsum(end - begin for begin, end in union(intervals))
 
 
-def _row(where: Where, step: Step, front: Optional[Interval]) -> Dict[str, Any]:
+def _row(where: Where, step: Step, wait: Optional[Interval]) -> Dict[str, Any]:
     tensors = list(step.values())
     return {
         "rank": where[0],
@@ -54,7 +54,7 @@ def _row(where: Where, step: Step, front: Optional[Interval]) -> Dict[str, Any]:
         "queued_s": _covered(span for t in tensors for span in t.queued),
         "wire_s": _covered(span for t in tensors for span in t.sent),
         "waiting_s": _covered(span for t in tensors for span in t.waited),
-        "lost_s": None if front is None else front[1] - front[0],
+        "lost_s": None if wait is None else wait[1] - wait[0],
         "bytes": sum(t.bytes for t in tensors),
     }
 
@@ -90,25 +90,28 @@ _FIGURES = ("seconds", "queued_s", "wire_s", "waiting_s", "lost_s", "bytes")
 
 
 def summary(events: Iterable[Event]) -> Dict[str, Any]:
-    """Return where the time of each step went, as numbers that can be written as JSON.
+    """Return the parts of the time of each step, as numbers that can be written as JSON.
 
-    A step is a round: what a worker sends between two uses of the same key.  The values that keys
-    begin with, round 0, are left out, and of steps keys that come more often or more seldom than
+    A step is a round: all that a worker sends between two uses of the same key.  Round 0, the first
+    values of keys, is left out.  Steps are without keys that come more often or more seldom than
     others.
 
     Returns
     -------
     dict
-        ``steps``: for each rank and step the seconds from its first gradient to its last sum; the
-        seconds in which at least one partition was queued, was on the wire (sent and not
-        acknowledged), or waited for its sum after that, mostly for other workers; those lost from
-        the last gradient to the sum of the most urgent tensor, with which the next forward pass
-        begins (None where that is not known, as in the first step); and the bytes sent.
-        ``ranks``: the medians over the steps of each rank.  ``tensors``: the ten with the
-        longest mean wait for other workers.  From servers' files: ``servers``, each with the number
-        of sums it made and the mean seconds from the last push of a sum to the sum; and ``late``,
-        each worker that came last with the number of sums and the seconds that the first to come
-        waited for it.
+        ``steps`` has for each rank and step the seconds from its first gradient to its last sum,
+        and the bytes sent.  Three more numbers are seconds in which at least one partition was
+        queued, on the wire (sent, not acknowledged), or then waited for its sum.  It mostly
+        waits for other workers.  The lost seconds are those from the last gradient to the sum of
+        the critical tensor, which the next forward pass needs first.  They are None if not known,
+        as in the first step.
+
+        ``ranks`` has the medians over the steps of each rank.  ``tensors`` has the ten with the
+        longest mean wait for other workers.
+
+        From servers' files: ``servers`` has each server's number of sums, and its mean seconds from
+        the last push of a sum to the sum.  ``late`` has each worker that came last, with the number
+        of such sums, and the seconds that the first worker waited for it.
     """
     return _Job(events).summary()
 
@@ -121,15 +124,15 @@ class _Job:
         self._sizes: Dict[int, int] = {}
         self.names = dict(OWN_KEYS)
         self._servers = _Servers()
-        fronts: _timeline_steps.Fronts = {}
+        critical: _timeline_steps.CriticalWaits = {}
         for event in events:
             if event.get("name") == KEY_NAME:
                 self.names[event["args"]["key"]] = event["args"]["name"]
             if event.get("ph") != "X" or event["args"]["round"] == 0:
                 continue
-            if event["cat"] == FRONT:
-                _timeline_steps.add_front(fronts, event)
-            if event["cat"] in (FRONT, PROXY):
+            if event["cat"] == CRITICAL:
+                _timeline_steps.add_critical(critical, event)
+            if event["cat"] in (CRITICAL, PROXY):
                 continue
             if event["cat"] not in _timeline_steps.OF_WORKERS:
                 self._servers.add(event)
@@ -138,11 +141,11 @@ class _Job:
             if event["cat"] == "tensor":
                 self._sizes[event["args"]["key"]] = event["args"]["bytes"]
         self.steps = _timeline_steps.in_step(self._rounds)
-        self.fronts = _timeline_steps.of_steps(fronts, self.steps)
+        self.critical = _timeline_steps.of_steps(critical, self.steps)
         self.rows = [self.row(where) for where in sorted(self.steps)]
 
     def row(self, where: Where) -> Dict[str, Any]:
-        return _row(where, self.steps[where], self.fronts.get(where))
+        return _row(where, self.steps[where], self.critical.get(where))
 
     def summary(self) -> Dict[str, Any]:
         ranks = sorted({row["rank"] for row in self.rows})
@@ -302,14 +305,14 @@ def _drawn(picture: _Picture, kind: str, job: _Job) -> bytes:
     rank, number = _to_draw(job.rows, picture)
     row = job.row((rank, number))
     title = f"worker {rank}, step {number}: {_ms(row['seconds'])} ms"
-    front = job.fronts.get((rank, number))
-    return _timeline_plot.draw(job.steps[rank, number], front, job.names, title, kind)
+    wait = job.critical.get((rank, number))
+    return _timeline_plot.draw(job.steps[rank, number], wait, job.names, title, kind)
 
 
-def _put(path: str, pieces: Iterable[bytes]) -> None:
+def _put(path: str, chunks: Iterable[bytes]) -> None:
     with replaced(path) as file:
-        for piece in pieces:
-            file.write(piece)
+        for chunk in chunks:
+            file.write(chunk)
 
 
 def _run(

@@ -25,7 +25,7 @@ cdef enum:
 Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
 Value = namedtuple("Value", ["name", "value", "origin"])
 HostFact = namedtuple("HostFact", ["what", "name", "value"])
-Figure = namedtuple("Figure", ["name", "of", "value"])
+Metric = namedtuple("Metric", ["name", "of", "value"])
 
 
 cdef int _next_slice(int64_t* left_ms) noexcept:
@@ -91,8 +91,8 @@ cdef void _add_host_fact(void* rows, const char* what, const char* name,
                                  value.decode("utf-8", "replace")))
 
 
-cdef void _add_figure(void* rows, const char* name, int of, double value) noexcept with gil:
-    (<list>rows).append(Figure(name.decode(), None if of < 0 else of, value))
+cdef void _add_metric(void* rows, const char* name, int of, double value) noexcept with gil:
+    (<list>rows).append(Metric(name.decode(), None if of < 0 else of, value))
 
 
 cdef void _add_step(void* rows, uint64_t number, double seconds) noexcept with gil:
@@ -266,8 +266,8 @@ cdef class Worker:
         return self
 
     @staticmethod
-    def open_carried(MXNetStore store, int rank, settings=None, *, bint blocks=False):
-        """Begin to schedule what `store` carries; a barrier of the store must follow.
+    def open_kvstore_backend(MXNetStore store, int rank, settings=None, *, bint blocks=False):
+        """Open a worker on the kvstore back end; a barrier of `store` must follow.
 
         Parameters
         ----------
@@ -555,7 +555,7 @@ cdef class Worker:
         return _from_code(error.code, error.message.decode("utf-8", "replace"))
 
     def measure(self, *, int timeout_ms=1000):
-        """Return as `Figure` rows what the worker has done and is doing (docs/operate/metrics.md).
+        """Return as `Metric` rows what the worker has done and is doing (docs/operate/metrics.md).
 
         Blocks up to `timeout_ms`.
 
@@ -594,7 +594,7 @@ cdef class Worker:
             if for_steps:
                 code = bs_worker_steps(worker, timeout_ms, _add_step, context, &error)
             else:
-                code = bs_worker_measure(worker, timeout_ms, _add_figure, context, &error)
+                code = bs_worker_measure(worker, timeout_ms, _add_metric, context, &error)
         _check(code, &error)
         return rows
 

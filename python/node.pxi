@@ -133,7 +133,7 @@ cdef class Node:
                 return False
 
     def measure(self, *, int timeout_ms=1000):
-        """Return as `Figure` rows what the node has done and is doing (docs/operate/metrics.md).
+        """Return as `Metric` rows what the node has done and is doing (docs/operate/metrics.md).
 
         Blocks up to `timeout_ms`.  No other call may close the node meanwhile.
 
@@ -148,7 +148,7 @@ cdef class Node:
         rows = []
         cdef void* context = <void*>rows
         with nogil:
-            code = bs_node_measure(node, timeout_ms, _add_figure, context, &error)
+            code = bs_node_measure(node, timeout_ms, _add_metric, context, &error)
         _check(code, &error)
         return rows
 

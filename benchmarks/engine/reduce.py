@@ -3,14 +3,14 @@
 Runs ``reduce_benchmark`` several times and prints, as JSON, medians over the runs:
 
 ``gbytes_per_s``
-    of what is read and written: copies, two loops of STREAM on float64, every kernel and dtype for
-    ``target = a + b`` (sum2) and ``accumulator += addend`` (sum), and sums of several inputs.
-    "memory" is arrays larger than most caches, "cache" a partition's.
+    the bytes that are read and written: by copies and two loops of STREAM on float64; by every
+    kernel and dtype for ``target = a + b`` (sum2) and ``accumulator += addend`` (sum); and by sums
+    of several inputs.  "memory" is arrays larger than most caches, "cache" a partition's.
 ``of_stream_add``
-    what the fastest sum2 reaches of STREAM's add, which moves the same bytes.
+    the fastest sum2 over STREAM's add, which moves the same bytes.
 ``of_streaming_copy``
-    what the fastest float32 sum in memory reaches of a copy that stores past the cache: both in
-    bytes moved, so 1 is the traffic of the copy / 3 in bytes of the addend.
+    the fastest float32 sum in memory over a copy that stores past the cache: both in bytes moved,
+    so 1 is the traffic of the copy / 3 in bytes of the addend.
 ``of_float32``
     elements a second of the fastest float16 and bfloat16 kernels over those of float32.
 ``of_pairwise``

@@ -28,7 +28,7 @@ ARMS = replay.POLICIES
 
 
 def cluster(rate: str) -> Cluster:
-    """Return what the lab is; pieces are those that suit it, as in its jobs."""
+    """Return the lab as a cluster; partition and credit suit its links, as in its jobs."""
     nodes = (lab_job.NUM_WORKERS, lab_job.NUM_SERVERS)
     return Cluster(*nodes, bits_per_s(rate), lab_job.LATENCY_S)
 

@@ -1,22 +1,23 @@
-"""Start-up and memory: how soon a job has its first sum, and what a key and a model take.
+"""Start-up and memory: the time to a job's first sum, and the bytes of a key and of a model.
 
 Real processes on this host, all started at once. Arms: ``native`` (our engine, without MXNet),
 ``ours`` (``ScheduledKVS``), ``stock`` (MXNet ``dist_sync``).
 
-Start-up: from the moment in which the slowest worker begins to import the engine (to make the
-store, with MXNet, which is imported before) until it has its first sum; and from the start of the
-first process, interpreter and imports too.
+Start-up: the slowest worker's time from its import of the engine to its first sum. With MXNet,
+which is imported before, the time begins with the making of the store. A second time begins with
+the start of the first process, so it includes interpreter and imports.
 
-Memory: how much a worker and a server grow, by the kernel's count of their own memory (RssAnon in
-/proc); what nodes of a host share is bounded and stands beside it. With keys of 4 bytes: once they
-are declared, and after rounds in groups of 100 (``native``) or all at once (with MXNet, whose
-arrays, two a key, are there before). With a model of large tensors: after rounds of all at once,
-and the most until then, as the first of these rounds cut tensors anew where that suits the link and
-a server has both cuts of a key meanwhile.
+Memory: the growth of a worker and a server, by the kernel's count of their own memory (RssAnon in
+/proc). Memory that nodes of a host share is bounded and stands beside it.
+
+- Keys of 4 bytes: once they are declared, and after rounds. ``native`` has rounds in groups of 100.
+  With MXNet all keys are in one round; its arrays, two a key, are there before.
+- A model of large tensors: after rounds of all at once, and the most until then. In the first of
+  these rounds a server may have old and new partitions of a key at the same time.
 
     python -m benchmarks.footprint --out footprint.json
 
-What is known is written after every job.
+The results so far are written after every job.
 """
 
 import argparse

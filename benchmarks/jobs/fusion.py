@@ -1,18 +1,24 @@
 """Small tensors in one message: steps of ResNet-50 with and without fusion.
 
-Two workers and two servers on rate-limited hosts, our engine without MXNet. Replayed are the 161
-tensors that a framework pushes, where profiles of whole layers would have nothing small: each
-convolution's weight, scale and shift (gamma, beta) of its normalization, the last layer's weight
-and bias. Frameworks give gradients back one at a time, or several in one moment (MXNet's hybridized
-blocks run up to 15 operations as one): ``--groups`` says how many tensors become ready together.
-Jobs are set to the pieces that suit a link of the rate, so that all have the same.
+Two workers and two servers on rate-limited hosts, our engine without MXNet. It replays the 161
+tensors that a framework pushes; profiles of whole layers would have no small ones. They are each
+convolution's weight, scale and shift (gamma, beta) of its normalization, and the last layer's
+weight and bias. Frameworks give gradients back one at a time, or several in one moment: MXNet's
+hybridized blocks run up to 15 operations as one. ``--groups`` is the number of tensors that become
+ready together.
+Jobs are set to the partition and credit that suit a link of the rate, so that all have the same.
 Needs root (network namespaces) and iproute2.
 
     python -m benchmarks.fusion --native build/benchmarks/wire_benchmark --out fusion.json
 
-Reported for each rate, group and setting of BYTESCHEDULER_FUSION: messages that a worker sends in a
-step, those that travelled inside another, microseconds of its processor time for a step, and the
-time of a step: medians of runs that alternate, and all runs. Every step checks its sums.
+It reports for each rate, group and setting of BYTESCHEDULER_FUSION, as medians of runs that
+alternate and for each run:
+
+- the messages that a worker sends in a step, and those that travelled inside another;
+- the microseconds of its processor time for a step;
+- the time of a step.
+
+Every step checks its sums.
 """
 
 import argparse
@@ -72,8 +78,8 @@ def layers(args: argparse.Namespace, group: int) -> List[str]:
     return words
 
 
-def pieces_env(rate: str) -> Dict[str, str]:
-    """Return the pieces that suit a link of that rate; or none, if it has no limit.
+def sizes_env(rate: str) -> Dict[str, str]:
+    """Return partition and credit that suit a link of that rate; or none, if it has no limit.
 
     A job whose tensors are mostly small may find them late or never, and each job its own.
     """
@@ -90,7 +96,7 @@ def pieces_env(rate: str) -> Dict[str, str]:
 def measure(args: argparse.Namespace, about: Dict[str, Any], setting: str) -> Dict[str, float]:
     """Run one job."""
     worker = [args.native, "replay", str(args.iterations), *layers(args, about["group"])]
-    env = {"BYTESCHEDULER_FUSION": setting, **pieces_env(about["rate"])}
+    env = {"BYTESCHEDULER_FUSION": setting, **sizes_env(about["rate"])}
     ran: List[Any] = lab_job.run("native", worker, env, args.timeout, [args.native, "node"])
     return {
         "messages": statistics.mean(of["sent"] - of["fused"] for of in ran),

@@ -16,7 +16,7 @@ from benchmarks.lab import picture
 NAMES = {
     "stock": "MXNet dist_sync",
     "p3": "MXNet P3",
-    "ours-fifo": "bytescheduler, in pieces,\nfirst come first served",
+    "ours-fifo": "bytescheduler, in partitions,\nfirst come first served",
     "ours-off": "bytescheduler,\nwhole, first come first served",
     "kvstore": "bytescheduler,\non MXNet's own servers",
     "ours": "bytescheduler",

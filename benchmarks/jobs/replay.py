@@ -1,15 +1,18 @@
 """Replay models' layer profiles over rate-limited hosts on this machine: stock, P3, ours.
 
 A layer is an operation in MXNet's engine that takes its time and no processor; backward ones write
-their gradient for real (benchmarks/engine/device.py). As MXNet's own loops do, a worker calls for
-forward and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of every layer
-on a real KVStore, and waits for the loss; the next forward of a layer waits for its weight. Each
-step checks the sums that it uses, and the end all of them whole. The arm ours-tuned is a job that
-tunes itself: the first one from what suits the link, of which the steps behind the first 120 count,
-and each repetition from what that one remembers, of which those behind the first 50 count. Beside
-what is measured stand the shortest possible step (`ideal_s`), and of two policies what the engine
-takes on simulated time (`simulated_s`, as `bytescheduler advise`), with what the link carries.
-Needs root (network namespaces), iproute2 and mxnet.
+their gradient for real (benchmarks/engine/device.py). A worker does what MXNet's own loops do. It
+calls for forward and backward, then for ``pushpull(index, grad, out=weight, priority=-index)`` of
+every layer on a real KVStore, and waits for the loss. The next forward of a layer waits for its
+weight. Each step checks the sums that it uses, and the end checks all of them whole.
+
+The arm ours-tuned is a job that tunes itself. The first one begins with partitions that suit the
+link, and its steps after the first 120 count. Each repetition begins with the result of the first
+one, and its steps after the first 50 count.
+
+Beside each measurement stand the shortest possible step (`ideal_s`) and the measured rate of the
+link. For two policies the engine's step on simulated time stands there too (`simulated_s`, from
+`bytescheduler advise`). Needs root (network namespaces), iproute2 and mxnet.
 
     python -m benchmarks.replay --out replay.json
     python -m benchmarks.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
@@ -69,10 +72,10 @@ class Cell(NamedTuple):
         return models.scaled(self.model, self.scale, self.compute_s)
 
     def enough_s(self, rate: str) -> float:
-        """Return the seconds that no step takes which gets on at all, with links of that rate.
+        """Return the seconds that no healthy step takes, with links of that rate.
 
-        Stock was seen to take as long as a worker needs to send the model and then to receive it,
-        which is six times the compute at r = 3; this is four times that.
+        Stock takes up to the time in which a worker sends the model and then receives it: at r = 3
+        six times the compute.  The bound is four times that.
         """
         size = sum(step.size_bytes for step in self.steps)
         link_s = 0.0 if rate == "none" else size / lab_job.payload_bytes_per_s(rate)

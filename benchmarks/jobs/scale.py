@@ -1,18 +1,21 @@
 """From 2 to 1,024 workers on simulated time, all of them real worker code (src/predict).
 
-For each number of workers: the time of a step beside the ideal, how many messages wait, what a
-partition costs of processor time (worker, server and simulator together), and what a key costs of
-memory (of a worker, with its share of the server and of the simulator). Each in a process of its
-own. Rates are so that the servers are what limits, and compute takes as long as they need. For
-some numbers of workers, steps with smaller pieces and less credit too.
+It reports for each number of workers, each in a process of its own:
 
-Then real processes on this host, the engine without MXNet: a job pushes and pulls the model's
-tensors, all at once; the time of such a step, and what a worker and a server have of memory. Every
-element of every sum is checked, outside the time.
+- the time of a step beside the ideal, and the number of messages that wait;
+- the processor time of a partition, for worker, server and simulator together;
+- the memory of a key, for a worker with its share of the server and of the simulator.
+
+The links' rates make the servers the limit, and compute takes as long as they need. Some numbers of
+workers also run with smaller partitions and less credit.
+
+Then real processes run on this host, the engine without MXNet: a job pushes and pulls the model's
+tensors, all at once. It reports the time of such a step, and the memory of a worker and a server.
+Every element of every sum is checked, outside the time.
 
     python -m benchmarks.scale --out scale.json
 
-What is known is written after every number of workers.
+The results so far are written after every number of workers.
 """
 
 import argparse
@@ -137,7 +140,7 @@ def simulated(workers: int, args: argparse.Namespace) -> Dict[str, Any]:
     return row
 
 
-def pieces(text: str) -> List[Tuple[int, int]]:
+def sizes(text: str) -> List[Tuple[int, int]]:
     """Return what a list such as "64:128" says, which may be empty, in bytes, for argparse."""
     found = []
     for piece in text.split(",") if text else []:
@@ -159,7 +162,7 @@ def main() -> None:
     )
     parser.add_argument("--most-servers", type=count, default=8)
     parser.add_argument(
-        "--smaller", type=pieces, default="64:128,32:64,16:32", help="KiB, partition:credit"
+        "--smaller", type=sizes, default="64:128,32:64,16:32", help="KiB, partition:credit"
     )
     parser.add_argument("--least-small", type=count, default=8, help="workers to try them with")
     parser.add_argument("--most-small", type=count, default=128)

@@ -31,17 +31,17 @@ def view_of(array: "mx.nd.NDArray") -> "np.ndarray[Any, np.dtype[np.float32]]":
 class Sums:
     """The gradient of one key, and the place where its sum over one worker comes back.
 
-    Before each round some numbers of the gradient change, so that they differ from those of the
-    round before, of other places and of other keys, and are spoilt in the place for the sum. That
-    takes microseconds; for all numbers there is `change_all`. What was written is kept apart:
-    MXNet's store leaves what came back in the gradient too, were it wrong.
+    Before each round some numbers of the gradient change. They then differ from those of the round
+    before, of other places and of other keys. The same places are spoilt in the memory for the sum.
+    That takes microseconds; `change_all` changes all numbers. The written numbers are kept apart:
+    MXNet's store overwrites the gradient with the sum, and that might be wrong.
 
     Parameters
     ----------
     key
         The tensor's number.
     grad, out
-        Of one dimension and the same size.
+        Arrays of one dimension and the same size.
 
     """
 

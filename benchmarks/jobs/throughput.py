@@ -1,10 +1,9 @@
-"""How fast large tensors travel, and what that costs, against plain TCP and MXNet.
+"""The speed of large tensors, and its processor time, against plain TCP and MXNet.
 
 A worker pushes one tensor and waits for its sum, again and again; one worker, one server. Gradients
 change from round to round, and all sums are checked. Plain TCP moves as many bytes between two
 processes, both ways at once. All is on this host's loopback, or, with ``--rate``, on two hosts of
-their own on this machine, which takes root (network namespaces) and iproute2, and leaves no memory
-to share.
+their own on this machine. That takes root (network namespaces) and iproute2, and shares no memory.
 Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``, with shared memory),
 ``ours-sockets`` (the same without), ``kvstore`` (the same on stock servers), ``native`` (our engine
 without MXNet: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``, with
@@ -14,8 +13,8 @@ shared memory), ``sockets`` (the same without).
     python -m benchmarks.throughput --rate none --arms tcp,stock,ours,native --out hosts.json
     python -m benchmarks.throughput --draw throughput.json docs/results/throughput.svg
 
-Reported for each size, as medians: GB/s each way, and CPU-seconds of all processes for each GB that
-was pushed and pulled (kernel and user; without what checking the sums took).
+It reports for each size, as medians, the GB/s each way and the CPU-seconds a GB. These are those of
+all processes, kernel and user, without the checks of the sums.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How long an urgent tensor waits behind bulk on a full link, and what that costs the bulk.
+"""The wait of an urgent tensor behind bulk on a full link, and its cost to the bulk.
 
 One worker and one server on rate-limited hosts, our engine without MXNet. Thirty-two tensors are
 pushed and pulled again and again, so that both directions of the link are full; every 5 ms an
@@ -8,9 +8,12 @@ likes. Needs root (network namespaces) and iproute2.
 
     python -m benchmarks.urgent --out urgent.json
 
-Reported for each arm, in milliseconds, medians over the repeats of median and 99th percentile: to
-the server (from the worker's timeline to the server's, on one clock), to the sum, and to the sum
-with nothing else on the link; and MB/s of bulk each way.
+It reports for each arm the MB/s of bulk each way and three times in milliseconds. Each time is a
+median over the repeats, of the median and of the 99th percentile:
+
+- to the server, from the worker's timeline to the server's, on one clock;
+- to the sum;
+- to the sum with nothing else on the link.
 """
 
 import argparse

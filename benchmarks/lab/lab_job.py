@@ -38,7 +38,7 @@ _MERGED = Streams(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 ARMS: Dict[str, Dict[str, str]] = {
     "stock": {},
     "p3": {"DMLC_PS_VAN_TYPE": "p3", "DMLC_PS_WATER_MARK": "10"},
-    "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, pieces scheduled by us
+    "kvstore": {"BYTESCHEDULER_BACKEND": "kvstore"},  # stock servers, partitions scheduled by us
     "ours": {"BYTESCHEDULER_BACKEND": "native"},
     "ours-caller": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_PRIORITY": "caller"},
     # From what suits the link, unless the caller of `run` has it remember something.
@@ -47,7 +47,7 @@ ARMS: Dict[str, Dict[str, str]] = {
     "native-caller": {"BYTESCHEDULER_PRIORITY": "caller"},
     # Nothing overtakes anything, and the kernel takes what it likes.
     "native-fifo": {"BYTESCHEDULER_SCHEDULING": "0", "BYTESCHEDULER_UNSENT": "0"},
-    # In pieces, within the credit, the first that is ready first.
+    # In partitions, within the credit, the first that is ready first.
     "ours-fifo": {"BYTESCHEDULER_BACKEND": "native", "BYTESCHEDULER_SCHEDULING": "0"},
     # Whole tensors, as they come: what wrapping costs by itself.
     "ours-off": {

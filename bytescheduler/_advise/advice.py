@@ -64,7 +64,7 @@ class Cluster(NamedTuple):
         return self.bytes_per_s * min(1.0, self.servers / self.workers)
 
     @property
-    def pieces(self) -> Tuple[int, int]:
+    def sizes(self) -> Tuple[int, int]:
         """Partition and credit, in bytes."""
         if self.partition_bytes is None or self.credit_bytes is None:
             return pieces_for(
@@ -76,7 +76,7 @@ class Cluster(NamedTuple):
 
     def predict(self, layers: List[Step], policy: str, steps: int = _STEPS) -> Prediction:
         """Let the engine replay the layers (src/predict)."""
-        partition, credit = self.pieces
+        partition, credit = self.sizes
         return predict(
             [(layer.size_bytes, layer.forward_s, layer.backward_s) for layer in layers],
             workers=self.workers,
@@ -92,10 +92,9 @@ class Cluster(NamedTuple):
 
 
 def _most_used(layers: List[Step], cluster: Cluster) -> int:
-    """Return how many servers can have a piece of the model; at least one, as a job has."""
-    partition, _ = cluster.pieces
-    pieces = sum(-(-layer.size_bytes // partition) for layer in layers)
-    return max(1, pieces)
+    """Return how many servers can have a partition of the model; at least one."""
+    partition, _ = cluster.sizes
+    return max(1, sum(-(-layer.size_bytes // partition) for layer in layers))
 
 
 def _recommended(
@@ -165,8 +164,8 @@ def _sentences(found: Dict[str, Any]) -> str:
         "overlap helps": f"It will help: a step takes {_percent(saved)} less than without overlap. "
         "Cutting tensors and overlapping earn it; priority adds next to nothing here.",
         "priority costs": f"It will help: a step takes {_percent(saved)} less than without overlap."
-        f" But with these pieces it takes {_percent(-found['priority_gain'])} more than first come"
-        " first served: leave tuning on, which looks for better ones, or try smaller"
+        f" But with these partitions it takes {_percent(-found['priority_gain'])} more than first"
+        " come first served: leave tuning on, which looks for better ones, or try smaller"
         " BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT here.",
     }[found["verdict"]]
     if times["p3"] < (1 - _LITTLE) * times["ours"]:

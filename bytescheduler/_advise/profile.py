@@ -158,10 +158,10 @@ class _Recorded:
 def from_timeline(path: Path) -> List[Step]:
     """Return the layers of the model that a worker trained while it wrote the timeline `path`.
 
-    Backward times are how much later a gradient is ready than the one before it.  What is left of a
-    step, from the sum of the tensor that is ready last to the first gradient of the next step, is
-    forward and the backward of the last layer: forward is taken for a third of all compute, and
-    shared among the layers as backward is.
+    The backward time of a layer is the time from the gradient before it to its own.  The rest of a
+    step lasts from the sum of the tensor that is ready last to the first gradient of the next step.
+    It is forward and the backward of the last layer.  Forward is taken for a third of all compute,
+    and each layer gets the same share of it as of backward.
 
     Raises
     ------
@@ -189,14 +189,14 @@ def from_timeline(path: Path) -> List[Step]:
         for key in keys
     }
     order = sorted(keys, key=lambda key: ready[key])  # the last layer first
-    front = order[-1]
+    first = order[-1]
     rest = statistics.median(
-        max(0.0, begin - step[front].end)
+        max(0.0, begin - step[first].end)
         for step, begin in zip(recorded.steps, begins[1:])
-        if front in step
+        if first in step
     )
     backward = [0.0, *(ready[key] - ready[before] for before, key in zip(order, order[1:]))]
-    compute = rest + ready[front]
+    compute = rest + ready[first]
     forward = min(rest, compute / 3)
     backward[0] = rest - forward
     all_backward = math.fsum(backward) or 1.0

@@ -1,8 +1,8 @@
 """Reads pickled optimizers without running anything that the operator has not named.
 
-Python's own unpickler calls whatever a pickle names.  This one knows the few dozen operations that
-pickles of plain objects are made of, makes instances of MXNet's optimizers and learning-rate
-schedulers without calling them, and refuses all else.
+Python's own unpickler calls whatever a pickle names.  This one knows the few dozen operations of
+pickles of plain objects.  It makes instances of MXNet's optimizers and learning-rate schedulers
+without calling them, and refuses all else.
 """
 
 import importlib

@@ -2,14 +2,14 @@
 
 from typing import Callable, List, Tuple
 
-from bytescheduler._native import Figure
+from bytescheduler._native import Metric
 
 __all__ = ["MOST_PORTS", "Measure", "parse_address"]
 
 # Processes of one host that may share a port to begin at.
 MOST_PORTS = 64
 
-Measure = Callable[[], List[Figure]]
+Measure = Callable[[], List[Metric]]
 
 
 def parse_address(text: str) -> Tuple[str, int]:

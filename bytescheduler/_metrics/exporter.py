@@ -1,4 +1,4 @@
-"""Shows the figures of the engine in this process over HTTP, for Prometheus and `top`."""
+"""Shows the metrics of the engine in this process over HTTP, for Prometheus and `top`."""
 
 import errno
 import socket
@@ -8,12 +8,13 @@ from typing import Iterable, Iterator, List, Optional
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from bytescheduler._metrics import table
 from bytescheduler._metrics.addresses import MOST_PORTS, Measure
-from bytescheduler._native import Figure, version
+from bytescheduler._native import Metric, version
 from bytescheduler.errors import Error
 
 __all__ = ["Exporter"]
@@ -37,7 +38,7 @@ class _Collector(Collector):
         with self._lock:
             self._measure = None
 
-    def _ask(self) -> Optional[List[Figure]]:
+    def _ask(self) -> Optional[List[Metric]]:
         with self._lock:
             if self._stopped or self._measure is None:
                 return None
@@ -46,35 +47,35 @@ class _Collector(Collector):
             except Error:
                 return None
 
-    def collect(self) -> Iterator[Metric]:
-        figures = self._ask()
-        known = {figure.name: figure.value for figure in figures or () if figure.of is None}
+    def collect(self) -> Iterator[Family]:
+        metrics = self._ask()
+        known = {metric.name: metric.value for metric in metrics or () if metric.of is None}
         if known.get("ready") and "rank" in known:
             self._rank = str(int(known["rank"]))
         info = GaugeMetricFamily(
-            table.INFO, "Whose metrics these are.", labels=("role", "rank", "version")
+            table.INFO, "The process of these metrics.", labels=("role", "rank", "version")
         )
         info.add_metric((self._role, self._rank, version()), 1)
         yield info
         answers = GaugeMetricFamily(
-            table.ANSWERS, "Whether the engine told its figures.", labels=("role", "rank")
+            table.ANSWERS, "1 if the engine returned its metrics, else 0.", labels=("role", "rank")
         )
-        answers.add_metric((self._role, self._rank), float(figures is not None))
+        answers.add_metric((self._role, self._rank), float(metrics is not None))
         yield answers
-        yield from self._families(figures or ())
+        yield from self._families(metrics or ())
 
-    def _families(self, figures: Iterable[Figure]) -> Iterator[Metric]:
+    def _families(self, metrics: Iterable[Metric]) -> Iterator[Family]:
         families = {}
-        for figure in figures:
-            row = table.find(self._role, figure.name)
+        for metric in metrics:
+            row = table.find(self._role, metric.name)
             if row is None:
                 continue
             if row.name not in families:
                 kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
                 families[row.name] = kind(row.name, row.sentence, labels=row.labels)
             own = (self._rank,) if "rank" in row.labels else ()
-            peer = () if figure.of is None else (str(figure.of),)
-            families[row.name].add_metric((*own, *peer), figure.value)
+            peer = () if metric.of is None else (str(metric.of),)
+            families[row.name].add_metric((*own, *peer), metric.value)
         yield from families.values()
 
 
@@ -120,11 +121,11 @@ class Exporter:
     Parameters
     ----------
     measure : callable
-        Returns the engine's figures; called on threads of the exporter, one at a time.
+        Returns the engine's metrics; called on threads of the exporter, one at a time.
     role : {"worker", "server", "scheduler"}
-        Which metrics they are.
+        The role of this process.
     rank : int, optional
-        The rank, if it is known; else the figure "rank" tells it once "ready" is not 0.
+        The rank, if it is known; else it is the metric "rank" once "ready" is not 0.
     host, port : str, int
         Where to listen: the first free port from there on, or any if it is 0.
 

@@ -14,7 +14,7 @@ from bytescheduler._metrics.addresses import MOST_PORTS
 __all__ = ["Node", "Place", "read", "report", "scan"]
 
 Place = Tuple[str, int]  # host, port
-# A figure by its name, without what all of a role begin with, and by the rank of the peer.
+# Metrics by the engine's name and the rank of the peer.
 Values = Dict[Tuple[str, Optional[int]], float]
 
 _PATIENCE_S = 2.0  # for one response
@@ -33,15 +33,15 @@ class Node(NamedTuple):
     values: Values
 
     def get(self, name: str, of: Optional[int] = None) -> float:
-        """Return a figure; 0 where there is none."""
+        """Return a metric; 0 if there is none."""
         return self.values.get((name, of), 0.0)
 
     def total(self, name: str) -> float:
-        """Return a figure added up over peers."""
+        """Return a metric added up over peers."""
         return sum(value for (known, _), value in self.values.items() if known == name)
 
     def peers(self, name: str) -> List[int]:
-        """Return the ranks of which there is such a figure."""
+        """Return the ranks of the peers that have this metric."""
         return sorted(of for known, of in self.values if known == name and of is not None)
 
 
@@ -50,7 +50,7 @@ def _rank(text: str) -> Optional[int]:
 
 
 def parse(text: str, when: float) -> Optional[Node]:
-    """Return what a process showed; None if it is none of ours.
+    """Return the metrics that `text` has; None if it comes from no process of ours.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def parse(text: str, when: float) -> Optional[Node]:
         for sample in samples:
             if sample.name == row.name:
                 peer = None if row.of is None else _rank(sample.labels.get(row.of, ""))
-                values[row.figure, peer] = sample.value
+                values[row.metric, peer] = sample.value
     return Node(role, _rank(info.get("rank", "")), answers, when, values)
 
 

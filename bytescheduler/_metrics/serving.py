@@ -1,4 +1,4 @@
-"""Shows metrics where a setting says; what fails is said in a line, and the job goes on."""
+"""Shows metrics at the address of a setting; a failure is a line, and the job goes on."""
 
 from typing import TYPE_CHECKING, Optional
 
@@ -13,7 +13,7 @@ __all__ = ["serve"]
 
 
 def serve(measure: Measure, role: str, rank: Optional[int] = None) -> "Optional[Exporter]":
-    """Show metrics where BYTESCHEDULER_METRICS says, if anywhere; what fails is a warning."""
+    """Show metrics at the address of BYTESCHEDULER_METRICS, if set; a failure is a warning."""
     settings = Settings.read()
     address = settings.metrics
     if not address:

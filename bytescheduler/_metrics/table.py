@@ -12,25 +12,25 @@ ANSWERS = "bytescheduler_engine_answers"
 
 
 class Row(NamedTuple):
-    """A metric of one role; the engine's figure of that name fills it.
+    """A metric of one role.
 
-    `of` is the label that says which of several peers it is of, or None.
+    The engine calls it `metric`.  `of` is the label that names one of several peers, or None.
     """
 
     role: str
-    figure: str
+    metric: str
     of: Optional[str]
     sentence: str
 
     @property
     def name(self) -> str:
         """The name that Prometheus sees."""
-        return f"bytescheduler_{self.role}_{self.figure}"
+        return f"bytescheduler_{self.role}_{self.metric}"
 
     @property
     def kind(self) -> str:
         """`counter` or `gauge`."""
-        return "counter" if self.figure.endswith("_total") else "gauge"
+        return "counter" if self.metric.endswith("_total") else "gauge"
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -83,8 +83,8 @@ _WORKER = (
     (
         "partition_bytes",
         None,
-        "the largest partition of a tensor; where this is not worker 0, which decides, what was "
-        "set until it cuts a tensor anew",
+        "the largest partition of a tensor; worker 0 decides it, and another worker shows its own "
+        "setting until it partitions a tensor anew",
     ),
     ("credit_bytes", None, "bytes that may be in flight to each server"),
     ("pending_requests", None, "requests to servers that are not over"),
@@ -124,12 +124,12 @@ ROWS = tuple(
     for role, rows in (("worker", _WORKER), ("server", _SERVER), ("scheduler", _SCHEDULER))
     for row in rows
 )
-_BY_FIGURE: Dict[Tuple[str, str], Row] = {(row.role, row.figure): row for row in ROWS}
+_BY_METRIC: Dict[Tuple[str, str], Row] = {(row.role, row.metric): row for row in ROWS}
 
 
-def find(role: str, figure: str) -> Optional[Row]:
-    """Return the metric of a figure, or None if it is none."""
-    return _BY_FIGURE.get((role, figure))
+def find(role: str, metric: str) -> Optional[Row]:
+    """Return the row of a metric of the engine, or None if the table has none."""
+    return _BY_METRIC.get((role, metric))
 
 
 def markdown() -> str:
@@ -138,8 +138,8 @@ def markdown() -> str:
     common = (
         f"| `{INFO}` | gauge | role, rank, version | always 1; rank is empty before the job is "
         "complete, and of the scheduler node |\n"
-        f"| `{ANSWERS}` | gauge | role, rank | 1 if the engine told its figures, 0 if its thread "
-        "was busy for a second: then those below are missing |\n"
+        f"| `{ANSWERS}` | gauge | role, rank | 1 if the engine returned its metrics, 0 if its "
+        "thread was busy for a second: then those below are missing |\n"
     )
     rows = (
         f"| `{row.name}` | {row.kind} | {', '.join(row.labels) or '–'} | {row.sentence} |\n"

@@ -26,8 +26,8 @@ def _write_all(target: int, content: bytes) -> None:
 class Printer:
     """Writes lines to a descriptor that several threads share.
 
-    Bytes pass through as they are.  Of a progress bar, which redraws itself after a carriage
-    return, the last state is written when its line ends, and one every few seconds meanwhile.
+    Bytes pass through as they are.  A progress bar redraws itself after a carriage return: its last
+    state is written when its line ends, and another one every few seconds meanwhile.
 
     Parameters
     ----------

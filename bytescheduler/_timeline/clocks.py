@@ -1,8 +1,8 @@
-"""How far the clocks of hosts are apart, from what workers and servers saw of the same partitions.
+"""The differences of hosts' clocks, from the times of workers and servers for the same partitions.
 
-A push comes to its server after its worker has sent it and before the worker has the
-acknowledgement.  So each partition bounds the difference of two clocks from both sides, and the
-quickest bound it best, as in NTP (Mills, RFC 5905, section 8).
+A push arrives at its server after its worker has sent it and before the worker has the
+acknowledgement.  So each partition bounds the difference of two clocks from both sides.  The
+quickest partitions give the best bounds, as in NTP (Mills, RFC 5905, section 8).
 """
 
 import math

@@ -336,7 +336,7 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
 
 
 def text_of(events: Iterable[Event]) -> Iterator[str]:
-    """Yield events as one timeline, in pieces of an event each."""
+    """Yield the bytes of one timeline, an event at a time."""
     separator = "[\n"
     for event in events:
         yield separator + json.dumps(event, separators=(",", ":"))

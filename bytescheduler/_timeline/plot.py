@@ -42,9 +42,9 @@ def kind_of(path: str) -> str:
 
 
 def draw(
-    step: Step, front: Optional[Interval], names: Mapping[int, str], title: str, kind: str
+    step: Step, wait: Optional[Interval], names: Mapping[int, str], title: str, kind: str
 ) -> bytes:
-    """Return the picture, with what is lost at the `front` if that is known.
+    """Return the picture, with the time lost in the critical `wait` if that is known.
 
     Tensors are called as `names` has it, others by their keys.
     """
@@ -64,8 +64,8 @@ def draw(
         ]
         left, bottom, width = zip(*bars) if bars else ((), (), ())
         axes.barh(bottom, width, 1 / 3, left, align="edge", color=colour, label=meaning)
-    if front is not None:
-        since, until = ((when - zero) * 1e3 for when in front)
+    if wait is not None:
+        since, until = ((when - zero) * 1e3 for when in wait)
         axes.axvspan(since, until, color=_LOST, zorder=0, lw=0, label=_LOST_NAME)
     shown = range(0, len(rows), math.ceil(len(rows) / _MOST_LABELS))
     labels = [_label(names.get(rows[row][0], str(rows[row][0]))) for row in shown]

@@ -8,16 +8,16 @@ from typing import Callable, Dict, Iterable, List, Tuple
 from bytescheduler._timeline.files import Event
 
 __all__ = [
-    "FRONT",
+    "CRITICAL",
     "OF_WORKERS",
     "PROXY",
-    "Fronts",
+    "CriticalWaits",
     "Interval",
     "Step",
     "Tensor",
     "Where",
     "add",
-    "add_front",
+    "add_critical",
     "in_step",
     "of_steps",
     "union",
@@ -27,7 +27,7 @@ __all__ = [
 # waits for it; and from the last gradient of a step to the sum of the most urgent tensor.
 OF_WORKERS = ("tensor", "queue", "push", "pull")
 PROXY = "proxy"
-FRONT = "front"
+CRITICAL = "front"
 # Begin and end, in seconds.
 Interval = Tuple[float, float]
 
@@ -100,8 +100,9 @@ class Tensor:
 Step = Dict[int, Tensor]
 # Rank and number of a round.
 Where = Tuple[int, int]
-# Rank, number of a round and key of what was at the front.
-Fronts = Dict[Tuple[int, int, int], Interval]
+# By rank, number of a round and key: from the last gradient of a step to the sum of its critical
+# tensor, the one that the next forward pass needs first.
+CriticalWaits = Dict[Tuple[int, int, int], Interval]
 
 
 def add(steps: Dict[Where, Step], event: Event) -> None:
@@ -110,18 +111,18 @@ def add(steps: Dict[Where, Step], event: Event) -> None:
     steps.setdefault(where, {}).setdefault(event["args"]["key"], Tensor()).add(event)
 
 
-def add_front(fronts: Fronts, event: Event) -> None:
-    """Take a worker's span at the front of a step."""
+def add_critical(critical: CriticalWaits, event: Event) -> None:
+    """Take a worker's span of a critical tensor."""
     begin, args = event["ts"] / 1e6, event["args"]
     end = begin + event["dur"] / 1e6
-    fronts[event["pid"] - 1, args["round"], args["key"]] = (begin, end)
+    critical[event["pid"] - 1, args["round"], args["key"]] = (begin, end)
 
 
-def of_steps(fronts: Fronts, steps: Dict[Where, Step]) -> Dict[Where, Interval]:
-    """Return the fronts of steps: the rounds of other keys are not steps."""
+def of_steps(critical: CriticalWaits, steps: Dict[Where, Step]) -> Dict[Where, Interval]:
+    """Return the critical waits of steps: the rounds of other keys are not steps."""
     return {
-        (rank, number): front
-        for (rank, number, key), front in fronts.items()
+        (rank, number): wait
+        for (rank, number, key), wait in critical.items()
         if key in steps.get((rank, number), {})
     }
 
@@ -129,11 +130,12 @@ def of_steps(fronts: Fronts, steps: Dict[Where, Step]) -> Dict[Where, Interval]:
 def in_step(rounds: Dict[Where, Step]) -> Dict[Where, Step]:
     """Return the steps without the tensors whose rounds are not the others' steps.
 
-    What is exchanged more seldom or more often than gradients, such as what workers agree on from
-    time to time, has other numbers at the same time.  So a tensor is in steps if its worker sent it
-    as often as most of what it sent (the median, but for one: the job may have ended in between),
-    and in those in which it began after most tensors of the step before and before most of the step
-    after.
+    Some tensors are exchanged more seldom or more often than gradients, such as the workers' notes
+    to one another.  Their rounds have other numbers at the same time.  So a tensor is in a step if:
+
+    - its worker sent it as often as most tensors: the median, or one less, as the job may end
+      in between;
+    - it began after most tensors of the step before, and before most of the step after.
     """
     usual = _sent_as_often_as_most(rounds)
     middles = {

@@ -7,7 +7,7 @@ import statistics
 import threading
 from typing import Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple
 
-from bytescheduler._native import Figure
+from bytescheduler._native import Metric
 from bytescheduler._tuning.advisor import Advisor, AdvisorError, AdvisorSlow
 from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
 from bytescheduler._tuning.drift import Drift
@@ -60,7 +60,7 @@ class Steps(Protocol):
     def steps(self) -> List[Tuple[int, float]]: ...
     def retune(self, partition_bytes: int, credit_bytes: int) -> None: ...
     def status(self) -> Optional[Error]: ...
-    def measure(self) -> List[Figure]: ...
+    def measure(self) -> List[Metric]: ...
 
 
 class Tuned(NamedTuple):

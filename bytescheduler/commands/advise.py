@@ -40,7 +40,7 @@ def _latency(context: click.Context, parameter: click.Parameter, text: str) -> f
     return found
 
 
-def _pieces() -> Tuple[Optional[int], Optional[int]]:
+def _sizes() -> Tuple[Optional[int], Optional[int]]:
     """Return partition and credit as they are set here; None: a job takes what suits its links."""
     for problem in examine()[0]:
         raise ConfigError(problem.message, 1)
@@ -125,7 +125,7 @@ def command(
     if model is not None and compute is None:
         raise click.UsageError("--model needs --compute S: how long a worker computes in a step")
     try:
-        cluster = Cluster(workers, servers, rate, latency, *_pieces(), simulate)
+        cluster = Cluster(workers, servers, rate, latency, *_sizes(), simulate)
         layers = _layers(path, model, compute)
         with progress(not as_json) as tell, _ended_by_interrupts():
             found = advise(layers, cluster, tell)

@@ -60,8 +60,8 @@ def open_plugin(worker: Worker, *, in_place: bool = False) -> MXNetPlugin:
     return MXNetPlugin(worker, _functions(), in_place)
 
 
-def open_carrier(store: Store) -> MXNetStore:
-    """Return what carries a worker's bytes by `store`, which must outlive its last operation."""
+def open_kvstore(store: Store) -> MXNetStore:
+    """Return `store` for a kvstore back end; it must outlive the back end's last operation."""
     return MXNetStore(store.handle.value, _functions())
 
 

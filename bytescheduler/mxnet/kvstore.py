@@ -34,15 +34,20 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     Use it like the store it wraps, or as ``mx.kv.create("bytescheduler")``; a ``with`` block closes
     it.  A store that is dropped without being closed keeps this process's place in the job, for
     stores to come, until the process ends; on stock servers it is closed, as if by `close`.  All
-    methods must be called on one thread at a time.  ``init``, ``broadcast``, ``barrier``, `close`
-    and the constructor block; so do the first ``push`` or ``pushpull`` after an optimizer with
-    ``multi_precision`` was set, or of row_sparse arrays to a key that was initialised dense,
-    ``row_sparse_pull`` for its row numbers, what is sent to servers (``set_optimizer`` of a
-    ``dist_async`` store, ``_send_command_to_servers``), and ``set_gradient_compression`` on stock
-    servers.  With compression there the 2nd, 4th, 8th, ... push may wait for the slowest worker.
-    A priority is an int, of any size.  Errors of
+    methods must be called on one thread at a time.  A priority is an int, of any size.  Errors of
     later work arrive in MXNet as exceptions on the arrays that were pulled, and at the next call
     here.
+
+    These calls block:
+
+    - the constructor, ``init``, ``broadcast``, ``barrier`` and `close`;
+    - the first ``push`` or ``pushpull`` after an optimizer with ``multi_precision`` was set;
+    - the first one of row_sparse arrays to a key that was initialised dense;
+    - ``row_sparse_pull``, for its row numbers;
+    - messages to servers: ``set_optimizer`` of a ``dist_async`` store, and
+      ``_send_command_to_servers``;
+    - on stock servers ``set_gradient_compression``; with compression there, the 2nd, 4th, 8th, ...
+      push may wait for the slowest worker.
 
     Parameters
     ----------

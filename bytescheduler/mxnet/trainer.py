@@ -15,10 +15,10 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
     """A ``gluon.Trainer`` whose urgent gradients go first.
 
     Every worker gets rank 0's parameters when the trainer is made, so that already the first
-    forward pass uses them; blocks until rank 0 is there.  If a shape is not known before, or if
-    servers update the weights (they must learn the batch size first), this waits for the first
-    step, like Gluon's own trainer.  If workers update the weights, another batch size or learning
-    rate takes effect at once.
+    forward pass uses them; blocks until rank 0 is there.  Like Gluon's own trainer, this waits for
+    the first step if a shape is not known before.  It also does if servers update the weights,
+    which must learn the batch size first.  If workers update the weights, another batch size or
+    learning rate takes effect at once.
 
     So load or set parameters before the trainer is made.  Loading them later raises, or, with
     ``update_on_kvstore=False``, changes only the worker that loads them.

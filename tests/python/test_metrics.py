@@ -19,7 +19,7 @@ from roles import role
 
 from bytescheduler import Timeout
 from bytescheduler._metrics import addresses, exporter, serving, table
-from bytescheduler._native import Figure, Node, Worker
+from bytescheduler._native import Metric, Node, Worker
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 30.0
@@ -41,8 +41,8 @@ def names(samples: Samples) -> "set[str]":
     return {name for name, _ in samples if name.startswith("bytescheduler_")}
 
 
-def figures() -> List[Figure]:
-    return [Figure("steps_total", None, 3.0), Figure("queued_bytes", 1, 4096.0)]
+def figures() -> List[Metric]:
+    return [Metric("steps_total", None, 3.0), Metric("queued_bytes", 1, 4096.0)]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_counters_and_gauges_say_what_they_are(worker_metrics: exporter.Exporter
 
 
 def test_an_engine_that_is_busy_leaves_its_metrics_out() -> None:
-    def busy() -> List[Figure]:
+    def busy() -> List[Metric]:
         raise Timeout("busy", 2)
 
     showing = exporter.Exporter(busy, "worker", 0, "127.0.0.1", 0)
@@ -87,12 +87,12 @@ def test_an_engine_that_is_busy_leaves_its_metrics_out() -> None:
 
 
 def test_a_server_says_its_rank_once_it_has_one() -> None:
-    told = [Figure("ready", None, 0.0), Figure("rank", None, -1.0)]
+    told = [Metric("ready", None, 0.0), Metric("rank", None, -1.0)]
     showing = exporter.Exporter(lambda: told, "server", None, "127.0.0.1", 0)
     try:
         answers = "bytescheduler_engine_answers"
         assert (answers, (("rank", ""), ("role", "server"))) in look(showing.url)
-        told[:] = [Figure("ready", None, 1.0), Figure("rank", None, 1.0)]
+        told[:] = [Metric("ready", None, 1.0), Metric("rank", None, 1.0)]
         assert (answers, (("rank", "1"), ("role", "server"))) in look(showing.url)
     finally:
         showing.close()
@@ -115,7 +115,7 @@ def test_processes_of_a_host_take_the_next_free_port() -> None:
 def test_after_close_nobody_asks_the_engine_and_the_port_is_free() -> None:
     asked = threading.Event()
 
-    def measure() -> List[Figure]:
+    def measure() -> List[Metric]:
         asked.set()
         return []
 
@@ -234,7 +234,7 @@ def test_every_metric_of_the_table_is_shown_and_no_other() -> None:
         for measure, name, rank in nodes:
             patient = functools.partial(measure, timeout_ms=int(LIMIT_S * 1000))
             told = {figure.name for figure in patient()} - {"ready", "rank"}
-            assert told == {row.figure for row in table.ROWS if row.role == name}
+            assert told == {row.metric for row in table.ROWS if row.role == name}
             shown.append(exporter.Exporter(patient, name, rank, "127.0.0.1", 0))
         for showing, name in zip(shown, ("worker", "server", "scheduler")):
             samples = look(showing.url)
@@ -277,7 +277,7 @@ GAUGES = (
 
 
 def test_names_follow_the_conventions() -> None:
-    assert {row.figure for row in table.ROWS if row.kind == "gauge"} == set(GAUGES.split())
+    assert {row.metric for row in table.ROWS if row.kind == "gauge"} == set(GAUGES.split())
     for row in table.ROWS:
         assert re.fullmatch(r"bytescheduler_[a-z_]+", row.name), row.name
         for wrong in ("_ms", "_mb", "_kb", "_us"):

@@ -19,6 +19,8 @@ SOURCES = sorted(
     for path in (ROOT / room).rglob("*.py")
 )
 
+LONGEST_SENTENCE = 25
+
 Text = Tuple[int, str]  # the line where it begins, and the text
 
 
@@ -82,6 +84,20 @@ def counts(source: str) -> Iterator[str]:
             yield f"line {line}: {match.group()}: {' '.join(text.split())[:60]}"
 
 
+def long_sentences(source: str) -> Iterator[str]:
+    """Find sentences of comments and docstrings, up to a stop, colon or semicolon.
+
+    A blank line ends a sentence too, and so does a new item, a line of a tree or a parameter.
+    """
+    for line, text in (*comments(source), *docstrings(source)):
+        for part in re.split(
+            r"\n\s*\n|\n(?= *(?:[-*] |[├└]|\d+\. ))|\n[\w, ]+(?: : .*)?\n +(?=\S)", text
+        ):
+            for sentence in re.split(r"(?<=[.!?:;])[)\"*\]`]*\s+", part):
+                if len(sentence.split()) > LONGEST_SENTENCE:
+                    yield f"line {line}: {' '.join(sentence.split()[:8])} ..."
+
+
 class Rule(NamedTuple):
     check: Callable[[str], Iterator[str]]
     refused: Sequence[str]
@@ -123,6 +139,22 @@ RULES: Dict[str, Rule] = {
         counts,
         ["# So many seconds.\nx = 1\n", 'def f():\n    """Wait for\n    so long."""\n'],
         ["# There are so many that it fails.\nx = 1\n", "# At most 3, not many.\nx = 1\n"],
+    ),
+    "long sentences": Rule(
+        long_sentences,
+        [
+            "# " + "word " * 13 + "\n# " + "word " * 13 + "\nx = 1\n",
+            'def f():\n    """Do.\n\n    ' + "word " * 26 + '\n    """\n',
+        ],
+        [
+            "# " + "word " * 13 + "end.\n# " + "word " * 13 + "\nx = 1\n",
+            'def f():\n    """' + "word " * 13 + "\n\n    " + "word " * 13 + '\n    """\n',
+            'def f():\n    """Do.\n\n    x : int\n        '
+            + "word " * 20
+            + "\n    y\n        "
+            + "word " * 20
+            + '\n    """\n',
+        ],
     ),
 }
 CASES: List[Tuple[str, str]] = [(name, source) for name in RULES for source in SOURCES]

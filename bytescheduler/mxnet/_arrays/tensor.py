@@ -69,8 +69,8 @@ class Tensor:
     """The private arrays of one key, on the CPU, and ordinary engine operations on them.
 
     `send` and `recv` are the arrays that dependency proxies read and write through raw pointers.
-    They are only ever copied into and copied from (and `recv` is what an updater reads), so MXNet
-    never keeps them in a layout of its own.  They are dense; a row_sparse array travels as a dense
+    They are only ever copied into and copied from, and an updater reads `recv`.  So MXNet never
+    keeps them in a layout of its own.  They are dense; a row_sparse array travels as a dense
     sum beside a vector that counts, for each row, the workers that have it (`rows`).
 
     A job may have many small keys, so one of these is kept small.  The two stages are mere handles

@@ -38,8 +38,8 @@ class AsyncStore(NativeStore):
     """See `Backend`.  Keys, checks and errors are those of `NativeStore`.
 
     The optimizer runs on the servers.  Its learning rate, weight decay (with the multipliers of
-    each key) and rescale_grad are read here at each push and travel with it, so changes take effect
-    at once; a learning-rate scheduler sees this worker's own count of updates.
+    each key) and rescale_grad are read here at each push and travel with it.  So changes take
+    effect at once; a learning-rate scheduler sees this worker's own count of updates.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class AsyncStore(NativeStore):
     def _broadcast(self, tensors: List[Tensor]) -> None:
         # The servers' Python may have to update whole keys while no optimizer is known.
         whole: List[Tuple[Tensor, str, bool]] = []
-        cut: List[Tensor] = []
+        partitioned: List[Tensor] = []
         for tensor in tensors:
             rows = isinstance(tensor, RowsTensor)
             about = describe_key(tensor.key, tensor.shape, rows=rows)
@@ -92,9 +92,9 @@ class AsyncStore(NativeStore):
             if fits and (rows or not self._is_native):
                 whole.append((tensor, about, rows))
             else:
-                cut.append(tensor)
-        if cut:
-            self._session.broadcast(cut, asynchronous=True)
+                partitioned.append(tensor)
+        if partitioned:
+            self._session.broadcast(partitioned, asynchronous=True)
         if whole:
             self._session.broadcast_whole(whole)
 

@@ -11,7 +11,7 @@ from bytescheduler._session.sums import Numbers
 from bytescheduler.mxnet._arrays.tensor import Tensor
 from bytescheduler.mxnet._types import Array, Store
 
-# Higher keys may hold what pieces needed before the store compressed.  Taken from the end, as the
+# Higher keys may hold partitions from before the store compressed.  Taken from the end, as the
 # small ones may have been in use before the store was wrapped.
 _MAX_KEYS = 65536
 _BITS_OF_NUMBER = 64

@@ -39,9 +39,9 @@ Pulls = List[Tuple[Tensor, List[int], List[Array]]]  # some rows of tensors
 class NativeStore:
     """See `Backend`.  Every method that takes keys checks all of them before it sends anything.
 
-    The updater runs on every worker after the sum has arrived, as ordinary engine work, so it must
-    be deterministic and the same on all workers.  float16 is summed in float16; once an optimizer
-    with multi_precision was set, in float32, which is then what is stored and updated.
+    The updater runs on every worker after the sum has arrived, as ordinary engine work.  So it must
+    be deterministic and the same on all workers.  float16 is summed in float16.  Once an optimizer
+    with multi_precision was set, it is summed, stored and updated in float32.
 
     Parameters
     ----------

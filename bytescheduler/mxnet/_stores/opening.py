@@ -122,7 +122,7 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         f"{_many(session.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
     )
     if "async" in name:
-        _note_untuned(settings, "tensors of an asynchronous store are not cut anew")
+        _note_untuned(settings, "tensors of an asynchronous store keep their partitions")
         return AsyncStore(session, inner)
     session.tune()
     return NativeStore(session, inner)
@@ -137,11 +137,11 @@ def _why_unscheduled(inner: Store, settings: Settings) -> Optional[str]:
         return "because BYTESCHEDULER_BACKEND=passthrough"
     name = str(inner.type)
     if not isinstance(inner, KVStore) or "dist" not in name:
-        return "nothing of it travels in pieces, as it is no dist store of MXNet's"
+        return "it is no dist store of MXNet's, so nothing of it travels in partitions"
     if "async" in name:
-        return "its servers update at each push, so its tensors cannot be cut"
+        return "its servers update at each push, so its tensors cannot be partitioned"
     if inner._is_p3:
-        return "P3 cuts and orders its tensors itself"
+        return "P3 partitions and orders its tensors itself"
     return None
 
 
@@ -177,7 +177,7 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
     why = _why_unscheduled(inner, settings)
     if why is not None:
         _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
-        _note_untuned(settings, "nothing travels in pieces")
+        _note_untuned(settings, "nothing travels in partitions")
         return inner, PassThrough(inner)
     check_settings()
     _require_no_stock_session()
@@ -189,5 +189,5 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
         f"{_many(session.num_workers, 'worker')}, {_many(session.num_servers, 'stock server')}; "
         "bslaunch gets the native back end)",
     )
-    _note_untuned(settings, "stock servers hold tensors as they were cut first")
+    _note_untuned(settings, "stock servers keep the first partitions of a tensor")
     return inner, NativeStore(session, inner)

@@ -13,7 +13,7 @@ from bytescheduler._native import Coding, MXNetPlugin, Worker
 from bytescheduler._session.sums import Judge, Numbers, Sum
 from bytescheduler.errors import Timeout
 from bytescheduler.mxnet._arrays.tensor import Tensor
-from bytescheduler.mxnet._functions import engine_blocks, open_carrier, open_plugin
+from bytescheduler.mxnet._functions import engine_blocks, open_kvstore, open_plugin
 from bytescheduler.mxnet._stores.compressed_keys import CompressedKeys, threshold_for_stock
 from bytescheduler.mxnet._stores.framework import StockMXNet, abandon
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
@@ -44,7 +44,8 @@ def open_stock_session(
     Timeout
         The others did not come; the process can then end, which MXNet's own store would not let it.
     """
-    worker = Worker.open_carried(open_carrier(inner), inner.rank, blocks=engine_blocks())
+    store = open_kvstore(inner)
+    worker = Worker.open_kvstore_backend(store, inner.rank, blocks=engine_blocks())
     try:
         # Rank 0's first values are in the store; from here on the others may ask for them.
         _meet(inner, timeout_s, say)
@@ -158,7 +159,7 @@ class StockSession(TensorSession):
             assert self._inner is not None
             self._say(
                 f"MXNet's {self._inner.type} store carries the bytes from here on, unscheduled: "
-                "stock servers take compressed tensors in one piece only"
+                "stock servers take compressed tensors whole only"
             )
         elif tensors:
             self.barrier()

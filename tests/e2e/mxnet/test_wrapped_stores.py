@@ -75,5 +75,5 @@ def test_p3_on_stock_servers_is_passed_on(make_job: MakeJob) -> None:
     if len(jobs) > 1:
         warnings.warn(f"P3 hung in {len(jobs) - 1} of {len(jobs)} runs", stacklevel=1)
     for worker in jobs[-1].workers:
-        assert "unscheduled: P3 cuts and orders its tensors itself" in worker.output()
+        assert "unscheduled: P3 partitions and orders its tensors itself" in worker.output()
         assert "well done" in worker.output()

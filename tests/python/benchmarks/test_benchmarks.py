@@ -159,8 +159,8 @@ def test_fusion_has_the_tensors_of_resnet50() -> None:
 
 def test_fusion_has_the_same_pieces_with_and_without() -> None:
     pieces = {"BYTESCHEDULER_PARTITION": str(64 << 10), "BYTESCHEDULER_CREDIT": str(128 << 10)}
-    assert fusion.pieces_env("1gbit") == pieces
-    assert fusion.pieces_env("none") == {}
+    assert fusion.sizes_env("1gbit") == pieces
+    assert fusion.sizes_env("none") == {}
 
 
 # By an arm's name, a figure's, and a row's.

@@ -172,7 +172,7 @@ def test_a_step_is_simulated_with_the_lab_and_pieces_that_suit_its_link(
     for lab, _ in asked:
         assert (lab.workers, lab.servers) == (2, 2)
         assert lab.bytes_per_s == pytest.approx(119e6)
-        assert lab.pieces == pieces_for(bytes_per_second=119e6, round_trip_s=2e-4, servers=2)
+        assert lab.sizes == pieces_for(bytes_per_second=119e6, round_trip_s=2e-4, servers=2)
     half = vgg16.simulated_s(119e6 / 2)
     assert half["ours-fifo"] > 1.5 * found["ours-fifo"]
 

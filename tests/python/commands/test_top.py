@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from bytescheduler import cli
 from bytescheduler._metrics import reader
 from bytescheduler._metrics.exporter import Exporter
-from bytescheduler._native import Figure
+from bytescheduler._native import Metric
 from bytescheduler.commands import top
 
 PLACE = ("127.0.0.1", 18600)
@@ -169,10 +169,10 @@ def worker_port() -> Iterator[int]:
     """Show a worker that makes a step each time somebody looks."""
     steps: List[int] = []
 
-    def measure() -> List[Figure]:
+    def measure() -> List[Metric]:
         steps.append(1)
-        failed = Figure("failed", None, float(len(steps) > 3))
-        return [Figure("steps_total", None, float(len(steps))), failed]
+        failed = Metric("failed", None, float(len(steps) > 3))
+        return [Metric("steps_total", None, float(len(steps))), failed]
 
     showing = Exporter(measure, "worker", 0, "127.0.0.1", 0)
     yield showing._server.server_port

@@ -171,8 +171,8 @@ def test_gluon_trains_as_with_the_wrapped_store(update_on_kvstore: bool) -> None
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("", "nothing of it travels in pieces, as it is no dist store of MXNet's"),
-        ("kvstore", "nothing of it travels in pieces, as it is no dist store of MXNet's"),
+        ("", "it is no dist store of MXNet's, so nothing of it travels in partitions"),
+        ("kvstore", "it is no dist store of MXNet's, so nothing of it travels in partitions"),
         ("passthrough", "because BYTESCHEDULER_BACKEND=passthrough"),
     ],
 )
@@ -188,8 +188,12 @@ def test_one_line_says_which_back_end_it_is_and_why(
 @pytest.mark.parametrize(
     ("kind", "p3", "why"),
     [
-        ("dist_async", False, "its servers update at each push, so its tensors cannot be cut"),
-        ("dist_sync", True, "P3 cuts and orders its tensors itself"),
+        (
+            "dist_async",
+            False,
+            "its servers update at each push, so its tensors cannot be partitioned",
+        ),
+        ("dist_sync", True, "P3 partitions and orders its tensors itself"),
     ],
 )
 def test_some_dist_stores_cut_nothing(
@@ -203,13 +207,13 @@ def test_some_dist_stores_cut_nothing(
 
 
 IN_VAIN = [
-    ("", lambda: mx.kv.create("local"), "nothing travels in pieces"),
-    ("", lambda: FakeDist("dist_async"), "nothing travels in pieces"),
-    ("", FakeDist, "stock servers hold tensors as they were cut first"),
+    ("", lambda: mx.kv.create("local"), "nothing travels in partitions"),
+    ("", lambda: FakeDist("dist_async"), "nothing travels in partitions"),
+    ("", FakeDist, "stock servers keep the first partitions of a tensor"),
     (
         "native",
         lambda: FakeDist("dist_async"),
-        "tensors of an asynchronous store are not cut anew",
+        "tensors of an asynchronous store keep their partitions",
     ),
 ]
 

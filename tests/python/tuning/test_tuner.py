@@ -10,7 +10,7 @@ from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 
-from bytescheduler._native import Figure
+from bytescheduler._native import Metric
 from bytescheduler._tuning import tuner as module
 from bytescheduler._tuning.advisor import Advice, AdvisorError, AdvisorSlow, Trial
 from bytescheduler._tuning.points import Point
@@ -50,12 +50,12 @@ class FakeWorker:
         self._steps.append((len(self._steps) + 1, self.seconds(self.point)))
         return self._steps[-64:]
 
-    def measure(self) -> List[Figure]:
+    def measure(self) -> List[Metric]:
         if self.slow_ones > 0:
             self.slow_ones -= 1
             raise Timeout("the engine is busy", 4)
         sizes = {"partition_bytes": self.point.partition, "credit_bytes": self.point.credit}
-        return [Figure(name, None, size) for name, size in sizes.items()]
+        return [Metric(name, None, size) for name, size in sizes.items()]
 
     def status(self) -> Optional[Error]:
         if isinstance(self.failed, Closed):

@@ -176,7 +176,7 @@ def test_another_threshold_and_later_keys(
     assert inner.calls == ["compress"]
     assert said == [
         "MXNet's dist_sync store carries the bytes from here on, unscheduled: stock servers take "
-        "compressed tensors in one piece only"
+        "compressed tensors whole only"
     ]
     store.init([1, 3], [full(1, (2,)), full(3, (2, 1)).tostype("row_sparse")])
     out = full(0, (2, 1)).tostype("row_sparse")
