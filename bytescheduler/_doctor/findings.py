@@ -51,14 +51,14 @@ def as_text(findings: Sequence[Finding]) -> str:
 
 
 def within(limit_s: float, question: Callable[[], _Answer]) -> _Answer:
-    """Ask the system what it may take very long to answer.
+    """Ask the system for something that may take very long.
 
-    The thread that is asked does not keep the process from ending.
+    The asking thread does not keep the process from ending.
 
     Raises
     ------
     TimeoutError
-        There was no answer in `limit_s`.
+        There was no response in `limit_s`.
     """
     future: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
 

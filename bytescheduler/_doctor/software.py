@@ -24,8 +24,8 @@ _AREA = "software"
 _MXNET = "1.9.1"
 _FIRST_WRONG_NUMPY = (1, 24)
 _INSTALL = f'python -m pip install "mxnet=={_MXNET}" "numpy==1.23.5"'
-# Tells each import's outcome in a line of its own, in a pipe of its own: MXNet may print.  The
-# lines are read when it has ended, so both must fit.
+# Writes the outcome of each import as a line to a pipe of its own, because MXNet may print.  The
+# lines are read when the child has ended, so the pipe must hold both.
 _PROBE = """
 import importlib, json, os, sys
 sys.path = [p for p in sys.path if p]
@@ -54,7 +54,7 @@ def _clean_environment() -> Dict[str, str]:
 
 
 def _run_probe(program: str, limit_s: float) -> Tuple[str, str]:
-    """Return what the child told, and how it ended if that was not well.
+    """Return the child's lines, and how it ended if that was not well.
 
     Raises
     ------

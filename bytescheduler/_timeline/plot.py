@@ -25,9 +25,9 @@ _LOST_NAME = "lost before the next forward"
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of picture that the end of a file's name says: svg, png, pdf.
+    """Return the kind of picture by the end of a file's name: svg, png, pdf.
 
-    TimelineError if it says none, or matplotlib is not there.
+    Raises TimelineError for another name, or if matplotlib is not installed.
     """
     try:
         import matplotlib  # noqa: F401

@@ -41,7 +41,7 @@ def _latency(context: click.Context, parameter: click.Parameter, text: str) -> f
 
 
 def _sizes() -> Tuple[Optional[int], Optional[int]]:
-    """Return partition and credit as they are set here; None: a job takes what suits its links."""
+    """Return partition and credit as set here; None if a job chooses them for its links."""
     for problem in examine()[0]:
         raise ConfigError(problem.message, 1)
     settings = Settings.read()

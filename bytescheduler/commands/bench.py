@@ -137,7 +137,7 @@ def _text(found: Dict[str, float]) -> str:
 
 
 def _work(size: int, rounds: int) -> Optional[str]:
-    """Measure the job this process is a worker of; return what worker 0 has to say, as JSON."""
+    """Measure the job of this worker; return the results as JSON, on worker 0."""
     worker = Worker.open()
     metrics = serve(worker.measure, "worker", worker.rank)
     try:

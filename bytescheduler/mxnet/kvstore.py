@@ -133,7 +133,7 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
         """Change partitions and credit of all workers while they train; rank 0 calls it.
 
         Each key changes over behind its next push, in the same round on every worker; values do not
-        depend on it.  Keys that are initialised later are cut so at once.
+        depend on it.  Later keys have the new partitions at once.
 
         Parameters
         ----------

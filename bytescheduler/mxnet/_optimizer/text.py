@@ -50,7 +50,7 @@ class ForServers(NamedTuple):
 
 
 def for_servers(optimizer: Optimizer) -> ForServers:
-    """Return what tells servers to update as `optimizer` does.
+    """Return the description of the updates that `optimizer` makes.
 
     Raises
     ------

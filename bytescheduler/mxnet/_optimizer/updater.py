@@ -29,7 +29,7 @@ def require_optimizer(optimizer: Optimizer) -> None:
 
 
 def make_updater(optimizer: Optimizer) -> Updater:
-    """Return what updates weights with `optimizer`."""
+    """Return the function that updates weights with `optimizer`."""
     require_optimizer(optimizer)
     if type(optimizer) is mx.optimizer.Test:
         return _SparseStateUpdater(optimizer)

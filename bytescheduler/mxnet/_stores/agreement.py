@@ -1,4 +1,4 @@
-"""Workers that each run the optimizer tell each other which they run: numbers must not differ."""
+"""The check that all workers run the same optimizer, so that their weights do not differ."""
 
 import zlib
 from typing import Callable, List, NamedTuple, Optional
@@ -88,7 +88,7 @@ class Agreement:
         return [] if self.is_declared or n == 1 else self.tensors()
 
     def tensors(self) -> List[Tensor]:
-        """Return what is broadcast once, or once more if what carries it is another."""
+        """Return the tensors to broadcast once, and again if the back end has changed."""
         n = self._session.num_workers
         sizes = {"notes": 2 * n, "barriers": n * len(_State._fields)}
         return [self._tensor(self._key(name), size) for name, size in sizes.items()]

@@ -44,12 +44,12 @@ def threshold_for_stock(coding: Coding) -> float:
 
 
 class _Bits:
-    """Numbers of which each is sent by one worker only, as they can travel in two bits: bit by bit.
+    """Numbers that one worker each sends, in a form for two-bit compression: bit by bit.
 
     Parameters
     ----------
     number : int
-        Of the stock store.
+        The key in the stock store.
     elements : int
         How many float64 numbers.
     """
@@ -60,9 +60,9 @@ class _Bits:
         self._left = 0.0
 
     def fill(self, numbers: Numbers, t: float) -> None:
-        """Let what the store has to send be `t` and a quarter where there is a bit, else a quarter.
+        """Give the store `t` and a quarter for a bit that is 1, and a quarter for one that is 0.
 
-        It then sends `t`, or nothing, and has a quarter left.
+        The store then sends `t`, or nothing, and keeps a quarter of `t`.
         """
         bits = np.unpackbits(np.frombuffer(numbers.tobytes(), np.uint8))
         self.relay[:] = mx.nd.array(bits * t + (_LEFT * t - self._left))

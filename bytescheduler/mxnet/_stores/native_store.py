@@ -62,9 +62,9 @@ class NativeStore:
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()
         self._coding: Optional[Coding] = None  # for what is pushed; None: as it is
-        self._compares = False  # it with other workers', as soon as all can
+        self._compares = False  # the coding is compared with other workers', once all can
         self._is_wide = False  # half precision travels as float32
-        self._widens = False  # keys that are there do so from the next joint call on
+        self._widens = False  # present keys travel as float32 from the next joint call on
         self._closed = False
         self._keys = EngineKeys(session)
         self._agreement = Agreement(
