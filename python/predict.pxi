@@ -58,7 +58,7 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
                       found.server_busy)
 
 
-def pieces_for(*, double bytes_per_second, double round_trip_s, int servers):
+def partition_and_credit(*, double bytes_per_second, double round_trip_s, int servers):
     """Return partition and credit, in bytes, that a job takes for such links if neither is set.
 
     Raises
@@ -69,6 +69,6 @@ def pieces_for(*, double bytes_per_second, double round_trip_s, int servers):
     cdef uint64_t partition_bytes
     cdef uint64_t credit_bytes
     cdef bs_error error
-    _check(bs_pieces_for(bytes_per_second, round_trip_s, servers, &partition_bytes, &credit_bytes,
+    _check(bs_partition_and_credit(bytes_per_second, round_trip_s, servers, &partition_bytes, &credit_bytes,
                          &error), &error)
     return partition_bytes, credit_bytes

@@ -30,7 +30,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from benchmarks.lab import arms, lab_job, options
 from benchmarks.lab.output import add_out_option, give, keep
 from bytescheduler._advise import models
-from bytescheduler._native import pieces_for
+from bytescheduler._native import partition_and_credit
 
 SETTINGS = ("0", "16KiB")
 CLASSES = 1000
@@ -85,7 +85,7 @@ def sizes_env(rate: str) -> Dict[str, str]:
     """
     if rate == "none":
         return {}
-    partition, credit = pieces_for(
+    partition, credit = partition_and_credit(
         bytes_per_second=lab_job.payload_bytes_per_s(rate),
         round_trip_s=0.0,
         servers=lab_job.NUM_SERVERS,

@@ -5,7 +5,7 @@ import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
-from bytescheduler._native import Prediction, pieces_for, predict
+from bytescheduler._native import Prediction, partition_and_credit, predict
 from bytescheduler._process.numbers import shortened
 from bytescheduler.errors import ConfigError
 
@@ -67,7 +67,7 @@ class Cluster(NamedTuple):
     def sizes(self) -> Tuple[int, int]:
         """Partition and credit, in bytes."""
         if self.partition_bytes is None or self.credit_bytes is None:
-            return pieces_for(
+            return partition_and_credit(
                 bytes_per_second=self.bytes_per_s,
                 round_trip_s=2 * self.latency_s,
                 servers=self.servers,

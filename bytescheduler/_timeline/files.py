@@ -39,7 +39,7 @@ Path = Union[str, "os.PathLike[str]"]
 _VERSION = 1
 _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
-# Keys of the engine's own, by which worker 0 tells an order (src/backend/ps/measured_order.h).
+# Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
 OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
 _END = "bytescheduler_end"
 # The numbers that an event of a phase must have, and the arguments of a span.

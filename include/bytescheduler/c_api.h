@@ -274,8 +274,8 @@ int bs_predict(const bs_job_to_predict* job, bs_prediction* prediction, bs_error
 // Returns the partition and the credit that a job takes for links of this rate and round trip,
 // where neither is set.  kInvalidArgument: the rate is not positive, the time is not 0 to 100000 s,
 // or there are not 1 to 65536 servers.
-int bs_pieces_for(double bytes_per_second, double round_trip_s, int num_servers,
-                  uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error);
+int bs_partition_and_credit(double bytes_per_second, double round_trip_s, int num_servers,
+                            uint64_t* partition_bytes, uint64_t* credit_bytes, bs_error* error);
 
 // ---- settings ----------------------------------------------------------------------------------
 

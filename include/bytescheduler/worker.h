@@ -18,8 +18,6 @@
 #include "bytescheduler/coding.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "ps/kv_worker.h"
-#include "ps/message.h"
 
 namespace bs {
 
@@ -31,14 +29,14 @@ namespace core {
 class Trace;
 }
 namespace worker {
-struct Link;
+class Backend;
 }
 
 // The source of the priorities of push-pulls.
 enum class Urgency : uint8_t {
   kCaller,
   // The order in which push-pulls become ready, once rank 0 has seen enough of it
-  // (backend/ps/measured_order.h).  For synchronous keys whose calls set `called`.
+  // (worker/measured_order.h).  For synchronous keys whose calls set `called`.
   kMeasured,
   kMeasuredAlone,  // the same, but each worker uses what it has measured itself
 };
@@ -46,22 +44,15 @@ enum class Urgency : uint8_t {
 struct WorkerOptions {
   int32_t rank = 0;
   int32_t num_workers = 1;
-  int32_t num_servers = 1;
   uint64_t partition_bytes = uint64_t{128} << 10U;  // at least 64; rank 0's value is in force
   uint64_t credit_bytes = uint64_t{512} << 10U;     // in flight to one server
-  // True: both hold only until rank 0, whose option is in force, has measured the network's rate.
-  // Then it takes what suits that rate (backend/ps/link_rate.h), once, as if by Retune.  A call of
-  // Retune or a compressed push-pull ends the measurement.  Asynchronous keys do not count for it.
-  bool fits_link = false;
-  // Returns how many bytes have gone to servers through shared memory; for the measurement, called
-  // once on the executor.  Empty: none have.
-  std::function<uint64_t()> shared_bytes{};
-  // One request pushes and pulls a partition up to this size.  Our servers know such requests; a
-  // stock store does not.
-  uint64_t together_bytes = 0;
+  // Both hold only until rank 0's back end has measured what suits the network, if it does.  Then
+  // rank 0 takes that, once, as if by Retune.  A call of Retune or a compressed push-pull ends the
+  // measurement.  A push-pull of an asynchronous key takes nothing.
   bool priority_order = true;          // false: first ready, first sent
   Urgency urgency = Urgency::kCaller;  // without effect unless priority_order
-  ps::KvWorkerOptions requests;        // without the rules of bodies, which the worker sets
+  // This worker has taken the rank of a lost one.
+  bool rejoined = false;
   // Codecs of PushPullOptions::coding; outlives the worker.  Null: those of the engine.
   const codec::Table* codecs = nullptr;
   // Records what happens to each partition, on the worker's executor; not owned; outlives the
@@ -99,15 +90,14 @@ struct PushPullOptions {
 
 class Worker {
  public:
-  using SendFn = std::function<void(ps::Message)>;
   // Runs once, on the worker's executor, never inside the call that took it, without a lock.
   using Done = UniqueFunction<void(Status)>;
 
-  // `executor` (thread "bs-io", or "bs-worker" with the kvstore back end) and what `send` uses
-  // outlive the worker.  `on_failure` is called at most once, on the executor, when an operation
-  // failed for good; by then every pending operation is failing with the same status.  Fail and
-  // Close do not call it.
-  Worker(const WorkerOptions& options, Executor* executor, SendFn send,
+  // `executor` (thread "bs-io", or "bs-worker" with the kvstore back end) and `backend`
+  // (src/backend/backend.h), which lives on it, outlive the worker.  `on_failure` is called at most
+  // once, on the executor, when an operation failed for good; by then every pending operation is
+  // failing with the same status.  Fail and Close do not call it.
+  Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
          std::function<void(Status)> on_failure, const Logger& log);
   // REQUIRES: Close() was called, its callbacks have run, and the executor runs nothing of this
   // worker any more.
@@ -186,11 +176,6 @@ class Worker {
   // concern only this call. REQUIRES: native servers, not the kvstore back end.
   void Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done);
 
-  // Takes a message from a server.
-  void OnMessage(ps::Message message);
-  // Returns the memory for the payload of an incoming message: Transport::Handler::place.  Not
-  // thread-safe: on the executor.
-  std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
   // Fails every pending and later operation with `status`, after its memory is out of use.
   void Fail(Status status);
   // Fails the worker with kCancelled; `closed` runs when no memory of the caller is in use any
@@ -206,8 +191,6 @@ class Worker {
   std::vector<StepTime> Steps() const;
 
  private:
-  const worker::Link& link() const;
-
   class Impl;
   const std::unique_ptr<Impl> impl_;
 };

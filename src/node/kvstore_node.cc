@@ -36,12 +36,17 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   WorkerOptions options;
   options.rank = rank;
   options.num_workers = config.num_workers;
-  options.num_servers = config.num_servers;
   options.partition_bytes = PartitionBytes(config, worker::kUsualScale);
   options.credit_bytes = config.credit_bytes;
   options.priority_order = config.scheduling;
   // Keys of ours would have to be broadcast by all in the same order.
   options.urgency = config.priority == "measured" ? Urgency::kMeasuredAlone : Urgency::kCaller;
+  return options;
+}
+
+worker::PsBackendOptions MakeBackendOptions(const Config& config) {
+  worker::PsBackendOptions options;
+  options.num_servers = config.num_servers;
   options.requests.timeout = config.timeout;
   options.requests.straggler_timeout = config.straggler_timeout;
   // The back end responds to a repeat with the reason for the wait: one must precede each deadline.
@@ -83,12 +88,15 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
       [this](const worker::StoreRequest& request, worker::StoreDone done) {
         Begin(request, std::move(done));
       },
-      [this](ps::Message answer) { worker_->OnMessage(std::move(answer)); });
+      [this](ps::Message answer) { requests_->OnMessage(std::move(answer)); });
   timeline_ = Timeline::OfWorker(config, rank, log_);
+  requests_ = std::make_unique<worker::PsBackend>(
+      MakeBackendOptions(config), thread_.get(),
+      [this](const ps::Message& request) { backend_->OnRequest(request); }, log_);
   WorkerOptions options = MakeOptions(config, rank);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
-      options, thread_.get(), [this](const ps::Message& request) { backend_->OnRequest(request); },
+      options, thread_.get(), requests_.get(),
       [this](const Status& why) {
         if (!closing_) SetFailure(why);
       },
@@ -240,7 +248,10 @@ void KvstoreNode::Close(Duration drain) {
   WaitUntilIdle(well ? timeout_ : Duration::zero());
   if (busy()) return;
   store_thread_.reset();
-  RunOn(thread_.get(), [this] { worker_.reset(); });
+  RunOn(thread_.get(), [this] {
+    worker_.reset();
+    requests_.reset();
+  });
   thread_.reset();
   timeline_.reset();
 }

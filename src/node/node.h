@@ -21,6 +21,10 @@
 #include "ps/membership.h"
 #include "trace/timeline.h"
 
+namespace bs::worker {
+class PsBackend;
+}
+
 namespace bs::api {
 
 // The scheduler node.
@@ -162,7 +166,9 @@ class WorkerNode {
   std::unique_ptr<Network> network_;
   std::unique_ptr<ps::Member> member_;  // on bs-io
   std::unique_ptr<Timeline> timeline_;  // of worker_; may be null
-  std::unique_ptr<Worker> worker_;      // on bs-io; null before joined_
+  // On bs-io; null before joined_.
+  std::unique_ptr<worker::PsBackend> backend_;  // of worker_
+  std::unique_ptr<Worker> worker_;
   bool closed_ = false;
 };
 

@@ -15,6 +15,7 @@
 // wake up.
 #include <utility>
 
+#include "backend/ps/ps_backend.h"
 #include "base/run_on.h"
 #include "node/node.h"
 
@@ -30,13 +31,19 @@ WorkerOptions MakeWorkerOptions(const Config& config, const ps::View& view) {
   WorkerOptions options;
   options.rank = view.rank;
   options.num_workers = view.num_workers;
-  options.num_servers = view.num_servers;
   options.partition_bytes = config.partition_bytes;
   options.credit_bytes = config.credit_bytes;
-  options.fits_link = !config.partition_or_credit_given;
-  options.together_bytes = kTogetherBytes;
   options.priority_order = config.scheduling;
   options.urgency = config.priority == "measured" ? Urgency::kMeasured : Urgency::kCaller;
+  options.rejoined = view.incarnation > 0;
+  return options;
+}
+
+worker::PsBackendOptions MakeBackendOptions(const Config& config, const ps::View& view) {
+  worker::PsBackendOptions options;
+  options.num_servers = view.num_servers;
+  options.measures_bandwidth = view.rank == 0 && !config.partition_or_credit_given;
+  options.together_bytes = kTogetherBytes;
   options.requests.incarnation = view.incarnation;
   options.requests.job = view.job;
   options.requests.timeout = config.timeout;
@@ -69,10 +76,10 @@ WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& option
   ps::Member::Handler handler;
   handler.on_ready = [this, config](Result<ps::View> view) { OnReady(std::move(view), config); };
   handler.on_message = [this](ps::Message message) {
-    if (worker_) worker_->OnMessage(std::move(message));
+    if (backend_) backend_->OnMessage(std::move(message));
   };
   handler.place = [this](int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
-    return worker_ ? worker_->Place(peer, meta, size_bytes) : nullptr;
+    return backend_ ? backend_->LandingFor(peer, meta, size_bytes) : nullptr;
   };
   handler.on_worker_left = [](int32_t) {};  // a matter of the servers
   handler.on_failure = [this](const Status& why) { OnJobFailure(why); };
@@ -90,12 +97,15 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   ps::Transport* const transport = network_->transport();
   const Logger log = log_.Named("worker " + std::to_string(view_.rank));
   timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
+  worker::PsBackendOptions carries = MakeBackendOptions(config, view_);
+  carries.shared_bytes = [network = network_.get()] { return network->sent().shared_bytes.load(); };
+  backend_ = std::make_unique<worker::PsBackend>(
+      carries, network_->io(),
+      [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
   WorkerOptions options = MakeWorkerOptions(config, view_);
-  options.shared_bytes = [network = network_.get()] { return network->sent().shared_bytes.load(); };
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
-      options, network_->io(),
-      [transport](ps::Message message) { transport->Send(std::move(message)); },
+      options, network_->io(), backend_.get(),
       [this](const Status& why) {
         if (!closing_ && failure_.Set(why)) TellEveryone(why);
       },
@@ -217,7 +227,10 @@ void WorkerNode::Close(Duration drain) {
   network_->EndTransport();
   if (worker_) {
     released.Wait();
-    RunOn(io, [this] { worker_.reset(); });
+    RunOn(io, [this] {
+      worker_.reset();
+      backend_.reset();
+    });
   }
   network_.reset();
   timeline_.reset();

@@ -240,18 +240,20 @@ void Cluster::MakeServers(const ServerOptions& about) {
 void Cluster::MakeWorkers(const ServerOptions& about) {
   WorkerOptions options;
   options.num_workers = num_workers_;
-  options.num_servers = about.num_servers;
   options.partition_bytes = plan_.partition_bytes;
   options.credit_bytes = plan_.credit_bytes;
-  options.together_bytes = plan_.together_bytes;
   options.priority_order = options_.policy != Policy::kFifo;
+  worker::PsBackendOptions carries;
+  carries.num_servers = about.num_servers;
+  carries.together_bytes = plan_.together_bytes;
   // Nothing is lost here, so nothing is sent again.
-  options.requests.retry_interval = options.requests.timeout = kForEver;
-  options.requests.straggler_timeout = kForEver;
+  carries.requests.retry_interval = carries.requests.timeout = kForEver;
+  carries.requests.straggler_timeout = kForEver;
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
     options.rank = rank;
-    workers_.push_back(std::make_unique<ReplayingWorker>(
-        &replay_, options, &clock_, &network_, HostOf(1, static_cast<size_t>(about.num_servers))));
+    workers_.push_back(
+        std::make_unique<ReplayingWorker>(&replay_, options, carries, &clock_, &network_,
+                                          HostOf(1, static_cast<size_t>(about.num_servers))));
   }
 }
 

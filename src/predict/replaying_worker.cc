@@ -7,21 +7,25 @@
 
 namespace bs::predict {
 
-ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options, sim::SimClock* clock,
+ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
+                                 const worker::PsBackendOptions& carries, sim::SimClock* clock,
                                  sim::SimNetwork* network, const sim::SimHostOptions& host)
     : replay_(replay),
       rank_(options.rank),
       network_(network),
       executor_(clock),
       transport_(network->MakeTransport(&executor_)),
+      backend_(
+          carries, &executor_,
+          [transport = transport_.get()](ps::Message m) { transport->Send(std::move(m)); },
+          Logger("", LogLevel::kOff)),
       here_(replay->layers.size(), true) {
   network->PutOnHost(transport_.get(), host);
   worker_ = std::make_unique<Worker>(
-      options, &executor_,
-      [transport = transport_.get()](ps::Message message) { transport->Send(std::move(message)); },
-      [this](const Status& why) { failure_ = why; }, Logger("", LogLevel::kOff));
+      options, &executor_, &backend_, [this](const Status& why) { failure_ = why; },
+      Logger("", LogLevel::kOff));
   transport_->Start(
-      {.on_message = [this](ps::Message message) { worker_->OnMessage(std::move(message)); },
+      {.on_message = [this](ps::Message message) { backend_.OnMessage(std::move(message)); },
        .on_garbage = {},
        .on_connected = {},
        .on_disconnected = {}});

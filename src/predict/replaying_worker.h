@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/ps/ps_backend.h"
 #include "bytescheduler/worker.h"
 #include "predict/predict.h"
 #include "sim/sim_executor.h"
@@ -29,7 +30,8 @@ struct Replay {
 class ReplayingWorker {
  public:
   // Everything must outlive it.
-  ReplayingWorker(Replay* replay, const WorkerOptions& options, sim::SimClock* clock,
+  ReplayingWorker(Replay* replay, const WorkerOptions& options,
+                  const worker::PsBackendOptions& carries, sim::SimClock* clock,
                   sim::SimNetwork* network, const sim::SimHostOptions& host);
   // REQUIRES: Close() was called, and the clock has run on.
   ~ReplayingWorker() = default;
@@ -65,6 +67,7 @@ class ReplayingWorker {
   sim::SimNetwork* const network_;
   sim::SimExecutor executor_;
   std::unique_ptr<ps::Transport> transport_;
+  worker::PsBackend backend_;
   std::unique_ptr<Worker> worker_;
   Status failure_;
   size_t made_ = 0;         // tensors

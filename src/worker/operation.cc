@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "backend/ps/measured_order.h"
+#include "worker/measured_order.h"
 
 namespace bs::worker {
 namespace {

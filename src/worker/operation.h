@@ -5,12 +5,11 @@
 #include <span>
 #include <string>
 
-#include "backend/ps/requests.h"
 #include "bytescheduler/coding.h"
 #include "bytescheduler/types.h"
 #include "bytescheduler/worker.h"
 #include "codec/codec.h"
-#include "protocol/placement.h"
+#include "protocol/tensor.h"
 
 namespace bs::worker {
 

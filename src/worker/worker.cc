@@ -11,10 +11,9 @@ namespace bs {
 
 using worker::Operation;
 
-Worker::Worker(const WorkerOptions& options, Executor* executor, SendFn send,
+Worker::Worker(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
                std::function<void(Status)> on_failure, const Logger& log)
-    : impl_(
-          std::make_unique<Impl>(options, executor, std::move(send), std::move(on_failure), log)) {}
+    : impl_(std::make_unique<Impl>(options, executor, backend, std::move(on_failure), log)) {}
 
 Worker::~Worker() = default;
 
@@ -89,17 +88,6 @@ void Worker::Retune(uint64_t partition_bytes, uint64_t credit_bytes, Done done) 
       });
 }
 
-void Worker::OnMessage(ps::Message message) {
-  impl_->executor()->Post([impl = impl_.get(), message = std::move(message)]() mutable {
-    impl->OnMessage(std::move(message));
-  });
-}
-
-std::shared_ptr<ps::Landing> Worker::Place(int32_t peer, const ps::Meta& meta,
-                                           uint64_t size_bytes) {
-  return impl_->Place(peer, meta, size_bytes);
-}
-
 void Worker::Fail(Status status) {
   impl_->executor()->Post([impl = impl_.get(), status = std::move(status)] { impl->Fail(status); });
 }
@@ -109,7 +97,5 @@ void Worker::Close(UniqueFunction<void()> closed) {
     impl->Close(std::move(closed));
   });
 }
-
-const worker::Link& Worker::link() const { return impl_->link(); }
 
 }  // namespace bs

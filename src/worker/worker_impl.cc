@@ -2,14 +2,13 @@
 #include "worker/worker_impl.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "protocol/data_body.h"
 #include "protocol/next_layout.h"
+#include "protocol/placement.h"
 
 namespace bs {
 
@@ -19,43 +18,49 @@ using worker::Tensor;
 
 namespace {
 
-ps::KvWorkerOptions WithRules(ps::KvWorkerOptions options) {
-  options.bodies = protocol::DataBodyRules();
-  return options;
+// "key=7: 96 bytes of float32 in 3 partitions; server 0 has 2, server 1 has 1".
+std::string DescribePlacement(const Tensor& tensor) {
+  std::map<uint32_t, size_t> counts;
+  for (const Partition& partition : tensor.partitions) ++counts[partition.server];
+  std::string text = "key=" + std::to_string(tensor.key) + ": " +
+                     std::to_string(tensor.size_bytes) + " bytes of " +
+                     std::string(NameOf(tensor.dtype)) + " in " +
+                     std::to_string(tensor.partitions.size()) + " partitions";
+  const char* separator = "; ";
+  for (const auto& [server, count] : counts) {
+    text += separator + ("server " + std::to_string(server)) + " has " + std::to_string(count);
+    separator = ", ";
+  }
+  return text;
 }
 
 }  // namespace
 
-Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, SendFn send,
+Worker::Impl::Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
                    std::function<void(Status)> on_failure, const Logger& log)
     : options_(options),
       executor_(executor),
       on_failure_(std::move(on_failure)),
       log_(log),
-      requests_(WithRules(options.requests), executor, std::move(send), log),
-      core_({.num_servers = static_cast<uint32_t>(options.num_servers),
+      backend_(backend),
+      core_({.num_servers = backend->num_destinations(),
              .partition_bytes = options.partition_bytes,
              .credit_bytes = options.credit_bytes,
              .priority_order = options.priority_order},
             [executor](std::function<void()> task) { executor->Post(std::move(task)); }),
-      rate_(executor, static_cast<uint32_t>(options.num_servers)),
-      link_({.rank = options.rank,
-             .num_servers = static_cast<uint32_t>(options.num_servers),
-             .again = options.requests.incarnation > 0,
-             .credit_until_pulled = options.test_credit_until_pulled,
-             .together_bytes = options.together_bytes,
-             .requests = &requests_,
-             .core = &core_,
-             .codecs = options.codecs != nullptr ? options.codecs : &codec::Builtin(),
-             .spans = {options.trace, executor, &steps_, &critical_},
-             .rate = options.fits_link && options.rank == 0 ? &rate_ : nullptr,
-             .fail = [this](const Status& status) { return FailForGood(status); }}),
-      loads_(static_cast<uint32_t>(options.num_servers)) {
-  BS_CHECK(options.num_servers > 0 && options.partition_bytes >= worker::kAlignBytes);
+      context_({.rank = options.rank,
+                .rejoined = options.rejoined,
+                .credit_until_pulled = options.test_credit_until_pulled,
+                .backend = backend,
+                .core = &core_,
+                .codecs = options.codecs != nullptr ? options.codecs : &codec::Builtin(),
+                .spans = {options.trace, executor, &steps_, &critical_},
+                .fail = [this](const Status& status) { return FailForGood(status); }}) {
+  BS_CHECK(options.partition_bytes >= worker::kAlignBytes);
   if (options.urgency == Urgency::kCaller || !options.priority_order) return;
   const bool alone = options.urgency == Urgency::kMeasuredAlone || options.num_workers == 1;
   order_ = std::make_unique<worker::MeasuredOrder>(
-      link_, worker::MeasuredOrder::Options{.alone = alone, .partition_bytes = PartitionBytes()},
+      context_, worker::MeasuredOrder::Options{.alone = alone, .partition_bytes = PartitionBytes()},
       log_);
 }
 
@@ -91,7 +96,7 @@ void Worker::Impl::Fail(const Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
   core_.FailAll(status);
-  requests_.FailAll(status);
+  backend_->Fail(status);
 }
 
 Status Worker::Impl::FailForGood(const Status& status) {
@@ -125,7 +130,7 @@ void Worker::Impl::Advance(Key key, KeyState* state) {
 
 Status Worker::Impl::Check(Key key, const KeyState& state, const Operation& operation) const {
   if (!failure_.ok()) return failure_;
-  return worker::CheckOperation(key, state.tensor.get(), operation, *link_.codecs);
+  return worker::CheckOperation(key, state.tensor.get(), operation, *context_.codecs);
 }
 
 void Worker::Impl::Refuse(const Operation& operation, const Status& why) {
@@ -146,7 +151,7 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
   const bool publishes = options_.rank == 0;
   if (publishes) tensor = CutAndPlace(std::move(tensor));
   state->broadcast = std::make_unique<worker::Broadcast>(
-      &link_, tensor, operation.out,
+      &context_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
         const Status status = outcome.status();
         if (status.ok()) Adopt(state, std::move(outcome.value()));
@@ -155,36 +160,39 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
         Advance(key, state);
         OperationEnded();
       });
-  publishes ? state->broadcast->Publish() : state->broadcast->Fetch();
+  publishes ? state->broadcast->Publish() : state->broadcast->Receive();
 }
 
 void Worker::Impl::Adopt(KeyState* state, Tensor tensor) const {
   state->tensor = std::make_unique<Tensor>(std::move(tensor));
-  log_.Debug([state] { return worker::DescribePlacement(*state->tensor); });
+  log_.Debug([state] { return DescribePlacement(*state->tensor); });
 }
 
 void Worker::Impl::BeginPushPull(Key key, KeyState* state, Operation operation) {
-  // The rule for partitions that suit the link does not cover compressed ones.
-  if (!operation.coding.plain()) rate_.Stop();
+  // The rule for partitions that suit the network does not cover compressed ones.
+  const bool coded = !operation.coding.plain();
+  if (coded) fits_network_ = false;
   if (state->tensor->mode == Mode::kSynchronous) Fit();
-  if (!operation.coding.plain()) state->residual.resize(operation.in.size() / sizeof(float));
+  if (coded) state->residual.resize(operation.in.size() / sizeof(float));
   // Also for the key's rounds before.
   const Duration waited = operation.waited + (executor_->Now() - operation.ready);
-  worker::PushPullTask::Call call{.round = state->next_round++,
-                                  .priority = state->Counting(operation.priority),
-                                  .rates = operation.rates,
-                                  .waited = waited,
-                                  .in = operation.in,
-                                  .out = operation.out,
-                                  .coder = {operation.coding, state->residual},
-                                  .next = Announce(state),
-                                  .pushed = std::move(operation.pushed),
-                                  .pulled = std::move(operation.pulled)};
-  state->task = std::make_unique<worker::PushPullTask>(&link_, state->tensor.get(), std::move(call),
-                                                       [this, key, state] {
-                                                         const auto over = std::move(state->task);
-                                                         EndPushPull(key, state, over->next());
-                                                       });
+  worker::PushPullTask::Call call{
+      .round = state->next_round++,
+      .priority = state->Counting(operation.priority),
+      .rates = operation.rates,
+      .waited = waited,
+      .in = operation.in,
+      .out = operation.out,
+      .coder = {operation.coding, coded ? &context_.codecs->Get(operation.coding) : nullptr,
+                state->residual},
+      .next_layout = Announce(state),
+      .pushed = std::move(operation.pushed),
+      .pulled = std::move(operation.pulled)};
+  state->task = std::make_unique<worker::PushPullTask>(
+      &context_, state->tensor.get(), std::move(call), [this, key, state] {
+        const auto over = std::move(state->task);
+        EndPushPull(key, state, over->next_layout());
+      });
   state->task->Begin();
 }
 
@@ -200,18 +208,20 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
                                    ": want at least " + std::to_string(worker::kAlignBytes) +
                                    " and 1");
   }
-  rate_.Stop();
+  fits_network_ = false;
   Decide({partition_bytes, credit_bytes});
   return Status::Ok();
 }
 
-void Worker::Impl::Decide(const worker::Pieces& pieces) {
-  // The first decision is told even if it is what rank 0 has: others may be set to another credit.
-  if (pieces == worker::Pieces{partition_bytes_, credit_bytes_} && decision_ > 0) return;
-  partition_bytes_ = pieces.partition_bytes;
-  credit_bytes_ = pieces.credit_bytes;
+void Worker::Impl::Decide(const worker::PartitionAndCredit& sizes) {
+  // The first decision is announced even if it is what rank 0 has: the credit of another worker may
+  // be set to another value.
+  const worker::PartitionAndCredit now{partition_bytes_, credit_bytes_};
+  if (sizes == now && decision_ > 0) return;
+  partition_bytes_ = sizes.partition_bytes;
+  credit_bytes_ = sizes.credit_bytes;
   ++decision_;
-  link_.spans.Decision(decision_, partition_bytes_, credit_bytes_);
+  context_.spans.Decision(decision_, partition_bytes_, credit_bytes_);
   log_.Debug([&] {
     return "partitions of " + std::to_string(partition_bytes_) + " bytes and a credit of " +
            std::to_string(credit_bytes_) + " from the next rounds on";
@@ -219,20 +229,11 @@ void Worker::Impl::Decide(const worker::Pieces& pieces) {
 }
 
 void Worker::Impl::Fit() {
-  if (link_.rate == nullptr || rate_.stopped()) return;
-  std::optional<worker::MeasuredLink> found = rate_.measured();
-  if (!found) return;
-  rate_.Stop();
-  const uint64_t shared_bytes = options_.shared_bytes ? options_.shared_bytes() : 0;
-  found->shares_memory = shared_bytes / 3 > rate_.answered_bytes() / 4;
-  log_.Debug([&] {
-    const auto round_trip =
-        std::chrono::duration_cast<std::chrono::microseconds>(found->round_trip).count();
-    return "what is pushed is acknowledged at " +
-           std::to_string(std::llround(found->bytes_per_second / 1e6)) +
-           " MB/s; an idle network answers after " + std::to_string(round_trip) + " us";
-  });
-  Decide(worker::PiecesFor(*found, link_.num_servers));
+  if (!fits_network_) return;
+  const std::optional<worker::PartitionAndCredit> fitting = backend_->TakeFitting();
+  if (!fitting) return;
+  fits_network_ = false;
+  Decide(*fitting);
 }
 
 std::string Worker::Impl::Announce(KeyState* state) {
@@ -243,46 +244,45 @@ std::string Worker::Impl::Announce(KeyState* state) {
   if (worker::WouldChange(tensor, PartitionBytes())) {
     next.partition_bytes = PartitionBytes();
     next.partitions = worker::Cut(tensor.size_bytes, next.partition_bytes, worker::kAlignBytes);
-    loads_.Remove(tensor.partitions);
-    loads_.Place(next.partitions);
-  } else if (credit_told_ == decision_) {
+    backend_->Place(next.partitions, tensor.partitions);
+  } else if (credit_announced_ == decision_) {
     return {};
   }
-  credit_told_ = decision_;
-  std::string said = worker::Encode(next);
-  if (options_.test_cut_at_once) ChangeOver(state, said);
-  return said;
+  credit_announced_ = decision_;
+  std::string announced = worker::Encode(next);
+  if (options_.test_cut_at_once) ChangeLayout(state, announced);
+  return announced;
 }
 
-void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next) {
+void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next_layout) {
   // Its sum needed everyone's push, for which each had all sums of the rounds before.
   if (state->retired && failure_.ok()) ReleaseRetired(state);
-  if (!next.empty() && failure_.ok()) ChangeOver(state, next);
+  if (!next_layout.empty() && failure_.ok()) ChangeLayout(state, next_layout);
   EndOperation(key, state);
 }
 
-void Worker::Impl::ChangeOver(KeyState* state, const std::string& next) {
+void Worker::Impl::ChangeLayout(KeyState* state, const std::string& next_layout) {
   Result<worker::NextLayout> read =
-      worker::DecodeNextLayout(next, *state->tensor, link_.num_servers);
+      worker::DecodeNextLayout(next_layout, *state->tensor, backend_->num_destinations());
   if (!read.ok()) {
     static_cast<void>(FailForGood(read.status()));
     return;
   }
-  worker::NextLayout& said = read.value();
-  // The sum of a large tensor may come behind one that tells a later decision.
-  if (said.decision > credit_heard_) {
-    credit_heard_ = said.decision;
-    core_.SetCredit(said.credit_bytes);
+  worker::NextLayout& next = read.value();
+  // The sum of a large tensor may come behind one that announces a later decision.
+  if (next.decision > credit_in_force_) {
+    credit_in_force_ = next.decision;
+    core_.SetCredit(next.credit_bytes);
   }
-  if (said.partition_bytes == 0) return;
+  if (next.partition_bytes == 0) return;
   Tensor tensor = *state->tensor;
   ++tensor.layout_version;
-  tensor.partition_bytes = said.partition_bytes;
-  tensor.partitions = std::move(said.partitions);
+  tensor.partition_bytes = next.partition_bytes;
+  tensor.partitions = std::move(next.partitions);
   if (options_.rank == 0) {
     state->retired = std::move(state->tensor);
-  } else if (said.decision == credit_heard_) {
-    partition_bytes_ = said.partition_bytes;
+  } else if (next.decision == credit_in_force_) {
+    partition_bytes_ = next.partition_bytes;
   }
   Adopt(state, std::move(tensor));
 }
@@ -290,7 +290,7 @@ void Worker::Impl::ChangeOver(KeyState* state, const std::string& next) {
 void Worker::Impl::ReleaseRetired(KeyState* state) {
   const auto retired = std::move(state->retired);
   ++num_open_;
-  worker::Release(link_, *retired, [this](const Status& status) {
+  backend_->Release(*retired, [this](const Status& status) {
     if (!status.ok()) static_cast<void>(FailForGood(status));
     OperationEnded();
   });
@@ -298,7 +298,7 @@ void Worker::Impl::ReleaseRetired(KeyState* state) {
 
 void Worker::Impl::BeginFetch(Key key, KeyState* state, Operation operation) {
   state->fetch = std::make_unique<worker::Fetch>(
-      &link_, state->tensor.get(), operation.out,
+      &context_, state->tensor.get(), operation.out,
       [this, key, state, done = std::move(operation.pulled)](Status status) {
         done(std::move(status));
         state->fetch.reset();
@@ -316,20 +316,19 @@ void Worker::Impl::EndOperation(Key key, KeyState* state) {
 void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
   if (!failure_.ok()) return done(failure_);
   ++num_open_;
-  worker::SetOptimizer(link_, std::move(optimizer), ++num_optimizers_,
-                       [this, done = std::move(done)](const Status& status) {
-                         const bool ours = status.code() == StatusCode::kInvalidArgument;
-                         done(status.ok() || ours ? status : FailForGood(status));
-                         OperationEnded();
-                       });
+  backend_->SetOptimizer(std::move(optimizer), ++num_optimizers_,
+                         [this, done = std::move(done)](const Status& status) {
+                           const bool ours = status.code() == StatusCode::kInvalidArgument;
+                           done(status.ok() || ours ? status : FailForGood(status));
+                           OperationEnded();
+                         });
 }
 
 Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
   const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
-  tensor.partition_bytes =
-      tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
+  tensor.partition_bytes = tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
   tensor.partitions = worker::Cut(tensor.size_bytes, tensor.partition_bytes, worker::kAlignBytes);
-  loads_.Place(tensor.partitions);
+  backend_->Place(tensor.partitions, {});
   return tensor;
 }
 

@@ -11,17 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "backend/ps/broadcast.h"
-#include "backend/ps/fetch.h"
-#include "backend/ps/link_rate.h"
-#include "backend/ps/measured_order.h"
-#include "backend/ps/push_pull_task.h"
-#include "backend/ps/requests.h"
+#include "backend/backend.h"
 #include "base/check.h"
 #include "bytescheduler/core.h"
 #include "bytescheduler/worker.h"
-#include "protocol/placement.h"
+#include "protocol/tensor.h"
+#include "trace/critical_tensor.h"
+#include "trace/steps.h"
+#include "worker/broadcast.h"
+#include "worker/fetch.h"
+#include "worker/measured_order.h"
 #include "worker/operation.h"
+#include "worker/operation_context.h"
+#include "worker/push_pull_task.h"
 
 namespace bs {
 namespace worker {
@@ -30,8 +32,8 @@ namespace worker {
 struct KeyState {
   std::unique_ptr<const Tensor> tensor;  // once declared
   Round next_round = 1;
-  uint64_t decision = 0;                  // of rank 0: the latest that was told to it
-  std::unique_ptr<const Tensor> retired;  // rank 0's: how it was cut before, until released
+  uint64_t decision = 0;                  // rank 0's latest that was announced with it
+  std::unique_ptr<const Tensor> retired;  // rank 0's: its earlier layout, until released
   std::vector<float> residual;            // of the tensor; empty before its first coded round
   std::list<Operation> waiting;           // mostly empty, which costs a deque 600 bytes
   std::unique_ptr<Broadcast> broadcast;
@@ -52,12 +54,12 @@ struct KeyState {
 //     the round before.  The server's two buffers rely on that (design decision 2).
 //  2. The layout of a key changes between two of its rounds, the same two on every worker.  The old
 //     layout is in use until every worker has pushed the round behind the change: when rank 0 has
-//     that round's sum, it tells the servers.
+//     that round's sum, it tells the back end.
 //  3. After a failure nothing begins.  An operation under way ends when its memory is out of use;
 //     waiting ones end behind it, in order.
 class Worker::Impl {
  public:
-  Impl(const WorkerOptions& options, Executor* executor, SendFn send,
+  Impl(const WorkerOptions& options, Executor* executor, worker::Backend* backend,
        std::function<void(Status)> on_failure, const Logger& log);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -71,10 +73,6 @@ class Worker::Impl {
     });
   }
   void SetOptimizer(worker::OptimizerText optimizer, Done done);
-  void OnMessage(ps::Message message) { requests_.OnMessage(std::move(message)); }
-  std::shared_ptr<ps::Landing> Place(int32_t peer, const ps::Meta& meta, uint64_t size_bytes) {
-    return requests_.Place(peer, meta, size_bytes);
-  }
   void SetPartitionAndCredit(uint64_t partition_bytes, uint64_t credit_bytes) {
     BS_CHECK(partition_bytes >= worker::kAlignBytes);
     partition_bytes_ = partition_bytes;
@@ -84,12 +82,14 @@ class Worker::Impl {
   Status Retune(uint64_t partition_bytes, uint64_t credit_bytes);
   // Rank 0's decision, in force from the next rounds on; on another rank the latest it has
   // received.
-  worker::Pieces pieces() const {
+  worker::PartitionAndCredit partition_and_credit() const {
     return {partition_bytes_, options_.rank == 0 ? credit_bytes_ : core_.credit_bytes()};
   }
   void Fail(const Status& status);
   void Close(UniqueFunction<void()> closed);
-  const worker::Link& link() const { return link_; }
+  void Measure(Metrics* metrics) const;
+  const Core& core() const { return core_; }
+  const worker::Steps& steps() const { return steps_; }
 
  private:
   // Fails the worker because an operation failed for good.  Returns the worker's failure.
@@ -104,15 +104,15 @@ class Worker::Impl {
   // The key was declared with the layout of `tensor`.
   void Adopt(worker::KeyState* state, worker::Tensor tensor) const;
   void BeginPushPull(Key key, worker::KeyState* state, worker::Operation operation);
-  // Rank 0 takes the partition and credit that suit the link, once that is measured.
+  // Rank 0 takes the partition and credit that suit the network, once that is measured.
   void Fit();
   // Rank 0's pushes announce the decision to every worker from now on.
-  void Decide(const worker::Pieces& pieces);
+  void Decide(const worker::PartitionAndCredit& sizes);
   // Returns the announcement of a new layout in rank 0's next push of the key; empty: none.
   std::string Announce(worker::KeyState* state);
-  // A push-pull is over; `next` came with its sum.
-  void EndPushPull(Key key, worker::KeyState* state, const std::string& next);
-  void ChangeOver(worker::KeyState* state, const std::string& next);
+  // A push-pull is over; `next_layout` came with its sum.
+  void EndPushPull(Key key, worker::KeyState* state, const std::string& next_layout);
+  void ChangeLayout(worker::KeyState* state, const std::string& next_layout);
   void ReleaseRetired(worker::KeyState* state);
   void BeginFetch(Key key, worker::KeyState* state, worker::Operation operation);
   void EndOperation(Key key, worker::KeyState* state);
@@ -127,20 +127,19 @@ class Worker::Impl {
   Executor* const executor_;
   const std::function<void(Status)> on_failure_;
   const Logger log_;
-  ps::KvWorker requests_;
+  worker::Backend* const backend_;
   Core core_;
   worker::Steps steps_;
   worker::CriticalTensor critical_;
-  worker::LinkRate rate_;
-  const worker::Link link_;
-  worker::Loads loads_;  // rank 0's
+  const worker::OperationContext context_;
+  bool fits_network_ = options_.rank == 0;  // until rank 0 has decided
   Status failure_;
   uint64_t num_optimizers_ = 0;  // calls of SetOptimizer
   uint64_t credit_bytes_ = options_.credit_bytes;
-  uint64_t decision_ = 0;      // of rank 0: how many it has taken
-  uint64_t credit_told_ = 0;   // the latest whose credit some key has told
-  uint64_t credit_heard_ = 0;  // the latest whose credit is in force here
-  size_t num_open_ = 0;        // operations whose callbacks have not all run
+  uint64_t decision_ = 0;          // of rank 0: how many it has taken
+  uint64_t credit_announced_ = 0;  // the latest whose credit some key has announced
+  uint64_t credit_in_force_ = 0;   // the latest whose credit is in force here
+  size_t num_open_ = 0;            // operations whose callbacks have not all run
   std::vector<UniqueFunction<void()>> on_closed_;
   std::unique_ptr<worker::MeasuredOrder> order_;  // while there is something to learn
   TimePoint last_ready_{};

@@ -8,7 +8,6 @@
 #include <sstream>
 #include <utility>
 
-#include "backend/ps/requests.h"
 #include "protocol/placement.h"
 #include "sim/cluster_node.h"
 #include "sim/scheduler_host.h"
@@ -178,17 +177,17 @@ void Cluster::AddWorkers() {
 }
 
 std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
-  WorkerOptions worker;
-  worker.num_workers = options_.num_workers;
-  worker.num_servers = options_.num_servers;
-  worker.credit_bytes = options_.credit_bytes;
-  worker.together_bytes = options_.together_bytes;
-  worker.priority_order = options_.priority_order;
-  worker.urgency = options_.urgency;
-  worker.requests.retry_interval = options_.retry_interval;
-  worker.requests.timeout = seconds(600);
-  worker.test_credit_until_pulled = options_.test_credit_until_pulled;
-  worker.test_cut_at_once = options_.test_cut_at_once;
+  worker::PsWorkerOptions options;
+  options.num_workers = options_.num_workers;
+  options.num_servers = options_.num_servers;
+  options.credit_bytes = options_.credit_bytes;
+  options.together_bytes = options_.together_bytes;
+  options.priority_order = options_.priority_order;
+  options.urgency = options_.urgency;
+  options.requests.retry_interval = options_.retry_interval;
+  options.requests.timeout = seconds(600);
+  options.test_credit_until_pulled = options_.test_credit_until_pulled;
+  options.test_cut_at_once = options_.test_cut_at_once;
   const ScriptOptions script{.keys = options_.keys,
                              .rank = 0,
                              .num_workers = options_.num_workers,
@@ -207,9 +206,9 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   for (const Change& change : options_.changes) {
     largest = std::max({largest, change.partition_bytes, change.credit_bytes});
   }
-  worker.partition_bytes = options_.partition_bytes + rank * step;
-  if (!options_.traces.empty()) worker.trace = options_.traces.at(rank);
-  return std::make_unique<WorkerNode>(&job_, index, worker, script, largest);
+  options.partition_bytes = options_.partition_bytes + rank * step;
+  if (!options_.traces.empty()) options.trace = options_.traces.at(rank);
+  return std::make_unique<WorkerNode>(&job_, index, options, script, largest);
 }
 
 Cluster::~Cluster() {

@@ -213,7 +213,7 @@ void ServerNode::OnFailure(const Status& why) {
   io_.PostAt(io_.Now() + kLinger, [this] { LeaveAndClose(); });
 }
 
-WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
+WorkerNode::WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
                        const ScriptOptions& script, uint64_t most_in_flight)
     : MemberNode(job, ps::Role::kWorker, index),
       options_(options),
@@ -225,11 +225,15 @@ WorkerNode::WorkerNode(Job* job, int32_t index, const WorkerOptions& options,
 
 void WorkerNode::OnReady() {
   options_.rank = rank();
+  options_.rejoined = incarnation_ > 0;
   options_.requests.incarnation = incarnation_;
   options_.requests.job = number_;
   script_options_.rank = rank();
-  worker_ = std::make_unique<Worker>(
+  backend_ = std::make_unique<worker::PsBackend>(
       options_, &thread_, [this](ps::Message message) { Transmit(std::move(message)); },
+      Logger("", LogLevel::kOff));
+  worker_ = std::make_unique<Worker>(
+      options_, &thread_, backend_.get(),
       [this](const Status& why) {
         io_.Post([this, why] {
           if (!closing_ && !failure()) Failed(why);
@@ -249,7 +253,7 @@ void WorkerNode::OnMessage(ps::Message message) {
     const auto acknowledged = unacknowledged_[server].extract(about.sequence);
     if (!acknowledged.empty()) unacknowledged_bytes_[server] -= acknowledged.mapped();
   }
-  worker_->OnMessage(std::move(message));
+  backend_->OnMessage(std::move(message));
 }
 
 void WorkerNode::Transmit(ps::Message message) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/ps/ps_backend.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
 #include "protocol/bodies.h"
@@ -21,6 +22,7 @@
 #include "sim/script.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_network.h"
+#include "worker/ps_worker_options.h"
 
 namespace bs::sim {
 
@@ -126,8 +128,8 @@ class ServerNode final : public MemberNode {
 class WorkerNode final : public MemberNode {
  public:
   // Fills in the ranks of the options.
-  WorkerNode(Job* job, int32_t index, const WorkerOptions& options, const ScriptOptions& script,
-             uint64_t most_in_flight);
+  WorkerNode(Job* job, int32_t index, const worker::PsWorkerOptions& options,
+             const ScriptOptions& script, uint64_t most_in_flight);
 
   const Script* script() const { return script_ ? &*script_ : nullptr; }
   Script* script() { return script_ ? &*script_ : nullptr; }
@@ -154,10 +156,11 @@ class WorkerNode final : public MemberNode {
   void CheckCut(const test::Asked& push);
   void Finish();
 
-  WorkerOptions options_;
+  worker::PsWorkerOptions options_;
   ScriptOptions script_options_;
   const uint64_t most_in_flight_;
   SimExecutor thread_;  // "bs-worker"
+  std::unique_ptr<worker::PsBackend> backend_;
   std::unique_ptr<Worker> worker_;
   std::optional<Script> script_;
   bool closing_ = false;

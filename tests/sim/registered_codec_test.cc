@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/ps/ps_backend.h"
 #include "bytescheduler/server.h"
 #include "bytescheduler/worker.h"
 #include "codec/steps_codec.h"
@@ -80,17 +81,21 @@ class ServerHost {
 class WorkerHost {
  public:
   WorkerHost(SimClock* clock, SimNetwork* network, int32_t rank)
-      : executor_(clock), transport_(network->MakeTransport(&executor_)), rank_(rank) {
+      : executor_(clock),
+        transport_(network->MakeTransport(&executor_)),
+        rank_(rank),
+        backend_(
+            {.num_servers = kNodes}, &executor_,
+            [this](ps::Message m) { transport_->Send(std::move(m)); }, Logger("", LogLevel::kOff)) {
     WorkerOptions options;
     options.rank = rank;
     options.num_workers = kNodes;
-    options.num_servers = kNodes;
     options.partition_bytes = kPartitionBytes;
     options.codecs = &Registered();
     worker_ = std::make_unique<Worker>(
-        options, &executor_, [this](ps::Message m) { transport_->Send(std::move(m)); },
-        [this](const Status& why) { failure = why; }, Logger("", LogLevel::kOff));
-    transport_->Start({.on_message = [this](ps::Message m) { worker_->OnMessage(std::move(m)); },
+        options, &executor_, &backend_, [this](const Status& why) { failure = why; },
+        Logger("", LogLevel::kOff));
+    transport_->Start({.on_message = [this](ps::Message m) { backend_.OnMessage(std::move(m)); },
                        .on_garbage = {},
                        .on_connected = {},
                        .on_disconnected = {}});
@@ -109,6 +114,7 @@ class WorkerHost {
   SimExecutor executor_;
   const std::unique_ptr<ps::Transport> transport_;
   const int32_t rank_;
+  worker::PsBackend backend_;
   std::unique_ptr<Worker> worker_;
 };
 

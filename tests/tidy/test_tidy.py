@@ -37,9 +37,11 @@ MAY_INCLUDE = {
     "reduce": {"base"},
     "codec": {"base", "reduce"},
     "protocol": {"base", "ps", "wire", "kv", "codec"},
-    "backend/ps": {"base", "core", "ps", "kv", "trace", "codec", "protocol"},
+    "backend": {"base", "codec", "protocol"},
+    "backend/ps": {"base", "ps", "kv", "codec", "protocol", "backend"},
     "backend/kvstore": {"base", "ps", "kv", "protocol"},
-    "worker": {"base", "core", "ps", "kv", "trace", "codec", "protocol", "backend/ps"},
+    # No back end: whatever makes a worker chooses one.
+    "worker": {"base", "core", "trace", "codec", "protocol", "backend"},
     "server/memory": {"base", "ps"},
     "server/optimizer": {"base", "reduce"},
     "server/state": {
@@ -50,10 +52,11 @@ MAY_INCLUDE = {
     "server/stock": SERVER_FLOOR,
     "server": SERVER_FLOOR | {"server/sync", "server/async", "server/stock"},
     "sim": {"base", "ps", "wire"},
-    "predict": {"base", "worker", "server", "sim"},
+    "predict": {"base", "backend/ps", "worker", "server", "sim"},
     "node": {
         *("base", "core", "ps", "config", "trace", "reduce", "codec", "protocol"),
-        *("transport/tcp", "transport/zmq", "membership", "backend/kvstore", "worker", "server"),
+        *("transport/tcp", "transport/zmq", "membership"),
+        *("backend/ps", "backend/kvstore", "worker", "server"),
     },
     "capi": {
         *("c_api", "base", "config", "trace", "codec"),
@@ -193,6 +196,9 @@ def test_the_rule_on_the_core_can_fail() -> None:
 def test_the_rule_on_includes_can_fail() -> None:
     assert room_of_include("ps/transport.h") not in MAY_INCLUDE["core"]
     assert room_of_include("bytescheduler/worker.h") not in MAY_INCLUDE["server"]
+    assert room_of_include("backend/ps/ps_backend.h") not in MAY_INCLUDE["worker"]
+    assert room_of_include("backend/kvstore/kvstore_backend.h") not in MAY_INCLUDE["worker"]
+    assert room_of_include("bytescheduler/worker.h") not in MAY_INCLUDE["backend"]
     assert room_of_include("capi/c_api_guard.h") not in MAY_INCLUDE["frontend/mxnet"]
     assert room_of_include("server/sync/slot.h") not in MAY_INCLUDE["server/state"]
     assert room_of_include("bytescheduler/server.h") not in MAY_INCLUDE["server/stock"]
@@ -305,7 +311,7 @@ TESTED_THROUGH = {
     "src/server/optimizer/optimizer_text.cc": "optimizer_test.cc",
     "src/server/stock/stock_shard.cc": "stock_store_test.cc",
     "src/server/stock/stock_value.cc": "stock_slot_update_test.cc",
-    "src/backend/ps/fetch.cc": "worker_test.cc",
+    "src/worker/fetch.cc": "worker_test.cc",
     "src/worker/operation.cc": "worker_test.cc",
     "src/worker/worker_impl.cc": "worker_test.cc",
     # Variants for one processor or another, each run against the scalar specification.

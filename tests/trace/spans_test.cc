@@ -32,8 +32,8 @@ std::vector<TraceEvent> Only(Kind kind, const std::vector<TraceEvent>& events) {
   return of_kind;
 }
 
-WorkerOptions Traced(Trace* trace) {
-  WorkerOptions options;
+PsWorkerOptions Traced(Trace* trace) {
+  PsWorkerOptions options;
   options.partition_bytes = 64;
   options.credit_bytes = 64;
   options.trace = trace;
@@ -45,7 +45,7 @@ std::vector<TraceEvent> OneRound(float threshold = 0) {
   Trace trace(64);
   std::vector<std::byte> value = Bytes(threshold == 0 ? 128 : 128 * 16, 0);
   std::vector<std::byte> out = value;
-  WorkerOptions options = Traced(&trace);
+  PsWorkerOptions options = Traced(&trace);
   options.partition_bytes = value.size() / 2;
   Bench bench(options);
   bench.Initialise(7, value);
@@ -230,7 +230,7 @@ TEST(Spans, ASmallPartitionIsPushedWhenItHasLeftAndPulledWhenItsSumIsThere) {
   Trace trace(64);
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = value;
-  WorkerOptions options = Traced(&trace);
+  PsWorkerOptions options = Traced(&trace);
   options.together_bytes = 64;
   Bench bench(options);
   bench.Initialise(7, value);

@@ -14,10 +14,15 @@ std::vector<std::byte> Bytes(size_t count, int value) {
   return std::vector<std::byte>(count, static_cast<std::byte>(value));
 }
 
-Bench::Bench(const WorkerOptions& options) : clock_(1), executor_(&clock_) {
+Bench::Bench(const PsWorkerOptions& options)
+    : clock_(1),
+      executor_(&clock_),
+      backend_(
+          options, &executor_, [this](ps::Message message) { sent.push_back(std::move(message)); },
+          Logger("", LogLevel::kOff)) {
   worker_ = std::make_unique<Worker>(
-      options, &executor_, [this](ps::Message message) { sent.push_back(std::move(message)); },
-      [this](const Status& why) { failures.push_back(why); }, Logger("", LogLevel::kOff));
+      options, &executor_, &backend_, [this](const Status& why) { failures.push_back(why); },
+      Logger("", LogLevel::kOff));
 }
 
 Bench::~Bench() {
@@ -111,7 +116,7 @@ void Bench::Refuse(ps::Message request, const Status& why) {
 }
 
 void Bench::Tell(ps::Message answer) {
-  worker_->OnMessage(std::move(answer));
+  backend_.OnMessage(std::move(answer));
   Run();
 }
 

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/ps/ps_backend.h"
 #include "bytescheduler/worker.h"
 #include "sim/sim_executor.h"
+#include "worker/ps_worker_options.h"
 
 namespace bs::worker {
 
@@ -28,7 +30,7 @@ struct Outcome {
 
 class Bench {
  public:
-  explicit Bench(const WorkerOptions& options);
+  explicit Bench(const PsWorkerOptions& options);
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
   // Closes the worker and expects that everything ended.
@@ -77,6 +79,7 @@ class Bench {
 
   sim::SimClock clock_;
   sim::SimExecutor executor_;
+  PsBackend backend_;
   std::unique_ptr<Worker> worker_;
   bool calling_ = false;
   std::deque<Outcome> outcomes_;

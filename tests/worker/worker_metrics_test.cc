@@ -19,7 +19,7 @@ double Metric(Bench* bench, const std::string& name, int32_t of = Metrics::kWhol
 TEST(WorkerMetrics, TellWhatWaitsWhatTravelsAndWhatCame) {
   std::vector<std::byte> value = Bytes(128, 0);
   std::vector<std::byte> out = value;
-  WorkerOptions options;
+  PsWorkerOptions options;
   options.partition_bytes = 64;
   options.credit_bytes = 64;
   Bench bench(options);
@@ -64,7 +64,7 @@ TEST(WorkerMetrics, TellWhatWaitsWhatTravelsAndWhatCame) {
 TEST(WorkerMetrics, CountWhatIsSentAgain) {
   std::vector<std::byte> value = Bytes(64, 0);
   std::vector<std::byte> out = value;
-  WorkerOptions options;
+  PsWorkerOptions options;
   options.requests.retry_interval = milliseconds(10);
   Bench bench(options);
   bench.Initialise(7, value);

@@ -15,8 +15,8 @@ namespace {
 
 using test::About;
 
-WorkerOptions Options(int32_t rank = 0) {
-  WorkerOptions options;
+PsWorkerOptions Options(int32_t rank = 0) {
+  PsWorkerOptions options;
   options.rank = rank;
   options.num_workers = 2;
   options.num_servers = 2;
@@ -27,7 +27,7 @@ WorkerOptions Options(int32_t rank = 0) {
 
 class Retuned : public testing::Test {
  protected:
-  explicit Retuned(const WorkerOptions& options = Options()) : bench_(options) {}
+  explicit Retuned(const PsWorkerOptions& options = Options()) : bench_(options) {}
 
   Status Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
     std::optional<Status> outcome;
@@ -196,11 +196,11 @@ class Fitted : public testing::Test {
 
   explicit Fitted(bool fits = true, double shared = 0) : bench_(FittedOptions(fits, shared)) {}
 
-  static WorkerOptions FittedOptions(bool fits, double shared) {
-    WorkerOptions options = Options();
+  static PsWorkerOptions FittedOptions(bool fits, double shared) {
+    PsWorkerOptions options = Options();
     options.partition_bytes = 128 * kKiB;
     options.credit_bytes = 512 * kKiB;
-    options.fits_link = fits;
+    options.measures_bandwidth = fits;
     options.shared_bytes = [shared] { return static_cast<uint64_t>(shared * 8192 * kKiB); };
     return options;
   }

@@ -9,8 +9,8 @@
 namespace bs::worker {
 namespace {
 
-WorkerOptions Alone() {
-  WorkerOptions options;
+PsWorkerOptions Alone() {
+  PsWorkerOptions options;
   options.partition_bytes = 64;
   options.credit_bytes = 128;
   return options;
@@ -62,7 +62,7 @@ void InitialiseAsync(Bench* bench, Key key, std::span<std::byte> value) {
 
 TEST(Worker, AWholeKeyIsDeclaredInOnePieceAndItsFirstPushSaysWhatItIs) {
   std::vector<std::byte> value = Bytes(100'000, 0);
-  WorkerOptions options = Alone();
+  PsWorkerOptions options = Alone();
   options.partition_bytes = 64;
   Bench bench(options);
   Outcome outcome;
@@ -144,7 +144,7 @@ TEST(Worker, AKeyIsUsedInTheModeItWasDeclaredIn) {
 }
 
 TEST(Worker, AnOptimizerIsToldToEveryServerAndItsRefusalConcernsOnlyTheCall) {
-  WorkerOptions options = Alone();
+  PsWorkerOptions options = Alone();
   options.num_servers = 3;
   Bench bench(options);
   for (const uint64_t number : {1, 2}) {

@@ -12,8 +12,8 @@
 namespace bs::worker {
 namespace {
 
-WorkerOptions Alone() {
-  WorkerOptions options;
+PsWorkerOptions Alone() {
+  PsWorkerOptions options;
   options.partition_bytes = 64;
   options.credit_bytes = 1024;
   return options;
@@ -124,7 +124,7 @@ TEST(WorkerTwoBit, EachKeyKeepsWhatItDidNotSend) {
 TEST(WorkerTwoBit, ARepeatSendsTheSameCodes) {
   std::vector<std::byte> value = Floats({0.4F, 0.6F});
   std::vector<std::byte> out = Bytes(8, 0);
-  WorkerOptions options = Alone();
+  PsWorkerOptions options = Alone();
   options.requests.retry_interval = std::chrono::milliseconds(1);
   Bench bench(options);
   bench.Initialise(7, value);
@@ -145,7 +145,7 @@ TEST(WorkerTwoBit, ARepeatSendsTheSameCodes) {
 TEST(WorkerTwoBit, CreditCountsWhatTravels) {
   std::vector<std::byte> value = Floats(std::vector<float>(1 + 16 * 5, 1));
   std::vector<std::byte> out = Bytes(value.size(), 0);
-  WorkerOptions options = Alone();
+  PsWorkerOptions options = Alone();
   options.credit_bytes = 12;
   Bench bench(options);
   bench.Initialise(7, value);

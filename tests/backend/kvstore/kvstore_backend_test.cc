@@ -9,7 +9,7 @@
 #include <string>
 
 #include "backend/kvstore/stock_store.h"
-#include "bytescheduler/worker.h"
+#include "worker/ps_worker_options.h"
 
 namespace bs::worker {
 namespace {
@@ -20,8 +20,8 @@ using What = StoreRequest::What;
 constexpr uint64_t kPart = 64;  // bytes of a partition
 constexpr size_t kPartFloats = kPart / sizeof(float);
 
-WorkerOptions Options(int32_t rank, uint32_t num_servers) {
-  WorkerOptions options;
+PsWorkerOptions Options(int32_t rank, uint32_t num_servers) {
+  PsWorkerOptions options;
   options.rank = rank;
   options.num_servers = static_cast<int32_t>(num_servers);
   options.partition_bytes = kPart;
@@ -34,8 +34,8 @@ WorkerOptions Options(int32_t rank, uint32_t num_servers) {
 
 // One process of the job.
 struct Node {
-  Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options, uint64_t sample_bytes,
-       uint64_t small_bytes)
+  Node(sim::SimClock* clock, StockStore* store, const PsWorkerOptions& options,
+       uint64_t sample_bytes, uint64_t small_bytes)
       : executor(clock),
         backend({.rank = options.rank,
                  .num_servers = static_cast<uint32_t>(options.num_servers),
@@ -49,15 +49,19 @@ struct Node {
                  .now = [this] { return executor.Now(); },
                  .small_bytes = small_bytes},
                 store->For(static_cast<uint32_t>(options.rank), &executor),
-                [this](ps::Message answer) { worker.OnMessage(std::move(answer)); }),
-        worker(
+                [this](ps::Message answer) { requests.OnMessage(std::move(answer)); }),
+        requests(
             options, &executor, [this](const ps::Message& request) { backend.OnRequest(request); },
-            [this](const Status& why) { failure = why; }, Logger("", LogLevel::kOff)) {}
+            Logger("", LogLevel::kOff)),
+        worker(
+            options, &executor, &requests, [this](const Status& why) { failure = why; },
+            Logger("", LogLevel::kOff)) {}
 
   sim::SimExecutor executor;
   Status failure;
   uint32_t scale = 0;
   KvstoreBackend backend;
+  PsBackend requests;
   Worker worker;
 };
 
@@ -75,7 +79,7 @@ class KvstoreBackendTest : public testing::Test {
     clock_ = std::make_unique<sim::SimClock>(seed);
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
-      WorkerOptions options = Options(static_cast<int32_t>(rank), num_servers);
+      PsWorkerOptions options = Options(static_cast<int32_t>(rank), num_servers);
       options.test_credit_until_pulled = credit_until_pulled;
       nodes_.push_back(
           std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes, small_bytes));

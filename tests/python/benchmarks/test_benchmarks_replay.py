@@ -15,7 +15,7 @@ from benchmarks.lab import lab_job, local_job, machine
 from bytescheduler import config
 from bytescheduler._advise import models
 from bytescheduler._advise.advice import Cluster
-from bytescheduler._native import Prediction, pieces_for
+from bytescheduler._native import Prediction, partition_and_credit
 
 
 def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
@@ -172,7 +172,9 @@ def test_a_step_is_simulated_with_the_lab_and_pieces_that_suit_its_link(
     for lab, _ in asked:
         assert (lab.workers, lab.servers) == (2, 2)
         assert lab.bytes_per_s == pytest.approx(119e6)
-        assert lab.sizes == pieces_for(bytes_per_second=119e6, round_trip_s=2e-4, servers=2)
+        assert lab.sizes == partition_and_credit(
+            bytes_per_second=119e6, round_trip_s=2e-4, servers=2
+        )
     half = vgg16.simulated_s(119e6 / 2)
     assert half["ours-fifo"] > 1.5 * found["ours-fifo"]
 

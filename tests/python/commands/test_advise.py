@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from bytescheduler import cli
 from bytescheduler._advise import advice, models, profile
 from bytescheduler._advise.advice import bits_per_s
-from bytescheduler._native import Prediction, pieces_for
+from bytescheduler._native import Prediction, partition_and_credit
 
 LAYERS: List[Dict[str, Any]] = [
     *(
@@ -117,7 +117,7 @@ def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
     advised(saved, "--rate", "1gbit", "-w", "4", "-s", "1", "--latency", "5ms")
     assert len(tried) > 1
     for servers, pieces in tried.items():
-        suit = pieces_for(
+        suit = partition_and_credit(
             bytes_per_second=advice.GOODPUT * 125e6, round_trip_s=1e-2, servers=servers
         )
         assert pieces == ((128 << 10, 256 << 10) if given else suit)

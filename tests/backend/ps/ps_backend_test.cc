@@ -1,5 +1,5 @@
 // Answers of servers that do not fit what was asked.
-#include "backend/ps/requests.h"
+#include "backend/ps/ps_backend.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace bs::worker {
 namespace {
 
-WorkerOptions Second() {
-  WorkerOptions options;
+PsWorkerOptions Second() {
+  PsWorkerOptions options;
   options.rank = 1;
   options.num_workers = 2;
   options.num_servers = 2;
@@ -42,9 +42,9 @@ Status AfterLookup(const LookupAnswer& answer) {
   return done->status.value_or(Status::Ok());
 }
 
-TEST(Requests, LookupThatFitsIsFollowed) { EXPECT_TRUE(AfterLookup({}).ok()); }
+TEST(PsBackend, LookupThatFitsIsFollowed) { EXPECT_TRUE(AfterLookup({}).ok()); }
 
-TEST(Requests, LookupThatDoesNotFitIsRefused) {
+TEST(PsBackend, LookupThatDoesNotFitIsRefused) {
   std::vector<LookupAnswer> wrong(9);
   wrong[0].size_bytes = 64;
   wrong[1].partition_bytes = 0;
@@ -62,7 +62,7 @@ TEST(Requests, LookupThatDoesNotFitIsRefused) {
   }
 }
 
-TEST(Requests, SumOfAnotherSizeIsRefusedAndWritesNothing) {
+TEST(PsBackend, SumOfAnotherSizeIsRefusedAndWritesNothing) {
   for (const size_t size : {0U, 63U, 65U, 1000U}) {
     std::vector<std::byte> value = Bytes(64, 5);
     Bench bench(Second());
@@ -76,7 +76,7 @@ TEST(Requests, SumOfAnotherSizeIsRefusedAndWritesNothing) {
   }
 }
 
-TEST(Requests, RefusalComesWithTheServersWords) {
+TEST(PsBackend, RefusalComesWithTheServersWords) {
   std::vector<std::byte> value = Bytes(64, 5);
   Bench bench(Second());
   const Outcome* const done = bench.Broadcast(7, DType::kFloat32, value);

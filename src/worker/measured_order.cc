@@ -1,5 +1,5 @@
 // Learns, publishes or looks up, and says so.
-#include "backend/ps/measured_order.h"
+#include "worker/measured_order.h"
 
 #include <algorithm>
 #include <string>
@@ -82,9 +82,10 @@ MeasuredOrder::Numbers DecodeNumbers(std::span<const std::byte> bytes) {
   return numbers;
 }
 
-MeasuredOrder::MeasuredOrder(const Link& link, const Options& options, const Logger& log)
-    : link_(link), options_(options), log_(log) {
-  link_.fail = [](const Status& status) { return status; };
+MeasuredOrder::MeasuredOrder(const OperationContext& context, const Options& options,
+                             const Logger& log)
+    : context_(context), options_(options), log_(log) {
+  context_.fail = [](const Status& status) { return status; };
 }
 
 bool MeasuredOrder::Note(const ReadyOrder::Call& call, TimePoint now) {
@@ -101,7 +102,7 @@ void MeasuredOrder::Settle(Ended ended) {
   ended_ = std::move(ended);
   if (options_.alone) {
     End(lesson_.numbers);
-  } else if (link_.rank == 0) {
+  } else if (context_.rank == 0) {
     Publish();
   } else {
     Fetch();
@@ -137,16 +138,16 @@ void MeasuredOrder::Move(Key key, UniqueFunction<void()> moved) {
                 .partitions = {}};
   tensor.partitions = Cut(tensor.size_bytes, tensor.partition_bytes, kAlignBytes);
   for (Partition& partition : tensor.partitions) {
-    partition.server = HomeServer(key, link_.num_servers);
+    partition.server = context_.backend->DestinationOf(key);
   }
   broadcast_ = std::make_unique<Broadcast>(
-      &link_, tensor, value_, [this, moved = std::move(moved)](const Result<Tensor>& outcome) {
+      &context_, tensor, value_, [this, moved = std::move(moved)](const Result<Tensor>& outcome) {
         const auto over = std::move(broadcast_);
         if (outcome.ok()) return moved();
         SayNotShared(outcome.status());
         Finish({});
       });
-  link_.rank == 0 ? broadcast_->Publish() : broadcast_->Fetch();
+  context_.rank == 0 ? broadcast_->Publish() : broadcast_->Receive();
 }
 
 void MeasuredOrder::SayNotShared(const Status& why) const {
@@ -157,7 +158,7 @@ void MeasuredOrder::SayNotShared(const Status& why) const {
 }
 
 void MeasuredOrder::End(Numbers numbers) {
-  const bool decides = options_.alone || link_.rank == 0;
+  const bool decides = options_.alone || context_.rank == 0;
   if (decides) {
     const bool news = !numbers.empty();
     news ? log_.Info(Describe(lesson_)) : log_.Debug(Describe(lesson_));

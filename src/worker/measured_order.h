@@ -17,13 +17,13 @@
 #include <span>
 #include <vector>
 
-#include "backend/ps/broadcast.h"
-#include "backend/ps/requests.h"
 #include "base/log.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
 #include "core/ready_order.h"
+#include "worker/broadcast.h"
+#include "worker/operation_context.h"
 
 namespace bs::worker {
 
@@ -40,8 +40,8 @@ class MeasuredOrder {
     uint64_t partition_bytes = 0;  // of what is published; a multiple of kAlignBytes
   };
 
-  // The objects that `link` points to must outlive this; its `fail` is not used.
-  MeasuredOrder(const Link& link, const Options& options, const Logger& log);
+  // The objects that `context` points to must outlive this; its `fail` is not used.
+  MeasuredOrder(const OperationContext& context, const Options& options, const Logger& log);
   MeasuredOrder(const MeasuredOrder&) = delete;
   MeasuredOrder& operator=(const MeasuredOrder&) = delete;
   ~MeasuredOrder() = default;
@@ -62,7 +62,7 @@ class MeasuredOrder {
   void End(Numbers numbers);
   void Finish(Numbers numbers);
 
-  Link link_;
+  OperationContext context_;
   const Options options_;
   const Logger log_;
   std::unique_ptr<core::ReadyOrder> learning_ = std::make_unique<core::ReadyOrder>();

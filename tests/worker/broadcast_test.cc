@@ -1,5 +1,5 @@
 // How a key comes to life: rank 0 publishes, the others fetch.
-#include "backend/ps/broadcast.h"
+#include "worker/broadcast.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 namespace bs::worker {
 namespace {
 
-WorkerOptions OfRank(int32_t rank) {
-  WorkerOptions options;
+PsWorkerOptions OfRank(int32_t rank) {
+  PsWorkerOptions options;
   options.rank = rank;
   options.num_workers = 2;
   options.num_servers = 2;

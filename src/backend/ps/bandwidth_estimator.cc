@@ -1,5 +1,5 @@
-// Times acknowledgements while pieces are under way.
-#include "backend/ps/link_rate.h"
+// Times acknowledgements while partitions are under way.
+#include "backend/ps/bandwidth_estimator.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,22 +9,22 @@ namespace bs::worker {
 namespace {
 
 // A sample of the rate: several acknowledgements may come at one moment.  And how many are enough:
-// their median is not that of a moment in which somebody else had the processors.
+// their median is not that of a moment in which another process had the processors.
 constexpr uint64_t kSampleBytes = uint64_t{512} << 10U;
 constexpr Duration kSampleTime = std::chrono::milliseconds(2);
 constexpr size_t kSamples = 8;
-// The first piece has none ahead of it.  Among fewer that follow each other it takes too much of
-// the time;
-constexpr size_t kLeastPieces = 8;
-// unless even the quickest take so many times what an idle network takes to answer.  Not too few
+// The first partition has none ahead of it.  Among fewer that follow each other it takes too much
+// of the time;
+constexpr size_t kLeastPartitions = 8;
+// unless even the quickest take so many times what an idle network takes to respond.  Not too few
 // bytes, which some networks let pass at once after a pause.
 constexpr int kTimesIdle = 10;
 constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
 
-constexpr double kPieceSeconds = 0.00055;
+constexpr double kPartitionSeconds = 0.00055;
 constexpr uint64_t kLeastBytes = uint64_t{32} << 10U;
 constexpr uint64_t kMostBytes = uint64_t{256} << 10U;
-// In flight to a server: one that the link carries, and the next one.
+// In flight to a server: one that the network carries, and the next one.
 constexpr uint64_t kInFlight = 2;
 constexpr uint64_t kInFlightShared = 4;  // nothing waits in a socket
 // Whatever was measured.
@@ -40,50 +40,50 @@ uint64_t NearestPower(double bytes) {
 
 }  // namespace
 
-Pieces PiecesFor(const MeasuredLink& link, uint32_t num_servers) {
-  const uint64_t partition = NearestPower(kPieceSeconds * link.bytes_per_second);
-  const double each = link.bytes_per_second / num_servers;
-  const auto pieces = [&](double bytes) {
+PartitionAndCredit PartitionAndCreditFor(const Bandwidth& bandwidth, uint32_t num_servers) {
+  const uint64_t partition = NearestPower(kPartitionSeconds * bandwidth.bytes_per_second);
+  const double each = bandwidth.bytes_per_second / num_servers;
+  const auto partitions = [&](double bytes) {
     return static_cast<uint64_t>(
         std::ceil(std::min(bytes, kMostCreditBytes) / static_cast<double>(partition)));
   };
-  const uint64_t usual = link.shares_memory ? kInFlightShared : kInFlight;
-  const uint64_t in_flight = std::max(usual, pieces(2 * Seconds(link.round_trip) * each));
+  const uint64_t usual = bandwidth.shares_memory ? kInFlightShared : kInFlight;
+  const uint64_t in_flight = std::max(usual, partitions(2 * Seconds(bandwidth.round_trip) * each));
   return {.partition_bytes = partition, .credit_bytes = in_flight * partition};
 }
 
-void LinkRate::Told(uint32_t server, TimePoint asked) {
-  const Duration took = clock_->Now() - asked;
+void BandwidthEstimator::ResponseCame(uint32_t server, TimePoint sent) {
+  const Duration took = clock_->Now() - sent;
   const auto [known, is_first] = idle_.try_emplace(server, took);
   if (!is_first) known->second = std::min(known->second, took);
 }
 
-void LinkRate::Started(uint64_t size_bytes) {
+void BandwidthEstimator::PartitionSent(uint64_t size_bytes) {
   if (stopped_ || in_flight_++ > 0) return;
-  answered_ = 0;
+  acknowledged_ = 0;
   busy_ = {.begin = clock_->Now()};
   first_bytes_ = size_bytes;
 }
 
-void LinkRate::Answered(uint64_t size_bytes) {
+void BandwidthEstimator::PartitionAcknowledged(uint64_t size_bytes) {
   if (stopped_ || in_flight_ == 0) return;
   const TimePoint now = clock_->Now();
-  answered_bytes_ += size_bytes;
-  // Another server's may be quicker, but then that one's piece had nothing before it either.
-  if (answered_ == 0 && now - busy_.begin < quickest_) {
+  acknowledged_bytes_ += size_bytes;
+  // Another server's may be quicker, but then its partition had nothing before it either.
+  if (acknowledged_ == 0 && now - busy_.begin < quickest_) {
     quickest_ = now - busy_.begin;
     quickest_bytes_ = first_bytes_;
   }
   busy_.bytes += size_bytes;
   const bool over = --in_flight_ == 0;
-  if (++answered_ < kLeastPieces) {
+  if (++acknowledged_ < kLeastPartitions) {
     if (over) AddShort(busy_.bytes, now - busy_.begin);
     return;
   }
   if (over || (busy_.bytes >= kSampleBytes && now - busy_.begin >= kSampleTime)) AddToSample(now);
 }
 
-void LinkRate::AddToSample(TimePoint now) {
+void BandwidthEstimator::AddToSample(TimePoint now) {
   sample_bytes_ += busy_.bytes;
   sample_took_ += now - busy_.begin;
   busy_ = {.begin = now};
@@ -95,7 +95,7 @@ void LinkRate::AddToSample(TimePoint now) {
   sample_took_ = {};
 }
 
-void LinkRate::AddShort(uint64_t bytes, Duration took) {
+void BandwidthEstimator::AddShort(uint64_t bytes, Duration took) {
   if (bytes < kLeastShortBytes) return;
   short_bytes_ += bytes;
   const auto of = [](uint64_t some) { return static_cast<double>(some); };
@@ -104,24 +104,24 @@ void LinkRate::AddShort(uint64_t bytes, Duration took) {
   best_took_ = took;
 }
 
-// By the quickest: a moment in which somebody else had the processors makes no link slow.
-std::optional<MeasuredLink> LinkRate::MeasuredByShort() const {
+// By the quickest: a moment in which another process had the processors makes no network slow.
+std::optional<Bandwidth> BandwidthEstimator::MeasuredByShort() const {
   if (short_bytes_ < kSamples * kSampleBytes || idle_.size() < num_servers_) return std::nullopt;
   Duration idle{};
   for (const auto& [server, took] : idle_) idle = std::max(idle, took);
   if (best_took_ / kTimesIdle < idle || best_took_ <= idle) return std::nullopt;
-  return MeasuredLink{
+  return Bandwidth{
       .bytes_per_second = static_cast<double>(best_bytes_) / Seconds(best_took_ - idle),
       .round_trip = idle};
 }
 
-std::optional<MeasuredLink> LinkRate::measured() const {
+std::optional<Bandwidth> BandwidthEstimator::measured() const {
   if (rates_.size() < kSamples || quickest_ == Duration::max()) return MeasuredByShort();
   std::vector<double> ranked = rates_;
   std::sort(ranked.begin(), ranked.end());
   const double rate = (ranked[kSamples / 2 - 1] + ranked[kSamples / 2]) / 2;
   const std::chrono::duration<double> carried(static_cast<double>(quickest_bytes_) / rate);
-  return MeasuredLink{
+  return Bandwidth{
       .bytes_per_second = rate,
       .round_trip =
           std::max(Duration::zero(), quickest_ - std::chrono::duration_cast<Duration>(carried))};

@@ -1,5 +1,5 @@
 // MeasuredOrder: what is learned is shared, counts on the wire, and harms nobody if it is not.
-#include "backend/ps/measured_order.h"
+#include "worker/measured_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ std::map<Key, Priority> Measured() { return {{3, -1}, {1, -2}, {2, -3}}; }
 
 using test::About;
 
-WorkerOptions Options(int32_t rank, int32_t num_workers, Urgency urgency = Urgency::kMeasured) {
-  WorkerOptions options;
+PsWorkerOptions Options(int32_t rank, int32_t num_workers, Urgency urgency = Urgency::kMeasured) {
+  PsWorkerOptions options;
   options.rank = rank;
   options.num_workers = num_workers;
   options.partition_bytes = 64;
@@ -42,7 +42,7 @@ WorkerOptions Options(int32_t rank, int32_t num_workers, Urgency urgency = Urgen
 // A worker with three keys, and a test that plays its server.
 class Training {
  public:
-  explicit Training(const WorkerOptions& options) : bench_(options) {
+  explicit Training(const PsWorkerOptions& options) : bench_(options) {
     for (const Key key : kCalls) {
       const Outcome* const done = bench_.Broadcast(key, DType::kFloat32, value_);
       if (options.rank > 0) {
@@ -140,7 +140,7 @@ TEST(MeasuredOrder, CallerStaysWhereHeIsWanted) {
 }
 
 TEST(MeasuredOrder, NothingIsLearnedOfWorkersThatSendWhatIsReadyFirst) {
-  WorkerOptions options = Options(0, 2);
+  PsWorkerOptions options = Options(0, 2);
   options.priority_order = false;
   Training training(options);
   training.Learn();
@@ -282,7 +282,7 @@ std::vector<std::string> Said(const std::vector<Key>& calls, const std::vector<K
   std::vector<std::string> lines;
   const Logger log("", LogLevel::kInfo,
                    [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
-  MeasuredOrder order(Link(), {.alone = true}, log);
+  MeasuredOrder order(OperationContext(), {.alone = true}, log);
   uint64_t called = 0;
   TimePoint now{};
   bool enough = false;

@@ -1,5 +1,5 @@
 // One round of one tensor: who gives the credit back, and when each callback comes.
-#include "backend/ps/push_pull_task.h"
+#include "worker/push_pull_task.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace bs::worker {
 namespace {
 
-WorkerOptions TwoServers() {
-  WorkerOptions options;
+PsWorkerOptions TwoServers() {
+  PsWorkerOptions options;
   options.num_servers = 2;
   options.partition_bytes = 64;
   options.credit_bytes = 64;
@@ -53,7 +53,7 @@ TEST(PushPullTask, EverySumLandsAtItsOffset) {
 TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   std::vector<std::byte> value = Bytes(256, 0);
   std::vector<std::byte> out = Bytes(256, 0);
-  WorkerOptions options = TwoServers();
+  PsWorkerOptions options = TwoServers();
   options.num_servers = 1;
   options.test_credit_until_pulled = true;
   Bench bench(options);
@@ -67,8 +67,8 @@ TEST(PushPullTask, CreditMayBeHeldUntilTheSumComesForATest) {
   EXPECT_EQ(test::RequestIn(bench.Next()).partition, 1U);
 }
 
-WorkerOptions Together(uint64_t bytes) {
-  WorkerOptions options = TwoServers();
+PsWorkerOptions Together(uint64_t bytes) {
+  PsWorkerOptions options = TwoServers();
   options.num_servers = 1;
   options.together_bytes = bytes;
   return options;
@@ -115,7 +115,7 @@ TEST(PushPullTask, WhatIsLargerCodedOrEmptyGoesApart) {
   for (const auto& [size, threshold] : {std::pair{68, 0.0F}, {64, 0.5F}, {0, 0.0F}}) {
     std::vector<std::byte> value = Bytes(static_cast<size_t>(size), 0);
     std::vector<std::byte> out = value;
-    WorkerOptions options = Together(64);
+    PsWorkerOptions options = Together(64);
     options.partition_bytes = 128;
     Bench bench(options);
     bench.Initialise(7, value);

@@ -1,0 +1,112 @@
+// Backend: carries the partitions of a worker's tensors to where they are summed, and the sums
+// back.
+//
+// The worker decides which partition goes next; a back end decides how it travels.  Each partition
+// has a destination, and credit bounds the bytes in flight to each destination.  A parameter server
+// has one destination for each server; a back end without servers has one in all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/metrics.h"
+#include "base/unique_function.h"
+#include "bytescheduler/coding.h"
+#include "bytescheduler/status.h"
+#include "bytescheduler/types.h"
+#include "codec/codec.h"
+#include "protocol/tensor.h"
+
+namespace bs::worker {
+
+struct PartitionAndCredit {
+  uint64_t partition_bytes;
+  uint64_t credit_bytes;  // in flight to each destination
+
+  bool operator==(const PartitionAndCredit&) const = default;
+};
+
+// How a contribution is encoded.
+struct Coder {
+  Coding coding{};
+  const codec::Codec* codec = nullptr;  // of `coding`; null if that is plain
+  // One float32 for each element of the tensor, or of the partition: what the codes cannot say.
+  std::span<float> residual{};
+};
+
+struct OptimizerText {
+  std::string text;
+  std::string pickle;  // may be empty
+};
+
+// One partition in one round: this worker's contribution, and the sum of all.
+//
+// Round 0 sums nothing: rank 0 contributes the first value, and the others ask for it.  A later
+// round of a synchronous key has both directions.
+struct Exchange {
+  Round round = 0;
+  Partition partition{};
+  Priority priority = 0;
+  PushRates rates{};  // of a contribution to an asynchronous key
+  Coder coder{};
+  // From rank 0, of partition 0: the layout from the next round on (protocol/next_layout.h).  Every
+  // worker gets it with that partition's sum.  Empty: no change.
+  std::string next_layout{};
+  // The partition's bytes in the tensor.  `in` stays valid and unchanged until `sent`, and `out`
+  // stays valid until `summed`.
+  std::span<const std::byte> in{};
+  std::span<std::byte> out{};
+  // Each callback runs once, with an error too, in this order, never inside Start:
+  // The bytes have crossed the link, so their credit returns.  It waits for no other worker.
+  UniqueFunction<void(const Status&)> released{};
+  // `in` is out of use.  Empty, as is `released`: nothing is contributed.
+  UniqueFunction<void(const Status&)> sent{};
+  // `out` holds the sum; its bytes are undefined after an error.  Empty: no sum is wanted.
+  UniqueFunction<void(const Status&, const std::string& next_layout)> summed{};
+};
+
+// Confined to the worker's executor, as are its callbacks.  Errors name key, round, partition and
+// destination.
+class Backend {
+ public:
+  using Done = UniqueFunction<void(const Status&)>;
+
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  // Partition::server is less.
+  virtual uint32_t num_destinations() const = 0;
+  // Gives each partition of a new layout its destination, in place of those of the layout before.
+  virtual void Place(std::span<Partition> partitions, std::span<const Partition> replaced) = 0;
+  // Returns the destination of all partitions of a key whose tensor is small and seldom sent.
+  virtual uint32_t DestinationOf(Key key) const = 0;
+
+  // Publishes the layout of `tensor`, as rank 0; kAlreadyExists if it has one.  `tensor` is not in
+  // use after the call.
+  virtual void Declare(const Tensor& tensor, Done done) = 0;
+  // Asks for the layout; waits until rank 0 has published it.  kInvalidArgument if size, dtype or
+  // mode differ from rank 0's.  Only these and the key of `asked` are in use, during the call.
+  virtual void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) = 0;
+  // REQUIRES: `tensor` is declared, and its earlier round is over.  It is in use during the call.
+  virtual void Start(const Tensor& tensor, Exchange exchange) = 0;
+  // No worker sends partitions of `retired`, an earlier layout, any more.  `done` gets the first
+  // error.  `retired` is not in use after the call.
+  virtual void Release(const Tensor& retired, Done done) = 0;
+  // Sets the optimizer of asynchronous keys; `number` counts the calls of this worker.
+  // kInvalidArgument if it is refused.
+  virtual void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) = 0;
+
+  // Returns what suits the network, once, as soon as that is measured.
+  virtual std::optional<PartitionAndCredit> TakeFitting() = 0;
+  // Ends everything under way with `status` as soon as its memory is out of use, and later calls
+  // too.  Callbacks run after the call.
+  virtual void Fail(const Status& status) = 0;
+  virtual void Measure(Metrics* metrics) const = 0;
+};
+
+}  // namespace bs::worker

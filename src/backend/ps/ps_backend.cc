@@ -1,0 +1,341 @@
+// Makes requests, and checks that the responses fit them.
+#include "backend/ps/ps_backend.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "protocol/data_body.h"
+
+namespace bs::worker {
+namespace {
+
+ps::KvWorkerOptions WithRules(ps::KvWorkerOptions options) {
+  options.bodies = protocol::DataBodyRules();
+  return options;
+}
+
+std::span<const std::byte> PayloadOf(const ps::Message& message) {
+  return message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes();
+}
+
+Result<Tensor> ReadLookup(const ps::Message& response, Tensor asked, uint32_t num_servers) {
+  const std::string what = "lookup key=" + std::to_string(asked.key) + " to server " +
+                           std::to_string(HomeServer(asked.key, num_servers));
+  const Result<protocol::DataResponse> read =
+      protocol::DecodeResponse(ps::Op::kLookup, response.meta.extension.body);
+  if (!read.ok()) return Status::Internal(what + ": answered " + read.status().message());
+  const protocol::DataResponse& body = read.value();
+  if (body.tensor_bytes != asked.size_bytes || body.dtype != static_cast<uint32_t>(asked.dtype) ||
+      body.partition_bytes < kAlignBytes || body.partition_bytes % kAlignBytes != 0) {
+    return Status::Internal(what + ": answered " + std::to_string(body.tensor_bytes) +
+                            " bytes of dtype " + std::to_string(body.dtype) + " in partitions of " +
+                            std::to_string(body.partition_bytes));
+  }
+  asked.partition_bytes = body.partition_bytes;
+  asked.partitions = Cut(asked.size_bytes, asked.partition_bytes, kAlignBytes);
+  const Status fits = DecodeServers(PayloadOf(response), num_servers, asked.partitions);
+  if (!fits.ok()) return Status::Internal(what + ": answered " + fits.message());
+  return asked;
+}
+
+protocol::DataRequest BodyOf(const Tensor& tensor, const Exchange& exchange) {
+  const bool counted = tensor.mode == Mode::kAsynchronous;
+  return {.key = tensor.key,
+          .round = counted ? 0 : exchange.round,
+          .push_count = counted ? exchange.round : 0,
+          .partition = exchange.partition.index,
+          .offset_bytes = exchange.partition.offset_bytes,
+          .size_bytes = exchange.partition.size_bytes,
+          .dtype = static_cast<uint32_t>(tensor.dtype),
+          .mode = static_cast<uint32_t>(tensor.mode),
+          .layout_version = tensor.layout_version};
+}
+
+protocol::DataRequest BodyOfPush(const Tensor& tensor, const Exchange& exchange) {
+  protocol::DataRequest body = BodyOf(tensor, exchange);
+  body.learning_rate = exchange.rates.learning_rate;
+  body.weight_decay = exchange.rates.weight_decay;
+  body.rescale_grad = exchange.rates.rescale_grad;
+  body.next_layout = exchange.next_layout;
+  body.coding = exchange.coder.coding;
+  if (exchange.round == 0) {
+    body.hosted = tensor.hosted;
+    body.about = tensor.about;
+  }
+  return body;
+}
+
+ps::KvRequest MakeRequest(ps::Op op, uint32_t server, const protocol::DataRequest& body) {
+  ps::KvRequest request;
+  request.server = static_cast<int32_t>(server);
+  request.extension.op = op;
+  request.extension.body = protocol::Encode(op, body);
+  return request;
+}
+
+ps::KvRequest MakeRequest(ps::Op op, const Exchange& exchange, const protocol::DataRequest& body) {
+  ps::KvRequest request = MakeRequest(op, exchange.partition.server, body);
+  request.priority = exchange.priority;
+  return request;
+}
+
+std::vector<std::byte> EncodeContribution(const Tensor& tensor, const Exchange& exchange) {
+  const Coder& coder = exchange.coder;
+  BS_CHECK(exchange.in.size() == coder.residual.size_bytes());
+  const CodecParameters& parameters = coder.coding.parameters;
+  const size_t count = coder.residual.size();
+  std::vector<std::byte> codes(coder.codec->encoded_bytes(parameters, count));
+  const codec::Place place{.key = tensor.key,
+                           .round = exchange.round,
+                           .first_element = exchange.partition.offset_bytes / sizeof(float)};
+  coder.codec->encode(parameters, place, exchange.in.data(), coder.residual.data(), codes.data(),
+                      count);
+  return codes;
+}
+
+// A pull under way.
+struct PullOf {
+  Key key;
+  Round round;
+  Partition partition;
+  std::span<std::byte> out;
+
+  // "pull key=7 round=12 partition=2 to server 1: answered WHAT".
+  Status Wrong(const std::string& what) const {
+    return Status::Internal("pull key=" + std::to_string(key) + " round=" + std::to_string(round) +
+                            " partition=" + std::to_string(partition.index) + " to server " +
+                            std::to_string(partition.server) + ": answered " + what);
+  }
+};
+
+PullOf MakePull(const Tensor& tensor, const Exchange& exchange) {
+  return {tensor.key, exchange.round, exchange.partition, exchange.out};
+}
+
+// Writes the sum in a response where it belongs.  Returns the next layout.
+Result<std::string> TakeSum(const PullOf& pull, const ps::Message& response) {
+  const std::span<const std::byte> sum = PayloadOf(response);
+  if (sum.size() != pull.out.size()) {
+    return pull.Wrong(std::to_string(sum.size()) + " bytes, want " +
+                      std::to_string(pull.out.size()));
+  }
+  Result<protocol::DataResponse> body =
+      protocol::DecodeResponse(ps::Op::kPull, response.meta.extension.body);
+  if (!body.ok()) return pull.Wrong(body.status().message());
+  // The transport may have read it there.
+  if (!sum.empty() && sum.data() != pull.out.data()) {
+    std::memcpy(pull.out.data(), sum.data(), sum.size());
+  }
+  return std::move(body.value().next_layout);
+}
+
+double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+void Add(Metrics* metrics, int32_t server, const ps::KvTraffic& traffic) {
+  const auto direction = [&](const std::string& name, const ps::KvTraffic::Direction& counted) {
+    metrics->Add(name + "ed_partitions_total", server, static_cast<double>(counted.count));
+    metrics->Add(name + "ed_bytes_total", server, static_cast<double>(counted.bytes));
+    metrics->Add(name + "_seconds_total", server, Seconds(counted.time));
+  };
+  direction("push", traffic.pushed);
+  direction("pull", traffic.pulled);
+  metrics->Add("repeats_total", server, static_cast<double>(traffic.repeats));
+}
+
+}  // namespace
+
+PsBackend::PsBackend(const PsBackendOptions& options, Executor* executor, SendFn send,
+                     const Logger& log)
+    : options_(options),
+      num_servers_(static_cast<uint32_t>(options.num_servers)),
+      executor_(executor),
+      log_(log),
+      requests_(WithRules(options.requests), executor, std::move(send), log),
+      estimator_(executor, num_servers_),
+      loads_(num_servers_) {
+  BS_CHECK(options.num_servers > 0);
+  if (!options.measures_bandwidth) estimator_.Stop();
+}
+
+void PsBackend::OnMessage(ps::Message message) {
+  executor_->Post(
+      [this, message = std::move(message)]() mutable { requests_.OnMessage(std::move(message)); });
+}
+
+std::shared_ptr<ps::Landing> PsBackend::LandingFor(int32_t peer, const ps::Meta& meta,
+                                                   uint64_t size_bytes) {
+  return requests_.Place(peer, meta, size_bytes);
+}
+
+void PsBackend::Place(std::span<Partition> partitions, std::span<const Partition> replaced) {
+  loads_.Remove(replaced);
+  loads_.Place(partitions);
+}
+
+void PsBackend::Declare(const Tensor& tensor, Done done) {
+  const uint32_t server = HomeServer(tensor.key, num_servers_);
+  ps::KvRequest request = MakeRequest(ps::Op::kDeclare, server,
+                                      {.key = tensor.key,
+                                       .tensor_bytes = tensor.size_bytes,
+                                       .partition_bytes = tensor.partition_bytes,
+                                       .dtype = static_cast<uint32_t>(tensor.dtype),
+                                       .mode = static_cast<uint32_t>(tensor.mode)});
+  auto servers = std::make_unique<const std::vector<std::byte>>(EncodeServers(tensor.partitions));
+  request.payload = *servers;
+  // The callback keeps the payload: it runs when the payload is out of use.
+  requests_.Send(std::move(request),
+                 [this, server, sent = estimator_.RequestSent(), done = std::move(done),
+                  kept = std::move(servers)](const Status& status, const ps::Message&) {
+                   if (status.ok()) estimator_.ResponseCame(server, sent);
+                   done(status);
+                 });
+}
+
+void PsBackend::Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
+  ps::KvRequest request = MakeRequest(ps::Op::kLookup, HomeServer(asked.key, num_servers_),
+                                      {.key = asked.key,
+                                       .tensor_bytes = asked.size_bytes,
+                                       .dtype = static_cast<uint32_t>(asked.dtype),
+                                       .mode = static_cast<uint32_t>(asked.mode)});
+  requests_.Send(std::move(request), [asked, num_servers = num_servers_, done = std::move(done)](
+                                         const Status& status, const ps::Message& response) {
+    status.ok() ? done(ReadLookup(response, asked, num_servers)) : done(status);
+  });
+}
+
+void PsBackend::Start(const Tensor& tensor, Exchange exchange) {
+  if (GoesTogether(tensor, exchange)) return PushPull(tensor, std::move(exchange));
+  Summed summed = std::move(exchange.summed);
+  if (exchange.sent) Push(tensor, &exchange);
+  if (summed) Pull(tensor, exchange, std::move(summed));
+}
+
+bool PsBackend::GoesTogether(const Tensor& tensor, const Exchange& exchange) const {
+  // An empty partition sends nothing.
+  return exchange.sent && exchange.summed && !exchange.in.empty() &&
+         exchange.in.size() <= options_.together_bytes && exchange.coder.coding.plain() &&
+         tensor.mode == Mode::kSynchronous;
+}
+
+void PsBackend::PushPull(const Tensor& tensor, Exchange exchange) {
+  protocol::DataRequest body = BodyOf(tensor, exchange);
+  body.next_layout = exchange.next_layout;
+  ps::KvRequest request = MakeRequest(ps::Op::kPushPull, exchange, body);
+  request.payload = exchange.in;
+  request.answer = exchange.out;
+  request.left = [released = std::move(exchange.released)] { released(Status::Ok()); };
+  requests_.Send(
+      std::move(request),
+      [pull = MakePull(tensor, exchange), sent = std::move(exchange.sent),
+       summed = std::move(exchange.summed)](const Status& status, const ps::Message& response) {
+        const Result<std::string> next =
+            status.ok() ? TakeSum(pull, response) : Result<std::string>(status);
+        sent(next.status());
+        summed(next.status(), next.ok() ? next.value() : std::string());
+      });
+}
+
+void PsBackend::Push(const Tensor& tensor, Exchange* exchange) {
+  ps::KvRequest request = MakeRequest(ps::Op::kPush, *exchange, BodyOfPush(tensor, *exchange));
+  // The callback keeps the codes, so a repeat sends the same ones.
+  std::vector<std::byte> codes;
+  if (!exchange->coder.coding.plain()) codes = EncodeContribution(tensor, *exchange);
+  request.payload = exchange->coder.coding.plain() ? exchange->in : std::span(std::as_const(codes));
+  const uint64_t size_bytes = request.payload.size();
+  estimator_.PartitionSent(size_bytes);
+  requests_.Send(std::move(request), [this, size_bytes, released = std::move(exchange->released),
+                                      sent = std::move(exchange->sent), kept = std::move(codes)](
+                                         const Status& status, const ps::Message&) {
+    estimator_.PartitionAcknowledged(size_bytes);
+    released(status);
+    sent(status);
+  });
+}
+
+void PsBackend::Pull(const Tensor& tensor, const Exchange& exchange, Summed summed) {
+  ps::KvRequest request = MakeRequest(ps::Op::kPull, exchange, BodyOf(tensor, exchange));
+  request.answer = exchange.out;
+  requests_.Send(std::move(request),
+                 [pull = MakePull(tensor, exchange), summed = std::move(summed)](
+                     const Status& status, const ps::Message& response) {
+                   if (!status.ok()) return summed(status, {});
+                   const Result<std::string> next = TakeSum(pull, response);
+                   summed(next.status(), next.ok() ? next.value() : std::string());
+                 });
+}
+
+void PsBackend::SendToEach(std::vector<ps::KvRequest> requests, Done done) {
+  struct Call {
+    size_t missing;
+    Status refused;
+    Done done;
+  };
+  // Owned by the callbacks of all requests.
+  const auto call = std::make_shared<Call>(
+      Call{.missing = requests.size(), .refused = {}, .done = std::move(done)});
+  for (ps::KvRequest& request : requests) {
+    requests_.Send(std::move(request), [call](const Status& status, const ps::Message&) {
+      if (!status.ok() && call->refused.ok()) call->refused = status;
+      if (--call->missing == 0) call->done(call->refused);
+    });
+  }
+}
+
+void PsBackend::Release(const Tensor& retired, Done done) {
+  std::set<uint32_t> servers;
+  for (const Partition& partition : retired.partitions) servers.insert(partition.server);
+  std::vector<ps::KvRequest> requests;
+  for (const uint32_t server : servers) {
+    requests.push_back(
+        MakeRequest(ps::Op::kRelease, server,
+                    {.key = retired.key,
+                     .num_partitions = static_cast<uint32_t>(retired.partitions.size()),
+                     .oldest_layout = retired.layout_version + 1}));
+  }
+  SendToEach(std::move(requests), std::move(done));
+}
+
+void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) {
+  auto kept = std::make_unique<const OptimizerText>(std::move(optimizer));
+  std::vector<ps::KvRequest> requests;
+  for (uint32_t server = 0; server < num_servers_; ++server) {
+    requests.push_back(MakeRequest(ps::Op::kOptimizer, server,
+                                   {.optimizer_call = number, .optimizer = kept->text}));
+    requests.back().payload = std::as_bytes(std::span(kept->pickle));
+  }
+  // The callback keeps the payload of all requests.
+  SendToEach(std::move(requests), [done = std::move(done),
+                                   kept = std::move(kept)](const Status& status) { done(status); });
+}
+
+std::optional<PartitionAndCredit> PsBackend::TakeFitting() {
+  if (estimator_.stopped()) return std::nullopt;
+  std::optional<Bandwidth> found = estimator_.measured();
+  if (!found) return std::nullopt;
+  estimator_.Stop();
+  const uint64_t shared_bytes = options_.shared_bytes ? options_.shared_bytes() : 0;
+  found->shares_memory = shared_bytes / 3 > estimator_.acknowledged_bytes() / 4;
+  log_.Debug([&] {
+    const auto round_trip =
+        std::chrono::duration_cast<std::chrono::microseconds>(found->round_trip).count();
+    return "what is pushed is acknowledged at " +
+           std::to_string(std::llround(found->bytes_per_second / 1e6)) +
+           " MB/s; an idle network answers after " + std::to_string(round_trip) + " us";
+  });
+  return PartitionAndCreditFor(*found, num_servers_);
+}
+
+void PsBackend::Measure(Metrics* metrics) const {
+  const std::vector<ps::KvTraffic>& traffic = requests_.traffic();
+  for (uint32_t i = 0; i < num_servers_; ++i) {
+    Add(metrics, static_cast<int32_t>(i), i < traffic.size() ? traffic[i] : ps::KvTraffic());
+  }
+  metrics->Add("pending_requests", static_cast<double>(requests_.pending()));
+}
+
+}  // namespace bs::worker

@@ -1,0 +1,83 @@
+// PsBackend: carries partitions to parameter servers of this project, and sums back.
+//
+// A request pushes a partition, and another one right behind it pulls the sum; the acknowledgement
+// of the push gives the credit back.  A small partition is one request for both directions, whose
+// response is the sum.  That may wait for other workers, so its credit returns when the network has
+// taken the request.
+//
+// No response is trusted: one that does not fit its request is kInternal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/ps/bandwidth_estimator.h"
+#include "base/executor.h"
+#include "base/log.h"
+#include "protocol/placement.h"
+#include "ps/kv_worker.h"
+#include "ps/message.h"
+
+namespace bs::worker {
+
+struct PsBackendOptions {
+  int32_t num_servers = 1;
+  // Measures the network's rate for TakeFitting; for rank 0.
+  bool measures_bandwidth = false;
+  // Returns how many bytes have gone to servers through shared memory; for the measurement, called
+  // once.  Empty: none have.
+  std::function<uint64_t()> shared_bytes{};
+  // A partition of up to this size is pushed and pulled by one request.
+  uint64_t together_bytes = 0;
+  ps::KvWorkerOptions requests{};  // the back end sets the rules of bodies
+};
+
+class PsBackend final : public Backend {
+ public:
+  using SendFn = std::function<void(ps::Message)>;
+
+  // `executor` is the worker's; it and what `send` uses outlive this.
+  PsBackend(const PsBackendOptions& options, Executor* executor, SendFn send, const Logger& log);
+
+  // Takes a message from a server.  Thread-safe.
+  void OnMessage(ps::Message message);
+  // Returns the memory for the payload of an incoming message: Transport::Handler::place.
+  std::shared_ptr<ps::Landing> LandingFor(int32_t peer, const ps::Meta& meta, uint64_t size_bytes);
+
+  uint32_t num_destinations() const override { return num_servers_; }
+  void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
+  uint32_t DestinationOf(Key key) const override { return HomeServer(key, num_servers_); }
+  void Declare(const Tensor& tensor, Done done) override;
+  void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
+  void Start(const Tensor& tensor, Exchange exchange) override;
+  void Release(const Tensor& retired, Done done) override;
+  void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
+  std::optional<PartitionAndCredit> TakeFitting() override;
+  void Fail(const Status& status) override { requests_.FailAll(status); }
+  void Measure(Metrics* metrics) const override;
+
+ private:
+  using Summed = UniqueFunction<void(const Status&, const std::string& next_layout)>;
+
+  bool GoesTogether(const Tensor& tensor, const Exchange& exchange) const;
+  void PushPull(const Tensor& tensor, Exchange exchange);
+  void Push(const Tensor& tensor, Exchange* exchange);
+  void Pull(const Tensor& tensor, const Exchange& exchange, Summed summed);
+  // Sends one request to each server; `done` gets the first refusal.
+  void SendToEach(std::vector<ps::KvRequest> requests, Done done);
+
+  const PsBackendOptions options_;
+  const uint32_t num_servers_;
+  Executor* const executor_;
+  const Logger log_;
+  ps::KvWorker requests_;
+  BandwidthEstimator estimator_;
+  Loads loads_;
+};
+
+}  // namespace bs::worker

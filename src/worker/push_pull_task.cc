@@ -1,0 +1,146 @@
+// Starts the exchanges of the partitions that the Core starts, and counts how they end.
+#include "worker/push_pull_task.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace bs::worker {
+
+namespace {
+
+using Kind = core::TraceEvent::Kind;
+
+}  // namespace
+
+PushPullTask::PushPullTask(const OperationContext* context, const Tensor* tensor, Call call,
+                           UniqueFunction<void()> ended)
+    : CommTask(tensor->key, call.round, call.priority,
+               SentBytes(*context, call.coder.coding, tensor->size_bytes)),
+      context_(context),
+      tensor_(tensor),
+      rates_(call.rates),
+      waited_(call.waited),
+      in_(call.in),
+      out_(call.out),
+      coder_(call.coder),
+      pulls_(static_cast<bool>(call.pulled)),
+      next_layout_(std::move(call.next_layout)),
+      push_{.done = std::move(call.pushed)},
+      pull_{.done = std::move(call.pulled)},
+      ended_(std::move(ended)) {
+  BS_CHECK(in_.size() == tensor->size_bytes && (!pulls_ || out_.size() == tensor->size_bytes));
+}
+
+void PushPullTask::Begin() {
+  context_->core->Add(this);
+  ready_ = context_->spans.Now();
+  context_->spans.Ready(*this, waited_);
+  NotifyReady();
+}
+
+std::vector<bs::Partition> PushPullTask::Partition(uint64_t /*partition_bytes*/) {
+  std::vector<bs::Partition> partitions = tensor_->partitions;  // as rank 0 cut it
+  // They are whole units of the codec.
+  for (bs::Partition& partition : partitions) {
+    partition.offset_bytes = SentBytes(*context_, coder_.coding, partition.offset_bytes);
+    partition.size_bytes = SentBytes(*context_, coder_.coding, partition.size_bytes);
+  }
+  return partitions;
+}
+
+void PushPullTask::Start(const bs::Partition& sent) {
+  const bs::Partition& partition = tensor_->partitions[sent.index];
+  const uint32_t index = partition.index;
+  const TimePoint started = context_->spans.Now();
+  context_->spans.Partition(Kind::kQueued, *this, sent, {ready_, started});
+  context_->spans.Credit(*context_->core, sent.server);
+  Exchange exchange{
+      .round = round(), .partition = partition, .priority = priority(), .rates = rates_};
+  if (index == 0) exchange.next_layout = std::exchange(next_layout_, {});
+  exchange.in = in_.subspan(partition.offset_bytes, partition.size_bytes);
+  if (!coder_.coding.plain()) {
+    exchange.coder = coder_;
+    exchange.coder.residual = coder_.residual.subspan(partition.offset_bytes / sizeof(float),
+                                                      partition.size_bytes / sizeof(float));
+  }
+  exchange.released = [this, index, started](const Status& status) {
+    OnReleased(index, started, status);
+  };
+  ++push_.pending;
+  exchange.sent = [this](const Status& status) { Count(&push_, status); };
+  if (pulls_) {
+    ++pull_.pending;
+    exchange.out = out_.subspan(partition.offset_bytes, partition.size_bytes);
+    exchange.summed = [this, index, started](const Status& status, const std::string& next) {
+      OnSum(index, started, status, next);
+    };
+  }
+  context_->backend->Start(*tensor_, std::move(exchange));
+}
+
+void PushPullTask::OnReleased(uint32_t index, TimePoint started, const Status& status) {
+  if (status.ok()) {
+    context_->spans.Partition(Kind::kPush, *this, partitions()[index],
+                              {started, context_->spans.Now()});
+  } else {
+    failure_ = context_->fail(status);
+  }
+  if (!context_->credit_until_pulled || !pulls_) GiveCredit(index, status);
+}
+
+void PushPullTask::OnSum(uint32_t index, TimePoint started, const Status& status,
+                         const std::string& next) {
+  if (index == 0) next_layout_ = next;
+  if (status.ok()) {
+    context_->spans.Partition(Kind::kPull, *this, tensor_->partitions[index],
+                              {started, context_->spans.Now()});
+  } else {
+    failure_ = context_->fail(status);
+  }
+  if (context_->credit_until_pulled) GiveCredit(index, status);
+  Count(&pull_, status);
+}
+
+// The exchange still counts as pending, so the task outlives what it sets off.
+void PushPullTask::GiveCredit(uint32_t index, const Status& status) {
+  NotifyFinish(index, status);
+  context_->spans.Credit(*context_->core, partitions()[index].server);
+}
+
+void PushPullTask::Count(Direction* direction, const Status& status) {
+  // While this exchange still counts as pending the task outlives whatever fails.
+  if (!status.ok()) failure_ = context_->fail(status);
+  --direction->pending;
+  if (status.ok()) ++direction->complete;
+  Settle();
+}
+
+void PushPullTask::OnFinished(Status status) {
+  released_ = true;
+  if (!status.ok()) failure_ = std::move(status);
+  Settle();
+}
+
+void PushPullTask::Settle() {
+  Settle(&push_);
+  Settle(&pull_);
+  if (!released_ || push_.done || pull_.done || push_.pending > 0 || pull_.pending > 0) return;
+  const UniqueFunction<void()> ended = std::move(ended_);
+  ended();
+}
+
+void PushPullTask::Settle(Direction* direction) {
+  if (!direction->done) return;
+  const bool complete = direction->complete == partitions().size();
+  // After a failure the Core starts nothing more.
+  const bool failed = !failure_.ok() && direction->pending == 0;
+  if (!complete && !failed) return;
+  if (complete && direction == (pulls_ ? &pull_ : &push_)) {
+    context_->spans.Tensor(*this, {ready_, context_->spans.Now()});
+  }
+  const UniqueFunction<void(Status)> done = std::move(direction->done);
+  done(complete ? Status::Ok() : failure_);
+}
+
+}  // namespace bs::worker

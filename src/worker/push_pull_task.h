@@ -1,0 +1,94 @@
+// PushPullTask: one tensor's way through the back end in one round.
+//
+// The round 0 of a broadcast is one that only pushes.  The Core decides when a partition starts;
+// the back end says when its credit returns.
+//
+// For the Core a tensor of a coded round is as large as its codes: credit counts what travels.
+//
+// Confined to the worker's executor.  The memory of the call is the caller's: `in` and the residual
+// until `pushed`, `out` until `pulled`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/unique_function.h"
+#include "bytescheduler/comm_task.h"
+#include "worker/operation_context.h"
+
+namespace bs::worker {
+
+class PushPullTask final : public CommTask {
+ public:
+  struct Call {
+    Round round = 0;
+    Priority priority = 0;
+    PushRates rates{};
+    Duration waited{};  // since the framework's user asked, for spans
+    std::span<const std::byte> in;
+    std::span<std::byte> out;   // not used if `pulled` is empty
+    Coder coder{};              // its residual is the whole tensor's
+    std::string next_layout{};  // see Exchange; travels with partition 0
+    UniqueFunction<void(Status)> pushed;
+    UniqueFunction<void(Status)> pulled;  // may be empty: nothing is pulled then
+  };
+
+  // `context` and `tensor` must outlive the task.  `ended` runs after `pushed` and `pulled`, when
+  // no exchange is left and the Core has let go of the task; it may destroy the task. REQUIRES: the
+  // sizes of the call's memory are the tensor's.
+  PushPullTask(const OperationContext* context, const Tensor* tensor, Call call,
+               UniqueFunction<void()> ended);
+
+  // The key's layout from the next round on, as it came with partition 0 of the sum.
+  const std::string& next_layout() const { return next_layout_; }
+
+  // Registers with the Core and is ready.  REQUIRES: called once; the worker has not failed.
+  void Begin();
+
+  std::vector<bs::Partition> Partition(uint64_t partition_bytes) override;
+  void Start(const bs::Partition& partition) override;
+  void OnFinished(Status status) override;
+
+ private:
+  // Exchanges, as far as one direction is concerned.
+  struct Direction {
+    UniqueFunction<void(Status)> done;  // empty once called
+    uint32_t pending = 0;               // started and not over
+    uint32_t complete = 0;              // over, with ok
+  };
+
+  // The bytes that travel for `size_bytes` of a partition, or from the tensor's beginning.
+  static uint64_t SentBytes(const OperationContext& context, const Coding& coding,
+                            uint64_t size_bytes) {
+    return context.codecs->SentBytes(coding, size_bytes);
+  }
+  // `started`: when the partition was.
+  void OnReleased(uint32_t index, TimePoint started, const Status& status);
+  void OnSum(uint32_t index, TimePoint started, const Status& status, const std::string& next);
+  void GiveCredit(uint32_t index, const Status& status);
+  void Count(Direction* direction, const Status& status);
+  // Calls what can be called; the task may be gone when it returns.
+  void Settle();
+  void Settle(Direction* direction);
+
+  const OperationContext* const context_;
+  const Tensor* const tensor_;
+  const PushRates rates_;
+  const Duration waited_;
+  const std::span<const std::byte> in_;
+  const std::span<std::byte> out_;
+  const Coder coder_;
+  const bool pulls_;
+  std::string next_layout_;  // what goes with the push, then what came with the sum
+  TimePoint ready_{};        // for spans
+  Direction push_;
+  Direction pull_;
+  bool released_ = false;  // by the Core: it starts nothing any more
+  Status failure_;         // the worker's
+  UniqueFunction<void()> ended_;
+};
+
+}  // namespace bs::worker
