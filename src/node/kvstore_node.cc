@@ -44,17 +44,6 @@ WorkerOptions MakeOptions(const Config& config, int32_t rank) {
   return options;
 }
 
-worker::PsBackendOptions MakeBackendOptions(const Config& config) {
-  worker::PsBackendOptions options;
-  options.num_servers = config.num_servers;
-  options.requests.timeout = config.timeout;
-  options.requests.straggler_timeout = config.straggler_timeout;
-  // The back end responds to a repeat with the reason for the wait: one must precede each deadline.
-  options.requests.retry_interval =
-      std::min({options.requests.retry_interval, config.timeout / 4, config.straggler_timeout / 4});
-  return options;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<KvstoreNode>> KvstoreNode::Start(const Config& config, int32_t rank,
@@ -81,22 +70,20 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
       worker::KvstoreBackend::Options{
           .rank = rank,
           .num_servers = static_cast<uint32_t>(config.num_servers),
+          .straggler_timeout = config.straggler_timeout,
           .sample_bytes = SampleBytes(config),
           .on_scale = [this, config](uint32_t scale) { Scale(config, scale); },
-          .now = [this] { return thread_->Now(); },
           .small_bytes = std::min(kSmallBytes, config.credit_bytes)},
+      thread_.get(),
       [this](const worker::StoreRequest& request, worker::StoreDone done) {
         Begin(request, std::move(done));
       },
-      [this](ps::Message answer) { requests_->OnMessage(std::move(answer)); });
+      log_);
   timeline_ = Timeline::OfWorker(config, rank, log_);
-  requests_ = std::make_unique<worker::PsBackend>(
-      MakeBackendOptions(config), thread_.get(),
-      [this](const ps::Message& request) { backend_->OnRequest(request); }, log_);
   WorkerOptions options = MakeOptions(config, rank);
   options.trace = timeline_ ? timeline_->trace() : nullptr;
   worker_ = std::make_unique<Worker>(
-      options, thread_.get(), requests_.get(),
+      options, thread_.get(), backend_.get(),
       [this](const Status& why) {
         if (!closing_) SetFailure(why);
       },
@@ -250,7 +237,7 @@ void KvstoreNode::Close(Duration drain) {
   store_thread_.reset();
   RunOn(thread_.get(), [this] {
     worker_.reset();
-    requests_.reset();
+    backend_.reset();
   });
   thread_.reset();
   timeline_.reset();

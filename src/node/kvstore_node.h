@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "backend/kvstore/kvstore_backend.h"
-#include "backend/ps/ps_backend.h"
 #include "base/log.h"
 #include "base/loop_thread.h"
 #include "bytescheduler/config.h"
@@ -121,7 +120,6 @@ class KvstoreNode {
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<LoopThread> store_thread_;  // null unless calls block
   std::unique_ptr<worker::KvstoreBackend> backend_;
-  std::unique_ptr<worker::PsBackend> requests_;  // of worker_
   std::unique_ptr<Worker> worker_;
 };
 

@@ -1,6 +1,7 @@
-// Turns a worker's requests into operations on a stock store, and their ends into answers.
+// Turns the exchanges of a worker into operations on a stock store.
 #include "backend/kvstore/kvstore_backend.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -15,12 +16,16 @@ namespace {
 constexpr size_t kProbesOfServer = 4;
 constexpr uint64_t kSmallPartitions = 16;  // so many small partitions fit into small_bytes
 constexpr float kOne = 1.0F;
+constexpr const char* kWaitsFor =
+    "the push of another worker, or for a stock server: MXNet's own processes do not say who is "
+    "lost, so look which of them has ended and start the job again (how long to wait: "
+    "BYTESCHEDULER_STRAGGLER_TIMEOUT)";
 
 std::span<const std::byte> BytesOf(const float& number) {
   return std::as_bytes(std::span<const float>(&number, 1));
 }
 
-std::string Tell(const Tensor& tensor) {
+std::string Describe(const Tensor& tensor) {
   return "key=" + std::to_string(tensor.key) + " of " + std::to_string(tensor.size_bytes) +
          " bytes of dtype " + std::to_string(static_cast<uint32_t>(tensor.dtype));
 }
@@ -33,14 +38,16 @@ Status NoKeysLeft() {
 
 }  // namespace
 
-KvstoreBackend::KvstoreBackend(const Options& options, StoreFn begin,
-                               std::function<void(ps::Message)> answer)
+KvstoreBackend::KvstoreBackend(const Options& options, Executor* executor, StoreFn begin,
+                               const Logger& log)
     : options_(options),
+      executor_(executor),
       begin_(std::move(begin)),
-      answer_(std::move(answer)),
+      calls_(executor, options.straggler_timeout, kWaitsFor, log),
       keys_(options.num_servers),
       loads_(options.num_servers),
-      probes_(options.num_servers) {
+      probes_(options.num_servers),
+      traffic_(options.num_servers) {
   // These are the first keys, so all of them are still free.
   barrier_key_ = keys_.Take(0).value_or(0);
   sample_key_ = keys_.Take(0).value_or(0);
@@ -64,7 +71,7 @@ void KvstoreBackend::Prepare(Done done) {
     Done done;
   };
   auto measure = [this, done = std::move(done)](const Status& status) mutable {
-    status.ok() ? Measure(std::move(done)) : done(status);
+    status.ok() ? MeasureScale(std::move(done)) : done(status);
   };
   const auto waiting = std::make_shared<Waiting>(Waiting{own.size(), {}, std::move(measure)});
   for (const int32_t key : own) {
@@ -79,12 +86,12 @@ void KvstoreBackend::Prepare(Done done) {
   }
 }
 
-void KvstoreBackend::Measure(Done done) {
+void KvstoreBackend::MeasureScale(Done done) {
   if (options_.sample_bytes < kLeastSampleBytes) {
     SetScale(kUsualScale);
     return done(Status::Ok());
   }
-  scaler_ = std::make_unique<StoreScale>(begin_, options_.now);
+  scaler_ = std::make_unique<StoreScale>(begin_, [this] { return executor_->Now(); });
   scaler_->Measure(sample_key_, options_.sample_bytes, barrier_key_,
                    [this, done = std::move(done)](const Result<uint32_t>& scale) {
                      scaler_.reset();
@@ -97,24 +104,6 @@ void KvstoreBackend::SetScale(uint32_t scale) {
   if (scale_ != 0) return;
   scale_ = scale;
   if (options_.on_scale) options_.on_scale(scale);
-}
-
-void KvstoreBackend::OnRequest(const ps::Message& message) {
-  const ps::Extension& extension = message.meta.extension;
-  const ps::Op op = extension.op;
-  Result<protocol::DataRequest> what = protocol::DecodeRequest(op, extension.body);
-  BS_CHECK(what.ok());  // our own worker's
-  Asked request{.peer = message.peer, .envelope = extension, .what = std::move(what.value())};
-  if (op == ps::Op::kDeclare) return OnDeclare(std::move(request));
-  if (op == ps::Op::kLookup) return OnLookup(std::move(request));
-  BS_CHECK(op == ps::Op::kPush || op == ps::Op::kPull);
-  const auto it = tensors_.find(request.what.key);
-  BS_CHECK(it != tensors_.end() && request.what.partition < it->second->partitions.size());
-  StorePartition* const partition = &it->second->partitions[request.what.partition];
-  partition->priority = message.meta.priority;
-  if (op == ps::Op::kPull) return OnPull(*it->second, partition, std::move(request));
-  OnPush(*it->second, partition, std::move(request),
-         message.data.empty() ? std::span<const std::byte>() : message.data.front().bytes());
 }
 
 // -- declarations --------------------------------------------------------------------------------
@@ -138,42 +127,37 @@ Status KvstoreBackend::Adopt(const Tensor& tensor) {
   return Status::Ok();
 }
 
-void KvstoreBackend::OnDeclare(Asked request) {
-  const protocol::DataRequest& what = request.what;
-  if (declaring_.contains(what.key)) return SayPending(request);
-  if (tensors_.contains(what.key)) return Answer(request, Status::Ok());
-  Tensor tensor{.key = what.key,
-                .dtype = static_cast<DType>(what.dtype),
-                .size_bytes = what.tensor_bytes,
-                .partition_bytes = what.partition_bytes,
-                .partitions = Cut(what.tensor_bytes, what.partition_bytes, kAlignBytes)};
-  // This worker has placed them on the same servers, and the others will.
-  loads_.Place(tensor.partitions);
+void KvstoreBackend::Place(std::span<Partition> partitions, std::span<const Partition> replaced) {
+  loads_.Remove(replaced);
+  loads_.Place(partitions);
+}
+
+void KvstoreBackend::Declare(const Tensor& tensor, Done done) {
+  const OpenCalls::Id call = calls_.Add({.verb = "declare", .key = tensor.key}, std::move(done));
+  if (!calls_.IsOpen(call)) return;
   const auto header_key = TakeHeaderKey();
-  if (!header_key) return Answer(request, NoKeysLeft());
-  if (const Status adopted = Adopt(tensor); !adopted.ok()) return Answer(request, adopted);
-  const std::vector<std::byte> header =
-      Encode({what.key, what.tensor_bytes, what.partition_bytes, what.dtype, scale_});
+  if (!header_key) return calls_.End(call, NoKeysLeft());
+  if (const Status adopted = Adopt(tensor); !adopted.ok()) return calls_.End(call, adopted);
+  const std::vector<std::byte> header = Encode({tensor.key, tensor.size_bytes, tensor.partition_bytes,
+                                                static_cast<uint32_t>(tensor.dtype), scale_});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
                              .store_key = *header_key,
                              .size_bytes = header.size(),
                              .in = header};
-  const Key key = what.key;
-  declaring_.emplace(key, std::move(request));
-  begin_(publish, [this, key](const Status& status, std::span<const std::byte>) {
-    const Asked asked = std::move(declaring_.at(key));
-    declaring_.erase(key);
-    Answer(asked, status);
+  begin_(publish, [this, call](const Status& status, std::span<const std::byte>) {
+    calls_.End(call, status);
   });
 }
 
-void KvstoreBackend::OnLookup(Asked request) {
-  for (const Asked& waiting : lookups_) {
-    if (waiting.what.key == request.what.key) return SayPending(request);
-  }
-  const auto known = tensors_.find(request.what.key);
-  if (known != tensors_.end()) return AnswerLookup(request, known->second->tensor);
-  lookups_.push_back(std::move(request));
+void KvstoreBackend::Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) {
+  // Owned by the call and by the queue.
+  const auto tensor = std::make_shared<Tensor>(asked);
+  const OpenCalls::Id call = calls_.Add({.verb = "lookup", .key = asked.key},
+                                        [tensor, done = std::move(done)](const Status& status) {
+                                          status.ok() ? done(std::move(*tensor)) : done(status);
+                                        });
+  if (!calls_.IsOpen(call)) return;
+  lookups_.push_back({call, tensor});
   if (lookups_.size() == 1) LookupNext();
 }
 
@@ -195,11 +179,13 @@ void KvstoreBackend::LookupNext() {
   }
   // Workers may now differ in the keys of their tensors, and a stock worker aborts when sizes
   // differ.
-  for (const Asked& request : std::exchange(lookups_, {})) Answer(request, lookup_failure_);
+  for (const LookupCall& lookup : std::exchange(lookups_, {})) {
+    calls_.End(lookup.call, lookup_failure_);
+  }
 }
 
 Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
-  const Asked& request = lookups_.front();
+  const LookupCall& lookup = lookups_.front();
   const auto header = DecodeStoreHeader(value);
   if (!header || header->partition_bytes < kAlignBytes ||
       header->partition_bytes % kAlignBytes != 0 || header->scale == 0 ||
@@ -211,58 +197,90 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
                 .size_bytes = header->size_bytes,
                 .partition_bytes = header->partition_bytes,
                 .partitions = Cut(header->size_bytes, header->partition_bytes, kAlignBytes)};
-  const Tensor wanted{.key = request.what.key,
-                      .dtype = static_cast<DType>(request.what.dtype),
-                      .size_bytes = request.what.tensor_bytes,
-                      .partition_bytes = 0,
-                      .partitions = {}};
-  if (Tell(tensor) != Tell(wanted)) {
-    return Status::Unavailable("this worker initialises " + Tell(wanted) +
-                               " where rank 0 initialises " + Tell(tensor) +
+  const Tensor& wanted = *lookup.tensor;
+  if (Describe(tensor) != Describe(wanted)) {
+    return Status::Unavailable("this worker initialises " + Describe(wanted) +
+                               " where rank 0 initialises " + Describe(tensor) +
                                ": on stock servers all workers must initialise the same tensors in "
                                "the same order");
   }
   SetScale(header->scale);
   loads_.Place(tensor.partitions);
-  Status adopted = Adopt(tensor);
-  if (adopted.ok()) AnswerLookup(request, tensor);
-  return adopted;
+  if (Status adopted = Adopt(tensor); !adopted.ok()) return adopted;
+  lookup.tensor->part_bytes = tensor.part_bytes;
+  lookup.tensor->partitions = std::move(tensor.partitions);
+  calls_.End(lookup.call, Status::Ok());
+  return Status::Ok();
 }
 
 // -- partitions -----------------------------------------------------------------------------------
 
-void KvstoreBackend::OnPush(const StoreTensor& tensor, StorePartition* partition, Asked request,
-                            std::span<const std::byte> payload) {
-  if (request.envelope.sequence == partition->push.envelope.sequence) {
-    if (partition->push_open) return SayPending(request);
-    partition->push_open = true;  // the answer is on its way already; one more does no harm
-    return Settle(partition);
-  }
-  BS_CHECK(!partition->push_open);
-  partition->taken = partition->done = false;
-  partition->push = std::move(request);
-  partition->push_open = true;
-  const bool first = protocol::IsInitial(partition->push.what);
+void KvstoreBackend::Start(const Tensor& tensor, Exchange exchange) {
+  BS_CHECK(exchange.coder.coding.plain() && exchange.next_layout.empty());
+  const auto it = tensors_.find(tensor.key);
+  BS_CHECK(it != tensors_.end() && exchange.partition.index < it->second->partitions.size());
+  StorePartition* const partition = &it->second->partitions[exchange.partition.index];
+  partition->priority = exchange.priority;
+  if (exchange.sent) Push(*it->second, partition, &exchange);
+  if (exchange.summed) Pull(*it->second, partition, &exchange);
+}
+
+void KvstoreBackend::Push(const StoreTensor& tensor, StorePartition* partition,
+                          Exchange* exchange) {
+  BS_CHECK(!calls_.IsOpen(partition->push.call));
+  const OpenCalls::Id call =
+      calls_.Add({"push", tensor.tensor.key,
+                  CallName::Place{exchange->round, exchange->partition.index, partition->server}},
+                 [released = std::move(exchange->released),
+                  sent = std::move(exchange->sent)](const Status& status) {
+                   released(status);
+                   sent(status);
+                 });
+  if (!calls_.IsOpen(call)) return;
+  partition->push = {call, executor_->Now()};
+  partition->done = false;
+  const bool first = exchange->round == 0;
   partition->taken = partition->beside = !first && GoesBesideCredit(*partition);
   if (partition->beside) probes_[partition->server].beside_bytes += partition->size_bytes;
   Begin(tensor, partition,
-        {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull, .in = payload});
+        {.what = first ? StoreRequest::What::kPush : StoreRequest::What::kPushPull,
+         .in = exchange->in});
   if (first || partition->done) return;
   if (partition->beside) return Settle(partition);
-  probes_[partition->server].uncovered.push_back({partition, partition->push.envelope.sequence});
+  probes_[partition->server].uncovered.push_back({partition, call});
   Probe(partition->server);
 }
 
-void KvstoreBackend::OnPull(const StoreTensor& tensor, StorePartition* partition, Asked request) {
-  const bool repeated = request.envelope.sequence == partition->pull.envelope.sequence;
-  if (repeated && partition->pull_open) return SayPending(request);
-  BS_CHECK(!partition->pull_open);
-  const bool fetches = protocol::IsInitial(request.what) && !repeated;
-  partition->pull = std::move(request);
-  partition->pull_open = true;
-  if (!fetches) return Settle(partition);
+void KvstoreBackend::Pull(const StoreTensor& tensor, StorePartition* partition,
+                          Exchange* exchange) {
+  BS_CHECK(!calls_.IsOpen(partition->pull.call));
+  const OpenCalls::Id call = calls_.Add(
+      {"pull", tensor.tensor.key,
+       CallName::Place{exchange->round, exchange->partition.index, partition->server}},
+      [summed = std::move(exchange->summed)](const Status& status) { summed(status, {}); });
+  if (!calls_.IsOpen(call)) return;
+  partition->pull = {call, executor_->Now()};
+  partition->out = exchange->out;
+  if (exchange->round != 0) return Settle(partition);
   partition->done = false;
   Begin(tensor, partition, {.what = StoreRequest::What::kPull});
+}
+
+void KvstoreBackend::Release(const Tensor& /*retired*/, Done done) {
+  executor_->Post([done = std::move(done)] { done(Status::Ok()); });
+}
+
+void KvstoreBackend::SetOptimizer(OptimizerText /*optimizer*/, uint64_t /*number*/, Done done) {
+  executor_->Post([done = std::move(done)] {
+    done(Status::InvalidArgument("stock servers take no optimizer from the kvstore back end"));
+  });
+}
+
+void KvstoreBackend::Measure(Metrics* metrics) const {
+  for (uint32_t server = 0; server < options_.num_servers; ++server) {
+    AddTraffic(traffic_[server], server, metrics);
+  }
+  metrics->Add("pending_requests", static_cast<double>(calls_.pending()));
 }
 
 void KvstoreBackend::Begin(const StoreTensor& tensor, StorePartition* partition,
@@ -293,15 +311,31 @@ bool KvstoreBackend::GoesBesideCredit(const StorePartition& partition) const {
 }
 
 void KvstoreBackend::Settle(StorePartition* partition) {
-  if (partition->push_open && (partition->taken || partition->done)) {
-    partition->push_open = false;
-    Answer(partition->push, partition->done ? partition->outcome : Status::Ok());
+  Traffic* const traffic = &traffic_[partition->server];
+  if (calls_.IsOpen(partition->push.call) && (partition->taken || partition->done)) {
+    End(*partition, partition->push, &traffic->pushed,
+        partition->done ? partition->outcome : Status::Ok());
   }
-  if (partition->pull_open && partition->done) {
-    partition->pull_open = false;
-    // The value stays until the next round of this key, which begins behind this response.
-    Answer(partition->pull, partition->outcome, ps::Frame::Borrow(partition->value, {}));
+  if (calls_.IsOpen(partition->pull.call) && partition->done) {
+    End(*partition, partition->pull, &traffic->pulled, TakeSum(*partition));
   }
+}
+
+Status KvstoreBackend::TakeSum(const StorePartition& partition) const {
+  if (!partition.outcome.ok()) return partition.outcome;
+  const std::span<const std::byte> value = partition.value;
+  if (value.size() != partition.out.size()) {
+    return Status::Internal("the store gave " + std::to_string(value.size()) +
+                            " bytes of a partition, want " + std::to_string(partition.out.size()));
+  }
+  if (!value.empty()) std::memcpy(partition.out.data(), value.data(), value.size());
+  return Status::Ok();
+}
+
+void KvstoreBackend::End(const StorePartition& partition, const OneWay& way,
+                         Traffic::Direction* counted, const Status& status) {
+  if (status.ok()) counted->Add(partition.size_bytes, executor_->Now() - way.began);
+  calls_.End(way.call, status);
 }
 
 void KvstoreBackend::Probe(uint32_t server) {
@@ -309,7 +343,7 @@ void KvstoreBackend::Probe(uint32_t server) {
   if (probes->free.empty()) return;
   std::vector<Sent> covers;
   for (const Sent& sent : std::exchange(probes->uncovered, {})) {
-    if (sent.waits()) covers.push_back(sent);
+    if (calls_.IsOpen(sent.push)) covers.push_back(sent);
   }
   // No operation may begin while MXNet stops its engine for a fork, which it does when nothing is
   // pending.  Uncovered partitions belong to a pending round, so a probe for them is safe.
@@ -322,7 +356,7 @@ void KvstoreBackend::Probe(uint32_t server) {
                                                               std::span<const std::byte>) {
     probes_[server].free.push_back(key);
     for (const Sent& sent : covers) {
-      if (!sent.waits()) continue;
+      if (!calls_.IsOpen(sent.push)) continue;
       // A probe that failed leaves the credit to the partition's own end.
       sent.partition->taken = status.ok();
       Settle(sent.partition);
@@ -349,48 +383,6 @@ void KvstoreBackend::BarrierNext() {
     if (!barriers_.empty()) BarrierNext();
     done(status);
   });
-}
-
-// -- answers -------------------------------------------------------------------------------------
-
-ps::Message KvstoreBackend::ResponseTo(const Asked& request, ps::Op op,
-                                       protocol::DataResponse body) {
-  body.identity = protocol::IdentityOf(request.envelope.op, request.what);
-  ps::Message response;
-  response.peer = request.peer;
-  response.meta.extension = {.version = ps::kExtensionVersion,
-                             .op = op,
-                             .sequence = request.envelope.sequence,
-                             .incarnation = request.envelope.incarnation,
-                             .body = protocol::Encode(request.envelope.op, body)};
-  return response;
-}
-
-void KvstoreBackend::Answer(const Asked& request, const Status& status, ps::Frame payload) {
-  ps::Message response = ResponseTo(request, request.envelope.op);
-  ps::Extension& said = response.meta.extension;
-  said.status = static_cast<uint32_t>(status.code());
-  said.text = status.message();
-  if (payload.size() > 0) response.data.push_back(std::move(payload));
-  answer_(std::move(response));
-}
-
-void KvstoreBackend::AnswerLookup(const Asked& request, const Tensor& tensor) {
-  ps::Message response = ResponseTo(request, request.envelope.op,
-                                    {.tensor_bytes = request.what.tensor_bytes,
-                                     .partition_bytes = tensor.partition_bytes,
-                                     .dtype = request.what.dtype});
-  response.data.push_back(ps::Frame::Copy(EncodeServers(tensor.partitions)));
-  answer_(std::move(response));
-}
-
-void KvstoreBackend::SayPending(const Asked& request) {
-  ps::Message response = ResponseTo(request, ps::Op::kPending);
-  response.meta.extension.text =
-      "the push of another worker, or for a stock server: MXNet's own processes do not say who is "
-      "lost, so look which of them has ended and start the job again (how long to wait: "
-      "BYTESCHEDULER_STRAGGLER_TIMEOUT)";
-  answer_(std::move(response));
 }
 
 }  // namespace bs::worker

@@ -1,10 +1,8 @@
-// KvstoreBackend: takes the place of the servers for a Worker, on a store that knows only whole
-// keys.
+// KvstoreBackend: carries partitions over a synchronous stock store (MXNet's kvstore), which knows
+// only whole keys.
 //
-// The Worker partitions, orders and bounds as it does with our own servers.  Its requests arrive
-// here instead of at a network and become operations on a synchronous stock store (MXNet's
-// kvstore).  Each partition is a key of its own there.  So is the header in which rank 0 publishes
-// the partitions of a tensor.
+// Each partition is a key of its own there.  So is the header in which rank 0 publishes the
+// partitions of a tensor.
 //
 // When credit returns: the stock server acknowledges a push only when every worker has pushed that
 // key.  If that acknowledgement returned the credit, two workers whose credit is spent on different
@@ -28,6 +26,7 @@
 // Confined to the worker's executor.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -38,62 +37,73 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
+#include "backend/kvstore/open_calls.h"
 #include "backend/kvstore/store_keys.h"
 #include "backend/kvstore/store_request.h"
 #include "backend/kvstore/store_scale.h"
+#include "backend/traffic.h"
+#include "base/executor.h"
+#include "base/log.h"
 #include "base/unique_function.h"
 #include "bytescheduler/status.h"
 #include "bytescheduler/types.h"
-#include "protocol/data_body.h"
 #include "protocol/placement.h"
 #include "protocol/tensor.h"
-#include "ps/message.h"
 
 namespace bs::worker {
 
-class KvstoreBackend {
+class KvstoreBackend final : public Backend {
  public:
   struct Options {
     int32_t rank = 0;
-    int32_t num_workers = 1;
     uint32_t num_servers = 1;
+    // How long a call may wait for the other workers and the servers.
+    Duration straggler_timeout = std::chrono::seconds(1800);
     // Rank 0 measures with this many bytes which partitions suit the store
     // (backend/kvstore/store_scale.h); less than kLeastSampleBytes: it does not.
     uint64_t sample_bytes = 0;
     // Gets rank 0's measurement, once, before any key is declared here.  May be empty.
     std::function<void(uint32_t scale)> on_scale{};
-    std::function<TimePoint()> now{};  // needed with sample_bytes
     // How much of partitions of up to a sixteenth of it may be on its way to one server beside
     // credit.
     uint64_t small_bytes = 0;
   };
-  using Done = UniqueFunction<void(const Status&)>;
 
-  // `begin` starts operations on the store.  `answer` takes the responses that a server would send;
-  // it must not call back inside.
-  KvstoreBackend(const Options& options, StoreFn begin, std::function<void(ps::Message)> answer);
-  KvstoreBackend(const KvstoreBackend&) = delete;
-  KvstoreBackend& operator=(const KvstoreBackend&) = delete;
-  ~KvstoreBackend() = default;
+  // `begin` starts operations on the store.  `executor` is the worker's; both outlive this.
+  KvstoreBackend(const Options& options, Executor* executor, StoreFn begin, const Logger& log);
 
   // Rank 0 puts the back end's own keys into the store and measures; the others do nothing.  `done`
   // may run inside.
   // REQUIRES: called first, once; between its end on rank 0 and any other use on any worker lies a
   // barrier of the stock store.
   void Prepare(Done done);
-  // Takes a request of the worker to a server.
-  void OnRequest(const ps::Message& request);
   // `done` runs when every worker has called it as often.
   void Barrier(Done done);
 
+  uint32_t num_destinations() const override { return options_.num_servers; }
+  void Place(std::span<Partition> partitions, std::span<const Partition> replaced) override;
+  uint32_t DestinationOf(Key key) const override { return HomeServer(key, options_.num_servers); }
+  void Declare(const Tensor& tensor, Done done) override;
+  void Lookup(const Tensor& asked, UniqueFunction<void(Result<Tensor>)> done) override;
+  // REQUIRES, besides: the key is synchronous; no coder, no next layout.
+  void Start(const Tensor& tensor, Exchange exchange) override;
+  // Layouts do not change here, so there is nothing to release.
+  void Release(const Tensor& retired, Done done) override;
+  // Stock servers take no optimizer from here: kInvalidArgument.
+  void SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) override;
+  // The scale is measured instead, before any key is declared.
+  std::optional<PartitionAndCredit> TakeFitting() override { return std::nullopt; }
+  void Fail(const Status& status) override { calls_.FailAll(status); }
+  void Measure(Metrics* metrics) const override;
+
  private:
-  // A request that needs one response; its payload is in use during OnRequest only.
-  struct Asked {
-    int32_t peer = 0;
-    ps::Extension envelope{};
-    protocol::DataRequest what{};
+  // One direction of an exchange.
+  struct OneWay {
+    OpenCalls::Id call = 0;
+    TimePoint began{};
   };
-  // A partition of a tensor, with the requests for it in its current round.
+  // A partition of a tensor, with its current round.
   struct StorePartition {
     int32_t store_key = 0;
     uint32_t server = 0;
@@ -103,9 +113,9 @@ class KvstoreBackend {
     bool done = false;    // its operation is over
     bool beside = false;  // it counts among the small ones beside credit
     Status outcome;
-    std::span<const std::byte> value;           // once done
-    Asked push, pull;                           // the latest requests
-    bool push_open = false, pull_open = false;  // not answered
+    std::span<const std::byte> value;  // once done
+    OneWay push, pull;                 // the latest
+    std::span<std::byte> out;          // of the pull
   };
   struct StoreTensor {
     Tensor tensor;
@@ -114,44 +124,42 @@ class KvstoreBackend {
   // A partition and the push for which it was sent: a later round has another push.
   struct Sent {
     StorePartition* partition;
-    uint64_t sequence;
-
-    bool waits() const {
-      return partition->push_open && partition->push.envelope.sequence == sequence;
-    }
+    OpenCalls::Id push;
   };
   struct Probes {
     std::vector<int32_t> free;
     std::vector<Sent> uncovered;  // sent to one server since its latest probe
     uint64_t beside_bytes = 0;    // on their way beside credit
   };
+  struct LookupCall {
+    OpenCalls::Id call;
+    // As asked, then as found; shared with the call's `done`.
+    std::shared_ptr<Tensor> tensor;
+  };
 
-  void Measure(Done done);
+  void MeasureScale(Done done);
   void SetScale(uint32_t scale);
-  void OnDeclare(Asked request);
-  void OnLookup(Asked request);
   void LookupNext();
   Status OnHeader(std::span<const std::byte> value);
-  void OnPush(const StoreTensor& tensor, StorePartition* partition, Asked request,
-              std::span<const std::byte> payload);
-  void OnPull(const StoreTensor& tensor, StorePartition* partition, Asked request);
+  void Push(const StoreTensor& tensor, StorePartition* partition, Exchange* exchange);
+  void Pull(const StoreTensor& tensor, StorePartition* partition, Exchange* exchange);
   void Begin(const StoreTensor& tensor, StorePartition* partition, StoreRequest request);
   bool GoesBesideCredit(const StorePartition& partition) const;
   void Probe(uint32_t server);
   void BarrierNext();
   // Takes store keys for the partitions of a tensor that is placed.
   Status Adopt(const Tensor& tensor);
+  // Ends what can end of the partition's round.
   void Settle(StorePartition* partition);
+  Status TakeSum(const StorePartition& partition) const;
+  void End(const StorePartition& partition, const OneWay& way, Traffic::Direction* counted,
+           const Status& status);
   std::optional<int32_t> TakeHeaderKey();
 
-  static ps::Message ResponseTo(const Asked& request, ps::Op op, protocol::DataResponse body = {});
-  void Answer(const Asked& request, const Status& status, ps::Frame payload = {});
-  void AnswerLookup(const Asked& request, const Tensor& tensor);
-  void SayPending(const Asked& request);
-
   const Options options_;
+  Executor* const executor_;
   const StoreFn begin_;
-  const std::function<void(ps::Message)> answer_;
+  OpenCalls calls_;
   StoreKeys keys_;
   Loads loads_;
   int32_t barrier_key_ = 0;
@@ -159,11 +167,11 @@ class KvstoreBackend {
   uint32_t scale_ = 0;                  // 0: not known
   std::unique_ptr<StoreScale> scaler_;  // while it measures
   uint64_t num_headers_ = 0;
-  std::vector<Probes> probes_;  // by server
+  std::vector<Probes> probes_;    // by server
+  std::vector<Traffic> traffic_;  // by server
   std::map<Key, std::unique_ptr<StoreTensor>> tensors_;
-  std::map<Key, Asked> declaring_;  // rank 0: the header is on its way
-  std::deque<Asked> lookups_;       // the others: the first is under way
-  Status lookup_failure_;           // the others: no header can be told any more
+  std::deque<LookupCall> lookups_;  // on a rank but 0: the first is under way
+  Status lookup_failure_;           // no header can be found any more
   std::deque<Done> barriers_;       // the first is under way
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/traffic.h"
 #include "base/check.h"
 #include "protocol/data_body.h"
 
@@ -134,17 +135,11 @@ Result<std::string> TakeSum(const PullOf& pull, const ps::Message& response) {
   return std::move(body.value().next_layout);
 }
 
-double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
-void Add(Metrics* metrics, int32_t server, const ps::KvTraffic& traffic) {
-  const auto direction = [&](const std::string& name, const ps::KvTraffic::Direction& counted) {
-    metrics->Add(name + "ed_partitions_total", server, static_cast<double>(counted.count));
-    metrics->Add(name + "ed_bytes_total", server, static_cast<double>(counted.bytes));
-    metrics->Add(name + "_seconds_total", server, Seconds(counted.time));
+Traffic TrafficOf(const ps::KvTraffic& traffic) {
+  const auto direction = [](const ps::KvTraffic::Direction& counted) {
+    return Traffic::Direction{counted.count, counted.bytes, counted.time};
   };
-  direction("push", traffic.pushed);
-  direction("pull", traffic.pulled);
-  metrics->Add("repeats_total", server, static_cast<double>(traffic.repeats));
+  return {direction(traffic.pushed), direction(traffic.pulled), traffic.repeats};
 }
 
 }  // namespace
@@ -290,6 +285,7 @@ void PsBackend::Release(const Tensor& retired, Done done) {
   std::set<uint32_t> servers;
   for (const Partition& partition : retired.partitions) servers.insert(partition.server);
   std::vector<ps::KvRequest> requests;
+  requests.reserve(servers.size());
   for (const uint32_t server : servers) {
     requests.push_back(
         MakeRequest(ps::Op::kRelease, server,
@@ -303,6 +299,7 @@ void PsBackend::Release(const Tensor& retired, Done done) {
 void PsBackend::SetOptimizer(OptimizerText optimizer, uint64_t number, Done done) {
   auto kept = std::make_unique<const OptimizerText>(std::move(optimizer));
   std::vector<ps::KvRequest> requests;
+  requests.reserve(num_servers_);
   for (uint32_t server = 0; server < num_servers_; ++server) {
     requests.push_back(MakeRequest(ps::Op::kOptimizer, server,
                                    {.optimizer_call = number, .optimizer = kept->text}));
@@ -333,7 +330,7 @@ std::optional<PartitionAndCredit> PsBackend::TakeFitting() {
 void PsBackend::Measure(Metrics* metrics) const {
   const std::vector<ps::KvTraffic>& traffic = requests_.traffic();
   for (uint32_t i = 0; i < num_servers_; ++i) {
-    Add(metrics, static_cast<int32_t>(i), i < traffic.size() ? traffic[i] : ps::KvTraffic());
+    AddTraffic(i < traffic.size() ? TrafficOf(traffic[i]) : Traffic(), i, metrics);
   }
   metrics->Add("pending_requests", static_cast<double>(requests_.pending()));
 }

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "backend/kvstore/stock_store.h"
-#include "worker/ps_worker_options.h"
+#include "bytescheduler/worker.h"
 
 namespace bs::worker {
 namespace {
@@ -20,48 +20,41 @@ using What = StoreRequest::What;
 constexpr uint64_t kPart = 64;  // bytes of a partition
 constexpr size_t kPartFloats = kPart / sizeof(float);
 
-PsWorkerOptions Options(int32_t rank, uint32_t num_servers) {
-  PsWorkerOptions options;
-  options.rank = rank;
-  options.num_servers = static_cast<int32_t>(num_servers);
+WorkerOptions Options(uint32_t rank) {
+  WorkerOptions options;
+  options.rank = static_cast<int32_t>(rank);
   options.partition_bytes = kPart;
   options.credit_bytes = kPart;
-  options.requests.timeout = std::chrono::seconds(8);
-  options.requests.retry_interval = std::chrono::seconds(1);
-  options.requests.straggler_timeout = std::chrono::seconds(30);
   return options;
 }
 
 // One process of the job.
 struct Node {
-  Node(sim::SimClock* clock, StockStore* store, const PsWorkerOptions& options,
-       uint64_t sample_bytes, uint64_t small_bytes)
+  Node(sim::SimClock* clock, StockStore* store, const WorkerOptions& options,
+       KvstoreBackend::Options carries)
       : executor(clock),
-        backend({.rank = options.rank,
-                 .num_servers = static_cast<uint32_t>(options.num_servers),
-                 .sample_bytes = sample_bytes,
-                 .on_scale =
-                     [this](uint32_t measured) {
-                       scale = measured;
-                       const uint64_t bytes = kPart * measured / kUsualScale;
-                       worker.SetPartitionAndCredit(bytes, bytes);
-                     },
-                 .now = [this] { return executor.Now(); },
-                 .small_bytes = small_bytes},
+        backend(WithScale(std::move(carries), options.rank), &executor,
                 store->For(static_cast<uint32_t>(options.rank), &executor),
-                [this](ps::Message answer) { requests.OnMessage(std::move(answer)); }),
-        requests(
-            options, &executor, [this](const ps::Message& request) { backend.OnRequest(request); },
-            Logger("", LogLevel::kOff)),
+                Logger("", LogLevel::kOff)),
         worker(
-            options, &executor, &requests, [this](const Status& why) { failure = why; },
+            options, &executor, &backend, [this](const Status& why) { failure = why; },
             Logger("", LogLevel::kOff)) {}
+
+  KvstoreBackend::Options WithScale(KvstoreBackend::Options carries, int32_t rank) {
+    carries.rank = rank;
+    carries.straggler_timeout = std::chrono::seconds(30);
+    carries.on_scale = [this](uint32_t measured) {
+      scale = measured;
+      const uint64_t bytes = kPart * measured / kUsualScale;
+      worker.SetPartitionAndCredit(bytes, bytes);
+    };
+    return carries;
+  }
 
   sim::SimExecutor executor;
   Status failure;
   uint32_t scale = 0;
   KvstoreBackend backend;
-  PsBackend requests;
   Worker worker;
 };
 
@@ -79,10 +72,12 @@ class KvstoreBackendTest : public testing::Test {
     clock_ = std::make_unique<sim::SimClock>(seed);
     store_ = std::make_unique<StockStore>(clock_.get(), num_workers, num_servers);
     for (uint32_t rank = 0; rank < num_workers; ++rank) {
-      PsWorkerOptions options = Options(static_cast<int32_t>(rank), num_servers);
+      WorkerOptions options = Options(rank);
       options.test_credit_until_pulled = credit_until_pulled;
-      nodes_.push_back(
-          std::make_unique<Node>(clock_.get(), store_.get(), options, sample_bytes, small_bytes));
+      nodes_.push_back(std::make_unique<Node>(clock_.get(), store_.get(), options,
+                                              KvstoreBackend::Options{.num_servers = num_servers,
+                                                                      .sample_bytes = sample_bytes,
+                                                                      .small_bytes = small_bytes}));
     }
     for (const auto& node : nodes_) {
       std::optional<Status> prepared;
@@ -341,6 +336,51 @@ TEST_F(KvstoreBackendTest, AnEmptyTensorNeedsNoStore) {
   RunFor(std::chrono::milliseconds(10));
   EXPECT_TRUE(sum->pulled && sum->pulled->ok());
   EXPECT_EQ(Begun(What::kPushPull), 0U);
+}
+
+// Every worker takes part in a lookup but rank 0, which has published nothing.
+TEST_F(KvstoreBackendTest, ALookupOfWhatIsNotPublishedEndsAtTheDeadline) {
+  Start(1, 2, 1);
+  store_->dead = true;
+  std::vector<float> value(kPartFloats, 1);
+  std::optional<Status> status;
+  nodes_[1]->worker.Broadcast(7, DType::kFloat32, std::as_writable_bytes(std::span(value)),
+                              [&](Status s) { status = std::move(s); });
+  RunFor(std::chrono::seconds(29));
+  EXPECT_FALSE(status);
+  RunFor(std::chrono::seconds(2));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(status->message(), HasSubstr("lookup key=7: after 30 s still waiting for the push"));
+}
+
+TEST_F(KvstoreBackendTest, MetricsCountWhatTheStoreHasTaken) {
+  Start(1, 1, 1);
+  BroadcastAll(7, 2 * kPartFloats);
+  PushPull(0, 7, 0, 2 * kPartFloats, 1);
+  RunFor(std::chrono::milliseconds(10));
+  Metrics metrics;
+  nodes_[0]->worker.Measure(&metrics);
+  const auto metric = [&](const char* name, int32_t of) {
+    return metrics.numbers().at({name, of});
+  };
+  EXPECT_EQ(metric("pushed_partitions_total", 0), 4) << "with the first value";
+  EXPECT_EQ(metric("pushed_bytes_total", 0), 4 * kPart);
+  EXPECT_EQ(metric("pulled_partitions_total", 0), 2);
+  EXPECT_EQ(metric("pulled_bytes_total", 0), 2 * kPart);
+  EXPECT_GT(metric("pull_seconds_total", 0), 0);
+  EXPECT_EQ(metric("repeats_total", 0), 0);
+  EXPECT_EQ(metric("pending_requests", Metrics::kWhole), 0);
+}
+
+TEST_F(KvstoreBackendTest, AnOptimizerIsRefusedWhichConcernsOnlyThatCall) {
+  Start(1, 1, 1);
+  std::optional<Status> status;
+  nodes_[0]->worker.SetOptimizer("sgd", "", [&](Status s) { status = std::move(s); });
+  RunFor(std::chrono::milliseconds(10));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(nodes_[0]->failure.ok());
 }
 
 TEST_F(KvstoreBackendTest, ABarrierEndsWhenEveryoneHasCome) {
