@@ -207,7 +207,7 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
   SetScale(header->scale);
   loads_.Place(tensor.partitions);
   if (Status adopted = Adopt(tensor); !adopted.ok()) return adopted;
-  lookup.tensor->part_bytes = tensor.part_bytes;
+  lookup.tensor->partition_bytes = tensor.partition_bytes;
   lookup.tensor->partitions = std::move(tensor.partitions);
   calls_.End(lookup.call, Status::Ok());
   return Status::Ok();
