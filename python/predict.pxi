@@ -69,6 +69,6 @@ def partition_and_credit(*, double bytes_per_second, double round_trip_s, int se
     cdef uint64_t partition_bytes
     cdef uint64_t credit_bytes
     cdef bs_error error
-    _check(bs_partition_and_credit(bytes_per_second, round_trip_s, servers, &partition_bytes, &credit_bytes,
-                         &error), &error)
+    _check(bs_partition_and_credit(bytes_per_second, round_trip_s, servers, &partition_bytes,
+                                   &credit_bytes, &error), &error)
     return partition_bytes, credit_bytes

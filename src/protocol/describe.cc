@@ -32,8 +32,8 @@ std::string DescribeCall(const protocol::Call& call) {
   const std::string key = " key=" + std::to_string(about.key);
   const std::string layout =
       about.layout_version == 0 ? "" : " of layout " + std::to_string(about.layout_version);
-  const std::string place =
-      " " + protocol::DescribeCount(about) + " partition=" + std::to_string(about.partition) + layout;
+  const std::string place = " " + protocol::DescribeCount(about) +
+                            " partition=" + std::to_string(about.partition) + layout;
   const std::string from = " from " + ps::DescribeId(call.worker_id);
   switch (call.extension.op) {
     case ps::Op::kDeclare:

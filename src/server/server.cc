@@ -239,7 +239,8 @@ void Server::Impl::Release(const protocol::Call& call) {
     return Refuse(call, Status::PermissionDenied(DescribeCall(call) + ": only worker 0 does that"));
   }
   if (about.oldest_layout == 0) {
-    return Refuse(call, Status::InvalidArgument(DescribeCall(call) + ": there is no earlier layout"));
+    return Refuse(call,
+                  Status::InvalidArgument(DescribeCall(call) + ": there is no earlier layout"));
   }
   if (first_layout_.size() >= kMaxPartitions && !first_layout_.contains(about.key)) {
     return Refuse(

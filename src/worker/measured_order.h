@@ -2,9 +2,10 @@
 //
 // Rank 0 decides, as it does about placement: it publishes what it has learned (core/ready_order.h)
 // as the first value of two keys of the engine's own, and the others look it up when they have seen
-// as many steps.  So all use the same numbers, whatever each has seen; nobody waits for anybody, as
-// the caller's numbers hold until then; and workers whose keys differ take what concerns theirs.
-// Where nothing can be published (stock servers, one worker) each uses what it has learned itself.
+// as many steps.  So all use the same numbers, whatever each has seen.  No worker waits for
+// another, because the caller's numbers hold until then.  Workers whose keys differ take what
+// concerns theirs. Where nothing can be published (stock servers, one worker) each uses what it has
+// learned itself.
 //
 // Confined to the worker's executor.  Never fails the worker: whatever goes wrong, the caller's
 // numbers stay, and one line says why.

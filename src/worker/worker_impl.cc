@@ -326,7 +326,8 @@ void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
 
 Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
   const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
-  tensor.partition_bytes = tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
+  tensor.partition_bytes =
+      tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
   tensor.partitions = worker::Cut(tensor.size_bytes, tensor.partition_bytes, worker::kAlignBytes);
   backend_->Place(tensor.partitions, {});
   return tensor;

@@ -104,8 +104,8 @@ bool WriteBodies(const std::filesystem::path& folder) {
   const ps::SchedulerBody scheduler{
       .job = 7, .incarnation = 1, .next_incarnation = 1, .native = true, .rank = 1};
   const auto from_scheduler = [&](ps::Op op) { return behind(op, ps::Encode(op, scheduler)); };
-  const std::string next =
-      bs::worker::Encode({.decision = 1, .credit_bytes = 64, .partition_bytes = 512, .partitions = {}});
+  const std::string next = bs::worker::Encode(
+      {.decision = 1, .credit_bytes = 64, .partition_bytes = 512, .partitions = {}});
   return Write(folder / "response", answer(ps::Op::kPull)) &&
          Write(folder / "response-lookup", answer(ps::Op::kLookup)) &&
          Write(folder / "member", behind(ps::Op::kVacate, ps::Encode(member))) &&

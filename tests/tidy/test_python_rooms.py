@@ -38,7 +38,7 @@ ROOMS = {
     "cli": ". _process commands config launch timeline",
     "mxnet._types": "_session",
     "mxnet._functions": "_native mxnet._types",
-    "mxnet._arrays": "_native mxnet._types",
+    "mxnet._arrays": "errors _native mxnet._types",
     "mxnet._optimizer": "mxnet._arrays mxnet._types",
     "mxnet._stores": f"{_BASE} _session mxnet._types mxnet._functions mxnet._arrays"
     " mxnet._optimizer",

@@ -18,7 +18,7 @@ _CURE = "call set_optimizer on every worker, or _barrier() on every worker after
 _NUMBERS = ("rescale_grad", "lr", "wd")
 # Besides rounds 1, 2, 4, ...
 _ROUNDS_A_NOTE = 1024
-# A float64 holds whole numbers of so many bytes.
+# A float64 holds whole numbers of this many bytes exactly.
 _OCTETS = 6
 
 

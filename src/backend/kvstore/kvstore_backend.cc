@@ -138,8 +138,9 @@ void KvstoreBackend::Declare(const Tensor& tensor, Done done) {
   const auto header_key = TakeHeaderKey();
   if (!header_key) return calls_.End(call, NoKeysLeft());
   if (const Status adopted = Adopt(tensor); !adopted.ok()) return calls_.End(call, adopted);
-  const std::vector<std::byte> header = Encode({tensor.key, tensor.size_bytes, tensor.partition_bytes,
-                                                static_cast<uint32_t>(tensor.dtype), scale_});
+  const std::vector<std::byte> header =
+      Encode({tensor.key, tensor.size_bytes, tensor.partition_bytes,
+              static_cast<uint32_t>(tensor.dtype), scale_});
   const StoreRequest publish{.what = StoreRequest::What::kPush,
                              .store_key = *header_key,
                              .size_bytes = header.size(),

@@ -133,7 +133,7 @@ class KvstoreBackend final : public Backend {
   };
   struct LookupCall {
     OpenCalls::Id call;
-    // As asked, then as found; shared with the call's `done`.
+    // The tensor asked for, then the one found; shared with the call's `done`.
     std::shared_ptr<Tensor> tensor;
   };
 
