@@ -82,7 +82,7 @@ struct Config {
   // For the process that hosts a server; read by the Python side.
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between
-  std::string backend;          // "auto", "native", "kvstore"; read by the Python side
+  std::string backend;          // "auto", "native", "kvstore", "passthrough"; read by Python
 
   // Returns the settings that every node of the job must share, as "name=value\n" lines.
   std::string JobSettings() const;

@@ -58,8 +58,8 @@ struct WorkerOptions {
   // Records what happens to each partition, on the worker's executor; not owned; outlives the
   // worker.  Null: no trace.
   core::Trace* trace = nullptr;
-  // Takes design decision 3 back, for the test that shows why it is needed: credit returns with the
-  // sum instead of the acknowledgement of the push.
+  // True: credit returns with the sum instead of the acknowledgement of the push.  A test shows
+  // with it why that is wrong: docs/design/decisions/0003-credit-at-the-push-acknowledgement.md.
   bool test_credit_until_pulled = false;
   // Lets rank 0 use a new layout already in the round that announces it.  A test shows with it why
   // keys change over only behind that round.

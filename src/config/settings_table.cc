@@ -1,4 +1,4 @@
-// The rows.  A new setting is one more here, and a field of Config.
+// The rows, one for each setting.  docs/design/architecture.md says what else a new one needs.
 #include "config/settings_table.h"
 
 #include <array>
@@ -173,21 +173,22 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1024GiB"},
     {{"BYTESCHEDULER_FUSION", "bytes", "bytes", "16KiB", "process",
       "small tensors that wait to be sent to the same node travel in one message, up to so many "
-      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION (docs/design/decisions); 0: each "
-      "travels alone"},
+      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION "
+      "(docs/design/decisions/0005-small-tensors-travel-together.md); 0: each travels alone"},
      &Config::fusion_bytes,
      "0",
      "16KiB"},
     {{"BYTESCHEDULER_SHARED_MEMORY", "bytes", "bytes", "8MiB", "process",
       "the most memory that a node shares with each peer of the same host and user, for what it "
-      "sends it; 0: everything goes through sockets (docs/design/decisions)"},
+      "sends it; 0: everything goes through sockets "
+      "(docs/design/decisions/0006-shared-memory.md)"},
      &Config::shared_bytes,
      "0",
      "256MiB"},
     {{"BYTESCHEDULER_SPIN", "seconds", "s", "0.2ms", "process",
       "how long bs-io may look for work before it sleeps, where its last pauses were no longer "
-      "than that and it had little to do between them (docs/design/decisions); 0: it sleeps "
-      "at once"},
+      "than that and it had little to do between them "
+      "(docs/design/decisions/0009-network-thread-spins.md); 0: it sleeps at once"},
      &Config::spin,
      "0",
      "10ms"},

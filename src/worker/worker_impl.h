@@ -51,7 +51,8 @@ struct KeyState {
 
 // Invariants:
 //  1. A key has one operation under way at a time: a round begins when this worker has the sum of
-//     the round before.  The server's two buffers rely on that (design decision 2).
+//     the round before.  The server's two buffers rely on that:
+//     docs/design/decisions/0002-two-buffers-and-a-round-number.md.
 //  2. The layout of a key changes between two of its rounds, the same two on every worker.  The old
 //     layout is in use until every worker has pushed the round behind the change: when rank 0 has
 //     that round's sum, it tells the back end.

@@ -311,8 +311,8 @@ bool IsFoundOut(Broken broken, Draw draw) {
   return false;
 }
 
-// Test of the test: without design decision 2 a fast worker's push overwrites the sum that a slow
-// one has not pulled yet.
+// Test of the test: with one buffer a fast worker's push overwrites the sum that a slow one has not
+// pulled yet (docs/design/decisions/0002-two-buffers-and-a-round-number.md).
 TEST(Cluster, OneSumBufferIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
     ClusterOptions options = DrawCluster(seed);
@@ -321,8 +321,9 @@ TEST(Cluster, OneSumBufferIsFoundOut) {
   }));
 }
 
-// Test of the test: without design decision 3 two workers that have spent their credit on different
-// keys wait for each other for ever.
+// Test of the test: if credit returns with the sum, two workers that have spent theirs on different
+// keys wait for each other for ever
+// (docs/design/decisions/0003-credit-at-the-push-acknowledgement.md).
 TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kStuck, [](uint64_t seed) {
     ClusterOptions options = DrawCluster(seed);

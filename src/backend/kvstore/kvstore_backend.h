@@ -6,13 +6,16 @@
 //
 // When credit returns: the stock server acknowledges a push only when every worker has pushed that
 // key.  If that acknowledgement returned the credit, two workers whose credit is spent on different
-// keys would wait for each other for ever (design decision 3).  So a probe goes right behind each
-// partition: the pull of a tiny key on the same server.  A stock worker has one connection to a
-// server and sends in order; a stock server answers a pull at once, also in the middle of a round.
-// Therefore the response to a probe shows that the partition before it has crossed the link.  It
-// waits for the link only, and for no other worker.  Hence every started partition returns its
-// credit after a finite time, so every queued partition starts, so every worker pushes every
-// partition it has: no cycle of waiting is possible.
+// keys would wait for each other for ever
+// (docs/design/decisions/0003-credit-at-the-push-acknowledgement.md).
+//
+// So a probe goes right behind each partition: the pull of a tiny key on the same server.  A stock
+// worker has one connection to a server and sends in order; a stock server answers a pull at once,
+// also in the middle of a round.  Therefore the response to a probe shows that the partition before
+// it has crossed the link.  It waits for the link only, and for no other worker.
+//
+// Hence every started partition returns its credit after a finite time.  So every queued partition
+// starts, and every worker pushes every partition that it has: no cycle of waiting is possible.
 //
 // A probe costs as much as a partition of a few KB.  So some bytes of small partitions need none
 // while they are in flight (`small_bytes`): they return their credit at once.  When that is used

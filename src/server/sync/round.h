@@ -2,9 +2,11 @@
 // be read.
 //
 // Pure rules, no bytes.  Round 0 is rank 0's initial value and is complete with that one
-// contribution; rounds 1.. each need one contribution of every worker.  Two sums are kept, in
-// buffers round % 2 (design decision 2): a worker pushes round r+1 only after it has round r's sum,
-// so when round r+2 begins everyone has r's.
+// contribution; rounds 1.. each need one contribution of every worker.
+//
+// Two sums are kept, in buffers round % 2.  A worker pushes round r+1 only after it has round r's
+// sum, so when round r+2 begins every worker has r's
+// (docs/design/decisions/0002-two-buffers-and-a-round-number.md).
 //
 // A partition of a new layout begins with the first round of that layout.
 //

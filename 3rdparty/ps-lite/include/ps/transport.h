@@ -9,7 +9,7 @@
 // Order: messages of equal priority between one sender and one receiver arrive in the order of
 // Send.  Each arrives once, or not at all if the connection broke; the KV layer above repeats.
 // Among messages that wait for the same receiver, the one with the highest priority leaves first.
-// Little is committed to the network ahead of it (see design decision 5).
+// Little is committed to the network ahead of it: docs/design/decisions/0022-sockets-of-our-own.md.
 #pragma once
 
 #include <atomic>
