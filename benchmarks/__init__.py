@@ -1,9 +1,9 @@
-"""Benchmarks: each is run as `python -m benchmarks.NAME` and prints JSON.
+"""Benchmarks: each prints JSON, such as `python -m benchmarks.jobs.replay`.
 
-NAME is a module of `jobs` (whole jobs) or `engine` (its parts in C++); `lab` is what both use.
+`jobs` runs whole jobs, `engine` its parts in C++; both use `lab`.
 """
 
 import os
 
-# A command has no room in its name.  Code imports from the rooms.
+# `python -m benchmarks.replay` works too.  Code imports from the rooms.
 __path__ += [os.path.join(__path__[0], room) for room in ("jobs", "engine")]

@@ -35,7 +35,7 @@ class CheckedTensor {
   // Begins a round in which some numbers are new.
   void Change() {
     ++round_;
-    // Of another range than in ChangeAll().
+    // The range differs from that in ChangeAll().
     const auto value = static_cast<float>(256 + (257 * round_ + key_) % 16384);
     float place = 0;
     for (size_t i = 0; i < in_.size(); i += kStride) Set(i, value + place++);
@@ -50,7 +50,7 @@ class CheckedTensor {
     }
   }
 
-  // What is wrong with the sums of the numbers that Change() has changed; nothing: they are right.
+  // Says which sum of a number that Change() has changed is wrong; empty: all are right.
   std::string Wrong() const {
     for (size_t i = 0; i < in_.size(); i += kStride) {
       if (out_[i] != Want(i)) return Told(i);

@@ -22,7 +22,7 @@ constexpr size_t kLeastBytes = 1024;
 using Count = std::atomic<uint64_t>;
 using CopyFunction = void* (*)(void*, const void*, size_t);
 
-// Of the process `owner`; a forked one has to have its own.
+// Belongs to the process `owner`; a forked one has to have its own.
 std::atomic<Count*> count = nullptr;
 std::atomic<pid_t> owner = 0;
 std::atomic<CopyFunction> real_memcpy = nullptr;

@@ -10,10 +10,10 @@
 #include "engine_device.h"
 #include "frontend/mxnet/mxnet_abi.h"
 
-// What engine_device.h says.  Run is for one thread; everything else happens on `executor`, which
-// must have run its last task before the device goes.
+// The device of engine_device.h.  One thread calls Run; everything else happens on `executor`,
+// which must have run its last task before the device is destroyed.
 //
-// REQUIRES: when it goes every layer is over.
+// REQUIRES: every layer is over when the device is destroyed.
 class Device {
  public:
   Device(bs::Executor* executor, const bs_mxnet_functions& functions)

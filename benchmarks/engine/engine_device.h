@@ -1,9 +1,9 @@
-/* A device that computes nothing, in given times: what benchmarks.replay trains on.
+/* A device that computes nothing, in given times: benchmarks.jobs.replay trains on it.
  *
- * A layer is an operation in MXNet's engine that ends when the layer would have been computed and
- * takes no processor until then, as on a GPU: layers run in the order of the calls, each as soon as
- * the one before is over and what it reads is there.  Times do not add up what timers and threads
- * are late: a layer's begin is when the one before was due.
+ * A layer is an operation in MXNet's engine that ends when the layer would have been computed.  It
+ * takes no processor until then, as on a GPU.  Layers run in the order of the calls, each as soon
+ * as the one before is over and its input is there.  Delays of timers and threads do not add up: a
+ * layer begins when the one before was due.
  */
 #ifndef BYTESCHEDULER_BENCHMARKS_ENGINE_DEVICE_H_
 #define BYTESCHEDULER_BENCHMARKS_ENGINE_DEVICE_H_
@@ -37,7 +37,7 @@ BS_EXPORTED bs_device* bs_device_open(void* push_async_nd, void* get_data, void*
 /* Registers a layer and returns at once: 0, or what MXNet returned.  On one thread.  What MXNet
  * skips, because an array carries an error, takes no time. */
 BS_EXPORTED int bs_device_run(bs_device* device, const bs_device_layer* layer);
-/* How many layers have read something else than they should; from any thread. */
+/* Returns how many layers have read other values than they should; from any thread. */
 BS_EXPORTED uint64_t bs_device_wrong(const bs_device* device);
 /* REQUIRES: every layer is over (MXNDArrayWaitAll). */
 BS_EXPORTED void bs_device_close(bs_device* device);

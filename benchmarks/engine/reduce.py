@@ -1,4 +1,4 @@
-"""Speed of the servers' sums beside what memory can do: ``python -m benchmarks.reduce``.
+"""Speed of the servers' sums beside what memory can do: ``python -m benchmarks.engine.reduce``.
 
 Runs ``reduce_benchmark`` several times and prints, as JSON, medians over the runs:
 
@@ -16,8 +16,9 @@ Runs ``reduce_benchmark`` several times and prints, as JSON, medians over the ru
 ``of_pairwise``
     speed of sums of several inputs over a copy and one addition of whole arrays after the other.
 
-    python -m benchmarks.reduce --binary build/release/benchmarks/reduce_benchmark --out reduce.json
-    python -m benchmarks.reduce --draw reduce.json docs/results/reduce.svg
+    program=build/release/benchmarks/reduce_benchmark
+    python -m benchmarks.engine.reduce --binary $program --out reduce.json
+    python -m benchmarks.engine.reduce --draw reduce.json docs/results/reduce.svg
 """
 
 import argparse

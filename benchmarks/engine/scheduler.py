@@ -1,9 +1,9 @@
-"""How many decisions a second the scheduler makes: ``python -m benchmarks.scheduler``.
+"""How many decisions a second the scheduler makes: ``python -m benchmarks.engine.scheduler``.
 
 Runs ``scheduler_benchmark``, whose head says what each of its benchmarks is, several times, and
 prints as JSON the decisions (with two producers: partitions) a second of each, of every run.
 
-    python -m benchmarks.scheduler --out scheduler.json
+    python -m benchmarks.engine.scheduler --out scheduler.json
 """
 
 import argparse

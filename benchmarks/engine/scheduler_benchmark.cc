@@ -1,4 +1,4 @@
-// How many scheduling decisions a second one core makes, by depth of the queue.
+// Counts the scheduling decisions that one core makes in a second, by depth of the queue.
 //
 // A decision is one partition submitted, started and acknowledged: Submit + Next + Return.  Hold
 // keeps the queue at the given depth (new items then tend to overtake the old ones); Drain fills it
@@ -29,7 +29,7 @@ using bs::core::Scheduler;
 
 constexpr size_t kDraws = 1 << 16;  // a power of two: draws are used round and round
 
-// What a model's layers have: the negated index of one of 500 layers.
+// Returns priorities as a model's layers have them: each the negated index of one of 500 layers.
 std::vector<Priority> LayerPriorities() {
   std::mt19937 random(1);
   std::vector<Priority> draws(kDraws);

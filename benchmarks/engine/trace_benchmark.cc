@@ -1,4 +1,4 @@
-// What the timeline costs: an event recorded, on the engine's thread; and written as text, on its
+// The cost of the timeline: an event recorded, on the engine's thread; and written as text, on its
 // own.
 #include <benchmark/benchmark.h>
 

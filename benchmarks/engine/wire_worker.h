@@ -1,6 +1,6 @@
-// A worker of the engine without a framework, and what it tells whoever watches it.
+// A worker of the engine without a framework, and the lines that it prints for its watcher.
 //
-// What goes wrong ends the program, with a message.
+// An error ends the program, with a message.
 #pragma once
 
 #include <sys/resource.h>
@@ -56,14 +56,14 @@ inline void CheckSum(const std::string& wrong) {
   std::exit(1);
 }
 
-// Of the processor, on this thread.
+// Returns this thread's time of the processor.
 inline double ThreadSeconds() {
   timespec now{};
   BS_CHECK(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Of this process, since it began.
+// Counts of this process, since it began.
 struct Cost {
   double sent;   // messages
   double fused;  // of these, inside others

@@ -4,8 +4,8 @@ Each configuration is a model, a rate, and as much compute that r = (model bytes
 is as named. What was measured before is kept in the file of --out, so that it can be done in parts.
 Needs root (network namespaces), iproute2 and mxnet.
 
-    python -m benchmarks.advise --out advise.json
-    python -m benchmarks.advise --table advise.json
+    python -m benchmarks.jobs.advise --out advise.json
+    python -m benchmarks.jobs.advise --table advise.json
 """
 
 import argparse
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--table", metavar="FILE", help="only print what is in it as Markdown")
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--most-s", type=float, default=1e9, help="begin nothing after this long")
-    parser.add_argument("--timeout", type=float, default=40, help="as of benchmarks.replay")
+    parser.add_argument("--timeout", type=float, default=40, help="as of benchmarks.jobs.replay")
     replay.add_device_option(parser)
     args = parser.parse_args()
     replay.require_counted_steps(parser, args)

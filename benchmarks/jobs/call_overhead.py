@@ -7,7 +7,7 @@ the other threads and processes of the job cannot lengthen.  Printed are medians
 the least and the most.  Only the call itself is measured; the worker waits for its result after the
 round has been timed.
 
-    python -m benchmarks.call_overhead --out call_overhead.json
+    python -m benchmarks.jobs.call_overhead --out call_overhead.json
 
 Each store is measured without an updater, with one that adds the sum to the weights, and with SGD.
 Where stock MXNet updates on its servers, as ``dist_sync`` does, its caller has nothing to do with

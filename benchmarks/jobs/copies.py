@@ -3,9 +3,9 @@
 One worker, one server, this host. Before memcpy and memmove of each process stands a library
 (``count_copies.cc``) that adds up calls of at least 1 KiB. Sums are no copies: one worker's push is
 copied where those of several are added up. MXNet is told to copy by memcpy, however large an array
-is. Arms and jobs are those of benchmarks.throughput.
+is. Arms and jobs are those of benchmarks.jobs.throughput.
 
-    python -m benchmarks.copies --build build/benchmarks --out copies.json
+    python -m benchmarks.jobs.copies --build build/benchmarks --out copies.json
 
 Reported for worker and server: bytes copied for each byte of a tensor, push and pull together.
 """

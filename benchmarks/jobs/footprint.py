@@ -15,7 +15,7 @@ Memory: the growth of a worker and a server, by the kernel's count of their own 
 - A model of large tensors: after rounds of all at once, and the most until then. In the first of
   these rounds a server may have old and new partitions of a key at the same time.
 
-    python -m benchmarks.footprint --out footprint.json
+    python -m benchmarks.jobs.footprint --out footprint.json
 
 The results so far are written after every job.
 """

@@ -9,7 +9,7 @@ ready together.
 Jobs are set to the partition and credit that suit a link of the rate, so that all have the same.
 Needs root (network namespaces) and iproute2.
 
-    python -m benchmarks.fusion --native build/benchmarks/wire_benchmark --out fusion.json
+    python -m benchmarks.jobs.fusion --native build/benchmarks/wire_benchmark --out fusion.json
 
 It reports for each rate, group and setting of BYTESCHEDULER_FUSION, as medians of runs that
 alternate and for each run:

@@ -1,9 +1,8 @@
-"""Draw what a benchmark's JSON says: python -m benchmarks.plot replay.json replay.svg.
+"""Draw what a benchmark's JSON says: python -m benchmarks.jobs.plot replay.json replay.svg.
 
 Of a replay step times, only of some arms if they are named behind the files (stock,p3,ours); of
-`benchmarks.small`, `benchmarks.train` and `benchmarks.urgent` each figure's medians by arm; of
-`benchmarks.scale` a step over the number of workers.
-`benchmarks.throughput` and `benchmarks.reduce` draw their own (``--draw``).
+`small`, `train` and `urgent` each figure's medians by arm; of `scale` a step over the number of
+workers. `throughput` and `benchmarks.engine.reduce` draw their own (``--draw``).
 """
 
 import json

@@ -14,9 +14,9 @@ Beside each measurement stand the shortest possible step (`ideal_s`) and the mea
 link. For two policies the engine's step on simulated time stands there too (`simulated_s`, from
 `bytescheduler advise`). Needs root (network namespaces), iproute2 and mxnet.
 
-    python -m benchmarks.replay --out replay.json
-    python -m benchmarks.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
-    python -m benchmarks.replay --table replay.json
+    python -m benchmarks.jobs.replay --out replay.json
+    python -m benchmarks.jobs.replay --models vgg16,gpt2 --ratios 0.5,1.5,3 --arms stock,ours
+    python -m benchmarks.jobs.replay --table replay.json
 """
 
 import argparse

@@ -13,7 +13,7 @@ Then real processes run on this host, the engine without MXNet: a job pushes and
 tensors, all at once. It reports the time of such a step, and the memory of a worker and a server.
 Every element of every sum is checked, outside the time.
 
-    python -m benchmarks.scale --out scale.json
+    python -m benchmarks.jobs.scale --out scale.json
 
 The results so far are written after every number of workers.
 """

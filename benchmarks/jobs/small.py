@@ -7,7 +7,7 @@ build with ``-DBS_BUILD_BENCHMARKS=ON``). Of a burst through MXNet the time in w
 thread makes the calls is told apart. Gradients change from round to round, and all sums are
 checked; what that takes is not counted.
 
-    python -m benchmarks.small --native build/benchmarks/wire_benchmark --out small.json
+    python -m benchmarks.jobs.small --native build/benchmarks/wire_benchmark --out small.json
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Sweep partition and credit in one running job over rate-limited hosts, without a restart.
 
-A model's layer profile is replayed as by `benchmarks.replay`. Before each point of the grid rank 0
+A model's layer profile is replayed as by `jobs/replay.py`. Before each point of the grid rank 0
 changes partition and credit (`ScheduledKVS.retune`); the steps right behind are told apart, as they
 show what a change costs. The sums of each point's last step are checked. Needs root (network
 namespaces), iproute2 and mxnet.
 
-    python -m benchmarks.sweep --partitions 64,128,512 --credits 256,512,1024 --out sweep.json
+    python -m benchmarks.jobs.sweep --partitions 64,128,512 --credits 256,512,1024 --out sweep.json
 """
 
 import argparse

@@ -9,9 +9,9 @@ Arms: ``tcp``, ``stock`` (MXNet ``dist_sync``), ``ours`` (``ScheduledKVS``, with
 without MXNet: the program ``wire_benchmark`` of a build with ``-DBS_BUILD_BENCHMARKS=ON``, with
 shared memory), ``sockets`` (the same without).
 
-    python -m benchmarks.throughput --native build/benchmarks/wire_benchmark --out throughput.json
-    python -m benchmarks.throughput --rate none --arms tcp,stock,ours,native --out hosts.json
-    python -m benchmarks.throughput --draw throughput.json docs/results/throughput.svg
+    python -m benchmarks.jobs.throughput --out throughput.json
+    python -m benchmarks.jobs.throughput --rate none --arms tcp,stock,ours,native --out hosts.json
+    python -m benchmarks.jobs.throughput --draw throughput.json docs/results/throughput.svg
 
 It reports for each size, as medians, the GB/s each way and the CPU-seconds a GB. These are those of
 all processes, kernel and user, without the checks of the sums.

@@ -9,7 +9,7 @@ and servers share arrays from 10,000 numbers on. Its weights were seen to differ
 the JSON as `other_weights`, and fails nothing. Needs root (network namespaces), iproute2, mxnet and
 scikit-learn.
 
-    python -m benchmarks.train --network resnet20 --rate 100mbit --out train.json
+    python -m benchmarks.jobs.train --network resnet20 --rate 100mbit --out train.json
 """
 
 import argparse

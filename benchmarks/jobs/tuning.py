@@ -1,14 +1,14 @@
 """Let a job tune itself over rate-limited hosts, change the links in the middle, and compare.
 
-A model's layer profile is replayed as by `benchmarks.replay`, by a job with BYTESCHEDULER_TUNING=on
+A model's layer profile is replayed as by `jobs/replay.py`, by a job with BYTESCHEDULER_TUNING=on
 and nothing remembered, which begins as a user's does: with partitions that suit the link. After
 `--tuned-steps` steps every link gets the rate `--then`, and the job goes on for as many. A grid of
 fixed points is swept before, and once more at the second rate, by jobs of their own. The sums of
 the last step are checked, and of every twentieth of the job that tunes itself. Needs root (network
 namespaces), iproute2, mxnet and bayesian-optimization.
 
-    python -m benchmarks.tuning --rate 1gbit --then 500mbit --out tuning.json
-    python -m benchmarks.tuning --start 2048,8192    # from a point far away
+    python -m benchmarks.jobs.tuning --rate 1gbit --then 500mbit --out tuning.json
+    python -m benchmarks.jobs.tuning --start 2048,8192    # from a point far away
 
 What is known is written after the first sweep, after the job, and at the end.
 """

@@ -6,7 +6,7 @@ urgent one, of 4 KB or --bytes, is pushed and pulled besides. Every sum is check
 ``native``, and ``native-fifo``, where nothing overtakes anything and the kernel takes what it
 likes. Needs root (network namespaces) and iproute2.
 
-    python -m benchmarks.urgent --out urgent.json
+    python -m benchmarks.jobs.urgent --out urgent.json
 
 It reports for each arm the MB/s of bulk each way and three times in milliseconds. Each time is a
 median over the repeats, of the median and of the 99th percentile:
