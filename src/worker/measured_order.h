@@ -1,14 +1,13 @@
 // MeasuredOrder: learns the order in which tensors are needed and shares it among the workers.
 //
-// Rank 0 decides, as it does about placement: it publishes what it has learned (core/ready_order.h)
-// as the first value of two keys of the engine's own, and the others look it up when they have seen
-// as many steps.  So all use the same numbers, whatever each has seen.  No worker waits for
-// another, because the caller's numbers hold until then.  Workers whose keys differ take what
-// concerns theirs. Where nothing can be published (stock servers, one worker) each uses what it has
-// learned itself.
+// Rank 0 decides, as it does about placement.  It publishes the order that it has learned
+// (core/ready_order.h) as the first value of two keys of the engine's own.  The others look it up
+// when they have seen as many steps, so all use the same numbers.  No worker waits for another,
+// because the caller's numbers hold until then.  Workers whose keys differ use the numbers of their
+// own keys.  Where nothing can be published (stock servers, one worker) each uses its own order.
 //
-// Confined to the worker's executor.  Never fails the worker: whatever goes wrong, the caller's
-// numbers stay, and one line says why.
+// Confined to the worker's executor.  Never fails the worker: after an error the caller's numbers
+// stay, and one line says why.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@
 
 namespace bs::worker {
 
-// How many numbers there are, and the numbers.  No caller may use them or larger ones.
+// The keys of the count of numbers, and of the numbers.  No caller may use them or larger ones.
 inline constexpr Key kOrderHeaderKey = UINT64_MAX - 1;
 inline constexpr Key kOrderKey = UINT64_MAX;
 

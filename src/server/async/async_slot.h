@@ -1,19 +1,19 @@
 // AsyncSlot: one partition of an asynchronous key: weights that every push updates as it comes.
 //
 // Each worker counts its own pushes 1, 2, ...; number r of a worker is applied once, after its
-// number r-1.  A pull that carries r is answered with the weights as they are, once the worker's
-// push r is in them and, if staleness is bounded by s, every other worker that is still there has
-// pushed r-s times.
+// number r-1.  The answer to a pull that carries r has the weights as they are.  It comes once the
+// worker's push r is in them.  If staleness is bounded by s, it also waits until every other worker
+// that is still there has pushed r-s times.
 //
 // A coded push counts as the gradient that its codes stand for; workers need not agree on a coding.
 //
 // If the optimizer in force is not native, or the key needs it, the process that hosts the server
-// makes the updates (server_updater.h), one after the other, on a copy, so that meanwhile pulls get
-// the weights before.
+// makes the updates (server_updater.h).  It makes one after the other, on a copy; meanwhile pulls
+// get the weights before.
 //
-// Confined to its shard's executor.  Every request is answered through the shard's `send`, now or
-// when what it waits for has happened; never blocks.  May throw std::bad_alloc; then nothing was
-// counted and the shard refuses the request.
+// Confined to its shard's executor; never blocks.  Every request is answered through the shard's
+// `send`, now or when its condition holds.  May throw std::bad_alloc; then nothing was counted and
+// the shard refuses the request.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ class AsyncSlot {
   }
   // A push of that worker is in the weights.
   void Count(const protocol::Call& call);
-  // True if others wait for pushes of the worker, where staleness is bounded.
+  // True if others wait for pushes of the worker, which happens where staleness is bounded.
   bool IsAwaited(size_t rank) const;
   Status CheckPush(const protocol::Call& call) const;
   Status CheckPull(const protocol::Call& call);

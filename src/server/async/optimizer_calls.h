@@ -1,10 +1,10 @@
-// OptimizerCalls: which of the workers' calls of set_optimizer counts.
+// OptimizerCalls: decides which of the workers' calls of set_optimizer counts.
 //
-// Workers count their calls alike, so the first one to make call n sets the optimizer and the
-// others, late as they may be, find it set: their updates are not lost.
+// Workers count their calls alike.  The first one to make call n sets the optimizer; the others
+// find it set, however late they are, and lose no updates.
 //
-// Confined to the dispatcher's executor.  Every call is answered through `send`: at once, or when
-// the hosting process has taken or refused what is pickled.  Never blocks.
+// Confined to the dispatcher's executor; never blocks.  Every call is answered through `send`: at
+// once, or when the hosting process has accepted or refused the pickle.
 #pragma once
 
 #include <functional>

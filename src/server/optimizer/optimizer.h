@@ -63,11 +63,12 @@ bool SameRule(const OptimizerSpec& a, const OptimizerSpec& b);
 // True if weights of this dtype can be updated: float32, float64, float16.
 bool CanUpdate(DType dtype);
 
-// One partition's state: moments, how many updates there were, and for float16 a float32 copy of
-// the weights, so that small updates are not lost.
-// Of memory that the state for `count` weights takes, beside them.  REQUIRES: CanUpdate(dtype).
+// Returns the bytes that the state for `count` weights takes, beside them.
+// REQUIRES: CanUpdate(dtype).
 uint64_t StateBytes(const OptimizerSpec& spec, DType dtype, uint64_t count);
 
+// One partition's state: moments, how many updates there were, and for float16 a float32 copy of
+// the weights, so that small updates are not lost.
 class OptimizerState {
  public:
   // Starts afresh from `weights`.  May throw std::bad_alloc.  REQUIRES: CanUpdate(dtype).

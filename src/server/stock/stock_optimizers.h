@@ -1,9 +1,9 @@
 // StockOptimizers: the optimizers that stock workers send pickled, each worker its copy.
 //
-// Workers count their calls alike: the first one to make call n has the hosting process load its
-// pickle, with fresh state, and the same call of the others finds it loaded.  What the hosting
-// process refuses, or has not loaded after straggler_timeout, fails the job: a stock worker can not
-// be told.
+// Workers count their calls alike.  At the first call n the hosting process loads the pickle, with
+// fresh state; the same call of the other workers finds it loaded.  A pickle that is refused, or
+// not loaded after straggler_timeout, fails the job: the protocol has no way to tell a stock
+// worker.
 //
 // Confined to the dispatcher's executor; never blocks.
 #pragma once

@@ -1,4 +1,4 @@
-// StockShape: what a key of stock workers holds on this server, and how pushes add to its sum.
+// StockShape: the contents of a stock workers' key on this server, and how pushes add to its sum.
 //
 // Pure functions on memory the caller owns; thread-safe; never block.
 #pragma once
@@ -32,15 +32,15 @@ Status CheckStockCall(const StockShape& shape, const StockCall& call);
 // target := what a first push brings, in the key's own dtype.
 void TakeInit(const StockShape& shape, const StockCall& call, float threshold, std::byte* target);
 
-// A round's sum; its memory has SumElements(shape) of `dtype`, which is the key's or float32 where
-// float16 is summed wider than it travels.
+// A round's sum; its memory has SumElements(shape) of `dtype`.  That is the key's dtype, or float32
+// where float16 is summed wider than it travels.
 struct StockSum {
   DType dtype = DType::kFloat32;
   std::byte* data = nullptr;
   bool empty = true;  // data holds nothing of this round yet
 };
-// Those of the key; of rows there is one more for each, behind all of them, which is 1 if the row
-// was pushed (of the types that optimizers know), else 0.
+// Returns the elements of a sum: those of the key, and behind them one more for each row.  The one
+// more is 1 if the row was pushed and optimizers know the dtype, else 0.
 inline size_t SumElements(const StockShape& shape) {
   return shape.num_elements() + (shape.rows ? shape.num_rows : 0);
 }

@@ -2,10 +2,10 @@
 //
 // It does what a stock server does, but a round counts workers and not requests.  A worker that
 // pushes again before the round is complete opens the next one with it, and its pulls see its own
-// pushes. Without kSyncMode each push is a round of its own.
+// pushes.  Without kSyncMode each push is a round of its own.
 //
-// Confined to its shard's executor; every request is answered through the shard's `send`, now or
-// when its round is complete, or fails the job; never blocks.  May throw std::bad_alloc; then the
+// Confined to its shard's executor; never blocks.  Every request is answered through the shard's
+// `send`, now or when its round is complete, or fails the job.  May throw std::bad_alloc; then the
 // round may never complete, and the shard fails the job.
 #pragma once
 
@@ -120,8 +120,8 @@ class StockSlot {
   std::vector<WaitingCall> early_;       // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;
-  // Ranks that were lost.  Until the end: a newcomer that owes a push more or less than the others
-  // does so in every later round, and is missed when they have no more to come.
+  // Ranks that were lost, kept until the end.  A newcomer may be a push ahead of the others or
+  // behind them, in every later round; the others then miss it at their last one.
   std::set<int32_t> replaced_;
   bool initial_again_ = false;    // the next push of worker 0 is the initial value
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
