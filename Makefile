@@ -1,4 +1,4 @@
-# Two commands: `make demo` trains with two workers on this host, `make test` passes everything.
+# Two commands: `make demo` trains with two workers on this host, `make test` runs all but the nightly parts.
 # Both do their own set-up and ask for nothing.  Needs Debian 12 or Ubuntu 22.04, Python 3.8-3.11.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ ASAN_TEST_FLAGS := -DBS_TEST_FLAGS="-O0 -g1 -fno-sanitize=fuzzer-no-link"
 # Clang takes little more than half of GCC's time for code with these sanitizers.
 CLANG := -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="$(SANITIZE_FLAGS)"
 FUZZERS := meta zmtp server body
-# What ends a fuzzer: a time here, a number of inputs in `make nightly-fuzz`.
+# A time ends a fuzzer here, a number of inputs in `make nightly-fuzz`.
 FUZZ_LIMIT ?= -max_total_time=60
 # The rooms whose tests an optimiser can break; the others have run under the sanitizers (docs/design/testing.md).
 OPTIMISED_ROOMS := base reduce codec frontend/mxnet sim benchmarks
@@ -111,7 +111,7 @@ tsan: tsan-build
 	TSAN_OPTIONS="$(TSAN_OPTIONS)" ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
 	$(call keep-results,tsan)
 
-# What ran in a build, for the lane's last lines.
+# Keeps the results of a build's tests, for the lane's last lines.
 keep-results = @mkdir -p $(RESULTS) && rm -rf $(RESULTS)/$(1) && mv $(BUILD)/$(1)/results $(RESULTS)/$(1)
 
 fuzz: fuzz-corpus  ## a short run of each fuzzer, two at a time
@@ -179,5 +179,6 @@ bench: release-build  ## the C++ benchmarks, as JSON; those of jobs are in docs/
 	set -e; for b in scheduler reduce; do $(BIN)/python -m benchmarks.$$b \
 	  --binary $(BUILD)/release/benchmarks/$${b}_benchmark --out $(BUILD)/$$b.json; done
 
-clean:
-	rm -rf $(BUILD) $(VENV) *.egg-info dist
+clean:  ## remove all that a build, a test or a linter leaves in the tree
+	rm -rf $(BUILD) $(VENV) *.egg-info dist bytescheduler/_core*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
