@@ -120,8 +120,8 @@ class StockSlot {
   std::vector<WaitingCall> early_;       // pulls that came before the first push
   std::map<StockParty, Party> parties_;  // their order is that of summing
   int32_t num_in_ = 0;
-  // Ranks that were lost, kept until the end.  A newcomer may be a push ahead of the others or
-  // behind them, in every later round; the others then miss it at their last one.
+  // Ranks that were lost, kept until the end.  A newcomer that is a push ahead or behind stays so
+  // in every later round; a round then waits for it when the others have no more to come.
   std::set<int32_t> replaced_;
   bool initial_again_ = false;    // the next push of worker 0 is the initial value
   std::deque<StockParty> turns_;  // whose pushes wait, without kSyncMode
