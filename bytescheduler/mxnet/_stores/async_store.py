@@ -14,6 +14,7 @@ from bytescheduler.mxnet._optimizer.server_updates import describe_key
 from bytescheduler.mxnet._optimizer.text import for_servers
 from bytescheduler.mxnet._optimizer.updater import require_optimizer
 from bytescheduler.mxnet._stores.native_store import NativeStore, Outs
+from bytescheduler.mxnet._stores.scaled_steps import scaling_trainer
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import (
     Array,
@@ -152,6 +153,11 @@ class AsyncStore(NativeStore):
         self._tensors.update({tensor.key: tensor for tensor in new})
 
     def _update_all(self, values: Outs, priority: int, *, pulls: bool) -> None:
+        if scaling_trainer(self._optimizer) is not None:
+            raise mx.base.MXNetError(
+                "AMP's loss scaling does not go with a dist_async store: all workers skip a step "
+                "that overflows on one, and here they have no steps in common; use dist_sync"
+            )
         self._declare_rows(values)
         values = [(self._tensor(tensor.key), arrays) for tensor, arrays in values]
         rates = [self._rates(tensor.key) for tensor, _ in values]

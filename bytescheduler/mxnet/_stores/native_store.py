@@ -1,8 +1,9 @@
 """The native back end: MXNet's semantics on top of the engine's two operations."""
 
+import functools
 import logging
 from operator import index as as_int
-from typing import Dict, List, Mapping, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle
@@ -16,6 +17,7 @@ from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
+from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
 from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._types import (
     Array,
@@ -66,6 +68,7 @@ class NativeStore:
         self._is_wide = False  # half precision travels as float32
         self._widens = False  # present keys travel as float32 from the next joint call on
         self._closed = False
+        self._scaled = ScaledSteps()
         self._keys = EngineKeys(session)
         self._agreement = Agreement(
             session, self._copier, lambda what: self._keys.beside("optimizer", what)
@@ -132,7 +135,11 @@ class NativeStore:
     def _declare(self, groups: Groups) -> List[Tensor]:
         for key in groups:
             if key in self._tensors or len(groups[key]) > 1:
-                raise mx.base.MXNetError(f"duplicate init of key {key!r}")
+                raise mx.base.MXNetError(
+                    f"duplicate init of key {key!r}: this store has it already; each Trainer or "
+                    "Module needs a store of its own, such as "
+                    'mx.kv.create("bytescheduler")'
+                )
         numbers = self._keys.of(groups)
         tensors = [self._new_tensor(key, numbers[key], arrays[0]) for key, arrays in groups.items()]
         for index, tensor in enumerate(tensors, len(self._tensors)):
@@ -195,6 +202,7 @@ class NativeStore:
         priority = as_int(priority)
         groups = self._values(key, value)
         values = self._checked(groups)
+        self._settle_if_held(groups)
         if self._widen():
             values = self._checked(groups)
         with mx.autograd.pause():
@@ -210,6 +218,8 @@ class NativeStore:
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
         self._check()
         priority = as_int(priority)
+        if self._scaled:
+            self._settle_if_held(group(key, value))
         given = (self._copier, self._usual, key, value, out, priority, self.updater is None)
         if not self._widens and self._session.exchange(*given):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
@@ -233,6 +243,11 @@ class NativeStore:
         return values, self._checked_outs(out_groups, ignore_sparse=False)
 
     def _checked(self, groups: Groups) -> Outs:
+        if self._threshold and is_scaling():
+            raise mx.base.MXNetError(
+                "AMP's loss scaling does not go with gradient compression: two bits cannot say "
+                "that a gradient overflows; leave one of them out"
+            )
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]
         for tensor, arrays in pairs:
             for array in arrays:
@@ -266,8 +281,7 @@ class NativeStore:
             self._agreement.pushed(1, self.updater)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
-            for tensor, _ in values:
-                self._update(tensor)
+            self._apply([tensor for tensor, _ in values])
 
     def _declare_rows(self, values: Outs) -> None:
         """Prepare dense keys for their first row_sparse push; blocks until rank 0 does so too."""
@@ -285,11 +299,28 @@ class NativeStore:
         pairs = [(self._tensors[each], arrays) for each, arrays in zip(keys, outs)]
         pairs.sort(key=lambda pair: pair[0].position)
         with mx.autograd.pause():
-            for tensor, _ in pairs:
-                self._update(tensor)
+            self._apply([tensor for tensor, _ in pairs])
             for tensor, arrays in pairs:
                 array = arrays[0] if isinstance(arrays, (list, tuple)) else arrays
-                self._copier.copy(tensor.stored_handle, array.handle.value)
+                if self._scaled.holds(tensor.key):
+                    self._scaled.then(functools.partial(tensor.copy_out, [array]))
+                else:
+                    self._copier.copy(tensor.stored_handle, array.handle.value)
+
+    def _apply(self, tensors: List[Tensor]) -> None:
+        """Update with the sums that arrive; a Trainer with AMP says when, and whether."""
+        trainer = scaling_trainer(getattr(self.updater, "optimizer", None))
+        for tensor in tensors:
+            if trainer is None:
+                self._update(tensor)
+            else:
+                update = functools.partial(self._update, tensor)
+                self._scaled.hold(trainer, tensor.key, [tensor.recv], update)
+
+    def _settle_if_held(self, keys: Iterable[Key]) -> None:
+        """End AMP's step before the sums that it is judged by are those of the next."""
+        if any(map(self._scaled.holds, keys)):
+            self._scaled.settle()
 
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
@@ -298,7 +329,10 @@ class NativeStore:
 
     def _copy_out(self, outs: Outs) -> None:
         for tensor, arrays in outs:
-            tensor.copy_out(arrays)
+            if self._scaled.holds(tensor.key):
+                self._scaled.then(functools.partial(tensor.copy_out, arrays))
+            else:
+                tensor.copy_out(arrays)
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
         pulls = self._checked_rows(key, out, row_ids)

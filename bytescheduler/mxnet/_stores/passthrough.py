@@ -1,11 +1,18 @@
 """The back end that hands every call to the wrapped store, unchanged."""
 
-from typing import Mapping, Optional
+import functools
+from typing import Callable, Mapping, Optional
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle
 
+from bytescheduler.mxnet._stores.arguments import group
+from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, scaling_trainer
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
+
+
+def _nothing() -> None:
+    pass
 
 
 class PassThrough:
@@ -23,6 +30,8 @@ class PassThrough:
     def __init__(self, inner: Store) -> None:
         self._store = inner
         self._closed = False
+        self._optimizer: Optimizer = None
+        self._scaled = ScaledSteps()
 
     @property
     def _inner(self) -> Store:
@@ -71,13 +80,40 @@ class PassThrough:
         self._inner.broadcast(key, value, out, priority)
 
     def push(self, key: Keys, value: Arrays, priority: int) -> None:
-        self._inner.push(key, value, priority)
+        inner = self._inner
+        if not self._held(key, value, functools.partial(inner.push, key, value, priority)):
+            inner.push(key, value, priority)
 
     def pull(self, key: Keys, out: Arrays, priority: int, ignore_sparse: bool) -> None:
-        self._inner.pull(key, out, priority, ignore_sparse)
+        pull = functools.partial(self._inner.pull, key, out, priority, ignore_sparse)
+        if self._scaled:
+            self._scaled.then(pull)
+        else:
+            pull()
 
     def pushpull(self, key: Keys, value: Arrays, out: Arrays, priority: int) -> None:
-        self._inner.pushpull(key, value, out, priority)
+        inner = self._inner
+        if not self._held(key, value, functools.partial(inner.pushpull, key, value, out, priority)):
+            inner.pushpull(key, value, out, priority)
+
+    def _held(self, key: Keys, value: Arrays, call: Callable[[], None]) -> bool:
+        """Return whether `call`, which updates by `value`, waits for the end of AMP's step."""
+        trainer = None if self._optimizer is None else scaling_trainer(self._optimizer)
+        if trainer is None:
+            return False
+        if "dist" in self.type:
+            raise mx.base.MXNetError(
+                f"the servers of MXNet's {self.type} store update at each push, so that a step "
+                "whose gradients overflow cannot be skipped: give the Trainer "
+                "update_on_kvstore=False, use dist_sync, or leave out AMP's loss scaling"
+            )
+        groups = group(key, value)
+        if any(map(self._scaled.holds, groups)):
+            self._scaled.settle()
+        for mine, arrays in groups.items():
+            self._scaled.hold(trainer, mine, arrays, call)
+            call = _nothing  # one call may have several keys
+        return True
 
     def row_sparse_pull(self, key: Keys, out: Arrays, priority: int, row_ids: RowIds) -> None:
         self._inner.row_sparse_pull(key, out, priority, row_ids)
@@ -87,6 +123,7 @@ class PassThrough:
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         self._inner.set_optimizer(optimizer)
+        self._optimizer = optimizer
 
     def set_updater(self, updater: Updater) -> None:
         self._inner._set_updater(updater)
