@@ -76,6 +76,7 @@ class Settings:
     uses_files: bool = _row("DMLC_LOCAL", _flag)  # in /tmp, instead of addresses
     uses_kubernetes: bool = _row("DMLC_USE_KUBERNETES", _flag)
     backend: str = _row("BYTESCHEDULER_BACKEND", str)
+    timeline: str = _row("BYTESCHEDULER_TIMELINE", str)
     partition_bytes: int = _row("BYTESCHEDULER_PARTITION", size)
     credit_bytes: int = _row("BYTESCHEDULER_CREDIT", size)
     tuning: str = _row("BYTESCHEDULER_TUNING", str)

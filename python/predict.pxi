@@ -17,7 +17,7 @@ def predict(layers, *, workers, servers, policy, bytes_per_second, latency_s, pa
     layers : sequence of (int, float, float)
         Bytes, seconds of forward and seconds of backward, in the order of forward.
     policy : int
-        0 ours, 1 first come first served, 2 P3.
+        0 ours, 1 first come first served, 2 P3, 3 dist_sync.
 
     Raises
     ------

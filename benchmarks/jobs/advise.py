@@ -19,7 +19,8 @@ from typing import Any, Dict, List
 from benchmarks.jobs import replay
 from benchmarks.lab import lab_job
 from bytescheduler._advise import models
-from bytescheduler._advise.advice import Cluster, bits_per_s
+from bytescheduler._advise.advice import Cluster
+from bytescheduler._process.numbers import bits_per_s
 
 MODELS = {"vgg16": 16, "resnet50": 4, "bert-large": 32, "gpt2": 16}  # and what divides them
 RATES = ("1gbit", "500mbit")

@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 from benchmarks.lab import local_job
 from bytescheduler._launch.launcher import Launcher, Place
 from bytescheduler._process.child import SPEAKS, Child, Streams
+from bytescheduler._process.numbers import bits_per_s
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -57,6 +58,7 @@ ARMS: Dict[str, Dict[str, str]] = {
         "BYTESCHEDULER_CREDIT": "64GiB",
     },
 }
+_WHOLE = ((1_000_000, "gbit"), (1_000, "mbit"), (1, "kbit"))
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 # The share of a link's rate that TCP payload gets with frames of 1500 bytes.
 PAYLOAD = 0.953
@@ -66,11 +68,16 @@ LATENCY_S = 100e-6  # there and back takes 0.2 ms through two switches' buckets
 def rate(text: str) -> str:
     """Return a rate in the words of tc, or "none", for argparse."""
     number, unit = text[:-4], text[-4:]
-    if text != "none" and (not number.isdecimal() or unit not in UNITS):
+    if text == "none" or (number.isdecimal() and unit in UNITS):
+        return text
+    try:
+        kbits = round(bits_per_s(text) / 1e3)
+    except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text}: want kbit, mbit or gbit in whole numbers, such as 300mbit, or none"
-        )
-    return text
+        ) from None
+    factor, unit = next(each for each in _WHOLE if kbits % each[0] == 0)
+    return f"{kbits // factor}{unit}"
 
 
 def rates(text: str) -> List[str]:

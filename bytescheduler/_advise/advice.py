@@ -1,19 +1,16 @@
 """Predicted times of a training step, and what follows from them."""
 
 import math
-import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._native import Prediction, partition_and_credit, predict
-from bytescheduler._process.numbers import shortened
 from bytescheduler.errors import ConfigError
 
-__all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "bits_per_s", "table"]
+__all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "table"]
 
 GOODPUT = 0.953  # share of an Ethernet link that TCP's payload gets, with frames of 1500 bytes
-POLICIES = {"ours": 0, "fifo": 1, "p3": 2}
-_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+POLICIES = {"ours": 0, "fifo": 1, "p3": 2, "dist_sync": 3}
 _STEPS = 4
 # Below these shares a gain is none.
 _LITTLE = 0.02
@@ -24,21 +21,6 @@ _TRIES = 4
 FEW = 8  # workers that stand for all
 # Workers times servers that are simulated; each takes some 6 KB.
 _MOST_PAIRS = 1 << 21
-
-
-def bits_per_s(rate: str) -> float:
-    """Return what a rate in the words of tc means, such as ``1gbit`` or ``2.5gbit``.
-
-    Raises
-    ------
-    ValueError
-        It is none.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
-    bits = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
-    if not 1e3 <= bits <= 1e13:
-        raise ValueError(f"{shortened(rate)}: want kbit, mbit or gbit, such as 300mbit or 2.5gbit")
-    return bits
 
 
 class Cluster(NamedTuple):
@@ -137,7 +119,7 @@ def _verdict(times: Dict[str, float], compute: float) -> str:
         return "compute-bound"
     if times["ours"] > times["no_overlap"]:
         return "unsure"
-    if times["ours"] >= (1 - _LITTLE) * times["no_overlap"]:
+    if times["ours"] >= (1 - _LITTLE) * times["dist_sync"]:
         return "no gain"
     if times["ours"] <= (1 - _LITTLE) * times["fifo"]:
         return "priority helps"
@@ -152,20 +134,22 @@ def _percent(share: float) -> str:
 
 def _sentences(found: Dict[str, Any]) -> str:
     times, compute = found["step_s"], found["compute_s"]
-    saved = 1 - times["ours"] / times["no_overlap"]
+    saved = 1 - times["ours"] / times["dist_sync"]
+    helps = f"It will help: a step takes {_percent(saved)} less than with MXNet's dist_sync"
+    same = saved >= -_LITTLE
     words = {
         "compute-bound": "It will not help: compute-bound. Even without any overlap the network "
         f"adds only {_percent(times['no_overlap'] / compute - 1)} to the compute.",
         "unsure": "This prediction is not sure: a step is found to take longer than one without "
         "overlap, of which latency and servers with unequal shares are not counted. Measure it.",
-        "no gain": "It will not help: a step takes as long as without overlap.",
-        "priority helps": f"It will help: a step takes {_percent(saved)} less than without overlap,"
-        f" and priority is worth {_percent(found['priority_gain'])} of first come first served.",
-        "overlap helps": f"It will help: a step takes {_percent(saved)} less than without overlap. "
-        "Cutting tensors and overlapping earn it; priority adds next to nothing here.",
-        "priority costs": f"It will help: a step takes {_percent(saved)} less than without overlap."
-        f" But with these partitions it takes {_percent(-found['priority_gain'])} more than first"
-        " come first served: leave tuning on, which looks for better ones, or try smaller"
+        "no gain": f"It will not help: a step takes {'as long as' if same else 'longer than'} with "
+        "MXNet's dist_sync.",
+        "priority helps": f"{helps}, and priority is worth {_percent(found['priority_gain'])} of "
+        "first come first served.",
+        "overlap helps": f"{helps}. Cutting tensors earns it; priority adds next to nothing here.",
+        "priority costs": f"{helps}. But with these partitions it takes "
+        f"{_percent(-found['priority_gain'])} more than first come first served: leave tuning on, "
+        "which looks for better ones, or try smaller"
         " BYTESCHEDULER_PARTITION and BYTESCHEDULER_CREDIT here.",
     }[found["verdict"]]
     if times["p3"] < (1 - _LITTLE) * times["ours"]:
@@ -203,8 +187,8 @@ def advise(
             1,
         )
     runs: Dict[str, Prediction] = {}
-    for policy in ("fifo", "p3", "ours"):
-        tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of 3")
+    for policy in ("dist_sync", "fifo", "p3", "ours"):
+        tell(f"simulating {_NAMES[policy]}, {len(runs) + 1} of 4")
         runs[policy] = cluster.predict(layers, policy)
     used = cluster._replace(servers=min(cluster.servers, _most_used(layers, cluster)))
     times = {
@@ -231,6 +215,7 @@ def advise(
 
 _NAMES = {
     "no_overlap": "no overlap",
+    "dist_sync": "MXNet's dist_sync",
     "fifo": "first come first served",
     "p3": "MXNet's P3",
     "ours": "bytescheduler",

@@ -4,6 +4,7 @@ A file is JSON: ``{"bytescheduler_profile": 1, "layers": [{"name": "conv1", "byt
 "forward_s": 0.001, "backward_s": 0.002}, ...]}``, layers in the order of forward.
 """
 
+import itertools
 import json
 import math
 import os
@@ -28,6 +29,10 @@ _MOST_BYTES = 1 << 44
 _MOST_S = 1e5
 _MOST_TEXT = 64 << 20  # that is read of a file, or of what has no end
 _LEAST_STEPS = 3
+# Shares of a step's compute: priorities whose order is contradicted for longer are not believed;
+# gradients that become ready within so much do so at one moment.
+_DOUBT = 0.1
+_MOMENT = 0.02
 _RECORD = "record one with: bytescheduler launch --local --record FILE -- python train.py"
 
 
@@ -134,6 +139,7 @@ class _Recorded:
 
     def __init__(self, path: str) -> None:
         self.names: Dict[int, str] = {}
+        self.named_again: Dict[int, int] = {}  # keys to places in forward
         self.sizes: Dict[int, int] = {}
         rounds: _Rounds = {}
         with warnings.catch_warnings():
@@ -146,7 +152,11 @@ class _Recorded:
 
     def _add(self, event: Dict[str, Any], rounds: _Rounds) -> None:
         if event.get("name") == KEY_NAME:
-            self.names[event["args"]["key"]] = event["args"]["name"]
+            key, name = event["args"]["key"], event["args"]["name"]
+            # A worker repeats names as soon as it knows the order of forward, in that order.
+            if self.names.get(key) == name:
+                self.named_again[key] = len(self.named_again)
+            self.names[key] = name
         spans = event.get("ph") == "X" and event.get("cat") in _timeline_steps.OF_WORKERS
         if not spans or event["args"]["round"] == 0:
             return
@@ -158,10 +168,11 @@ class _Recorded:
 def from_timeline(path: Path) -> List[Step]:
     """Return the layers of the model that a worker trained while it wrote the timeline `path`.
 
-    The backward time of a layer is the time from the gradient before it to its own.  The rest of a
-    step lasts from the sum of the tensor that is ready last to the first gradient of the next step.
-    It is forward and the backward of the last layer.  Forward is taken for a third of all compute,
-    and each layer gets the same share of it as of backward.
+    The backward time of a layer is the time from the gradient before it to its own.  Gradients that
+    are ready at one moment share that time by their sizes.  The rest of a step lasts from the sum
+    of the tensor that is ready last to the first gradient of the next step.  It is forward and the
+    backward of the last layer.  Forward is taken for a third of all compute, and each layer gets
+    the same share of it as of backward.
 
     Raises
     ------
@@ -188,24 +199,70 @@ def from_timeline(path: Path) -> List[Step]:
         )
         for key in keys
     }
-    order = sorted(keys, key=lambda key: ready[key])  # the last layer first
-    first = order[-1]
+    last = max(keys, key=lambda key: ready[key])
     rest = statistics.median(
-        max(0.0, begin - step[first].end)
+        max(0.0, begin - step[last].end)
         for step, begin in zip(recorded.steps, begins[1:])
-        if first in step
+        if last in step
     )
-    backward = [0.0, *(ready[key] - ready[before] for before, key in zip(order, order[1:]))]
-    compute = rest + ready[first]
+    compute = rest + ready[last]
     forward = min(rest, compute / 3)
-    backward[0] = rest - forward
-    all_backward = math.fsum(backward) or 1.0
+    order = _forward_order(recorded, ready, compute)
+    backward = _backward(recorded.sizes, ready, order, rest - forward)
+    all_backward = math.fsum(backward.values()) or 1.0
     return [
         Step(
             recorded.names.get(key, str(key)),
             recorded.sizes[key],
-            forward * time / all_backward,
-            time,
+            forward * backward[key] / all_backward,
+            backward[key],
         )
-        for key, time in reversed(list(zip(order, backward)))
+        for key in order
     ]
+
+
+def _forward_order(recorded: _Recorded, ready: Dict[int, float], compute: float) -> List[int]:
+    """Return the keys in the order of forward.
+
+    A worker may know it.  Else it is the order of the priorities, unless gradients become ready in
+    another order; of gradients of one moment the priorities decide.
+    """
+    if all(key in recorded.named_again for key in ready):
+        return sorted(ready, key=lambda key: recorded.named_again[key])
+    urgency = {
+        key: statistics.median(step[key].priority for step in recorded.steps if key in step)
+        for key in ready
+    }
+    order = sorted(ready, key=lambda key: (-urgency[key], -ready[key]))
+    earliest, worst = math.inf, 0.0
+    for key in order:  # the gradient of the first is ready last
+        worst = max(worst, ready[key] - earliest)
+        earliest = min(earliest, ready[key])
+    if worst <= _DOUBT * compute:
+        return order
+    moments: List[List[int]] = []
+    for key in sorted(ready, key=lambda key: -ready[key]):
+        if moments and ready[moments[-1][-1]] - ready[key] <= _MOMENT * compute:
+            moments[-1].append(key)
+        else:
+            moments.append([key])
+    return [key for each in moments for key in sorted(each, key=lambda key: -urgency[key])]
+
+
+def _backward(
+    sizes: Dict[int, int], ready: Dict[int, float], order: List[int], last: float
+) -> Dict[int, float]:
+    """Return each key's time of backward; `last` is that of the last layer."""
+    times: Dict[int, float] = {}
+    before, moment = -last, []
+    keys = order[::-1]
+    rest = [*itertools.accumulate((ready[key] for key in order), min)][::-1]
+    for key, following in zip(keys, [*rest[1:], math.inf]):
+        moment.append(key)
+        latest = max(ready[each] for each in moment)
+        if latest >= following:  # others are ready no later, though their backward comes later
+            continue
+        size = sum(max(1, sizes[each]) for each in moment)
+        times.update({each: (latest - before) * max(1, sizes[each]) / size for each in moment})
+        before, moment = latest, []
+    return times

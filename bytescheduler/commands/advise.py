@@ -12,12 +12,12 @@ from typing import Iterator, List, Optional, Tuple
 import click
 
 from bytescheduler._advise import models, profile
-from bytescheduler._advise.advice import FEW, Cluster, advise, bits_per_s, table
-from bytescheduler._process.numbers import Count, Seconds, shortened
+from bytescheduler._advise.advice import FEW, Cluster, advise, table
+from bytescheduler._process.numbers import Count, Seconds, bits_per_s, seconds_of, shortened
 from bytescheduler._process.progress import progress
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
-from bytescheduler.config import examine, seconds
+from bytescheduler.config import examine
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["command"]
@@ -31,10 +31,7 @@ def _rate(context: click.Context, parameter: click.Parameter, text: str) -> floa
 
 
 def _latency(context: click.Context, parameter: click.Parameter, text: str) -> float:
-    try:
-        found = seconds(text)
-    except (AttributeError, KeyError, ValueError):
-        found = -1.0
+    found = seconds_of(text)
     if not 0 <= found <= 1:
         raise click.BadParameter(f"{shortened(text)}: want a time of up to 1s, such as 0.05ms")
     return found
@@ -84,10 +81,10 @@ def _ended_by_interrupts() -> Iterator[None]:
     "--compute",
     type=Seconds(1e-6, 1e5),
     metavar="S",
-    help="Seconds that a worker computes in a step; of a profile, instead of what it says.",
+    help="Compute of a worker in a step, such as 0.25 or 250ms; instead of a profile's own.",
 )
 @click.option(
-    "--rate", callback=_rate, required=True, help="Of each host's link, each way: 1gbit, 300mbit."
+    "--rate", callback=_rate, required=True, help="Of each host's link, each way: 10G, 300mbit."
 )
 @click.option("-w", "--workers", type=Count(1, 65536), default=2, show_default=True)
 @click.option("-s", "--servers", type=Count(1, 4096), default=2, show_default=True)

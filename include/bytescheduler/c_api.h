@@ -250,7 +250,7 @@ typedef struct {
   size_t num_layers;
   int num_workers;
   int num_servers;
-  int policy;  // 0 ours, 1 first come first served, 2 P3
+  int policy;  // 0 ours, 1 first come first served, 2 P3, 3 dist_sync
   double bytes_per_second;
   double latency_s;
   uint64_t partition_bytes;

@@ -37,7 +37,7 @@ Status CheckCounts(const bs_job_to_predict& job) {
     return Status::InvalidArgument("want 1 to 65536 workers and servers");
   }
   if (!Fits(job.steps, kMostSteps)) return Status::InvalidArgument("want 1 to 10000 steps");
-  if (job.policy < 0 || job.policy > static_cast<int>(Policy::kP3)) {
+  if (job.policy < 0 || job.policy > static_cast<int>(Policy::kDistSync)) {
     return Status::InvalidArgument("no policy has the number " + std::to_string(job.policy));
   }
   if (!std::isfinite(job.bytes_per_second) || !IsTime(job.latency_s)) {

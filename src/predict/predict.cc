@@ -20,8 +20,10 @@ constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 constexpr uint64_t kMostScale = 256;
 // The value of WorkerNode.
 constexpr uint64_t kTogetherBytes = uint64_t{16} << 10U;
-constexpr uint64_t kSliceBytes = 160'000;  // MXNet's 40,000 floats
-constexpr uint64_t kWaterMark = 10;        // what `launch.py --p3` sets
+constexpr uint64_t kSliceBytes = 160'000;          // MXNet's 40,000 floats
+constexpr uint64_t kDistributedBytes = 4'000'000;  // MXNet's million floats
+constexpr int32_t kMostParts = 64;   // of a tensor: more, over as many servers, change no more
+constexpr uint64_t kWaterMark = 10;  // what `launch.py --p3` sets
 // TCP fills the queues of a link for this long, however slow the link is.
 constexpr double kQueueSeconds = 0.010;
 constexpr double kLeastQueue = 256 << 10U;
@@ -41,6 +43,31 @@ struct Plan {
   Duration message_cost{};
 };
 
+// At least a partition.
+uint64_t LargestOf(const std::vector<Layer>& layers) {
+  uint64_t largest = kLeastPartition;
+  for (const Layer& layer : layers) largest = std::max(largest, layer.size_bytes);
+  return largest;
+}
+
+// The layers as tensors of their own: each part of one that is spread over all servers, of which
+// the last in the order of forward has the times of all.
+std::vector<Layer> Spread(const std::vector<Layer>& layers, int32_t num_servers) {
+  std::vector<Layer> spread;
+  for (const Layer& layer : layers) {
+    const int32_t most = layer.size_bytes < kDistributedBytes ? 1 : kMostParts;
+    const auto parts = static_cast<uint64_t>(std::min(most, num_servers));
+    for (uint64_t part = 0; part < parts; ++part) {
+      const bool last = part + 1 == parts;
+      const uint64_t rest = last ? layer.size_bytes % parts : 0;
+      spread.push_back({.size_bytes = layer.size_bytes / parts + rest,
+                        .forward = last ? layer.forward : Duration(0),
+                        .backward = last ? layer.backward : Duration(0)});
+    }
+  }
+  return spread;
+}
+
 // The largest scale at which the partition stays what it is, within a hundredth or the best.
 uint64_t ScaleOf(uint64_t partition_bytes) {
   const uint64_t most = std::clamp<uint64_t>(partition_bytes / kLeastPartition, 1, kMostScale);
@@ -58,19 +85,21 @@ uint64_t ScaleOf(uint64_t partition_bytes) {
 
 Plan PlanOf(const Options& options) {
   const bool p3 = options.policy == Policy::kP3;
-  const uint64_t partition = p3 ? kSliceBytes : options.partition_bytes;
+  const bool stock = p3 || options.policy == Policy::kDistSync;
+  const uint64_t own = p3 ? kSliceBytes : LargestOf(options.layers);
+  const uint64_t partition = stock ? own : options.partition_bytes;
   Plan plan;
   plan.scale = ScaleOf(partition);
   plan.partition_bytes = std::max(kLeastPartition, partition / plan.scale);
   plan.credit_bytes = std::max<uint64_t>(1, options.credit_bytes / plan.scale);
   plan.together_bytes = kTogetherBytes / plan.scale;
   plan.message_cost = kOurMessage;
-  if (p3) {
+  if (stock) {
     plan.credit_bytes = uint64_t{1} << 60U;
     plan.together_bytes = plan.partition_bytes;
-    plan.ahead_messages = kWaterMark;
     plan.message_cost = kStockMessage;
   }
+  if (p3) plan.ahead_messages = kWaterMark;
   return plan;
 }
 
@@ -242,7 +271,7 @@ void Cluster::MakeWorkers(const ServerOptions& about) {
   options.num_workers = num_workers_;
   options.partition_bytes = plan_.partition_bytes;
   options.credit_bytes = plan_.credit_bytes;
-  options.priority_order = options_.policy != Policy::kFifo;
+  options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
   worker::PsBackendOptions carries;
   carries.num_servers = about.num_servers;
   carries.together_bytes = plan_.together_bytes;
@@ -297,8 +326,11 @@ Prediction Cluster::Look() const {
 
 Result<Prediction> Predict(const Options& options) {
   if (Status wrong = Check(options); !wrong.ok()) return wrong;
-  Cluster cluster(options);
-  return cluster.Run();
+  if (options.policy != Policy::kDistSync) return Cluster(options).Run();
+  Options spread = options;
+  spread.layers = Spread(options.layers, options.num_servers);
+  if (Status wrong = Check(spread); !wrong.ok()) return wrong;
+  return Cluster(spread).Run();
 }
 
 }  // namespace bs::predict

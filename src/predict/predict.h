@@ -11,7 +11,8 @@
 //    servers' interfaces and threads are slower by as much as there would be more of them.
 //  - Each node has a host of its own, whose interface sends one message at a time; there is no
 //    loss, no switch that is too slow, no other traffic.  Sums take no time.
-//  - P3 is our own worker with MXNet's slices, requests and queues, not MXNet's code.
+//  - P3 and dist_sync are our own worker with MXNet's slices, requests and queues, not MXNet's
+//  code.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,9 @@ enum class Policy : uint8_t {
   kOurs,  // most urgent first
   kFifo,  // partitions, but first ready, first sent
   kP3,    // MXNet's: slices of 40,000 floats, no credit, a water mark of ten messages
+  // MXNet's dist_sync: whole tensors, first ready, first sent; one of a million floats or more goes
+  // in equal parts to all servers.
+  kDistSync,
 };
 
 struct Options {
@@ -42,8 +46,8 @@ struct Options {
   Policy policy = Policy::kOurs;
   double bytes_per_second = 0;                       // payload and headers, each way, of each host
   Duration latency = std::chrono::microseconds(50);  // one way
-  uint64_t partition_bytes = uint64_t{128} << 10U;   // of kP3 its own
-  uint64_t credit_bytes = uint64_t{512} << 10U;      // of kP3 none
+  uint64_t partition_bytes = uint64_t{128} << 10U;   // of MXNet's policies their own
+  uint64_t credit_bytes = uint64_t{512} << 10U;      // of MXNet's policies none
   uint32_t steps = 6;                                // measured, behind two others
   int32_t most_workers = 8;                          // that are simulated
 };

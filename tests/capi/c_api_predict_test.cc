@@ -42,12 +42,12 @@ TEST_F(CApiPredictTest, AJobHasAStepAndPartitions) {
 }
 
 TEST_F(CApiPredictTest, EveryPolicyGivesAnAnswer) {
-  for (job_.policy = 0; job_.policy < 3; ++job_.policy) EXPECT_EQ(Predict(), 0);
+  for (job_.policy = 0; job_.policy < 4; ++job_.policy) EXPECT_EQ(Predict(), 0);
 }
 
 TEST_F(CApiPredictTest, WhatIsNoJobIsRefused) {
-  job_.policy = 3;
-  EXPECT_EQ(Refusal(), "no policy has the number 3");
+  job_.policy = 4;
+  EXPECT_EQ(Refusal(), "no policy has the number 4");
   job_.policy = 0;
   job_.num_workers = 0;
   EXPECT_EQ(Refusal(), "want 1 to 65536 workers and servers");

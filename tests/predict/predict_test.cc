@@ -80,6 +80,26 @@ TEST(Predict, P3IsBetweenFirstComeAndOurs) {
   EXPECT_LE(p3, 1.02 * StepOf(Fat(Policy::kFifo)));
 }
 
+// The last layer's gradient is one message to each server, ready first, and all others wait for it.
+TEST(Predict, DistSyncSendsWholeTensorsInTheOrderOfBackward) {
+  const double stock = StepOf(Fat(Policy::kDistSync));
+  EXPECT_GE(stock, StepOf(Fat(Policy::kFifo)));
+  EXPECT_LE(stock, 0.453 + 1.2 * 2 * 55e6 / kGigabit);
+}
+
+// A tensor of a million floats is spread over all servers, a smaller one has one server.
+TEST(Predict, DistSyncSpreadsLargeTensorsOnly) {
+  Options options;
+  options.policy = Policy::kDistSync;
+  options.bytes_per_second = kGigabit;
+  options.num_workers = options.num_servers = 4;
+  options.layers = {{4 * kMega - 4, milliseconds(1), milliseconds(1)}};
+  const double whole = StepOf(options);
+  EXPECT_GE(whole, 4 * 4e6 / kGigabit);  // all workers' messages cross one server's link
+  options.layers.front().size_bytes = 4 * kMega;
+  EXPECT_LE(StepOf(options), 0.75 * whole);
+}
+
 TEST(Predict, MoreServersThanTheWorkersNeedChangeNothingAndFewerDo) {
   Options options = Fat(Policy::kOurs);
   options.num_workers = 4;

@@ -17,6 +17,7 @@ from bytescheduler.mxnet._functions import open_copier
 from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
+from bytescheduler.mxnet._stores.gluon_names import GluonNames
 from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
 from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._types import (
@@ -51,11 +52,15 @@ class NativeStore:
         Owned from now on.
     inner : KVStore, optional
         The stock store; its own data path is not used.
+    records : bool
+        Whether a timeline is recorded, which may be made a profile of.
     """
 
     updates_here = True  # so the workers must agree on an updater
 
-    def __init__(self, session: TensorSession, inner: Optional[Store] = None) -> None:
+    def __init__(
+        self, session: TensorSession, inner: Optional[Store] = None, *, records: bool = False
+    ) -> None:
         self._session = session
         self._inner = inner
         self._copier = open_copier()
@@ -70,6 +75,7 @@ class NativeStore:
         self._closed = False
         self._scaled = ScaledSteps()
         self._keys = EngineKeys(session)
+        self._gluon = GluonNames(self._show, finds_order=records)
         self._agreement = Agreement(
             session, self._copier, lambda what: self._keys.beside("optimizer", what)
         )
@@ -146,6 +152,9 @@ class NativeStore:
             tensor.position = index if isinstance(tensor.key, str) else tensor.key
         return tensors
 
+    def _show(self, key: Key, name: str) -> None:
+        self._session.show(self._tensors[key].engine_key, name)
+
     def _new_tensor(self, key: Key, engine_key: int, like: Array) -> Tensor:
         return Tensor(key, engine_key, like, self._copier, self._is_wide)
 
@@ -180,6 +189,7 @@ class NativeStore:
                 if self.updater is not None:
                     tensor.store_apart()
                 self._note_usual(tensor)
+            self._gluon.declare(groups)
 
     def _note_usual(self, tensor: Tensor) -> None:
         if tensor.is_usual and self._coding is None and not (self._is_wide and tensor.is_narrow):
@@ -434,6 +444,7 @@ class NativeStore:
             for tensor in wide:
                 self._tensors[tensor.key] = tensor
                 tensor.store_apart()
+            self._gluon.repeat(tensor.key for tensor in wide)
         return True
 
     def is_capable(self, capability: str) -> bool:

@@ -125,7 +125,7 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         _note_untuned(settings, "tensors of an asynchronous store keep their partitions")
         return AsyncStore(session, inner)
     session.tune()
-    return NativeStore(session, inner)
+    return NativeStore(session, inner, records=bool(settings.timeline))
 
 
 # -- over a store of MXNet's, or a third party's ---------------------------------------------------

@@ -54,6 +54,30 @@ def test_a_script_is_recorded_and_advised(tmp_path: pathlib.Path) -> None:
     assert json.loads(advised.stdout)["layers"] == 3
 
 
+def block_of(name: str) -> str:
+    """Return the part of a ResNet that a parameter belongs to."""
+    return next(part for part in ("stage1", "stage2", "stage3", "stage4", "") if part in name)
+
+
+@pytest.mark.parametrize("kind", ["module", "plain", "hybrid", "resnet"])
+def test_a_models_layers_are_in_the_order_of_forward(kind: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.json"
+    run = recorded(path, str(WORKERS / "steps/recorded_model.py"), kind, "8")
+    assert run.returncode == 0, run.stderr
+    (line,) = (line for line in run.stdout.splitlines() if "FORWARD" in line)
+    forward = line.split("FORWARD ")[1].split()
+    names = [layer.name for layer in profile.read(path)]
+    assert sorted(names) == sorted(forward)
+    if kind != "resnet":
+        assert names == forward
+        return
+    # Of a block with a branch either branch may come first.
+    assert list(map(block_of, names)) == list(map(block_of, forward))
+    for weight in (name for name in names if "conv" in name):
+        after = names[names.index(weight) + 1]
+        assert after == weight.replace("conv", "batchnorm").replace("weight", "gamma")
+
+
 def test_a_recording_ends_by_itself_after_its_steps(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "model.json"
     # The script would train for more than a quarter of an hour.

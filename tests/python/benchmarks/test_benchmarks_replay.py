@@ -22,7 +22,10 @@ def test_any_rate_of_tc_is_taken_and_the_rest_refused() -> None:
     assert lab_job.rate("none") == "none"
     assert lab_job.payload_bytes_per_s(lab_job.rate("25gbit")) == 0.953 * 25e9 / 8
     assert lab_job.payload_bytes_per_s(lab_job.rate("300mbit")) == 0.953 * 3e8 / 8
-    for wrong in ("1.5gbit", "fast", "gbit", "5furlong", ""):
+    assert [lab_job.rate(each) for each in ("10G", "1.5Gbps", "300M")] == [
+        *("10gbit", "1500mbit", "300mbit")
+    ]
+    for wrong in ("10GB", "fast", "gbit", "5furlong", ""):
         with pytest.raises(argparse.ArgumentTypeError, match=f"{wrong}: want kbit, mbit or gbit"):
             lab_job.rate(wrong)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import pty
@@ -15,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from bytescheduler import cli
 from bytescheduler._advise import advice, models, profile
-from bytescheduler._advise.advice import bits_per_s
 from bytescheduler._native import Prediction, partition_and_credit
+from bytescheduler._process.numbers import bits_per_s, seconds_of
 
 LAYERS: List[Dict[str, Any]] = [
     *(
@@ -125,12 +126,22 @@ def test_other_numbers_of_servers_are_tried_as_a_job_would_run_with_them(
 
 
 def test_what_takes_longer_than_without_overlap_is_not_sure() -> None:
-    times = {"no_overlap": 1.0, "fifo": 1.2, "ours": 1.1, "p3": 1.2, "ideal": 0.6}
+    times = {"no_overlap": 1.0, "fifo": 1.2, "ours": 1.1, "p3": 1.2, "ideal": 0.6, "dist_sync": 1.0}
     assert advice._verdict(times, 0.5) == "unsure"
     assert advice._verdict({**times, "ours": 0.99}, 0.5) == "no gain"
+    assert advice._verdict({**times, "dist_sync": 0.7, "ours": 0.7}, 0.5) == "no gain"
     assert advice._verdict({**times, "fifo": 0.705, "ours": 0.7}, 0.5) == "overlap helps"
     assert advice._verdict({**times, "fifo": 0.7, "ours": 0.71}, 0.5) == "overlap helps"
     assert advice._verdict({**times, "fifo": 0.7, "ours": 0.72}, 0.5) == "priority costs"
+
+
+def test_the_verdict_compares_with_mxnets_dist_sync() -> None:
+    layers = models.scaled("vgg16", 1, 0.58)
+    found = advice.advise(layers, advice.Cluster(2, 2, 8e9, 5e-5))
+    times = found["step_s"]
+    assert times["ours"] < times["fifo"] < times["dist_sync"] < times["no_overlap"]
+    saved = f"{100 * (1 - times['ours'] / times['dist_sync']):.0f} %"
+    assert f"It will help: a step takes {saved} less than with MXNet's dist_sync" in found["text"]
 
 
 def test_where_priority_costs_it_is_said() -> None:
@@ -188,7 +199,8 @@ def test_a_table_is_for_people(saved: pathlib.Path) -> None:
     result = invoke(str(saved), "--rate", "1gbit")
     assert result.exit_code == 0
     assert "5 layers, 14.0 MB of gradients, 0.123 s of compute a step" in result.stdout
-    assert "first come first served" in result.stdout
+    for name in ("MXNet's dist_sync  ", "first come first served  ", "MXNet's P3  "):
+        assert f"\n  {name}" in result.stdout
     assert "servers to use: 2" in result.stdout
 
 
@@ -215,13 +227,14 @@ def test_a_terminal_shows_what_is_simulated_until_that_is_done(saved: pathlib.Pa
     assert lines[0] == ""
     assert lines[-1] == "$ ", "the line is gone"
     said = [re.sub(r" \(\d+ s so far\) $", "", line) for line in lines[1:-1]]
-    assert said[:3] == [
-        "simulating first come first served, 1 of 3",
-        "simulating MXNet's P3, 2 of 3",
-        "simulating bytescheduler, 3 of 3",
+    assert said[:4] == [
+        "simulating MXNet's dist_sync, 1 of 4",
+        "simulating first come first served, 2 of 4",
+        "simulating MXNet's P3, 3 of 4",
+        "simulating bytescheduler, 4 of 4",
     ]
-    assert said[3:]
-    for line in said[3:]:
+    assert said[4:]
+    for line in said[4:]:
         assert re.fullmatch(r"simulating bytescheduler with \d servers", line)
 
 
@@ -422,6 +435,68 @@ def test_a_profile_comes_out_of_a_timeline(tmp_path: pathlib.Path) -> None:
     assert layers[0].forward_s == pytest.approx(0.033 * 30 / 66)
 
 
+def layers_of(path: pathlib.Path, events: List[Dict[str, Any]]) -> List[models.Step]:
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
+    return profile.from_timeline(path)
+
+
+def in_moments(ready_ms: List[float], priorities: List[int]) -> List[Dict[str, Any]]:
+    """Return steps of 100 ms with key k ready after `ready_ms[k]`."""
+    about, *_, end = timeline(0)
+    events = [about]
+    for step in range(6):
+        for key, (ready, priority) in enumerate(zip(ready_ms, priorities)):
+            spans = [
+                span(category, key, step + 1, 100 * step + ready, 100 * step + ready + 1)
+                for category in ("tensor", "push", "pull")
+            ]
+            for each in spans:
+                each["args"]["priority"] = priority
+            events += spans
+    return [*events, end]
+
+
+@pytest.mark.parametrize(
+    ("ready_ms", "priorities", "order"),
+    [
+        # A segment whose gradients are ready at once, in the order of the calls.
+        ([40, 41, 42, 43], [0, -1, -2, -3], "0123"),
+        # Two of them; the second is ready last.
+        ([80, 81, 40, 41], [0, -1, -2, -3], "0123"),
+        # Priorities that are the other way round are not believed, but within a moment.
+        ([40, 60, 80, 80.5], [0, -1, -2, -3], "2310"),
+        # None say anything.
+        ([40, 80, 60, 20], [0, 0, 0, 0], "1203"),
+    ],
+)
+def test_gradients_of_one_moment_are_in_the_order_of_priorities(
+    tmp_path: pathlib.Path, ready_ms: List[float], priorities: List[int], order: str
+) -> None:
+    layers = layers_of(tmp_path / "t-r0.json", in_moments(ready_ms, priorities))
+    assert "".join(layer.name for layer in layers) == order
+
+
+def test_gradients_of_one_moment_share_its_time_by_size(tmp_path: pathlib.Path) -> None:
+    events = in_moments([80, 81, 40, 41], [0, -1, -2, -3])
+    layers = layers_of(tmp_path / "t-r0.json", events)
+    # 40 ms from moment to moment are shared by 100 and 200 bytes; the rest of the step by 300, 400.
+    backward = [layer.backward_s for layer in layers]
+    assert backward[:2] == pytest.approx([0.040 / 3, 0.040 * 2 / 3])
+    assert backward[2] / backward[3] == pytest.approx(3 / 4)
+    shares = [layer.forward_s / layer.backward_s for layer in layers]
+    assert shares == pytest.approx([shares[0]] * 4)
+
+
+def test_an_order_that_the_worker_knows_counts(tmp_path: pathlib.Path) -> None:
+    again = [
+        {"name": "bytescheduler_key", "ph": "M", "pid": 1, "args": {"key": k, "name": f"w{k}"}}
+        for k in (1, 2, 0)
+    ]
+    about, *events = timeline(6)
+    layers = layers_of(tmp_path / "t-r0.json", [about, *events[:-1], *again, events[-1]])
+    assert [layer.name for layer in layers] == ["w1", "w2", "w0"]
+
+
 def test_too_short_a_timeline_says_so(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "t-r0.json"
     path.write_text("[\n" + ",\n".join(json.dumps(event) for event in timeline(3)) + "\n]\n")
@@ -429,6 +504,57 @@ def test_too_short_a_timeline_says_so(tmp_path: pathlib.Path) -> None:
         profile.from_timeline(path)
 
 
-@pytest.mark.parametrize(("rate", "bits"), [("1gbit", 1e9), ("2.5gbit", 2.5e9), ("64kbit", 64e3)])
-def test_rates_are_those_of_tc(rate: str, bits: float) -> None:
-    assert bits_per_s(rate) == bits
+@pytest.mark.parametrize(
+    ("bits", "rates"),
+    [
+        (1e10, "10gbit 10Gbps 10G 10g 10Gbit 10GBIT 10gbit/s 10Gb/s 10000mbit 0.01Tbit"),
+        (2.5e9, "2.5gbit 2500M 2.5Gbits"),
+        (64e3, "64kbit 64k 64Kbps"),
+    ],
+)
+def test_rates_are_bits_a_second_in_everyones_words(bits: float, rates: str) -> None:
+    for rate in rates.split():
+        assert bits_per_s(rate) == pytest.approx(bits), rate
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "",
+        "10",
+        "G",
+        "10GB",
+        "10GB/s",
+        "10GBps",
+        "10gib",
+        "-1gbit",
+        "1e3gbit",
+        "1 1gbit",
+        "nan",
+        "0G",
+    ],
+)
+def test_bytes_and_nonsense_are_no_rates(rate: str) -> None:
+    with pytest.raises(ValueError, match="want kbit, mbit or gbit, such as 300mbit or 2.5gbit"):
+        bits_per_s(rate)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0.1", 0.1),
+        ("100ms", 0.1),
+        ("100 ms", 0.1),
+        ("2s", 2),
+        ("2m", 120),
+        ("1h", 3600),
+        ("5us", 5e-6),
+    ],
+)
+def test_times_have_units_or_are_seconds(text: str, seconds: float) -> None:
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "ms", "1x", "1,5s", "soon", "1ms2", "nan", "nanms"])
+def test_what_is_no_time_is_nan(text: str) -> None:
+    assert math.isnan(seconds_of(text))
