@@ -28,6 +28,7 @@ from bytescheduler._timeline.files import (
     Event,
     TimelineError,
     TimelineWarning,
+    is_internal,
     merge,
     text_of,
     write,
@@ -107,7 +108,8 @@ def summary(events: Iterable[Event]) -> Dict[str, Any]:
         as in the first step.
 
         ``ranks`` has the medians over the steps of each rank.  ``tensors`` has the ten with the
-        longest mean wait for other workers.
+        longest mean wait for other workers, and ``internal`` the same for keys that are no tensors
+        of the script.
 
         From servers' files: ``servers`` has each server's number of sums, and its mean seconds from
         the last push of a sum to the sum.  ``late`` has each worker that came last, with the number
@@ -149,13 +151,17 @@ class _Job:
 
     def summary(self) -> Dict[str, Any]:
         ranks = sorted({row["rank"] for row in self.rows})
+        waits = [
+            {"name": self.names.get(row["key"]), **row}
+            for row in _longest_waits(self._rounds, self._sizes)
+        ]
         return {
             "steps": self.rows,
             "ranks": [_medians(rank, self.rows) for rank in ranks],
-            "tensors": [
-                {"name": self.names.get(row["key"]), **row}
-                for row in _longest_waits(self._rounds, self._sizes)
+            "tensors": [row for row in waits if not is_internal(row["key"], self.names)][
+                :_MOST_TENSORS
             ],
+            "internal": [row for row in waits if is_internal(row["key"], self.names)],
             **self._servers.rows(),
         }
 
@@ -187,7 +193,7 @@ def _longest_waits(steps: Dict[Where, Step], sizes: Dict[int, int]) -> List[Dict
             }
         )
     rows.sort(key=lambda row: (-row["wait_mean_s"], row["key"]))
-    return rows[:_MOST_TENSORS]
+    return rows
 
 
 def _ms(seconds: Optional[float]) -> str:
@@ -219,24 +225,33 @@ def _worker_blocks(of: Dict[str, Any]) -> List[str]:
     ranks = [[str(row["rank"]), str(row["steps"]), *cells(row)] for row in of["ranks"]]
     slowest = sorted(of["steps"], key=lambda row: -row["seconds"])[:_MOST_STEPS]
     steps = [[str(row["rank"]), str(row["step"]), *cells(row)] for row in slowest]
-    tensors = [
+    tensors, internal = (
         [
-            plain(row["name"] or str(row["key"])),
-            _size(row["bytes"]),
-            _ms(row["wait_mean_s"]),
-            _ms(row["wait_max_s"]),
-            str(row["rank_of_max"]),
-            str(row["step_of_max"]),
+            [
+                plain(row["name"] or str(row["key"])),
+                _size(row["bytes"]),
+                _ms(row["wait_mean_s"]),
+                _ms(row["wait_max_s"]),
+                str(row["rank_of_max"]),
+                str(row["step_of_max"]),
+            ]
+            for row in of[which]
         ]
-        for row in of["tensors"]
-    ]
+        for which in ("tensors", "internal")
+    )
     wait_head = ["key", "size", "mean ms", "longest", "on rank", "in step"]
-    return [
+    blocks = [
         "A step, medians in milliseconds:\n" + _aligned_columns([["rank", "steps", *head], *ranks]),
         "The longest steps:\n" + _aligned_columns([["rank", "step", *head], *steps]),
         "The tensors that wait longest for other workers:\n"
         + _aligned_columns([wait_head, *tensors]),
     ]
+    if internal:
+        blocks.append(
+            "The same for what workers agree on by themselves:\n"
+            + _aligned_columns([wait_head, *internal])
+        )
+    return blocks
 
 
 def table(of: Dict[str, Any]) -> str:

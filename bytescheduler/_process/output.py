@@ -1,6 +1,7 @@
 """Copies the output of several processes to one place, in whole lines, each with its prefix."""
 
 import os
+import re
 import select
 import threading
 import time
@@ -12,6 +13,8 @@ __all__ = ["Printer"]
 
 _COLOURS = (36, 33, 32, 35, 34, 31)
 _MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
+# How lines of MXNet's and of the engine's log begin.
+_LOG = re.compile(rb"\[\d\d:\d\d:\d\d\] \S+:\d+: |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z]+ ")
 _REDRAW_S = 5.0  # how often a line that redraws itself is shown
 
 
@@ -74,14 +77,22 @@ class Printer:
         return f"[{name}] ".encode()
 
     def write(self, prefix: bytes, line: bytes) -> None:
-        """Write one line, without what a carriage return in it takes back."""
+        """Write one line, without what a carriage return in it takes back.
+
+        A line of a log that begins behind a progress bar is one of its own.
+        """
         text = line.rstrip(b"\r")
         text = text[text.rfind(b"\r") + 1 :]
+        log = _LOG.search(text, 1)
+        lines = [text]
+        if log is not None:
+            bar = text[: log.start()].rstrip()
+            lines = [*([bar] if bar else []), text[log.start() :]]
         with self._lock:
             if self._broken:
                 return
             try:
-                _write_all(self._target, prefix + text + b"\n")
+                _write_all(self._target, b"".join(prefix + each + b"\n" for each in lines))
             except BrokenPipeError:
                 self._broken = True
                 self._on_broken()

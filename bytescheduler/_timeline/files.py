@@ -11,6 +11,7 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
+    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -28,6 +29,7 @@ __all__ = [
     "Event",
     "TimelineError",
     "TimelineWarning",
+    "is_internal",
     "merge",
     "text_of",
     "write",
@@ -41,6 +43,8 @@ _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
 # Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
 OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
+# What workers agree on by themselves (bytescheduler/mxnet/_stores/agreement.py).
+_OWN_NAME = re.compile(r"(notes|barriers|copy \d+) of optimizer")
 _END = "bytescheduler_end"
 # The numbers that an event of a phase must have, and the arguments of a span.
 _NUMBERS = {"X": ("ts", "dur"), "C": ("ts",), "i": ("ts",), "M": ()}
@@ -54,6 +58,11 @@ _COUNTS = {
     "peers": ("key", "part", "round", "bytes", "last"),
     "sum": ("key", "part", "round", "bytes"),
 }
+
+
+def is_internal(key: int, names: Mapping[int, str]) -> bool:
+    """Return whether a key is no tensor of the script's."""
+    return key in OWN_KEYS or _OWN_NAME.fullmatch(names.get(key, "")) is not None
 
 
 class TimelineError(ConfigError):

@@ -3,17 +3,21 @@
 import io
 import math
 import os
-from typing import List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
 from bytescheduler._process.say import plain
-from bytescheduler._timeline.files import TimelineError
+from bytescheduler._timeline.files import TimelineError, is_internal
 from bytescheduler._timeline.steps import Interval, Step, Tensor, union
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["draw", "kind_of"]
 
 _MOST_LABELS = 40
 _MOST_CHARACTERS = 40  # in a label
 _ROW_INCHES = 0.12
+_LEAST_INCHES = 3.6  # the labels of the axes need as much
 # The three bars in a tensor's row: the attribute, its meaning, its colour.
 _BARS = (
     ("queued", "queued for something more urgent, or for credit", "#b8bec4"),
@@ -49,12 +53,26 @@ def draw(
     Tensors are called as `names` has it, others by their keys.
     """
     import matplotlib
-    from matplotlib.figure import Figure
 
     matplotlib.rcParams["svg.hashsalt"] = "bytescheduler"  # the same bytes for the same times
-    rows = _most_urgent_first(step)
+    rows = sorted(
+        step.items(),
+        key=lambda item: (is_internal(item[0], names), -item[1].priority, item[0]),
+    )
+    figure = _figure(rows, front, names, title)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return picture.getvalue()
+
+
+def _figure(
+    rows: List[Tuple[int, Tensor]], front: Optional[Interval], names: Mapping[int, str], title: str
+) -> "Figure":
+    """Return the picture of tensors in this order."""
+    from matplotlib.figure import Figure
+
     zero = min(tensor.begin for _, tensor in rows)
-    figure = Figure(figsize=(9, min(12.0, max(2.4, 1.2 + _ROW_INCHES * len(rows)))))
+    figure = Figure(figsize=(9, min(12.0, max(_LEAST_INCHES, 1.2 + _ROW_INCHES * len(rows)))))
     axes = figure.subplots()
     for bar, (name, meaning, colour) in enumerate(_BARS):
         bars = [
@@ -75,20 +93,17 @@ def draw(
     axes.set_xlim(0, (max(tensor.end for _, tensor in rows) - zero) * 1e3)
     axes.set_xlabel("ms since the step's first gradient")
     axes.set_ylabel("key, the most urgent at the top")
+    own = sum(is_internal(key, names) for key, _ in rows)
+    if own:  # apart from the tensors of the script
+        axes.axhline(len(rows) - own, color="black", lw=0.6)
     axes.set_title(title, fontsize=9, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
     figure.set_layout_engine("constrained")
-    picture = io.BytesIO()
-    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return picture.getvalue()
+    return figure
 
 
 def _label(name: str) -> str:
     """Return a name without what matplotlib takes for a formula, and not too long."""
     shown = plain(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
     return shown.replace("$", r"\$")
-
-
-def _most_urgent_first(step: Step) -> List[Tuple[int, Tensor]]:
-    return sorted(step.items(), key=lambda item: (-item[1].priority, item[0]))

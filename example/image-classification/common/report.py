@@ -4,7 +4,7 @@ import hashlib
 import os
 import sys
 import time
-from typing import Dict, Iterable, Iterator, TypeVar
+from typing import Dict, Iterable, Iterator, Optional, TypeVar
 
 import mxnet as mx
 from tqdm import tqdm
@@ -26,19 +26,22 @@ class Epoch:
 
     def __init__(self, number: int, num_batches: int, batch_size: int, rank: int) -> None:
         self._label = f"rank {rank} epoch {number}"
+        self._batches = num_batches
         self._samples = num_batches * batch_size
-        self._bar = tqdm(
-            total=num_batches,
-            desc=self._label,
-            unit="batch",
-            leave=False,
-            # bslaunch shows a bar every few seconds; into a file or pipe of others goes none
-            disable=False if os.environ.get("DMLC_ROLE") else None,
-        )
+        self._bar: Optional[tqdm] = None
         self._begin = time.perf_counter()
 
     def step(self) -> None:
         """Count one batch."""
+        if self._bar is None:  # during the first, MXNet has something to say
+            self._bar = tqdm(
+                total=self._batches,
+                desc=self._label,
+                unit="batch",
+                leave=False,
+                # bslaunch shows a bar every few seconds; into a file or pipe of others goes none
+                disable=False if os.environ.get("DMLC_ROLE") else None,
+            )
         self._bar.update()
 
     def batches(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -50,7 +53,8 @@ class Epoch:
     def finish(self, accuracy: float) -> None:
         """Print the epoch's line; `accuracy` (0 to 1) is on the validation set."""
         seconds = time.perf_counter() - self._begin
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
         print(
             f"{self._label}: {self._samples / seconds:.0f} samples/s, "
             f"validation accuracy {accuracy:.4f}",

@@ -94,6 +94,23 @@ def test_a_progress_bar_leaves_its_last_state(monkeypatch: pytest.MonkeyPatch) -
     assert bench.close() == b"[w] 100%\n[w] done\n"
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        b"[08:34:09] ../src/executor/graph_executor.cc:1991: Subgraph backend MKLDNN is activated.",
+        b"2026-11-27 08:34:09.975 INFO worker 0: gradients become ready in another order",
+    ],
+)
+def test_a_line_of_a_log_in_a_progress_bar_is_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, log: bytes
+) -> None:
+    bench = Bench()
+    bench.copy(monkeypatch, [b"\r 0%|   | 0/9 ", log + b"\n\r 9%", b"\n", b"  " + log + b"\n", log])
+    assert bench.close().splitlines() == [
+        *(b"[w]  0%|   | 0/9", b"[w] " + log, b"[w]  9%", b"[w] " + log, b"[w] " + log)
+    ]
+
+
 def test_a_slow_progress_bar_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.copy(monkeypatch, [b"\r%d%%" % percent for percent in range(10)], seconds=2)

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from bytescheduler import timeline
+from bytescheduler._timeline import plot, steps
 
 Event = Dict[str, Any]
 
@@ -147,6 +148,39 @@ def test_tensors_have_the_names_of_their_keys(tmp_path: pathlib.Path) -> None:
     file, out = timeline_of(tmp_path / "t.json", named, *a_step(1, 1)), tmp_path / "a.svg"
     assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
     assert "<!-- fc1_$weight$ -->" in out.read_text()
+
+
+@pytest.mark.parametrize("tensors", [1, 3, 20, 200])
+def test_no_label_is_cut_however_few_tensors_there_are(tensors: int) -> None:
+    rows = []
+    for key in range(tensors):
+        rows.append((key, steps.Tensor()))
+        rows[-1][1].add(span("push", (1, 2), key=key))
+    names = {0: "resnetv10_stage1_batchnorm0_gamma", 1: "notes of optimizer"}
+    figure = plot._figure(rows, (1, 2), names, "worker 0, step 2: 64.02 ms")
+    figure.draw_without_rendering()
+    width, height = figure.bbox.size
+    (axes,) = figure.axes
+    shown = [axes.xaxis.label, axes.yaxis.label, axes.title, *axes.get_yticklabels()]
+    for text in shown:
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= width, text
+        assert box.y1 <= height, text
+
+
+def test_what_workers_agree_on_is_at_the_bottom(tmp_path: pathlib.Path) -> None:
+    own = {**span("push", (101, 101.5), key=8, priority=5)}
+    name = {"name": "bytescheduler_key", "ph": "M", "pid": 1, "tid": 0}
+    named = {**name, "args": {"key": 8, "name": "notes of optimizer"}}
+    other = [span(kind, (101, 101.5), key=9) for kind in ("push", "pull")]
+    file = timeline_of(tmp_path / "t.json", named, *a_step(1, 1), own, *other)
+    out = tmp_path / "a.svg"
+    assert CliRunner().invoke(timeline.timeline, [file, "--plot", str(out)]).exit_code == 0
+    drawn = out.read_text()
+    assert drawn.index("<!-- 7 -->") < drawn.index("<!-- 9 -->")
+    assert drawn.index("<!-- 9 -->") < drawn.index("<!-- notes of optimizer -->")
 
 
 def test_without_matplotlib_it_says_how_to_install_it(
