@@ -18,7 +18,9 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
     forward pass uses them; blocks until rank 0 is there.  Like Gluon's own trainer, this waits for
     the first step if a shape is not known before.  It also does if servers update the weights,
     which must learn the batch size first.  If workers update the weights, another batch size or
-    learning rate takes effect at once.
+    learning rate takes effect at once.  With updates on the store, workers may give `step` other
+    batch sizes, and each gradient is divided by that of its worker.  The first step waits until all
+    workers make it.
 
     So load or set parameters before the trainer is made.  Loading them later raises, or, with
     ``update_on_kvstore=False``, changes only the worker that loads them.
@@ -73,6 +75,7 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
             update_on_kvstore=update_on_kvstore,
         )
         self.kvstore = store
+        self._has_stepped = False
         known = not any(param._deferred_init for param in self._params)
         if store._backend.updates_here and known:
             self._init_kvstore()
@@ -89,7 +92,11 @@ class ScheduledTrainer(mx.gluon.Trainer):  # type: ignore[misc]  # MXNet has no 
         super()._reset_kvstore()
 
     def _check_and_rescale_grad(self, scale: float) -> None:
-        if self.kvstore._backend.updates_here:
+        backend = self.kvstore._backend
+        if backend.updates_here:
             self._optimizer.rescale_grad = scale
+            if self._kv_initialized and not self._has_stepped and self._update_on_kvstore:
+                backend.agree_on_rescaling()  # when it was made no batch size was known
+            self._has_stepped = True
         else:
             super()._check_and_rescale_grad(scale)

@@ -1,7 +1,7 @@
 """The check that all workers run the same optimizer, so that their weights do not differ."""
 
 import zlib
-from typing import Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -101,23 +101,25 @@ class Agreement:
 
     # -- between barriers ----------------------------------------------------------------------
 
-    def pushed(self, rounds: int, updater: Updater) -> None:
+    def pushed(self, rounds: int, updater: Updater, *, rescales: bool = False) -> None:
         """Count rounds that `updater` ends; never blocks, but on stock servers.
+
+        With `rescales` the workers may have other numbers in rescale_grad.
 
         There with compression a note first waits for the one before it, and so for the slowest
         worker, and with NaiveEngine for itself.
         """
         if updater is not None:
-            self._look_at(updater)
+            self._look_at(updater, _NUMBERS[1:] if rescales else _NUMBERS)
         before, self._rounds = self._rounds, self._rounds + rounds
         # How many powers of 2 were reached.
         notes = self._rounds.bit_length() - before.bit_length()
         for _ in range(notes + self._rounds // _ROUNDS_A_NOTE - before // _ROUNDS_A_NOTE):
             self._note()
 
-    def _look_at(self, updater: Updater) -> None:
+    def _look_at(self, updater: Updater, names: Tuple[str, ...] = _NUMBERS) -> None:
         optimizer = getattr(updater, "optimizer", None)
-        numbers = [_exactly(getattr(optimizer, name, None)) for name in _NUMBERS]
+        numbers = [_exactly(getattr(optimizer, name, None)) for name in names]
         if numbers == self._numbers:
             return
         self._numbers = numbers
@@ -148,6 +150,15 @@ class Agreement:
             f"worker {changes.argmax()} has set an optimizer that worker {changes.argmin()} does "
             f"not have: {_CURE}"
         )
+
+    def share(self, number: float) -> List[float]:
+        """Return every worker's `number`, by rank; blocks until all workers call it."""
+        n = self._session.num_workers
+        if n == 1:
+            return [number]
+        mine = np.zeros((2, n))
+        mine[0, self._session.rank] = number
+        return [float(each) for each in self._session.sum(self._key("notes"), mine)[0]]
 
     def same_coding(self, coding: Coding) -> None:
         """Raise MXNetError on every worker unless what all push is coded alike.
@@ -252,9 +263,9 @@ def _what_differed(histories: Numbers) -> Optional[str]:
     return (
         f"the optimizers of worker {histories.argmax()} and of worker {histories.argmin()} differ, "
         "or did in some round, in learning rate, weight decay or rescale_grad (which a Trainer "
-        "makes of the batch size), or states were loaded on one only, and so their weights do: "
-        "every worker updates its own, so give all of them the same numbers, and let all of them "
-        "load states, before the same push"
+        "makes of the batch size: give step() the same number), or states were loaded on one only, "
+        "and so their weights do: every worker updates its own, so give all of them the same "
+        "numbers, and let all of them load states, before the same push"
     )
 
 

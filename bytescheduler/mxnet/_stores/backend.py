@@ -36,6 +36,9 @@ class Backend(Protocol):
     def num_workers(self) -> int:
         """How many workers there are."""
 
+    def agree_on_rescaling(self) -> None:
+        """Learn the number in rank 0's rescale_grad, if that may differ; all workers call it."""
+
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         """Change partitions and credit of all workers, if there are any that can change."""
 

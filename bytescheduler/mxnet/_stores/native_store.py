@@ -18,6 +18,7 @@ from bytescheduler.mxnet._optimizer.updater import make_updater
 from bytescheduler.mxnet._stores.agreement import Agreement
 from bytescheduler.mxnet._stores.arguments import group, rows
 from bytescheduler.mxnet._stores.gluon_names import GluonNames
+from bytescheduler.mxnet._stores.rescaling import Rescaling
 from bytescheduler.mxnet._stores.scaled_steps import ScaledSteps, is_scaling, scaling_trainer
 from bytescheduler.mxnet._stores.tensor_session import TensorSession, Usual
 from bytescheduler.mxnet._types import (
@@ -79,6 +80,7 @@ class NativeStore:
         self._agreement = Agreement(
             session, self._copier, lambda what: self._keys.beside("optimizer", what)
         )
+        self._rescaling = Rescaling(self._agreement.share)
         self.updater: Updater = None
         self.handle: Handle = getattr(inner, "handle", None) or KVStoreHandle()
 
@@ -183,6 +185,7 @@ class NativeStore:
             self._broadcast([*tensors, *rows.values(), *notes])
             self._agreement.is_declared = self.updates_here
             self._compare_codings()
+            self.agree_on_rescaling(again=False)
             for tensor in tensors:
                 tensor.rows = rows.get(tensor.key)
                 self._tensors[tensor.key] = tensor
@@ -190,6 +193,14 @@ class NativeStore:
                     tensor.store_apart()
                 self._note_usual(tensor)
             self._gluon.declare(groups)
+
+    def agree_on_rescaling(self, *, again: bool = True) -> None:
+        """Let workers have another rescale_grad from now on, if all have one; all call it.
+
+        Blocks.
+        """
+        if self.updates_here and self._agreement.is_declared and self._session.num_workers > 1:
+            self._rescaling.agree(self.updater, again=again)
 
     def _note_usual(self, tensor: Tensor) -> None:
         if tensor.is_usual and self._coding is None and not (self._is_wide and tensor.is_narrow):
@@ -231,9 +242,10 @@ class NativeStore:
         if self._scaled:
             self._settle_if_held(group(key, value))
         given = (self._copier, self._usual, key, value, out, priority, self.updater is None)
-        if not self._widens and self._session.exchange(*given):
+        usual = not self._widens and self._rescaling.factor(self.updater) == 1.0
+        if usual and self._session.exchange(*given):
             rounds = len(key) if isinstance(key, (list, tuple)) else 1
-            self._agreement.pushed(rounds, self.updater)
+            self._agreement.pushed(rounds, self.updater, rescales=self._rescaling.is_known)
             if self.updater is not None:
                 self._update_usual(key, value if out is None else out)
             return
@@ -283,12 +295,15 @@ class NativeStore:
 
     def _send(self, values: Outs, priority: int) -> None:
         self._declare_rows(values)
+        factor = self._rescaling.factor(self.updater)
         for tensor, arrays in values:
             tensor.gather(arrays)
+            if factor != 1.0:
+                tensor.send[:] *= factor
             self._session.push_pull(tensor, priority, self._coding)
             if tensor.rows is not None:
                 self._session.push_pull(tensor.rows, priority)
-            self._agreement.pushed(1, self.updater)
+            self._agreement.pushed(1, self.updater, rescales=self._rescaling.is_known)
         # Behind all pushes: an updater that waits for its sum must hold back none of them.
         if self.updater is not None:
             self._apply([tensor for tensor, _ in values])
@@ -335,7 +350,8 @@ class NativeStore:
     def _update(self, tensor: Tensor) -> None:
         # Stock stores give an updater str keys as bytes.
         key = tensor.key.encode() if isinstance(tensor.key, str) else tensor.key
-        self.updater(key, tensor.received, tensor.stored)
+        with self._rescaling.common(self.updater):
+            self.updater(key, tensor.received, tensor.stored)
 
     def _copy_out(self, outs: Outs) -> None:
         for tensor, arrays in outs:
@@ -473,6 +489,8 @@ class NativeStore:
         optimizer = self._agreement.meet(self.updater)
         if optimizer is not None:
             self._use(make_updater(optimizer))
+        if not self._rescaling.is_known:
+            self.agree_on_rescaling()
         self._widen(met=True)
 
     def send_command_to_servers(self, head: int, body: str) -> None:

@@ -67,6 +67,9 @@ class PassThrough:
     def num_workers(self) -> int:
         return int(self._inner.num_workers)
 
+    def agree_on_rescaling(self) -> None:
+        pass
+
     def retune(self, partition_bytes: int, credit_bytes: int) -> None:
         raise mx.base.MXNetError(
             f"nothing of a {self.type} store travels in partitions that could change; "

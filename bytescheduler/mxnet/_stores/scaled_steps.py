@@ -11,7 +11,7 @@ import numpy as np
 from bytescheduler.mxnet._arrays.sparse import dense
 from bytescheduler.mxnet._types import Array, Key, Optimizer
 
-__all__ = ["ScaledSteps", "is_scaling", "scaling_trainer"]
+__all__ = ["ScaledSteps", "is_scaling", "scaling_trainer", "trainer_of"]
 
 _AMP = "mxnet.contrib.amp.amp"  # which only scripts that use it import
 _INTEGERS = ("uint8", "int8", "int32", "int64")
@@ -25,10 +25,16 @@ _Check = Callable[[List[Any]], bool]  # `has_overflow` of a loss scaler
 
 def scaling_trainer(optimizer: Optimizer) -> Optional[_Trainer]:
     """Return the Gluon Trainer whose loss AMP scales and whose optimizer this is, or None."""
+    trainer = trainer_of(optimizer)
+    return None if getattr(trainer, "_amp_loss_scaler", None) is None else trainer
+
+
+def trainer_of(optimizer: Optimizer) -> Optional[_Trainer]:
+    """Return the Gluon Trainer whose optimizer this is, or None."""
     for param in (getattr(optimizer, "param_dict", None) or {}).values():
         trainer = getattr(param, "_trainer", None)
         if trainer is not None and trainer._optimizer is optimizer:
-            return None if getattr(trainer, "_amp_loss_scaler", None) is None else trainer
+            return trainer
     return None
 
 

@@ -40,6 +40,11 @@ def test_where_it_cannot_be_shared_every_worker_says_so(
         assert text in worker.output(), job.all_output()
 
 
+def test_each_worker_counts_by_its_own_batch_size(make_job: MakeJob) -> None:
+    for output in make_job().run("cases/one_optimizer.py", "native", "own_batch_sizes"):
+        assert "well done" in output
+
+
 def test_an_optimizer_that_draws_random_numbers_is_refused_and_another_taken(
     make_job: MakeJob,
 ) -> None:

@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 from cases import fails_with
 
-from bytescheduler.mxnet import ScheduledKVS
+from bytescheduler.mxnet import ScheduledKVS, ScheduledTrainer
 
 SHAPE = (3, 4)
 
@@ -157,6 +157,47 @@ def one_short_batch(kvs: ScheduledKVS) -> None:
         optimizer.rescale_grad = 1 / 3 if step == 2 and kvs.rank == 1 else 1 / 8
         kvs.push("early", mx.nd.ones(SHAPE))
     said_everywhere(kvs, _OTHER_NUMBERS)
+
+
+# By step, of each worker.
+BATCHES = ((6, 2), (6, 2), (5, 2), (6, 1), (3, 3))
+
+
+def _weights_alone() -> "np.ndarray":
+    """Return what one process makes of all gradients, each divided by its worker's batch size."""
+    weight, momentum = mx.nd.ones(SHAPE), mx.nd.zeros(SHAPE)
+    optimizer = mx.optimizer.SGD(learning_rate=0.5, momentum=0.5)
+    for step, sizes in enumerate(BATCHES):
+        total = sum(gradient(rank, step) / size for rank, size in enumerate(sizes))
+        optimizer.update(0, weight, total, momentum)
+    return weight.asnumpy()
+
+
+def own_batch_sizes(kvs: ScheduledKVS) -> None:
+    """Workers whose batches are of other sizes, in every step or in one, count each its own."""
+    for make in (mx.gluon.Trainer, ScheduledTrainer):
+        sizes = BATCHES[:2] if make is mx.gluon.Trainer else BATCHES  # Gluon's refuses a change
+        weight = mx.gluon.Parameter("weight", shape=SHAPE)
+        weight.initialize(mx.init.One())
+        options = {"learning_rate": 0.5, "momentum": 0.5}
+        store = ScheduledKVS() if make is ScheduledTrainer else kvs
+        trainer = make([weight], "sgd", options, kvstore=store, update_on_kvstore=True)
+        for step, mine in enumerate(sizes):
+            with mx.autograd.record():
+                loss = (weight.data() * gradient(kvs.rank, step)).sum()
+            loss.backward()
+            trainer.step(mine[kvs.rank])
+            assert trainer._optimizer.rescale_grad == 1 / mine[kvs.rank]
+        if make is ScheduledTrainer:
+            np.testing.assert_allclose(weight.data().asnumpy(), _weights_alone(), rtol=1e-5)
+            store.close()
+        digest = weight.data().asnumpy().astype("float64")
+        same = mx.nd.zeros(SHAPE, dtype="float64")
+        key = f"weights of {make.__name__}"
+        with ScheduledKVS() as other:
+            other.init(key, same)
+            other.pushpull(key, mx.nd.array(digest, dtype="float64"), out=same)
+            np.testing.assert_array_equal(same.asnumpy(), 2 * digest)
 
 
 def states_of_one(kvs: ScheduledKVS) -> None:
