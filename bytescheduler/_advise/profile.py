@@ -31,7 +31,7 @@ _MOST_TEXT = 64 << 20  # that is read of a file, or of what has no end
 _LEAST_STEPS = 3
 # Shares of a step's compute: priorities whose order is contradicted for longer are not believed;
 # gradients that become ready within so much do so at one moment.
-_DOUBT = 0.1
+_DOUBT = 0.25
 _MOMENT = 0.02
 _RECORD = "record one with: bytescheduler launch --local --record FILE -- python train.py"
 

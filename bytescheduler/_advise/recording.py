@@ -18,8 +18,9 @@ __all__ = ["LEAST_STEPS", "SETTING", "record"]
 
 SETTING = "BYTESCHEDULER_TIMELINE"
 # MXNet runs up to 15 operations as one, and the gradients of several layers are then ready at one
-# moment, which says nothing of their order or of the time of each.
-_NO_BULK = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0"}
+# moment, which says nothing of their order or of the time of each.  Of one moment the script's own
+# priorities decide, which a measured order would replace.
+_PRECISE = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0", "BYTESCHEDULER_PRIORITY": "caller"}
 # Fewer make no profile: three besides the first must be whole.
 LEAST_STEPS = 5
 
@@ -68,11 +69,11 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
             return 1
         timeline = folder / "timeline.json"
         of_worker = timeline.with_name("timeline-r0.json")
-        no_bulk = {k: v for k, v in _NO_BULK.items() if k not in os.environ}
+        precise = {name: v for name, v in _PRECISE.items() if name not in os.environ}
         code = run(
             dataclasses.replace(
                 job,
-                env={**no_bulk, **job.env, SETTING: str(timeline), "BYTESCHEDULER_TUNING": "off"},
+                env={**precise, **job.env, SETTING: str(timeline), "BYTESCHEDULER_TUNING": "off"},
                 enough=None if steps is None else StepsWritten(of_worker, steps),
             )
         )
