@@ -29,8 +29,8 @@ _MOST_BYTES = 1 << 44
 _MOST_S = 1e5
 _MOST_TEXT = 64 << 20  # that is read of a file, or of what has no end
 _LEAST_STEPS = 3
-# Shares of a step's compute: priorities whose order is contradicted for longer are not believed;
-# gradients that become ready within so much do so at one moment.
+# Shares of a step's compute.  Priorities whose order is contradicted for longer than the first are
+# not believed; gradients within the second of each other are ready at one moment.
 _DOUBT = 0.25
 _MOMENT = 0.02
 _RECORD = "record one with: bytescheduler launch --local --record FILE -- python train.py"

@@ -17,9 +17,9 @@ from bytescheduler.errors import Error
 __all__ = ["LEAST_STEPS", "SETTING", "record"]
 
 SETTING = "BYTESCHEDULER_TIMELINE"
-# MXNet runs up to 15 operations as one, and the gradients of several layers are then ready at one
-# moment, which says nothing of their order or of the time of each.  Of one moment the script's own
-# priorities decide, which a measured order would replace.
+# MXNet runs up to 15 operations as one.  The gradients of several layers are then ready at one
+# moment, which hides their order and the time of each.  For gradients of one moment the script's
+# own priorities decide, which a measured order would replace.
 _PRECISE = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0", "BYTESCHEDULER_PRIORITY": "caller"}
 # Fewer make no profile: three besides the first must be whole.
 LEAST_STEPS = 5

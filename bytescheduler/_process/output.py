@@ -13,7 +13,7 @@ __all__ = ["Printer"]
 
 _COLOURS = (36, 33, 32, 35, 34, 31)
 _MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
-# How lines of MXNet's and of the engine's log begin.
+# The beginnings of log lines: of frameworks written in C++, and of the engine.
 _LOG = re.compile(rb"\[\d\d:\d\d:\d\d\] \S+:\d+: |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z]+ ")
 _REDRAW_S = 5.0  # how often a line that redraws itself is shown
 

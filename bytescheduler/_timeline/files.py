@@ -43,7 +43,7 @@ _ABOUT = "bytescheduler"
 KEY_NAME = "bytescheduler_key"
 # Keys of the engine's own, by which worker 0 tells an order (src/worker/measured_order.h).
 OWN_KEYS = {(1 << 64) - 2: "size of the measured order", (1 << 64) - 1: "measured order"}
-# What workers agree on by themselves (bytescheduler/mxnet/_stores/agreement.py).
+# Names of keys that the workers' stores use to agree on something.
 _OWN_NAME = re.compile(r"(notes|barriers|copy \d+) of optimizer")
 _END = "bytescheduler_end"
 # The numbers that an event of a phase must have, and the arguments of a span.

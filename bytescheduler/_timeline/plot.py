@@ -59,14 +59,14 @@ def draw(
         step.items(),
         key=lambda item: (is_internal(item[0], names), -item[1].priority, item[0]),
     )
-    figure = _figure(rows, front, names, title)
+    figure = _figure(rows, wait, names, title)
     picture = io.BytesIO()
     figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return picture.getvalue()
 
 
 def _figure(
-    rows: List[Tuple[int, Tensor]], front: Optional[Interval], names: Mapping[int, str], title: str
+    rows: List[Tuple[int, Tensor]], wait: Optional[Interval], names: Mapping[int, str], title: str
 ) -> "Figure":
     """Return the picture of tensors in this order."""
     from matplotlib.figure import Figure

@@ -265,9 +265,9 @@ class NativeStore:
         return values, self._checked_outs(out_groups, ignore_sparse=False)
 
     def _checked(self, groups: Groups) -> Outs:
-        if self._threshold and is_scaling():
+        if self._coding is not None and is_scaling():
             raise mx.base.MXNetError(
-                "AMP's loss scaling does not go with gradient compression: two bits cannot say "
+                "AMP's loss scaling does not go with gradient compression: codes cannot say "
                 "that a gradient overflows; leave one of them out"
             )
         pairs = [(self._tensor(key), arrays) for key, arrays in groups.items()]

@@ -43,7 +43,7 @@ class Rescaling:
 
     @property
     def is_known(self) -> bool:
-        """Whether workers may differ from now on."""
+        """True if workers may differ from now on."""
         return self._common > 0
 
     def agree(self, updater: Updater, *, again: bool = False) -> None:

@@ -60,7 +60,7 @@ class ScaledSteps:
     """
 
     def __init__(self) -> None:
-        self._trainer: Optional[_Trainer] = None  # of what is held
+        self._trainer: Optional[_Trainer] = None  # the one whose updates are held
         self._updates: Dict[Key, Callable[[], None]] = {}
         self._arrays: List[Array] = []
         self._afterwards: List[Callable[[], None]] = []
