@@ -83,6 +83,7 @@ class Settings:
     tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
     secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)
     timeout_s: float = _row("BYTESCHEDULER_TIMEOUT", seconds)
+    grace_s: float = _row("BYTESCHEDULER_GRACE", seconds)
     pickles: str = _row("BYTESCHEDULER_PICKLES", str)
     trusted_modules: Tuple[str, ...] = _row("BYTESCHEDULER_TRUSTED_MODULES", _names)
     log_level: str = _row("BYTESCHEDULER_LOG_LEVEL", str)

@@ -1,6 +1,9 @@
 """`bslaunch`: start one role of a job, or a whole job on this host."""
 
+import contextlib
 import os
+import re
+import shlex
 import shutil
 import sys
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -11,7 +14,7 @@ from bytescheduler import __version__
 from bytescheduler._launch import local_job, role_worker
 from bytescheduler._launch.launcher import FIXED, node_command
 from bytescheduler._process import stdout
-from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds
+from bytescheduler._process.numbers import A_YEAR_S, Count, Seconds, shortened
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
 from bytescheduler.config import as_text, check_settings, settings
@@ -19,6 +22,7 @@ from bytescheduler.errors import ConfigError
 
 __all__ = ["cli", "main"]
 
+_NEEDS_SHELL = re.compile(r"[&|;<>$`*]|^cd ")
 _ROLES = ("scheduler", "server", "worker")
 _USAGE_ROLE = (
     "set DMLC_ROLE to scheduler, server or worker to start one role of a job, "
@@ -45,8 +49,28 @@ def _require_command(command: Sequence[str], what: str, path: Optional[str]) -> 
     if shutil.which(command[0], mode=os.F_OK, path=path) is not None:
         say(f"bslaunch: cannot run {program}: permission denied; is it executable (chmod +x)?")
         sys.exit(126)
-    say(f"bslaunch: command not found: {program}")
+    say(f"bslaunch: command not found: {program}{_question(command, path)}")
     sys.exit(127)
+
+
+def _question(command: Sequence[str], path: Optional[str]) -> str:
+    """Return what may be meant by a command that was not found, in words to be put behind that."""
+    words = command[0].split()
+    if len(words) > 1 and (
+        shutil.which(words[0], path=path) or not _NEEDS_SHELL.search(command[0])
+    ):
+        return (
+            "; is the whole command in quotes? Write it without them: "
+            f"bslaunch ... -- {plain(' '.join((*words, *command[1:])))}"
+        )
+    if len(words) > 1:
+        return f"; to let a shell read it: bslaunch ... -- sh -c {plain(shlex.quote(command[0]))}"
+    name, equals, _ = command[0].partition("=")
+    if equals and name.isidentifier():
+        return f"; to set a variable: bslaunch ... --env {plain(command[0])} -- ..."
+    if os.path.isfile(command[0]) and command[0].endswith(".py"):
+        return f"; to run a script: bslaunch ... -- python {plain(' '.join(command))}"
+    return ""
 
 
 def _require_settings(overrides: Mapping[str, str]) -> None:
@@ -75,20 +99,19 @@ def _run_role(command: Sequence[str], port_fd: Optional[int]) -> int:
         _require_settings({})
         env = dict(os.environ)
         local_job.prefer_native(env)
-        where = role_worker.Rendezvous.from_settings(Settings.read())
-        return role_worker.run(command, env, where)
-    if command:
-        raise click.UsageError(
-            f"DMLC_ROLE={role} runs no command; leave out {plain(' '.join(command))}"
-        )
+        settings = Settings.read()
+        where = role_worker.Rendezvous.from_settings(settings)
+        return role_worker.run(command, env, where, settings.grace_s)
+    if command and Settings.read().is_talkative:
+        say(f"bslaunch: DMLC_ROLE={role} runs no command; ignored: {shortened(' '.join(command))}")
     from bytescheduler import server  # not for workers: what they import is theirs to say
 
-    def report(port: int) -> None:
+    def report(line: object) -> None:
         if port_fd is not None:
-            os.write(port_fd, f"{port}\n".encode())
-            os.close(port_fd)
+            with contextlib.suppress(OSError):  # the one that reads it has ended
+                os.write(port_fd, f"{line}\n".encode(errors="replace"))
 
-    return server.run(role, on_listening=report)
+    return server.run(role, on_listening=report, on_failure=lambda why: report(plain(why)))
 
 
 def _run_local(job: local_job.Job) -> int:
@@ -161,7 +184,7 @@ def _record(job: local_job.Job, path: str, steps: Optional[int]) -> int:
     "--grace",
     type=Seconds(0, A_YEAR_S),
     metavar="S",
-    help="Time for the others to end by themselves after a failure (with --local; default 10).",
+    help="Time for workers to save and end after a signal or a failure (default 25).",
 )
 @click.option(
     "-q",
@@ -210,12 +233,13 @@ def cli(
       bslaunch --local -w 2 -s 1 -- python train.py ...
     """  # noqa: D301 - click wants the backspaces themselves
     extra = _split_env(env)
+    if grace is not None:
+        extra["BYTESCHEDULER_GRACE"] = f"{grace:f}"
     if not local:
         only_local = {
             "-w": workers,
             "-s": servers,
             "--timeout": timeout,
-            "--grace": grace,
             "-q": quiet or None,
             "--record": record,
             "--record-steps": record_steps,
@@ -232,7 +256,7 @@ def cli(
         node=node_command(),
         env=extra,
         timeout=timeout,
-        grace=10.0 if grace is None else grace,
+        grace=Settings.of(as_text({**os.environ, **extra})).grace_s,
         quiet=quiet,
     )
     if record is None:

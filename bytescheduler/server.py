@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Callable, Iterator, Optional
 
@@ -22,6 +23,9 @@ from bytescheduler.errors import ConfigError, Error
 __all__ = ["run"]
 
 _PATIENCE_S = 10.0  # longer than anything takes that is not broken
+_REPEAT_S = 0.5  # a second signal within this time repeats the first
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGQUIT)
+_FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2)
 _WRONG_USE = 2  # the code of shells and click
 
 
@@ -29,29 +33,49 @@ class _Ended(BaseException):
     """A signal asks this process to end."""
 
 
-def _on_signal(number: int, _frame: Optional[FrameType]) -> None:
-    raise _Ended(f"it got {signal.Signals(number).name}")
+class _Stop:
+    """Raises `_Ended` at a signal that stops the process, and again at one that is no repeat."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the first signal
+        self.is_urgent = False
+        self._begin = 0.0
+
+    def __call__(self, number: int, _frame: Optional[FrameType]) -> None:
+        now = time.monotonic()
+        self.is_urgent = self.is_urgent or number == signal.SIGQUIT
+        if self.number == 0:
+            self.number, self._begin = number, now
+        # Launchers signal a process and then its group.
+        elif now < self._begin + _REPEAT_S and not self.is_urgent:
+            return
+        raise _Ended(f"it got {signal.Signals(number).name}")
+
+    @property
+    def exit_code(self) -> int:
+        """What shells have for a process that was stopped, or 1."""
+        return 128 + self.number if self.number else 1
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Make SIGINT and SIGTERM raise `_Ended`, once; only the main thread may.
+def _signals() -> Iterator[_Stop]:
+    """Yield what hears signals, and ignore those for workers; only the main thread may hear.
 
     One that we were told to ignore (as shells do for `... &` in a script) stays ignored.
     """
+    stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stop
         return
-    numbers = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM)
+    before = {
+        number: signal.signal(number, signal.SIG_IGN if number in _FOR_WORKERS else stop)
+        for number in (*_STOPPING, *_FOR_WORKERS)
         if signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    before = [signal.signal(number, _on_signal) for number in numbers]
+    }
     try:
-        yield
+        yield stop
     finally:
-        for number, handler in zip(numbers, before):
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
@@ -64,9 +88,9 @@ def _make_host() -> Host:
     return Host(pickles=settings.pickles, trusted=settings.trusted_modules, say=_say)
 
 
-def _close(node: Node, why: str = "it was closed") -> None:
-    """Close the node, which waits for an update that runs; but not for one that never ends."""
-    impatient = threading.Timer(_PATIENCE_S, os._exit, (1,))
+def _close(node: Node, code: int, why: str = "it was closed") -> None:
+    """Close the node, which waits for an update that runs; exit if that never ends."""
+    impatient = threading.Timer(_PATIENCE_S, os._exit, (code,))
     impatient.daemon = True
     impatient.start()
     try:
@@ -86,30 +110,75 @@ def _metrics(node: Node, role: str) -> Iterator[None]:
             exporter.close()
 
 
-def _run_to_the_end(node: Node, role: str) -> int:
+def _is_complete(node: Node) -> bool:
+    """Return whether all nodes have come, so that workers may have something to save."""
+    try:
+        figures = {figure.name: figure.value for figure in node.measure()}
+    except Error:
+        return False
+    return any(figures.get(name) for name in ("ready", "workers", "servers"))
+
+
+def _wait(node: Node, stop: _Stop) -> None:
+    """Return when the job has ended in good order; after a signal wait for the grace at most.
+
+    Raises
+    ------
+    _Ended
+        The grace is over, or there is none, or another signal came.
+    Error
+        The job failed.
+    """
+    settings = Settings.read()
+    try:
+        node.wait()
+    except _Ended as ended:
+        if stop.is_urgent or settings.grace_s <= 0 or not _is_complete(node):
+            raise
+        if settings.is_talkative:
+            _say(
+                f"{ended}: it stays until the workers have left, for {settings.grace_s:g} s at "
+                "most; a second signal ends it now"
+            )
+        if not node.wait(settings.grace_s):
+            raise
+
+
+def _run_to_the_end(
+    node: Node, role: str, stop: _Stop, on_failure: Optional[Callable[[str], None]]
+) -> int:
     try:
         with _metrics(node, role):
-            node.wait()
+            _wait(node, stop)
     except _Ended as ended:
-        _close(node, str(ended))
+        _close(node, stop.exit_code, str(ended))
         _say(f"ended: {ended}")
-        return 1
+        return stop.exit_code
     except Error as error:
-        _close(node)
+        if on_failure is not None:
+            on_failure(str(error))
+        _close(node, stop.exit_code)
         # The log of a scheduler node has said so already, with the time.
         if role != "scheduler" or Settings.read().log_level == "off":
             _say(f"the job failed: {error}")
-        return 1
-    _close(node)
+        return stop.exit_code
+    _close(node, 1)
     if Settings.read().is_talkative:
         _say("the job ended in good order")
     return 0
 
 
-def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], None]] = None) -> int:
-    """Run a role until the job is over or a signal (SIGINT, SIGTERM) ends it.
+def run(
+    role: Optional[str] = None,
+    *,
+    on_listening: Optional[Callable[[int], None]] = None,
+    on_failure: Optional[Callable[[str], None]] = None,
+) -> int:
+    """Run a role until the job is over, or until a signal ends it.
 
-    Blocks.  All other nodes of the job are notified of a signal before this returns.
+    Blocks.  After SIGTERM, SIGINT, SIGHUP or SIGALRM it goes on until the workers have left, for
+    BYTESCHEDULER_GRACE at most; a second one, or SIGQUIT, ends it at once.  All other nodes of the
+    job are notified of the end before this returns.
 
     Parameters
     ----------
@@ -117,28 +186,30 @@ def run(role: Optional[str] = None, *, on_listening: Optional[Callable[[int], No
         "scheduler" or "server"; DMLC_ROLE if not given.
     on_listening : callable, optional
         Gets the port of a scheduler node as soon as it listens; not called for servers.
+    on_failure : callable, optional
+        Gets the reason as soon as the job has failed.
 
     Returns
     -------
     int
-        The exit code: 0 if the job ended in good order, 2 if a setting is wrong, else 1; how it
-        ended is printed on stderr.
+        The exit code: 0 if the job ended in good order, 2 if a setting is wrong, 128 + n if it
+        did not after signal n, else 1; how it ended is printed on stderr.
     """
-    try:
-        with _signals():
+    with _signals() as stop:
+        try:
             node = Node.start({} if role is None else {"DMLC_ROLE": role}, updater=_make_host())
             if on_listening is not None and node.port > 0:
                 on_listening(node.port)
-            return _run_to_the_end(node, role or Settings.read().role)
-    except ConfigError as error:
-        _say(str(error))
-        return _WRONG_USE
-    except Error as error:
-        _say(str(error))
-        return 1
-    except _Ended as ended:
-        _say(f"ended: {ended}")
-        return 1
+            return _run_to_the_end(node, role or Settings.read().role, stop, on_failure)
+        except ConfigError as error:
+            _say(str(error))
+            return _WRONG_USE
+        except Error as error:
+            _say(str(error))
+            return 1
+        except _Ended as ended:
+            _say(f"ended: {ended}")
+            return stop.exit_code
 
 
 if __name__ == "__main__":

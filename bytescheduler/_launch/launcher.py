@@ -7,6 +7,7 @@ and what they say about an end, is their own matter.
 import os
 import pathlib
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -15,12 +16,14 @@ import time
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from bytescheduler._launch.ports import Ports
+from bytescheduler._process import family
 from bytescheduler._process.child import SPEAKS, Child, Streams
 
 __all__ = [
     "FIXED",
     "LOOPBACK",
     "Exited",
+    "Failed",
     "Interrupt",
     "Launcher",
     "Listening",
@@ -39,6 +42,8 @@ FIXED = (
     "DMLC_RANK",
 )
 
+# How the scheduler node's reason for the end of a job begins.
+_BLAMED = re.compile(r"(?:lost )?((?:worker|server) \d+)\b")
 _NOTICE_S = 1.0  # for the scheduler node to tell the others that the job ends
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 
@@ -82,6 +87,12 @@ class Exited(NamedTuple):
     child: Child
 
 
+class Failed(NamedTuple):
+    """The scheduler node says why the job failed."""
+
+    why: str
+
+
 class Listening(NamedTuple):
     """The scheduler node listens on this port; 0: it ended before it did."""
 
@@ -119,6 +130,8 @@ class Launcher:
         Those whose failure `next_event` has returned, in the order of their ends.
     port : int
         Where the scheduler node listens; 0 until that is known.
+    verdict : str
+        Why the job failed, in the words of the scheduler node; empty until it says so.
     """
 
     def __init__(
@@ -136,6 +149,7 @@ class Launcher:
         self.workers: List[Child] = []
         self.failed: List[Child] = []
         self.port = port
+        self.verdict = ""
         self._root = root
         self._folder = folder
         self._sessions = sessions
@@ -232,7 +246,8 @@ class Launcher:
         """Start the scheduler node.
 
         Without a port the command gets ``--port-fd N`` too, to write its port and a newline to that
-        descriptor.  A `Listening` event comes then, and `await_port` waits for it.
+        descriptor, and a line that says why if the job fails.  `Listening` and `Failed` events come
+        then, and `await_port` waits for the first.
         """
         if self.port:
             return self.start(
@@ -259,8 +274,10 @@ class Launcher:
         return child
 
     def _read_port(self, source: int) -> None:
-        with os.fdopen(source) as reader:
+        with os.fdopen(source, errors="replace") as reader:
             self._events.put(Listening(int(reader.readline().strip() or 0)))
+            for line in reader:
+                self._events.put(Failed(line.strip()))
 
     # -- watching ------------------------------------------------------------------------------
 
@@ -269,7 +286,7 @@ class Launcher:
         self._events.put(event)
 
     def next_event(self, deadline: Optional[float] = None) -> Optional[object]:
-        """Return the next `Exited`, `Listening` or what was `put`; None: the deadline has passed.
+        """Return the next event of a process, or what was `put`; None: the deadline has passed.
 
         Deadlines are those of time.monotonic().  One that has passed gives what is there already.
         """
@@ -284,6 +301,8 @@ class Launcher:
                 self.failed.append(event.child)
         if isinstance(event, Listening):
             self.port = event.port
+        if isinstance(event, Failed):
+            self.verdict = event.why
         return event
 
     def await_port(self, deadline: Optional[float] = None) -> bool:
@@ -338,29 +357,46 @@ class Launcher:
     def cause(self) -> Child:
         """Return the process for which the others failed.  Only when one has `failed`.
 
-        Our own nodes end with an error when they lose a worker, perhaps before it has quite ended.
-        So that is the first worker, or the first that a signal ended, before all others.
+        The scheduler node's verdict names it, if it has one.  Our own nodes end with an error when
+        they lose a worker, perhaps before it has quite ended.  So it is else the first worker, or
+        the first that a signal ended, before all others.
         """
+        blamed = self.blamed()
+        if blamed in self.failed:
+            return blamed
         lost = (child for child in self.failed if child in self.workers or (child.code or 0) < 0)
         return next(lost, self.failed[0])
 
+    def blamed(self) -> Optional[Child]:
+        """Return the process that the scheduler node's verdict names, or None."""
+        found = _BLAMED.match(self.verdict)
+        named = (child for child in self.children if found and child.name == found.group(1))
+        return next(named, None)
+
     # -- ending --------------------------------------------------------------------------------
 
-    def end_all(self) -> None:
-        """End all by SIGTERM, then by SIGKILL; an Interrupt cuts the waits in between short."""
+    def end_all(self, patience_s: float = _TERM_S) -> None:
+        """End all, after `patience_s` seconds by SIGKILL; an Interrupt cuts the waits short.
+
+        Nodes get SIGQUIT, since they would wait for the workers after SIGTERM, which these get.
+        """
         # The scheduler node ends first, because it notifies all others.
         scheduler, others = self.children[:1], self.children[1:]
-        self._signal(scheduler, signal.SIGTERM)
+        self._signal(scheduler, signal.SIGQUIT)
         self.await_ends(scheduler, time.monotonic() + _NOTICE_S)
-        self._signal(others, signal.SIGTERM)
-        self.await_ends(self.children, time.monotonic() + _TERM_S)
+        self._signal([child for child in others if child not in self.workers], signal.SIGQUIT)
+        self._signal(self.workers, signal.SIGTERM)
+        self.await_ends(self.children, time.monotonic() + patience_s)
         self.kill_all()
         while self.await_ends(self.children, time.monotonic() + _TERM_S) is not None:
             pass
 
     def kill_all(self) -> None:
-        """End all at once, and what they started."""
+        """End all at once, and what they started, also in groups of its own."""
+        left = [child.pid for child in self.children if not child.is_closed]
+        offspring = family.members(left) if left else []
         self._signal(self.children, signal.SIGKILL)
+        family.send(offspring, signal.SIGKILL)
 
     def close(self) -> None:
         """Give back what the system keeps of processes that have ended, and the ports."""

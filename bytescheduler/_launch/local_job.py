@@ -8,9 +8,18 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
-from bytescheduler._launch.launcher import Exited, Interrupt, Launcher, Listening
+from bytescheduler._launch.launcher import (
+    LOOPBACK,
+    Exited,
+    Interrupt,
+    Launcher,
+    Listening,
+    Place,
+)
+from bytescheduler._launch.ranks import place_of
+from bytescheduler._process import family
 from bytescheduler._process.child import Child, Streams, signal_name
 from bytescheduler._process.output import Printer
 from bytescheduler._process.say import plain, say
@@ -18,6 +27,19 @@ from bytescheduler._process.say import plain, say
 __all__ = ["Job", "prefer_native", "run"]
 
 _LOOK_S = 0.5
+_FAMILY_LOOK_S = 0.1  # at what workers that have ended left behind
+# A process that fails may do so because of another, which has not ended yet.
+_CAUSE_S = 2.0
+# For scheduler node and servers, once no worker is left: by themselves, and after SIGTERM.
+_NODES_ALONE_S = 1.0
+_NODES_S = 5.0
+_NODES_AFTER_GOOD_S = 10.0
+_TERM_S = 5.0  # between SIGTERM and SIGKILL
+_KILL_S = 1.0  # between SIGTERM and SIGKILL for what had its time to end
+# Launchers signal a process and then its group, so a second signal within this time is the first.
+_REPEAT_S = 0.5
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 _LAST_WORDS_S = 2.0  # for output that is still in the pipes
 _TIMED_OUT = 124  # the code of timeout(1)
 _CANNOT_RUN = 126  # the code of shells
@@ -42,8 +64,7 @@ class Job:
     timeout : float, optional
         Seconds after which the job is ended with exit code 124.
     grace : float
-        Seconds to end by themselves: for the others after a failure, and for servers and
-        scheduler node after the last worker.
+        Seconds that workers have to save and end after a signal, or after a failure of another.
     quiet : bool
         No prefixes, no remarks, and only warnings in the log.
     enough : callable, optional
@@ -57,7 +78,7 @@ class Job:
     node: Sequence[str]
     env: Dict[str, str] = dataclasses.field(default_factory=dict)
     timeout: Optional[float] = None
-    grace: float = 10.0
+    grace: float = 25.0
     quiet: bool = False
     enough: Optional[Callable[[], bool]] = None
 
@@ -71,8 +92,9 @@ def prefer_native(env: Dict[str, str]) -> None:
 def run(job: Job) -> int:
     """Run `job` to its end and return the exit code for the shell; only on the main thread.
 
-    The first process that fails decides the code (128 + n if signal n ended it); a signal to this
-    process gives 128 + n, the time-out 124.  No process of the job is left when this returns.
+    The first worker that fails decides the code (128 + n if signal n ended it).  A signal that
+    stops the job goes to the workers, and gives 128 + n if they do not end in time; the time-out
+    gives 124.  No process of the job is left when this returns.
     """
     return _Run(job).to_the_end()
 
@@ -110,6 +132,8 @@ class _Run:
                 f"cannot write to standard output: {why}; lines of the job's output are lost"
             ),
         )
+        self._signal: Optional[int] = None  # the first that stops the job
+        self._signalled = 0.0
         self._readers: List[threading.Thread] = []
         self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
 
@@ -129,13 +153,13 @@ class _Run:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Make events of the signals that ask us to end.
+        """Make events of the signals that stop the job or that workers may want to hear.
 
         Those that we were told to ignore (`nohup bslaunch ... &`) stay ignored.
         """
         numbers = [
             number
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            for number in (*_STOPPING, *_PASSED_ON, signal.SIGQUIT)
             if signal.getsignal(number) is not signal.SIG_IGN
         ]
         before = [
@@ -157,13 +181,17 @@ class _Run:
         return env
 
     def _start_all(self) -> None:
-        self._start("scheduler", "scheduler", self._job.node, self._job.env)
+        job = self._job
+        node_env = {**job.env, "BYTESCHEDULER_GRACE": f"{job.grace:f}"}
+        self._start("scheduler", "scheduler", job.node, node_env)
         self._await_port()
-        for index in range(self._job.num_servers):
-            self._start("server", f"server {index}", self._job.node, self._job.env)
+        for index in range(job.num_servers):
+            place = place_of(index, job.num_servers)
+            self._start("server", f"server {index}", job.node, node_env, place)
         worker_env = self._worker_env()
-        for index in range(self._job.num_workers):
-            self._start("worker", f"worker {index}", self._job.command, worker_env)
+        for index in range(job.num_workers):
+            place = place_of(index, job.num_workers)
+            self._start("worker", f"worker {index}", job.command, worker_env, place)
 
     def _worker_env(self) -> Dict[str, str]:
         env = {**self._base_env(), **self._job.env}
@@ -176,12 +204,21 @@ class _Run:
         self._remark(f"OMP_NUM_THREADS={threads} for each worker; set it yourself to change it")
         return {**own, "OMP_NUM_THREADS": str(threads)}
 
-    def _start(self, role: str, name: str, command: Sequence[str], env: Dict[str, str]) -> None:
+    def _start(
+        self,
+        role: str,
+        name: str,
+        command: Sequence[str],
+        env: Dict[str, str],
+        place: Place = LOOPBACK,
+    ) -> None:
         try:
             if role == "scheduler":
                 child = self._launcher.start_scheduler(command, env=env, streams=_MERGED)
             else:
-                child = self._launcher.start(role, command, name=name, env=env, streams=_MERGED)
+                child = self._launcher.start(
+                    role, command, name=name, place=place, env=env, streams=_MERGED
+                )
         except OSError as error:
             self._say(f"cannot run {plain(command[0])}: {error.strerror}")
             raise _Over(_CANNOT_RUN) from error
@@ -197,7 +234,7 @@ class _Run:
         while not isinstance(event, Listening):
             event = self._next_event()
         if not event.port:
-            self._await_exits(self._job.grace)
+            self._await_nodes(self._job.grace)
             self._say("the scheduler node ended before it listened")
             raise _Over(self._launcher.children[0].shell_code or 1)
 
@@ -217,44 +254,130 @@ class _Run:
             if isinstance(event, Exited) and event.child in self._launcher.workers:
                 working -= 1
 
-    def _next_event(self) -> Union[Exited, Listening]:
+    def _next_event(self) -> object:
         """Return the next event that does not end the job; raise `_Over` at one that does."""
         event = self._launcher.next_event(self._deadline)
         if event is None:
             self._say(f"not finished after {self._job.timeout:g} s; ending the job")
             raise _Over(_TIMED_OUT)
         if isinstance(event, _Signalled):
-            raise _Over(self._stopped_by(event.number))
+            if self._hear(event.number):
+                raise _Over(128 + event.number)
+            if self._signal is not None:
+                raise _Over(self._stop(self._signal))
         if isinstance(event, _Enough):
             self._remark("enough steps; ending the job")
             raise _Over(0)
-        assert isinstance(event, (Exited, Listening))
         if isinstance(event, Exited) and event.child.code:
             raise _Over(self._fail(event.child))
         return event
 
-    def _stopped_by(self, number: int) -> int:
-        self._remark(f"stopped by {signal_name(number)}")
-        return 128 + number
+    # -- signals -------------------------------------------------------------------------------
+
+    def _hear(self, number: int) -> bool:
+        """Let the workers hear a signal; return whether it ends the job at once."""
+        if number in _PASSED_ON:
+            self._remark(f"{signal_name(number)}: passed on to the workers")
+            self._pass_on(number)
+            return False
+        now = time.monotonic()
+        if self._signal is not None and now < self._signalled + _REPEAT_S:
+            return False
+        repeated = self._signal is not None
+        if repeated or number not in _STOPPING or not self._running():
+            self._remark(f"stopped by {signal_name(number)}")
+            return True
+        self._signal, self._signalled = number, now
+        self._remark(
+            f"{signal_name(number)}: the workers have {self._job.grace:g} s to save and end; "
+            "a second signal ends them now"
+        )
+        self._pass_on(number)
+        return False
+
+    def _pass_on(self, number: int) -> None:
+        for worker in self._launcher.workers:
+            worker.pass_on(number)
+
+    def _running(self) -> List[Child]:
+        return [worker for worker in self._launcher.workers if worker.code is None]
+
+    def _stop(self, number: int) -> int:
+        """Wait for workers that have heard a signal; return the exit code of the job."""
+        if not self._await_workers():
+            return 128 + number
+        self._end_nodes()
+        failed = [child for child in self._launcher.failed if child in self._launcher.workers]
+        for child in failed[:1]:
+            self._say(child.describe())
+        return failed[0].shell_code if failed else 0
+
+    # -- failure and good end ------------------------------------------------------------------
 
     def _fail(self, first: Child) -> int:
         """Let the others find out and say so themselves; return the exit code of the cause."""
-        self._say(f"{first.describe()}; ending the job")
-        self._await_exits(self._job.grace)
+        self._await_cause(first)
+        said = self._launcher.cause()
+        blamed = self._launcher.blamed()
+        if blamed is None or blamed is said:
+            self._say(f"{said.describe()}; ending the job")
+        else:
+            self._say(f"the job failed: {plain(self._launcher.verdict)}; ending the job")
+        if self._await_workers():
+            self._end_nodes()
         cause = self._launcher.cause()
-        if cause is not first:
+        if cause is not said:
             self._say(cause.describe())
         return cause.shell_code
 
+    def _await_cause(self, first: Child) -> None:
+        """Wait a moment for the process that failed before `first`, but has not ended yet."""
+        launcher = self._launcher
+        deadline = time.monotonic() + min(_CAUSE_S, self._job.grace)
+        killed = first.code is not None and first.code < 0 and first.code != -signal.SIGABRT
+        while not killed and time.monotonic() < deadline:
+            blamed = launcher.blamed()
+            if launcher.verdict and (blamed is None or blamed.code is not None):
+                return
+            event = launcher.next_event(deadline)
+            if isinstance(event, _Signalled) and self._hear(event.number):
+                return
+
+    def _await_workers(self) -> bool:
+        """Wait until no worker is left; False: the grace is over, or a signal ends the wait."""
+        launcher = self._launcher
+        begin = time.monotonic()
+        while True:
+            begin = max(begin, self._signalled)
+            now, end = time.monotonic(), begin + self._job.grace
+            if not self._running() and not self._is_anything_saving():
+                return True
+            if now >= end:
+                names = ", ".join(child.name for child in self._running())
+                self._remark(f"{self._job.grace:g} s are over; ending {names or 'the rest'}")
+                return False
+            left = end if self._running() else min(end, now + _FAMILY_LOOK_S)
+            event = launcher.next_event(left)
+            if isinstance(event, _Signalled) and self._hear(event.number):
+                return False
+
+    def _is_anything_saving(self) -> bool:
+        """Return whether a program still saves whose shell the signal has ended."""
+        if self._signal is None:
+            return False
+        ended = [each.pid for each in self._launcher.workers if each.code == -self._signal]
+        return bool(family.savers(ended, self._signal))
+
     def _finish(self) -> int:
         """All workers ended well: servers and scheduler node end by themselves."""
-        number = self._await_exits(self._job.grace)
+        patience = min(self._job.grace, _NODES_AFTER_GOOD_S)
+        number = self._await_nodes(patience)
         if number is not None:
-            return self._stopped_by(number)
+            return 128 + number
         for child in self._launcher.children:
             if child.code is None:
                 self._say(
-                    f"{child.name} still waits {self._job.grace:g} s after the last worker ended; "
+                    f"{child.name} still waits {patience:g} s after the last worker ended; "
                     "ending it (did every worker use the store?)"
                 )
                 return 1
@@ -263,16 +386,31 @@ class _Run:
                 return child.shell_code
         return 0
 
-    def _await_exits(self, seconds: float) -> Optional[int]:
-        """Return when all have ended, `seconds` have passed, or at a signal, its number."""
+    def _end_nodes(self) -> None:
+        """Let scheduler node and servers end by themselves, or end them if the job never began."""
+        if self._await_nodes(_NODES_ALONE_S) is not None:
+            return
+        for child in self._launcher.children:
+            if child not in self._launcher.workers and child.code is None:
+                child.signal_group(signal.SIGTERM)
+        self._await_nodes(_NODES_S)
+
+    def _await_nodes(self, seconds: float) -> Optional[int]:
+        """Return when all have ended or `seconds` have passed; at a signal that counts, that."""
         launcher = self._launcher
-        signalled = launcher.await_ends(launcher.children, time.monotonic() + seconds)
-        return signalled.number if isinstance(signalled, _Signalled) else None
+        deadline = time.monotonic() + min(seconds, self._job.grace)
+        while True:
+            signalled = launcher.await_ends(launcher.children, deadline)
+            if not isinstance(signalled, _Signalled):
+                return None
+            if self._hear(signalled.number):
+                return signalled.number
 
     # -- ending --------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
-        self._launcher.end_all()  # a second Ctrl-C cuts this short
+        # Another Ctrl-C cuts this short.
+        self._launcher.end_all(_TERM_S if self._signal is None else _KILL_S)
         deadline = time.monotonic() + _LAST_WORDS_S
         for reader in self._readers:
             reader.join(timeout=max(0.0, deadline - time.monotonic()))

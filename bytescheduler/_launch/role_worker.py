@@ -12,10 +12,10 @@ import socket
 import subprocess
 import threading
 import time
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
 from bytescheduler._launch import ready
-from bytescheduler._process import child
+from bytescheduler._process import child, family
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
 
@@ -30,14 +30,11 @@ _CONNECT_S = 2.0
 _GRACE_S = 5.0
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 _SI_KERNEL = 0x80
-_FORWARDED = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+_KILL_S = 1.0  # the same for what had its time to end
+# Launchers signal a process and then its group, so a second signal within this time is the first.
+_REPEAT_S = 0.5
+_STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+_FORWARDED = (*_STOPPING, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _say(text: str) -> None:
@@ -154,16 +151,101 @@ class _Watch:
         return self._over.is_set()
 
 
-def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> int:
+class _Command:
+    """The process of a worker's command, and what it started; signals come through here."""
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        signals: "set[signal.Signals]",
+        grace_s: float,
+        others: Collection[int],
+    ) -> None:
+        self._process = process
+        self._others = others  # that are below us, but not of the command
+        self._signals = signals
+        self._grace_s = grace_s
+        self._since = 0.0
+        self._is_cut_short = False
+        self.stopped_by = 0  # the first signal that stops it
+
+    def hear_next(self, timeout_s: Optional[float]) -> bool:
+        """Wait for a signal, or until the process ends; pass it on.  Return whether one came."""
+        waited = self._signals | {signal.SIGCHLD}
+        if timeout_s is None:
+            got: Optional[signal.struct_siginfo] = signal.sigwaitinfo(waited)
+        else:
+            got = signal.sigtimedwait(waited, timeout_s)
+        if got is None:
+            return False
+        if got.si_signo == signal.SIGCHLD:
+            family.reap_orphans(self._process.pid)
+        else:
+            self._hear(got.si_signo, from_terminal=got.si_code == _SI_KERNEL)
+        return True
+
+    def _hear(self, number: int, *, from_terminal: bool) -> None:
+        now = time.monotonic()
+        if number in _STOPPING and self.stopped_by:
+            self._is_cut_short = self._is_cut_short or now >= self._since + _REPEAT_S
+            return
+        if number in _STOPPING:
+            self.stopped_by, self._since = number, now
+        # What the terminal sends, it sends to the whole process group.
+        if from_terminal:
+            return
+        if self._process.returncode is None:
+            family.pass_on(self._process.pid, number)
+        else:
+            family.send(self._left(), number)
+
+    def _left(self) -> List[int]:
+        return family.members([os.getpid()], self._others)
+
+    def is_over(self) -> bool:
+        """Return whether it has ended, and what saves where it was the shell of that."""
+        if self._process.poll() is None:
+            return False
+        # A signal for all processes may have ended it before we took ours.
+        while self.hear_next(0):
+            pass
+        if not self.stopped_by or self._process.returncode != -self.stopped_by:
+            return True
+        return not family.savers([os.getpid()], self.stopped_by, self._others)
+
+    def is_late(self) -> bool:
+        """Return whether the time to end is over."""
+        if not self.stopped_by:
+            return False
+        return self._is_cut_short or time.monotonic() >= self._since + self._grace_s
+
+    def end_rest(self) -> None:
+        """End at once what outlives the command, if a signal stopped it."""
+        if self.stopped_by:
+            family.send(self._left(), signal.SIGKILL)
+
+    def end(self, patience_s: float) -> None:
+        """End it, and what it started, by SIGTERM, then by SIGKILL."""
+        family.send(self._left(), signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        family.send(self._left(), signal.SIGKILL)
+        self._process.wait()
+
+
+def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace_s: float) -> int:
     """Run `command` in our place and return its exit code for the shell; on the main thread only.
 
-    It shares our terminal and process group, gets the signals that ask us to end, and ends if we
-    are killed.  128 + n if signal n ended it; 1 if it waited for a scheduler node in vain, or was
-    aborted while it did.
+    It shares our terminal and process group, gets our signals, and ends if we are killed.  After a
+    signal that stops it, it has `grace_s` seconds to end, and nothing that it started outlives it.
+    128 + n if signal n ended it; 1 if it waited for a scheduler node in vain, or was aborted while
+    it did.
     """
     signals = {n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the kernel drops exit codes if it is ignored
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals | {signal.SIGCHLD})
+    others = family.members([os.getpid()])
+    family.adopt_orphans()
     listener = ready.Listener()
     try:
         process = _start(command, {**env, ready.NAME: listener.name}, before)
@@ -171,15 +253,22 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous) -> in
         _say(f"cannot run {plain(command[0])}: {error.strerror}")
         return _CANNOT_RUN
     watch = _Watch(where)
-    while process.poll() is None:
-        _forward_next(process, signals, _LOOK_EVERY_S if not watch.over else None)
+    running = _Command(process, signals, grace_s, others)
+    while not running.is_over():
+        looks = not watch.over or running.stopped_by
+        running.hear_next(_LOOK_EVERY_S if looks else None)
         if not watch.over and listener.heard():
             watch.stop()
-        why = None if watch.over else watch.why_hopeless()
+        if running.is_late() and not running.is_over():
+            _say("the worker has had its time to end; ending it")
+            running.end(_KILL_S)
+            return 128 + running.stopped_by
+        why = None if watch.over or running.stopped_by else watch.why_hopeless()
         if why is not None and process.poll() is None:
             _say(f"{why}; ending the worker")
-            _end(process)
+            running.end(_TERM_S)
             return 1
+    running.end_rest()
     if listener.heard():
         watch.stop()
     code: int = process.returncode
@@ -200,26 +289,3 @@ def _start(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     return subprocess.Popen(list(command), env=env, close_fds=False, preexec_fn=prepare)
-
-
-def _forward_next(
-    process: "subprocess.Popen[bytes]", signals: "set[signal.Signals]", timeout_s: Optional[float]
-) -> None:
-    """Wait for a signal, or until the process ends; pass it on."""
-    waited = signals | {signal.SIGCHLD}
-    if timeout_s is None:
-        got: Optional[signal.struct_siginfo] = signal.sigwaitinfo(waited)
-    else:
-        got = signal.sigtimedwait(waited, timeout_s)
-    # The terminal sends its signals to the whole process group.
-    if got is not None and got.si_signo in signals and got.si_code != _SI_KERNEL:
-        process.send_signal(got.si_signo)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(_TERM_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -9,6 +9,8 @@ import subprocess
 import threading
 from typing import IO, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from bytescheduler._process import family
+
 __all__ = ["SPEAKS", "Child", "Streams", "die_with", "signal_name"]
 
 _PR_SET_PDEATHSIG = 1
@@ -139,6 +141,11 @@ class Child:
         return self._process.pid
 
     @property
+    def is_closed(self) -> bool:
+        """Whether another process may have its number by now."""
+        return self._closed
+
+    @property
     def shell_code(self) -> int:
         """The exit code as shells have it: 128 + n for signal n.  Only when it has ended."""
         assert self.code is not None
@@ -183,6 +190,11 @@ class Child:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+    def pass_on(self, number: int) -> None:
+        """Let the programs that run here hear a signal, as `family.pass_on` does."""
+        if not self._closed:
+            family.pass_on(self.pid, number)
 
     def close(self) -> None:
         """Close the pipes, and give the number of a process that has ended back; never blocks."""

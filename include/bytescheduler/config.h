@@ -79,6 +79,8 @@ struct Config {
   std::string transport;  // "tcp", "zmq"
   std::string secret_file;
   std::string secret;  // what ConfigFromProcess found in secret_file; empty: there is none
+  // Read by the Python side.
+  Duration grace{};  // to save and end after a signal
   // For the process that hosts a server; read by the Python side.
   std::string pickles;          // "allow-list", "refuse"
   std::string trusted_modules;  // names with commas between

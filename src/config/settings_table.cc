@@ -132,6 +132,12 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::rejoin_timeout,
      "0",
      "24h"},
+    {{"BYTESCHEDULER_GRACE", "seconds", "s", "25s", "process",
+      "how long the workers of bslaunch may save after SIGTERM, SIGINT, SIGHUP or SIGALRM, and how "
+      "long the scheduler node and servers wait for them (docs/user/checkpoints.md); 0: no time"},
+     &Config::grace,
+     "0",
+     "8760h"},
     {{"BYTESCHEDULER_SERVER_THREADS", "count", "", "0", "process",
       "summing threads of a server; 0: one for each core, less one core of each NUMA node"},
      &Config::server_threads,

@@ -146,6 +146,7 @@ TEST(Config, EveryRowReachesItsField) {
        [](const Config& c) { return c.heartbeat_interval == milliseconds(250); }},
       {"BYTESCHEDULER_REJOIN_TIMEOUT", "10m",
        [](const Config& c) { return c.rejoin_timeout == minutes(10); }},
+      {"BYTESCHEDULER_GRACE", "2m", [](const Config& c) { return c.grace == minutes(2); }},
       {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "10s",
        [](const Config& c) { return c.heartbeat_timeout == seconds(10); }},
       {"BYTESCHEDULER_SERVER_THREADS", "4", [](const Config& c) { return c.server_threads == 4; }},

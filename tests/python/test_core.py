@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Callable, Iterator, List, Optional, Set, Tuple
 
 import pytest
 from roles import role
@@ -331,22 +331,84 @@ def test_the_server_command_ends_with_the_job() -> None:
     assert err.endswith("bytescheduler: the job ended in good order\n")
 
 
-def test_the_server_command_ends_cleanly_on_sigterm() -> None:
-    scheduler = Node.start(role("scheduler", 0, workers=1))
-    env = {**os.environ, **role("server", scheduler.port, workers=1)}
+class ServerInAJob:
+    """The command of a server in a job with a worker of this process."""
+
+    def __init__(self, grace: str) -> None:
+        self.scheduler = Node.start(role("scheduler", 0, workers=1))
+        settings = role("server", self.scheduler.port, workers=1, BYTESCHEDULER_GRACE=grace)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bytescheduler.server"],
+            env={**os.environ, **settings, **TALKATIVE},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.worker = Worker.open(role("worker", self.scheduler.port, workers=1))
+
+    def read_until(self, text: str) -> None:
+        """Read lines that it writes until one has `text`."""
+        assert self.process.stderr is not None
+        assert any(text in line for line in self.process.stderr)
+
+    def close(self) -> str:
+        """Let all end; return what else the server wrote."""
+        self.worker.close()
+        _, err = self.process.communicate(timeout=60)
+        self.scheduler.wait(60)
+        self.scheduler.close()
+        return err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM])
+def test_after_a_signal_a_server_stays_until_the_workers_have_left(number: signal.Signals) -> None:
+    server = ServerInAJob("60s")
+    server.process.send_signal(signal.SIGUSR1)  # which is none of its business
+    server.process.send_signal(number)
+    server.process.send_signal(number)  # as timeout(1) does, to the process and to its group
+    server.read_until(f"it got {number.name}: it stays until the workers have left, for 60 s")
+    server.worker.barrier()
+    assert server.close().endswith("bytescheduler: the job ended in good order\n")
+    assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("grace", "numbers", "ends_by"),
+    [
+        ("0", [signal.SIGTERM], signal.SIGTERM),
+        ("300ms", [signal.SIGTERM], signal.SIGTERM),
+        ("60s", [signal.SIGTERM, signal.SIGQUIT], signal.SIGQUIT),
+    ],
+)
+def test_without_time_left_a_signal_ends_a_server_for_everyone(
+    grace: str, numbers: List[signal.Signals], ends_by: signal.Signals
+) -> None:
+    server = ServerInAJob(grace)
+    for number in numbers:
+        server.process.send_signal(number)
+        if number != numbers[-1]:
+            server.read_until("it stays until")
+    server.process.wait(60)
+    with pytest.raises(PeerLost, match=f"server 0 was ended: it got {ends_by.name}"):
+        server.worker.barrier()
+    with pytest.raises(PeerLost):
+        server.close()
+    assert server.process.returncode == 128 + numbers[0]
+
+
+def test_a_signal_ends_a_node_at_once_before_the_job_has_begun(
+    free_port: Callable[[], int],
+) -> None:
+    env = {**os.environ, **role("scheduler", free_port(), workers=1), **TALKATIVE}
     process = subprocess.Popen(
         [sys.executable, "-m", "bytescheduler.server"], env=env, stderr=subprocess.PIPE, text=True
     )
     with process:
-        worker = Worker.open(role("worker", scheduler.port, workers=1))
+        assert process.stderr is not None
+        assert any("listening on" in line for line in process.stderr)
         process.terminate()
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert err == "bytescheduler: ended: it got SIGTERM\n"
-    with pytest.raises(PeerLost, match="server 0 was ended: it got SIGTERM"):
-        worker.barrier()
-    worker.close()
-    scheduler.close()
+    assert process.returncode == 143
+    assert "it stays" not in err
 
 
 def test_the_server_command_names_what_is_missing() -> None:

@@ -50,14 +50,14 @@ def test_an_optimizer_that_fails_fails_the_job_with_key_and_exception(make_job: 
 
 
 def test_an_optimizer_that_never_returns_cannot_keep_its_server(make_job: MakeJob) -> None:
-    job = make_job(workers=1, env=TRUST)
+    job = make_job(workers=1, env={**TRUST, "BYTESCHEDULER_GRACE": "0"})
     worker = job.start_worker("cases/hosted_cases.py", "endless")
     server = job.servers[0]
     server.wait_for_line("an endless update begins")
     server.signal(signal.SIGTERM)
     assert worker.wait() != 0
     assert "refused as it should" in worker.output(), worker.output()
-    assert server.wait() == 1
+    assert server.wait() == 143
 
 
 def test_a_key_that_is_cut_says_what_to_do(make_job: MakeJob) -> None:

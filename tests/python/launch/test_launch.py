@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import Dict, Iterator, List
 
 import pytest
@@ -118,7 +119,7 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
             ["ls", "-l"],
             {"DMLC_ROLE": "server"},
             2,
-            "DMLC_ROLE=server runs no command; leave out ls",
+            "bslaunch: DMLC_ROLE=server runs no command; ignored: ls -l\n",
         ),
         ([], {"DMLC_ROLE": "server"}, 2, "DMLC_NUM_WORKER is not set"),
         ([], {"DMLC_ROLE": "scheduler"}, 2, "DMLC_NUM_WORKER is not set"),
@@ -147,7 +148,7 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["--local", "--", "a\x1b[2J"], {}, 127, "command not found: a\\x1b[2J"),
         (["--local", "--", "\udcff"], {}, 127, "command not found: \\udcff"),
         ([], {"DMLC_ROLE": "\x1b[2J"}, 2, "DMLC_ROLE=\\x1b[2J: no such role"),
-        (["\x1b[2J"], {"DMLC_ROLE": "server"}, 2, "runs no command; leave out \\x1b[2J"),
+        (["\x1b[2J"], {"DMLC_ROLE": "server"}, 2, "runs no command; ignored: \\x1b[2J"),
         (
             ["--local", "--env", "BYTESCHEDULER_CREDIT=\udcff", "true"],
             {},
@@ -267,7 +268,8 @@ def test_every_process_gets_its_place(
     for index in range(2):
         env = dict(line.partition("=")[::2] for line in lines_of(result, f"worker {index}"))
         assert env["DMLC_ROLE"] == "worker"
-        assert env["DMLC_PS_ROOT_URI"] == env["DMLC_NODE_HOST"] == "127.0.0.1"
+        assert env["DMLC_PS_ROOT_URI"] == "127.0.0.1"
+        assert env["DMLC_NODE_HOST"] == f"127.0.0.{2 - index}"  # see test_ranks.py
         assert env["DMLC_PS_ROOT_PORT"] == "4242"
         assert (env["DMLC_NUM_WORKER"], env["DMLC_NUM_SERVER"]) == ("2", "3")
         assert env["BYTESCHEDULER_BACKEND"] == "native"
@@ -411,19 +413,145 @@ def test_what_a_worker_left_in_the_background_is_ended(
     holders.await_gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_nothing_behind(
+# A worker that saves for $2 seconds once it hears a signal, and ends with $3.
+SAVES = """
+import os, signal, sys, time
+heard = []
+for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGHUP):
+    signal.signal(n, lambda n, _: heard.append(n))
+f = open(sys.argv[1], "w"); f.write("x\\n"); f.flush()
+try:
+    while not heard or set(heard) <= {signal.SIGUSR1, signal.SIGUSR2}:
+        known = len(heard)
+        while len(heard) == known:
+            time.sleep(0.02)  # a signal between a look and a pause would be slept over
+        print("heard", *heard, flush=True); f.write("x\\n"); f.flush()
+except KeyboardInterrupt:
+    pass
+time.sleep(float(sys.argv[2]))
+print("saved", flush=True)
+sys.exit(int(sys.argv[3]))
+"""
+
+
+def saving(holders: HeldFifo, seconds: float, code: int) -> List[str]:
+    return [sys.executable, "-c", SAVES, holders.path, str(seconds), str(code)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM])
+def test_workers_save_after_a_signal_and_their_code_is_the_jobs(
     tmp_path: pathlib.Path, holders: HeldFifo, number: signal.Signals
 ) -> None:
-    with start(
-        ["--local", "-w", "2", "sh", "-c", STUBBORN, "sh", holders.path, "exit 0"], tmp_path
-    ) as process:
+    command = ["--local", "-w", "2", *saving(holders, 0.5, 7)]
+    with start(command, tmp_path) as process:
         holders.await_started(2)
         process.send_signal(number)
-        _, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 128 + number
-    assert f"stopped by {number.name}" in err
+        process.send_signal(number)  # as timeout(1) does, to the process and to its group
+        out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 7
+    assert out.count("saved\n") == 2
+    assert f"bslaunch: {number.name}: the workers have 25 s to save and end" in err
     holders.await_gone()
+
+
+@pytest.mark.parametrize("wrapper", ["{}; exit $?", "trap 'echo trapped' TERM USR1; {}; exit $?"])
+def test_a_script_between_keeps_no_signal_from_its_program(
+    tmp_path: pathlib.Path, holders: HeldFifo, wrapper: str
+) -> None:
+    script = wrapper.format('"$@"')
+    command = ["--local", "sh", "-c", script, "sh", *saving(holders, 0.2, 7)]
+    with start(command, tmp_path) as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGUSR1)
+        holders.await_started(1)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 7, out + err
+    assert "[worker 0] saved\n" in out
+    holders.await_gone()
+
+
+def test_usr1_and_usr2_reach_the_workers_and_end_nothing(
+    tmp_path: pathlib.Path, holders: HeldFifo
+) -> None:
+    with start(["--local", "-w", "2", *saving(holders, 0, 0)], tmp_path) as process:
+        holders.await_started(2)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            process.send_signal(number)
+            holders.await_started(2)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, out + err
+    for index in range(2):
+        assert f"[worker {index}] heard 10 12\n" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM])
+def test_a_signal_ends_workers_that_do_not_handle_it_and_what_they_started(
+    tmp_path: pathlib.Path, holders: HeldFifo, number: signal.Signals
+) -> None:
+    # One in the group of the worker, and one in a group of its own.
+    script = 'exec 9>"$1"; (sleep 1000; :) & set -m; (sleep 1000; :) & echo x >&9; wait'
+    with start(["--local", "sh", "-c", script, "sh", holders.path], tmp_path) as process:
+        holders.await_started(1)
+        process.send_signal(number)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number
+    holders.await_gone()
+
+
+@pytest.mark.parametrize("again", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_cuts_the_time_to_save_short(
+    tmp_path: pathlib.Path, holders: HeldFifo, again: signal.Signals
+) -> None:
+    with start(["--local", *saving(holders, 1000, 0)], tmp_path) as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGTERM)
+        holders.await_started(1)  # it has heard
+        time.sleep(0.6)  # sooner it would be the same signal
+        process.send_signal(again)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 143
+    assert f"stopped by {again.name}" in err
+    holders.await_gone()
+
+
+def test_workers_that_do_not_end_in_time_are_killed_and_what_they_started(
+    tmp_path: pathlib.Path, holders: HeldFifo
+) -> None:
+    command = ["--local", "--grace", "0.5", "sh", "-c", STUBBORN, "sh", holders.path, ""]
+    with start(command, tmp_path) as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 143
+    assert "0.5 s are over; ending worker 0" in err
+    holders.await_gone()
+
+
+def test_the_grace_may_come_from_the_environment(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
+    env = {"BYTESCHEDULER_GRACE": "300ms"}
+    with start(["--local", *saving(holders, 1000, 0)], tmp_path, **env) as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 143
+    assert "the workers have 0.3 s to save" in err
+
+
+def test_a_worker_may_save_after_another_has_failed(
+    tmp_path: pathlib.Path, holders: HeldFifo
+) -> None:
+    # The first to make the directory is ended by the signal, the other saves.
+    script = 'if mkdir first; then exec 9>"$1"; echo x >&9; exec sleep 1000; fi; shift; exec "$@"'
+    saves = saving(holders, 0.5, 0)
+    command = ["--local", "-w", "2", "sh", "-c", script, "sh", holders.path, *saves]
+    with start(command, tmp_path) as process:
+        holders.await_started(2)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 143
+    assert "saved\n" in out
 
 
 def test_a_signal_that_was_ignored_from_the_start_stays_so(
@@ -431,7 +559,7 @@ def test_a_signal_that_was_ignored_from_the_start_stays_so(
 ) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        job = start(["--local", "sh", "-c", STUBBORN, "sh", holders.path, ""], tmp_path)
+        job = start(["--local", *saving(holders, 0, 7)], tmp_path)
     finally:
         signal.signal(signal.SIGHUP, before)
     with job as process:
@@ -439,17 +567,8 @@ def test_a_signal_that_was_ignored_from_the_start_stays_so(
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 143
-    assert "stopped by SIGTERM" in err
-    holders.await_gone()
-
-
-def test_workers_that_ignore_sigterm_are_killed(tmp_path: pathlib.Path, holders: HeldFifo) -> None:
-    with start(["--local", "sh", "-c", STUBBORN, "sh", holders.path, ""], tmp_path) as process:
-        holders.await_started(1)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 130
+    assert process.returncode == 7
+    assert "SIGHUP" not in err
     holders.await_gone()
 
 

@@ -249,7 +249,7 @@ def test_an_end_asks_first_and_kills_then(
     holders.await_started(1)
     launcher.end_all()
     holders.await_gone()
-    assert (asked.code, stubborn.code) == (-signal.SIGTERM, -signal.SIGKILL)
+    assert (asked.code, stubborn.code) == (-signal.SIGQUIT, -signal.SIGKILL)
 
 
 def test_a_process_that_has_ended_keeps_its_number_until_it_is_given_back() -> None:

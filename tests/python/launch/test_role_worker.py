@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Callable, Dict, Iterator, List
+import time
+from typing import Callable, Dict, Iterator, List, Optional
 
 import pytest
 from held_fifo import HeldFifo
@@ -45,7 +46,7 @@ def start_impatient(
         "from bytescheduler._launch import role_worker as w; "
         "w._GRACE_S = w._SAY_EVERY_S = 0.3; w._CONNECT_EVERY_S = 0.02; "
         f"where = w.Rendezvous('127.0.0.1', {port}, False, {timeout_s}, True); "
-        f"sys.exit(w.run({command!r}, dict(os.environ), where))"
+        f"sys.exit(w.run({command!r}, dict(os.environ), where, 5.0))"
     )
     return subprocess.Popen(
         [*PYTHON, program], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -108,6 +109,85 @@ def test_signals_are_passed_on(
         holders.await_started(2)
         process.send_signal(number)
         assert process.wait(LIMIT_S) == 9
+        process.communicate(timeout=LIMIT_S)
+    holders.await_gone()
+
+
+# Passes through the wait for a signal, then saves for a while and ends with 7.
+SAVES = HELD.format(
+    then="import time; heard = []\n"
+    "for n in (1, 10, 12, 14, 15): signal.signal(n, lambda n, _: heard.append(n))\n"
+    "f.write('x\\n'); f.flush()\n"
+    "while not heard: time.sleep(0.02)\n"
+    "f.write('x\\n'); f.flush(); time.sleep(float(sys.argv[2])); print('saved'); sys.exit(7)"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGALRM])
+@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@"; exit $?', "sh"]])
+def test_after_a_signal_it_has_time_to_save(
+    tmp_path: pathlib.Path, holders: HeldFifo, number: signal.Signals, wrapper: List[str]
+) -> None:
+    command = [*wrapper, *PYTHON, SAVES, holders.path, "0.5"]
+    with start(command, tmp_path, **WORKER) as process:
+        holders.await_started(2)
+        process.send_signal(number)
+        process.send_signal(number)  # as timeout(1) does, to the process and to its group
+        out, _ = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out) == (7, "saved\n")
+    holders.await_gone()
+
+
+def test_a_signal_to_the_whole_group_leaves_the_program_behind_a_shell_its_time(
+    tmp_path: pathlib.Path, holders: HeldFifo
+) -> None:
+    command = [*BSLAUNCH, "sh", "-c", '"$@"; exit $?', "sh", *PYTHON, SAVES, holders.path, "0.5"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, **WORKER},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    ) as process:
+        holders.await_started(2)
+        os.killpg(process.pid, signal.SIGTERM)
+        out, _ = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out) == (143, "saved\n")  # the shell was ended by the signal
+    holders.await_gone()
+
+
+@pytest.mark.parametrize(
+    ("grace", "again"), [("0.3", None), ("1000", signal.SIGTERM), ("1000", signal.SIGINT)]
+)
+def test_when_its_time_is_over_it_is_ended_and_what_it_started(
+    tmp_path: pathlib.Path, holders: HeldFifo, grace: str, again: Optional[signal.Signals]
+) -> None:
+    script = "(trap '' TERM; sleep 1000; :) & \"$@\"; exit $?"
+    command = ["sh", "-c", f'exec 9>"$0"; {script}', holders.path]
+    command += [*PYTHON, SAVES, holders.path, "1000"]
+    with start(["--grace", grace, *command], tmp_path, **WORKER) as process:
+        holders.await_started(2)
+        process.send_signal(signal.SIGTERM)
+        holders.await_started(1)
+        if again is not None:
+            time.sleep(0.6)  # sooner it would be the same signal
+            process.send_signal(again)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 143
+    assert "bslaunch: the worker has had its time to end; ending it" in err
+    holders.await_gone()
+
+
+def test_what_outlives_it_after_a_signal_is_ended(
+    tmp_path: pathlib.Path, holders: HeldFifo
+) -> None:
+    script = 'exec 9>"$1"; (trap "" TERM; setsid sleep 1000; :) & trap "exit 3" TERM; echo x >&9'
+    command = ["sh", "-c", f"{script}; while :; do sleep 0.05; done", "sh", holders.path]
+    with start(command, tmp_path, **WORKER) as process:
+        holders.await_started(1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 3
         process.communicate(timeout=LIMIT_S)
     holders.await_gone()
 
