@@ -6,6 +6,7 @@ failed.  It is 2 if the call or a setting is wrong; `launch` passes on the code 
 subcommand that cannot print ends as `_process.stdout` says.
 """
 
+import difflib
 from typing import List, Optional, Tuple
 
 import click
@@ -25,7 +26,9 @@ class _Commands(click.Group):
         """Refuse what is no command; click prints the help for `.` or `_x`, and ends well."""
         known = self.get_command(ctx, args[0]) is not None
         if not known and not ctx.resilient_parsing:  # a shell that completes wants no words
-            ctx.fail(f"No such command '{plain(args[0])}'.")
+            likely = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            hint = f" Did you mean {likely[0]}?" if likely else ""
+            ctx.fail(f"No such command '{plain(args[0])}'.{hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Optional
 from bytescheduler._advise import profile
 from bytescheduler._launch.local_job import Job
 from bytescheduler._process.folder import temporary_folder
-from bytescheduler._process.say import plain, say
+from bytescheduler._process.say import counted, plain, say
 from bytescheduler.errors import Error
 
 __all__ = ["LEAST_STEPS", "SETTING", "record"]
@@ -92,7 +92,7 @@ def record(job: Job, path: str, run: Callable[[Job], int], steps: Optional[int] 
     compute = sum(layer.forward_s + layer.backward_s for layer in layers)
     say(
         plain(
-            f"bytescheduler: {os.fspath(path)}: {len(layers)} tensors, {size:.1f} MB, "
+            f"bytescheduler: {os.fspath(path)}: {counted(len(layers), 'tensor')}, {size:.1f} MB, "
             f"{compute:.3f} s of compute a step; next: bytescheduler advise {path} --rate 1gbit"
         )
     )

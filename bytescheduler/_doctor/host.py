@@ -9,6 +9,7 @@ from typing import List, Optional, Sequence
 
 from bytescheduler._doctor.findings import Finding, good, problem, warning
 from bytescheduler._native import HostFact
+from bytescheduler._process.say import counted
 
 __all__ = ["check"]
 
@@ -42,7 +43,7 @@ def _processor(facts: Sequence[HostFact]) -> List[Finding]:
     kernels = next(fact.name for fact in facts if fact.what == "kernels")
     return [
         cores,
-        good(_AREA, "numa", f"{len(nodes)} NUMA node{'s' * (len(nodes) != 1)} ({layout})"),
+        good(_AREA, "numa", f"{counted(len(nodes), 'NUMA node')} ({layout})"),
         good(_AREA, "kernels", f"servers sum with {kernels} kernels"),
     ]
 
@@ -58,7 +59,7 @@ def _files(peers: Optional[int]) -> Finding:
         advice += f", which the hard limit of {hard} forbids: raise that first (limits.conf)"
     if peers is None:
         return warning(_AREA, "open_files", text, advice)
-    text += f"; {peers} other nodes may need {wanted}"
+    text += f"; {counted(peers, 'other node')} may need {wanted}"
     return problem(_AREA, "open_files", text, advice)
 
 
@@ -101,10 +102,10 @@ def _backlog(sysctl: pathlib.Path, peers: Optional[int]) -> Finding:
     found = _numbers(sysctl / "net/core/somaxconn")
     if not found:
         return good(_AREA, "backlog", "the system does not tell how many connections may wait")
-    text = f"{found[0]} connections may wait to be accepted (net.core.somaxconn)"
+    text = f"{counted(found[0], 'connection')} may wait to be accepted (net.core.somaxconn)"
     if peers is None or found[0] >= peers:
         return good(_AREA, "backlog", text)
-    text += f"; {peers} other nodes may come at once"
+    text += f"; {counted(peers, 'other node')} may come at once"
     return warning(_AREA, "backlog", text, f"sysctl -w net.core.somaxconn={peers}")
 
 

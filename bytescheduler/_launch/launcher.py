@@ -44,7 +44,7 @@ FIXED = (
 
 # How the scheduler node's reason for the end of a job begins.
 _BLAMED = re.compile(r"(?:lost )?((?:worker|server) \d+)\b")
-_NOTICE_S = 1.0  # for the scheduler node to tell the others that the job ends
+_NODES_S = 5.0  # for nodes to end after SIGQUIT
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
 
 
@@ -378,15 +378,15 @@ class Launcher:
     def end_all(self, patience_s: float = _TERM_S) -> None:
         """End all, after `patience_s` seconds by SIGKILL; an Interrupt cuts the waits short.
 
-        Nodes get SIGQUIT, since they would wait for the workers after SIGTERM, which these get.
+        The workers first: they would take the end of a node for a failure, and say so at length.
+        Nodes get SIGQUIT, since they stay for a while after SIGTERM.
         """
-        # The scheduler node ends first, because it notifies all others.
-        scheduler, others = self.children[:1], self.children[1:]
-        self._signal(scheduler, signal.SIGQUIT)
-        self.await_ends(scheduler, time.monotonic() + _NOTICE_S)
-        self._signal([child for child in others if child not in self.workers], signal.SIGQUIT)
+        nodes = [child for child in self.children if child not in self.workers]
         self._signal(self.workers, signal.SIGTERM)
-        self.await_ends(self.children, time.monotonic() + patience_s)
+        self.await_ends(self.workers, time.monotonic() + patience_s)
+        self._signal(self.workers, signal.SIGKILL)
+        self._signal(nodes, signal.SIGQUIT)
+        self.await_ends(self.children, time.monotonic() + _NODES_S)
         self.kill_all()
         while self.await_ends(self.children, time.monotonic() + _TERM_S) is not None:
             pass

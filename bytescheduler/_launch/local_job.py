@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
+from bytescheduler._launch import interrupt
 from bytescheduler._launch.launcher import (
     LOOPBACK,
     Exited,
@@ -196,7 +197,11 @@ class _Run:
     def _worker_env(self) -> Dict[str, str]:
         env = {**self._base_env(), **self._job.env}
         prefer_native(env)
-        own = {**self._job.env, "BYTESCHEDULER_BACKEND": env["BYTESCHEDULER_BACKEND"]}
+        own = {
+            **self._job.env,
+            "BYTESCHEDULER_BACKEND": env["BYTESCHEDULER_BACKEND"],
+            interrupt.NAME: "1",
+        }
         if "OMP_NUM_THREADS" in env or self._job.num_workers == 1:
             return own
         # No more threads than there are cores.
@@ -308,9 +313,12 @@ class _Run:
             return 128 + number
         self._end_nodes()
         failed = [child for child in self._launcher.failed if child in self._launcher.workers]
-        for child in failed[:1]:
-            self._say(child.describe())
-        return failed[0].shell_code if failed else 0
+        if not failed:
+            return 0
+        # Others may have failed because of one that the signal ended.
+        first = next((child for child in failed if child.code == -number), failed[0])
+        self._say(first.describe())
+        return first.shell_code
 
     # -- failure and good end ------------------------------------------------------------------
 

@@ -8,9 +8,13 @@ import contextlib
 import os
 import socket
 
+from bytescheduler._launch import interrupt
+
 __all__ = ["NAME", "Listener", "tell"]
 
 NAME = "BSLAUNCH_READY"
+
+interrupt.shorten()  # a worker imports this before it makes its store, which may take long
 
 
 class Listener:

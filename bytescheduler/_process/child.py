@@ -109,6 +109,8 @@ class Child:
 
         def prepare() -> None:
             die_with(us)
+            # A shell lets what it starts in the background ignore it.
+            signal.signal(signal.SIGQUIT, signal.SIG_DFL)
             if not session:
                 os.setpgid(0, 0)
 

@@ -4,12 +4,17 @@ import contextlib
 import os
 import sys
 
-__all__ = ["plain", "say"]
+__all__ = ["counted", "plain", "say"]
 
 
 def plain(text: str) -> str:
     """Return `text` with what a terminal would obey written out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 worker" or "2 workers"; `noun` is a singular whose plural ends in s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def say(line: str) -> None:

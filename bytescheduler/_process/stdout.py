@@ -126,6 +126,6 @@ def run(command: click.Command, argv: Optional[List[str]], program: str) -> None
     _watch_stderr()
     _watch_stdout(program)
     try:
-        command.main(argv, prog_name=program)
+        command.main(argv, prog_name=program, help_option_names=["-h", "--help"])
     finally:
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import weakref
 from typing import (
@@ -327,11 +328,16 @@ class Session:
                 # It may come from an operation that ends a moment later, and says which.
                 self._operations.drain(_LAST_WORDS_S)
             if uncaught is not None and self._worker.status() is None:
-                self._worker.fail(f"uncaught {type(uncaught).__name__}: {uncaught}")
+                text = f": {uncaught}" if str(uncaught) else ""
+                self._worker.fail(f"uncaught {type(uncaught).__name__}{text}")
             self._leave(None)
         except self._framework.error as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
+        except KeyboardInterrupt:
+            # No code of the script is left that could handle it, so it ends as Python does.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
 
     def _forget_all(self) -> None:
         self._forked = True

@@ -20,6 +20,7 @@ from typing import (
     Union,
 )
 
+from bytescheduler._process.say import counted
 from bytescheduler._timeline import clocks as _timeline_clocks
 from bytescheduler.errors import ConfigError
 
@@ -196,7 +197,9 @@ class _Node(NamedTuple):
 
     @property
     def job(self) -> str:
-        return "{num_workers} workers and {num_servers} servers".format(**self.event["args"])
+        about = self.event["args"]
+        workers, servers = about["num_workers"], about["num_servers"]
+        return f"{counted(workers, 'worker')} and {counted(servers, 'server')}"
 
     @property
     def job_number(self) -> str:
@@ -331,7 +334,8 @@ def _aligned(paths: Sequence[str], nodes: Dict[int, _Node]) -> Iterator[Event]:
             if event["pid"] not in nodes:
                 raise place.wrong(f"pid {event['pid']} told nothing about itself")
             if event.get("name") == _END and event["args"].get("lost"):
-                _warn(f"{path} lacks {event['args']['lost']} events that could not be written")
+                lost = counted(event["args"]["lost"], "event")
+                _warn(f"{path} lacks {lost} that could not be written")
             if "ts" in event:
                 shift_us = (starts[event["pid"]] - zero_ns) / 1000
                 event["ts"] = round(event["ts"] + shift_us, 3)

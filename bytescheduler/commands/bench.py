@@ -21,7 +21,7 @@ from bytescheduler._native import Pending, Worker
 from bytescheduler._process.child import die_with
 from bytescheduler._process.folder import temporary_folder
 from bytescheduler._process.numbers import Count, shortened
-from bytescheduler._process.say import plain, say
+from bytescheduler._process.say import counted, plain, say
 from bytescheduler.errors import ConfigError, Error
 
 __all__ = ["bench"]
@@ -112,10 +112,6 @@ def _measure(worker: Worker, size: int, rounds: int) -> Dict[str, object]:
     }
 
 
-def _many(count: float, word: str) -> str:
-    return f"{count:g} {word}" + "s" * (count != 1)
-
-
 def _text(found: Dict[str, float]) -> str:
     large = f"{found['large_bytes'] / (1 << 20):g} MiB"
     rows = [
@@ -130,9 +126,8 @@ def _text(found: Dict[str, float]) -> str:
             f"{found['processor_s_per_gb']:.2f} s of worker 0's processor a GB moved",
         ),
     ]
-    head = (
-        f"sums, {_many(found['workers'], 'worker')}, {_many(found['servers'], 'server')}, medians"
-    )
+    workers, servers = int(found["workers"]), int(found["servers"])
+    head = f"sums, {counted(workers, 'worker')}, {counted(servers, 'server')}, medians"
     return "\n".join([head, *(f"  {name:<26}{value}" for name, value in rows)])
 
 

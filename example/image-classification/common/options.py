@@ -65,7 +65,7 @@ def load_data(
     if len(labels) < args.batch_size:
         print(
             f"error: --batch-size {args.batch_size} is more than the {len(labels)} samples that "
-            f"each of {num_workers} worker(s) has",
+            "each worker has",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -56,15 +56,36 @@ def test_the_version_is_that_of_the_package() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_explains_itself(name: str) -> None:
-    result = invoke(name, "--help")
-    assert result.exit_code == 0
-    assert f"{name} [OPTIONS]" in result.stdout
+    for option in ("--help", "-h"):
+        result = invoke(name, option)
+        assert result.exit_code == 0
+        assert f"{name} [OPTIONS]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "program"),
+    [
+        ("bytescheduler", "bytescheduler [OPTIONS] COMMAND"),
+        ("bytescheduler.launch", "bslaunch [OPTIONS]"),
+        ("bytescheduler.config", "bytescheduler config [OPTIONS]"),
+        ("bytescheduler.advise", "bytescheduler advise [OPTIONS]"),
+        ("bytescheduler.bench", "bytescheduler bench [OPTIONS]"),
+        ("bytescheduler.doctor", "bytescheduler doctor [OPTIONS]"),
+        ("bytescheduler.top", "bytescheduler top [OPTIONS]"),
+    ],
+)
+def test_modules_are_commands_that_know_h(module: str, program: str) -> None:
+    command = [sys.executable, "-m", module, "-h"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True)
+    assert f"Usage: {program}" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["dokter"], "No such command 'dokter'"),
+        (["xyzzy"], "No such command 'xyzzy'.\n"),
+        (["doctr"], "No such command 'doctr'. Did you mean doctor?"),
+        (["lunch"], "No such command 'lunch'. Did you mean launch?"),
         (["."], "No such command '.'"),
         (["\udcff"], "No such command '\\udcff'"),
         (["config", "\udcff"], "? is no setting"),

@@ -144,7 +144,33 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
         (["--local", "-w", "two", "--", "true"], {}, 2, "two: want a whole number"),
         (["--local", "--env", "A", "--", "true"], {}, 2, "'A': want NAME=VALUE"),
         (["--local", "--env", "=1", "--", "true"], {}, 2, "'=1': want NAME=VALUE"),
-        (["--local", "--", ""], {}, 127, "command not found: ''"),
+        (["--local", "--", ""], {}, 127, "command not found: ''\n"),
+        (
+            ["--local", "-w", "2", "sh -c true"],
+            {},
+            127,
+            "command not found: sh -c true; is the whole command in quotes? Write it without "
+            "them: bslaunch ... -- sh -c true\n",
+        ),
+        (
+            ["no such program", "--epochs", "2"],
+            {**JOB, "DMLC_ROLE": "worker"},
+            127,
+            "is the whole command in quotes? Write it without them: bslaunch ... -- no such "
+            "program --epochs 2\n",
+        ),
+        (
+            ["--local", "cd x && nope-x train.py"],
+            {},
+            127,
+            "to let a shell read it: bslaunch ... -- sh -c 'cd x && nope-x train.py'\n",
+        ),
+        (
+            ["--local", "LR=0.1", "nope-x"],
+            {},
+            127,
+            "to set a variable: bslaunch ... --env LR=0.1 -- ...\n",
+        ),
         (["--local", "--", "a\x1b[2J"], {}, 127, "command not found: a\\x1b[2J"),
         (["--local", "--", "\udcff"], {}, 127, "command not found: \\udcff"),
         ([], {"DMLC_ROLE": "\x1b[2J"}, 2, "DMLC_ROLE=\\x1b[2J: no such role"),
@@ -174,6 +200,16 @@ def test_wrong_use_is_refused_in_words(
     assert text in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_a_script_without_its_program_gets_a_question(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train.py").touch()
+    result = bslaunch("--local", "train.py", "--lr", "1", cwd=tmp_path)
+    assert result.returncode == 127
+    assert result.stderr == (
+        "bslaunch: command not found: train.py; to run a script: bslaunch ... -- python train.py "
+        "--lr 1\n"
+    )
 
 
 @pytest.mark.parametrize("value", ["a b", "\udcff"])
@@ -402,6 +438,35 @@ def test_a_worker_is_the_cause_though_a_server_ends_first(tmp_path: pathlib.Path
     last = os.read(said, 1 << 16).decode()
     os.close(said)
     assert last == "bslaunch: worker 0 ended with exit code 3\n"
+
+
+# A worker whose rank 2 raises; the others see the job fail, and may end before it.
+ONE_RAISES = """
+import sys, time
+sys.path = [p for p in sys.path if p]
+from bytescheduler._native import Worker
+worker = Worker.open()
+print("rank", worker.rank)
+if worker.rank == 2:
+    worker.fail("a mistake of its own")
+    time.sleep(1)
+    sys.exit(5)
+worker.barrier()
+"""
+
+
+def test_the_worker_that_raised_is_blamed_though_all_others_end_first(
+    tmp_path: pathlib.Path,
+) -> None:
+    command = [sys.executable, "-c", ONE_RAISES]
+    result = bslaunch("--local", "-w", "3", "-s", "2", *command, cwd=tmp_path)
+    assert result.returncode == 5
+    told = [line for line in result.stderr.splitlines() if "ended with" in line]
+    assert told == ["bslaunch: worker 2 ended with exit code 5; ending the job"]
+    for index in range(3):
+        assert f"rank {index}" in lines_of(result, f"worker {index}")
+    for node in ("scheduler", "server 0", "server 1"):
+        assert any("worker 2 gave up: a mistake" in line for line in lines_of(result, node))
 
 
 def test_what_a_worker_left_in_the_background_is_ended(

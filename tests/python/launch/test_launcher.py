@@ -108,6 +108,38 @@ def test_a_command_that_cannot_run_raises(launcher: Launcher) -> None:
     assert launcher.children == []
 
 
+# -- the cause of a failure ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verdict", "cause"),
+    [
+        ("worker 1 gave up: uncaught ValueError: mine", "worker 1"),
+        ("lost worker 1 (127.0.0.1:4711): connection closed", "worker 1"),
+        ("lost server 0 (127.0.0.1:4711): connection closed", "server 0"),
+        ("server 0 was ended: it got SIGTERM", "server 0"),
+        ("rendezvous: after 60 s still missing 1 of 2 workers", "worker 0"),
+        ("lost worker 11 (127.0.0.1:4711): connection closed", "worker 0"),
+        ("", "worker 0"),
+    ],
+)
+def test_the_verdict_of_the_scheduler_node_names_the_cause(
+    launcher: Launcher, verdict: str, cause: str
+) -> None:
+    tells = f"{TELLS}; os.write(int(sys.argv[2]), {verdict.encode()!r} + b'\\n'); sys.exit(1)"
+    children = [launcher.start_scheduler(python(tells if verdict else f"{TELLS}; sys.exit(1)"))]
+    assert launcher.await_port(soon())
+    names = ("server 0", "worker 0", "worker 1")
+    children += [launcher.start(name[:6], ["false"], name=name) for name in names]
+    for child in children[::-1]:
+        launcher.await_ends([child], soon())
+    while verdict and not launcher.verdict:
+        assert launcher.next_event(soon()) is not None
+    assert launcher.verdict == verdict
+    assert launcher.cause().name == (cause if verdict else launcher.cause().name)
+    assert launcher.cause() in launcher.failed
+
+
 # -- where the scheduler node listens ----------------------------------------------------------
 
 

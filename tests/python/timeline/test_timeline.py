@@ -292,13 +292,13 @@ def test_a_file_may_have_its_own_name_or_any(folder: Folder, name: str) -> None:
 @pytest.mark.parametrize(
     ("other", "job"),
     [
-        ({"num_workers": 3}, "3 workers and 1 servers"),
+        ({"num_workers": 3}, "3 workers and 1 server"),
         ({"num_servers": 2}, "2 workers and 2 servers"),
     ],
 )
 def test_files_of_two_jobs_are_refused(folder: Folder, other: Dict[str, int], job: str) -> None:
     first, second = folder.put("a", about(0)), folder.put("b", about(1, **other))
-    message = f"these are not of one job: {first} of 2 workers and 1 servers, {second} of {job}"
+    message = f"these are not of one job: {first} of 2 workers and 1 server, {second} of {job}"
     with pytest.raises(timeline.TimelineError, match=f"^{re.escape(message)}$"):
         timeline.merge([first, second])
 

@@ -1,0 +1,43 @@
+"""One line instead of a traceback when Ctrl-C ends a worker that `bslaunch` started.
+
+All workers of a job hear it, each in the middle of something else, and those that hear it late
+fail because of the others.
+"""
+
+import os
+import sys
+from types import TracebackType
+from typing import Callable, Optional, Type
+
+from bytescheduler._process.say import say
+
+__all__ = ["NAME", "shorten"]
+
+NAME = "BSLAUNCH_LOCAL"  # `bslaunch --local` sets it for its workers
+_Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], object]
+
+
+def shorten() -> None:
+    """Print less from now on if `bslaunch --local` started this process; does nothing elsewhere."""
+    if os.environ.get(NAME) and not isinstance(sys.excepthook, _Shortened):
+        sys.excepthook = _Shortened(sys.excepthook)
+
+
+class _Shortened:
+    """An exception hook that says in one line what Ctrl-C caused; the rest is another's."""
+
+    def __init__(self, other: _Hook) -> None:
+        self._other = other
+
+    def __call__(
+        self,
+        kind: Type[BaseException],
+        error: BaseException,
+        trace: Optional[TracebackType],
+    ) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            say("bytescheduler: interrupted")
+        elif KeyboardInterrupt.__name__ in str(error):  # another worker's, which ended this one
+            say(f"bytescheduler: {error}")
+        else:
+            self._other(kind, error, trace)
