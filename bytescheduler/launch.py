@@ -64,7 +64,10 @@ def _question(command: Sequence[str], path: Optional[str]) -> str:
             f"bslaunch ... -- {plain(' '.join((*words, *command[1:])))}"
         )
     if len(words) > 1:
-        return f"; to let a shell read it: bslaunch ... -- sh -c {plain(shlex.quote(command[0]))}"
+        return (
+            "; is the whole command in quotes? To let a shell read it: "
+            f"bslaunch ... -- sh -c {plain(shlex.quote(command[0]))}"
+        )
     name, equals, _ = command[0].partition("=")
     if equals and name.isidentifier():
         return f"; to set a variable: bslaunch ... --env {plain(command[0])} -- ..."

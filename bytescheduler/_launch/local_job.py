@@ -31,8 +31,9 @@ _LOOK_S = 0.5
 _FAMILY_LOOK_S = 0.1  # at what workers that have ended left behind
 # A process that fails may do so because of another, which has not ended yet.
 _CAUSE_S = 2.0
-# For scheduler node and servers, once no worker is left: by themselves, and after SIGTERM.
-_NODES_ALONE_S = 1.0
+# For scheduler node and servers, once no worker is left: until one ends, and for all.  A lost
+# worker is noticed within a second.
+_NODES_ALONE_S = 1.5
 _NODES_S = 5.0
 _NODES_AFTER_GOOD_S = 10.0
 _TERM_S = 5.0  # between SIGTERM and SIGKILL
@@ -349,7 +350,7 @@ class _Run:
                 return
             event = launcher.next_event(deadline)
             if isinstance(event, _Signalled) and self._hear(event.number):
-                return
+                raise _Over(128 + event.number)
 
     def _await_workers(self) -> bool:
         """Wait until no worker is left; False: the grace is over, or a signal ends the wait."""
@@ -398,9 +399,12 @@ class _Run:
         """Let scheduler node and servers end by themselves, or end them if the job never began."""
         if self._await_nodes(_NODES_ALONE_S) is not None:
             return
-        for child in self._launcher.children:
-            if child not in self._launcher.workers and child.code is None:
-                child.signal_group(signal.SIGTERM)
+        launcher = self._launcher
+        nodes = [child for child in launcher.children if child not in launcher.workers]
+        running = [node for node in nodes if node.code is None]
+        if running == nodes and not launcher.verdict:
+            for node in nodes:
+                node.signal_group(signal.SIGTERM)
         self._await_nodes(_NODES_S)
 
     def _await_nodes(self, seconds: float) -> Optional[int]:

@@ -163,7 +163,8 @@ STUBBORN = 'exec 9>"$1"; trap "$2" TERM; (sleep 1000; :) & echo x >&9; wait; wai
             ["--local", "cd x && nope-x train.py"],
             {},
             127,
-            "to let a shell read it: bslaunch ... -- sh -c 'cd x && nope-x train.py'\n",
+            "is the whole command in quotes? To let a shell read it: bslaunch ... -- sh -c "
+            "'cd x && nope-x train.py'\n",
         ),
         (
             ["--local", "LR=0.1", "nope-x"],
