@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/count_of.h"
 #include "base/executor.h"
 #include "base/log.h"
 
@@ -27,7 +28,7 @@ class LimitedLog {
       return;
     }
     log_.Warning(dropped_ == 0 ? line
-                               : line + " (and " + std::to_string(dropped_) + " lines before it)");
+                               : line + " (and " + CountOf(dropped_, "line") + " before it)");
     wrote_ = true;
     last_ = now;
     dropped_ = 0;

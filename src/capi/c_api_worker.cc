@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/count_of.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
@@ -139,7 +140,7 @@ int bs_worker_start(const bs_setting* settings, size_t num_settings, int wanted_
         }
         if (wanted_rank >= config.value().num_workers) {
           return Status::InvalidArgument("rank " + std::to_string(wanted_rank) + " of only " +
-                                         std::to_string(config.value().num_workers) + " workers");
+                                         bs::CountOf(config.value().num_workers, "worker"));
         }
         auto node = bs::api::WorkerNode::Start(config.value(), wanted_rank);
         if (!node.ok()) return node.status();
@@ -275,8 +276,8 @@ int bs_worker_retune(bs_worker* worker, uint64_t partition_bytes, uint64_t credi
     if (!node.ok()) return node.status();
     if (partition_bytes < kLeastPartition || partition_bytes > kLargestPartition ||
         credit_bytes == 0 || credit_bytes > kLargestCredit) {
-      return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
-                                     " bytes and a credit of " + std::to_string(credit_bytes) +
+      return Status::InvalidArgument("partitions of " + bs::CountOf(partition_bytes, "byte") +
+                                     " and a credit of " + std::to_string(credit_bytes) +
                                      ": want 4 KiB to 1 GiB, and 1 byte to 64 GiB");
     }
     node.value()->Retune(partition_bytes, credit_bytes, Calling(done, context));

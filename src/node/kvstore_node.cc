@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count_of.h"
 #include "base/run_on.h"
 #include "node/network.h"
 #include "ps/text.h"
@@ -50,7 +51,7 @@ Result<std::unique_ptr<KvstoreNode>> KvstoreNode::Start(const Config& config, in
                                                         BeginFn begin, bool blocks) {
   if (rank < 0 || rank >= config.num_workers) {
     return Status::InvalidArgument("rank " + std::to_string(rank) + " of " +
-                                   std::to_string(config.num_workers) + " workers");
+                                   CountOf(config.num_workers, "worker"));
   }
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   return std::make_unique<KvstoreNode>(config, rank, std::move(begin), blocks);
@@ -97,7 +98,7 @@ void KvstoreNode::Scale(const Config& config, uint32_t scale) {
   worker_->SetPartitionAndCredit(partition_bytes, credit_bytes);
   log_.Debug([=] {
     return "what suits the link to the stock servers: partitions of " +
-           std::to_string(partition_bytes) + " bytes, a credit of " + std::to_string(credit_bytes);
+           CountOf(partition_bytes, "byte") + ", a credit of " + std::to_string(credit_bytes);
   });
 }
 

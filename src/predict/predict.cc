@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/count_of.h"
 #include "base/log.h"
 #include "bytescheduler/server.h"
 #include "predict/replaying_worker.h"
@@ -127,7 +128,7 @@ Status Check(const Options& options) {
     partitions += 1 + layer.size_bytes / (plan.partition_bytes * plan.scale);
     if (partitions > kMostPartitions) {
       return Status::InvalidArgument("a model of more than 1048576 partitions of " +
-                                     std::to_string(options.partition_bytes) + " bytes");
+                                     CountOf(options.partition_bytes, "byte"));
     }
   }
   return Status::Ok();

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/count_of.h"
 #include "wire/control.h"
 #include "wire/wire.h"
 
@@ -37,8 +38,8 @@ Status CheckDeclare(const Call& call) {
                     (payload_bytes / kServerNumberBytes == partitions ||
                      (partitions == 0 && payload_bytes == kServerNumberBytes));
   if (fits) return Status::Ok();
-  return Wrong(call, "declare: the payload has " + std::to_string(payload_bytes) + " bytes for " +
-                         std::to_string(partitions) + " partitions");
+  return Wrong(call, "declare: the payload has " + CountOf(payload_bytes, "byte") + " for " +
+                         CountOf(partitions, "partition"));
 }
 
 Status CheckPush(const Call& call, const codec::Table& codecs) {
@@ -49,7 +50,7 @@ Status CheckPush(const Call& call, const codec::Table& codecs) {
   if (call.payload.size() == codecs.SentBytes(said.coding, said.size_bytes)) return Status::Ok();
   return Wrong(call, "push: size_bytes=" + std::to_string(said.size_bytes) +
                          (said.coding.plain() ? "" : ", " + codecs.Describe(said.coding) + ",") +
-                         " but the payload has " + std::to_string(call.payload.size()) + " bytes");
+                         " but the payload has " + CountOf(call.payload.size(), "byte"));
 }
 
 Status CheckFields(const Call& call, const codec::Table& codecs) {
@@ -74,8 +75,8 @@ Status CheckFields(const Call& call, const codec::Table& codecs) {
     case ps::Op::kPull:
     case ps::Op::kRelease:
       if (call.payload.size() == 0) return Status::Ok();
-      return Wrong(call, "a payload of " + std::to_string(call.payload.size()) +
-                             " bytes where none belongs");
+      return Wrong(call,
+                   "a payload of " + CountOf(call.payload.size(), "byte") + " where none belongs");
     default:
       return Wrong(call, "op=" + std::to_string(static_cast<uint32_t>(op)) + " is no request");
   }

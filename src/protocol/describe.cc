@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/count_of.h"
 #include "bytescheduler/types.h"
 
 namespace bs::server {
@@ -12,7 +13,7 @@ namespace bs::server {
 std::string DescribeArray(uint32_t dtype, uint64_t size_bytes) {
   const std::optional<DType> known = DTypeFromCode(dtype);
   const std::string name = known ? std::string(NameOf(*known)) : "dtype " + std::to_string(dtype);
-  return name + " of " + std::to_string(size_bytes) + " bytes";
+  return name + " of " + CountOf(size_bytes, "byte");
 }
 
 std::string DescribeWorkers(const std::vector<int32_t>& ranks) {
@@ -78,9 +79,9 @@ Status CheckPayload(const protocol::Call& call, const codec::Table& codecs) {
   if (!known.ok()) return Status::InvalidArgument(DescribeCall(call) + ": " + known.message());
   const uint64_t announced_bytes = codecs.SentBytes(coding, about.size_bytes);
   if (call.payload.size() != announced_bytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
-                                   " bytes came, " + std::to_string(announced_bytes) +
-                                   " were announced");
+    return Status::InvalidArgument(DescribeCall(call) + ": " +
+                                   CountOf(call.payload.size(), "byte") + " came, " +
+                                   std::to_string(announced_bytes) + " were announced");
   }
   if (coding.plain()) return Status::Ok();
   const std::string what = DescribeCall(call) + ": it is " + codecs.Describe(coding);
@@ -114,9 +115,9 @@ Status CheckShape(const protocol::Call& call, const PartitionShape& shape) {
 
 Status CheckPullSize(const protocol::Call& call, const PartitionShape& shape) {
   if (call.request.size_bytes == shape.size_bytes) return Status::Ok();
-  return Status::InvalidArgument(
-      DescribeCall(call) + ": it expects " + std::to_string(call.request.size_bytes) +
-      " bytes, the partition is " + DescribeArray(shape.dtype, shape.size_bytes));
+  return Status::InvalidArgument(DescribeCall(call) + ": it expects " +
+                                 CountOf(call.request.size_bytes, "byte") + ", the partition is " +
+                                 DescribeArray(shape.dtype, shape.size_bytes));
 }
 
 ps::Message MakeValuesResponse(const protocol::Call& call, const PartitionShape& shape,

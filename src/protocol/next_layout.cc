@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/count_of.h"
 #include "protocol/placement.h"
 
 namespace bs::worker {
@@ -51,7 +52,7 @@ Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor
   const auto wrong = [&](const std::string& what) {
     return Status::Internal("the next layout of key=" + std::to_string(tensor.key) + ": " + what);
   };
-  if (bytes.size() < kHeaderBytes) return wrong(std::to_string(bytes.size()) + " bytes");
+  if (bytes.size() < kHeaderBytes) return wrong(CountOf(bytes.size(), "byte"));
   NextLayout next{.decision = NumberAt(bytes, 0),
                   .credit_bytes = NumberAt(bytes, kNumberBytes),
                   .partition_bytes = NumberAt(bytes, 2 * kNumberBytes)};
@@ -59,11 +60,11 @@ Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor
   if (next.credit_bytes == 0) return wrong("a credit of 0 bytes");
   if (next.partition_bytes == 0 && servers.empty()) return next;
   if (next.partition_bytes < kAlignBytes || next.partition_bytes % kAlignBytes != 0) {
-    return wrong("partitions of " + std::to_string(next.partition_bytes) + " bytes");
+    return wrong("partitions of " + CountOf(next.partition_bytes, "byte"));
   }
   // Before there is memory for so many.
   if (servers.size() / 2 != NumPartitions(tensor.size_bytes, next.partition_bytes)) {
-    return wrong(std::to_string(servers.size()) + " bytes of servers for partitions of " +
+    return wrong(CountOf(servers.size(), "byte") + " of servers for partitions of " +
                  std::to_string(next.partition_bytes));
   }
   next.partitions = Cut(tensor.size_bytes, next.partition_bytes, kAlignBytes);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/count_of.h"
 
 namespace bs::worker {
 namespace {
@@ -64,9 +65,9 @@ std::vector<std::byte> EncodeServers(std::span<const Partition> partitions) {
 Status DecodeServers(std::span<const std::byte> bytes, uint32_t num_servers,
                      std::span<Partition> partitions) {
   if (bytes.size() != 2 * partitions.size()) {
-    return Status::InvalidArgument("a placement of " + std::to_string(bytes.size()) +
-                                   " bytes for " + std::to_string(partitions.size()) +
-                                   " partitions; want two bytes each");
+    return Status::InvalidArgument("a placement of " + CountOf(bytes.size(), "byte") + " for " +
+                                   CountOf(partitions.size(), "partition") +
+                                   "; want two bytes each");
   }
   for (size_t i = 0; i < partitions.size(); ++i) {
     const auto low = std::to_integer<uint32_t>(bytes[2 * i]);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count_of.h"
 #include "protocol/describe.h"
 
 namespace bs::server {
@@ -100,7 +101,7 @@ Status Directory::CheckDeclaration(const protocol::Call& call) const {
   if (about.partition_bytes == 0 ||
       std::min(about.partition_bytes, about.tensor_bytes) > max_partition_bytes_) {
     return Status::InvalidArgument(DescribeCall(call) + ": partitions of " +
-                                   std::to_string(about.partition_bytes) + " bytes; 1 to " +
+                                   CountOf(about.partition_bytes, "byte") + "; 1 to " +
                                    std::to_string(max_partition_bytes_) + " are accepted");
   }
   // Partitions may be smaller than partition_bytes (alignment), never larger.
@@ -109,10 +110,10 @@ Status Directory::CheckDeclaration(const protocol::Call& call) const {
   const size_t partitions = call.payload.size() / kBytesPerServer;
   if (call.payload.size() % kBytesPerServer != 0 || partitions == 0 || partitions < fewest ||
       partitions > kMaxPartitions) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(call.payload.size()) +
-                                   " bytes of servers do not fit " +
-                                   std::to_string(about.tensor_bytes) + " bytes in partitions of " +
-                                   std::to_string(about.partition_bytes));
+    return Status::InvalidArgument(DescribeCall(call) + ": " +
+                                   CountOf(call.payload.size(), "byte") +
+                                   " of servers do not fit " + CountOf(about.tensor_bytes, "byte") +
+                                   " in partitions of " + std::to_string(about.partition_bytes));
   }
   return Status::Ok();
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/count_of.h"
 #include "base/limited_log.h"
 #include "protocol/describe.h"
 #include "server/answers.h"
@@ -176,7 +177,7 @@ Status Server::Impl::Check(const protocol::Call& call) const {
   const uint64_t largest = std::max<uint64_t>(call.request.size_bytes, call.payload.size());
   if (partition && largest > options_.max_partition_bytes) {
     return Status::InvalidArgument(
-        DescribeCall(call) + ": " + std::to_string(largest) + " bytes are more than the " +
+        DescribeCall(call) + ": " + CountOf(largest, "byte") + " are more than the " +
         std::to_string(options_.max_partition_bytes) + " that a partition may have");
   }
   const bool cut_anew = call.request.layout_version > 0 || call.request.oldest_layout > 0;

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "base/count_of.h"
 #include "protocol/describe.h"
 
 namespace bs::server {
@@ -36,7 +37,7 @@ void Shard::Handle(protocol::Call call) {
   } catch (const std::bad_alloc&) {
     state_.send(protocol::MakeErrorResponse(
         call, Status::ResourceExhausted(DescribeCall(call) + ": no memory for " +
-                                        std::to_string(call.request.size_bytes) + " bytes")));
+                                        CountOf(call.request.size_bytes, "byte"))));
   }
 }
 

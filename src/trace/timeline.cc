@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/count_of.h"
 #include "base/run_on.h"
 
 namespace bs::api {
@@ -215,8 +216,7 @@ void Timeline::End() {
   writer_->Tail(missing, &text_);
   Flush();
   if (missing > 0) {
-    log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + " lacks " + std::to_string(missing) +
-                 " events");
+    log_.Warning("BYTESCHEDULER_TIMELINE: " + path_ + " lacks " + CountOf(missing, "event"));
   }
   if (fd_ >= 0) CloseOurs(std::exchange(fd_, -1));
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/count_of.h"
 #include "protocol/placement.h"
 
 namespace bs::worker {
@@ -31,7 +32,7 @@ T Take(std::span<const std::byte>* bytes) {
 }
 
 std::string Describe(const ReadyOrder::Lesson& lesson) {
-  const std::string of = std::to_string(lesson.num_learned) + " tensors";
+  const std::string of = CountOf(lesson.num_learned, "tensor");
   switch (lesson.verdict) {
     case ReadyOrder::Verdict::kRenumbered:
       return "gradients become ready in another order than their priorities say: " +

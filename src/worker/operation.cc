@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "base/count_of.h"
 #include "worker/measured_order.h"
 
 namespace bs::worker {
@@ -15,7 +16,7 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          before(b.data(), a.data() + a.size());
 }
 
-std::string Bytes(uint64_t count) { return std::to_string(count) + " bytes"; }
+std::string Bytes(uint64_t count) { return CountOf(count, "byte"); }
 
 Status CheckBroadcast(const std::string& what, const Tensor* tensor, const Operation& operation) {
   const auto code = static_cast<uint32_t>(operation.dtype);

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/count_of.h"
 #include "protocol/next_layout.h"
 #include "protocol/placement.h"
 
@@ -25,7 +26,7 @@ std::string DescribePlacement(const Tensor& tensor) {
   std::string text = "key=" + std::to_string(tensor.key) + ": " +
                      std::to_string(tensor.size_bytes) + " bytes of " +
                      std::string(NameOf(tensor.dtype)) + " in " +
-                     std::to_string(tensor.partitions.size()) + " partitions";
+                     CountOf(tensor.partitions.size(), "partition");
   const char* separator = "; ";
   for (const auto& [server, count] : counts) {
     text += separator + ("server " + std::to_string(server)) + " has " + std::to_string(count);
@@ -203,8 +204,8 @@ Status Worker::Impl::Retune(uint64_t partition_bytes, uint64_t credit_bytes) {
                                       ": worker 0 decides about partitions and credit");
   }
   if (partition_bytes < worker::kAlignBytes || credit_bytes == 0) {
-    return Status::InvalidArgument("partitions of " + std::to_string(partition_bytes) +
-                                   " bytes and a credit of " + std::to_string(credit_bytes) +
+    return Status::InvalidArgument("partitions of " + CountOf(partition_bytes, "byte") +
+                                   " and a credit of " + std::to_string(credit_bytes) +
                                    ": want at least " + std::to_string(worker::kAlignBytes) +
                                    " and 1");
   }
@@ -223,7 +224,7 @@ void Worker::Impl::Decide(const worker::PartitionAndCredit& sizes) {
   ++decision_;
   context_.spans.Decision(decision_, partition_bytes_, credit_bytes_);
   log_.Debug([&] {
-    return "partitions of " + std::to_string(partition_bytes_) + " bytes and a credit of " +
+    return "partitions of " + CountOf(partition_bytes_, "byte") + " and a credit of " +
            std::to_string(credit_bytes_) + " from the next rounds on";
   });
 }

@@ -421,7 +421,7 @@ TEST(CApi, WrongArgumentsAreRefusedBeforeAnythingStarts) {
   EXPECT_STREQ(error.message,
                "DMLC_ROLE=worker: want scheduler or server; a worker runs the training script");
   EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), 1, &worker, &error), 1);
-  EXPECT_STREQ(error.message, "rank 1 of only 1 workers");
+  EXPECT_STREQ(error.message, "rank 1 of only 1 worker");
   rows = job.Rows("scheduler");
   EXPECT_EQ(bs_worker_start(rows.data(), rows.size(), -1, &worker, &error), 1);
   EXPECT_STREQ(error.message, "DMLC_ROLE=scheduler: want worker here");

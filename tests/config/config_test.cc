@@ -222,6 +222,7 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"BYTESCHEDULER_HEARTBEAT_INTERVAL", "0", "want 1ms to 1h"},
       {"BYTESCHEDULER_HEARTBEAT_TIMEOUT", "1ms", "want 2ms to 24h"},
       {"BYTESCHEDULER_REJOIN_TIMEOUT", "25h", "want 0 to 24h"},
+      {"BYTESCHEDULER_GRACE", "8761h", "want 0 to 8760h"},
       {"BYTESCHEDULER_SERVER_THREADS", "4097", "want 0 to 4096"},
       {"BYTESCHEDULER_DETERMINISTIC", "sure", kFlag},
       {"BYTESCHEDULER_HOLD", "64X", kBytes},

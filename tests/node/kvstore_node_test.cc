@@ -360,7 +360,7 @@ TEST_F(KvstoreNodeTest, AWorkerThatGivesUpSaysWhyAtEveryCall) {
 TEST_F(KvstoreNodeTest, ARankThatIsNoneIsRefused) {
   bs_error error{};
   EXPECT_EQ(Start(1, "20s", "20s", &error), static_cast<int>(StatusCode::kInvalidArgument));
-  EXPECT_STREQ(error.message, "rank 1 of 1 workers");
+  EXPECT_STREQ(error.message, "rank 1 of 1 worker");
 }
 
 }  // namespace

@@ -258,7 +258,7 @@ TEST(Log, LevelDebugShowsRegistrationConnectionsAndPlacement) {
   for (const char* line :
        {"DEBUG server: registering server 127.0.0.1:", "DEBUG server: registered as server 0 (",
         "DEBUG worker: worker 0 (", "DEBUG worker: connected to server 0 at 127.0.0.1:",
-        "DEBUG worker 0: key=7: 8 bytes of uint8 in 1 partitions; server 0 has 1"}) {
+        "DEBUG worker 0: key=7: 8 bytes of uint8 in 1 partition; server 0 has 1"}) {
     EXPECT_NE(said.find(line), std::string::npos) << line << " is not in\n" << said;
   }
 }

@@ -134,7 +134,7 @@ std::vector<BadCall> AllBadCalls() {
   return {
       case_of("UnknownOp", "op=9999", static_cast<Op>(9999), "a", nothing),
       case_of("PendingOp", "is no request", Op::kPending, "", nothing),
-      case_of("WrongSize", "size_bytes=12 but the payload has 1 bytes", Op::kPush, "a",
+      case_of("WrongSize", "size_bytes=12 but the payload has 1 byte", Op::kPush, "a",
               [](DataRequest* body) { body->size_bytes = 12; }),
       case_of("UnknownCodec", "codec=9 is none", Op::kPush, "a",
               [](DataRequest* body) { body->coding.codec = 9; }),

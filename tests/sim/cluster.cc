@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/count_of.h"
 #include "protocol/placement.h"
 #include "sim/cluster_node.h"
 #include "sim/scheduler_host.h"
@@ -370,9 +371,9 @@ void Cluster::MaybeDieEarly() {
     next->Start(*death->until_next);
     return;
   }
-  const std::string missing = std::string("still missing 1 of ") +
-                              std::to_string(server ? options_.num_servers : options_.num_workers) +
-                              (server ? " servers" : " workers");
+  const std::string missing =
+      "still missing 1 of " +
+      (server ? CountOf(options_.num_servers, "server") : CountOf(options_.num_workers, "worker"));
   for (const auto& worker : workers_) worker->AllowFailure(missing);
   for (const auto& other : servers_) other->AllowFailure(missing);
 }

@@ -7,6 +7,7 @@
 
 #include "backend/kvstore/store_header.h"
 #include "base/check.h"
+#include "base/count_of.h"
 
 namespace bs::worker {
 namespace {
@@ -26,8 +27,8 @@ std::span<const std::byte> BytesOf(const float& number) {
 }
 
 std::string Describe(const Tensor& tensor) {
-  return "key=" + std::to_string(tensor.key) + " of " + std::to_string(tensor.size_bytes) +
-         " bytes of dtype " + std::to_string(static_cast<uint32_t>(tensor.dtype));
+  return "key=" + std::to_string(tensor.key) + " of " + CountOf(tensor.size_bytes, "byte") +
+         " of dtype " + std::to_string(static_cast<uint32_t>(tensor.dtype));
 }
 
 Status NoKeysLeft() {

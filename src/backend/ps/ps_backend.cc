@@ -10,6 +10,7 @@
 
 #include "backend/traffic.h"
 #include "base/check.h"
+#include "base/count_of.h"
 #include "protocol/data_body.h"
 
 namespace bs::worker {
@@ -33,8 +34,8 @@ Result<Tensor> ReadLookup(const ps::Message& response, Tensor asked, uint32_t nu
   const protocol::DataResponse& body = read.value();
   if (body.tensor_bytes != asked.size_bytes || body.dtype != static_cast<uint32_t>(asked.dtype) ||
       body.partition_bytes < kAlignBytes || body.partition_bytes % kAlignBytes != 0) {
-    return Status::Internal(what + ": answered " + std::to_string(body.tensor_bytes) +
-                            " bytes of dtype " + std::to_string(body.dtype) + " in partitions of " +
+    return Status::Internal(what + ": answered " + CountOf(body.tensor_bytes, "byte") +
+                            " of dtype " + std::to_string(body.dtype) + " in partitions of " +
                             std::to_string(body.partition_bytes));
   }
   asked.partition_bytes = body.partition_bytes;
@@ -122,8 +123,7 @@ PullOf MakePull(const Tensor& tensor, const Exchange& exchange) {
 Result<std::string> TakeSum(const PullOf& pull, const ps::Message& response) {
   const std::span<const std::byte> sum = PayloadOf(response);
   if (sum.size() != pull.out.size()) {
-    return pull.Wrong(std::to_string(sum.size()) + " bytes, want " +
-                      std::to_string(pull.out.size()));
+    return pull.Wrong(CountOf(sum.size(), "byte") + ", want " + std::to_string(pull.out.size()));
   }
   Result<protocol::DataResponse> body =
       protocol::DecodeResponse(ps::Op::kPull, response.meta.extension.body);

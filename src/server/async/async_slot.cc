@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/count_of.h"
 #include "codec/codec.h"
 #include "protocol/describe.h"
 #include "reduce/reduce.h"
@@ -99,9 +100,9 @@ Status AsyncSlot::CheckPush(const protocol::Call& call) const {
                                       ": worker 0 has not initialised this partition");
   }
   if (about.push_count == 0 && about.about.size() > kMaxAboutBytes) {
-    return Status::InvalidArgument(DescribeCall(call) + ": " + std::to_string(about.about.size()) +
-                                   " bytes about the key, at most " +
-                                   std::to_string(kMaxAboutBytes) + " are kept");
+    return Status::InvalidArgument(DescribeCall(call) + ": " + CountOf(about.about.size(), "byte") +
+                                   " about the key, at most " + std::to_string(kMaxAboutBytes) +
+                                   " are kept");
   }
   if (!initialised()) return Status::Ok();
   if (about.push_count == 0 && call.worker_rank != 0) {
@@ -115,7 +116,7 @@ Status AsyncSlot::CheckPull(const protocol::Call& call) {
   const Round pushed = party_of(call).pushes;
   if (about.push_count > pushed + (initialised() ? 1 : 0)) {
     return Status::FailedPrecondition(DescribeCall(call) + ": this worker has pushed " +
-                                      std::to_string(pushed) + " times");
+                                      CountOf(pushed, "time"));
   }
   // A worker has one request for a partition under way: what is older was answered.
   if (about.push_count < pushed || call.extension.sequence < party_of(call).answered) {
@@ -340,8 +341,8 @@ std::string AsyncSlot::WhomFor(const protocol::Call& call) {
   if (!initialised()) return "worker 0 to initialise" + key;
   if (party_of(call).pushes < count) return "its own push " + std::to_string(count) + " of" + key;
   return DescribeWorkers(Behind(count)) + " to push" + key + " " +
-         std::to_string(count - static_cast<Round>(shard_->max_staleness)) +
-         " times (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
+         CountOf(count - static_cast<Round>(shard_->max_staleness), "time") +
+         " (BYTESCHEDULER_MAX_STALENESS=" + std::to_string(shard_->max_staleness) + ")";
 }
 
 void AsyncSlot::AnswerReady() {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/count_of.h"
 #include "protocol/describe.h"
 
 namespace bs::server {
@@ -39,7 +40,7 @@ Result<OptimizerCalls::Wanted> OptimizerCalls::Read(const protocol::Call& call) 
   Wanted wanted{.number = call.request.optimizer_call, .text = text, .optimizer = {}};
   if (call.payload.size() > kMaxPickleBytes) {
     return Status::InvalidArgument(DescribeCall(call) + ": a pickle of " +
-                                   std::to_string(call.payload.size()) + " bytes, at most " +
+                                   CountOf(call.payload.size(), "byte") + ", at most " +
                                    std::to_string(kMaxPickleBytes) + " are accepted");
   }
   if (call.payload.size() > 0) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/count_of.h"
 #include "server/optimizer/optimizer.h"
 
 namespace bs::server {
@@ -120,7 +121,7 @@ std::string_view NextWord(std::string_view* text) {
 
 Result<OptimizerSpec> ParseOptimizer(std::string_view text) {
   if (text.size() > kMaxOptimizerBytes) {
-    return Refused(std::to_string(text.size()) + " bytes of text, at most " +
+    return Refused(CountOf(text.size(), "byte") + " of text, at most " +
                    std::to_string(kMaxOptimizerBytes) + " are accepted");
   }
   OptimizerSpec spec;

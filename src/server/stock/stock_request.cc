@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/count_of.h"
 #include "codec/two_bit.h"
 
 namespace bs::server {
@@ -50,12 +51,12 @@ Status CheckFrames(const ps::Message& message) {
   }
   const size_t key_bytes = message.data[0].size();
   if (key_bytes == 0 || key_bytes % sizeof(uint64_t) != 0) {
-    return Wrong(message, std::to_string(key_bytes) + " bytes of keys");
+    return Wrong(message, CountOf(key_bytes, "byte") + " of keys");
   }
   const size_t num_keys = key_bytes / sizeof(uint64_t);
   if (frames == 3 && message.data[2].size() != num_keys * sizeof(int32_t)) {
-    return Wrong(message, std::to_string(message.data[2].size()) + " bytes of lengths for " +
-                              std::to_string(num_keys) + " keys");
+    return Wrong(message, CountOf(message.data[2].size(), "byte") + " of lengths for " +
+                              CountOf(num_keys, "key"));
   }
   return Status::Ok();
 }
@@ -66,8 +67,7 @@ Status TakeKeys(const ps::Message& message, const StockRange& range, StockCall* 
   const bool coded = call->layout == StockLayout::kTwoBit && call->push;
   const size_t wanted = coded ? 2 : 1;
   if (call->layout != StockLayout::kRows && num_keys != wanted) {
-    return Wrong(message,
-                 std::to_string(num_keys) + " keys where there is " + std::to_string(wanted));
+    return Wrong(message, CountOf(num_keys, "key") + " where there is " + std::to_string(wanted));
   }
   const uint64_t key = KeyAt(call->keys, coded ? 1 : 0);
   if (key < range.begin || key >= range.end) {
@@ -80,9 +80,8 @@ Status TakeKeys(const ps::Message& message, const StockRange& range, StockCall* 
   call->num_coded = KeyAt(call->keys, 0) - range.begin;
   constexpr uint64_t kMostCoded = uint64_t{1} << 40U;
   if (call->num_coded > kMostCoded || call->values.size() != reduce::TwoBitBytes(call->num_coded)) {
-    return Wrong(message, DescribeStockCall(*call) + ": " + std::to_string(call->values.size()) +
-                              " bytes of codes for " + std::to_string(call->num_coded) +
-                              " elements");
+    return Wrong(message, DescribeStockCall(*call) + ": " + CountOf(call->values.size(), "byte") +
+                              " of codes for " + CountOf(call->num_coded, "element"));
   }
   return Status::Ok();
 }

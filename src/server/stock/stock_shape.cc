@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/count_of.h"
 #include "codec/two_bit.h"
 #include "protocol/describe.h"
 #include "reduce/reduce.h"
@@ -32,8 +33,7 @@ Status CheckAllRows(const StockCall& call) {
   if (num_rows == 0 ? call.values.size() == 0 : call.values.size() % num_rows == 0) {
     return Status::Ok();
   }
-  return Wrong(call, std::to_string(call.values.size()) + " bytes for " + std::to_string(num_rows) +
-                         " rows");
+  return Wrong(call, CountOf(call.values.size(), "byte") + " for " + CountOf(num_rows, "row"));
 }
 
 Status CheckRows(const StockShape& shape, const StockCall& call) {
@@ -45,13 +45,13 @@ Status CheckRows(const StockShape& shape, const StockCall& call) {
     }
   }
   if (call.pull && num_rows > shape.num_rows) {  // an answer is no larger than the key
-    return Wrong(call, "it asks for " + std::to_string(num_rows) + " rows of " +
+    return Wrong(call, "it asks for " + CountOf(num_rows, "row") + " of " +
                            std::to_string(shape.num_rows) + " that this server has");
   }
   // No overflow: all these keys have arrived.
   if (!call.push || call.values.size() == num_rows * shape.row_bytes) return Status::Ok();
-  return Wrong(call, std::to_string(call.values.size()) + " bytes for " + std::to_string(num_rows) +
-                         " rows of " + std::to_string(shape.row_bytes));
+  return Wrong(call, CountOf(call.values.size(), "byte") + " for " + CountOf(num_rows, "row") +
+                         " of " + std::to_string(shape.row_bytes));
 }
 
 // The elements of `sum` from `offset` on += values, or := if `put`.

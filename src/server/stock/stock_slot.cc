@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/count_of.h"
 #include "protocol/describe.h"
 #include "ps/text.h"
 #include "server/optimizer/optimizer.h"
@@ -46,8 +47,8 @@ bool StockSlot::MayWait(const StockCall& call, size_t waiting, const char* owner
   if (waiting < kMostWaiting && fits) return true;
   state_->fail(Status::ResourceExhausted(
       DescribeStockCall(call) + ": what waits for rounds to come, " + std::to_string(waiting) +
-      " requests of " + owners + " for this key and " + std::to_string(state_->queued_bytes) +
-      " bytes of all workers for any, does not fit into memory: wait for some of it "
+      " requests of " + owners + " for this key and " + CountOf(state_->queued_bytes, "byte") +
+      " of all workers for any, does not fit into memory: wait for some of it "
       "(mx.nd.waitall) "
       "before asking for more"));
   return false;
@@ -91,7 +92,7 @@ Result<MemoryRoom::Promise> StockSlot::AskForMemory(const StockCall& call,
                                                     const StockShape& shape) const {
   if (shape.size_bytes > kMaxValueBytes) {
     return Status::InvalidArgument(DescribeStockCall(call) + ": " +
-                                   std::to_string(shape.size_bytes) + " bytes are more than the " +
+                                   CountOf(shape.size_bytes, "byte") + " are more than the " +
                                    std::to_string(kMaxValueBytes) + " that a key may have");
   }
   const uint64_t sum_bytes = SumBytes(shape, state_->wide);
@@ -144,8 +145,8 @@ void StockSlot::Push(StockCall call) {
   Party* party = FindParty(call.from);
   if (party == nullptr && parties_.size() >= static_cast<size_t>(state_->num_workers)) {
     return state_->fail(Status::FailedPrecondition(
-        DescribeStockCall(call) + ": " + std::to_string(state_->num_workers) +
-        " other workers push this key already (DMLC_NUM_WORKER)"));
+        DescribeStockCall(call) + ": this key is pushed by " +
+        CountOf(state_->num_workers, "other worker") + " already (DMLC_NUM_WORKER)"));
   }
   if (party == nullptr) party = &parties_[call.from];
   const bool waits = !party->calls.empty();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/count_of.h"
 #include "ps/kv_server.h"
 
 namespace bs::server {
@@ -143,8 +144,8 @@ ShardHandle<StockShard>* StockStore::HandleOf(const StockCall& call) {
   if (known == handle_of_.end()) {
     if (handle_of_.size() >= options_.max_stock_keys) {
       fail_(Status::ResourceExhausted(DescribeStockCall(call) + ": there are " +
-                                      std::to_string(options_.max_stock_keys) +
-                                      " keys already, and no room for more"));
+                                      CountOf(options_.max_stock_keys, "key") +
+                                      " already, and no room for more"));
       return nullptr;
     }
     const size_t handle = LeastLoaded(handles_, handles_.size());

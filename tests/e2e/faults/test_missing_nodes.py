@@ -49,7 +49,7 @@ def test_without_a_server(start: Start) -> None:
     worker = start("worker", BYTESCHEDULER_TIMEOUT="60s")
     worker.wait_for_line("creating")
     assert scheduler.wait(LIMIT_S) == 1
-    assert "still missing 1 of 1 servers" in scheduler.output()
+    assert "still missing 1 of 1 server" in scheduler.output()
     assert worker.wait(LIMIT_S) == 1
     assert "this worker was aborted before it was known to be in the job" in worker.output()
     assert "if the scheduler node at 127.0.0.1:" in worker.output()

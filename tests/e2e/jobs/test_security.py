@@ -173,9 +173,9 @@ def test_who_has_no_secret_is_not_served(
     said = scheduler.output()
     assert "refused a connection whose handshake failed" in said
     if is_server:
-        assert "missing 1 of 1 workers, 1 of 1 servers" in said
+        assert "missing 1 of 1 worker, 1 of 1 server" in said
     else:
-        assert "missing 1 of 1 workers; registered: server" in said
+        assert "missing 1 of 1 worker; registered: server" in said
     # It waits for an answer that does not come, or says why there is none.
     if who == "server":
         assert stranger.wait() != 0

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/count_of.h"
 #include "ps-lite/membership/membership_harness.h"
 
 namespace ps::test {
@@ -518,10 +519,10 @@ void DeathsOfAJob::JudgeNoBegin() {
   }
   const auto lacking = [&](Role role, int32_t wanted, const std::string& what) {
     if (missing[role] == 0) return std::string();
-    return std::to_string(missing[role]) + " of " + std::to_string(wanted) + what;
+    return std::to_string(missing[role]) + " of " + bs::CountOf(wanted, what);
   };
-  const std::string workers = lacking(Role::kWorker, job_.options.num_workers, " workers");
-  const std::string servers = lacking(Role::kServer, job_.options.num_servers, " servers");
+  const std::string workers = lacking(Role::kWorker, job_.options.num_workers, "worker");
+  const std::string servers = lacking(Role::kServer, job_.options.num_servers, "server");
   const std::string want = "rendezvous: after 60 s still missing " + workers +
                            (workers.empty() || servers.empty() ? "" : ", ") + servers + ";";
   EXPECT_NE(job_.finished->message().find(want), std::string::npos)

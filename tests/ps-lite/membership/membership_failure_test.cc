@@ -22,14 +22,14 @@ TEST(Missing, CoordinatorNamesThemAndTellsThoseWhoCame) {
   server->Start(milliseconds(10));
   too_many->Start(milliseconds(20));
   job.Run(seconds(30));
-  EXPECT_TRUE(job.Logged("waiting for 1 of 2 workers, 0 of 1 servers"));
-  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 1 of 2 workers, 0 of 1 servers"));
+  EXPECT_TRUE(job.Logged("waiting for 1 of 2 workers, 0 of 1 server"));
+  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 1 of 2 workers, 0 of 1 server"));
   EXPECT_FALSE(job.finished);
   job.Run(seconds(35));
   const std::string want =
       "kDeadlineExceeded: rendezvous: after 60 s still missing 1 of 2 workers; registered: worker "
       "10.0.0.1:4711, server 10.0.0.1:4712; refused: server 10.0.0.9:4713: the job has its 1 "
-      "server(s) already (nodes of another job need another DMLC_PS_ROOT_PORT)";
+      "server already (nodes of another job need another DMLC_PS_ROOT_PORT)";
   ASSERT_TRUE(job.finished && worker->refused && server->refused);
   EXPECT_EQ(job.finished->ToString(), want);
   EXPECT_EQ(worker->refused->ToString(), want);
@@ -78,10 +78,10 @@ void ExpectAPlaceTakenAgainAndAgain(Role role, bs::Duration until_next,
 TEST(Missing, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgain) {
   // The scheduler node does not know yet.
   ExpectAPlaceTakenAgainAndAgain(Role::kServer, milliseconds(300),
-                                 "waiting for 1 of 2 workers, 1 of 1 servers");
+                                 "waiting for 1 of 2 workers, 1 of 1 server");
   // It does; before, the next one would take the place that is free, and the job begin.
   ExpectAPlaceTakenAgainAndAgain(Role::kWorker, seconds(2),
-                                 "waiting for 2 of 2 workers, 0 of 1 servers");
+                                 "waiting for 2 of 2 workers, 0 of 1 server");
 }
 
 TEST(Missing, AJobThatIsCompleteBeforeADeathIsKnownEndsNamingIt) {
@@ -102,7 +102,7 @@ TEST(Missing, WhoLivesAndWasGivenUpRegistersAgain) {
   Job& job = gathering.job;
   job.network.CutOff(gathering.worker->transport(), seconds(3));
   job.Run(seconds(2));
-  EXPECT_TRUE(job.Logged("another may take its place; waiting for 2 of 2 workers, 0 of 1 servers"));
+  EXPECT_TRUE(job.Logged("another may take its place; waiting for 2 of 2 workers, 0 of 1 server"));
   NativeNode* const second = job.AddNative(Role::kWorker);
   second->Start();
   job.Run(seconds(5));
@@ -189,7 +189,7 @@ TEST(Missing, WhoHasRegisteredAtASchedulerNodeThatIsKilledGivesUp) {
   ASSERT_TRUE(server->refused);
   EXPECT_EQ(server->refused->ToString(),
             "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s; it "
-            "said last: waiting for 2 of 2 workers, 0 of 1 servers");
+            "said last: waiting for 2 of 2 workers, 0 of 1 server");
 }
 
 TEST(Missing, ASchedulerNodeThatAnswersIsNotCalledSilent) {
@@ -253,7 +253,7 @@ TEST(Refused, WhoHasOtherSettingsIsNamedToEveryoneAndTheOthersWaitForTheNext) {
     EXPECT_EQ(stranger->refused.value().ToString(), "kInvalidArgument: " + why);
     EXPECT_TRUE(job.Logged("WARNING refused: " + why));
     EXPECT_TRUE(
-        job.Logged("the scheduler node is waiting for 1 of 2 workers, 0 of 1 servers; "
+        job.Logged("the scheduler node is waiting for 1 of 2 workers, 0 of 1 server; "
                    "refused: " +
                    why));
     EXPECT_FALSE(job.finished || worker->refused || server->refused);
@@ -284,7 +284,7 @@ TEST(Refused, OfManyTheLastThreeAreNamedToThoseWhoWait) {
     job.AddNative(odd)->Start(milliseconds(port));
   }
   job.Run(seconds(12));
-  std::string want = "waiting for 2 of 2 workers, 1 of 1 servers";
+  std::string want = "waiting for 2 of 2 workers, 1 of 1 server";
   for (const char* port : {"5002", "5003", "5004"}) {
     want += "; refused: settings differ: worker 10.0.0.3:" + std::string(port) + " has " +
             std::string(256, 'x') + "... instead of num_workers=2, which the scheduler node " +
@@ -302,7 +302,7 @@ TEST(Refused, OneWorkerTooManyIsToldAndTheOthersGoOn) {
   for (const auto& node : job.natives) node->Start(milliseconds(node.get() == third ? 10 : 0));
   job.Run(seconds(3));
   EXPECT_EQ(third->refused.value().ToString(),
-            "kAlreadyExists: worker 10.0.0.1:4713: the job has its 2 worker(s) already "
+            "kAlreadyExists: worker 10.0.0.1:4713: the job has its 2 workers already "
             "(nodes of another job need another DMLC_PS_ROOT_PORT)");
   job.AddNative(Role::kServer)->Start();
   job.Run(seconds(3));

@@ -715,7 +715,8 @@ TEST(Refusals, AtTheEndOfTheJobThoseWhoCannotBeToldAreCounted) {
                                     [](const StockNode* node) { return node->data.empty(); });
   EXPECT_GT(untold, 0);
   EXPECT_GE(600 - untold, 512);
-  EXPECT_TRUE(job.Logged(std::to_string(untold) + " nodes that got no place were not told"));
+  EXPECT_TRUE(
+      job.Logged("not told that the job has ended: " + std::to_string(untold) + " nodes that"));
 }
 
 }  // namespace

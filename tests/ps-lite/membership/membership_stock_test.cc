@@ -228,7 +228,7 @@ TEST(StockStart, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgai
       if (deaths < 3) node->Start(milliseconds(300));
       job.Run(seconds(3));
       EXPECT_EQ(job.CountLogged(" is gone before everyone was there (connection closed); another "
-                                "may take its place; waiting for 1 of 1 workers, 1 of 1 servers"),
+                                "may take its place; waiting for 1 of 1 worker, 1 of 1 server"),
                 deaths);
     }
     node->Start();
@@ -357,7 +357,7 @@ TEST(Attach, BeforeTheRendezvousWaitsForIt) {
   attached->Start();
   job.Run(seconds(20));
   EXPECT_FALSE(attached->ready());
-  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 2 of 2 workers, 1 of 1 servers"));
+  EXPECT_TRUE(job.Logged("the scheduler node is waiting for 2 of 2 workers, 1 of 1 server"));
   for (int i = 0; i < 2; ++i) job.AddStock(Role::kWorker)->Start();
   job.AddNative(Role::kServer)->Start();
   job.Run(seconds(3));

@@ -448,6 +448,7 @@ sys.path = [p for p in sys.path if p]
 from bytescheduler._native import Worker
 worker = Worker.open()
 print("rank", worker.rank)
+worker.barrier()
 if worker.rank == 2:
     worker.fail("a mistake of its own")
     time.sleep(1)

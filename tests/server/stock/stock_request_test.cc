@@ -132,7 +132,7 @@ TEST(StockRequestTest, WhatNoStockWorkerSendsIsRefused) {
   }
   ps::Message lengths = Captured("push request", true);
   lengths.data[2] = ps::Frame::Copy("12345678");
-  EXPECT_THAT(why(std::move(lengths)), HasSubstr("8 bytes of lengths for 1 keys"));
+  EXPECT_THAT(why(std::move(lengths)), HasSubstr("8 bytes of lengths for 1 key"));
   ps::Message two = Captured("push request", true);
   two.data[0] = FrameOf({3, 4});
   two.data.pop_back();

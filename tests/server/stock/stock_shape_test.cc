@@ -107,7 +107,7 @@ TEST(StockShapeTest, FirstPushesThatMakeNoArrayAreRefused) {
   EXPECT_THAT(why(StockRows(StockPush(0, Floats({1, 2})), {0, 2})), HasSubstr("all of its rows"));
   EXPECT_THAT(why(StockRows(StockPush(0, Floats({1, 2, 3})), {0, 1})),
               HasSubstr("no whole number of elements"));
-  EXPECT_THAT(why(StockRows(StockPush(0, {std::byte{}}), {})), HasSubstr("1 bytes for 0 rows"));
+  EXPECT_THAT(why(StockRows(StockPush(0, {std::byte{}}), {})), HasSubstr("1 byte for 0 rows"));
   StockAsk wide = StockTwoBit(0, 1, std::vector<std::byte>(4));
   wide.dtype = DType::kFloat64;
   EXPECT_THAT(why(wide), HasSubstr("float32 only"));
@@ -129,7 +129,7 @@ TEST(StockShapeTest, RequestsThatDoNotFitAreRefused) {
   EXPECT_THAT(Why(rows, StockPush(1, Floats({1, 2}))), HasSubstr("initialised row_sparse"));
   EXPECT_THAT(Why(rows, StockRows(StockPush(1, Floats({1})), {2})), HasSubstr("row 2 of 2"));
   EXPECT_THAT(Why(rows, StockRows(StockPush(1, Floats({1, 2})), {1})),
-              HasSubstr("8 bytes for 1 rows of 4"));
+              HasSubstr("8 bytes for 1 row of 4"));
 }
 
 }  // namespace

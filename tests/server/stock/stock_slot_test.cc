@@ -110,7 +110,7 @@ TEST_F(StockSlotTest, CustomersOfOneProcessAreWorkers) {
   EXPECT_EQ(Pulled(0), std::vector<float>{3});
   // There are two of them, so this is none of the job's.
   Do(StockPush(1, Floats({1})));
-  EXPECT_THAT(failures_, ElementsAre(HasSubstr("2 other workers push this key already")));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("this key is pushed by 2 other workers already")));
 }
 
 TEST_F(StockSlotTest, AnswersThatAreUnderWayKeepTheirBytes) {

@@ -1,6 +1,8 @@
 // Warns of unknown hosts at a bounded rate.
 #include "transport/unknown_peer_log.h"
 
+#include "base/count_of.h"
+
 namespace ps {
 
 void UnknownPeerLog::Tell(const std::string& doing, const std::string& address,
@@ -23,7 +25,7 @@ void UnknownPeerLog::Tell(const std::string& doing, const std::string& address,
   host->second = {.told = now};
   log_.Warning(untold == 0
                    ? line
-                   : line + " (and " + std::to_string(untold) + " times before it for that host)");
+                   : line + " (and " + bs::CountOf(untold, "time") + " before it for that host)");
 }
 
 void UnknownPeerLog::CameAndWent(const std::string& address) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/count_of.h"
 #include "wire/fields.h"
 
 namespace ps {
@@ -343,8 +344,8 @@ std::string EncodeMeta(const Meta& meta) {
 
 bs::Result<Meta> ParseMeta(std::span<const std::byte> bytes) {
   if (bytes.size() > kMaxMetaBytes) {
-    return bs::Status::InvalidArgument("meta of " + std::to_string(bytes.size()) +
-                                       " bytes is too long");
+    return bs::Status::InvalidArgument("meta of " + bs::CountOf(bytes.size(), "byte") +
+                                       " is too long");
   }
   // protozero reports by throwing; nothing thrown passes this function.
   try {

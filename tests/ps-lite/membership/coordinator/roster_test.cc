@@ -35,8 +35,8 @@ TEST(Roster, OneAddressHasOneRoleAndOneKind) {
 
 TEST(Roster, SaysWhoIsMissing) {
   Roster roster(2, 1);
-  EXPECT_EQ(roster.Waiting(), "waiting for 2 of 2 workers, 1 of 1 servers");
-  EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers, 1 of 1 servers; registered: none");
+  EXPECT_EQ(roster.Waiting(), "waiting for 2 of 2 workers, 1 of 1 server");
+  EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers, 1 of 1 server; registered: none");
   EXPECT_EQ(roster.Add(At(Role::kServer, "a", 1), true, 1).verdict, Roster::Verdict::kAdded);
   EXPECT_EQ(roster.Missing(), "missing 2 of 2 workers; registered: server a:1");
   EXPECT_FALSE(roster.complete());
@@ -49,10 +49,10 @@ TEST(Roster, ANodeThatIsGoneLeavesItsPlace) {
   roster.Remove({"a", 2});
   EXPECT_TRUE(roster.complete());
   roster.Remove({"b", 1});
-  EXPECT_EQ(roster.Waiting(), "waiting for 0 of 1 workers, 1 of 1 servers");
+  EXPECT_EQ(roster.Waiting(), "waiting for 0 of 1 worker, 1 of 1 server");
   EXPECT_EQ(roster.Add(At(Role::kServer, "b", 1), false, 0).verdict, Roster::Verdict::kAdded);
   roster.Remove({"a", 1});
-  EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 workers, 0 of 1 servers");
+  EXPECT_EQ(roster.Waiting(), "waiting for 1 of 1 worker, 0 of 1 server");
   EXPECT_EQ(roster.Add(At(Role::kWorker, "a", 2), true, 1).verdict, Roster::Verdict::kAdded);
 }
 

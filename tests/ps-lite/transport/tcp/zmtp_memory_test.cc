@@ -163,7 +163,7 @@ TEST_F(ZmtpMemoryTest, ATurnTakesFewerOfThemThanOfShortOnes) {
 TEST_F(ZmtpMemoryTest, WhatLiesNowhereEndsTheConnection) {
   const std::string meta = FrameOf(MetaOf(1, false), true);
   EXPECT_THAT(More(meta + ReferenceTo(kSharedBytes, 1, false)).message(),
-              HasSubstr("shared memory: 1 bytes at 1048576 of 1048576"));
+              HasSubstr("shared memory: 1 byte at 1048576 of 1048576"));
   Begin(true);
   EXPECT_THAT(More(ReferenceTo(0, 100, false)).message(), HasSubstr("a reference"));
   Begin(true);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count_of.h"
 #include "membership/coordinator/coordinator_impl.h"
 #include "ps/kv_server.h"
 #include "wire/control.h"
@@ -244,8 +245,8 @@ void Coordinator::Impl::Finish() {
   phase_ = Phase::kFinished;
   TellWaiting();
   if (const size_t untold = words_.size() + words_dropped_; untold > 0) {
-    log_.Warning(std::to_string(untold) + " nodes that got no place were not told: the job has " +
-                 "ended; if one still waits, end it");
+    log_.Warning("not told that the job has ended: " + bs::CountOf(untold, "node") +
+                 " that got no place; if one still waits, end it");
   }
   if (!verdict_.ok()) EndStockNodes();
   report_.Stop();

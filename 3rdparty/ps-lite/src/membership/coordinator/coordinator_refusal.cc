@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count_of.h"
 #include "membership/coordinator/coordinator_impl.h"
 #include "wire/control.h"
 
@@ -94,9 +95,8 @@ void Coordinator::Impl::TellOnce(Word word) {
     words_.push_back(std::move(word));
   } else if (words_dropped_++ == 0) {
     scope_.After(kRefusalLinger, [this] {
-      log_.Warning(std::to_string(std::exchange(words_dropped_, 0)) +
-                   " nodes were refused without being told, as " + std::to_string(kMostWaiting) +
-                   " others were to be told first");
+      log_.Warning("refused in silence: " + bs::CountOf(std::exchange(words_dropped_, 0), "node") +
+                   ", as " + std::to_string(kMostWaiting) + " others were to be told first");
     });
   }
   TellWaiting();

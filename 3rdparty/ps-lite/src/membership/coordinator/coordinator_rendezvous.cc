@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count_of.h"
 #include "membership/coordinator/coordinator_impl.h"
 #include "wire/control.h"
 
@@ -196,8 +197,8 @@ void Coordinator::Impl::CompleteRendezvous() {
     if (FindPeer(entry.node.id) == nullptr) AddPeer(entry.node, entry.native, entry.sequence);
   }
   barriers_.SetNodes(std::move(nodes));
-  log_.Info("everyone is there: " + std::to_string(options_.num_workers) + " workers, " +
-            std::to_string(options_.num_servers) + " servers");
+  log_.Info("everyone is there: " + bs::CountOf(options_.num_workers, "worker") + ", " +
+            bs::CountOf(options_.num_servers, "server"));
   for (const Role role : {Role::kWorker, Role::kServer}) {  // the protocol's order of a group
     for (const auto& [id, peer] : peers_) {
       if (peer.node.role == role) SendList(id);
@@ -272,8 +273,8 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
   const std::string who = DescribeUnranked(node);
   if (node.role != Role::kWorker || rank < 0 || rank >= options_.num_workers) {
     return bs::Status::InvalidArgument(who + " cannot attach as rank " + std::to_string(rank) +
-                                       ": the job has " + std::to_string(options_.num_workers) +
-                                       " worker(s)");
+                                       ": the job has " +
+                                       bs::CountOf(options_.num_workers, "worker"));
   }
   if (phase_ == Phase::kGathering) return bs::Status::Ok();
   const auto beside = peers_.find(WorkerId(rank));

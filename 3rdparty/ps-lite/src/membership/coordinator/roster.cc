@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/count_of.h"
 #include "wire/control.h"
 
 namespace ps {
@@ -65,9 +66,10 @@ Roster::Outcome Roster::Add(const Node& node, bool native, uint64_t sequence) {
   const int32_t wanted = node.role == Role::kWorker ? num_workers_ : num_servers_;
   if (Count(node.role) >= wanted) {
     return {Verdict::kRefused,
-            bs::Status::AlreadyExists(who + ": the job has its " + std::to_string(wanted) +
-                                      (node.role == Role::kWorker ? " worker(s)" : " server(s)") +
-                                      " already (" + kOfAnotherJob + ")")};
+            bs::Status::AlreadyExists(
+                who + ": the job has its " +
+                bs::CountOf(wanted, node.role == Role::kWorker ? "worker" : "server") +
+                " already (" + kOfAnotherJob + ")")};
   }
   BS_CHECK(!shares_address || !native);
   entries_.push_back({node, native, sequence});
@@ -143,8 +145,8 @@ int32_t Roster::Count(Role role) const {
 std::string Roster::Lacking(Role role) const {
   const bool worker = role == Role::kWorker;
   const int32_t wanted = worker ? num_workers_ : num_servers_;
-  return std::to_string(wanted - Count(role)) + " of " + std::to_string(wanted) +
-         (worker ? " workers" : " servers");
+  return std::to_string(wanted - Count(role)) + " of " +
+         bs::CountOf(wanted, worker ? "worker" : "server");
 }
 
 std::string DifferenceOf(const std::string& settings, const std::string& expected) {

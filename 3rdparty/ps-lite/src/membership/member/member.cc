@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count_of.h"
 #include "membership/member/member_impl.h"
 #include "wire/control.h"
 
@@ -312,8 +313,8 @@ void Member::Impl::Enter(View view) {
   view_ = std::move(view);
   own_.id = view_.own_id;
   log_.Debug([this] {
-    return "registered as " + Describe(own_) + ", one of " + std::to_string(view_.nodes.size()) +
-           " nodes";
+    return "registered as " + Describe(own_) + ", one of " +
+           bs::CountOf(view_.nodes.size(), "node");
   });
   for (const Node& node : view_.nodes) {
     const bool other_side = node.role != own_.role && node.role != Role::kScheduler;

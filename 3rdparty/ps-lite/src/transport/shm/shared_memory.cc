@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/count_of.h"
 
 namespace ps {
 namespace {
@@ -132,7 +133,7 @@ bs::Status SharedMapping::Populate(int fd, std::span<std::byte> part) const {
   const auto offset = static_cast<off_t>(part.data() - all_.data());
   const auto size = static_cast<off_t>(part.size());
   if (errno == EINVAL && ::fallocate(fd, 0, offset, size) == 0) return bs::Status::Ok();
-  return NoMemory(std::to_string(part.size()) + " bytes");
+  return NoMemory(bs::CountOf(part.size(), "byte"));
 }
 
 uint64_t SharedMapping::FileBytes(uint64_t slots_bytes) { return kHeadBytes + slots_bytes; }
@@ -228,7 +229,7 @@ bs::Result<std::shared_ptr<SharedInbox>> SharedInbox::Open(std::string_view offe
   if (!pid || !number || !slots_bytes) return Wrong("an offer without numbers");
   if (*slots_bytes == 0 || *slots_bytes > SharedMapping::kMostBytes ||
       *slots_bytes % SharedMapping::kSlotBytes != 0) {
-    return Wrong(std::to_string(*slots_bytes) + " bytes");
+    return Wrong(bs::CountOf(*slots_bytes, "byte"));
   }
   const std::string path = "/proc/" + std::to_string(*pid) + "/fd/" + std::to_string(*number);
   const Descriptor file = OpenOutbox(path);
@@ -251,7 +252,7 @@ bs::Result<Frame> SharedInbox::Take(uint64_t offset_bytes, uint64_t size_bytes) 
   const std::span<std::byte> slots = mapping_.slots();
   if (offset_bytes % SharedMapping::kSlotBytes != 0 || offset_bytes >= slots.size() ||
       size_bytes == 0 || size_bytes > slots.size() - offset_bytes) {
-    return Wrong(std::to_string(size_bytes) + " bytes at " + std::to_string(offset_bytes) + " of " +
+    return Wrong(bs::CountOf(size_bytes, "byte") + " at " + std::to_string(offset_bytes) + " of " +
                  std::to_string(slots.size()));
   }
   const size_t slot = offset_bytes / SharedMapping::kSlotBytes;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/count_of.h"
 #include "transport/tcp/zmtp_parts.h"
 #include "wire/fusion.h"
 
@@ -35,8 +36,8 @@ bool OnlyNumbers(const Meta& meta) {
 }
 
 bs::Status NoMemory(uint64_t size_bytes) {
-  return bs::Status::ResourceExhausted("no memory for a frame of " + std::to_string(size_bytes) +
-                                       " bytes");
+  return bs::Status::ResourceExhausted("no memory for a frame of " +
+                                       bs::CountOf(size_bytes, "byte"));
 }
 
 // The properties of a READY command; views of its bytes.
@@ -181,7 +182,7 @@ bs::Result<bool> ZmtpInput::ParseHeader(std::span<const std::byte> bytes, Header
   header->size_bytes = ReadBigEndian(bytes.subspan(1, header->own_bytes - 1));
   if (header->size_bytes >
       (header->command ? kMaxCommandBytes - kLongHeaderBytes : shared_.max_frame_bytes)) {
-    return NoZmtp("a frame of " + std::to_string(header->size_bytes) + " bytes");
+    return NoZmtp("a frame of " + bs::CountOf(header->size_bytes, "byte"));
   }
   return true;
 }
@@ -199,8 +200,8 @@ bs::Status ZmtpInput::Admit(const Header& header, bool whole) {
   uint64_t* const all = shared_.strangers_bytes.get();
   if (*all + bytes > kMaxStrangersBytes) {
     return bs::Status::ResourceExhausted(
-        "it is not in the job, and unfinished messages of such peers take " + std::to_string(*all) +
-        " bytes already");
+        "it is not in the job, and unfinished messages of such peers take " +
+        bs::CountOf(*all, "byte") + " already");
   }
   stranger_bytes_ += bytes;
   *all += bytes;
@@ -210,7 +211,7 @@ bs::Status ZmtpInput::Admit(const Header& header, bool whole) {
 bs::Status ZmtpInput::AdmitMeta(uint64_t size_bytes, bool known) const {
   const uint64_t most = known ? kMaxMetaBytes : kMaxStrangerBytes;
   if (size_bytes <= most) return bs::Status::Ok();
-  return NoZmtp("meta of " + std::to_string(size_bytes) + " bytes, more than the " +
+  return NoZmtp("meta of " + bs::CountOf(size_bytes, "byte") + ", more than the " +
                 std::to_string(most) + " that " + (known ? "any" : "one not in the job") +
                 " may have");
 }
@@ -223,7 +224,7 @@ void ZmtpInput::CheckData(uint64_t size_bytes, bool known) {
   if (data_bytes_ <= most) return;
   message_.data.clear();
   wrong_ = bs::Status::InvalidArgument(
-      std::to_string(data_bytes_) + " bytes of data, more than the " + std::to_string(most) +
+      bs::CountOf(data_bytes_, "byte") + " of data, more than the " + std::to_string(most) +
       " that " + (known ? "such a message" : "one not in the job") + " may have");
 }
 

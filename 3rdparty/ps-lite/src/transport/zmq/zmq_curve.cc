@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/count_of.h"
 
 namespace ps {
 namespace {
@@ -28,8 +29,8 @@ bs::Result<CurveKeys> DeriveCurveKeys(std::string_view secret) {
     return bs::Status::FailedPrecondition("this libzmq was built without CURVE");
   }
   if (secret.size() < kMinSecretBytes) {
-    return bs::Status::InvalidArgument("a secret of " + std::to_string(secret.size()) +
-                                       " bytes, want at least " + std::to_string(kMinSecretBytes));
+    return bs::Status::InvalidArgument("a secret of " + bs::CountOf(secret.size(), "byte") +
+                                       ", want at least " + std::to_string(kMinSecretBytes));
   }
   // BLAKE2b of the secret, keyed with the purpose.
   std::array<unsigned char, crypto_scalarmult_SCALARBYTES> secret_key{};

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/count_of.h"
 #include "base/limited_log.h"
 #include "transport/loop_transport.h"
 #include "transport/tcp_socket.h"
@@ -156,7 +157,7 @@ void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> 
   const uint64_t meta_bytes = first.bytes().size();
   if (meta_bytes > kMaxStrangerBytes && !upcalls_->Knows(peer)) {
     return Drop(peer, first,
-                "meta of " + std::to_string(meta_bytes) + " bytes of one that is not in the job");
+                "meta of " + bs::CountOf(meta_bytes, "byte") + " of one that is not in the job");
   }
   auto meta = ParseMeta(first.bytes());
   if (!meta.ok()) return Drop(peer, first, meta.status().message());
@@ -165,7 +166,7 @@ void ZmqNetwork::Deliver(int32_t peer, std::vector<std::unique_ptr<ZmqMessage>> 
   const uint64_t most = upcalls_->MostBytes(peer, meta.value());
   if (data_bytes > most) {
     return Drop(peer, first,
-                std::to_string(data_bytes) + " bytes of data, more than the " +
+                bs::CountOf(data_bytes, "byte") + " of data, more than the " +
                     std::to_string(most) + " that such a message may have");
   }
   Message message{.peer = peer, .meta = std::move(meta.value())};
