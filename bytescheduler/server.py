@@ -23,33 +23,36 @@ from bytescheduler.errors import ConfigError, Error
 __all__ = ["run"]
 
 _PATIENCE_S = 10.0  # longer than anything takes that is not broken
+_LOOK_S = 0.1  # at what signals ask for
 _REPEAT_S = 0.5  # a second signal within this time repeats the first
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGQUIT)
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2)
 _WRONG_USE = 2  # the code of shells and click
 
 
-class _Ended(BaseException):
-    """A signal asks this process to end."""
-
-
 class _Stop:
-    """Raises `_Ended` at a signal that stops the process, and again at one that is no repeat."""
+    """What signals ask for.  The handler only takes note: an exception would come anywhere."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the first signal
-        self.is_urgent = False
+        self.number = 0  # of the first signal that stops the process
+        self.last = 0
+        self.is_urgent = False  # another one came, which is no repeat, or SIGQUIT
         self._begin = 0.0
 
     def __call__(self, number: int, _frame: Optional[FrameType]) -> None:
         now = time.monotonic()
-        self.is_urgent = self.is_urgent or number == signal.SIGQUIT
-        if self.number == 0:
+        if number == signal.SIGQUIT:
+            self.is_urgent = True
+        elif self.number:
+            if now < self._begin + _REPEAT_S:  # launchers signal a process and then its group
+                return
+            self.is_urgent = True
+        self.last = number
+        if not self.number:
             self.number, self._begin = number, now
-        # Launchers signal a process and then its group.
-        elif now < self._begin + _REPEAT_S and not self.is_urgent:
-            return
-        raise _Ended(f"it got {signal.Signals(number).name}")
+
+    def __str__(self) -> str:
+        return f"it got {signal.Signals(self.last).name}"
 
     @property
     def exit_code(self) -> int:
@@ -119,29 +122,31 @@ def _is_complete(node: Node) -> bool:
     return any(figures.get(name) for name in ("ready", "workers", "servers"))
 
 
-def _wait(node: Node, stop: _Stop) -> None:
-    """Return when the job has ended in good order; after a signal wait for the grace at most.
+def _wait(node: Node, stop: _Stop) -> bool:
+    """Return True when the job has ended in good order, False when a signal ends it.
+
+    After the first signal wait for the grace, if there are workers.
 
     Raises
     ------
-    _Ended
-        The grace is over, or there is none, or another signal came.
     Error
         The job failed.
     """
     settings = Settings.read()
-    try:
-        node.wait()
-    except _Ended as ended:
-        if stop.is_urgent or settings.grace_s <= 0 or not _is_complete(node):
-            raise
-        if settings.is_talkative:
-            _say(
-                f"{ended}: it stays until the workers have left, for {settings.grace_s:g} s at "
-                "most; a second signal ends it now"
-            )
-        if not node.wait(settings.grace_s):
-            raise
+    end: Optional[float] = None
+    while not node.wait(_LOOK_S):
+        if end is None and stop.number:
+            if settings.grace_s <= 0 or not _is_complete(node):
+                return False
+            end = time.monotonic() + settings.grace_s
+            if settings.is_talkative and not stop.is_urgent:
+                _say(
+                    f"{stop}: it stays until the workers have left, for {settings.grace_s:g} s at "
+                    "most; a second signal ends it now"
+                )
+        if end is not None and (stop.is_urgent or time.monotonic() >= end):
+            return False
+    return True
 
 
 def _run_to_the_end(
@@ -149,11 +154,7 @@ def _run_to_the_end(
 ) -> int:
     try:
         with _metrics(node, role):
-            _wait(node, stop)
-    except _Ended as ended:
-        _close(node, stop.exit_code, str(ended))
-        _say(f"ended: {ended}")
-        return stop.exit_code
+            in_good_order = _wait(node, stop)
     except Error as error:
         if on_failure is not None:
             on_failure(str(error))
@@ -161,6 +162,10 @@ def _run_to_the_end(
         # The log of a scheduler node has said so already, with the time.
         if role != "scheduler" or Settings.read().log_level == "off":
             _say(f"the job failed: {error}")
+        return stop.exit_code
+    if not in_good_order:
+        _close(node, stop.exit_code, str(stop))
+        _say(f"ended: {stop}")
         return stop.exit_code
     _close(node, 1)
     if Settings.read().is_talkative:
@@ -207,9 +212,6 @@ def run(
         except Error as error:
             _say(str(error))
             return 1
-        except _Ended as ended:
-            _say(f"ended: {ended}")
-            return stop.exit_code
 
 
 if __name__ == "__main__":

@@ -466,7 +466,8 @@ def test_partitions_change_while_a_job_runs(capfd: "pytest.CaptureFixture[str]")
     scheduler.close()
     said = capfd.readouterr().err
     for partitions in (2, 40, 1):
-        assert said.count(f"in {partitions} partitions") == len(workers), said
+        noun = "partition" if partitions == 1 else "partitions"
+        assert said.count(f"in {partitions} {noun};") == len(workers), said
 
 
 class Updater:
