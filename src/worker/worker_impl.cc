@@ -23,10 +23,9 @@ namespace {
 std::string DescribePlacement(const Tensor& tensor) {
   std::map<uint32_t, size_t> counts;
   for (const Partition& partition : tensor.partitions) ++counts[partition.server];
-  std::string text = "key=" + std::to_string(tensor.key) + ": " +
-                     std::to_string(tensor.size_bytes) + " bytes of " +
-                     std::string(NameOf(tensor.dtype)) + " in " +
-                     CountOf(tensor.partitions.size(), "partition");
+  std::string text =
+      "key=" + std::to_string(tensor.key) + ": " + CountOf(tensor.size_bytes, "byte") + " of " +
+      std::string(NameOf(tensor.dtype)) + " in " + CountOf(tensor.partitions.size(), "partition");
   const char* separator = "; ";
   for (const auto& [server, count] : counts) {
     text += separator + ("server " + std::to_string(server)) + " has " + std::to_string(count);
