@@ -31,10 +31,10 @@ _WRONG_USE = 2  # the code of shells and click
 
 
 class _Stop:
-    """What signals ask for.  The handler only takes note: an exception would come anywhere."""
+    """The request that signals made.  The handler only notes it; it raises nothing."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the first signal that stops the process
+        self.number = 0  # the first signal that stops the process
         self.last = 0
         self.is_urgent = False  # another one came, which is no repeat, or SIGQUIT
         self._begin = 0.0
@@ -56,7 +56,7 @@ class _Stop:
 
     @property
     def exit_code(self) -> int:
-        """What shells have for a process that was stopped, or 1."""
+        """The code that shells have for a process that was stopped, or 1."""
         return 128 + self.number if self.number else 1
 
 
@@ -197,8 +197,8 @@ def run(
     Returns
     -------
     int
-        The exit code: 0 if the job ended in good order, 2 if a setting is wrong, 128 + n if it
-        did not after signal n, else 1; how it ended is printed on stderr.
+        The exit code: 0 if the job ended in good order, 2 if a setting is wrong.  Otherwise it is
+        128 + n after signal n, else 1.  The reason is printed on stderr.
     """
     with _signals() as stop:
         try:

@@ -245,9 +245,9 @@ class Launcher:
     ) -> Child:
         """Start the scheduler node.
 
-        Without a port the command gets ``--port-fd N`` too, to write its port and a newline to that
-        descriptor, and a line that says why if the job fails.  `Listening` and `Failed` events come
-        then, and `await_port` waits for the first.
+        Without a port the command gets ``--port-fd N`` too.  It writes its port and a newline to
+        that descriptor, and a line with the reason if the job fails.  `Listening` and `Failed`
+        events come then, and `await_port` waits for the first.
         """
         if self.port:
             return self.start(

@@ -191,7 +191,7 @@ class _Command:
             return
         if number in _STOPPING:
             self.stopped_by, self._since = number, now
-        # What the terminal sends, it sends to the whole process group.
+        # The terminal sends its signals to the whole process group.
         if from_terminal:
             return
         if self._process.returncode is None:

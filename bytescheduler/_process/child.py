@@ -144,7 +144,7 @@ class Child:
 
     @property
     def is_closed(self) -> bool:
-        """Whether another process may have its number by now."""
+        """True if another process may have its number by now."""
         return self._closed
 
     @property

@@ -12,14 +12,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
 # A terminal sends these to every process of a group, so programs count on it.
 _OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
-# These ask for something; to end a program that does not know them helps nobody.
+# These ask for something; a program that does not know them must not end by them.
 _FOR_HANDLERS = (signal.SIGUSR1, signal.SIGUSR2)
 _SHELLS = ("sh", "ash", "bash", "dash", "ksh", "zsh")
 _ENDED = ("Z", "X")
 
 
 class _Process(NamedTuple):
-    """What the kernel tells about a process."""
+    """A process as the kernel describes it."""
 
     number: int
     state: str
@@ -34,7 +34,7 @@ class _Process(NamedTuple):
 
     @property
     def is_shell(self) -> bool:
-        """Whether it waits for other programs, as far as its name tells."""
+        """True if its name is that of a shell, which waits for other programs."""
         return self.name in _SHELLS
 
 
