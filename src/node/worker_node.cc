@@ -97,10 +97,12 @@ void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   ps::Transport* const transport = network_->transport();
   const Logger log = log_.Named("worker " + std::to_string(view_.rank));
   timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);
-  worker::PsBackendOptions carries = MakeBackendOptions(config, view_);
-  carries.shared_bytes = [network = network_.get()] { return network->sent().shared_bytes.load(); };
+  worker::PsBackendOptions backend_options = MakeBackendOptions(config, view_);
+  backend_options.shared_bytes = [network = network_.get()] {
+    return network->sent().shared_bytes.load();
+  };
   backend_ = std::make_unique<worker::PsBackend>(
-      carries, network_->io(),
+      backend_options, network_->io(),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, log);
   WorkerOptions options = MakeWorkerOptions(config, view_);
   options.trace = timeline_ ? timeline_->trace() : nullptr;

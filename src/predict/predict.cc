@@ -273,16 +273,16 @@ void Cluster::MakeWorkers(const ServerOptions& about) {
   options.partition_bytes = plan_.partition_bytes;
   options.credit_bytes = plan_.credit_bytes;
   options.priority_order = options_.policy == Policy::kOurs || options_.policy == Policy::kP3;
-  worker::PsBackendOptions carries;
-  carries.num_servers = about.num_servers;
-  carries.together_bytes = plan_.together_bytes;
+  worker::PsBackendOptions backend_options;
+  backend_options.num_servers = about.num_servers;
+  backend_options.together_bytes = plan_.together_bytes;
   // Nothing is lost here, so nothing is sent again.
-  carries.requests.retry_interval = carries.requests.timeout = kForEver;
-  carries.requests.straggler_timeout = kForEver;
+  backend_options.requests.retry_interval = backend_options.requests.timeout = kForEver;
+  backend_options.requests.straggler_timeout = kForEver;
   for (int32_t rank = 0; rank < num_workers_; ++rank) {
     options.rank = rank;
     workers_.push_back(
-        std::make_unique<ReplayingWorker>(&replay_, options, carries, &clock_, &network_,
+        std::make_unique<ReplayingWorker>(&replay_, options, backend_options, &clock_, &network_,
                                           HostOf(1, static_cast<size_t>(about.num_servers))));
   }
 }

@@ -8,15 +8,16 @@
 namespace bs::predict {
 
 ReplayingWorker::ReplayingWorker(Replay* replay, const WorkerOptions& options,
-                                 const worker::PsBackendOptions& carries, sim::SimClock* clock,
-                                 sim::SimNetwork* network, const sim::SimHostOptions& host)
+                                 const worker::PsBackendOptions& backend_options,
+                                 sim::SimClock* clock, sim::SimNetwork* network,
+                                 const sim::SimHostOptions& host)
     : replay_(replay),
       rank_(options.rank),
       network_(network),
       executor_(clock),
       transport_(network->MakeTransport(&executor_)),
       backend_(
-          carries, &executor_,
+          backend_options, &executor_,
           [transport = transport_.get()](ps::Message m) { transport->Send(std::move(m)); },
           Logger("", LogLevel::kOff)),
       here_(replay->layers.size(), true) {

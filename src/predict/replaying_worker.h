@@ -31,7 +31,7 @@ class ReplayingWorker {
  public:
   // Everything must outlive it.
   ReplayingWorker(Replay* replay, const WorkerOptions& options,
-                  const worker::PsBackendOptions& carries, sim::SimClock* clock,
+                  const worker::PsBackendOptions& backend_options, sim::SimClock* clock,
                   sim::SimNetwork* network, const sim::SimHostOptions& host);
   // REQUIRES: Close() was called, and the clock has run on.
   ~ReplayingWorker() = default;
