@@ -191,7 +191,7 @@ void Coordinator::Impl::OnHeartbeat(int32_t id, const Message& message, const Me
   Meta answer;
   answer.is_control = true;
   if (extension.op == Op::kVacate) OnUnreachable(id, message.meta, said.lost_incarnation);
-  if (extension.op == Op::kState) ForgetOldCut(FindPeer(id));
+  if (extension.op == Op::kState) ForgetOldReport(FindPeer(id));
   if (message.meta.native()) {
     if (extension.op == Op::kState && extension.status != 0 && phase_ == Phase::kRunning) {
       EndJob(

@@ -60,12 +60,12 @@ class Coordinator::Impl {
     bool lost = false;        // its connection is gone, or it is silent
     bool connected = false;   // our connection is up, or was
     bool heard = false;       // a message has come from it with its id
-    std::optional<bs::TimePoint> cut_off{};  // when this worker first reported a lost server
-    int heartbeats_since_cut_off = 0;        // heartbeats since its latest report
-    uint64_t incarnation = 0;                // the present or next holder's
-    bool vacant = false;                     // lost, and another may take the place
-    bool dismissed = false;                  // sent too many violations: unknown from then on
-    bool vacated = false;                    // vacant, and every server knows
+    std::optional<bs::TimePoint> unreachable_since{};  // when it first reported a lost server
+    int heartbeats_since_report = 0;                   // heartbeats since its latest report
+    uint64_t incarnation = 0;                          // the present or next holder's
+    bool vacant = false;                               // lost, and another may take the place
+    bool dismissed = false;  // sent too many violations: unknown from then on
+    bool vacated = false;    // vacant, and every server knows
     std::optional<Early> successor{};
     std::optional<bs::TimePoint> broke{};  // when our connection to it last broke
     bool gone() const { return left || lost; }
@@ -189,10 +189,10 @@ class Coordinator::Impl {
   bool HasAddress(const Node& node) const;
   // A server reports a lost worker, or a worker a lost server.
   void OnUnreachable(int32_t id, const Meta& meta, uint32_t lost_incarnation);
-  void OnCutWorker(int32_t id, const Peer& server, const std::string& why);
+  void OnUnreachableServer(int32_t id, const Peer& server, const std::string& why);
   // A worker has sent a heartbeat.  If its reports of a lost server have stopped, it has
   // reconnected.
-  static void ForgetOldCut(Peer* peer);
+  static void ForgetOldReport(Peer* peer);
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);

@@ -234,7 +234,7 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta, uint32_t los
   const Peer* const peer = FindPeer(other);
   if (peer == nullptr || peer->vacant) return;
   if (FindPeer(id)->node.role == Role::kWorker) {
-    if (peer->node.role == Role::kServer) OnCutWorker(id, *peer, meta.extension.text);
+    if (peer->node.role == Role::kServer) OnUnreachableServer(id, *peer, meta.extension.text);
     return;  // no worker may judge another
   }
   const bool current = static_cast<uint32_t>(peer->incarnation) == lost_incarnation;
@@ -243,18 +243,20 @@ void Coordinator::Impl::OnUnreachable(int32_t id, const Meta& meta, uint32_t los
 }
 
 // The report is repeated with each heartbeat.  A server that is lost itself sends nothing more.
-void Coordinator::Impl::OnCutWorker(int32_t id, const Peer& server, const std::string& why) {
+void Coordinator::Impl::OnUnreachableServer(int32_t id, const Peer& server,
+                                            const std::string& why) {
   Peer* const peer = FindPeer(id);
-  if (!peer->cut_off) peer->cut_off = scope_.Now();
-  peer->heartbeats_since_cut_off = 0;
-  if (server.last_heard <= *peer->cut_off + options_.reconnect_grace) return;
+  if (!peer->unreachable_since) peer->unreachable_since = scope_.Now();
+  peer->heartbeats_since_report = 0;
+  if (server.last_heard <= *peer->unreachable_since + options_.reconnect_grace) return;
   OnLost(id, why + " (by " + Describe(server.node) + ", which is there)");
 }
 
-void Coordinator::Impl::ForgetOldCut(Peer* peer) {
+void Coordinator::Impl::ForgetOldReport(Peer* peer) {
   // A report may be lost on its way, or come behind the heartbeat.
   constexpr int kMostMissed = 3;
-  if (peer->cut_off && ++peer->heartbeats_since_cut_off > kMostMissed) peer->cut_off.reset();
+  if (peer->unreachable_since && ++peer->heartbeats_since_report > kMostMissed)
+    peer->unreachable_since.reset();
 }
 
 }  // namespace ps
