@@ -63,7 +63,7 @@ struct WorkerOptions {
   bool test_credit_until_pulled = false;
   // Lets rank 0 use a new layout already in the round that announces it.  A test shows with it why
   // keys change over only behind that round.
-  bool test_cut_at_once = false;
+  bool test_new_layout_at_once = false;
 };
 
 // Options of one push-pull.

@@ -309,8 +309,9 @@ Prediction Cluster::Look() const {
   std::sort(sorted.begin(), sorted.end());
   found.step = sorted[sorted.size() / 2];
   for (const Layer& layer : replay_.layers) {
-    const uint64_t cut = plan_.partition_bytes - plan_.partition_bytes % kLeastPartition;
-    found.partitions += (layer.size_bytes + cut - 1) / cut;
+    const uint64_t partition_bytes =
+        plan_.partition_bytes - plan_.partition_bytes % kLeastPartition;
+    found.partitions += (layer.size_bytes + partition_bytes - 1) / partition_bytes;
   }
   const double seconds = std::chrono::duration<double>(clock_.Now().time_since_epoch()).count();
   const sim::SimHostCounters worker = workers_.front()->counters();

@@ -67,7 +67,7 @@ Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor
     return wrong(CountOf(servers.size(), "byte") + " of servers for partitions of " +
                  std::to_string(next.partition_bytes));
   }
-  next.partitions = Cut(tensor.size_bytes, next.partition_bytes, kAlignBytes);
+  next.partitions = SplitIntoPartitions(tensor.size_bytes, next.partition_bytes, kAlignBytes);
   const Status fits =
       DecodeServers(std::as_bytes(std::span(servers)), num_servers, next.partitions);
   if (!fits.ok()) return wrong(fits.message());

@@ -1,4 +1,4 @@
-// Placement: cutting tensors into partitions and balancing these over servers by bytes.
+// Placement: splitting tensors into partitions and balancing these over servers by bytes.
 #include "protocol/placement.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ constexpr unsigned kBitsPerByte = 8;
 
 }  // namespace
 
-std::vector<Partition> Cut(uint64_t size_bytes, uint64_t partition_bytes, uint64_t align_bytes) {
+std::vector<Partition> SplitIntoPartitions(uint64_t size_bytes, uint64_t partition_bytes,
+                                           uint64_t align_bytes) {
   BS_CHECK(align_bytes > 0 && partition_bytes >= align_bytes);
   const uint64_t step = partition_bytes - partition_bytes % align_bytes;
   std::vector<Partition> partitions;

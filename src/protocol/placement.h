@@ -14,10 +14,11 @@
 
 namespace bs::worker {
 
-// Cuts `size_bytes` into ranges of at most `partition_bytes`, each but the last a multiple of
+// Splits `size_bytes` into ranges of at most `partition_bytes`, each but the last a multiple of
 // `align_bytes`; at least one range (an empty tensor has one empty range).  Servers are all 0.
 // REQUIRES: partition_bytes >= align_bytes > 0.
-std::vector<Partition> Cut(uint64_t size_bytes, uint64_t partition_bytes, uint64_t align_bytes);
+std::vector<Partition> SplitIntoPartitions(uint64_t size_bytes, uint64_t partition_bytes,
+                                           uint64_t align_bytes);
 
 // Bytes placed on each server so far.
 class Loads {

@@ -180,8 +180,8 @@ Status Server::Impl::Check(const protocol::Call& call) const {
         DescribeCall(call) + ": " + CountOf(largest, "byte") + " are more than the " +
         std::to_string(options_.max_partition_bytes) + " that a partition may have");
   }
-  const bool cut_anew = call.request.layout_version > 0 || call.request.oldest_layout > 0;
-  if (cut_anew && call.request.mode != 0) {
+  const bool changes_layout = call.request.layout_version > 0 || call.request.oldest_layout > 0;
+  if (changes_layout && call.request.mode != 0) {
     return Status::InvalidArgument(DescribeCall(call) + ": asynchronous keys stay as they are cut");
   }
   if (call.request.mode > static_cast<uint32_t>(Mode::kAsynchronous)) {

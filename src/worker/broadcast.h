@@ -1,8 +1,8 @@
 // Broadcast: one key's initialisation: every worker learns its layout and gets rank 0's bytes.
 //
-// Rank 0 cuts and places the tensor, declares it to the back end and contributes its value as round
-// 0; it is done when everything is acknowledged.  The others look the layout up and ask for round
-// 0.
+// Rank 0 partitions and places the tensor, declares it to the back end and contributes its value as
+// round 0; it is done when everything is acknowledged.  The others look the layout up and ask for
+// round 0.
 //
 // Confined to the worker's executor.
 #pragma once
@@ -31,7 +31,7 @@ class Broadcast {
   Broadcast& operator=(const Broadcast&) = delete;
   ~Broadcast() = default;
 
-  // Rank 0: `tensor` is cut and placed.  REQUIRES: one of the two is called, once.
+  // Rank 0: `tensor` is partitioned and placed.  REQUIRES: one of the two is called, once.
   void Publish();
   // The others: only key, dtype, mode and size of `tensor` are known.
   void Receive();

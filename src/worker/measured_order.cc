@@ -137,7 +137,7 @@ void MeasuredOrder::Move(Key key, UniqueFunction<void()> moved) {
                 .size_bytes = value_.size(),
                 .partition_bytes = options_.partition_bytes,
                 .partitions = {}};
-  tensor.partitions = Cut(tensor.size_bytes, tensor.partition_bytes, kAlignBytes);
+  tensor.partitions = SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes, kAlignBytes);
   for (Partition& partition : tensor.partitions) {
     partition.server = context_.backend->DestinationOf(key);
   }

@@ -149,7 +149,7 @@ void Worker::Impl::BeginBroadcast(Key key, KeyState* state, Operation operation)
                 .about = std::move(operation.about),
                 .hosted = operation.hosted};
   const bool publishes = options_.rank == 0;
-  if (publishes) tensor = CutAndPlace(std::move(tensor));
+  if (publishes) tensor = PartitionAndPlace(std::move(tensor));
   state->broadcast = std::make_unique<worker::Broadcast>(
       &context_, tensor, operation.out,
       [this, key, state, done = std::move(operation.pulled)](Result<Tensor> outcome) {
@@ -243,14 +243,15 @@ std::string Worker::Impl::Announce(KeyState* state) {
   worker::NextLayout next{.decision = decision_, .credit_bytes = credit_bytes_};
   if (worker::WouldChange(tensor, PartitionBytes())) {
     next.partition_bytes = PartitionBytes();
-    next.partitions = worker::Cut(tensor.size_bytes, next.partition_bytes, worker::kAlignBytes);
+    next.partitions =
+        worker::SplitIntoPartitions(tensor.size_bytes, next.partition_bytes, worker::kAlignBytes);
     backend_->Place(next.partitions, tensor.partitions);
   } else if (credit_announced_ == decision_) {
     return {};
   }
   credit_announced_ = decision_;
   std::string announced = worker::Encode(next);
-  if (options_.test_cut_at_once) ChangeLayout(state, announced);
+  if (options_.test_new_layout_at_once) ChangeLayout(state, announced);
   return announced;
 }
 
@@ -324,11 +325,12 @@ void Worker::Impl::SetOptimizer(worker::OptimizerText optimizer, Done done) {
                          });
 }
 
-Tensor Worker::Impl::CutAndPlace(Tensor tensor) {
+Tensor Worker::Impl::PartitionAndPlace(Tensor tensor) {
   const uint64_t whole = tensor.size_bytes + worker::kAlignBytes;
   tensor.partition_bytes =
       tensor.about.empty() ? PartitionBytes() : whole - whole % worker::kAlignBytes;
-  tensor.partitions = worker::Cut(tensor.size_bytes, tensor.partition_bytes, worker::kAlignBytes);
+  tensor.partitions =
+      worker::SplitIntoPartitions(tensor.size_bytes, tensor.partition_bytes, worker::kAlignBytes);
   backend_->Place(tensor.partitions, {});
   return tensor;
 }

@@ -120,7 +120,7 @@ class Worker::Impl {
   uint64_t PartitionBytes() const {
     return partition_bytes_ - partition_bytes_ % worker::kAlignBytes;
   }
-  worker::Tensor CutAndPlace(worker::Tensor tensor);
+  worker::Tensor PartitionAndPlace(worker::Tensor tensor);
   void OperationEnded();
 
   const WorkerOptions options_;

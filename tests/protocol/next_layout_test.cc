@@ -11,12 +11,12 @@ Tensor TensorOf(uint64_t size_bytes, uint64_t partition_bytes) {
   return {.key = 7,
           .size_bytes = size_bytes,
           .partition_bytes = partition_bytes,
-          .partitions = Cut(size_bytes, partition_bytes, kAlignBytes)};
+          .partitions = SplitIntoPartitions(size_bytes, partition_bytes, kAlignBytes)};
 }
 
 TEST(NextLayout, ComesBackAsItWas) {
   NextLayout next{.decision = 3, .credit_bytes = uint64_t{5} << 33U, .partition_bytes = 128};
-  next.partitions = Cut(300, 128, kAlignBytes);
+  next.partitions = SplitIntoPartitions(300, 128, kAlignBytes);
   next.partitions[1].server = 2;
   const Result<NextLayout> read = DecodeNextLayout(Encode(next), TensorOf(300, 64), 3);
   ASSERT_TRUE(read.ok()) << read.status().ToString();
@@ -37,7 +37,7 @@ TEST(NextLayout, MayOnlyTellACredit) {
 
 TEST(NextLayout, WrongBytesAreRefusedWithTheKey) {
   NextLayout good{.decision = 1, .credit_bytes = 9, .partition_bytes = 128};
-  good.partitions = Cut(300, 128, kAlignBytes);
+  good.partitions = SplitIntoPartitions(300, 128, kAlignBytes);
   const auto with = [&](auto change) {
     NextLayout changed = good;
     change(&changed);

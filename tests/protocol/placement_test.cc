@@ -9,12 +9,12 @@
 namespace bs::worker {
 namespace {
 
-TEST(Placement, CutCoversEveryByteOnceInOrder) {
+TEST(Placement, PartitionsCoverEveryByteOnceInOrder) {
   for (const uint64_t size : {1ULL, 63ULL, 64ULL, 65ULL, 1000ULL, 4096ULL, 100001ULL}) {
     for (const uint64_t part : {64ULL, 100ULL, 128ULL, 4096ULL}) {
       uint64_t offset = 0;
       uint32_t index = 0;
-      for (const Partition& partition : Cut(size, part, 64)) {
+      for (const Partition& partition : SplitIntoPartitions(size, part, 64)) {
         EXPECT_EQ(partition.index, index++);
         EXPECT_EQ(partition.offset_bytes, offset);
         EXPECT_GT(partition.size_bytes, 0U);
@@ -30,14 +30,14 @@ TEST(Placement, CutCoversEveryByteOnceInOrder) {
 }
 
 TEST(Placement, EmptyTensorHasOneEmptyPartition) {
-  const std::vector<Partition> partitions = Cut(0, 64, 64);
+  const std::vector<Partition> partitions = SplitIntoPartitions(0, 64, 64);
   ASSERT_EQ(partitions.size(), 1U);
   EXPECT_EQ(partitions[0].size_bytes, 0U);
 }
 
-TEST(Placement, CutTakesAsLargePartitionsAsItMay) {
-  EXPECT_EQ(Cut(1000, 250, 64).size(), 6U);  // of 192
-  EXPECT_EQ(Cut(1024, 256, 64).size(), 4U);
+TEST(Placement, PartitionsAreAsLargeAsTheyMayBe) {
+  EXPECT_EQ(SplitIntoPartitions(1000, 250, 64).size(), 6U);  // of 192
+  EXPECT_EQ(SplitIntoPartitions(1024, 256, 64).size(), 4U);
 }
 
 TEST(Placement, ServersDifferByAtMostTheLargestPartition) {
@@ -47,7 +47,8 @@ TEST(Placement, ServersDifferByAtMostTheLargestPartition) {
     uint64_t largest = 0;
     uint64_t total = 0;
     for (int tensor = 0; tensor < 50; ++tensor) {
-      std::vector<Partition> partitions = Cut(random() % 20000, 1 + 64 * (1 + random() % 20), 64);
+      std::vector<Partition> partitions =
+          SplitIntoPartitions(random() % 20000, 1 + 64 * (1 + random() % 20), 64);
       loads.Place(partitions);
       for (const Partition& partition : partitions) {
         EXPECT_LT(partition.server, num_servers);
@@ -65,8 +66,8 @@ TEST(Placement, ServersDifferByAtMostTheLargestPartition) {
 
 TEST(Placement, WhatIsRemovedMakesRoom) {
   Loads loads(2);
-  std::vector<Partition> large = Cut(100, 128, 64);
-  std::vector<Partition> small = Cut(10, 64, 64);
+  std::vector<Partition> large = SplitIntoPartitions(100, 128, 64);
+  std::vector<Partition> small = SplitIntoPartitions(10, 64, 64);
   loads.Place(large);
   loads.Place(small);
   loads.Remove(large);
@@ -78,7 +79,7 @@ TEST(Placement, WhatIsRemovedMakesRoom) {
 
 TEST(Placement, LowestRankOfSeveralEquallyLoadedIsTaken) {
   Loads loads(3);
-  std::vector<Partition> partitions = Cut(256, 64, 64);
+  std::vector<Partition> partitions = SplitIntoPartitions(256, 64, 64);
   loads.Place(partitions);
   EXPECT_EQ(partitions[0].server, 0U);
   EXPECT_EQ(partitions[1].server, 1U);
@@ -96,20 +97,20 @@ TEST(Placement, HomesOfSmallAndRegularKeysAreSpread) {
 }
 
 TEST(Placement, ServersSurviveTheWire) {
-  std::vector<Partition> partitions = Cut(64 * 4, 64, 64);
+  std::vector<Partition> partitions = SplitIntoPartitions(64 * 4, 64, 64);
   const uint32_t servers[] = {0, 1, 300, 65535};
   for (size_t i = 0; i < 4; ++i) partitions[i].server = servers[i];
   const std::vector<std::byte> bytes = EncodeServers(partitions);
   ASSERT_EQ(bytes.size(), 8U);
   EXPECT_EQ(std::to_integer<int>(bytes[4]), 300 & 0xff);
   EXPECT_EQ(std::to_integer<int>(bytes[5]), 300 >> 8);
-  std::vector<Partition> read = Cut(64 * 4, 64, 64);
+  std::vector<Partition> read = SplitIntoPartitions(64 * 4, 64, 64);
   ASSERT_TRUE(DecodeServers(bytes, 65536, read).ok());
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(read[i].server, servers[i]);
 }
 
 TEST(Placement, ServersThatDoNotFitAreRefused) {
-  std::vector<Partition> partitions = Cut(64 * 2, 64, 64);
+  std::vector<Partition> partitions = SplitIntoPartitions(64 * 2, 64, 64);
   const std::vector<std::byte> bytes(4, std::byte{1});  // server 257
   EXPECT_EQ(DecodeServers(bytes, 257, partitions).code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(DecodeServers(bytes, 258, partitions).ok());

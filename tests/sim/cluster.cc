@@ -188,7 +188,7 @@ std::unique_ptr<WorkerNode> Cluster::MakeWorker(int32_t index, uint64_t rank) {
   options.requests.retry_interval = options_.retry_interval;
   options.requests.timeout = seconds(600);
   options.test_credit_until_pulled = options_.test_credit_until_pulled;
-  options.test_cut_at_once = options_.test_cut_at_once;
+  options.test_new_layout_at_once = options_.test_new_layout_at_once;
   const ScriptOptions script{.keys = options_.keys,
                              .rank = 0,
                              .num_workers = options_.num_workers,

@@ -83,7 +83,7 @@ struct ClusterOptions {
   std::vector<Loss> losses;
   uint32_t test_num_buffers = 2;
   bool test_credit_until_pulled = false;
-  bool test_cut_at_once = false;
+  bool test_new_layout_at_once = false;
   std::vector<core::Trace*> traces;  // empty, or one for each worker, not owned
 };
 

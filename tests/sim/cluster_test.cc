@@ -337,7 +337,7 @@ TEST(Cluster, CreditHeldUntilTheSumComesIsFoundOut) {
 TEST(Cluster, CutInTheRoundThatTellsOfItIsFoundOut) {
   EXPECT_TRUE(IsFoundOut(Broken::kSum, [](uint64_t seed) {
     ClusterOptions options = DrawTuning(seed);
-    options.test_cut_at_once = true;
+    options.test_new_layout_at_once = true;
     return options;
   }));
 }

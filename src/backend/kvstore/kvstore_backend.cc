@@ -194,11 +194,12 @@ Status KvstoreBackend::OnHeader(std::span<const std::byte> value) {
       header->scale > kLargestScale) {
     return Status::Internal("rank 0 published something else than a header");
   }
-  Tensor tensor{.key = header->key,
-                .dtype = static_cast<DType>(header->dtype),
-                .size_bytes = header->size_bytes,
-                .partition_bytes = header->partition_bytes,
-                .partitions = Cut(header->size_bytes, header->partition_bytes, kAlignBytes)};
+  Tensor tensor{
+      .key = header->key,
+      .dtype = static_cast<DType>(header->dtype),
+      .size_bytes = header->size_bytes,
+      .partition_bytes = header->partition_bytes,
+      .partitions = SplitIntoPartitions(header->size_bytes, header->partition_bytes, kAlignBytes)};
   const Tensor& wanted = *lookup.tensor;
   if (Describe(tensor) != Describe(wanted)) {
     return Status::Unavailable("this worker initialises " + Describe(wanted) +

@@ -39,7 +39,7 @@ Result<Tensor> ReadLookup(const ps::Message& response, Tensor asked, uint32_t nu
                             std::to_string(body.partition_bytes));
   }
   asked.partition_bytes = body.partition_bytes;
-  asked.partitions = Cut(asked.size_bytes, asked.partition_bytes, kAlignBytes);
+  asked.partitions = SplitIntoPartitions(asked.size_bytes, asked.partition_bytes, kAlignBytes);
   const Status fits = DecodeServers(PayloadOf(response), num_servers, asked.partitions);
   if (!fits.ok()) return Status::Internal(what + ": answered " + fits.message());
   return asked;
