@@ -177,7 +177,7 @@ class Job:
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(HERE / "on_path"),
             "PYTHONUNBUFFERED": "1",
-            # What pieces a test counts stay what they are, and its steps are too uneven to tell
+            # Partitions that a test counts stay as they are, and its steps are too uneven to tell
             # points apart; test_tuned_job.py has the default.
             "BYTESCHEDULER_TUNING": "off",
             **(env or {}),

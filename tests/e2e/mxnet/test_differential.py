@@ -199,9 +199,9 @@ def sequences(
 
 
 BACK_ENDS = ["our servers", "stock servers"]
-# The smallest pieces there are, and one in flight to each server.
+# The smallest partitions there are, and one in flight to each server.
 SMALL = {"BYTESCHEDULER_PARTITION": "4096", "BYTESCHEDULER_CREDIT": "1"}
-# On our servers: of the largest arrays some pieces are pushed and pulled by one message.
+# On our servers: of the largest arrays some partitions are pushed and pulled by one message.
 BOTH_WAYS = {"BYTESCHEDULER_PARTITION": "20000", "BYTESCHEDULER_CREDIT": "1"}
 
 

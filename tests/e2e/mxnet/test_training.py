@@ -29,7 +29,7 @@ def test_two_workers_train_as_stock_bit_for_bit(
 
 
 @pytest.mark.parametrize("api", ["gluon", "module-compressed"])
-def test_pieces_of_another_size_all_the_time_change_no_bit(
+def test_partitions_of_another_size_all_the_time_change_no_bit(
     make_job: MakeJob, tmp_path: pathlib.Path, stock_weights: StockWeights, api: str
 ) -> None:
     ours = train(make_job(servers=2), tmp_path, "cut-anew", api, "sgd", workers=2)

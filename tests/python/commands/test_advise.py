@@ -293,7 +293,7 @@ def test_misuse_ends_with_2_and_says_what_is_wanted(arguments: List[str], text: 
     assert text in result.stderr
 
 
-def test_pieces_are_those_that_suit_the_links_unless_one_is_set(
+def test_partitions_are_those_that_suit_the_links_unless_one_is_set(
     saved: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = advised(saved, "--rate", "1gbit")["step_s"]["ours"]

@@ -98,7 +98,7 @@ def barriers(kvs: ScheduledKVS) -> None:
             assert pathlib.Path(f"{name}-{rank}").exists(), f"{name} barrier: rank {rank} is late"
 
 
-def pieces(kvs: ScheduledKVS) -> None:
+def partitions(kvs: ScheduledKVS) -> None:
     """Tensors that may be cut anew behind their first round; 6 MiB, which tell of the link."""
     weights = [mx.nd.full((1 << 19,), 10 * key + kvs.rank) for key in range(3)]
     for key, weight in enumerate(weights):
@@ -160,7 +160,7 @@ def order(kvs: ScheduledKVS) -> None:
 
 
 def in_place(kvs: ScheduledKVS) -> None:
-    # Large enough to be sent from where they lie, in several pieces; nothing waits.
+    # Large enough to be sent from where they lie, in several partitions; nothing waits.
     shape = (100_000,)
     kvs.init(22, full(0, shape))
     value, outs = full(0, shape), [full(0, shape) for _ in range(10)]

@@ -1,9 +1,9 @@
 """A worker that trains 50 steps and saves its weights: ``train.py STORE API OPTIMIZER FILE``.
 
 STORE is "stock" or "scheduled": the same script, with and without the one added line; or
-"cut-anew", scheduled with pieces of another size all the time.  An API that ends in "-compressed"
-pushes gradients in two bits an element; one that ends in "-half" has weights and gradients of
-float16, and its optimizer keeps float32 besides.
+"cut-anew", scheduled with partitions of another size all the time.  An API that ends in
+"-compressed" pushes gradients in two bits an element; one that ends in "-half" has weights and
+gradients of float16, and its optimizer keeps float32 besides.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ import numpy as np
 
 from bytescheduler.mxnet import ScheduledKVS  # else MXNet takes its name for a local store's
 
-# (1500,) is more than the smallest piece; the last is that of row_sparse keys only.
+# (1500,) is more than the smallest partition; the last is that of row_sparse keys only.
 SHAPES = [(1,), (3, 2), (2, 1, 3), (9000,), (9, 200)]
 Call = Dict[str, Any]
 

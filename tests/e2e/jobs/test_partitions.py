@@ -1,4 +1,4 @@
-"""A job finds out how fast its network is, and cuts tensors as suits it, unless it was told how."""
+"""A job measures its network and chooses partitions that suit it, unless they are set."""
 
 import re
 from typing import Dict, List, Tuple
@@ -13,14 +13,14 @@ ENV = {
 
 
 def decisions(env: Dict[str, str]) -> List[Tuple[str, ...]]:
-    """Run a job whose sums are checked on a slow link; who decided on which pieces, in bytes."""
-    said = slow.run("200mbit", 2, "cases/cases.py", "native", "pieces", env={**ENV, **env})
+    """Run a job with checked sums on a slow link; return each rank, partition and credit chosen."""
+    said = slow.run("200mbit", 2, "cases/cases.py", "native", "partitions", env={**ENV, **env})
     assert said.count("well done") == 2
     return re.findall(r"worker (\d): partitions of (\d+) bytes and a credit of (\d+)", said)
 
 
 @pytest.mark.serial
-def test_pieces_of_a_slow_link_are_small_once_that_is_known() -> None:
+def test_partitions_of_a_slow_link_are_small_once_that_is_known() -> None:
     ((worker, partition, credit),) = decisions({})
     assert (worker, int(partition)) == ("0", 32 << 10)
     # Two to each server, or what a link that answers late carries meanwhile: less than the default.
