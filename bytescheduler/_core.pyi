@@ -208,7 +208,7 @@ class MXNetPlugin:
     def close(self) -> None: ...
 
 class MXNetStore:
-    """A stock MXNet store as carrier of a worker's bytes; see src/frontend/mxnet/mxnet_store.h."""
+    """A stock MXNet store under the kvstore back end; see src/frontend/mxnet/mxnet_store.h."""
 
     def __init__(self, store: int, functions: Mapping[str, int]) -> None: ...
     @staticmethod

@@ -86,7 +86,7 @@ void bs_store_done(bs_worker* worker, uint64_t token, int code, const char* mess
 // bs_worker_start for the kvstore back end.  Once it is ready, a barrier of the store must follow
 // on every worker.  Workers broadcast the same keys in the same order, rank 0 before the others,
 // with a barrier between. `blocks` is 1 if `begin` returns only when the operation is over.  Then
-// the thread "bs-carrier" calls it for one operation after the other.  Until one is over, workers
+// the thread "bs-kvstore" calls it for one operation after the other.  Until one is over, workers
 // must not begin others that they might begin in different orders. If operations on the store have
 // not ended, bs_worker_close returns kUnavailable and leaves the handle and its threads behind;
 // `context` must then stay valid for ever.

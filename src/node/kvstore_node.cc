@@ -66,7 +66,7 @@ KvstoreNode::KvstoreNode(const Config& config, int32_t rank, BeginFn begin, bool
       begin_(std::move(begin)),
       log_(MakeLogger(config).Named("worker " + std::to_string(rank))),
       thread_(std::make_unique<LoopThread>("bs-worker")),
-      store_thread_(blocks ? std::make_unique<LoopThread>("bs-carrier") : nullptr) {
+      store_thread_(blocks ? std::make_unique<LoopThread>("bs-kvstore") : nullptr) {
   backend_ = std::make_unique<worker::KvstoreBackend>(
       worker::KvstoreBackend::Options{
           .rank = rank,

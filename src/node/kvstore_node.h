@@ -29,7 +29,7 @@ namespace bs::api {
 class KvstoreNode {
  public:
   using Done = Worker::Done;
-  // Begins an operation on the store.  Runs on bs-worker, or on bs-carrier if it `blocks` until the
+  // Begins an operation on the store.  Runs on bs-worker, or on bs-kvstore if it `blocks` until the
   // operation is over, so that deadlines still pass.  OnStoreDone(token) reports the end.
   using BeginFn = std::function<void(const worker::StoreRequest&, uint64_t token)>;
 

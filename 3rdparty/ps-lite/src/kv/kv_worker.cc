@@ -43,8 +43,8 @@ struct Pending {
   KvWorker::Done done;
   bs::TimePoint first_sent{};
   bs::TimePoint last_sent{};
-  bs::TimePoint left_at{};    // when the first copy was out of use
-  bs::TimePoint last_life{};  // the server's latest word about this request
+  bs::TimePoint left_at{};     // when the first copy was out of use
+  bs::TimePoint last_heard{};  // the server's latest word about this request
   bs::TimePoint next_check{};
   uint32_t tries = 0;
   uint32_t frames_out = 0;  // copies that still refer to the payload
@@ -152,7 +152,7 @@ void KvWorker::Impl::Send(KvRequest request, Done done) {
   extension.incarnation = static_cast<uint16_t>(options_.incarnation);
   extension.job = JobMark(options_.job);
   pending->first_sent = executor_->Now();
-  pending->last_life = pending->first_sent;
+  pending->last_heard = pending->first_sent;
   pending_.emplace(extension.sequence, pending);
   Transmit(pending);
   Schedule(pending);
@@ -238,7 +238,7 @@ void KvWorker::Impl::OnMessage(Message message) {
   if (!waits && !Answers(extension.op, asked.op)) return drop("it answers another operation");
   const bool about = options_.bodies.answers(extension.body, asked.body);
   if (!about) return drop("it answers another request");
-  pending->last_life = executor_->Now();
+  pending->last_heard = executor_->Now();
   if (waits) {
     pending->waits_for = extension.text;
     pending->taken = pending->taken || extension.status == 0;
@@ -270,14 +270,14 @@ void KvWorker::Impl::CountAnswered(const Pending& pending) {
     direction->time += end - pending.first_sent;
   };
   KvTraffic& traffic = TrafficOf(request);
-  if (op == Op::kPush) count(&traffic.pushed, request.payload.size(), pending.last_life);
+  if (op == Op::kPush) count(&traffic.pushed, request.payload.size(), pending.last_heard);
   // The answer may come before we are told that the payload has left.
   const bool left = !pending.request.left;
   if (op == Op::kPushPull) {
-    count(&traffic.pushed, request.payload.size(), left ? pending.left_at : pending.last_life);
+    count(&traffic.pushed, request.payload.size(), left ? pending.left_at : pending.last_heard);
   }
   if (op == Op::kPull || op == Op::kPushPull) {
-    count(&traffic.pulled, request.answer.size(), pending.last_life);
+    count(&traffic.pulled, request.answer.size(), pending.last_heard);
   }
 }
 
@@ -339,7 +339,7 @@ void KvWorker::Impl::Check(const PendingPtr& pending) {
 std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const {
   const bs::TimePoint now = executor_->Now();
   const std::string what = Describe(pending.request);
-  if (now >= pending.last_life + options_.timeout) {
+  if (now >= pending.last_heard + options_.timeout) {
     return bs::Status::DeadlineExceeded(what + ": no answer in " + TextOf(options_.timeout) + " (" +
                                         std::to_string(pending.tries) +
                                         (pending.tries == 1 ? " try)" : " tries)"));
@@ -365,7 +365,7 @@ bs::Duration KvWorker::Impl::RepeatAfter(const Pending& pending) const {
 
 void KvWorker::Impl::Schedule(const PendingPtr& pending) {
   const bs::TimePoint now = executor_->Now();
-  const bs::TimePoint give_up = std::min(pending->last_life + options_.timeout,
+  const bs::TimePoint give_up = std::min(pending->last_heard + options_.timeout,
                                          pending->first_sent + options_.straggler_timeout);
   // A repeat that is held back by an earlier copy is looked at again one interval later.
   const bs::TimePoint held = now + options_.retry_interval;
