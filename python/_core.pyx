@@ -158,7 +158,7 @@ def about_host(overrides=None):
 cdef class _Waiter:
     """Counts completions of the engine.
 
-    What is dropped before all have come (an interrupted call on a worker that nobody closed) is
+    What is dropped before all have come (an interrupted call on a worker that was never closed) is
     never freed: the engine still writes to it.
     """
 
@@ -251,7 +251,7 @@ cdef class Worker:
         ConfigError
             A setting is missing or wrong.
         Timeout
-            Not everyone came within BYTESCHEDULER_TIMEOUT; the message says who is missing.
+            Not all nodes came within BYTESCHEDULER_TIMEOUT; the message says which are missing.
         PeerLost
             A peer was lost meanwhile.
         """
@@ -340,7 +340,7 @@ cdef class Worker:
         return self.worker == NULL
 
     def broadcast(self, items, *, owner=None, bint asynchronous=False):
-        """Declare keys and copy rank 0's bytes into everyone's memory; blocks.
+        """Declare keys and copy rank 0's bytes into the memory of all workers; blocks.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ cdef class Worker:
         ----------
         items : iterable of (int, int, int, int, str, bool)
             As of `broadcast`; then what the servers' updater is told about the key, and whether
-            nobody else can update it.
+            nothing else can update it.
         owner : object
             As of `broadcast`.
         """
@@ -540,7 +540,7 @@ cdef class Worker:
         return 0
 
     def fail(self, str why):
-        """Fail the whole job: everyone is told `why`."""
+        """Fail the whole job: all nodes are told `why`."""
         cdef bs_worker* worker = self.handle()
         text = why.encode()
         cdef const char* pointer = text

@@ -153,7 +153,7 @@ cdef class Node:
         return rows
 
     def close(self, str why="it was closed"):
-        """End the node; unless the job is over, everyone else is told `why`.  Blocks shortly."""
+        """End the node; unless the job is over, all other nodes are told `why`.  Blocks shortly."""
         cdef bs_node* node = self.node
         if node == NULL:
             return

@@ -21,7 +21,7 @@
 namespace bs::api {
 namespace {
 
-// The scheduler node tells everyone within two seconds; see Coordinator::Handler::on_finished.
+// The scheduler node tells all nodes within two seconds; see Coordinator::Handler::on_finished.
 constexpr Duration kAbortWait = std::chrono::seconds(3);
 // Natives have been told by then.  Stock nodes of a job that never came together need a connection
 // that is made only now; what waits longer is for the dead.

@@ -43,7 +43,7 @@ class SchedulerNode {
   const Outcome& outcome() const { return outcome_; }
   // docs/operate/metrics.md says what each number is; errors are those of Await<Metrics>.
   Result<Metrics> Measure(Duration timeout) const;
-  // Unless the job is over: ends it for everyone, as `why`.
+  // Unless the job is over: ends it for all nodes, as `why`.
   void Close(const std::string& why);
 
  private:
@@ -74,7 +74,7 @@ class ServerNode {
   const Outcome& outcome() const { return outcome_; }
   // See SchedulerNode; before the job is complete only "ready", which is 0 then.
   Result<Metrics> Measure(Duration timeout) const;
-  // Unless the job is over: fails it for everyone, as `why`.
+  // Unless the job is over: fails it for all nodes, as `why`.
   void Close(const std::string& why);
 
  private:

@@ -256,7 +256,7 @@ std::string Worker::Impl::Announce(KeyState* state) {
 }
 
 void Worker::Impl::EndPushPull(Key key, KeyState* state, const std::string& next_layout) {
-  // Its sum needed everyone's push, for which each had all sums of the rounds before.
+  // Its sum needed the push of all workers, for which each had all sums of the rounds before.
   if (state->retired && failure_.ok()) ReleaseRetired(state);
   if (!next_layout.empty() && failure_.ok()) ChangeLayout(state, next_layout);
   EndOperation(key, state);

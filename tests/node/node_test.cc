@@ -271,7 +271,7 @@ TEST(Log, PsVerboseShowsTheNetworkButNotTheKeys) {
 
 TEST(Log, LevelInfoShowsNoneOfThat) {
   const std::string said = SaidByAJob("info", 0);
-  EXPECT_NE(said.find("INFO scheduler: everyone is there"), std::string::npos) << said;
+  EXPECT_NE(said.find("INFO scheduler: all nodes are there"), std::string::npos) << said;
   EXPECT_EQ(said.find("DEBUG"), std::string::npos) << said;
 }
 

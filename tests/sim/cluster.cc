@@ -125,7 +125,7 @@ class Cluster {
   bool died_while_changing_ = false;
   bool was_cut_off_ = false;
   bool died_when_done_ = false;        // early, and yet every script was over
-  std::optional<TimePoint> complete_;  // everyone is there
+  std::optional<TimePoint> complete_;  // all nodes are there
   const MemberNode* next_ = nullptr;   // who came after an early death
   bool made_good_ = false;
   bool was_ready_ = false;
@@ -148,7 +148,7 @@ Cluster::Cluster(const ClusterOptions& options, uint64_t seed, const Journal::Tr
   lives_.resize(static_cast<size_t>(options.num_workers), 1);
   const Logger log("", LogLevel::kDebug, [this](LogLevel, std::string_view line) {
     journal_.Note("scheduler node", [&] { return std::string(line); });
-    if (line.find("everyone is there") != std::string_view::npos) complete_ = clock_.Now();
+    if (line.find("all nodes are there") != std::string_view::npos) complete_ = clock_.Now();
   });
   scheduler_ = std::make_unique<SchedulerHost>(&job_, log);
   AddServers();
@@ -391,7 +391,7 @@ void Cluster::CheckEndAfterEarlyDeath() {
   const bool was_free = complete_ && *complete_ > TimePoint(options_.early_death->at) + until_free;
   if (!made_good_ && comes && was_free) {
     journal_.Report(Broken::kStatus, "scheduler node",
-                    "the place of the dead was not free when everyone was there: " + verdict);
+                    "the place of the dead was not free when all nodes were there: " + verdict);
   }
   if (made_good_ ? !comes && !died_when_done_ : !named) {
     journal_.Report(Broken::kStatus, "scheduler node", "it ended with " + verdict);

@@ -43,7 +43,7 @@ struct Loss {
   bool lives = false;            // it is only cut off, for longer than it is waited for
 };
 
-// A worker or server vanishes, perhaps before everyone is there.
+// A worker or server vanishes, perhaps before all nodes are there.
 struct EarlyDeath {
   ps::Role role = ps::Role::kWorker;
   int32_t index = 0;                     // of its role, in the order of ports

@@ -18,8 +18,8 @@ constexpr size_t kProbesOfServer = 4;
 constexpr uint64_t kSmallPartitions = 16;  // so many small partitions fit into small_bytes
 constexpr float kOne = 1.0F;
 constexpr const char* kWaitsFor =
-    "the push of another worker, or for a stock server: MXNet's own processes do not say who is "
-    "lost, so look which of them has ended and start the job again (how long to wait: "
+    "the push of another worker, or for a stock server: MXNet's own processes do not say which of "
+    "them is lost, so look which has ended and start the job again (how long to wait: "
     "BYTESCHEDULER_STRAGGLER_TIMEOUT)";
 
 std::span<const std::byte> BytesOf(const float& number) {

@@ -36,7 +36,7 @@ typedef struct {
   int joined;          /* one proxy for both directions, if both are wanted */
   /* Null, or what is sent in place of send_stage: an array of the caller's, dense and on the CPU,
    * of size_bytes, in any layout.  What was registered later does not change it until the proxy
-   * that reads it ends; its memory is kept until the round ends, even if the caller frees his
+   * that reads it ends; its memory is kept until the round ends, even if the caller frees its
    * handle.  REQUIRES: make_plain is there; null in an update. */
   void* value;
 } bs_mxnet_round;

@@ -31,7 +31,7 @@ RoundState::RoundState(int32_t num_workers, uint32_t num_buffers, Round first)
 PushVerdict RoundState::Judge(int32_t rank, Round round) const {
   if (rank < 0 || rank >= num_workers()) return PushVerdict::kRefuse;
   if (round < first_ || (round == 0 && rank != 0)) return PushVerdict::kRefuse;
-  // Rounds complete only with everyone in them, so whatever is older was taken.
+  // Rounds complete only with all workers in them, so whatever is older was taken.
   if (round < current_) return PushVerdict::kDuplicate;
   // A worker has the sum of round r before it pushes r+1, so nothing correct is ever ahead.
   if (round > current_) return PushVerdict::kRefuse;

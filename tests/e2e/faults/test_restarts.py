@@ -80,6 +80,6 @@ def test_sixty_four_nodes_of_one_host_have_a_first_sum_in_ten_seconds(make_job: 
     }
     job = make_job(workers=32, servers=31, env=env)
     outputs = job.run("steps/first_sum.py")
-    assert "everyone is there: 32 workers, 31 servers" in job.processes[0].output()
+    assert "all nodes are there: 32 workers, 31 servers" in job.processes[0].output()
     summed = [float(output.split("summed at ")[1].split()[0]) for output in outputs]
     assert max(summed) - began < 10.0, (began, summed)

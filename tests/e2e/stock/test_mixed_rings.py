@@ -118,7 +118,7 @@ def test_who_is_killed_before_everyone_is_there_leaves_its_place(
     scheduler, killed = job.processes
     scheduler.wait_for_line("connected to a node without an id")
     killed.kill()
-    scheduler.wait_for_line("is gone before everyone was there (connection closed); another may")
+    scheduler.wait_for_line("is gone before all nodes were there (connection closed); another may")
     job.start_server(0, "server 0 again")
     job.start_worker("stock/stock_worker.py", "dist_sync", "pulled", "unawaited")
     for process in job.processes:

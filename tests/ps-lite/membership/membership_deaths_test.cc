@@ -229,8 +229,8 @@ void DeathsOfAJob::ReadLog() {
   for (; lines_ < job_.log.size(); ++lines_) {
     const std::string& line = job_.log[lines_];
     if (trace) Trace(line);
-    if (line.find("everyone is there") != std::string::npos) OnComplete();
-    if (line.find("everyone is done") != std::string::npos) done_ = job_.clock.Now();
+    if (line.find("all nodes are there") != std::string::npos) OnComplete();
+    if (line.find("all nodes are done") != std::string::npos) done_ = job_.clock.Now();
     for (Process& process : processes_) {
       const std::string said = TextOf(process.address) + " registered;";
       const bool his = process.started && line.find(said) != std::string::npos;

@@ -63,10 +63,11 @@ void ExpectAPlaceTakenAgainAndAgain(Role role, bs::Duration until_next,
     node = job.AddNative(role);
     node->Start(until_next);
     job.Run(seconds(3));
-    EXPECT_EQ(job.CountLogged("is gone before everyone was there (connection closed); another may "
-                              "take its place; " +
-                              waiting),
-              deaths);
+    EXPECT_EQ(
+        job.CountLogged("is gone before all nodes were there (connection closed); another may "
+                        "take its place; " +
+                        waiting),
+        deaths);
   }
   NativeNode* const second = job.AddNative(Role::kWorker);
   second->Start();
@@ -651,7 +652,7 @@ TEST(StockLossOfOne, AttachedWorkerThatHasNotHeardOfTheJobYetHearsOfItsEnd) {
   job.Run(milliseconds(900));
   job.network.Mute(attached->transport());  // its repeats are lost
   worker->Start();
-  while (!job.Logged("everyone is there")) ASSERT_TRUE(job.clock.Step());
+  while (!job.Logged("all nodes are there")) ASSERT_TRUE(job.clock.Step());
   server->Kill();  // before it has heard of the attached one
   job.Run(seconds(40));
   ASSERT_TRUE(job.finished && attached->refused);

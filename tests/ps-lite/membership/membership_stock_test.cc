@@ -209,7 +209,7 @@ TEST(StockStart, AStockWorkerThatNeverComesToTheStartBarrierIsNamedInTheTimeOfTh
   job.Run(job.options.timeout + seconds(1));
   ASSERT_EQ(server->failures.size(), 1U);
   EXPECT_THAT(server->failures.front().ToString(),
-              HasSubstr("barrier of everyone: not complete in 60 s, waiting for worker 0 "
+              HasSubstr("barrier of all nodes: not complete in 60 s, waiting for worker 0 "
                         "(BYTESCHEDULER_TIMEOUT)"));
 }
 
@@ -227,7 +227,7 @@ TEST(StockStart, WhoDiesBeforeEveryoneIsThereLeavesItsPlaceToTheNextAgainAndAgai
       node = job.AddStock(role, "10.0.0.9", deaths == 2 ? 4711 : 0);
       if (deaths < 3) node->Start(milliseconds(300));
       job.Run(seconds(3));
-      EXPECT_EQ(job.CountLogged(" is gone before everyone was there (connection closed); another "
+      EXPECT_EQ(job.CountLogged(" is gone before all nodes were there (connection closed); another "
                                 "may take its place; waiting for 1 of 1 worker, 1 of 1 server"),
                 deaths);
     }
@@ -250,7 +250,7 @@ TEST(StockStart, WhoIsStartedAgainAtItsAddressHasItsPlace) {
   node = job.AddStock(Role::kWorker, "10.0.0.9", 5000);
   node->Start(milliseconds(300));
   job.Run(seconds(40));
-  EXPECT_FALSE(job.Logged("is gone before everyone was there"));
+  EXPECT_FALSE(job.Logged("is gone before all nodes were there"));
   job.AddStock(Role::kWorker)->Start();
   job.Run(seconds(2));
   EXPECT_EQ(node->barrier_answers, 1);
@@ -267,9 +267,9 @@ TEST(StockStart, WhoCannotBeReachedLeavesItsPlaceAfterTheHeartbeatTimeout) {
   StockNode* const next = job.AddStock(Role::kWorker);
   next->Start(seconds(1));
   job.Run(seconds(29));
-  EXPECT_FALSE(job.Logged("is gone before everyone was there"));
+  EXPECT_FALSE(job.Logged("is gone before all nodes were there"));
   job.Run(seconds(4));
-  EXPECT_TRUE(job.Logged("is gone before everyone was there (no connection in 30 s)"));
+  EXPECT_TRUE(job.Logged("is gone before all nodes were there (no connection in 30 s)"));
   job.AddStock(Role::kServer)->Start();
   job.Run(seconds(2));
   EXPECT_EQ(next->barrier_answers, 1);

@@ -370,7 +370,7 @@ def written(terminal: int, until: str = "") -> str:
             -signal.SIGINT,
             "",
         ),
-        ("bench -w 1 --rounds 1000", "everyone is there", 1, "Aborted!"),
+        ("bench -w 1 --rounds 1000", "all nodes are there", 1, "Aborted!"),
         ("doctor --listen", "listening on port", 1, "Aborted!"),
         ("timeline LONG -o /dev/stdout", '"cat":"tensor"', 1, "Aborted!"),
         ("top --interval 0.2 PORT", "steps/s", 0, ""),

@@ -34,7 +34,7 @@ struct MembershipOptions {
   bool attach = false;       // worker only: attach beside a stock worker of the same rank
   std::string settings;      // "name=value\n" lines that must be equal on every native node
   uint64_t job = 0;  // scheduler: a number that no other job has; members hear it from there
-  bs::Duration timeout = std::chrono::seconds(60);            // until everyone is there
+  bs::Duration timeout = std::chrono::seconds(60);            // until all nodes are there
   bs::Duration straggler_timeout = std::chrono::minutes(30);  // a living node comes to a barrier
   bs::Duration report_interval = std::chrono::seconds(5);     // "waiting for 1 of 2 workers ..."
   bs::Duration heartbeat_interval = std::chrono::seconds(1);
@@ -104,7 +104,7 @@ class Member {
   // A message of that peer violates the protocol; `what` says how, for people.  A peer with more
   // than 4096 violations in 30 s is lost; bytes that are no message count too.
   void ReportViolation(int32_t peer, const std::string& what);
-  // Tells the scheduler node that the whole job failed because of `why`; it tells everyone.
+  // Tells the scheduler node that the whole job failed because of `why`; it tells all nodes.
   void ReportFailure(const bs::Status& why);
   // Sends to a peer of the view; dropped if unknown.  Thread-safe.
   void Send(Message message);
@@ -138,7 +138,7 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
 
   void Start(Handler handler);
-  // Ends the job with an error for everyone (Ctrl-C at the scheduler node).
+  // Ends the job with an error for all nodes (Ctrl-C at the scheduler node).
   void Abort(const bs::Status& why);
   // The registered nodes, and how long each has been silent (docs/operate/metrics.md).
   void Measure(bs::Metrics* metrics) const;

@@ -60,7 +60,7 @@ std::string DescribeGroup(int32_t group) {
     case kWorkerGroup:
       return "the workers";
     case kEveryone:
-      return "everyone";
+      return "all nodes";
     default:
       return "group " + std::to_string(group);
   }

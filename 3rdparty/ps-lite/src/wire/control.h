@@ -37,7 +37,7 @@ std::string DescribeUnranked(const Node& node);
 std::string Describe(const Node& node);
 // For logs about what a peer sent: "worker 1", "an anonymous peer".
 std::string DescribeSender(int32_t peer);
-// "the workers", "everyone".
+// "the workers", "all nodes".
 std::string DescribeGroup(int32_t group);
 
 // The status that names a lost peer: "lost worker 1 (127.0.0.1:4711): connection closed".

@@ -109,7 +109,7 @@ void Coordinator::Impl::EndJob(const bs::Status& verdict) {
   report_.Stop();
   heartbeat_.Stop();
   if (verdict.ok()) {
-    log_.Info("everyone is done");
+    log_.Info("all nodes are done");
   } else {
     log_.Error("the job failed: " + verdict.message());
   }

@@ -197,7 +197,7 @@ void Coordinator::Impl::CompleteRendezvous() {
     if (FindPeer(entry.node.id) == nullptr) AddPeer(entry.node, entry.native, entry.sequence);
   }
   barriers_.SetNodes(std::move(nodes));
-  log_.Info("everyone is there: " + bs::CountOf(options_.num_workers, "worker") + ", " +
+  log_.Info("all nodes are there: " + bs::CountOf(options_.num_workers, "worker") + ", " +
             bs::CountOf(options_.num_servers, "server"));
   for (const Role role : {Role::kWorker, Role::kServer}) {  // the protocol's order of a group
     for (const auto& [id, peer] : peers_) {
@@ -403,7 +403,7 @@ void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {
   std::erase_if(early_,
                 [&](const auto& entry) { return AddressOf(entry.second.node) == AddressOf(node); });
   roster_.Remove(AddressOf(node));
-  log_.Warning(DescribeUnranked(node) + " is gone before everyone was there (" + why +
+  log_.Warning(DescribeUnranked(node) + " is gone before all nodes were there (" + why +
                "); another may take its place; " + roster_.Waiting());
   transport_->Disconnect(peer, bs::Duration(0));
   temporary_.erase(gone);
