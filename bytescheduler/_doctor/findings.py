@@ -72,4 +72,4 @@ def within(limit_s: float, question: Callable[[], _Answer]) -> _Answer:
     try:
         return future.result(limit_s)
     except concurrent.futures.TimeoutError:
-        raise TimeoutError(f"no answer in {limit_s:g} s") from None
+        raise TimeoutError(f"no response in {limit_s:g} s") from None

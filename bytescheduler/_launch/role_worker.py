@@ -123,7 +123,7 @@ class _Watch:
                 self.stop()
         elif here is None:
             if now > self._begin + where.timeout_s + _GRACE_S:
-                return f"no answer from {node} in {where.timeout_s:g} s"
+                return f"no response from {node} in {where.timeout_s:g} s"
             if where.talkative and now > self._said + min(_SAY_EVERY_S, where.timeout_s / 4):
                 self._said = now
                 _say(f"waiting for {node}")

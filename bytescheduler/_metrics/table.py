@@ -71,7 +71,7 @@ _WORKER = (
         "from asking for a partition, which is when it is pushed, to its arrival, over all of "
         "them: the push, the wait for other workers, the way back",
     ),
-    ("repeats_total", "server", "requests that were sent again because no answer came"),
+    ("repeats_total", "server", "requests that were sent again because no response came"),
     ("queued_partitions", "server", "partitions that wait for credit, or for more urgent ones"),
     ("queued_bytes", "server", "bytes of these"),
     (
@@ -104,7 +104,7 @@ _SERVER = (
     ("sum_seconds_total", None, "from the last push of a partition to its sum, over all of them"),
     ("pushes_total", "worker", "pushes of this worker that count"),
     ("pushed_bytes_total", "worker", "bytes of these, as they travel"),
-    ("pulls_total", "worker", "answers to this worker with sums or weights"),
+    ("pulls_total", "worker", "responses to this worker with sums or weights"),
     ("pulled_bytes_total", "worker", "bytes of these"),
     ("refused_total", None, "requests that were refused, or not taken for want of room"),
     *_SENT,

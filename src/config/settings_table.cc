@@ -77,9 +77,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "4KiB",
      "1GiB"},
     {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
-      "bytes to a server without its answer, or one partition; those up to 16 KiB count until the "
-      "network has them; if neither this nor BYTESCHEDULER_PARTITION is set, only until rank 0 has "
-      "seen how fast the network is (docs/user/tuning.md)"},
+      "bytes to a server without its response, or one partition; those up to 16 KiB count until "
+      "the network has them; if neither this nor BYTESCHEDULER_PARTITION is set, only until rank 0 "
+      "has seen how fast the network is (docs/user/tuning.md)"},
      &Config::credit_bytes,
      "1",
      "64GiB"},
@@ -107,7 +107,7 @@ constexpr auto kRows = std::to_array<SettingRow>({
       "protocol and meet in one job; ipc files and encryption are always libzmq's"},
      &Config::transport},
     {{"BYTESCHEDULER_TIMEOUT", "seconds", "s", "60s", "process",
-      "how long to wait for the others at the start, and for an answer"},
+      "how long to wait for the others at the start, and for a response"},
      &Config::timeout,
      "1ms",
      "168h"},

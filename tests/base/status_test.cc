@@ -20,9 +20,9 @@ TEST(Status, DefaultIsOk) {
 }
 
 TEST(Status, TextIsCodeAndSentence) {
-  const Status status = Status::DeadlineExceeded("push key=7 round=12: no answer in 5000 ms");
+  const Status status = Status::DeadlineExceeded("push key=7 round=12: no response in 5000 ms");
   EXPECT_FALSE(status.ok());
-  EXPECT_EQ(status.ToString(), "kDeadlineExceeded: push key=7 round=12: no answer in 5000 ms");
+  EXPECT_EQ(status.ToString(), "kDeadlineExceeded: push key=7 round=12: no response in 5000 ms");
 }
 
 TEST(Status, EachMakerHasItsCodeAndName) {

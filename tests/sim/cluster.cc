@@ -365,7 +365,7 @@ void Cluster::MaybeDieEarly() {
     // noticed, or is over.
     for (const auto& worker : workers_) worker->AllowFailure("came too late");
     for (const auto& other : servers_) other->AllowFailure("came too late");
-    next->AllowFailure("no answer from the scheduler node");
+    next->AllowFailure("no response from the scheduler node");
     if (died_when_done_) next->AllowFailure("the job is over");
     next_ = next;
     next->Start(*death->until_next);

@@ -40,7 +40,7 @@ def test_without_a_scheduler_node(start: Start) -> None:
     worker = start("worker", BYTESCHEDULER_TIMEOUT="2s")
     assert worker.wait(LIMIT_S) == 1
     assert "waiting for the scheduler node at 127.0.0.1:" in worker.output()
-    assert "no answer from the scheduler node at 127.0.0.1:" in worker.output()
+    assert "no response from the scheduler node at 127.0.0.1:" in worker.output()
 
 
 def test_without_a_server(start: Start) -> None:

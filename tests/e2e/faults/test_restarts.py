@@ -55,7 +55,7 @@ def test_a_server_that_is_killed_and_started_again_ends_the_job_which_begins_aga
             if rejoin and process is not again:
                 assert "start the job again from your last checkpoint" in process.output()
         # Where it came is over, or about to be.
-        assert re.search(text + "|came too late|no answer from the sch", again.output())
+        assert re.search(text + "|came too late|no response from the sch", again.output())
     job = start()
     for process in [*job.workers, *job.processes]:
         assert process.wait() == 0, job.all_output()

@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_and_started_again_is_named_and_the_job_begins_a
         others = [process for process in job.processes if process not in (victim, again)]
         text = rf"lost server \d \({re.escape(lab.address(SERVERS[1]))}:{PORTS[2]}\): connection"
         assert_all_name(job, others, text)
-        assert_all_name(job, [again], text + "|came too late|no answer from the sch")
+        assert_all_name(job, [again], text + "|came too late|no response from the sch")
 
 
 @pytest.mark.parametrize(

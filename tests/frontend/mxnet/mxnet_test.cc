@@ -266,8 +266,8 @@ TEST_F(MxnetTest, AKeyThatTheCauseNamesIsNamedOnce) {
   mxnet_.Run(kPush);
   mxnet_.Run(kPull);
   worker_.Push(0);
-  worker_.Pull(0, 2, "push key=7 round=3 to server 1: no answer");
-  EXPECT_EQ(error_of(kPull), "bytescheduler: push key='fc1' round=3 to server 1: no answer");
+  worker_.Pull(0, 2, "push key=7 round=3 to server 1: no response");
+  EXPECT_EQ(error_of(kPull), "bytescheduler: push key='fc1' round=3 to server 1: no response");
 }
 
 TEST_F(MxnetTest, AKeyWithoutANameIsCalledByItsNumber) {
@@ -280,8 +280,8 @@ TEST_F(MxnetTest, AKeyWithoutANameIsCalledByItsNumber) {
   ASSERT_EQ(Joined(), 0);
   mxnet_.Run(1);
   worker_.Push(1);
-  worker_.Pull(1, 2, "push key=7 round=3 to server 1: no answer");
-  EXPECT_EQ(error_of(1), "bytescheduler: push key=7 round=3 to server 1: no answer");
+  worker_.Pull(1, 2, "push key=7 round=3 to server 1: no response");
+  EXPECT_EQ(error_of(1), "bytescheduler: push key=7 round=3 to server 1: no response");
 }
 
 TEST_F(MxnetTest, ASkippedPushFailsTheJobAndEndsThePull) {

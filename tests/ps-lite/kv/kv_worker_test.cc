@@ -278,7 +278,7 @@ TEST_F(KvWorkerTest, SilenceEndsInAnErrorThatNamesEverything) {
   }
   ASSERT_TRUE(out.has_value());
   EXPECT_EQ(out->status.ToString(),
-            "kDeadlineExceeded: push key=7 round=12 partition=2 to server 1: no answer in 60 s "
+            "kDeadlineExceeded: push key=7 round=12 partition=2 to server 1: no response in 60 s "
             "(5 tries)");
 }
 
@@ -309,7 +309,7 @@ TEST_F(KvWorkerTest, AShortStragglerTimeoutStillLearnsForWhomItWaits) {
   EXPECT_THAT(told.value().status.message(),
               testing::HasSubstr("after 2 s still waiting for worker 3"));
   EXPECT_THAT(untold.value().status.message(),
-              testing::HasSubstr("after 2 s still waiting for an answer"));
+              testing::HasSubstr("after 2 s still waiting for a response"));
 }
 
 TEST_F(KvWorkerTest, ServersRefusalIsTheOutcome) {
@@ -476,8 +476,9 @@ TEST_F(KvWorkerTest, APushPullThatIsNotAnsweredIsNamed) {
     Run(std::chrono::seconds(1));
     ReleaseAll();
   }
-  EXPECT_THAT(out.value().status.message(),
-              ::testing::HasSubstr("push-pull key=7 round=12 partition=2 to server 1: no answer"));
+  EXPECT_THAT(
+      out.value().status.message(),
+      ::testing::HasSubstr("push-pull key=7 round=12 partition=2 to server 1: no response"));
 }
 
 TEST_F(KvWorkerTest, DoneMaySendTheNextRequest) {

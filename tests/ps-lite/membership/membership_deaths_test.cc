@@ -429,7 +429,7 @@ bool DeathsOfAJob::ComesInVain(const Process& process) const {
   const bool attaches_late = says("is attached there") && process.refused_at >= *complete_;
   // A worker that waits for a place is notified of the end once.
   return may && (says("came too late") || attaches_late || NamesOneToBlame(*node.refused) ||
-                 (says("no answer") &&
+                 (says("no response") &&
                   (network_.loss > 0 || process.start + seconds(5) >= job_.finished_at)));
 }
 

@@ -176,7 +176,7 @@ TEST(Missing, MemberWithoutASchedulerNodeGivesUp) {
   job.Run(seconds(2));
   ASSERT_TRUE(worker->refused);
   EXPECT_EQ(worker->refused->ToString(),
-            "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s");
+            "kDeadlineExceeded: no response from the scheduler node at 10.0.0.100:9091 in 60 s");
 }
 
 TEST(Missing, WhoHasRegisteredAtASchedulerNodeThatIsKilledGivesUp) {
@@ -189,7 +189,7 @@ TEST(Missing, WhoHasRegisteredAtASchedulerNodeThatIsKilledGivesUp) {
   EXPECT_FALSE(server->ready());
   ASSERT_TRUE(server->refused);
   EXPECT_EQ(server->refused->ToString(),
-            "kDeadlineExceeded: no answer from the scheduler node at 10.0.0.100:9091 in 60 s; it "
+            "kDeadlineExceeded: no response from the scheduler node at 10.0.0.100:9091 in 60 s; it "
             "said last: waiting for 2 of 2 workers, 0 of 1 server");
 }
 

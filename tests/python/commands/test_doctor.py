@@ -430,7 +430,7 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     answered = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(LIMIT_S))
     try:
-        with pytest.raises(OSError, match="no answer in 0.1 s"):
+        with pytest.raises(OSError, match="no response in 0.1 s"):
             network.resolve("slow.example", 0.1)
     finally:
         answered.set()

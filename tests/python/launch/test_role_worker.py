@@ -237,9 +237,8 @@ def test_without_a_scheduler_node_it_is_ended(
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert f"bslaunch: waiting for the scheduler node at 127.0.0.1:{port}\n" in err
-    assert (
-        f"no answer from the scheduler node at 127.0.0.1:{port} in 1.5 s; ending the worker" in err
-    )
+    why = f"no response from the scheduler node at 127.0.0.1:{port} in 1.5 s"
+    assert f"{why}; ending the worker" in err
     holders.await_gone()
 
 

@@ -234,7 +234,7 @@ def test_a_failure_found_at_exit_does_not_hide_another_exit_code() -> None:
 
 def test_errors_use_the_users_names(session: Session, worker: FakeWorker) -> None:
     session.name(5, "fc1")
-    worker.fail("push key=5 round=2: no answer")
+    worker.fail("push key=5 round=2: no response")
     with pytest.raises(FrameworkError, match="push key='fc1' round=2"):
         session.check()
 

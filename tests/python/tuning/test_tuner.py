@@ -424,7 +424,7 @@ def test_closing_says_why(said: Said) -> None:
 
 @pytest.mark.parametrize(
     "failure",
-    [PeerLost("server 1 was lost", 4), Timeout("push key=7: no answer", 2), Closed("closed", 3)],
+    [PeerLost("server 1 was lost", 4), Timeout("push key=7: no response", 2), Closed("closed", 3)],
 )
 def test_a_job_that_fails_says_so_itself(said: Said, failure: Error) -> None:
     worker = FakeWorker(seconds)

@@ -340,14 +340,14 @@ std::optional<bs::Status> KvWorker::Impl::Overdue(const Pending& pending) const 
   const bs::TimePoint now = executor_->Now();
   const std::string what = Describe(pending.request);
   if (now >= pending.last_heard + options_.timeout) {
-    return bs::Status::DeadlineExceeded(what + ": no answer in " + TextOf(options_.timeout) + " (" +
-                                        std::to_string(pending.tries) +
+    return bs::Status::DeadlineExceeded(what + ": no response in " + TextOf(options_.timeout) +
+                                        " (" + std::to_string(pending.tries) +
                                         (pending.tries == 1 ? " try)" : " tries)"));
   }
   if (now >= pending.first_sent + options_.straggler_timeout) {
     return bs::Status::DeadlineExceeded(
         what + ": after " + TextOf(options_.straggler_timeout) + " still waiting for " +
-        (pending.waits_for.empty() ? "an answer" : pending.waits_for));
+        (pending.waits_for.empty() ? "a response" : pending.waits_for));
   }
   return std::nullopt;
 }

@@ -237,7 +237,7 @@ void Member::Impl::WatchRegistration() {
     });
     return;
   }
-  Fail(bs::Status::DeadlineExceeded("no answer from the scheduler node at " +
+  Fail(bs::Status::DeadlineExceeded("no response from the scheduler node at " +
                                     TextOf(options_.root) + " in " + TextOf(options_.timeout) +
                                     (last_text_.empty() ? "" : "; it said last: " + last_text_)));
 }
@@ -248,7 +248,7 @@ void Member::Impl::ReportSilence() {
   const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
   if (scheduler_connected_ && !quiet) return;
   log_.Info("waiting for the scheduler node at " + TextOf(options_.root) +
-            (scheduler_connected_ ? ": it is there but does not answer" : ""));
+            (scheduler_connected_ ? ": it is there but does not respond" : ""));
 }
 
 void Member::Impl::OnStatus(const Extension& extension) {

@@ -144,7 +144,7 @@ void Member::Impl::Leave(StatusCallback done) {
   leave_retry_.Start(std::min(options_.retry_interval, kFarewellRetry), [this] { SendLeave(); });
   const bs::Duration patience = failure_.ok() ? options_.timeout : kFarewell;
   scope_.After(patience, [this, patience] {
-    EndLeave(bs::Status::DeadlineExceeded("the scheduler node did not answer our goodbye in " +
+    EndLeave(bs::Status::DeadlineExceeded("the scheduler node did not respond to our goodbye in " +
                                           TextOf(patience)));
   });
 }
