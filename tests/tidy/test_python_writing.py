@@ -11,6 +11,7 @@ import tokenize
 from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import pytest
+from person_words import PERSONS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = sorted(
@@ -68,12 +69,8 @@ def openings(source: str) -> Iterator[str]:
 
 def persons(source: str) -> Iterator[str]:
     """Find words for persons: a process is "the worker", "it"."""
-    words = (
-        "he|him|his|himself|she|her|hers|herself|who|whom|whoever|whomever"
-        "|somebody|nobody|anybody|everybody|everyone"
-    )
     for line, text in (*comments(source), *strings(source)):
-        for match in re.finditer(rf"\b(?:{words})\b(?! et al)", text, re.I):
+        for match in PERSONS.finditer(text):
             yield f"line {line}: {match.group()}: {' '.join(text.split())[:60]}"
 
 

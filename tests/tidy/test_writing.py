@@ -10,6 +10,7 @@ import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import pytest
+from person_words import PERSONS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -27,6 +28,11 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.*")
     if path.suffix in (".h", ".cc")
 )
+CYTHON = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "python").rglob("*.*")
+    if path.suffix in (".pyx", ".pxi", ".pxd")
+)
 # Tables that the code writes: a row is one line, however long its sentence is.
 GENERATED = {"docs/user/settings.md", "docs/operate/metrics.md"}
 LONGEST_LINE = 200
@@ -40,6 +46,14 @@ SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NOTE = re.compile(r"^\[\^[\w-]+\]:.*(?:\n    .*)*", re.M)
 MARK = re.compile(r"\[\^[\w-]+\](?!:)")
+
+# Whichever begins first decides: a comment or a string of C++, or of Cython.
+TEXT_OF_CPP = re.compile(
+    r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|(?<!\w)\'(?:[^\'\\\n]|\\.)+\'', re.S
+)
+TEXT_OF_CYTHON = re.compile(
+    r'#[^\n]*|"""(?:[^\\]|\\.)*?"""|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.S
+)
 
 
 def blanked(text: str, *patterns: "re.Pattern[str]") -> str:
@@ -87,12 +101,8 @@ def long_sentences(page: str, text: str) -> Iterator[str]:
 
 def persons(page: str, text: str) -> Iterator[str]:
     """Find words for persons: a process is "the worker", "it"."""
-    words = (
-        "he|him|his|himself|she|her|hers|herself|who|whom|whoever|whomever"
-        "|somebody|nobody|anybody|everybody"
-    )
     found = prose(text)
-    for match in re.finditer(rf"\b(?:{words})\b", found, re.I):
+    for match in PERSONS.finditer(found):
         yield at(found, match.start(), match.group())
 
 
@@ -105,8 +115,23 @@ def comments(text: str) -> str:
     return "\n".join(lines)
 
 
-def comment_persons(page: str, text: str) -> Iterator[str]:
-    yield from persons(page, comments(text))
+def persons_in(text: str, texts: "re.Pattern[str]") -> Iterator[str]:
+    """Find words for persons in what matches `texts`, outside backticks."""
+    for match in texts.finditer(text):
+        found = blanked(match.group(), SPAN)
+        for word in PERSONS.finditer(found):
+            line = text.count("\n", 0, match.start()) + found.count("\n", 0, word.start()) + 1
+            yield f"line {line}: {word.group()}"
+
+
+def source_persons(page: str, text: str) -> Iterator[str]:
+    """Find words for persons in the comments and strings of C++."""
+    yield from persons_in(text, TEXT_OF_CPP)
+
+
+def cython_persons(page: str, text: str) -> Iterator[str]:
+    """Find words for persons in the comments, docstrings and strings of Cython."""
+    yield from persons_in(text, TEXT_OF_CYTHON)
 
 
 def comment_beginnings(page: str, text: str) -> Iterator[str]:
@@ -214,11 +239,29 @@ RULES: Dict[str, Rule] = {
         ["A worker says who is lost.", "He sends it.", "Whoever comes, nobody waits."],
         ["`who` is it?", "```\nwho\n```", "The worker, whose rank is 0, when it there is."],
     ),
-    "persons in comments": Rule(
-        comment_persons,
+    "persons in C++": Rule(
+        source_persons,
         SOURCES,
-        ["// Nobody waits.\n", "int x;  // of who came first\n", 'F("a//b");  // his own\n'],
-        ["// The worker waits.\n", 'F("//nobody");\n', "int who = 1;  // rank\n"],
+        [
+            "// Nobody waits.\n",
+            "int x;  // of who came first\n",
+            'F("a//b");  // his own\n',
+            "/* A block\n * of his. */\n",
+            'F("do not say who is "\n  "lost");\n',
+            'F(\'"\', "who");\n',
+        ],
+        [
+            "// The worker waits, as `who` says.\n",
+            "int who = 1;  // rank\n",
+            'F("a \\" b", who);\n',
+            "/* block */ int who = 1;\n",
+        ],
+    ),
+    "persons in Cython": Rule(
+        cython_persons,
+        CYTHON,
+        ["# Nobody waits.\n", 'def f():\n    """Tell\n\n    him.\n    """\n', "f('who is it')\n"],
+        ["who = 1  # rank\n", 'def f(who):\n    """Tell the worker."""\n', "f('#', who)\n"],
     ),
     "beginnings of comments": Rule(
         comment_beginnings,
@@ -272,3 +315,4 @@ def test_a_rule_refuses_what_it_is_for_and_nothing_else(name: str) -> None:
 def test_a_rule_names_the_line() -> None:
     text = "```\nsh\n```\n\nSee `a` and\nhim.\n"
     assert list(persons("README.md", text)) == ["line 6: him"]
+    assert list(source_persons("a.cc", "int a;\n/* b\n * him */\n")) == ["line 3: him"]
