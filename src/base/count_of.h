@@ -1,14 +1,15 @@
 // Numbers of things in messages.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 #include <string_view>
 
 namespace bs {
 
 // Returns "1 worker" or "2 workers": `noun` is the singular of a word whose plural ends in s.
-inline std::string CountOf(uint64_t count, std::string_view noun) {
+template <std::integral Number>
+std::string CountOf(Number count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
