@@ -302,8 +302,8 @@ class _Run:
         return False
 
     def _pass_on(self, number: int) -> None:
-        for worker in self._launcher.workers:
-            worker.pass_on(number)
+        open_workers = [each for each in self._launcher.workers if not each.is_closed]
+        family.pass_on([each.pid for each in open_workers], number)
 
     def _running(self) -> List[Child]:
         return [worker for worker in self._launcher.workers if worker.code is None]

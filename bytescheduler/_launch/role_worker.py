@@ -195,7 +195,7 @@ class _Command:
         if from_terminal:
             return
         if self._process.returncode is None:
-            family.pass_on(self._process.pid, number)
+            family.pass_on([self._process.pid], number)
         else:
             family.send(self._left(), number)
 

@@ -9,8 +9,6 @@ import subprocess
 import threading
 from typing import IO, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from bytescheduler._process import family
-
 __all__ = ["SPEAKS", "Child", "Streams", "die_with", "signal_name"]
 
 _PR_SET_PDEATHSIG = 1
@@ -192,11 +190,6 @@ class Child:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
-
-    def pass_on(self, number: int) -> None:
-        """Let the programs that run here hear a signal, as `family.pass_on` does."""
-        if not self._closed:
-            family.pass_on(self.pid, number)
 
     def close(self) -> None:
         """Close the pipes, and give the number of a process that has ended back; never blocks."""

@@ -70,8 +70,10 @@ def savers(leaders: Sequence[int], number: int, without: Collection[int] = ()) -
     return [each for each in left if each in table and table[each].catches(number)]
 
 
-def pass_on(leader: int, number: int) -> None:
-    """Signal the programs that stem from `leader`: itself, or what it runs if it is a shell.
+def pass_on(leaders: Sequence[int], number: int) -> None:
+    """Signal the programs that stem from each leader: itself, or what it runs if it is a shell.
+
+    All are chosen before any is signalled: a program that has heard it may let the others end.
 
     A shell without a trap would end at once, before the program that saves, and one with a trap
     waits for that program.  What a program starts is its own matter.  A signal that ends what does
@@ -79,15 +81,17 @@ def pass_on(leader: int, number: int) -> None:
     program handles the signal, or if a terminal would do so.
     """
     table = _table()
+    send([each.number for leader in leaders for each in _hearers(table, leader, number)], number)
+
+
+def _hearers(table: Dict[int, _Process], leader: int, number: int) -> List[_Process]:
     programs = _programs(table, table[leader]) if leader in table else []
     hearing = [each for each in programs if each.catches(number)]
     if not hearing or number in _OF_TERMINALS:
-        chosen = _members(table, leader)
-    elif number in _FOR_HANDLERS:
-        chosen = hearing
-    else:
-        chosen = [each for each in programs if each.catches(number) or not each.is_shell]
-    send([each.number for each in chosen], number)
+        return _members(table, leader)
+    if number in _FOR_HANDLERS:
+        return hearing
+    return [each for each in programs if each.catches(number) or not each.is_shell]
 
 
 def send(processes: Sequence[int], number: int) -> None:

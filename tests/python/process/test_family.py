@@ -87,7 +87,7 @@ def test_a_program_hears_a_signal_behind_any_number_of_shells(
 ) -> None:
     with shell(script, *hears(heard, number)) as process:
         program = heard.words()[0]
-        family.pass_on(process.pid, number)
+        family.pass_on([process.pid], number)
         assert heard.words() == [program, "heard", str(int(number))]
         process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
@@ -99,7 +99,7 @@ def test_a_shell_hears_what_it_traps_and_a_program_without_a_handler_lives_on(
     script = "trap 'echo asked' USR1; \"$@\"; exit $?"
     with shell(script, *hears(heard, signal.SIGTERM)) as process:
         heard.words()
-        family.pass_on(process.pid, signal.SIGUSR1)
+        family.pass_on([process.pid], signal.SIGUSR1)
         out, _ = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (0, b"asked\n")
 
@@ -113,7 +113,7 @@ def test_what_a_program_with_a_handler_started_is_its_own_matter(heard: Heard) -
         heard.words()
         heard.words()
         for number in (signal.SIGTERM, signal.SIGUSR1):
-            family.pass_on(process.pid, number)
+            family.pass_on([process.pid], number)
             assert heard.words() == [str(process.pid), "heard", str(int(number))]
         process.communicate(timeout=LIMIT_S)
 
@@ -122,7 +122,7 @@ def test_where_no_program_handles_a_signal_all_get_it(holders: HeldFifo) -> None
     script = 'exec 9>"$1"; (sleep 1000; :) & echo x >&9; sleep 1000'
     with shell(script, holders.path) as process:
         holders.await_started(1)
-        family.pass_on(process.pid, signal.SIGALRM)
+        family.pass_on([process.pid], signal.SIGALRM)
         assert process.wait(LIMIT_S) == -signal.SIGALRM
     holders.await_gone()
 
@@ -130,7 +130,7 @@ def test_where_no_program_handles_a_signal_all_get_it(holders: HeldFifo) -> None
 def test_what_has_ended_and_what_was_never_there_is_passed_over() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait(LIMIT_S)
-    family.pass_on(process.pid, signal.SIGTERM)
+    family.pass_on([process.pid], signal.SIGTERM)
     family.send([process.pid], signal.SIGTERM)
     assert family.members([process.pid]) == []
     assert family.savers([process.pid], signal.SIGTERM) == []
