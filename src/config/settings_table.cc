@@ -178,8 +178,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "1MiB",
      "1024GiB"},
     {{"BYTESCHEDULER_FUSION", "bytes", "bytes", "16KiB", "process",
-      "small tensors that wait to be sent to the same node travel in one message, up to so many "
-      "bytes (16KiB at most) and BYTESCHEDULER_PARTITION "
+      "small tensors that wait to be sent to the same node travel in one message of at most this "
+      "many bytes (16KiB at most) and BYTESCHEDULER_PARTITION "
       "(docs/design/decisions/0005-small-tensors-travel-together.md); 0: each travels alone"},
      &Config::fusion_bytes,
      "0",

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 constexpr size_t kHeaderBytes = 3 * kNumberBytes;
 constexpr unsigned kBitsPerByte = 8;
-// So many partitions fit a message, and a server beside the layout before.
+// A message has room for this many, and a server for them beside the layout before.
 constexpr uint64_t kMostPartitions = uint64_t{1} << 20U;
 
 void Append(uint64_t value, std::string* bytes) {
@@ -62,7 +62,7 @@ Result<NextLayout> DecodeNextLayout(std::string_view bytes, const Tensor& tensor
   if (next.partition_bytes < kAlignBytes || next.partition_bytes % kAlignBytes != 0) {
     return wrong("partitions of " + CountOf(next.partition_bytes, "byte"));
   }
-  // Before there is memory for so many.
+  // Checked before memory is taken for the partitions.
   if (servers.size() / 2 != NumPartitions(tensor.size_bytes, next.partition_bytes)) {
     return wrong(CountOf(servers.size(), "byte") + " of servers for partitions of " +
                  std::to_string(next.partition_bytes));

@@ -16,8 +16,8 @@ constexpr size_t kSamples = 8;
 // The first partition has none ahead of it.  Among fewer that follow each other it takes too much
 // of the time;
 constexpr size_t kLeastPartitions = 8;
-// unless even the quickest take so many times what an idle network takes to respond.  Not too few
-// bytes, which some networks let pass at once after a pause.
+// unless even the quickest take this many times as long as an idle network takes to respond.  The
+// bytes are not too few, because some networks let a few pass at once after a pause.
 constexpr int kTimesIdle = 10;
 constexpr uint64_t kLeastShortBytes = uint64_t{256} << 10U;
 

@@ -41,8 +41,8 @@ class BandwidthEstimator {
   // A request of next to no bytes leaves for a server, and its response comes.
   TimePoint RequestSent() const { return clock_->Now(); }
   void ResponseCame(uint32_t server, TimePoint sent);
-  // A partition is pushed to some server, as so many bytes.  Its acknowledgement comes, or its
-  // failure.
+  // A partition is pushed to some server; `size_bytes` of it travel.  Later its acknowledgement or
+  // its failure comes.
   void PartitionSent(uint64_t size_bytes);
   void PartitionAcknowledged(uint64_t size_bytes);
   // Empty until enough is known.
