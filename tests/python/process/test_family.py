@@ -119,7 +119,8 @@ def test_what_a_program_with_a_handler_started_is_its_own_matter(heard: Heard) -
 
 
 def test_where_no_program_handles_a_signal_all_get_it(holders: HeldFifo) -> None:
-    script = 'exec 9>"$1"; (sleep 1000; :) & echo x >&9; sleep 1000'
+    # What starts after the processes are listed hears nothing, so all have started before the line.
+    script = 'exec 9>"$1"; (sleep 1000 & echo x >&9; wait) & wait'
     with shell(script, holders.path) as process:
         holders.await_started(1)
         family.pass_on([process.pid], signal.SIGALRM)
