@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -193,6 +194,12 @@ class TransportNode {
     RunInside([&] { count = CountOf(record_->connects, peer); });
     return count;
   }
+  // True if the node has learnt that this peer is no node of ours.
+  bool is_foreign(int32_t peer) {
+    bool foreign = false;
+    RunInside([&] { foreign = record_->foreign.contains(peer); });
+    return foreign;
+  }
   int disconnects(int32_t peer) {
     int count = 0;
     RunInside([&] { count = CountOf(record_->disconnects, peer); });
@@ -204,6 +211,7 @@ class TransportNode {
   struct Record {
     std::vector<Message> messages;
     std::vector<std::pair<int32_t, bs::Status>> garbage;
+    std::set<int32_t> foreign;
     std::map<int32_t, int> connects;
     std::map<int32_t, int> disconnects;
     size_t close_at = 0;
@@ -267,6 +275,13 @@ class TransportNode {
             },
         .on_connected = [=](int32_t peer) { note([&] { ++record->connects[peer]; }); },
         .on_disconnected = [=](int32_t peer) { note([&] { ++record->disconnects[peer]; }); },
+        .on_foreign =
+            [=](int32_t peer) {
+              note([&] {
+                EXPECT_EQ(CountOf(record->connects, peer), 0) << "after on_connected";
+                record->foreign.insert(peer);
+              });
+            },
     };
   }
 

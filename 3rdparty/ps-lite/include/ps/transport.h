@@ -80,6 +80,10 @@ class Transport {
     // Too many bytes wait to leave for `peer`, which does not seem to read; `why` is for people.
     // The transport has dropped them and forgotten the peer, as Disconnect does.
     std::function<void(int32_t peer, const std::string& why)> on_overflow{};
+    // The node at the other end of the connection to `peer` is none of ours.  Called before
+    // on_connected, with nothing sent yet.  May be empty.  Called only where the network shows what
+    // the other end says of itself: not by ZmqTransport and InprocTransport.
+    std::function<void(int32_t peer)> on_foreign{};
   };
   using BindDone = std::function<void(bs::Result<int32_t> port)>;
 

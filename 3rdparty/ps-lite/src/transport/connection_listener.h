@@ -6,9 +6,14 @@
 
 namespace ps {
 
+// The identity that a ROUTER of ours gives in its READY (PROTOCOL.md, "Whose node it is").
+inline constexpr const char* kOurIdentity = "bytescheduler";
+
 // Called on the connection's loop, never inside a method of the connection, never after Drain.
 struct ConnectionListener {
   std::function<void()> on_connected;
+  // The other end is no node of ours; comes before on_connected.
+  std::function<void()> on_foreign{};
   std::function<void()> on_disconnected;  // at most once for each on_connected
   // `shares`: until on_disconnected, long frames go through memory that both ends share.  Not
   // called where no memory was offered.

@@ -154,6 +154,7 @@ ConnectionListener ConnectionHub<Network>::ListenerFor(int32_t peer, const Addre
             say("connected to ");
             upcalls_.OnConnected(peer);
           },
+      .on_foreign = [this, peer] { upcalls_.OnForeign(peer); },
       .on_disconnected =
           [this, peer, say] {
             say("lost the connection to ");

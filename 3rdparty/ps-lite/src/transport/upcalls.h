@@ -31,6 +31,9 @@ class Upcalls {
   void OnConnected(int32_t peer) const {
     if (!muted_ && handler_.on_connected) handler_.on_connected(peer);
   }
+  void OnForeign(int32_t peer) const {
+    if (!muted_ && handler_.on_foreign) handler_.on_foreign(peer);
+  }
   void OnDisconnected(int32_t peer) const {
     if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
   }

@@ -113,6 +113,16 @@ void ExpectFewAhead(size_t size_bytes, uint64_t fusion_bytes) {
   EXPECT_EQ(sent->fused > 0, fusion_bytes > 0);
 }
 
+TEST(TcpConnection, APeerThatIsNoNodeOfOursIsToldBeforeAnythingIsSent) {
+  const auto world = MakeWorld({});
+  TransportNode node(world.get());
+  const TcpSocket listener = ListenFor(&node, 4096);
+  ConnectionPeer peer(listener, Takes::kNone);
+  node.Send(Numbered(8, 1));
+  EXPECT_EQ(peer.Await(1).front().meta.timestamp, 1);
+  EXPECT_TRUE(node.is_foreign(8));
+}
+
 TEST(TcpConnection, AnUrgentMessageGoesBeforeAllButSixteenKibOfWhatTheKernelDoesNotHave) {
   for (const size_t size_bytes : {700U, 2000U, 5000U}) {
     for (const uint64_t fusion_bytes : {uint64_t{0}, uint64_t{16U << 10U}, kMostFusedBytes}) {

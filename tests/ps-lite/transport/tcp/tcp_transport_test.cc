@@ -59,6 +59,17 @@ class TcpTransportTest : public ::testing::Test {
   const std::unique_ptr<TransportWorld> world_ = MakeWorld<Kinds::kTcp>();
 };
 
+TEST(Introduction, ANodeOfOursIsRecognisedOverEitherTransport) {
+  for (const auto& make : {MakeWorld<Kinds::kTcp>, MakeWorld<Kinds::kZmqFirst>}) {
+    const std::unique_ptr<TransportWorld> world = make();
+    const auto [node, address] = BoundNode(world.get());
+    TransportNode sender(world.get());  // over TCP
+    sender.Connect(8, address, 9);
+    ASSERT_TRUE(sender.AwaitConnects(8, 1));
+    EXPECT_FALSE(sender.is_foreign(8));
+  }
+}
+
 TEST_F(TcpTransportTest, BytesThatComeOneByOneAreAMessageAllTheSame) {
   const auto [node, address] = BoundNode(world_.get());
   const RawPeer peer(address);

@@ -141,8 +141,9 @@ void TcpConnection::Connect(const sockaddr_in& address) {
       ZmtpInput::Listener{
           .on_greeting = [this] { refused_ = !Put(ZmtpReady("DEALER", identity_)); },
           .on_ready =
-              [this, address](std::string_view) {
+              [this, address](std::string_view identity) {
                 ready_ = true;
+                foreign_ = identity != kOurIdentity;
                 resolved_ = address;
               },
           .on_takes_memory = [this] { OfferMemory(); },
@@ -175,8 +176,9 @@ void TcpConnection::LookAtHost() {
 void TcpConnection::OnChange() {
   const auto self = shared_from_this();  // the listener may drop the connection
   if (!Greet() || !Read()) return Break(kRetryInterval);
-  if (ready_ && !std::exchange(connected_, true) && listener_.on_connected) {
-    listener_.on_connected();
+  if (ready_ && !std::exchange(connected_, true)) {
+    if (foreign_ && listener_.on_foreign) listener_.on_foreign();
+    if (listener_.on_connected) listener_.on_connected();
   }
   Pump();
 }

@@ -118,6 +118,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   std::unique_ptr<ZmtpInput> input_;      // of socket_
   bool greeted_ = false;                  // our greeting is sent
   bool ready_ = false;                    // the peer's READY has come
+  bool foreign_ = false;                  // the peer is no node of ours; valid once ready_
   bool refused_ = false;                  // the peer did not take our READY
   bool connected_ = false;                // ready_, and the listener has been called
   std::unique_ptr<SharedOutbox> outbox_;  // of socket_

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ps/text.h"
+#include "transport/connection_listener.h"
 #include "wire/wire.h"
 
 namespace ps {
@@ -35,7 +36,7 @@ TcpInbound::TcpInbound(bs::LoopThread* loop, TcpSocket socket, ZmtpInput::Shared
                [this, shares] {
                  greeted_ = true;
                  takes_memory_ = shares && WithinHost(socket_.fd());
-                 Put(ZmtpReady("ROUTER", "", takes_memory_));
+                 Put(ZmtpReady("ROUTER", kOurIdentity, takes_memory_));
                },
            .on_ready =
                [this](std::string_view identity) {

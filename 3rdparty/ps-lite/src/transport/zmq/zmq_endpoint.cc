@@ -14,6 +14,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/connection_listener.h"
+
 namespace ps {
 namespace {
 
@@ -97,6 +99,7 @@ bs::Result<std::unique_ptr<ZmqListener>> ZmqListener::Open(const ZmqContext& con
   std::unique_ptr<ZmqListener> listener(new ZmqListener());
   listener->router_ = std::move(router.value());
   listener->router_->SetLinger(bs::Duration::zero());
+  listener->router_->SetIdentity(kOurIdentity);
   // A restarted peer comes back under its old identity; its dead connection must give way.
   listener->router_->Set(ZMQ_ROUTER_HANDOVER, 1);
   listener->router_->Set(ZMQ_BACKLOG, kBacklog);

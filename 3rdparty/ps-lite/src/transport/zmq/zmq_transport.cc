@@ -1,6 +1,7 @@
 // The node's sockets on one loop: a ROUTER that receives, and one connection to each peer.
 #include "transport/zmq/zmq_transport.h"
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
@@ -99,6 +100,9 @@ bs::Status ZmqNetwork::WatchCallers() {
 void ZmqNetwork::OnRefusal(int event, int value) {
   if (event == ZMQ_EVENT_ACCEPTED) latest_caller_ = DescribePeer(value);
   if ((event & kHandshakeFailed) == 0) return;
+  // It hung up before it had said enough: a probe that only looks what listens here.
+  const bool hung_up = value == EPIPE || value == ECONNRESET;
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && hung_up) return;
   refusals_.Warning("refused a connection whose handshake failed (the latest caller was " +
                     latest_caller_ +
                     "): it has no or another BYTESCHEDULER_SECRET_FILE. "
