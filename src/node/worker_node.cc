@@ -61,6 +61,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
   options.value().attach = wanted_rank >= 0;
   options.value().wanted_rank = wanted_rank;
+  options.value().yields = config.backend == "auto";
   // The stock worker beside us has that port.
   if (wanted_rank >= 0) options.value().node_port = 0;
   return std::make_unique<WorkerNode>(config, options.value());

@@ -217,7 +217,8 @@ void SimNetwork::Impl::TryConnect(uint64_t number) {
   link->target = it->second;
   TellInbound(*link, true, false);
   if (!link->closing) {
-    Tell(link->owner, [peer = link->peer](SimNode* owner) {
+    Tell(link->owner, [peer = link->peer, foreign = it->second->foreign](SimNode* owner) {
+      if (foreign && owner->handler.on_foreign) owner->handler.on_foreign(peer);
       if (owner->handler.on_connected) owner->handler.on_connected(peer);
     });
   }
@@ -389,6 +390,7 @@ void SimNetwork::Part(Transport* from, Transport* to, bool for_good) {
   impl_->Part(Impl::NodeOf(from).get(), Impl::NodeOf(to).get(), for_good);
 }
 void SimNetwork::Mute(Transport* transport) { Impl::NodeOf(transport)->muted = true; }
+void SimNetwork::SetForeign(Transport* transport) { Impl::NodeOf(transport)->foreign = true; }
 void SimNetwork::Overflow(Transport* of, int32_t peer) { impl_->Overflow(Impl::NodeOf(of), peer); }
 bool SimNetwork::Knows(Transport* of, int32_t peer) const {
   return Impl::NodeOf(of)->handler.knows(peer);

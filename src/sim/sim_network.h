@@ -78,6 +78,8 @@ class SimNetwork {
   void Part(ps::Transport* from, ps::Transport* to, bool for_good = true);
   // Connections stay up, but nothing that the node sends arrives any more.
   void Mute(ps::Transport* transport);
+  // Nodes that connect to it from now on see that it is no node of ours.
+  void SetForeign(ps::Transport* transport);
 
   // The node is told that too much waits for `peer`, which it forgets.
   void Overflow(ps::Transport* of, int32_t peer);

@@ -68,6 +68,7 @@ struct SimNode {
   bool closed = false;                // by itself, or killed
   bool cut_off = false;
   bool muted = false;
+  bool foreign = false;           // others see that it is no node of ours
   std::unique_ptr<SimHost> host;  // null: links of its own
 };
 

@@ -38,6 +38,9 @@ TEST(ControlBody, HasTheBytesOfTheProtocol) {
 }
 
 TEST(ControlBody, ComesBackAsItWas) {
+  const MemberBody yielding{.yields = true};
+  EXPECT_EQ(ToHex(std::string(Encode(yielding).bytes())), "980701");
+  EXPECT_EQ(DecodeMemberBody(Encode(yielding)).value(), yielding);
   EXPECT_EQ(DecodeMemberBody(Encode(kOfMember)).value(), kOfMember);
   for (const Op op : {Op::kRegister, Op::kAttach}) {
     EXPECT_EQ(DecodeSchedulerBody(op, Encode(op, kOfScheduler)).value(), kOfScheduler);

@@ -386,9 +386,55 @@ TEST(Attach, BesideANativeWorkerOrStockServersIsRefused) {
   at_stock_server->Start();
   of_stock_server.Run(seconds(3));
   EXPECT_THAT(at_stock_server->refused.value().message(), HasSubstr("is a stock server"));
+  EXPECT_EQ(at_stock_server->refused->code(), bs::StatusCode::kNotFound);
 }
 
 // -- stock nodes that cannot be taken: they are ended, as the protocol has no word for it ---------
+
+// A worker whose process may take a stock store instead.
+NativeNode* AddYielding(Job* job) {
+  MembershipOptions own = job->options;
+  own.role = Role::kWorker;
+  own.node_host = "10.0.0.3";
+  own.node_port = job->NextPort();
+  own.yields = true;
+  return job->AddNative(own);
+}
+
+TEST(Yields, AWorkerLeavesItsPlaceToAStockStoreWhereAServerIsStock) {
+  for (const bool server_first : {true, false}) {
+    Job job(9);
+    job.options.num_workers = 1;
+    job.StartCoordinator();
+    StockNode* const server = job.AddStock(Role::kServer, "10.0.0.7");
+    NativeNode* const native = AddYielding(&job);
+    if (server_first) server->Start();
+    job.Run(seconds(2));
+    native->Start();
+    job.Run(seconds(2));
+    EXPECT_EQ(native->refused.has_value(), server_first);
+    if (!server_first) server->Start();
+    job.Run(seconds(2));
+    ASSERT_TRUE(native->refused);
+    EXPECT_EQ(native->refused->code(), bs::StatusCode::kNotFound);
+    EXPECT_THAT(native->refused->message(), HasSubstr("is MXNet's own: it needs a dist store"));
+    StockNode* const worker = job.AddStock(Role::kWorker);
+    worker->Start();
+    job.Run(seconds(2));
+    EXPECT_EQ(worker->barrier_answers, 1) << "it has the place";
+    EXPECT_FALSE(job.finished);
+  }
+}
+
+TEST(Yields, AWorkerStaysWhereTheServersAreOurs) {
+  Job job(9);
+  job.options.num_workers = 1;
+  NativeNode* const native = AddYielding(&job);
+  job.AddNative(Role::kServer);
+  job.StartAll();
+  job.Run(seconds(2));
+  EXPECT_TRUE(native->ready());
+}
 
 TEST(StockRefused, ANativeWorkerAndAStockServerAreNoJob) {
   Job job(9);
@@ -434,7 +480,9 @@ TEST(StockRefused, ANativeWorkerAndAStockOneAreNoJob) {
 
 TEST_F(StockJob, AStockWorkerBesideWhomNobodyAttachesIsWarnedOf) {
   const std::string said =
-      "worker 1 (10.0.0.8:4712) uses MXNet's own store as it is, and others have wrapped theirs";
+      "worker 1 (10.0.0.8:4712) uses MXNet's own store: not scheduled; add kvs = "
+      "ScheduledKVS(kvs) (from bytescheduler.mxnet import ScheduledKVS); others have wrapped "
+      "theirs";
   Attach(0);
   job.Run(job.options.timeout - seconds(3));
   EXPECT_FALSE(job.Logged(said));
@@ -444,6 +492,16 @@ TEST_F(StockJob, AStockWorkerBesideWhomNobodyAttachesIsWarnedOf) {
   job.Run(3 * job.options.timeout);
   EXPECT_EQ(job.CountLogged(said), 1);
   EXPECT_FALSE(job.finished);
+}
+
+TEST_F(StockJob, AStockWorkerThatWrapsNothingIsNamedOnceAtTheLatestWhenItEnds) {
+  EndStock();
+  const std::string said = " uses MXNet's own store: not scheduled; add kvs = ScheduledKVS(kvs)";
+  EXPECT_EQ(job.CountLogged("worker 0 (10.0.0.9:4711)" + said), 1);
+  EXPECT_EQ(job.CountLogged("worker 1 (10.0.0.8:4712)" + said), 1);
+  EXPECT_FALSE(job.Logged("others have wrapped theirs"));
+  job.Run(2 * job.options.timeout);
+  EXPECT_EQ(job.CountLogged(said), 2);
 }
 
 TEST_F(StockJob, WhoComesTooLateIsEndedAndTheOthersNoticeNothing) {

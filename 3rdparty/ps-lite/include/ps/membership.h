@@ -32,8 +32,11 @@ struct MembershipOptions {
   int32_t node_port = 0;     // 0: any free one
   int32_t wanted_rank = -1;  // attached workers: the rank of the stock worker beside
   bool attach = false;       // worker only: attach beside a stock worker of the same rank
-  std::string settings;      // "name=value\n" lines that must be equal on every native node
-  uint64_t job = 0;  // scheduler: a number that no other job has; members hear it from there
+  // Worker only: kNotFound, instead of the end of the job, if a server is MXNet's own; the process
+  // can then join with a stock store.
+  bool yields = false;
+  std::string settings;  // "name=value\n" lines that must be equal on every native node
+  uint64_t job = 0;      // scheduler: a number that no other job has; members hear it from there
   bs::Duration timeout = std::chrono::seconds(60);            // until all nodes are there
   bs::Duration straggler_timeout = std::chrono::minutes(30);  // a living node comes to a barrier
   bs::Duration report_interval = std::chrono::seconds(5);     // "waiting for 1 of 2 workers ..."

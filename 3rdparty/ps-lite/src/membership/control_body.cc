@@ -21,6 +21,7 @@ enum Field : protozero::pbf_tag_type {
   kNative = 105,           // from the scheduler node
   kRank = 111,
   kSettings = 113,
+  kYields = 115,
 };
 
 constexpr int32_t kNoRank = -1;
@@ -54,6 +55,7 @@ Body Encode(const MemberBody& body) {
   AddNumber(kLostIncarnation, body.lost_incarnation, &out);
   if (body.rank != kNoRank) out.add_sint32(kRank, body.rank);
   if (!body.settings.empty()) out.add_string(kSettings, body.settings);
+  AddNumber(kYields, body.yields ? 1 : 0, &out);
   return Body(bytes);
 }
 
@@ -84,6 +86,9 @@ bs::Result<MemberBody> DecodeMemberBody(const Body& body) {
         return true;
       case Bytes(kSettings):
         said.settings = in->get_string();
+        return true;
+      case Varint(kYields):
+        said.yields = GetBool(in);
         return true;
       default:
         return ReadCommon(in, &said);

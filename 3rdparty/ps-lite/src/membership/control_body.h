@@ -21,6 +21,7 @@ struct MemberBody {
   uint32_t lost_incarnation = 0;  // kVacate: of the worker that the member has lost
   int32_t rank = -1;              // kAttach: of the stock worker beside which the member stands
   std::string settings{};         // kRegister, kAttach: MembershipOptions::settings
+  bool yields = false;            // kRegister: MembershipOptions::yields
 
   bool operator==(const MemberBody&) const = default;
 };

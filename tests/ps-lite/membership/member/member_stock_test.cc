@@ -28,14 +28,17 @@ class StockScheduler {
   StockScheduler& operator=(const StockScheduler&) = delete;
 
   void Kill() { job_->network.Kill(transport_.get()); }
+  void ShowItself() { job_->network.SetForeign(transport_.get()); }
 
   std::vector<Node> nodes;
   int dropped = 0;
+  int natives = 0;  // messages with fields that it does not know
 
  private:
   void OnMessage(const Message& message) {
     ASSERT_TRUE(message.meta.is_control);  // data ends it
     const Control& control = message.meta.control;
+    if (message.meta.native()) ++natives;
     switch (control.command) {
       case Command::kAddNode:
         ASSERT_EQ(message.peer, kEmpty);
@@ -192,6 +195,32 @@ TEST_F(StockSchedulerTest, ANativeWorkerIsToldToTakeAnother) {
   native->Close();
   job.Run(seconds(5));
   EXPECT_THAT(server->failures.at(0).message(), HasSubstr("lost worker 0"));
+}
+
+TEST_F(StockSchedulerTest, OneThatIsRecognisedGetsNoMessageThatItDoesNotKnow) {
+  scheduler.ShowItself();
+  server->Start();
+  job.Run(seconds(10));
+  EXPECT_EQ(scheduler.nodes.size(), 1U);
+  worker->Start();
+  job.Run(seconds(2));
+  ASSERT_TRUE(server->ready());
+  EXPECT_TRUE(job.Logged("is MXNet's own: it does not say which process is lost"));
+  server->JoinFinalBarrier();
+  worker->Barrier(kEveryone);
+  job.Run(seconds(2));
+  EXPECT_EQ(server->shutdowns, 1);
+  EXPECT_EQ(scheduler.natives, 0);
+}
+
+TEST_F(StockSchedulerTest, ANativeWorkerThatRecognisesItDoesNotRegister) {
+  scheduler.ShowItself();
+  NativeNode* const native = job.AddNative(Role::kWorker, "10.0.0.3");
+  native->Start();
+  job.Run(seconds(1));
+  EXPECT_THAT(native->refused.value().message(), HasSubstr("is MXNet's own, which native"));
+  EXPECT_TRUE(scheduler.nodes.empty());
+  EXPECT_EQ(scheduler.natives, 0);
 }
 
 TEST(OurScheduler, ControlOfAStockOneIsDropped) {

@@ -177,6 +177,7 @@ void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
     return;
   }
   SendAnswers(barriers_.Arrive(request));
+  if (barriers_.final_done()) WarnOfUnwrapped();
   if (phase_ != Phase::kRunning) {
     SendAnswers(barriers_.ReleaseStock());
     return;

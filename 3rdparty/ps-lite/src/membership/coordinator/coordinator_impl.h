@@ -64,6 +64,7 @@ class Coordinator::Impl {
     int heartbeats_since_report = 0;                   // heartbeats since its latest report
     uint64_t incarnation = 0;                          // the present or next holder's
     bool vacant = false;                               // lost, and another may take the place
+    bool named = false;                                // by WarnOfUnwrapped
     bool dismissed = false;  // sent too many violations: unknown from then on
     bool vacated = false;    // vacant, and every server knows
     std::optional<Early> successor{};
@@ -126,6 +127,13 @@ class Coordinator::Impl {
   // `first`: the node that has the address already.
   void WarnOfSharedAddress(const Node& node, const std::string& first);
   void Report();
+  // A server of MXNet's own that has registered; null if there is none.
+  const Node* StockServer() const;
+  static bs::Status ServersAreStock(const Node& worker, const Node& server);
+  // Refuses the workers that leave their places where a server is MXNet's own.
+  void RefuseYielding(const Node& server);
+  // The node has its place no longer.
+  void RemoveNode(const Node& node);
   // Not ok, with the reason, if the registered nodes cannot form a job.
   bs::Status CheckRing() const;
   void CompleteRendezvous();
@@ -133,7 +141,8 @@ class Coordinator::Impl {
   void OnAttach(const Node& node, uint64_t sequence, int32_t rank, bool repeat);
   bs::Status CheckAttach(const Node& node, int32_t rank) const;
   void Attach(int32_t rank, const Node& node, uint64_t sequence);
-  // Warns, some time after the first attach, of stock workers that have no attached worker.
+  // Names each stock worker without an attached one, once: some time after the start, or when it
+  // ends.  Not where a server is MXNet's own: there a wrapped store has no attached worker either.
   void WarnOfUnwrapped();
   void SendList(int32_t id);
   Node OwnEntry() const;
@@ -242,6 +251,7 @@ class Coordinator::Impl {
   Roster roster_;
   std::map<int32_t, Early> early_;              // by rank
   std::map<std::string, Temporary> temporary_;  // by "host:port"
+  std::map<std::string, Early> yielding_;       // by "host:port": workers of MemberBody::yields
   int32_t next_temporary_;
   int32_t next_refused_;  // the next peer for a message to a node without a place
   int32_t coming_again_ = 0;

@@ -84,6 +84,10 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension,
     OnLateRegister(node, native, sequence, repeat);
     return;
   }
+  if (native && said.yields && StockServer() != nullptr) {
+    Refuse(node, true, sequence, ServersAreStock(node, *StockServer()));
+    return;
+  }
   const Roster::Entry* const same = roster_.Find(node.hostname, node.port);
   if (native && same != nullptr && same->native && same->node.role == node.role &&
       same->sequence != sequence) {
@@ -98,6 +102,8 @@ void Coordinator::Impl::Register(const Node& node, const Extension& extension,
     Watch(TemporaryPeer(node, native), node, native);
   }
   if (outcome.verdict != Roster::Verdict::kAdded) return;
+  if (native && said.yields) yielding_[TextOf(AddressOf(node))] = {node, sequence};
+  if (!native && node.role == Role::kServer) RefuseYielding(node);
   log_.Info(DescribeUnranked(node) + " registered; " + roster_.Waiting());
   if (!roster_.complete()) {
     WatchSoon(node, native);
@@ -164,6 +170,39 @@ void Coordinator::Impl::Report() {
   }
 }
 
+const Node* Coordinator::Impl::StockServer() const {
+  const auto& all = roster_.entries();
+  const auto found = std::find_if(all.begin(), all.end(), [](const Roster::Entry& entry) {
+    return entry.node.role == Role::kServer && !entry.native;
+  });
+  return found == all.end() ? nullptr : &found->node;
+}
+
+bs::Status Coordinator::Impl::ServersAreStock(const Node& worker, const Node& server) {
+  return bs::Status::NotFound(DescribeUnranked(worker) + " is native, and " +
+                              DescribeUnranked(server) +
+                              " is MXNet's own: it needs a dist store of MXNet's");
+}
+
+void Coordinator::Impl::RefuseYielding(const Node& server) {
+  for (const auto& [address, early] : std::exchange(yielding_, {})) {
+    const Roster::Entry* const entry = roster_.Find(early.node.hostname, early.node.port);
+    if (entry == nullptr || !entry->native) continue;
+    const uint64_t sequence = entry->sequence;
+    RemoveNode(early.node);
+    Refuse(early.node, true, sequence, ServersAreStock(early.node, server));
+  }
+}
+
+void Coordinator::Impl::RemoveNode(const Node& node) {
+  roster_.Remove(AddressOf(node));
+  const auto temporary = temporary_.find(TextOf(AddressOf(node)));
+  if (temporary == temporary_.end()) return;
+  temporary_reconnect_timer_.Forget(temporary->second.peer);
+  transport_->Disconnect(temporary->second.peer, bs::Duration(0));
+  temporary_.erase(temporary);
+}
+
 bs::Status Coordinator::Impl::CheckRing() const {
   const auto find = [this](Role role, bool native) {
     const auto& all = roster_.entries();
@@ -204,6 +243,7 @@ void Coordinator::Impl::CompleteRendezvous() {
       if (peer.node.role == role) SendList(id);
     }
   }
+  scope_.After(options_.timeout, [this] { WarnOfUnwrapped(); });
   pause_detector_.emplace(options_.heartbeat_interval, options_.heartbeat_timeout, scope_.Now());
   heartbeat_.Start(options_.heartbeat_interval, [this] {
     CheckSilence();
@@ -284,15 +324,14 @@ bs::Status Coordinator::Impl::CheckAttach(const Node& node, int32_t rank) const 
   }
   for (const auto& [id, peer] : peers_) {
     if (peer.node.role == Role::kServer && !peer.native) {
-      return bs::Status::FailedPrecondition(who + " cannot attach: " + Describe(peer.node) +
-                                            " is a stock server");
+      return bs::Status::NotFound(who + " cannot attach: " + Describe(peer.node) +
+                                  " is a stock server");
     }
   }
   return bs::Status::Ok();
 }
 
 void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence) {
-  if (!attached_) scope_.After(options_.timeout, [this] { WarnOfUnwrapped(); });
   attached_ = true;
   Node entry = node;
   entry.id = AttachedId(rank);
@@ -317,13 +356,16 @@ void Coordinator::Impl::Attach(int32_t rank, const Node& node, uint64_t sequence
 }
 
 void Coordinator::Impl::WarnOfUnwrapped() {
-  if (phase_ != Phase::kRunning) return;
-  for (const auto& [id, peer] : peers_) {
+  if (phase_ != Phase::kRunning || StockServer() != nullptr) return;
+  for (auto& [id, peer] : peers_) {
     if (peer.native || peer.node.role != Role::kWorker) continue;
-    if (FindPeer(AttachedId(RankOf(id))) != nullptr) continue;
+    if (FindPeer(AttachedId(RankOf(id))) != nullptr || std::exchange(peer.named, true)) continue;
     log_.Warning(Describe(peer.node) +
-                 " uses MXNet's own store as it is, and others have wrapped theirs: they have no "
-                 "keys in common, so wrap it in every worker or in none");
+                 " uses MXNet's own store: not scheduled; add kvs = ScheduledKVS(kvs) (from "
+                 "bytescheduler.mxnet import ScheduledKVS)" +
+                 (attached_ ? "; others have wrapped theirs and have no keys in common with it, so "
+                              "wrap it in every worker or in none"
+                            : ""));
   }
 }
 

@@ -75,26 +75,23 @@ void Member::Impl::Close(bs::Duration linger) {
 void Member::Impl::Start(Handler handler) {
   handler_ = std::move(handler);
   transport_->Start(TransportHandler());
-  transport_->Bind(
-      {options_.node_host, options_.node_port}, [this](const bs::Result<int32_t>& port) {
-        if (!port.ok()) {
-          Fail(port.status());
-          return;
-        }
-        own_.port = port.value();
-        last_word_ = scope_.Now();
-        registration_ = NextSequence();
-        log_.Debug([this] {
-          return "registering " + DescribeUnranked(own_) + " with the scheduler node at " +
-                 TextOf(options_.root);
-        });
-        transport_->Connect(kSchedulerId, options_.root, kEmpty);
-        SendRegistration(Command::kAddNode);
-        // A stock scheduler node counts every ADD_NODE, but drops an ACK.
-        retry_.Start(options_.retry_interval, [this] { SendRegistration(Command::kAck); });
-        WatchRegistration();
-        silence_.Start(options_.report_interval, [this] { ReportSilence(); });
-      });
+  transport_->Bind({options_.node_host, options_.node_port},
+                   [this](const bs::Result<int32_t>& port) {
+                     if (!port.ok()) {
+                       Fail(port.status());
+                       return;
+                     }
+                     own_.port = port.value();
+                     last_word_ = scope_.Now();
+                     registration_ = NextSequence();
+                     log_.Debug([this] {
+                       return "registering " + DescribeUnranked(own_) +
+                              " with the scheduler node at " + TextOf(options_.root);
+                     });
+                     transport_->Connect(kSchedulerId, options_.root, kEmpty);
+                     WatchRegistration();
+                     silence_.Start(options_.report_interval, [this] { ReportSilence(); });
+                   });
 }
 
 Transport::Handler Member::Impl::TransportHandler() {
@@ -112,6 +109,10 @@ Transport::Handler Member::Impl::TransportHandler() {
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
     reconnect_timer_.OnConnected(peer);
+    if (peer == kSchedulerId) Register();
+  };
+  handler.on_foreign = [this](int32_t peer) {
+    if (peer == kSchedulerId && phase_ == Phase::kRegistering) OnStockScheduler();
   };
   handler.on_disconnected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = false;
@@ -218,6 +219,15 @@ void Member::Impl::OnControl(const Meta& meta, const SchedulerBody& said) {
   }
 }
 
+void Member::Impl::Register() {
+  if (phase_ != Phase::kRegistering || std::exchange(registers_, true)) return;
+  if (stock_scheduler_) return RegisterWithStock();
+  SendRegistration(Command::kAddNode);
+  // A stock scheduler node that the transport does not recognise counts every ADD_NODE, but drops
+  // an ACK.
+  retry_.Start(options_.retry_interval, [this] { SendRegistration(Command::kAck); });
+}
+
 void Member::Impl::SendRegistration(Command command) {
   const Op op = options_.attach ? Op::kAttach : Op::kRegister;
   Meta meta = NativeControl(command, op, registration_);
@@ -225,6 +235,7 @@ void Member::Impl::SendRegistration(Command command) {
   MemberBody body;
   if (options_.attach) body.rank = options_.wanted_rank;
   body.settings = options_.settings;
+  body.yields = options_.yields && !options_.attach;
   SendControl(std::move(meta), std::move(body));
 }
 

@@ -64,6 +64,8 @@ class Member::Impl {
   void OnControlMessage(const Message& message);
   // Native, of this job.
   void OnControl(const Meta& meta, const SchedulerBody& said);
+  // Registers with the scheduler node; a second call does nothing.
+  void Register();
   void SendRegistration(Command command);
   void WatchRegistration();
   // Logs that the scheduler node is silent, so that the wait is explained.
@@ -89,6 +91,9 @@ class Member::Impl {
   void DropViolation(int32_t peer, const std::string& why);
 
   // member_stock.cc: a scheduler node that is MXNet's own
+  // The scheduler node is MXNet's own, which a worker cannot join.
+  void OnStockScheduler();
+  void RegisterWithStock();
   void OnStockControl(const Message& message);
   void OnStockList(const Meta& meta);
   void OnStockBarrier();
@@ -170,6 +175,7 @@ class Member::Impl {
   std::optional<PauseDetector> pause_detector_;  // once we are in the job
   std::string last_text_;
   bool scheduler_connected_ = false;  // while we register
+  bool registers_ = false;            // a registration was sent
   bool ready_told_ = false;
   bool ready_due_ = false;  // the callback is posted
 

@@ -41,17 +41,31 @@ void Member::Impl::OnStockList(const Meta& meta) {
     Drop(kSchedulerId, view.status().message());
     return;
   }
-  if (options_.role != Role::kServer) {
+  OnStockScheduler();
+  if (stock_scheduler_) Enter(std::move(view.value()));
+}
+
+void Member::Impl::OnStockScheduler() {
+  if (std::exchange(stock_scheduler_, options_.role == Role::kServer)) return;
+  if (!stock_scheduler_) {
     Fail(bs::Status::FailedPrecondition(
         "the scheduler node at " + TextOf(options_.root) +
         " is MXNet's own, which native workers cannot join: start ours (bslaunch), or wrap a dist "
         "store (BYTESCHEDULER_BACKEND=kvstore)"));
     return;
   }
-  stock_scheduler_ = true;
+  retry_.Stop();
   log_.Info("the scheduler node at " + TextOf(options_.root) +
             " is MXNet's own: it does not say which process is lost");
-  Enter(std::move(view.value()));
+}
+
+void Member::Impl::RegisterWithStock() {
+  Meta meta;
+  meta.is_control = true;
+  meta.control.command = Command::kAddNode;
+  meta.control.nodes = {own_};
+  meta.timestamp = 0;
+  SendControl(std::move(meta));
 }
 
 void Member::Impl::OnStockBarrier() {
