@@ -1,0 +1,128 @@
+"""Whose scheduler node it is: ours or MXNet's own, by what it says while we connect.
+
+Both speak ZMTP 3.0.  Ours gives an identity of its own in the READY command, or asks for
+authentication in a job with a secret.  Nothing is sent that MXNet's own does not know, and no
+message at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
+"""
+
+import contextlib
+import enum
+import socket
+import time
+from typing import Callable, Optional
+
+from bytescheduler._settings import Settings
+from bytescheduler.errors import Timeout
+
+__all__ = ["Whose", "whose_scheduler"]
+
+_GREETING = b"\xff" + b"\0" * 8 + b"\x7f" + b"\3\0" + b"NULL".ljust(20, b"\0") + b"\0" * 32
+_GREETING_BYTES = 64
+_VERSION_ENDS = 12
+_MECHANISM = slice(12, 32)
+_COMMAND = 4
+_OURS = b"bytescheduler"  # kOurIdentity
+_TRY_EVERY_S = 0.1
+_SAY_EVERY_S = 5.0
+# A node that has accepted a connection says who it is at once, unless it is stopped or not there.
+_ANSWER_S = 2.0
+
+
+class Whose(enum.Enum):
+    """What runs the scheduler node."""
+
+    OURS = "ours"
+    STOCK = "stock"
+
+
+def _property(name: bytes, value: bytes) -> bytes:
+    return bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
+
+
+def _command(body: bytes) -> bytes:
+    return bytes([_COMMAND, len(body)]) + body
+
+
+_READY = _command(b"\5READY" + _property(b"Socket-Type", b"DEALER") + _property(b"Identity", b""))
+
+
+def _connect(settings: Settings) -> socket.socket:
+    if not settings.uses_files:
+        where = (settings.root_host, settings.root_port)
+        return socket.create_connection(where, timeout=_ANSWER_S)
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        ours.settimeout(_ANSWER_S)
+        ours.connect(f"/tmp/{settings.root_port}")
+    except BaseException:
+        ours.close()
+        raise
+    return ours
+
+
+def _read(ours: socket.socket, size: int) -> bytes:
+    """Return `size` bytes; OSError if they do not come."""
+    got = b""
+    while len(got) < size:
+        more = ours.recv(size - len(got))
+        if not more:
+            raise OSError("it hung up")
+        got += more
+    return got
+
+
+def _ask(ours: socket.socket) -> Whose:
+    # Its mechanism comes in return for our version; a wrong one of ours would be an error there.
+    ours.sendall(_GREETING[:_VERSION_ENDS])
+    greeting = _read(ours, _GREETING_BYTES)
+    if greeting[0] != 0xFF or not greeting[9] & 1:
+        raise OSError("it speaks no ZMTP")
+    if greeting[_MECHANISM].rstrip(b"\0") != b"NULL":
+        return Whose.OURS  # MXNet's own knows no other
+    ours.sendall(_GREETING[_VERSION_ENDS:] + _READY)
+    flags, size = _read(ours, 2)
+    if not flags & _COMMAND or flags & 2:
+        raise OSError("it introduces itself in another way")
+    said = _read(ours, size)
+    return Whose.OURS if _property(b"Identity", _OURS) in said else Whose.STOCK
+
+
+def _try(settings: Settings) -> Optional[Whose]:
+    with contextlib.suppress(OSError), _connect(settings) as ours:
+        return _ask(ours)
+    return None
+
+
+def whose_scheduler(settings: Settings, say: Callable[[str], None]) -> Whose:
+    """Return whose the job's scheduler node is.  Blocks until it can be reached.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where it is, and how long to try.
+    say : callable
+        Prints a line about what it waits for.
+
+    Raises
+    ------
+    Timeout
+        It cannot be reached within BYTESCHEDULER_TIMEOUT.
+    """
+    root = f"{settings.root_host}:{settings.root_port}"
+    deadline = time.monotonic() + settings.timeout_s
+    next_word = time.monotonic() + _SAY_EVERY_S
+    while True:
+        whose = _try(settings)
+        if whose is not None:
+            return whose
+        now = time.monotonic()
+        if now >= deadline:
+            raise Timeout(
+                f"no response from the scheduler node at {root} in {settings.timeout_s:g} s "
+                "(BYTESCHEDULER_TIMEOUT)",
+                2,
+            )
+        if now >= next_word:
+            next_word = now + _SAY_EVERY_S
+            say(f"waiting for the scheduler node at {root}")
+        time.sleep(_TRY_EVERY_S)

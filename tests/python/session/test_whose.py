@@ -1,0 +1,119 @@
+"""Whose scheduler node it is: what is sent to it, and what its answer means."""
+
+import contextlib
+import pathlib
+import socket
+import threading
+from typing import Iterator, List, Tuple
+
+import pytest
+
+from bytescheduler._session.whose import Whose, whose_scheduler
+from bytescheduler._settings import Settings
+from bytescheduler.errors import Timeout
+
+
+def greeting(mechanism: bytes) -> bytes:
+    return b"\xff" + b"\0" * 8 + b"\x7f\3\0" + mechanism.ljust(20, b"\0") + b"\0" * 32
+
+
+def ready(*properties: Tuple[bytes, bytes]) -> bytes:
+    body = b"\5READY"
+    for name, value in properties:
+        body += bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
+    return bytes([4, len(body)]) + body
+
+
+ROUTER = (b"Socket-Type", b"ROUTER")
+OURS = greeting(b"NULL") + ready(ROUTER, (b"Identity", b"bytescheduler"))
+STOCK = greeting(b"NULL") + ready(ROUTER, (b"Identity", b""))
+
+
+@contextlib.contextmanager
+def node(*answers: bytes) -> Iterator[Tuple[Settings, List[bytes]]]:
+    """Listen and give each caller the next of `answers`; yield where, and what each has sent."""
+    sent: List[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+
+        def serve() -> None:
+            for answer in answers:
+                caller, _ = listener.accept()
+                with caller:
+                    caller.settimeout(10)
+                    caller.sendall(answer)
+                    got = b""
+                    while more := caller.recv(4096):
+                        got += more
+                    sent.append(got)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port)}
+        yield Settings.of({**root, "BYTESCHEDULER_TIMEOUT": "10s"}), sent
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "whose"),
+    [
+        (OURS, Whose.OURS),
+        (STOCK, Whose.STOCK),
+        (greeting(b"NULL") + ready(ROUTER), Whose.STOCK),
+        (greeting(b"NULL") + ready(ROUTER, (b"X-Memory", b"bytescheduler")), Whose.STOCK),
+    ],
+)
+def test_the_other_end_says_whose_it_is_and_gets_no_message(answer: bytes, whose: Whose) -> None:
+    with node(answer) as (settings, sent):
+        assert whose_scheduler(settings, print) is whose
+    ours = ready((b"Socket-Type", b"DEALER"), (b"Identity", b""))
+    assert sent == [greeting(b"NULL") + ours]
+
+
+def test_only_ours_asks_for_a_secret_and_is_sent_no_mechanism() -> None:
+    with node(greeting(b"CURVE")) as (settings, sent):
+        assert whose_scheduler(settings, print) is Whose.OURS
+    assert sent == [greeting(b"NULL")[:12]]
+
+
+def test_what_is_no_answer_yet_is_asked_again() -> None:
+    no_zmtp = b"HTTP/1.1 400 Bad Request\r\n".ljust(100, b"-")
+    with node(no_zmtp, OURS) as (settings, sent):
+        assert whose_scheduler(settings, print) is Whose.OURS
+    assert len(sent) == 2
+
+
+def test_a_node_that_is_not_there_is_named_at_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port)}
+    settings = Settings.of({**root, "BYTESCHEDULER_TIMEOUT": "300ms"})
+    with pytest.raises(Timeout, match=rf"scheduler node at 127.0.0.1:{port} in 0.3 s"):
+        whose_scheduler(settings, print)
+
+
+def test_a_file_is_asked_where_the_job_uses_files() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    path = pathlib.Path(f"/tmp/{port}")
+    settings = Settings.of({"DMLC_LOCAL": "1", "DMLC_PS_ROOT_PORT": str(port)})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(10)
+
+        def serve() -> None:
+            caller, _ = listener.accept()
+            with caller:
+                caller.sendall(STOCK)
+                while caller.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            assert whose_scheduler(settings, print) is Whose.STOCK
+        finally:
+            thread.join()
+            path.unlink()
