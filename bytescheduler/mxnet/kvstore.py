@@ -52,12 +52,13 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     Parameters
     ----------
     kvs : KVStoreBase, optional
-        The store to wrap.  Its type and, if it is a ``dist`` store of MXNet, its rank are kept.
+        The store to wrap.  Its type and, if it is a ``dist`` store of MXNet, its rank are kept.  A
+        store that is scheduled already is returned as it is.
 
     Raises
     ------
     TypeError
-        `kvs` is not a store, or is scheduled already.
+        `kvs` is not a store.
     ConfigError
         A setting is missing or wrong.
     Timeout, PeerLost
@@ -70,18 +71,23 @@ class ScheduledKVS(KVStore):  # type: ignore[misc]  # MXNet has no types
     _backend: Backend
 
     def __new__(cls, *given: object, **named: object) -> "ScheduledKVS":
-        """Make a store whose class answers for itself if that of the wrapped store does."""
+        """Make a store whose class answers for itself if that of the wrapped store does.
+
+        A store that is scheduled already is returned as it is.
+        """
         stores = (each for each in (*given, *named.values()) if isinstance(each, KVStoreBase))
         wrapped = next(stores, None)
-        if wrapped is None or isinstance(wrapped, ScheduledKVS):
+        if isinstance(wrapped, ScheduledKVS):
+            return wrapped
+        if wrapped is None:
             return super().__new__(cls)  # type: ignore[no-any-return]
         kind = _class_over(cls, wrapped) if passes_on(wrapped, Settings.read()) else cls
         return super().__new__(kind)  # type: ignore[no-any-return]
 
     # Not KVStore.__init__: it would own, and free, a handle that belongs to the wrapped store.
     def __init__(self, kvs: Optional[KVStoreBase] = None) -> None:
-        if isinstance(kvs, ScheduledKVS):
-            raise TypeError("this store is a ScheduledKVS already")
+        if kvs is self:
+            return
         if kvs is not None and not isinstance(kvs, KVStoreBase):
             raise TypeError(f"want a store such as mx.kv.create('dist_sync'), got {type(kvs)}")
         self._inner = kvs

@@ -215,8 +215,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::metrics},
     {{"BYTESCHEDULER_BACKEND", "choice auto|native|kvstore|passthrough", "", "auto", "process",
       "what carries the bytes: our servers (native), the wrapped store in partitions that we "
-      "schedule (kvstore), the wrapped store as it is (passthrough); auto is kvstore unless "
-      "bslaunch says native"},
+      "schedule (kvstore), the wrapped store as it is (passthrough); auto is native where the "
+      "scheduler node and the servers are ours, else kvstore"},
      &Config::backend},
 });
 

@@ -1,6 +1,6 @@
 """The choice of the back end that a store gets, and its start."""
 
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import mxnet as mx
 from mxnet.kvstore import KVStore
@@ -8,8 +8,9 @@ from mxnet.kvstore import KVStore
 from bytescheduler._native import check_settings
 from bytescheduler._process.say import say
 from bytescheduler._session.place import Place
+from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
-from bytescheduler.errors import ConfigError
+from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
@@ -26,6 +27,11 @@ __all__ = ["open_backend", "passes_on"]
 JOB: Place[TensorSession] = Place()
 # Its place on MXNet's servers, which know one store of each process.
 STOCK: Place[StockSession] = Place()
+# Whose scheduler node listens at an address, once this process has asked there.
+WHOSE: Dict[str, Whose] = {}
+
+# A worker is refused so where servers are MXNet's own (bs::StatusCode::kNotFound).
+_NO_SERVERS_OF_OURS = 6
 
 # Stands in for a job where there is none, so that the other settings can be checked.
 _NO_JOB = {
@@ -46,7 +52,11 @@ def open_backend(inner: Optional[Store], settings: Settings) -> Tuple[Optional[S
         As `ScheduledKVS`.
     """
     if _is_native(inner, settings):
-        return inner, _open_native(inner, settings)
+        try:
+            return inner, _open_native(inner, settings)
+        except UsageError as error:
+            if not _goes_on(error, settings):
+                raise
     return _open_wrapped(inner, settings)
 
 
@@ -56,7 +66,32 @@ def passes_on(inner: Store, settings: Settings) -> bool:
 
 
 def _is_native(inner: Optional[Store], settings: Settings) -> bool:
+    if settings.backend == "auto":
+        return _may_join(inner, settings) and _whose(settings) is Whose.OURS
     return settings.backend == "native" and not _is_alone(inner, settings)
+
+
+def _may_join(inner: Optional[Store], settings: Settings) -> bool:
+    """Return whether a store around `inner` has a part in a job, of whatever servers."""
+    takes_part = inner is None or (isinstance(inner, KVStore) and "dist" in str(inner.type))
+    return takes_part and settings.role == "worker"
+
+
+def _whose(settings: Settings) -> Whose:
+    """Return whose the scheduler node is, by what it says while we connect.  Blocks."""
+    if JOB.session() is not None:
+        return Whose.OURS
+    check_settings()
+    root = f"{settings.root_host}:{settings.root_port}"
+    if root not in WHOSE:
+        WHOSE[root] = whose_scheduler(settings, lambda text: _note(settings, text))
+    return WHOSE[root]
+
+
+def _goes_on(error: BaseException, settings: Settings) -> bool:
+    """Return whether our scheduler node has refused us for servers that are MXNet's own."""
+    refused = isinstance(error, UsageError) and error.code == _NO_SERVERS_OF_OURS
+    return refused and settings.backend == "auto"
 
 
 def _is_alone(inner: Optional[Store], settings: Settings) -> bool:
@@ -112,14 +147,16 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
     try:
         session = _join(stock, settings)
-    except BaseException:
-        if stock is not None:
+    except BaseException as error:
+        if stock is not None and not _goes_on(error, settings):
             let_go(stock)
         raise
+    given = "BYTESCHEDULER_BACKEND=native"
     _note(
         settings,
         f"native back end carries the bytes ({_many(session.num_workers, 'worker')}, "
-        f"{_many(session.num_servers, 'server')}; because BYTESCHEDULER_BACKEND=native)",
+        f"{_many(session.num_servers, 'server')}; because "
+        f"{given if settings.backend == 'native' else 'the servers are ours'})",
     )
     if "async" in name:
         _note_untuned(settings, "tensors of an asynchronous store keep their partitions")

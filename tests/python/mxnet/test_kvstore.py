@@ -4,7 +4,7 @@ import gc
 import pathlib
 import subprocess
 import sys
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, List, Optional
 
 import mxnet as mx
 import numpy as np
@@ -15,7 +15,8 @@ from mxnet.kvstore import KVStore, KVStoreBase
 
 import bytescheduler.mxnet
 from bytescheduler._session import place
-from bytescheduler.errors import ConfigError
+from bytescheduler._session.whose import Whose
+from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet import ScheduledKVS, ScheduledKVStore, kvstore
 from bytescheduler.mxnet._stores import opening
 from bytescheduler.mxnet._stores.async_store import AsyncStore
@@ -107,9 +108,14 @@ def test_only_a_store_can_be_wrapped(wrong: object) -> None:
         ScheduledKVS(wrong)
 
 
-def test_a_scheduled_store_is_not_scheduled_again(local: ScheduledKVS) -> None:
-    with pytest.raises(TypeError, match="already"):
-        ScheduledKVS(local)
+def test_a_scheduled_store_is_returned_as_it_is(local: ScheduledKVS) -> None:
+    backend = local._backend
+    assert ScheduledKVS(local) is local
+    assert ScheduledKVS(kvs=local) is local
+    assert ScheduledKVS(ScheduledKVS(local)) is local
+    by_name = mx.kv.create("bytescheduler")
+    assert ScheduledKVS(by_name) is by_name
+    assert local._backend is backend
 
 
 def test_passing_on_changes_nothing(local: ScheduledKVS) -> None:
@@ -293,6 +299,79 @@ def test_the_worker_attaches_beside_a_stock_dist_store(
 ) -> None:
     with native(make()):
         assert native.ranks == [rank]  # type: ignore[attr-defined]
+
+
+def in_job(monkeypatch: pytest.MonkeyPatch, whose: Whose) -> "List[int]":
+    """Let this process be a worker whose scheduler node is `whose`; return how often it asks."""
+    asked: List[int] = []
+
+    def ask(*_: object) -> Whose:
+        asked.append(1)
+        return whose
+
+    for name, value in opening._NO_JOB.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("BYTESCHEDULER_BACKEND", "auto")
+    monkeypatch.setattr(opening, "whose_scheduler", ask)
+    monkeypatch.setattr(opening, "WHOSE", {})
+    return asked
+
+
+@pytest.mark.parametrize("make", [lambda: None, FakeDist, lambda: FakeDist("dist_async")])
+def test_auto_is_native_where_the_scheduler_node_is_ours(
+    native: "Callable[..., ScheduledKVS]",
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    make: "Callable[[], object]",
+) -> None:
+    asked = in_job(monkeypatch, Whose.OURS)
+    with native(make()) as first, native() as second:
+        assert first._backend._session is second._backend._session
+    assert capfd.readouterr().err.splitlines()[0] == (
+        "bytescheduler: native back end carries the bytes "
+        "(1 worker, 1 server; because the servers are ours)"
+    )
+    assert len(asked) == 1
+
+
+def test_auto_schedules_the_stock_store_where_that_is_stock(
+    native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_fake(*_: object) -> StockSession:
+        return StockSession(FakeWorker(), FakePlugin())  # type: ignore[arg-type]
+
+    in_job(monkeypatch, Whose.STOCK)
+    monkeypatch.setattr(opening, "open_stock_session", open_fake)
+    with native(FakeDist()) as kvs:
+        assert isinstance(kvs._backend._session, StockSession)
+    assert native.ranks == []  # type: ignore[attr-defined]
+
+
+def test_auto_goes_on_with_the_stock_store_where_only_the_scheduler_node_is_ours(
+    native: "Callable[..., ScheduledKVS]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused:
+        @staticmethod
+        def open(wanted_rank: int) -> FakeWorker:
+            raise UsageError("cannot attach: server 0 is a stock server", 6)
+
+    def open_fake(*_: object) -> StockSession:
+        return StockSession(FakeWorker(), FakePlugin())  # type: ignore[arg-type]
+
+    in_job(monkeypatch, Whose.OURS)
+    let_go: List[object] = []
+    monkeypatch.setattr(opening, "let_go", let_go.append)
+    monkeypatch.setattr(place, "Worker", Refused)
+    monkeypatch.setattr(opening, "open_stock_session", open_fake)
+    with native(FakeDist()) as kvs:
+        assert isinstance(kvs._backend._session, StockSession)
+    assert let_go == []  # it waits for the others at its end
+
+
+def test_a_store_with_no_part_in_the_job_asks_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = in_job(monkeypatch, Whose.OURS)
+    assert ScheduledKVS(mx.kv.create("local")).type == "local"
+    assert asked == []
 
 
 def test_an_asynchronous_store_is_updated_by_the_servers(
