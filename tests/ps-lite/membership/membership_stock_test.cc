@@ -504,6 +504,44 @@ TEST_F(StockJob, AStockWorkerThatWrapsNothingIsNamedOnceAtTheLatestWhenItEnds) {
   EXPECT_EQ(job.CountLogged(said), 2);
 }
 
+TEST_F(StockJob, WorkersThatWaitForEachOtherAreEndedWithTheReason) {
+  w0->Barrier(kWorkerGroup);
+  w1->Barrier(kEveryone);
+  job.Run(job.options.report_interval - seconds(2));
+  EXPECT_FALSE(job.finished);
+  job.Run(seconds(10));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(),
+              AllOf(HasSubstr("worker 0 waits at a barrier of"), HasSubstr("worker 1, which waits"),
+                    HasSubstr("the same calls in the same order")));
+}
+
+TEST_F(StockJob, AWorkerThatIsOnlyLateIsWaitedFor) {
+  w0->Barrier(kWorkerGroup);
+  job.Run(10 * job.options.report_interval);
+  EXPECT_FALSE(job.finished);
+  w1->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(w0->barrier_answers, 2);
+}
+
+TEST_F(StockJob, ASecondStoreOfAProcessEndsItWithTheRemedy) {
+  const NativeNode* const attached = Attach(0);
+  EXPECT_TRUE(attached->ready());
+  Meta again;
+  again.is_control = true;
+  again.control.command = Command::kAddNode;
+  again.control.nodes = {{Role::kWorker, kEmpty, "10.0.0.9", 4711, false, 1}};
+  w0->Send(kSchedulerId, again, "");
+  job.Run(seconds(10));
+  const std::string said = "makes a second dist store of MXNet's, which waits for ever: make it by";
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("worker 0 (10.0.0.9:4711) " + said));
+  ASSERT_FALSE(w0->words.empty());
+  EXPECT_THAT(w0->words.front(), HasSubstr(said));
+  EXPECT_THAT(s0->failures.front().message(), HasSubstr(said));
+}
+
 TEST_F(StockJob, WhoComesTooLateIsEndedAndTheOthersNoticeNothing) {
   StockNode* const worker = job.AddStock(Role::kWorker, "10.0.0.9");
   StockNode* const server = job.AddStock(Role::kServer, "10.0.0.7");

@@ -77,6 +77,9 @@ class Barriers {
   bool stock_waits() const;
   // Names the nodes that a request waits for: "worker 1, server 0"; empty if there are none.
   std::string WaitsFor(const BarrierRequest& request) const;
+  // Describes workers that wait at different barriers, each for the others, since before `limit`;
+  // empty if there are none.  At least one of them is stock.
+  std::string DescribeDeadlock(bs::TimePoint limit) const;
   // Finds a stock worker that has waited for other workers since before `limit`; null if there is
   // none.  Native workers have their own deadline.
   const BarrierRequest* FindStockBefore(bs::TimePoint limit) const;
@@ -96,6 +99,8 @@ class Barriers {
   // Ids of the place's members in the order of answers, once for each logical member.
   std::vector<int32_t> MembersOf(const Place& place) const;
   std::vector<int32_t> AbsentFrom(const Place& place, const Arrived& arrived) const;
+  // The group at whose other barrier the node waits since before `limit`; 0 if it does not.
+  int32_t WaitsElsewhere(int32_t id, const Place& place, bs::TimePoint limit) const;
   // The first worker of the place that left without having come; kEmpty if there is none.
   int32_t GoneFrom(const Place& place, const Arrived& arrived) const;
   Answers FailNatives(const Place& place);

@@ -140,6 +140,9 @@ void Coordinator::Impl::OnMessage(const Message& message) {
     case Command::kHeartbeat:
       OnHeartbeat(message.peer, message, said);
       return;
+    case Command::kAddNode:
+      if (peer->native) return DropViolation(message, "a registration under an id");
+      return OnSecondStore(*peer);
     case Command::kAck:
       broadcast_.Confirm(message.peer, message.meta.extension.sequence);
       return;
@@ -155,6 +158,18 @@ bool Coordinator::Impl::TakeStock(const Message& message) {
   Resends::Verdict verdict = resends_.Take(message, kSchedulerId);
   if (verdict.ack) SendUnnumbered(message.peer, std::move(*verdict.ack));
   return verdict.fresh;
+}
+
+void Coordinator::Impl::OnSecondStore(const Peer& peer) {
+  if (phase_ != Phase::kRunning) return;
+  // Its start barrier is one of everybody, and no other node joins it again.
+  const auto why = bs::Status::FailedPrecondition(
+      Describe(peer.node) +
+      " makes a second dist store of MXNet's, which waits for ever: make it "
+      "by ScheduledKVS() (from bytescheduler.mxnet import ScheduledKVS)");
+  // Also beside an attached worker, which cannot end a wait of MXNet's.
+  EndStockNode(peer.node, peer.node.id, why.message());
+  EndJob(why);
 }
 
 void Coordinator::Impl::OnBarrier(int32_t id, const Message& message) {
@@ -264,6 +279,14 @@ void Coordinator::Impl::CheckSilence() {
 
 void Coordinator::Impl::WarnOfStragglers() {
   const bs::TimePoint now = scope_.Now();
+  if (const std::string both = barriers_.DescribeDeadlock(now - options_.report_interval);
+      phase_ == Phase::kRunning && !both.empty()) {
+    EndJob(bs::Status::FailedPrecondition(
+        both +
+        ": every worker must make the same calls in the same order (init, broadcast, "
+        "barrier, and the end of the store)"));
+    return;
+  }
   const bs::TimePoint limit = now - options_.straggler_timeout;
   const BarrierRequest* const late = barriers_.FindStockBefore(limit);
   if (phase_ != Phase::kRunning || late == nullptr) return;

@@ -93,6 +93,8 @@ class Coordinator::Impl {
   void OnMessage(const Message& message);
   // False for a repeat or an acknowledgement, which needs nothing more.
   bool TakeStock(const Message& message);
+  // A stock worker registers once more, for another store of its process.
+  void OnSecondStore(const Peer& peer);
   void OnBarrier(int32_t id, const Message& message);
   void OnHeartbeat(int32_t id, const Message& message, const MemberBody& said);
   void OnPeerOp(int32_t id, const Message& message);
