@@ -48,12 +48,16 @@ class AsyncStore(NativeStore):
         Owned from now on.
     inner : KVStore, optional
         The stock store; its own data path is not used.
+    kind : str
+        As `NativeStore`.
     """
 
     updates_here = False  # the servers have the optimizer
 
-    def __init__(self, session: TensorSession, inner: Optional[Store] = None) -> None:
-        super().__init__(session, inner)
+    def __init__(
+        self, session: TensorSession, inner: Optional[Store] = None, *, kind: str = ""
+    ) -> None:
+        super().__init__(session, inner, kind=kind)
         self._optimizer: Optimizer = None
         self._is_native = False  # the optimizer: the servers need no whole keys
 

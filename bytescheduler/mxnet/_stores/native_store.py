@@ -53,6 +53,8 @@ class NativeStore:
         Owned from now on.
     inner : KVStore, optional
         The stock store; its own data path is not used.
+    kind : str
+        The type that the store has for MXNet; empty: that of `inner`.
     records : bool
         Whether a timeline is recorded, which may be made a profile of.
     """
@@ -60,12 +62,17 @@ class NativeStore:
     updates_here = True  # so the workers must agree on an updater
 
     def __init__(
-        self, session: TensorSession, inner: Optional[Store] = None, *, records: bool = False
+        self,
+        session: TensorSession,
+        inner: Optional[Store] = None,
+        *,
+        kind: str = "",
+        records: bool = False,
     ) -> None:
         self._session = session
         self._inner = inner
         self._copier = open_copier()
-        self._type = "dist_sync" if inner is None else str(inner.type)
+        self._type = kind or ("dist_sync" if inner is None else str(inner.type))
         self._tensors: Dict[Key, Tensor] = {}
         self._usual: Usual = {}
         self._told_sparse: Set[Key] = set()

@@ -17,11 +17,12 @@ from bytescheduler.mxnet._stores.backend import Backend
 from bytescheduler.mxnet._stores.framework import MXNet, let_go
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
+from bytescheduler.mxnet._stores.stand_in import StandIn
 from bytescheduler.mxnet._stores.stock_session import StockSession, open_stock_session
 from bytescheduler.mxnet._stores.tensor_session import TensorSession
 from bytescheduler.mxnet._types import Store
 
-__all__ = ["open_backend", "passes_on"]
+__all__ = ["open_backend", "open_stand_in", "passes_on"]
 
 # This process's place in a job of our own servers, which its stores share.
 JOB: Place[TensorSession] = Place()
@@ -30,6 +31,10 @@ STOCK: Place[StockSession] = Place()
 # Whose scheduler node listens at an address, once this process has asked there.
 WHOSE: Dict[str, Whose] = {}
 
+_SECOND = (
+    "this process has a store on stock servers already, which take one of each process: use that "
+    "one, close it first, or start the job with bslaunch"
+)
 # A worker is refused so where servers are MXNet's own (bs::StatusCode::kNotFound).
 _NO_SERVERS_OF_OURS = 6
 
@@ -144,9 +149,13 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
             f"a {name} store in a job of {settings.num_workers} workers: its type tells MXNet that "
             'there is one worker; use mx.kv.create("dist_sync")'
         )
+    session = None
+    if isinstance(inner, StandIn):
+        session = inner.take_session()  # of the first store around it; others share the place
+        inner = None
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
     try:
-        session = _join(stock, settings)
+        session = session or _join(stock, settings)
     except BaseException as error:
         if stock is not None and not _goes_on(error, settings):
             let_go(stock)
@@ -160,9 +169,46 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     )
     if "async" in name:
         _note_untuned(settings, "tensors of an asynchronous store keep their partitions")
-        return AsyncStore(session, inner)
+        return AsyncStore(session, inner, kind=name)
     session.tune()
-    return NativeStore(session, inner, records=bool(settings.timeline))
+    return NativeStore(session, inner, kind=name, records=bool(settings.timeline))
+
+
+def open_stand_in(name: str, first: Optional[Store], settings: Settings) -> Optional[StandIn]:
+    """Return what stands in for MXNet's own store of this name, or None.  Blocks.
+
+    None: MXNet's own can be had.
+
+    Parameters
+    ----------
+    name : str
+        That of a dist store.
+    first : KVStore, optional
+        The dist store of MXNet's that this process has already.
+
+    Raises
+    ------
+    MXNetError
+        Neither can be had: this process has the one store that stock servers take.
+    ConfigError, Timeout, PeerLost
+        As `ScheduledKVS`.
+    """
+    second = first is not None or JOB.session() is not None or STOCK.session() is not None
+    if not second and not settings.secret_file:
+        return None
+    if not _is_native(None, settings):
+        _check_no_secret(name, settings)
+        raise mx.base.MXNetError(_SECOND)
+    try:
+        session = _join(first, settings)
+    except UsageError as error:
+        if _goes_on(error, settings):
+            raise mx.base.MXNetError(_SECOND) from None
+        raise
+    why = "MXNet's own store waits for ever as the second one of a process"
+    if settings.secret_file:
+        why = "MXNet's own store cannot take part in a job with BYTESCHEDULER_SECRET_FILE"
+    return StandIn(name, session, why)
 
 
 # -- over a store of MXNet's, or a third party's ---------------------------------------------------
@@ -194,10 +240,7 @@ def _check_no_secret(name: str, settings: Settings) -> None:
 
 def _require_no_stock_session() -> None:
     if STOCK.session() is not None:
-        raise mx.base.MXNetError(
-            "this process has a store on stock servers already, which take one of each "
-            "process: use that one, close it first, or start the job with bslaunch"
-        )
+        raise mx.base.MXNetError(_SECOND)
 
 
 def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Backend]:

@@ -13,7 +13,7 @@ LONG_S = 180.0
 
 
 def run_local(
-    cwd: pathlib.Path, script: str, *arguments: str
+    cwd: pathlib.Path, script: str, *arguments: str, secret: str = ""
 ) -> "subprocess.CompletedProcess[str]":
     env = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))},
@@ -22,6 +22,7 @@ def run_local(
         "SCRIPT": script,
         "SERVERS": "2",
         "OMP_NUM_THREADS": "1",
+        "BYTESCHEDULER_SECRET_FILE": secret,
     }
     return subprocess.run(
         [str(EXAMPLE / "run_local.sh"), *arguments],
@@ -42,7 +43,12 @@ def test_two_workers_learn_digits_and_hold_the_same_weights(
     tmp_path: pathlib.Path, script: str, network: str
 ) -> None:
     options = ("--network", network, "--num-epochs", "4", "--target-accuracy", "0.9")
-    done = run_local(tmp_path, script, *options)
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of this test\n")
+    secret.chmod(0o600)
+    # One without a secret and one with it.
+    given = str(secret) if script == "train_gluon.py" else ""
+    done = run_local(tmp_path, script, *options, secret=given)
     said = done.stdout
     assert done.returncode == 0, said
     for rank in (0, 1):

@@ -28,6 +28,30 @@ def test_nodes_that_share_a_secret_work_together(make_job: MakeJob, tmp_path: pa
     job.run("cases/cases.py", "native", "sums", "order")
 
 
+@pytest.mark.parametrize("backend", ["native", "auto"])
+def test_the_line_of_the_readme_works_with_a_secret(
+    make_job: MakeJob, tmp_path: pathlib.Path, backend: str
+) -> None:
+    secret = secret_file(tmp_path, "secret", "a secret of this test\n")
+    job = make_job(env={"BYTESCHEDULER_SECRET_FILE": secret})
+    for output in job.run("cases/one_line.py", "wrapped", env={"BYTESCHEDULER_BACKEND": backend}):
+        assert "native back end carries the bytes (2 workers, 1 server" in output
+        assert "sum 3.0" in output
+    assert "refused a connection" not in job.all_output(), "it asks whose node it is in silence"
+
+
+def test_a_store_that_is_not_wrapped_ends_its_worker_with_the_remedy(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    secret = secret_file(tmp_path, "secret", "a secret of this test\n")
+    job = make_job(env={"BYTESCHEDULER_SECRET_FILE": secret})
+    for _ in range(2):
+        job.start_worker("cases/one_line.py", "stock")
+    for worker in job.workers:
+        assert worker.wait() != 0
+        assert "BYTESCHEDULER_SECRET_FILE: add kvs = ScheduledKVS(kvs)" in worker.output()
+
+
 def copy_all(source: socket.socket, sink: socket.socket, seen: List[bytes]) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):

@@ -36,3 +36,16 @@ def test_a_worker_that_wraps_nothing_is_named_once(make_job: MakeJob) -> None:
     job.run("cases/one_line.py", "stock", env=AUTO)
     said = "uses MXNet's own store: not scheduled; add kvs = ScheduledKVS(kvs)"
     assert job.all_output().count(said) == 2
+
+
+@pytest.mark.parametrize("backend", ["native", "auto"])
+def test_two_dist_stores_of_a_process_are_native(make_job: MakeJob, backend: str) -> None:
+    env = {"BYTESCHEDULER_BACKEND": backend}
+    for output in make_job().run("cases/two_dist_stores.py", "dist_sync,dist_sync", env=env):
+        assert "stores dist_sync dist_sync 2.0 4.0" in output
+
+
+def test_two_dist_stores_of_a_process_on_stock_servers_are_an_error(make_job: MakeJob) -> None:
+    job = make_job(workers=1, stock_servers=1, stock_scheduler=True)
+    job.start_worker("cases/two_dist_stores.py", "dist_sync,dist_sync", env=AUTO)
+    job.workers[0].wait_for_line("stock servers already, which take one of each process")
