@@ -85,10 +85,22 @@ class Job:
     enough: Optional[Callable[[], bool]] = None
 
 
+# What `prefer_native` may set.
+_PREFERRED = ("BYTESCHEDULER_BACKEND", "DMLC_PS_VAN_TYPE")
+# MXNet quotes it after "Unsupported van type: ", where its own store would wait for ever: no node
+# of a job with a secret lets it in.
+_NO_VAN = (
+    "none in a job with BYTESCHEDULER_SECRET_FILE; import bytescheduler.mxnet before the store is "
+    "created, and add kvs = ScheduledKVS(kvs)"
+)
+
+
 def prefer_native(env: Dict[str, str]) -> None:
     """Let a worker use the servers that bslaunch started, unless its settings say otherwise."""
     if env.get("BYTESCHEDULER_BACKEND", "") in ("", "auto"):
         env["BYTESCHEDULER_BACKEND"] = "native"
+    if env.get("BYTESCHEDULER_SECRET_FILE", ""):
+        env["DMLC_PS_VAN_TYPE"] = _NO_VAN
 
 
 def run(job: Job) -> int:
@@ -200,7 +212,7 @@ class _Run:
         prefer_native(env)
         own = {
             **self._job.env,
-            "BYTESCHEDULER_BACKEND": env["BYTESCHEDULER_BACKEND"],
+            **{name: env[name] for name in _PREFERRED if name in env},
             interrupt.NAME: "1",
         }
         if "OMP_NUM_THREADS" in env or self._job.num_workers == 1:

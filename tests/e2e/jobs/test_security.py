@@ -11,6 +11,8 @@ from typing import Callable, Iterator, List, Tuple
 import pytest
 from job import Job
 
+from bytescheduler._launch.local_job import prefer_native
+
 MakeJob = Callable[..., Job]
 FreePort = Callable[[], int]
 
@@ -50,6 +52,16 @@ def test_a_store_that_is_not_wrapped_ends_its_worker_with_the_remedy(
     for worker in job.workers:
         assert worker.wait() != 0
         assert "BYTESCHEDULER_SECRET_FILE: add kvs = ScheduledKVS(kvs)" in worker.output()
+
+
+def test_a_store_that_is_created_without_us_fails_under_bslaunch(
+    make_job: MakeJob, tmp_path: pathlib.Path
+) -> None:
+    secret = {"BYTESCHEDULER_SECRET_FILE": secret_file(tmp_path, "secret", "a secret of this test")}
+    given = dict(secret)
+    prefer_native(given)
+    worker = make_job(workers=1, env=secret).start_worker("stock/stock_idle.py", env=given)
+    worker.wait_for_line("Unsupported van type: none in a job with BYTESCHEDULER_SECRET_FILE")
 
 
 def copy_all(source: socket.socket, sink: socket.socket, seen: List[bytes]) -> None:

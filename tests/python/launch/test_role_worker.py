@@ -71,6 +71,15 @@ def test_it_gets_our_back_end_unless_told_otherwise(
     assert (result.returncode, result.stdout) == (0, gets + "\n")
 
 
+def test_with_a_secret_mxnets_own_store_is_given_a_reason_to_fail(tmp_path: pathlib.Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of this test")
+    secret.chmod(0o600)
+    given = {**WORKER, "BYTESCHEDULER_SECRET_FILE": str(secret)}
+    result = bslaunch("sh", "-c", "echo $DMLC_PS_VAN_TYPE", cwd=tmp_path, **given)
+    assert "import bytescheduler.mxnet before the store is created" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 5", 5), ("kill -9 $$", 137), ("kill -6 $$", 134), ("exit 0", 0)]
 )
