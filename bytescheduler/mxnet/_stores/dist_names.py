@@ -5,8 +5,6 @@ them: a second one waits in a barrier that the other nodes never join.
 """
 
 import functools
-import weakref
-from typing import Callable, Optional
 
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
@@ -14,6 +12,7 @@ from mxnet.kvstore import KVStoreBase
 from bytescheduler._launch import ready
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._stores.opening import open_stand_in
+from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._types import Store
 
 __all__ = ["DistNames"]
@@ -30,10 +29,16 @@ _NAMES = (
 
 
 class DistNames:
-    """Creates the dist stores of this process: `mx.kv.create` comes here with their names."""
+    """Creates the dist stores of this process: `mx.kv.create` comes here with their names.
 
-    def __init__(self) -> None:
-        self._first: Callable[[], Optional[Store]] = lambda: None  # MXNet's own, while it lives
+    Parameters
+    ----------
+    own : OwnStore
+        Learns which one is MXNet's own.
+    """
+
+    def __init__(self, own: OwnStore) -> None:
+        self._own = own
 
     def take_over(self) -> None:
         """Let `mx.kv.create` come here."""
@@ -44,12 +49,12 @@ class DistNames:
         """Return MXNet's own store, or what stands in for it.  Blocks."""
         settings = Settings.read()
         if settings.role == "worker":
-            stand_in = open_stand_in(name, self._first(), settings)
+            stand_in = open_stand_in(name, settings)
             if stand_in is not None:
                 ready.tell()  # from here on this process speaks for itself
                 return stand_in
         store = self._create_stock(name)
-        self._first = weakref.ref(store)
+        self._own.set(store)
         return store
 
     @staticmethod

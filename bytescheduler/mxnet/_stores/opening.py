@@ -16,6 +16,7 @@ from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
 from bytescheduler.mxnet._stores.framework import MXNet, let_go
 from bytescheduler.mxnet._stores.native_store import NativeStore
+from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
 from bytescheduler.mxnet._stores.stand_in import StandIn
 from bytescheduler.mxnet._stores.stock_session import StockSession, open_stock_session
@@ -28,6 +29,8 @@ __all__ = ["open_backend", "open_stand_in", "passes_on"]
 JOB: Place[TensorSession] = Place()
 # Its place on MXNet's servers, which know one store of each process.
 STOCK: Place[StockSession] = Place()
+# MXNet's own dist store of this process, whose rank all its stores have.
+OWN = OwnStore()
 # Whose scheduler node listens at an address, once this process has asked there.
 WHOSE: Dict[str, Whose] = {}
 
@@ -126,6 +129,7 @@ def _many(count: int, word: str) -> str:
 def _join(stock: Optional[Store], settings: Settings) -> TensorSession:
     """Join the job, or share the place that another store of this process has in it."""
     check_settings()
+    stock = OWN.get() if stock is None else stock
     shared = JOB.session()
     if shared is not None and stock is not None and stock.rank != shared.rank:
         raise mx.base.MXNetError(
@@ -174,7 +178,7 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     return NativeStore(session, inner, kind=name, records=bool(settings.timeline))
 
 
-def open_stand_in(name: str, first: Optional[Store], settings: Settings) -> Optional[StandIn]:
+def open_stand_in(name: str, settings: Settings) -> Optional[StandIn]:
     """Return what stands in for MXNet's own store of this name, or None.  Blocks.
 
     None: MXNet's own can be had.
@@ -183,8 +187,8 @@ def open_stand_in(name: str, first: Optional[Store], settings: Settings) -> Opti
     ----------
     name : str
         That of a dist store.
-    first : KVStore, optional
-        The dist store of MXNet's that this process has already.
+    settings : Settings
+        Those of this process.
 
     Raises
     ------
@@ -193,14 +197,14 @@ def open_stand_in(name: str, first: Optional[Store], settings: Settings) -> Opti
     ConfigError, Timeout, PeerLost
         As `ScheduledKVS`.
     """
-    second = first is not None or JOB.session() is not None or STOCK.session() is not None
+    second = OWN.get() is not None or JOB.session() is not None or STOCK.session() is not None
     if not second and not settings.secret_file:
         return None
     if not _is_native(None, settings):
         _check_no_secret(name, settings)
         raise mx.base.MXNetError(_SECOND)
     try:
-        session = _join(first, settings)
+        session = _join(None, settings)
     except UsageError as error:
         if _goes_on(error, settings):
             raise mx.base.MXNetError(_SECOND) from None

@@ -16,6 +16,7 @@ from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet import ScheduledKVS
 from bytescheduler.mxnet._stores import opening
 from bytescheduler.mxnet._stores.dist_names import DistNames
+from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.stand_in import StandIn
 
 WRAP = r"add kvs = ScheduledKVS\(kvs\)"
@@ -61,7 +62,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Job]":
     registry = dict(KVStoreBase.kv_registry)
     for name in [name for name in registry if name.startswith("dist")]:
         del KVStoreBase.kv_registry[name]
-    DistNames().take_over()
+    monkeypatch.setattr(opening, "OWN", OwnStore())
+    DistNames(opening.OWN).take_over()
     yield made
     KVStoreBase.kv_registry.clear()
     KVStoreBase.kv_registry.update(registry)
@@ -155,6 +157,12 @@ def test_a_second_store_stands_beside_the_first_which_is_not_wrapped_yet(job: Jo
     assert not isinstance(first, StandIn)
     assert isinstance(second, StandIn)
     assert job.ranks == [first.rank]
+
+
+def test_a_scheduled_store_of_its_own_stands_beside_one_that_is_not_wrapped(job: Job) -> None:
+    first = mx.kv.create("dist_sync")
+    with ScheduledKVS():
+        assert job.ranks == [first.rank]
 
 
 @pytest.mark.parametrize("whose", [Whose.STOCK, Whose.OURS])
