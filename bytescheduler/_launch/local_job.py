@@ -85,7 +85,7 @@ class Job:
     enough: Optional[Callable[[], bool]] = None
 
 
-# What `prefer_native` may set.
+# The variables that `prefer_native` may set.
 _PREFERRED = ("BYTESCHEDULER_BACKEND", "DMLC_PS_VAN_TYPE")
 # MXNet quotes it after "Unsupported van type: ", where its own store would wait for ever: no node
 # of a job with a secret lets it in.

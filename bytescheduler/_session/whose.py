@@ -1,7 +1,7 @@
-"""Whose scheduler node it is: ours or MXNet's own, by what it says while we connect.
+"""Whose scheduler node it is: ours or a stock one, by what it says while we connect.
 
 Both speak ZMTP 3.0.  Ours gives an identity of its own in the READY command, or asks for
-authentication in a job with a secret.  Nothing is sent that MXNet's own does not know, and no
+authentication in a job with a secret.  Nothing is sent that a stock one does not know, and no
 message at all.  (3rdparty/ps-lite/PROTOCOL.md, "Whose node it is")
 """
 
@@ -24,12 +24,12 @@ _COMMAND = 4
 _OURS = b"bytescheduler"  # kOurIdentity
 _TRY_EVERY_S = 0.1
 _SAY_EVERY_S = 5.0
-# A node that has accepted a connection says who it is at once, unless it is stopped or not there.
+# A node that has accepted a connection introduces itself at once, unless it is stopped.
 _ANSWER_S = 2.0
 
 
 class Whose(enum.Enum):
-    """What runs the scheduler node."""
+    """The kinds of scheduler nodes."""
 
     OURS = "ours"
     STOCK = "stock"
@@ -78,7 +78,7 @@ def _ask(ours: socket.socket) -> Whose:
     if greeting[0] != 0xFF or not greeting[9] & 1:
         raise OSError("it speaks no ZMTP")
     if greeting[_MECHANISM].rstrip(b"\0") != b"NULL":
-        return Whose.OURS  # MXNet's own knows no other
+        return Whose.OURS  # a stock one knows no other
     ours.sendall(_GREETING[_VERSION_ENDS:] + _READY)
     flags, size = _read(ours, 2)
     if not flags & _COMMAND or flags & 2:

@@ -8,13 +8,7 @@ Add one line to a training script::
 Importing this also makes ``mx.kv.create("bytescheduler")`` work; it starts nothing.
 """
 
-from bytescheduler.mxnet._stores.by_name import take_part
-from bytescheduler.mxnet._stores.dist_names import DistNames
-from bytescheduler.mxnet._stores.opening import OWN
 from bytescheduler.mxnet.kvstore import ScheduledKVS, ScheduledKVStore
 from bytescheduler.mxnet.trainer import ScheduledTrainer
 
 __all__ = ["ScheduledKVS", "ScheduledKVStore", "ScheduledTrainer"]
-
-take_part()
-DistNames(OWN).take_over()

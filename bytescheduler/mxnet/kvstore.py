@@ -11,6 +11,7 @@ from bytescheduler._launch import ready
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler.mxnet._stores.backend import Backend
+from bytescheduler.mxnet._stores.dist_names import take_names
 from bytescheduler.mxnet._stores.opening import open_backend, passes_on
 from bytescheduler.mxnet._types import Arrays, Handle, Keys, Optimizer, RowIds, Store, Updater
 
@@ -260,3 +261,6 @@ ScheduledKVStore = ScheduledKVS
 @KVStoreBase.register
 class ByteScheduler(ScheduledKVS):
     """The store of ``mx.kv.create("bytescheduler")``: a ScheduledKVS that wraps nothing."""
+
+
+take_names(ready.tell)

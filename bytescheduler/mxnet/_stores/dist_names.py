@@ -5,17 +5,18 @@ them: a second one waits in a barrier that the other nodes never join.
 """
 
 import functools
+from typing import Callable
 
 import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
-from bytescheduler._launch import ready
 from bytescheduler._settings import Settings
-from bytescheduler.mxnet._stores.opening import open_stand_in
+from bytescheduler.mxnet._stores.by_name import take_part
+from bytescheduler.mxnet._stores.opening import OWN, open_stand_in
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._types import Store
 
-__all__ = ["DistNames"]
+__all__ = ["DistNames", "take_names"]
 
 _NAMES = (
     "dist",
@@ -35,10 +36,13 @@ class DistNames:
     ----------
     own : OwnStore
         Learns which one is MXNet's own.
+    on_joined : callable
+        Called when this process has joined the job without a store of MXNet's own.
     """
 
-    def __init__(self, own: OwnStore) -> None:
+    def __init__(self, own: OwnStore, on_joined: Callable[[], None]) -> None:
         self._own = own
+        self._on_joined = on_joined
 
     def take_over(self) -> None:
         """Let `mx.kv.create` come here."""
@@ -51,7 +55,7 @@ class DistNames:
         if settings.role == "worker":
             stand_in = open_stand_in(name, settings)
             if stand_in is not None:
-                ready.tell()  # from here on this process speaks for itself
+                self._on_joined()
                 return stand_in
         store = self._create_stock(name)
         self._own.set(store)
@@ -64,3 +68,9 @@ class DistNames:
             return mx.kv.create(name)
         finally:
             KVStoreBase.kv_registry[name] = ours
+
+
+def take_names(on_joined: Callable[[], None]) -> None:
+    """Let MXNet find our stores, and the stand-ins, by their names."""
+    take_part()
+    DistNames(OWN, on_joined).take_over()

@@ -155,7 +155,7 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
         )
     session = None
     if isinstance(inner, StandIn):
-        session = inner.take_session()  # of the first store around it; others share the place
+        session = inner.take_session()  # later stores around it get none, and share the place
         inner = None
     stock = inner if isinstance(inner, KVStore) and "dist" in name else None
     try:

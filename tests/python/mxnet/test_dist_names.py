@@ -30,6 +30,7 @@ class Job:
         self.stock: List[str] = []  # stores of MXNet's own that were made
         self.refusal: Optional[UsageError] = None
         self.whose = Whose.OURS
+        self.joined: List[int] = []  # calls of on_joined
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Job]":
     for name in [name for name in registry if name.startswith("dist")]:
         del KVStoreBase.kv_registry[name]
     monkeypatch.setattr(opening, "OWN", OwnStore())
-    DistNames(opening.OWN).take_over()
+    DistNames(opening.OWN, lambda: made.joined.append(1)).take_over()
     yield made
     KVStoreBase.kv_registry.clear()
     KVStoreBase.kv_registry.update(registry)
@@ -95,6 +96,7 @@ def test_with_a_secret_the_readmes_line_works(job: Job, secret: None, name: str)
     assert worker.closed, "the stand-in keeps no place of its own"
     assert job.ranks == [-1]
     assert job.stock == []
+    assert job.joined == [1]
 
 
 OPERATIONS: "List[Callable[[mx.kv.KVStore], object]]" = [

@@ -162,7 +162,7 @@ bool Coordinator::Impl::TakeStock(const Message& message) {
 
 void Coordinator::Impl::OnSecondStore(const Peer& peer) {
   if (phase_ != Phase::kRunning) return;
-  // Its start barrier is one of everybody, and no other node joins it again.
+  // Its start barrier is one of all nodes, and no other node joins it again.
   const auto why = bs::Status::FailedPrecondition(
       Describe(peer.node) +
       " makes a second dist store of MXNet's, which waits for ever: make it "
