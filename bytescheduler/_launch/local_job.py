@@ -20,7 +20,7 @@ from bytescheduler._launch.launcher import (
     Place,
 )
 from bytescheduler._launch.ranks import place_of
-from bytescheduler._process import family
+from bytescheduler._process import family, limits
 from bytescheduler._process.child import Child, Streams, signal_name
 from bytescheduler._process.output import Printer
 from bytescheduler._process.say import plain, say
@@ -238,7 +238,7 @@ class _Run:
                     role, command, name=name, place=place, env=env, streams=_MERGED
                 )
         except OSError as error:
-            self._say(f"cannot run {plain(command[0])}: {error.strerror}")
+            self._say(f"cannot run {plain(command[0])}: {limits.reason(error)}")
             raise _Over(_CANNOT_RUN) from error
         prefix = self._printer.prefix(name, len(self._launcher.children) - 1)
         reader = threading.Thread(

@@ -15,7 +15,7 @@ import time
 from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
 from bytescheduler._launch import ready
-from bytescheduler._process import child, family
+from bytescheduler._process import child, family, limits
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
 
@@ -250,7 +250,7 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace
     try:
         process = _start(command, {**env, ready.NAME: listener.name}, before)
     except OSError as error:
-        _say(f"cannot run {plain(command[0])}: {error.strerror}")
+        _say(f"cannot run {plain(command[0])}: {limits.reason(error)}")
         return _CANNOT_RUN
     watch = _Watch(where)
     running = _Command(process, signals, grace_s, others)

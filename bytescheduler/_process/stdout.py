@@ -13,6 +13,7 @@ from typing import List, Optional
 
 import click
 
+from bytescheduler._process import limits
 from bytescheduler._process.say import say
 
 __all__ = ["run", "why_lost"]
@@ -127,5 +128,10 @@ def run(command: click.Command, argv: Optional[List[str]], program: str) -> None
     _watch_stdout(program)
     try:
         command.main(argv, prog_name=program, help_option_names=["-h", "--help"])
+    except OSError as error:
+        if not limits.is_met(error):
+            raise
+        say(f"{program}: {limits.reason(error)}")
+        raise SystemExit(1) from None
     finally:
         sys.stdout.flush()

@@ -12,10 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <map>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -23,6 +25,7 @@
 
 #include "base/block_signals.h"
 #include "base/check.h"
+#include "base/descriptors.h"
 #include "base/mutex.h"
 #include "base/spin.h"
 
@@ -40,7 +43,10 @@ constexpr uint64_t kTimerId = 1;
 // A descriptor of the kernel's, closed once.
 class OwnedFd {
  public:
-  explicit OwnedFd(int fd) : fd_(fd) { BS_CHECK(fd >= 0); }
+  // Throws if there was none to have: `fd` is -1 and errno says why.
+  explicit OwnedFd(int fd) : fd_(fd) {
+    if (fd < 0) throw std::runtime_error("no thread: " + SystemError(errno));
+  }
   OwnedFd(const OwnedFd&) = delete;
   OwnedFd& operator=(const OwnedFd&) = delete;
   ~OwnedFd() { ::close(fd_); }

@@ -1,6 +1,7 @@
 // LoopThread: an Executor that is one named thread around epoll.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,12 +18,15 @@ struct LoopOptions {
   Duration spin{};
 };
 
-// Owns its thread: started by the constructor, ended and joined by the destructor.  Tasks still
-// queued when it ends are destroyed unrun, on the ending thread.
+// Owns its thread and three descriptors (kDescriptors).  The constructor starts the thread, or
+// throws a std::exception that says what the system lacks.  The destructor ends and joins it. Tasks
+// still queued then are destroyed unrun, on the ending thread.
 //
 // REQUIRES: the destructor does not run on the loop's own thread.
 class LoopThread final : public Executor {
  public:
+  static constexpr uint64_t kDescriptors = 3;
+
   // `name` is shown by ps, top and gdb; at most 15 characters.
   explicit LoopThread(const std::string& name);
   LoopThread(const std::string& name, LoopOptions options);

@@ -43,8 +43,8 @@ struct bs_waiter {
 namespace {
 
 using bs::Config;
+using bs::Guarded;
 using bs::Result;
-using bs::api::Guarded;
 using bs::api::Overrides;
 using bs::api::Return;
 using bs::api::Tell;

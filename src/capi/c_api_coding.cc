@@ -12,9 +12,9 @@
 
 using bs::CodecParameters;
 using bs::Coding;
+using bs::Guarded;
 using bs::Result;
 using bs::Status;
-using bs::api::Guarded;
 using bs::api::Return;
 
 static_assert(BS_CODING_BYTES == CodecParameters::kMostBytes);

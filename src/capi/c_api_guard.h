@@ -1,13 +1,12 @@
-// Helpers of the C API's functions: a Status becomes a code, an exception becomes a Status.
+// Helpers of the C API's functions: a Status becomes a code, settings become overrides.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <map>
-#include <new>
 #include <string>
 
+#include "base/guarded.h"
 #include "base/metrics.h"
 #include "bytescheduler/c_api.h"
 #include "bytescheduler/status.h"
@@ -22,18 +21,6 @@ inline int Return(const Status& status, bs_error* error) {
     error->message[size] = '\0';
   }
   return static_cast<int>(status.code());
-}
-
-// `body` returns a Status; what it throws (memory, threads, descriptors run out) becomes one.
-template <typename F>
-Status Guarded(F body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return Status::ResourceExhausted("no memory");
-  } catch (const std::exception& e) {
-    return Status::ResourceExhausted(e.what());
-  }
 }
 
 inline Status Tell(const Result<Metrics>& metrics, bs_metric_row row, void* context) {

@@ -8,9 +8,9 @@
 #include "predict/predict.h"
 
 using bs::Duration;
+using bs::Guarded;
 using bs::Result;
 using bs::Status;
-using bs::api::Guarded;
 using bs::api::Return;
 using bs::predict::Options;
 using bs::predict::Policy;

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "transport/zmq/zmq_curve.h"
 
 namespace bs::api {
@@ -22,14 +22,14 @@ Status Wrong(const std::string& path, const std::string& what) {
 
 Result<std::string> ReadOpened(int fd, const std::string& path) {
   struct stat info{};
-  if (fstat(fd, &info) != 0) return Wrong(path, std::generic_category().message(errno));
+  if (fstat(fd, &info) != 0) return Wrong(path, SystemError(errno));
   if (!S_ISREG(info.st_mode)) return Wrong(path, "not a file");
   if ((info.st_mode & (S_IROTH | S_IWOTH)) != 0) {
     return Wrong(path, "every user of this host may read or write it; chmod 600 it");
   }
   std::string text(kMaxFileBytes + 1, '\0');
   const ssize_t size = read(fd, text.data(), text.size());
-  if (size < 0) return Wrong(path, std::generic_category().message(errno));
+  if (size < 0) return Wrong(path, SystemError(errno));
   if (static_cast<size_t>(size) > kMaxFileBytes) return Wrong(path, "more than 64 KiB");
   text.resize(static_cast<size_t>(size));
   return text;
@@ -39,8 +39,7 @@ Result<std::string> ReadOpened(int fd, const std::string& path) {
 
 Result<std::string> ReadSecret(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0)
-    return Wrong(path, std::string("cannot open it: ") + std::generic_category().message(errno));
+  if (fd < 0) return Wrong(path, std::string("cannot open it: ") + SystemError(errno));
   Result<std::string> text = ReadOpened(fd, path);
   close(fd);
   if (!text.ok()) return text;

@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
+
+#include "base/descriptors.h"
 
 namespace bs::api {
 namespace {
@@ -46,7 +47,7 @@ void DebugLog::Append(std::string_view line) {
 void DebugLog::GiveUp(int error) {
   if (ended_.exchange(true)) return;
   Logger(who_, LogLevel::kWarning)
-      .Warning("BYTESCHEDULER_DEBUG: " + path_ + ": " + std::generic_category().message(error) +
+      .Warning("BYTESCHEDULER_DEBUG: " + path_ + ": " + SystemError(error) +
                "; the job goes on, nothing more is written to it");
 }
 

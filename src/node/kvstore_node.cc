@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/count_of.h"
+#include "base/descriptors.h"
 #include "base/run_on.h"
 #include "node/network.h"
 #include "ps/text.h"
@@ -54,6 +55,10 @@ Result<std::unique_ptr<KvstoreNode>> KvstoreNode::Start(const Config& config, in
                                    CountOf(config.num_workers, "worker"));
   }
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  const uint64_t threads = (blocks ? 2 : 1) + (config.timeline.empty() ? 0 : 2);
+  if (Status few = CheckDescriptors(threads * LoopThread::kDescriptors, "this worker"); !few.ok()) {
+    return few;
+  }
   return std::make_unique<KvstoreNode>(config, rank, std::move(begin), blocks);
 }
 

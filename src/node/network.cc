@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/memory.h"
 #include "base/notification.h"
 #include "membership/role_limits.h"
@@ -44,10 +45,14 @@ ps::ZmqOptions MakeZmqOptions(const Config& config) {
 }
 
 // Only libzmq has the encryption and the ipc files; plain TCP is faster without it.
+bool IsPlainTcp(const Config& config) {
+  return config.transport == "tcp" && !config.local_ipc && config.secret.empty();
+}
+
 std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& config,
                                              std::shared_ptr<ps::SentCounts> sent,
                                              const Logger& log) {
-  if (config.transport == "zmq" || config.local_ipc || !config.secret.empty()) {
+  if (!IsPlainTcp(config)) {
     ps::ZmqOptions options = MakeZmqOptions(config);
     options.sent = std::move(sent);
     return ps::MakeZmqTransport(io, options, log);
@@ -63,6 +68,16 @@ std::unique_ptr<ps::Transport> MakeTransport(LoopThread* io, const Config& confi
   // Natives that are silent are lost by then; MXNet's own need not say a word for hours.
   options.host_timeout = config.heartbeat_timeout + config.heartbeat_interval;
   return ps::MakeTcpTransport(io, options, log);
+}
+
+// Each peer connects to us and we to it; libzmq has pairs of sockets to watch both.
+uint64_t DescriptorsOfPeers(const Config& config) {
+  const auto workers = static_cast<uint64_t>(config.num_workers);
+  const auto servers = static_cast<uint64_t>(config.num_servers);
+  uint64_t peers = workers + servers;
+  if (config.role == "worker") peers = servers + 1;
+  if (config.role == "server") peers = workers + 1;
+  return peers * (IsPlainTcp(config) ? 2 : 4);
 }
 
 }  // namespace
@@ -125,6 +140,16 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.node_host = host.value();
   options.node_port = config.node_port;
   return options;
+}
+
+Status CheckDescriptorsOf(const Config& config, uint64_t num_threads) {
+  // The listening socket, libzmq's context, the debug log, and files that are open for a moment.
+  constexpr uint64_t kOthers = 16;
+  // The network's, one that looks up names, and the timeline's, which also has a file.
+  const uint64_t threads = 2 + (config.timeline.empty() ? 0 : 2) + num_threads;
+  return CheckDescriptors(
+      kOthers + threads * LoopThread::kDescriptors + DescriptorsOfPeers(config),
+      (config.role == "scheduler" ? "the scheduler node" : "a " + config.role) + " of this job");
 }
 
 void WarnOfUnknownRoot(const Config& config, const Logger& log) {

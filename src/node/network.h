@@ -32,6 +32,10 @@ uint64_t MostBacklogBytes(uint64_t available_bytes);
 // listen at the one that a setting names.
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);
 
+// kResourceExhausted unless this process may open as many descriptors as a node with this
+// configuration does: for its connections, its network thread and `num_threads` more.
+Status CheckDescriptorsOf(const Config& config, uint64_t num_threads);
+
 // Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
 void WarnOfUnknownRoot(const Config& config, const Logger& log);
 

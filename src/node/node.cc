@@ -12,6 +12,7 @@
 #include <random>
 #include <utility>
 
+#include "base/guarded.h"
 #include "base/memory.h"
 #include "base/numa.h"
 #include "base/run_on.h"
@@ -35,6 +36,7 @@ constexpr uint64_t kDispatcherBytes = 16U << 10U;
 Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config) {
   Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kScheduler);
   if (!options.ok()) return options.status();
+  if (Status few = CheckDescriptorsOf(config, 0); !few.ok()) return few;
   std::random_device chance;
   // Never 0, which stands for data without a number.
   options.value().job = (uint64_t{chance()} << 32U) | chance() | 1U;
@@ -98,6 +100,8 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, Serv
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
+  const size_t num_shards = PlaceShards(DiscoverNumaNodes(), config.server_threads, 0).size();
+  if (Status few = CheckDescriptorsOf(config, num_shards + 1); !few.ok()) return few;
   return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
 }
 
@@ -140,10 +144,20 @@ ServerNode::~ServerNode() { Close("it was closed"); }
 
 void ServerNode::OnReady(Result<ps::View> view) {
   if (!view.ok()) return OnFailure(view.status());
-  const int32_t rank = view.value().rank;
+  const Status begun = Guarded([&] {
+    Begin(view.value());
+    return Status::Ok();
+  });
+  if (begun.ok()) return;
+  member_->ReportFailure(begun);
+  OnFailure(begun);
+}
+
+void ServerNode::Begin(const ps::View& view) {
+  const int32_t rank = view.rank;
   rank_ = rank;
-  for (const ps::Node& node : view.value().nodes) {
-    if (node.id == view.value().own_id) port_ = node.port;
+  for (const ps::Node& node : view.nodes) {
+    if (node.id == view.own_id) port_ = node.port;
   }
   ServerOptions options;
   options.rank = rank;
@@ -171,7 +185,7 @@ void ServerNode::OnReady(Result<ps::View> view) {
   ps::Transport* const transport = network_->transport();
   std::vector<ServerShard> shards = MakeShards(rank);
   const Logger log = log_.Named("server " + std::to_string(rank));
-  OpenTimeline(view.value().job, shards.size(), &options, log);
+  OpenTimeline(view.job, shards.size(), &options, log);
   server_ = std::make_unique<Server>(
       options, network_->io(), std::move(shards),
       [transport](ps::Message message) { transport->Send(std::move(message)); }, std::move(handler),

@@ -80,6 +80,7 @@ class ServerNode {
  private:
   // All on bs-io.
   void OnReady(Result<ps::View> view);
+  void Begin(const ps::View& view);
   void OnFailure(const Status& why);
   void OnShutdown();
   void CollectMetrics(GiveMetrics give) const;
@@ -148,6 +149,7 @@ class WorkerNode {
 
  private:
   void OnReady(Result<ps::View> view, const Config& config);  // on bs-io
+  void Begin(const Config& config);                           // on bs-io
   void OnJobFailure(const Status& why);                       // on bs-io
   void TellEveryone(const Status& why);
   Done Counted(Done done);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "backend/ps/ps_backend.h"
+#include "base/guarded.h"
 #include "base/run_on.h"
 #include "node/node.h"
 
@@ -62,6 +63,7 @@ Result<std::unique_ptr<WorkerNode>> WorkerNode::Start(const Config& config, int3
   options.value().attach = wanted_rank >= 0;
   options.value().wanted_rank = wanted_rank;
   options.value().yields = config.backend == "auto";
+  if (Status few = CheckDescriptorsOf(config, 0); !few.ok()) return few;
   // The stock worker beside us has that port.
   if (wanted_rank >= 0) options.value().node_port = 0;
   return std::make_unique<WorkerNode>(config, options.value());
@@ -95,6 +97,16 @@ WorkerNode::~WorkerNode() { Close(Duration::zero()); }
 void WorkerNode::OnReady(Result<ps::View> view, const Config& config) {
   if (!view.ok()) return OnJobFailure(view.status());
   view_ = std::move(view.value());
+  const Status begun = Guarded([&] {
+    Begin(config);
+    return Status::Ok();
+  });
+  if (begun.ok()) return;
+  TellEveryone(begun);
+  OnJobFailure(begun);
+}
+
+void WorkerNode::Begin(const Config& config) {
   ps::Transport* const transport = network_->transport();
   const Logger log = log_.Named("worker " + std::to_string(view_.rank));
   timeline_ = Timeline::OfWorker(config, view_.rank, log, view_.job);

@@ -8,10 +8,10 @@
 
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "base/count_of.h"
+#include "base/descriptors.h"
 #include "base/run_on.h"
 
 namespace bs::api {
@@ -23,7 +23,7 @@ constexpr size_t kShardCapacity = size_t{1} << 14U;
 constexpr size_t kBatchBytes = size_t{256} << 10U;
 constexpr Duration kInterval = std::chrono::milliseconds(500);
 
-std::string Why(int error) { return std::generic_category().message(error); }
+std::string Why(int error) { return SystemError(error); }
 
 std::string HostName() {
   std::array<char, 256> name{};

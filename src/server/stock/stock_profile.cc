@@ -6,8 +6,8 @@
 #include <cstring>
 #include <fstream>
 #include <new>
-#include <system_error>
 
+#include "base/descriptors.h"
 #include "protocol/data_body.h"
 
 namespace bs::server {
@@ -142,8 +142,7 @@ void StockProfile::Write() const {
   file << "\n],\n\"otherData\": {\"lost\": \"" << lost_ << "\"}}\n";
   file.flush();
   if (!file) {
-    log_.Warning("mx.profiler: cannot write " + Path() + ": " +
-                 std::generic_category().message(errno));
+    log_.Warning("mx.profiler: cannot write " + Path() + ": " + SystemError(errno));
   }
 }
 

@@ -14,9 +14,9 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 #include "base/check.h"
+#include "base/descriptors.h"
 
 namespace ps {
 namespace {
@@ -62,11 +62,11 @@ bool HasUnacknowledged(int fd) {
   return ::ioctl(fd, SIOCOUTQ, &size_bytes) == 0 && size_bytes > 0;
 }
 
-bs::Status NoSocket() {
-  return bs::Status::ResourceExhausted("no socket: " + std::system_category().message(errno));
-}
-
 }  // namespace
+
+bs::Status NoSocket(int error) {
+  return bs::Status::ResourceExhausted("no socket: " + bs::SystemError(error));
+}
 
 void TcpSocket::Set(int level, int option, int value) const {
   // Fails on a broken connection, which other calls find out.
@@ -106,12 +106,12 @@ bs::Status CheckLocalPort(const Address& address) { return CheckPort(address, 0)
 
 bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
   TcpSocket socket = OpenTcp();
-  if (!socket) return NoSocket();
+  if (!socket) return NoSocket(errno);
   socket.Set(IPPROTO_TCP, TCP_NODELAY, 1);
   if (::connect(socket.fd(), Raw(address), sizeof(address)) == 0 || errno == EINPROGRESS) {
     return socket;
   }
-  return bs::Status::Unavailable(std::system_category().message(errno));
+  return bs::Status::Unavailable(bs::SystemError(errno));
 }
 
 void TuneSending(int fd, int unsent_bytes) {
@@ -154,7 +154,7 @@ bs::Status BindError(const std::string& endpoint, int error) {
   if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
     return bs::Status::InvalidArgument(endpoint + ": no address of this host");
   }
-  const std::string text = endpoint + ": " + std::system_category().message(error);
+  const std::string text = endpoint + ": " + bs::SystemError(error);
   if (error == EACCES || error == EPERM) return bs::Status::PermissionDenied(text);
   return bs::Status::ResourceExhausted(text);
 }
@@ -164,7 +164,7 @@ bs::Result<TcpSocket> ListenTcp(const Address& address) {
   const bs::Result<sockaddr_in> local = ResolveTcp(address);
   if (!local.ok()) return BindError(TcpEndpoint(address), EADDRNOTAVAIL);
   TcpSocket socket = OpenTcp();
-  if (!socket) return NoSocket();
+  if (!socket) return NoSocket(errno);
   // Connections of an earlier process that linger do not keep the port.
   socket.Set(SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(socket.fd(), Raw(local.value()), sizeof(sockaddr_in)) != 0 ||

@@ -29,11 +29,15 @@ class TcpSocket : public Descriptor {
 bs::Result<sockaddr_in> ResolveTcp(const Address& address);
 bool IsNumeric(const std::string& host);
 
+// The error of a socket that the system refused with `error`, an errno.
+bs::Status NoSocket(int error);
+
 // kInvalidArgument if the port is none to connect to.
 bs::Status CheckRemotePort(const Address& address);
 // kInvalidArgument if the port is none to listen on; 0 is any.
 bs::Status CheckLocalPort(const Address& address);
-// Begins to connect; does not block.  kUnavailable if it fails at once.
+// Begins to connect; does not block.  kResourceExhausted if there is no socket, kUnavailable if it
+// fails at once.
 bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address);
 
 // "tcp://host:port".

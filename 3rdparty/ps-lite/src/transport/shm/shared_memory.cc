@@ -15,10 +15,10 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 #include "base/check.h"
 #include "base/count_of.h"
+#include "base/descriptors.h"
 
 namespace ps {
 namespace {
@@ -39,7 +39,7 @@ static_assert(kFlagsAt + SharedMapping::kMostBytes / SharedMapping::kSlotBytes *
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 bs::Status NoMemory(const std::string& what) {
-  return bs::Status::Unavailable(what + ": " + std::system_category().message(errno));
+  return bs::Status::Unavailable(what + ": " + bs::SystemError(errno));
 }
 bs::Status Wrong(const std::string& what) {
   return bs::Status::InvalidArgument("shared memory: " + what);

@@ -116,7 +116,9 @@ void TcpConnection::Open() {
     resolved_.reset();
     return Connect(again);
   }
-  shared_->lookup(apart_)->Post([weak = weak_from_this(), loop = loop_, address = address_] {
+  bs::Executor* const lookup = shared_->lookup(apart_);
+  if (lookup == nullptr) return ConnectLater(kRetryInterval);
+  lookup->Post([weak = weak_from_this(), loop = loop_, address = address_] {
     if (weak.expired()) return;
     loop->Post([weak, resolved = ResolveTcp(address)] {
       const auto self = weak.lock();
@@ -128,7 +130,12 @@ void TcpConnection::Open() {
 
 void TcpConnection::Connect(const sockaddr_in& address) {
   auto socket = ConnectTcp(address);
-  if (!socket.ok()) return ConnectLater(kRetryInterval);
+  if (!socket.ok()) {
+    if (socket.status().code() == bs::StatusCode::kResourceExhausted) {
+      shared_->on_no_socket(socket.status());
+    }
+    return ConnectLater(kRetryInterval);
+  }
   socket_ = std::move(socket.value());
   TuneSending(socket_.fd(), shared_->options.unsent_bytes);
   if (shared_->options.host_timeout > bs::Duration(0)) {

@@ -39,8 +39,10 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     TcpOptions options;
     ZmtpInput::Shared input;
     // Executors on which host names are looked up, which blocks.  `apart`: a separate one for names
-    // that must not delay the others.
+    // that must not delay the others.  Null if the system has no thread for it.
     std::function<bs::Executor*(bool apart)> lookup;
+    // The system has no socket to connect with; the connection tries again.
+    std::function<void(const bs::Status& why)> on_no_socket;
     // There is no memory to share with a peer, or no more of it.
     std::function<void(const bs::Status& why)> on_no_memory;
   };

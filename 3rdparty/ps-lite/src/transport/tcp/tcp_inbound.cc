@@ -6,9 +6,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "ps/text.h"
 #include "transport/connection_listener.h"
 #include "wire/wire.h"
@@ -89,7 +89,7 @@ bs::Status TcpInbound::Read() {
     const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got < 0) return Gone(std::system_category().message(errno));
+    if (got < 0) return Gone(bs::SystemError(errno));
     if (got == 0) return Gone("the other end has closed it");
     heard_ = true;
     taken = input_.Filled(static_cast<size_t>(got));

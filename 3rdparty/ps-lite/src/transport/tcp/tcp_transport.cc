@@ -10,10 +10,11 @@
 #include <cerrno>
 #include <map>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "base/descriptors.h"
+#include "base/guarded.h"
 #include "base/limited_log.h"
 #include "transport/loop_transport.h"
 #include "transport/tcp/tcp_connection.h"
@@ -55,11 +56,10 @@ class TcpNetwork {
         shared_{.loop = loop,
                 .options = options,
                 .input = {scratch_, std::make_shared<BlockPool>()},
-                .lookup =
-                    [this](bool apart) {
-                      std::unique_ptr<bs::LoopThread>& thread = apart ? lookup_apart_ : lookup_;
-                      if (!thread) thread = std::make_unique<bs::LoopThread>("bs-lookup");
-                      return thread.get();
+                .lookup = [this](bool apart) { return LookupThread(apart); },
+                .on_no_socket =
+                    [this](const bs::Status& why) {
+                      refusals_.Warning("cannot connect: " + why.message());
                     },
                 .on_no_memory = [this](const bs::Status& why) { OnNoMemory(why); }} {}
   TcpNetwork(const TcpNetwork&) = delete;
@@ -77,6 +77,8 @@ class TcpNetwork {
   }
 
  private:
+  // Null if the system has no thread.
+  bs::LoopThread* LookupThread(bool apart);
   void Accept();
   void AcceptLater(const std::string& why);
   void Adopt(TcpSocket socket);
@@ -117,6 +119,17 @@ bs::Result<Listening> TcpNetwork::Listen(const Address& address) {
                    .exposed = ntohl(local.sin_addr.s_addr) >> 24U != kLoopbackNet};
 }
 
+bs::LoopThread* TcpNetwork::LookupThread(bool apart) {
+  std::unique_ptr<bs::LoopThread>& thread = apart ? lookup_apart_ : lookup_;
+  if (thread) return thread.get();
+  const bs::Status made = bs::Guarded([&] {
+    thread = std::make_unique<bs::LoopThread>("bs-lookup");
+    return bs::Status::Ok();
+  });
+  if (!made.ok()) refusals_.Warning("cannot look up names of hosts: " + made.message());
+  return thread.get();
+}
+
 void TcpNetwork::Accept() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     TcpSocket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -126,7 +139,7 @@ void TcpNetwork::Accept() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      return AcceptLater("cannot accept a connection: " + std::system_category().message(errno));
+      return AcceptLater("cannot accept a connection: " + bs::SystemError(errno));
     }
     // Otherwise this connection was gone before it was accepted.
   }

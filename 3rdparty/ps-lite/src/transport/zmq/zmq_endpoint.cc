@@ -79,7 +79,8 @@ bool IsAbandoned(const std::string& path) {
   if (lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
   const sockaddr_un address = UnixAddress(path);
   const TcpSocket probe = OpenUnix();
-  return ::connect(probe.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+  return probe &&
+         ::connect(probe.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
          errno == ECONNREFUSED;
 }
 
@@ -143,8 +144,10 @@ bs::Status ZmqListener::BindIpc(int32_t port) {
   const std::string endpoint = "ipc://" + path;
   // A file looks abandoned until its owner listens, so only the owner of the claim may replace it.
   TcpSocket claim = OpenUnix();
+  if (!claim) return NoSocket(errno);
   if (BindUnix(claim, ClaimName(port)) != 0) return BindError(endpoint, errno);
   TcpSocket listening = OpenUnix();
+  if (!listening) return NoSocket(errno);
   if (BindUnix(listening, path) != 0) {
     if (errno != EADDRINUSE || !IsAbandoned(path)) return BindError(endpoint, errno);
     ::unlink(path.c_str());

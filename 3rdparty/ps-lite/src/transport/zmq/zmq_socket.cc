@@ -5,10 +5,14 @@
 #include <cerrno>
 #include <limits>
 
+#include "base/descriptors.h"
+
 namespace ps {
 namespace {
 
 constexpr int kMaxSockets = 65536;  // two for each peer
+// The context opens its own with the first socket; libzmq aborts where it gets none.
+constexpr uint64_t kContextDescriptors = 8;
 
 }  // namespace
 
@@ -23,6 +27,8 @@ ZmqContext::~ZmqContext() {
 }
 
 bs::Result<std::unique_ptr<ZmqSocket>> ZmqSocket::Open(const ZmqContext& context, int type) {
+  bs::Status room = bs::CheckDescriptors(kContextDescriptors, "a socket");
+  if (!room.ok()) return room;
   void* const socket = zmq_socket(context.get(), type);
   if (socket == nullptr) {
     return bs::Status::ResourceExhausted(std::string("no socket: ") + zmq_strerror(errno));
