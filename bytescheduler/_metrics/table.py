@@ -44,7 +44,7 @@ _SENT = (
     (
         "sent_fused_total",
         None,
-        "of these, those that travelled inside another (BYTESCHEDULER_FUSION)",
+        "messages to other nodes that travelled inside another one (BYTESCHEDULER_FUSION)",
     ),
 )
 _WORKER = (
@@ -54,26 +54,28 @@ _WORKER = (
     (
         "pushed_bytes_total",
         "server",
-        "bytes that the server has acknowledged, as they travel; up to 16 KiB by the sum",
+        "bytes that the server has acknowledged, as they travel; partitions up to 16 KiB count "
+        "when their sum comes",
     ),
     ("pushed_partitions_total", "server", "partitions that the server has acknowledged"),
     (
         "push_seconds_total",
         "server",
-        "from sending a partition to its acknowledgement (up to 16 KiB: until the network has "
-        "it), over all of them: by pushed_partitions_total it is the mean",
+        "seconds from sending a partition to its acknowledgement, added up over partitions; for "
+        "one up to 16 KiB until the network has it. Divided by pushed_partitions_total it is the "
+        "mean of a push",
     ),
     ("pulled_bytes_total", "server", "bytes of sums and weights that came from the server"),
     ("pulled_partitions_total", "server", "partitions that came from the server"),
     (
         "pull_seconds_total",
         "server",
-        "from asking for a partition, which is when it is pushed, to its arrival, over all of "
-        "them: the push, the wait for other workers, the way back",
+        "seconds from the push of a partition to the arrival of its sum, added up over partitions: "
+        "the push, the wait for other workers, the way back",
     ),
     ("repeats_total", "server", "requests that were sent again because no response came"),
     ("queued_partitions", "server", "partitions that wait for credit, or for more urgent ones"),
-    ("queued_bytes", "server", "bytes of these"),
+    ("queued_bytes", "server", "bytes that wait for credit, or for more urgent partitions"),
     (
         "in_flight_bytes",
         "server",
@@ -94,18 +96,23 @@ _WORKER = (
 _SERVER = (
     ("rounds_total", None, "partitions summed over all workers"),
     ("open_rounds", None, "partitions that some workers have pushed and others not"),
-    ("awaited_rounds", "worker", "of these, those that this worker has not pushed"),
+    ("awaited_rounds", "worker", "partitions that other workers have pushed and this one has not"),
     ("came_last_total", "worker", "partitions that this worker was the last to push"),
     (
         "waited_seconds_total",
         "worker",
-        "from the first push of a partition to the last, which was this worker's, over all of them",
+        "seconds from the first push of a partition to the last, which was this worker's, added up "
+        "over partitions",
     ),
-    ("sum_seconds_total", None, "from the last push of a partition to its sum, over all of them"),
-    ("pushes_total", "worker", "pushes of this worker that count"),
-    ("pushed_bytes_total", "worker", "bytes of these, as they travel"),
+    (
+        "sum_seconds_total",
+        None,
+        "seconds from the last push of a partition to its sum, added up over partitions",
+    ),
+    ("pushes_total", "worker", "pushes of this worker; a repeat does not count again"),
+    ("pushed_bytes_total", "worker", "bytes of pushes of this worker, as they travel"),
     ("pulls_total", "worker", "responses to this worker with sums or weights"),
-    ("pulled_bytes_total", "worker", "bytes of these"),
+    ("pulled_bytes_total", "worker", "bytes of sums and weights sent to this worker"),
     ("refused_total", None, "requests that were refused, or not taken for want of room"),
     *_SENT,
     ("partitions", None, "partitions kept"),
@@ -115,9 +122,13 @@ _SERVER = (
 )
 _SCHEDULER = (
     ("workers", None, "workers of the complete job that have not left; 0 before it is complete"),
-    ("servers", None, "the same of servers"),
-    ("worker_silent_seconds", "worker", "since this worker was heard last; native workers only"),
-    ("server_silent_seconds", "server", "the same of a server"),
+    ("servers", None, "servers of the complete job that have not left; 0 before it is complete"),
+    (
+        "worker_silent_seconds",
+        "worker",
+        "seconds since this worker was heard last; native workers only",
+    ),
+    ("server_silent_seconds", "server", "seconds since this server was heard last"),
 )
 ROWS = tuple(
     Row(role, *row)

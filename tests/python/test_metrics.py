@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import urllib.request
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -284,9 +284,13 @@ def test_names_follow_the_conventions() -> None:
             assert wrong not in row.name
 
 
+def load_dashboard() -> Any:  # noqa: ANN401
+    return json.loads((ROOT / "docs" / "operate" / "grafana.json").read_text())
+
+
 def dashboard_expressions() -> List[str]:
-    dashboard = json.loads((ROOT / "docs" / "operate" / "grafana.json").read_text())
-    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    panels = load_dashboard()["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
 def unknown_metric(expression: str) -> Optional[str]:
@@ -298,7 +302,7 @@ def unknown_metric(expression: str) -> Optional[str]:
             return name
         for labels in re.findall(r"by \(([\w, ]+)\)", expression):
             for label in labels.split(","):
-                if label.strip() not in known[name]:
+                if label.strip() not in (*known[name], "job", "instance"):  # Prometheus has these
                     return label
     return None
 
@@ -316,8 +320,39 @@ def test_the_rule_on_the_dashboard_can_fail() -> None:
     assert unknown_metric("sum by (shard) (bytescheduler_worker_queued_bytes)") == "shard"
 
 
+def test_the_dashboard_keeps_jobs_and_instances_apart() -> None:
+    dashboard = load_dashboard()
+    variables = {row["name"]: row for row in dashboard["templating"]["list"]}
+    assert variables["job"]["type"] == variables["instance"]["type"] == "query"
+    for expression in dashboard_expressions():
+        chosen = re.findall(
+            r'bytescheduler_\w+\{job=~"\$job", instance=~"\$instance"\}', expression
+        )
+        assert len(chosen) == len(re.findall(r"bytescheduler_\w+", expression)), expression
+        for labels in re.findall(r"by \(([\w, ]+)\)", expression):
+            assert "job" in labels.split(", "), expression
+
+
+def test_shares_on_the_dashboard_end_at_one() -> None:
+    for panel in load_dashboard()["panels"]:
+        assert panel["description"].endswith(".")
+        if "hare" in panel["title"]:
+            limits = panel["fieldConfig"]["defaults"]
+            assert (limits["unit"], limits["min"], limits["max"]) == ("percentunit", 0, 1)
+
+
+# Words that need the text of the row above.
+LEANS = re.compile(r"\b(of these|of them|the same|those below|over all)\b")
+
+
+def test_the_help_of_a_metric_stands_alone() -> None:
+    assert LEANS.search("bytes of these")
+    for row in table.ROWS:
+        assert not LEANS.search(row.sentence), row.name
+
+
 def test_panels_of_the_dashboard_do_not_overlap() -> None:
-    dashboard = json.loads((ROOT / "docs" / "operate" / "grafana.json").read_text())
+    dashboard = load_dashboard()
     taken: Set[Tuple[int, int]] = set()
     for place in (panel["gridPos"] for panel in dashboard["panels"]):
         columns = range(place["x"], place["x"] + place["w"])
