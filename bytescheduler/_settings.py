@@ -12,6 +12,9 @@ from bytescheduler._native import settings, values
 __all__ = ["Settings", "seconds", "size"]
 
 _T = TypeVar("_T")
+# Where one of both is set, the other is this if it is auto; src/config/settings_table.cc has it.
+_FIRST_PARTITION_BYTES = 128 << 10
+_FIRST_CREDIT_BYTES = 512 << 10
 _UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -34,6 +37,10 @@ def size(value: str) -> int:
         raise ValueError(f"{value}: want bytes, such as 8388608 or 8MiB")
     number, unit = match.groups()
     return int(number) << 10 * "BKMG".index(unit[:1] or "B")
+
+
+def _size_or_auto(value: str) -> Optional[int]:
+    return None if value == "auto" else size(value)
 
 
 def _count(value: str) -> int:
@@ -77,8 +84,8 @@ class Settings:
     uses_kubernetes: bool = _row("DMLC_USE_KUBERNETES", _flag)
     backend: str = _row("BYTESCHEDULER_BACKEND", str)
     timeline: str = _row("BYTESCHEDULER_TIMELINE", str)
-    partition_bytes: int = _row("BYTESCHEDULER_PARTITION", size)
-    credit_bytes: int = _row("BYTESCHEDULER_CREDIT", size)
+    partition_bytes: Optional[int] = _row("BYTESCHEDULER_PARTITION", _size_or_auto)  # None: auto
+    credit_bytes: Optional[int] = _row("BYTESCHEDULER_CREDIT", _size_or_auto)
     tuning: str = _row("BYTESCHEDULER_TUNING", str)
     tuning_cache: str = _row("BYTESCHEDULER_TUNING_CACHE", str)
     secret_file: str = _row("BYTESCHEDULER_SECRET_FILE", str)
@@ -121,7 +128,15 @@ class Settings:
     @property
     def partitions_are_given(self) -> bool:
         """True if partitions or credit were set by hand."""
-        return not self.given.isdisjoint(("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT"))
+        return self.partition_bytes is not None or self.credit_bytes is not None
+
+    @property
+    def sizes(self) -> Tuple[int, int]:
+        """Partition and credit with which a job begins, in bytes."""
+        return (
+            self.partition_bytes or _FIRST_PARTITION_BYTES,
+            self.credit_bytes or _FIRST_CREDIT_BYTES,
+        )
 
 
 def _read(read: Callable[[str], _T], text: str, default: str) -> _T:

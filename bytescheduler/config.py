@@ -14,7 +14,7 @@ import click
 from bytescheduler._native import Setting, Value, check_settings, settings, values
 from bytescheduler._process import stdout
 from bytescheduler._process.say import plain, say
-from bytescheduler._settings import seconds, size
+from bytescheduler._settings import Settings, seconds, size
 from bytescheduler.errors import ConfigError
 
 __all__ = [
@@ -142,6 +142,38 @@ def examine() -> Tuple[List[Problem], Dict[str, str]]:
         overrides[culprit] = _SOME_JOB.get(culprit, "")
 
 
+_DECIDED = {
+    "BYTESCHEDULER_PARTITION": "partition_bytes",
+    "BYTESCHEDULER_CREDIT": "credit_bytes",
+}
+
+
+def _decided() -> Dict[str, int]:
+    """Return what the link has decided in the job whose metrics are at our address; blocks shortly.
+
+    Empty if no such job runs, or these settings are not automatic in it.
+    """
+    settings = Settings.read()
+    if not settings.metrics or settings.partitions_are_given:
+        return {}
+    from bytescheduler._metrics import addresses, reader  # takes a while
+
+    host, port = addresses.parse_address(settings.metrics)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    for node in reader.scan(reader.ports((host, port)) if port else (), {}).values():
+        if node.role == "worker" and node.rank == 0:
+            found = {name: int(node.get(metric)) for name, metric in _DECIDED.items()}
+            return {name: size_bytes for name, size_bytes in found.items() if size_bytes}
+    return {}
+
+
+def _size_text(size_bytes: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:g}{name}"
+    return f"{size_bytes}B"
+
+
 def _in_columns(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
@@ -159,10 +191,13 @@ def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
         Those to mark as wrong.
     """
     rows = [("name", "value", "default", "unit", "from")]
+    decided = {} if wrong else _decided()
     for row, value in zip(settings(), values()):
         if names and row.name not in names:
             continue
         mark = ", wrong" if row.name in wrong else ""
+        if row.name in decided:
+            mark = f"; the link decided {_size_text(decided[row.name])}"
         rows.append(
             (
                 row.name,
@@ -177,11 +212,13 @@ def table(names: Sequence[str] = (), wrong: Sequence[str] = ()) -> str:
 
 def _as_json(names: Sequence[str], problems: Sequence[Problem]) -> str:
     messages = {problem.name: problem.message for problem in reversed(problems)}
+    decided = {} if problems else _decided()
     rows = [
         {
             "name": row.name,
             "value": value.value or None,
             "default": None if row.default in ("", "required") else row.default,
+            "decided_bytes": decided.get(row.name),
             "required": row.default == "required",
             "kind": row.kind,
             "unit": row.unit or None,

@@ -44,7 +44,7 @@ def _sizes() -> Tuple[Optional[int], Optional[int]]:
     settings = Settings.read()
     if not settings.partitions_are_given:
         return None, None
-    return settings.partition_bytes, settings.credit_bytes
+    return settings.sizes
 
 
 def _layers(

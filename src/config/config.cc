@@ -36,7 +36,9 @@ Status OutOfRange(const Row& row, const std::string& text) {
 
 // For types with bounds; those of the table itself the tests prove to be well-formed.
 template <typename Parse, typename T>
-Status AssignInRange(const Row& row, const std::string& text, Parse parse, T* out) {
+Status AssignInRange(const Row& row, const std::string& given, Parse parse, T* out) {
+  const bool automatic = !row.automatic.empty() && given == api::kAutomatic;
+  const std::string text = automatic ? std::string(row.automatic) : given;
   const auto value = parse(text);
   if (!value.ok()) return Malformed(row, text, value.status().message());
   if (!row.largest.empty() &&
@@ -193,8 +195,11 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
     if (!status.ok()) return status;
   }
   ApplyPsHeartbeats(lookup, &config);
+  const auto chosen = [&](std::string_view name) {
+    return Find(lookup, name).value_or(std::string(api::kAutomatic)) != api::kAutomatic;
+  };
   config.partition_or_credit_given =
-      Find(lookup, "BYTESCHEDULER_PARTITION") || Find(lookup, "BYTESCHEDULER_CREDIT");
+      chosen("BYTESCHEDULER_PARTITION") || chosen("BYTESCHEDULER_CREDIT");
   config.waiting_given = Find(lookup, "BYTESCHEDULER_WAITING").has_value();
   if (Status status = CheckTogether(config); !status.ok()) return status;
   return config;

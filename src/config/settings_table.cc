@@ -69,20 +69,22 @@ constexpr auto kRows = std::to_array<SettingRow>({
      &Config::bigarray_bound,
      "2",
      "2000000000"},
-    {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "128KiB", "process",
-      "the largest partition of a tensor; rank 0's decides; if neither this nor "
-      "BYTESCHEDULER_CREDIT is set, only until rank 0 has seen how fast the network is "
+    {{"BYTESCHEDULER_PARTITION", "bytes", "bytes", "auto", "process",
+      "the largest partition of a tensor; rank 0's decides; auto begins with 128KiB, and if "
+      "BYTESCHEDULER_CREDIT is auto too, the link decides once rank 0 has measured it "
       "(docs/user/tuning.md)"},
      &Config::partition_bytes,
      "4KiB",
-     "1GiB"},
-    {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "512KiB", "process",
+     "1GiB",
+     "128KiB"},
+    {{"BYTESCHEDULER_CREDIT", "bytes", "bytes", "auto", "process",
       "bytes to a server without its response, or one partition; those up to 16 KiB count until "
-      "the network has them; if neither this nor BYTESCHEDULER_PARTITION is set, only until rank 0 "
-      "has seen how fast the network is (docs/user/tuning.md)"},
+      "the network has them; auto begins with 512KiB, and if BYTESCHEDULER_PARTITION is auto too, "
+      "the link decides once rank 0 has measured it (docs/user/tuning.md)"},
      &Config::credit_bytes,
      "1",
-     "64GiB"},
+     "64GiB",
+     "512KiB"},
     {{"BYTESCHEDULER_TUNING", "choice on|off|once", "", "on", "process",
       "on: rank 0 looks for faster partitions and credit while the job trains, and again when "
       "steps take another time; once: only at the start; with our servers. Where it is not set and "

@@ -26,7 +26,11 @@ struct SettingRow {
   // Inclusive, in the words of the setting; empty: no bound.
   std::string_view smallest = "";
   std::string_view largest = "";
+  // The value at the start where the setting is `auto`; empty: it takes no `auto`.
+  std::string_view automatic = "";
 };
+
+inline constexpr std::string_view kAutomatic = "auto";
 
 // In the order in which people read it.
 std::span<const SettingRow> SettingRows();

@@ -101,10 +101,8 @@ void KvstoreNode::Scale(const Config& config, uint32_t scale) {
   const uint64_t partition_bytes = PartitionBytes(config, scale);
   const uint64_t credit_bytes = config.credit_bytes * scale / worker::kUsualScale;
   worker_->SetPartitionAndCredit(partition_bytes, credit_bytes);
-  log_.Debug([=] {
-    return "what suits the link to the stock servers: partitions of " +
-           CountOf(partition_bytes, "byte") + ", a credit of " + std::to_string(credit_bytes);
-  });
+  log_.Info("the link to the stock servers decides: partitions of up to " +
+            CountOf(partition_bytes, "byte") + ", a credit of " + std::to_string(credit_bytes));
 }
 
 void KvstoreNode::Join() {

@@ -234,6 +234,8 @@ void Worker::Impl::Fit() {
   if (!fitting) return;
   fits_network_ = false;
   Decide(*fitting);
+  log_.Info("the link decides: partitions of up to " + CountOf(partition_bytes_, "byte") +
+            ", a credit of " + std::to_string(credit_bytes_));
 }
 
 std::string Worker::Impl::Announce(KeyState* state) {

@@ -87,6 +87,9 @@ TEST(Config, DefaultsAreThoseOfTheTable) {
 TEST(Config, KnowsWhetherTheUserHasSaidHowLargePartitionsAre) {
   EXPECT_FALSE(Parse(Required()).value().partition_or_credit_given);
   EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "").value().partition_or_credit_given);
+  EXPECT_FALSE(ParseWith("BYTESCHEDULER_CREDIT", "auto").value().partition_or_credit_given);
+  EXPECT_EQ(ParseWith("BYTESCHEDULER_CREDIT", "auto").value().credit_bytes, 512U << 10U);
+  EXPECT_FALSE(ParseWith("BYTESCHEDULER_HOLD", "auto").ok());
   EXPECT_TRUE(ParseWith("BYTESCHEDULER_CREDIT", "512KiB").value().partition_or_credit_given);
   EXPECT_TRUE(ParseWith("BYTESCHEDULER_PARTITION", "128KiB").value().partition_or_credit_given);
 }
@@ -352,7 +355,7 @@ TEST(DescribeConfig, SaysWhereEachValueComesFrom) {
   EXPECT_EQ(values["BYTESCHEDULER_CREDIT"].origin, "argument");
   EXPECT_EQ(values["BYTESCHEDULER_HOLD"].value, "1MiB");
   EXPECT_EQ(values["BYTESCHEDULER_HOLD"].origin, "environment");
-  EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].value, "128KiB");
+  EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].value, "auto");
   EXPECT_EQ(values["BYTESCHEDULER_PARTITION"].origin, "default");
 }
 

@@ -9,6 +9,8 @@ from typing import Dict
 import pytest
 
 from bytescheduler import ConfigError, config
+from bytescheduler._metrics.exporter import Exporter
+from bytescheduler._native import Metric
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REQUIRED = {
@@ -84,9 +86,25 @@ def test_values_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     values = {row.name: row for row in config.values({"BYTESCHEDULER_CREDIT": "2MiB"})}
     assert values["BYTESCHEDULER_HOLD"].origin == "environment"
     assert values["BYTESCHEDULER_CREDIT"][1:] == ("2MiB", "argument")
-    assert values["BYTESCHEDULER_PARTITION"][1:] == ("128KiB", "default")
+    assert values["BYTESCHEDULER_PARTITION"][1:] == ("auto", "default")
     assert values["DMLC_ROLE"].origin == "not set"
     assert "BYTESCHEDULER_HOLD" in config.table()
+
+
+def test_what_the_link_decided_is_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = [Metric("partition_bytes", None, 262144.0), Metric("credit_bytes", None, 786432.0)]
+    exporter = Exporter(lambda: metrics, "worker", 0, "127.0.0.1", 0)
+    try:
+        monkeypatch.setenv("BYTESCHEDULER_METRICS", exporter.url.split(":")[2].split("/")[0])
+        shown = config.table()
+        monkeypatch.setenv("BYTESCHEDULER_CREDIT", "1MiB")
+        chosen = config.table()
+    finally:
+        exporter.close()
+    rows = {line.split()[0]: line for line in shown.splitlines()}
+    assert rows["BYTESCHEDULER_PARTITION"].endswith("default; the link decided 256KiB")
+    assert rows["BYTESCHEDULER_CREDIT"].endswith("default; the link decided 768KiB")
+    assert "decided" not in chosen
 
 
 def run_command() -> "subprocess.CompletedProcess[str]":

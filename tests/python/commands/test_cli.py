@@ -199,7 +199,7 @@ def test_config_prints_every_setting_with_value_default_unit_and_origin() -> Non
     rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[0] == ["name", "value", "default", "unit", "from"]
     assert [row[0] for row in rows[1:]] == [row.name for row in config.settings()]
-    assert ["BYTESCHEDULER_CREDIT", "2MiB", "512KiB", "bytes", "environment"] in rows
+    assert ["BYTESCHEDULER_CREDIT", "2MiB", "auto", "bytes", "environment"] in rows
     assert ["BYTESCHEDULER_HOLD", "64MiB", "64MiB", "bytes", "default"] in rows
     assert ["DMLC_ROLE", "-", "required", "-", "not", "set"] in rows
 
@@ -246,7 +246,8 @@ def test_config_gives_the_same_as_json() -> None:
     assert rows["BYTESCHEDULER_CREDIT"] == {
         "name": "BYTESCHEDULER_CREDIT",
         "value": "8Q",
-        "default": "512KiB",
+        "default": "auto",
+        "decided_bytes": None,
         "required": False,
         "kind": "bytes",
         "unit": "bytes",
