@@ -21,6 +21,7 @@ _TCP_RTO_MAX_MS = 44
 _FILES_PER_PEER = 4
 _FILES_OF_A_PROCESS = 256  # libraries, the data and the log of a training script
 _FEW_FILES = 1024
+_ENOUGH_PROCESSORS = 2  # one for the network, one for summing or training
 _SMALL_BUFFER_BYTES = _MIB  # 10 Gbit/s over about a millisecond
 _LITTLE_SPACE_BYTES = 256 * _MIB
 
@@ -38,14 +39,28 @@ def _processor(facts: Sequence[HostFact]) -> List[Finding]:
     if usable == 1:
         advice = "give the process more (taskset, cpusets): network and summing share one now"
         cores = warning(_AREA, "cores", text, advice)
+    quota = [_quota(float(fact.name), usable) for fact in facts if fact.what == "quota"]
     nodes = [fact for fact in facts if fact.what == "numa"]
     layout = "; ".join(f"node {node.name}: cores {node.value}" for node in nodes)
     kernels = next(fact.name for fact in facts if fact.what == "kernels")
     return [
         cores,
+        *quota,
         good(_AREA, "numa", f"{counted(len(nodes), 'NUMA node')} ({layout})"),
         good(_AREA, "kernels", f"servers sum with {kernels} kernels"),
     ]
+
+
+def _quota(processors: float, usable: int) -> Finding:
+    text = f"the control group allows the time of {processors:g} processors"
+    if processors >= min(usable, _ENOUGH_PROCESSORS):
+        return good(_AREA, "quota", text)
+    text += f", fewer than the {counted(usable, 'core')}: the kernel halts the process beyond that"
+    advice = (
+        "give it more (docker --cpus, resources.limits.cpu in Kubernetes, CPUQuota= in systemd); "
+        "a server makes few threads and bs-io does not spin there"
+    )
+    return warning(_AREA, "quota", text, advice)
 
 
 def _files(peers: Optional[int]) -> Finding:

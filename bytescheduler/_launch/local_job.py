@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from bytescheduler._launch.launcher import (
     Place,
 )
 from bytescheduler._launch.ranks import place_of
+from bytescheduler._native import about_host
 from bytescheduler._process import family, limits
 from bytescheduler._process.child import Child, Streams, signal_name
 from bytescheduler._process.output import Printer
@@ -122,6 +124,19 @@ class _Enough:
     """The event that the job has done enough."""
 
 
+def _usable_cores() -> int:
+    """Return how many cores this process may use, by its affinity and its control groups."""
+    job = {
+        "DMLC_ROLE": "scheduler",
+        "DMLC_NUM_WORKER": "1",
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": "0",
+    }
+    quotas = [math.ceil(float(fact.name)) for fact in about_host(job) if fact.what == "quota"]
+    return min([len(os.sched_getaffinity(0)), *quotas])
+
+
 class _Over(Exception):
     """The job is over, with this exit code."""
 
@@ -218,7 +233,7 @@ class _Run:
         if "OMP_NUM_THREADS" in env or self._job.num_workers == 1:
             return own
         # No more threads than there are cores.
-        threads = max(1, len(os.sched_getaffinity(0)) // self._job.num_workers)
+        threads = max(1, _usable_cores() // self._job.num_workers)
         self._remark(f"OMP_NUM_THREADS={threads} for each worker; set it yourself to change it")
         return {**own, "OMP_NUM_THREADS": str(threads)}
 

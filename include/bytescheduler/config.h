@@ -65,6 +65,7 @@ struct Config {
   int32_t server_threads = 0;  // 0: one for each core but one, for each NUMA node
   bool deterministic = false;
   bool waiting_given = false;  // waiting_bytes is set
+  bool spin_given = false;     // spin is set
   uint64_t hold_bytes = 0;
   int32_t max_staleness = -1;  // below 0: no bound
   uint64_t unsent_bytes = 0;

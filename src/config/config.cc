@@ -200,6 +200,7 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   };
   config.partition_or_credit_given =
       chosen("BYTESCHEDULER_PARTITION") || chosen("BYTESCHEDULER_CREDIT");
+  config.spin_given = Find(lookup, "BYTESCHEDULER_SPIN").has_value();
   config.waiting_given = Find(lookup, "BYTESCHEDULER_WAITING").has_value();
   if (Status status = CheckTogether(config); !status.ok()) return status;
   return config;

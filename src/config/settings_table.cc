@@ -141,7 +141,8 @@ constexpr auto kRows = std::to_array<SettingRow>({
      "0",
      "8760h"},
     {{"BYTESCHEDULER_SERVER_THREADS", "count", "", "0", "process",
-      "summing threads of a server; 0: one for each core, less one core of each NUMA node"},
+      "summing threads of a server; 0: one for each core, less one core of each NUMA node, and no "
+      "more than a quota of the control group allows"},
      &Config::server_threads,
      "0",
      "4096"},
@@ -196,7 +197,9 @@ constexpr auto kRows = std::to_array<SettingRow>({
     {{"BYTESCHEDULER_SPIN", "seconds", "s", "0.2ms", "process",
       "how long bs-io may look for work before it sleeps, where its last pauses were no longer "
       "than that and it had little to do between them "
-      "(docs/design/decisions/0009-network-thread-spins.md); 0: it sleeps at once"},
+      "(docs/design/decisions/0009-network-thread-spins.md); 0: it sleeps at once, as it does "
+      "where not "
+      "set and the control group allows less than two processors"},
      &Config::spin,
      "0",
      "10ms"},

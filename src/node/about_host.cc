@@ -1,7 +1,10 @@
 // Asks the layers below what they found on this host.
 #include "node/about_host.h"
 
+#include <cmath>
+
 #include "base/numa.h"
+#include "base/processors.h"
 #include "node/host.h"
 #include "reduce/reduce.h"
 
@@ -16,6 +19,9 @@ std::vector<HostFact> AboutHost(const Config& config) {
       cores += (cores.empty() ? "" : " ") + std::to_string(core);
     }
     facts.push_back({"numa", std::to_string(node.id), cores});
+  }
+  if (const double quota = ProcessorQuota(); std::isfinite(quota)) {
+    facts.push_back({"quota", std::to_string(quota), ""});
   }
   for (const Interface& interface : ListInterfaces()) {
     facts.push_back({"interface", interface.name, interface.address});

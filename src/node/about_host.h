@@ -11,6 +11,7 @@ namespace bs::api {
 // One row: what it is, which one, and what it is worth.
 //   "kernels"    name of the summation kernels that servers use     ""
 //   "numa"       number of the node                                 its cores, with blanks between
+//   "quota"      processors that the control group allows, "0.5"    ""; no row without a quota
 //   "interface"  name of one that is up                             its IPv4 address
 //   "address"    the one this node shows to the others, or ""       why there is none, or ""
 struct HostFact {

@@ -8,6 +8,7 @@
 #include "base/descriptors.h"
 #include "base/memory.h"
 #include "base/notification.h"
+#include "base/processors.h"
 #include "membership/role_limits.h"
 #include "node/debug_log.h"
 #include "node/host.h"
@@ -161,8 +162,14 @@ void WarnOfUnknownRoot(const Config& config, const Logger& log) {
               "); trying again until BYTESCHEDULER_TIMEOUT is over");
 }
 
+// Where the group's time is bounded, a spinning thread takes it from those that work.
+Duration SpinOf(const Config& config, double processor_quota) {
+  constexpr double kEnough = 2;  // one for others
+  return config.spin_given || processor_quota >= kEnough ? config.spin : Duration::zero();
+}
+
 Network::Network(const Config& config, const Logger& log)
-    : io_("bs-io", LoopOptions{.spin = config.spin}),
+    : io_("bs-io", LoopOptions{.spin = SpinOf(config, ProcessorQuota())}),
       transport_(MakeTransport(&io_, config, sent_, log)) {}
 
 }  // namespace bs::api

@@ -28,6 +28,10 @@ uint64_t MostWaitingBytes(const Config& config, uint64_t available_bytes);
 // Returns the limit of the bytes of requests that wait in a server for its threads.
 uint64_t MostBacklogBytes(uint64_t available_bytes);
 
+// Returns how long bs-io may look for work, where control groups allow the process the time of
+// `processor_quota` processors.
+Duration SpinOf(const Config& config, double processor_quota);
+
 // The settings of the rendezvous.  kInvalidArgument if this node has no address to show, or cannot
 // listen at the one that a setting names.
 Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Role role);

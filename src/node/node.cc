@@ -15,6 +15,7 @@
 #include "base/guarded.h"
 #include "base/memory.h"
 #include "base/numa.h"
+#include "base/processors.h"
 #include "base/run_on.h"
 #include "node/shard_places.h"
 #include "protocol/call.h"
@@ -30,6 +31,10 @@ constexpr Duration kSchedulerLinger = std::chrono::seconds(2);
 
 // Sums so small take no longer than a thread takes to wake up.
 constexpr uint64_t kDispatcherBytes = 16U << 10U;
+
+std::vector<ShardPlace> ShardPlacesOf(const Config& config, int32_t rank) {
+  return PlaceShards(DiscoverNumaNodes(), config.server_threads, rank, ProcessorQuota());
+}
 
 }  // namespace
 
@@ -100,7 +105,7 @@ Result<std::unique_ptr<ServerNode>> ServerNode::Start(const Config& config, Serv
   const Result<ps::MembershipOptions> options = MakeMembershipOptions(config, ps::Role::kServer);
   if (!options.ok()) return options.status();
   if (Status wrong = CheckTimeline(config); !wrong.ok()) return wrong;
-  const size_t num_shards = PlaceShards(DiscoverNumaNodes(), config.server_threads, 0).size();
+  const size_t num_shards = ShardPlacesOf(config, 0).size();
   if (Status few = CheckDescriptorsOf(config, num_shards + 1); !few.ok()) return few;
   return std::make_unique<ServerNode>(config, options.value(), std::move(updater));
 }
@@ -240,7 +245,7 @@ void ServerNode::OpenTimeline(uint64_t job, size_t num_shards, ServerOptions* op
 
 std::vector<ServerShard> ServerNode::MakeShards(int32_t rank) {
   std::vector<ServerShard> shards;
-  for (const ShardPlace& place : PlaceShards(DiscoverNumaNodes(), config_.server_threads, rank)) {
+  for (const ShardPlace& place : ShardPlacesOf(config_, rank)) {
     const std::string name =
         "bs-shard-" + std::to_string(place.node) + "." + std::to_string(place.index);
     // A system that refuses to pin (some containers) runs the shard wherever it likes.

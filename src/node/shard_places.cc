@@ -2,19 +2,25 @@
 #include "node/shard_places.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <numeric>
 
 namespace bs::api {
 
 std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
-                                    int32_t rank) {
+                                    int32_t rank, double quota) {
   std::vector<size_t> counts(nodes.size(), 0);
   for (size_t i = 0; i < nodes.size(); ++i) {
     counts[i] = std::max<size_t>(1, nodes[i].cores.size() - 1);
   }
-  if (wanted > 0) {
+  const double allowed = std::max(1.0, std::ceil(quota) - 1);
+  const size_t all = std::accumulate(counts.begin(), counts.end(), size_t{0});
+  size_t bound = static_cast<double>(all) > allowed ? static_cast<size_t>(allowed) : 0;
+  if (wanted > 0) bound = static_cast<size_t>(wanted);
+  if (bound > 0) {
     std::fill(counts.begin(), counts.end(), 0);
-    for (int32_t i = 0; i < wanted; ++i) ++counts[static_cast<size_t>(i) % nodes.size()];
+    for (size_t i = 0; i < bound; ++i) ++counts[i % nodes.size()];
   }
   std::vector<ShardPlace> places;
   for (size_t i = 0; i < nodes.size(); ++i) {

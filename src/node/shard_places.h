@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/numa.h"
@@ -15,9 +16,11 @@ struct ShardPlace {
 };
 
 // One shard for each core, less the first core of each node, which is left to bs-io and libzmq; or
-// as many as asked for (`wanted` above 0), spread over the nodes.  Servers of different rank on one
-// host begin at different cores.  Pure.  REQUIRES: there are nodes, and each has a core.
+// as many as asked for (`wanted` above 0), spread over the nodes.  If not asked for, no more than
+// the processors of `quota`, less one.  Servers of different rank on one host begin at different
+// cores.  Pure.  REQUIRES: there are nodes, and each has a core.
 std::vector<ShardPlace> PlaceShards(const std::vector<NumaNode>& nodes, int32_t wanted,
-                                    int32_t rank);
+                                    int32_t rank,
+                                    double quota = std::numeric_limits<double>::infinity());
 
 }  // namespace bs::api

@@ -34,10 +34,20 @@ TEST(NetworkTest, ItsThreadSpinsForAsLongAsIsSet) {
   Config config;
   Network sleeping(config, Logger("", LogLevel::kOff));
   config.spin = std::chrono::hours(1);
+  config.spin_given = true;  // also where control groups bound the test
   Network spinning(config, Logger("", LogLevel::kOff));
   EXPECT_TRUE(TakesMoreInPauses(spinning.io(), sleeping.io()));
   sleeping.transport()->Close(Duration(0));
   spinning.transport()->Close(Duration(0));
+}
+
+TEST(SpinOf, AQuotaBelowTwoProcessorsEndsItUnlessItIsSet) {
+  Config config;
+  config.spin = std::chrono::milliseconds(1);
+  EXPECT_EQ(SpinOf(config, 0.5), Duration::zero());
+  EXPECT_EQ(SpinOf(config, 2), config.spin);
+  config.spin_given = true;
+  EXPECT_EQ(SpinOf(config, 0.5), config.spin);
 }
 
 }  // namespace

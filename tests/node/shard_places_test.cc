@@ -48,6 +48,17 @@ TEST(PlaceShards, ServersOfOneHostBeginAtDifferentCores) {
   EXPECT_EQ((std::set<int>{first(0), first(1), first(2), first(3)}), (std::set<int>{0, 2, 4, 6}));
 }
 
+TEST(PlaceShards, AQuotaBoundsThemButNotWhatWasAskedFor) {
+  const auto count = [](double quota, int32_t wanted) {
+    return PlaceShards(TwoNodes(), wanted, 0, quota).size();
+  };
+  EXPECT_EQ(count(0.5, 0), 1U);
+  EXPECT_EQ(count(1.5, 0), 1U);
+  EXPECT_EQ(count(3.5, 0), 3U);
+  EXPECT_EQ(count(64, 0), 6U);
+  EXPECT_EQ(count(0.5, 5), 5U);
+}
+
 TEST(PlaceShards, AHostOfOneCoreHasOneShard) {
   const std::vector<ShardPlace> places = PlaceShards({{.id = 3, .cores = {9}}}, 0, 2);
   ASSERT_EQ(places.size(), 1U);

@@ -214,6 +214,18 @@ def test_one_core_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("quota", "level"), [("0.500000", "warning"), ("1.5", "warning"), ("2", "ok"), ("16", "ok")]
+)
+def test_a_quota_of_processors_is_named(
+    quota: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    finding = by_name(host.check([*FACTS, HostFact("quota", quota, "")], None))["quota"]
+    assert finding.level == level
+    assert f"the time of {float(quota):g} processors" in finding.text
+
+
+@pytest.mark.parametrize(
     ("limits", "peers", "level", "advice"),
     [
         ((1024, 1024), None, "ok", ""),
