@@ -226,7 +226,8 @@ def cli(
     """Start one role of a bytescheduler job, or a whole job on this host.
 
     \b
-    One role, from the environment (docs/user/running.md explains the variables):
+    One role, from the environment with DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT,
+    DMLC_NUM_WORKER and DMLC_NUM_SERVER (bytescheduler config names all):
       DMLC_ROLE=scheduler bslaunch
       DMLC_ROLE=server    bslaunch
       DMLC_ROLE=worker    bslaunch python train.py ...

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from bytescheduler._advise.models import Step, ideal_s, no_overlap_s
 from bytescheduler._native import Prediction, partition_and_credit, predict
+from bytescheduler._process.say import counted
 from bytescheduler.errors import ConfigError
 
 __all__ = ["FEW", "GOODPUT", "POLICIES", "Cluster", "advise", "table"]
@@ -85,7 +86,7 @@ def _recommended(
     """Return about how few servers make a step take next to no longer than many do."""
 
     def predict(tried: Cluster) -> float:
-        tell(f"simulating {_NAMES['ours']} with {tried.servers} servers")
+        tell(f"simulating {_NAMES['ours']} with {counted(tried.servers, 'server')}")
         return tried.predict(layers, "ours").step_s
 
     if cluster.most_workers > FEW:  # many tries with few rather than few with many
@@ -158,7 +159,7 @@ def _sentences(found: Dict[str, Any]) -> str:
         wait = _percent(1 - compute / times["ours"])
         words += f" The network stays the limit: workers wait for it {wait} of a step."
     if found["recommended_servers"] > found["servers"]:
-        words += f" {found['recommended_servers']} servers would be faster."
+        words += f" {counted(found['recommended_servers'], 'server')} would be faster."
     elif found["recommended_servers"] <= 0.9 * found["servers"]:
         words += f" {found['recommended_servers']} of the servers would do."
     return words
@@ -182,7 +183,8 @@ def advise(
     simulated = min(cluster.workers, cluster.most_workers)
     if simulated * cluster.servers > _MOST_PAIRS:
         raise ConfigError(
-            f"{simulated} workers with {cluster.servers} servers are too many to simulate: want at "
+            f"{counted(simulated, 'worker')} with {counted(cluster.servers, 'server')} are too "
+            "many to simulate: want at "
             f"most {_MOST_PAIRS // cluster.servers} with so many servers (--simulate)",
             1,
         )
@@ -227,7 +229,7 @@ def table(found: Dict[str, Any]) -> str:
     """Return what `advise` returned, for people."""
     seconds = found["step_s"]
     head = (
-        f"{found['layers']} layers, {found['bytes'] / 1e6:.1f} MB of gradients, "
+        f"{counted(found['layers'], 'layer')}, {found['bytes'] / 1e6:.1f} MB of gradients, "
         f"{found['compute_s']:.3f} s of compute a step"
     )
     rows = [

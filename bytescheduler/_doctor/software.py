@@ -133,7 +133,10 @@ def _mxnet(found: _Import, role: str) -> Finding:
         return level(_AREA, "mxnet", f"{text}; workers need it", _INSTALL)
     if found.outcome == "broken":
         text = f"MXNet cannot be imported: {found.detail}"
-        advice = f"{_INSTALL}; docs/user/troubleshooting.md has the causes"
+        advice = (
+            f"{_INSTALL}; if a library is missing: apt-get install libgomp1 libgfortran5 "
+            "libopenblas0"
+        )
         return problem(_AREA, "mxnet", text, advice)
     if found.detail != _MXNET:
         text = f"MXNet {found.detail}: bytescheduler is made for {_MXNET}"

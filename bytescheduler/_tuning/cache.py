@@ -7,6 +7,7 @@ import pathlib
 import tempfile
 from typing import Dict, NamedTuple, Optional
 
+from bytescheduler._process.say import counted
 from bytescheduler._tuning.points import Point
 
 __all__ = ["Cache", "CacheError", "Place", "Remembered", "default_path"]
@@ -32,11 +33,11 @@ class Place(NamedTuple):
 
     def model(self) -> str:
         """Return the half of `text` that names the model."""
-        return f"{self.tensors} tensors, {self.model_bytes} bytes"
+        return f"{counted(self.tensors, 'tensor')}, {counted(self.model_bytes, 'byte')}"
 
     def cluster(self) -> str:
         """Return the half of `text` that names the cluster."""
-        return f"{self.workers} workers, {self.servers} servers, {self.root}"
+        return f"{counted(self.workers, 'worker')}, {counted(self.servers, 'server')}, {self.root}"
 
     def text(self) -> str:
         """Return the name of this place in the file."""

@@ -8,6 +8,7 @@ import threading
 from typing import Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple
 
 from bytescheduler._native import Metric
+from bytescheduler._process.say import counted
 from bytescheduler._tuning.advisor import Advisor, AdvisorError, AdvisorSlow
 from bytescheduler._tuning.cache import Cache, CacheError, Place, default_path
 from bytescheduler._tuning.drift import Drift
@@ -326,7 +327,7 @@ class Tuner:
             finally:
                 advisor.close()
             job.skip(rest)
-        self._tell(found, f"{found.points} points tried")
+        self._tell(found, f"{counted(found.points, 'point')} tried")
         try:
             self._cache().keep(place, found.point, found.seconds)
         except CacheError as why:

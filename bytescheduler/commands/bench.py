@@ -215,7 +215,8 @@ def bench(
         say(f"bytescheduler: {error}")
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except MemoryError:
-        say(f"bytescheduler: there is not enough memory for tensors of {size} bytes (--size)")
+        much = counted(size, "byte")
+        say(f"bytescheduler: there is not enough memory for tensors of {much} (--size)")
         sys.exit(1)
     if found is None:
         return

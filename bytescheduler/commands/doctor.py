@@ -13,7 +13,7 @@ from bytescheduler._doctor.findings import Finding, as_text, good, problem, warn
 from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
 from bytescheduler._process.numbers import Count, Seconds, shortened
-from bytescheduler._process.say import plain, say
+from bytescheduler._process.say import counted, plain, say
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
@@ -26,11 +26,11 @@ _ELSEWHERE = "192.0.2.1"  # RFC 5737: stands for a scheduler node on some other 
 def _settings() -> Tuple[List[Finding], Settings, Dict[str, str]]:
     """Return findings, the values that are right, and overrides that make the engine take them."""
     wrong, overrides = config.examine()
-    advice = "correct it, or unset it; docs/user/settings.md says what it takes"
+    advice = "correct it, or unset it; bytescheduler config shows all settings"
     findings = [problem("settings", row.name, row.message, advice) for row in wrong]
     if not findings:
         count = sum(row.origin == "environment" for row in config.values())
-        text = f"{count} setting{'s' * (count != 1)} in the environment, all well-formed"
+        text = f"{counted(count, 'setting')} in the environment, all well-formed"
         findings = [good("settings", "settings", text)]
     right = {row.name: "" if row.name in overrides else row.value for row in config.values()}
     return findings, Settings.of(right), overrides
@@ -198,5 +198,5 @@ def command(
     else:
         click.echo(as_text(findings), nl=False)
         counts = [(levels.count(level), level) for level in ("problem", "warning")]
-        click.echo(", ".join(f"{count} {level}{'s' * (count != 1)}" for count, level in counts))
+        click.echo(", ".join(counted(count, level) for count, level in counts))
     sys.exit(1 if worst == "problem" else 0)

@@ -97,7 +97,7 @@ Status Unknown(std::string_view name) {
   const std::string_view nearest = api::NearestName(name, names);
   return Status::InvalidArgument(std::string(name) + " is no setting" +
                                  (nearest.empty()
-                                      ? std::string("; docs/user/settings.md lists them")
+                                      ? std::string("; bytescheduler config lists them")
                                       : "; did you mean " + std::string(nearest) + "?"));
 }
 

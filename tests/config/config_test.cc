@@ -273,7 +273,7 @@ TEST(Config, SetToNothingCountsAsNotSet) {
 
 TEST(Config, UnknownNamesAreRefusedWithTheNearestOne) {
   EXPECT_EQ(ErrorWith("BYTESCHEDULER_CREDIT_BYTES", "1"),
-            "BYTESCHEDULER_CREDIT_BYTES is no setting; docs/user/settings.md lists them");
+            "BYTESCHEDULER_CREDIT_BYTES is no setting; bytescheduler config lists them");
   EXPECT_EQ(ErrorWith("BYTESCHEDULER_CREDITS", "1"),
             "BYTESCHEDULER_CREDITS is no setting; did you mean BYTESCHEDULER_CREDIT?");
   EXPECT_EQ(ErrorWith("BYTESCHEDULER_PARTITON", "1"),

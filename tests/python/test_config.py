@@ -200,7 +200,7 @@ def test_a_name_that_is_no_text_is_told_and_ends_the_search(
     monkeypatch.setitem(os.environ, os.fsdecode(b"BYTESCHEDULER_\xff"), "1")
     problems, _ = config.examine()
     assert [problem.message for problem in problems] == [
-        "BYTESCHEDULER_\ufffd is no setting; docs/user/settings.md lists them"
+        "BYTESCHEDULER_\ufffd is no setting; bytescheduler config lists them"
     ]
 
 

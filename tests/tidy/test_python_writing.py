@@ -4,6 +4,7 @@ A rule is a function from the text of a source to what is wrong in it, and a row
 """
 
 import ast
+import inspect
 import io
 import pathlib
 import re
@@ -81,6 +82,15 @@ def counts(source: str) -> Iterator[str]:
             yield f"line {line}: {match.group()}: {' '.join(text.split())[:60]}"
 
 
+def pages(source: str) -> Iterator[str]:
+    """Find messages that cite a page of the repository, which an installation does not have."""
+    documented = {text for _, text in docstrings(source)}
+    for line, text in strings(source):
+        cited = re.search(r"\bdocs/(?:user|operate|design)/[\w/.-]+\.md\b", text)
+        if cited and inspect.cleandoc(text) not in documented:
+            yield f"line {line}: {cited.group()}"
+
+
 def long_sentences(source: str) -> Iterator[str]:
     """Find sentences of comments and docstrings, up to a stop, colon or semicolon.
 
@@ -136,6 +146,11 @@ RULES: Dict[str, Rule] = {
         counts,
         ["# So many seconds.\nx = 1\n", 'def f():\n    """Wait for\n    so long."""\n'],
         ["# There are so many that it fails.\nx = 1\n", "# At most 3, not many.\nx = 1\n"],
+    ),
+    "pages": Rule(
+        pages,
+        ['say("no such role; docs/user/running.md has them")\n'],
+        ['"""Prints docs/user/settings.md."""\n', "# As docs/user/cli.md says.\nx = 1\n"],
     ),
     "long sentences": Rule(
         long_sentences,

@@ -6,6 +6,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.ndarray.sparse import RowSparseNDArray
 
+from bytescheduler._process.say import counted
 from bytescheduler.mxnet._types import Array, Key
 
 _FLOATS = ("float16", "float32", "float64")
@@ -64,7 +65,9 @@ def wanted_rows(key: Key, row_ids: Array, rows: int) -> List[int]:
     """
     wanted = np.unique(row_ids.asnumpy().astype(np.int64))
     for bad in wanted[(wanted < 0) | (wanted >= rows)]:
-        raise mx.base.MXNetError(f"key {key!r} has {rows} rows, so row {bad} cannot be pulled")
+        raise mx.base.MXNetError(
+            f"key {key!r} has {counted(rows, 'row')}, so row {bad} cannot be pulled"
+        )
     return [int(row) for row in wanted]
 
 

@@ -8,6 +8,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
+from bytescheduler._process.say import counted
 from bytescheduler.mxnet._arrays import sparse
 from bytescheduler.mxnet._types import Array, Key, Optimizer
 
@@ -44,7 +45,7 @@ def _read(key: int, about: str, count: int) -> "Tuple[Key, Tuple[int, ...], bool
         raise ValueError(f"{about}: want a key and a shape")
     extra = shape[0] if rows else 0
     if int(np.prod(shape, dtype=object)) + extra != count:
-        raise ValueError(f"{about}: it has {count} elements")
+        raise ValueError(f"{about}: it has {counted(count, 'element')}")
     return index, shape or (count,), rows
 
 

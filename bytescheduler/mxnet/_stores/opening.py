@@ -6,7 +6,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from bytescheduler._native import check_settings
-from bytescheduler._process.say import say
+from bytescheduler._process.say import counted, say
 from bytescheduler._session.place import Place
 from bytescheduler._session.whose import Whose, whose_scheduler
 from bytescheduler._settings import Settings
@@ -150,8 +150,8 @@ def _open_native(inner: Optional[Store], settings: Settings) -> Backend:
     name = "" if inner is None else str(inner.type)
     if name and "dist" not in name and settings.num_workers not in (None, 1):
         raise mx.base.MXNetError(
-            f"a {name} store in a job of {settings.num_workers} workers: its type tells MXNet that "
-            'there is one worker; use mx.kv.create("dist_sync")'
+            f"a {name} store in a job of {counted(settings.num_workers or 0, 'worker')}: its "
+            'type tells MXNet that there is one worker; use mx.kv.create("dist_sync")'
         )
     session = None
     if isinstance(inner, StandIn):

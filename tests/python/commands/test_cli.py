@@ -94,7 +94,7 @@ def test_modules_are_commands_that_know_h(module: str, program: str) -> None:
         (["config", "--markdown", "DMLC_ROLE"], "--markdown is the whole reference"),
         (["config", "BYTESCHEDULER_CREDITS"], "did you mean BYTESCHEDULER_CREDIT?"),
         (["config", "X\x1b[2J"], "X\\x1b[2J is no setting"),
-        (["config", "XYZZY"], "XYZZY is no setting; docs/user/settings.md lists them"),
+        (["config", "XYZZY"], "XYZZY is no setting; bytescheduler config lists them"),
         (["doctor", "--wait", "3"], "--wait goes with --listen"),
         (["doctor", "--seconds", "1"], "--seconds goes with --peer"),
         (
