@@ -1,10 +1,8 @@
 """A worker in a job, from the first call to the last: its failure, its end, what it shows."""
 
-import atexit
 import contextlib
 import os
 import signal
-import sys
 import weakref
 from typing import (
     TYPE_CHECKING,
@@ -19,6 +17,7 @@ from typing import (
 
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Worker, fail_exit
+from bytescheduler._process.ending import at_end, is_child, uncaught
 from bytescheduler._process.say import say
 from bytescheduler._session.framework import Framework, Operations
 from bytescheduler._session.names import KeyNames
@@ -88,7 +87,7 @@ class Session:
         self._tuner: Optional[Tuner] = None
         self._num_tensors = 0
         self._num_bytes = 0
-        atexit.register(self._at_exit)
+        self._end_unasked = at_end(self._at_exit)
         _mark_at_fork(weakref.ref(self))
 
     # -- owners, and the place in the job ------------------------------------------------------
@@ -281,7 +280,7 @@ class Session:
             return
         self._closed = True
         self._on_leaving()
-        atexit.unregister(self._at_exit)
+        self._end_unasked()
         try:
             if self._worker.status() is None:
                 self._drain(drain_s)
@@ -320,28 +319,35 @@ class Session:
 
     def _at_exit(self) -> None:
         try:
-            # The interpreter keeps an exception that the script did not catch.  The others must not
-            # wait for what this worker will never send, nor this one for them.
-            interactive = hasattr(sys, "ps1")  # there people go on after an exception
-            uncaught = None if interactive else getattr(sys, "last_value", None)
-            if isinstance(uncaught, self._framework.error):
-                # It may come from an operation that ends a moment later, and says which.
-                self._operations.drain(_LAST_WORDS_S)
-            if uncaught is not None and self._worker.status() is None:
-                text = f": {uncaught}" if str(uncaught) else ""
-                self._worker.fail(f"uncaught {type(uncaught).__name__}{text}")
+            if self.is_open:
+                self._fail_if_uncaught()
             self._leave(None)
         except self._framework.error as error:
             say(f"bytescheduler: {error}")
             fail_exit()  # the script cannot catch it any more
+            if is_child():  # which ends without what `fail_exit` changes
+                raise SystemExit(1) from None
         except KeyboardInterrupt:
             # No code of the script is left that could handle it, so it ends as Python does.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
 
+    def _fail_if_uncaught(self) -> None:
+        """Fail the job if the script did not catch an exception.
+
+        The others must not wait for what this worker will never send, nor this one for them.
+        """
+        error = uncaught()
+        if isinstance(error, self._framework.error):
+            # It may come from an operation that ends a moment later, and says which.
+            self._operations.drain(_LAST_WORDS_S)
+        if error is not None and self._worker.status() is None:
+            text = f": {error}" if str(error) else ""
+            self._worker.fail(f"uncaught {type(error).__name__}{text}")
+
     def _forget_all(self) -> None:
         self._forked = True
         if self._exporter is not None:
             self._exporter.forget()
-        atexit.unregister(self._at_exit)
+        self._end_unasked()
         self._framework.forget()

@@ -3,15 +3,60 @@
 import atexit
 import contextlib
 import ctypes
+import os
+import weakref
 from typing import Optional
 
 import mxnet as mx
-from mxnet.base import _LIB
+from mxnet.base import _LIB, check_call
 
 from bytescheduler._native import MXNetStore
-from bytescheduler.mxnet._types import Store
+from bytescheduler._process.ending import at_end
+from bytescheduler.mxnet._types import Handle, Store
 
-__all__ = ["MXNet", "StockMXNet", "abandon", "let_go"]
+__all__ = ["MXNet", "StockMXNet", "abandon", "give_up", "give_up_at_end", "let_go"]
+
+_KEPT = "_bytescheduler_keeps_it"  # an attribute of stock stores that must not be destroyed
+
+
+class _GivenUp:
+    """Goes before the class of a stock store that `give_up` has destroyed."""
+
+    def __del__(self) -> None:
+        """Destroy nothing again."""
+
+    @property
+    def handle(self) -> Handle:
+        """Refuse every use: MXNet's functions take a handle and do not check it."""
+        raise mx.base.MXNetError("the store was closed")
+
+
+def give_up(inner: Store) -> None:
+    """Destroy the stock store, however many references to it there are.  Blocks as that does."""
+    if isinstance(inner, _GivenUp):
+        return
+    handle = inner.handle
+    kind = type(inner)
+    inner.__class__ = type(kind.__name__, (_GivenUp, kind), {"__doc__": kind.__doc__})
+    check_call(_LIB.MXKVStoreFree(handle))
+    handle.value = None  # other objects have it too
+
+
+def give_up_at_end(inner: Store) -> None:
+    """Destroy a dist store of MXNet when the script is over, unless it is gone or kept by then.
+
+    MXNet aborts where one is left after the interpreter's own end.  A daemon thread can keep it, or
+    any class that MXNet has registered.
+    """
+    remembered, process = weakref.ref(inner), os.getpid()
+
+    def end() -> None:
+        store = remembered()
+        if store is not None and os.getpid() == process and not getattr(store, _KEPT, False):
+            with contextlib.suppress(mx.base.MXNetError):
+                give_up(store)
+
+    at_end(end)
 
 
 def let_go(inner: Store) -> None:
@@ -21,6 +66,7 @@ def let_go(inner: Store) -> None:
 
 def _keep(inner: Optional[Store]) -> None:
     """Keep the stock store from being destroyed: its destructor waits for threads and barriers."""
+    setattr(inner, _KEPT, True)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inner))
 
 
@@ -45,6 +91,8 @@ class MXNet:
 
     def __init__(self, inner: Optional[Store] = None) -> None:
         self._inner = inner
+        if inner is not None:
+            give_up_at_end(inner)
 
     def abandon(self) -> None:
         """See `Framework`."""
@@ -58,6 +106,8 @@ class MXNet:
         """See `Framework`."""
         if self._inner is not None:
             _keep(self._inner)
+            # MXNet's own objects have threads of the parent, and abort in their destructors.
+            MXNetStore.exit_at_once()
 
 
 class StockMXNet(MXNet):

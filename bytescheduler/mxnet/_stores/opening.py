@@ -14,7 +14,7 @@ from bytescheduler.errors import ConfigError, UsageError
 from bytescheduler.mxnet._functions import open_plugin
 from bytescheduler.mxnet._stores.async_store import AsyncStore
 from bytescheduler.mxnet._stores.backend import Backend
-from bytescheduler.mxnet._stores.framework import MXNet, let_go
+from bytescheduler.mxnet._stores.framework import MXNet, give_up_at_end, let_go
 from bytescheduler.mxnet._stores.native_store import NativeStore
 from bytescheduler.mxnet._stores.own_store import OwnStore
 from bytescheduler.mxnet._stores.passthrough import PassThrough
@@ -262,6 +262,8 @@ def _open_wrapped(inner: Optional[Store], settings: Settings) -> Tuple[Store, Ba
     if why is not None:
         _note(settings, f"MXNet's {inner.type} store carries the bytes, unscheduled: {why}")
         _note_untuned(settings, "nothing travels in partitions")
+        if isinstance(inner, KVStore) and "dist" in str(inner.type):
+            give_up_at_end(inner)
         return inner, PassThrough(inner)
     check_settings()
     _require_no_stock_session()

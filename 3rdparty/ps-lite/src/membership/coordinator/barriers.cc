@@ -124,6 +124,13 @@ Barriers::Answers Barriers::ReleaseStock() {
   return answers;
 }
 
+bool Barriers::waits_at_end(int32_t id) const {
+  const auto it = waiting_.find({.attached = false, .group = kEveryone});
+  if (!start_done_ || it == waiting_.end()) return false;
+  return std::any_of(it->second.begin(), it->second.end(),
+                     [id](const auto& entry) { return entry.second.id == id; });
+}
+
 std::string Barriers::WaitsFor(const BarrierRequest& request) const {
   const Place place = PlaceOf(request);
   const auto it = waiting_.find(place);

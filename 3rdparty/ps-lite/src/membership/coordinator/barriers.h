@@ -75,6 +75,8 @@ class Barriers {
   bool final_done() const { return final_done_; }
   // True if a stock worker waits for other workers, or for their end.
   bool stock_waits() const;
+  // True if the node waits at the final barrier.
+  bool waits_at_end(int32_t id) const;
   // Names the nodes that a request waits for: "worker 1, server 0"; empty if there are none.
   std::string WaitsFor(const BarrierRequest& request) const;
   // Describes workers that wait at different barriers, each for the others, since before `limit`;

@@ -42,6 +42,13 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   inbound_.Forget(id);
   Peer* const peer = FindPeer(id);
   if (peer == nullptr || peer->gone()) return;
+  if (HasLeftBeside(id, *peer)) {
+    // The process ended without the destructor of MXNet's own store, in which it would leave.
+    MarkLeft(peer);
+    peer->left_known = true;
+    CheckEnd();
+    return;
+  }
   peer->lost = true;
   reconnect_timer_.Forget(id);
   broadcast_.Forget(id);
@@ -87,7 +94,9 @@ void Coordinator::Impl::CheckEnd() {
       stock = true;
     }
   }
-  if (stock && !barriers_.final_done()) return;
+  // Where worker 0's store is gone, MXNet's own servers get no command that lets them arrive.
+  const bool stock_over = barriers_.final_done() || (attached_gone && StockWorkersAreOver());
+  if (stock && !stock_over) return;
   if (attached_gone && (stock || workers_gone)) {
     EndJob(bs::Status::Ok());
     return;
@@ -100,6 +109,16 @@ void Coordinator::Impl::CheckEnd() {
                  " ago, but attached workers have not left");
     EndJob(bs::Status::Ok());
   });
+}
+
+bool Coordinator::Impl::StockWorkersAreOver() const {
+  bool one_left = false;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.node.role != Role::kWorker || peer.native) continue;
+    if (!peer.left && !barriers_.waits_at_end(id)) return false;
+    one_left = one_left || peer.left;
+  }
+  return one_left;
 }
 
 void Coordinator::Impl::EndJob(const bs::Status& verdict) {
@@ -184,6 +203,12 @@ void Coordinator::Impl::TellRegistering() {
   };
   tell();
   report_.Start(std::min(options_.retry_interval, kFarewellRetry), tell);
+}
+
+bool Coordinator::Impl::HasLeftBeside(int32_t id, const Peer& peer) {
+  if (peer.node.role != Role::kWorker || peer.native || IsAttachedId(id)) return false;
+  const Peer* const beside = FindPeer(AttachedId(RankOf(id)));
+  return beside != nullptr && beside->left;
 }
 
 bool Coordinator::Impl::StandsAlone(int32_t id, const Peer& peer) {

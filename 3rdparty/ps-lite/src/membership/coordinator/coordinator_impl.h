@@ -213,6 +213,10 @@ class Coordinator::Impl {
   // True if a stock node has no attached worker, which would report a failure to its process.
   bool StandsAlone(int32_t id, const Peer& peer);
   void MarkLeft(Peer* peer);
+  // True if `peer` is the stock worker of a process whose attached worker left.
+  bool HasLeftBeside(int32_t id, const Peer& peer);
+  // True if a stock worker left without the final barrier, and all others did or wait there.
+  bool StockWorkersAreOver() const;
   // Ends the job in good order if no node has work left.
   void CheckEnd();
   void EndJob(const bs::Status& verdict);
