@@ -350,6 +350,71 @@ TEST_F(StockJob, AttachedWorkerThatNeverLeavesDelaysTheEndByTheTimeoutOnly) {
   EXPECT_TRUE(job.finished->ok());
 }
 
+// Processes that end behind close(), without the destructor of MXNet's own store.
+class EndedAfterLeaving : public StockJob {
+ protected:
+  EndedAfterLeaving() {
+    NativeNode* const a0 = Attach(0);
+    NativeNode* const a1 = Attach(1);
+    a0->Leave();
+    a1->Leave();
+    job.Run(seconds(5));
+  }
+  void ExpectGoodEnd() {
+    ASSERT_TRUE(job.finished);
+    EXPECT_TRUE(job.finished->ok()) << job.finished->ToString();
+    EXPECT_EQ(s0->shutdowns, 1);
+    EXPECT_EQ(s1->shutdowns, 1);
+  }
+};
+
+TEST_F(EndedAfterLeaving, WorkerOneIsNotLostAndItsAbsenceHoldsUpNoBarrier) {
+  w1->Kill();
+  job.Run(seconds(40));
+  EXPECT_FALSE(job.finished);
+  w0->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  EXPECT_EQ(w0->barrier_answers, 2);
+  s0->JoinFinalBarrier();
+  s1->JoinFinalBarrier();
+  w0->Barrier(kEveryone);
+  job.Run(seconds(1));
+  EXPECT_EQ(w0->barrier_answers, 3);
+  w0->Close();
+  job.Run(seconds(10));
+  ExpectGoodEnd();
+}
+
+TEST_F(EndedAfterLeaving, WorkerZeroWouldHaveStoppedTheServers) {
+  w0->Kill();
+  job.Run(seconds(40));
+  EXPECT_FALSE(job.finished);
+  w1->Barrier(kWorkerGroup);
+  job.Run(seconds(1));
+  w1->Barrier(kEveryone);
+  job.Run(seconds(1));
+  EXPECT_EQ(w1->barrier_answers, 3);
+  w1->Close();
+  job.Run(seconds(10));
+  ExpectGoodEnd();
+}
+
+TEST_F(EndedAfterLeaving, TheLastOfThemEndsTheJob) {
+  w0->Kill();
+  w1->Kill();
+  job.Run(seconds(40));
+  ExpectGoodEnd();
+}
+
+TEST_F(StockJob, AProcessThatEndsBeforeItsAttachedWorkerLeftIsLost) {
+  NativeNode* const a1 = Attach(1);
+  w1->Kill();
+  a1->Kill();
+  job.Run(seconds(40));
+  ASSERT_TRUE(job.finished);
+  EXPECT_THAT(job.finished->message(), HasSubstr("lost worker 1"));
+}
+
 TEST(Attach, BeforeTheRendezvousWaitsForIt) {
   Job job(9);
   job.StartCoordinator();
