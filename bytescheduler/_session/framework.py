@@ -19,6 +19,9 @@ class Framework(Protocol):
     def abandon(self) -> None:
         """Take care that nothing waits for, or dies of, a job that failed.  May block."""
 
+    def release(self) -> None:
+        """Give up what the framework itself has in the job, which is well.  May block."""
+
     def forget(self) -> None:
         """Keep destructors from waiting, in a forked child, for threads of the parent."""
 

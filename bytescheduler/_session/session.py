@@ -315,6 +315,8 @@ class Session:
                 self._exporter.close()
         finally:
             self._worker.close()
+        if failure is None:
+            self._framework.release()
         return failure
 
     def _at_exit(self) -> None:

@@ -87,7 +87,11 @@ class FakeFramework:
 
     def __init__(self) -> None:
         self.abandoned = 0
+        self.released = 0
         self.forgotten = 0
+
+    def release(self) -> None:
+        self.released += 1
 
     def abandon(self) -> None:
         self.abandoned += 1

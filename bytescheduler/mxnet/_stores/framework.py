@@ -102,6 +102,12 @@ class MXNet:
         if self._inner is not None:
             let_go(self._inner)
 
+    def release(self) -> None:
+        """See `Framework`.
+
+        The stock store lives on until the script is over: its destructor waits for the others'.
+        """
+
     def forget(self) -> None:
         """See `Framework`."""
         if self._inner is not None:
@@ -117,3 +123,11 @@ class StockMXNet(MXNet):
         """See `Framework`."""
         # Operations that the store queued in MXNet's engine may never end, nor a wait for them.
         abandon(self._inner)
+
+    def release(self) -> None:
+        """See `Framework`.
+
+        Only the destructor of the stock store tells MXNet's scheduler node that this worker leaves.
+        """
+        if self._inner is not None:
+            give_up(self._inner)

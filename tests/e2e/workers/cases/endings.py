@@ -1,0 +1,80 @@
+"""Processes that end in every way after their sums are right: `endings.py KIND CASE=PORT ...`."""
+
+import functools
+import multiprocessing
+import os
+import sys
+import threading
+from typing import List
+
+import mxnet as mx
+from children import in_turn
+
+from bytescheduler.mxnet import ScheduledKVS
+
+KIND = sys.argv[1]
+KEPT: List[ScheduledKVS] = []
+
+
+def add_up() -> ScheduledKVS:
+    """Return a store whose sum is right."""
+    kvs = ScheduledKVS(mx.kv.create(KIND))
+    kvs.init("a", mx.nd.zeros(2))
+    out = mx.nd.zeros(2)
+    kvs.push("a", mx.nd.ones(2))
+    kvs.pull("a", out)
+    assert (out.asnumpy() == kvs.num_workers).all()
+    return kvs
+
+
+def daemon() -> None:
+    """Leave a daemon thread whose function knows all that this module has."""
+    threading.Thread(target=lambda: threading.Event().wait(len(KEPT) + 1e6), daemon=True).start()
+    KEPT.append(add_up())
+
+
+def registered() -> None:
+    """Leave a class in MXNet's registry, and a cache, that keep the store after `close`."""
+    store = functools.lru_cache(None)(add_up)
+
+    @mx.optimizer.register
+    class Mine(mx.optimizer.SGD):
+        stores = KEPT
+        find = staticmethod(store)
+
+    store().close()
+    KEPT.append(store())
+
+
+def attribute() -> None:
+    """Leave the store where no garbage collector looks for it."""
+    mx.my_store = add_up()
+
+
+def trial() -> None:
+    KEPT.append(add_up())
+
+
+def child() -> None:
+    """Let a child of multiprocessing be the worker."""
+    process = multiprocessing.get_context("fork").Process(target=trial)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def skipped() -> None:
+    """Skip the clean-up of Python behind `close`."""
+    add_up().close()
+    print("well done", flush=True)
+    os._exit(0)
+
+
+def main(cases: List[str]) -> None:
+    for case in cases:
+        globals()[case]()
+        print("well done", flush=True)
+
+
+if __name__ == "__main__":
+    in_turn(sys.argv[2:], main)
