@@ -154,6 +154,28 @@ def about_host(overrides=None):
     return rows
 
 
+def leave_for(place, overrides=None):
+    """Say goodbye for a worker whose process has ended in good order without `Worker.close`.
+
+    Blocks for a few seconds at most.
+
+    Parameters
+    ----------
+    place : str
+        What `Worker.place` was.
+    overrides : mapping of str to str, optional
+        Settings that win over the environment.
+    """
+    cdef _Settings given = _Settings(overrides)
+    cdef bs_error error
+    cdef int code
+    text = place.encode()
+    cdef const char* chars = text
+    with nogil:
+        code = bs_leave_for(given.rows, given.count, chars, &error)
+    _check(code, &error)
+
+
 @cython.no_gc_clear
 cdef class _Waiter:
     """Counts completions of the engine.
@@ -323,6 +345,13 @@ cdef class Worker:
     def rank(self):
         """Position among the workers, from 0."""
         return bs_worker_rank(self.handle())
+
+    @property
+    def place(self):
+        """The place in the job, for `leave_for` in another process; empty on stock servers."""
+        cdef char[96] text
+        bs_worker_place(self.handle(), text, sizeof(text))
+        return text.decode()
 
     @property
     def num_workers(self):

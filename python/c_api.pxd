@@ -39,6 +39,9 @@ cdef extern from "bytescheduler/c_api.h" nogil:
     int bs_worker_ready(const bs_worker* worker, int timeout_ms, bs_error* error)
     int bs_worker_rank(const bs_worker* worker)
     int bs_worker_num_workers(const bs_worker* worker)
+    void bs_worker_place(const bs_worker* worker, char* place, size_t size)
+    int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
+                     bs_error* error)
     int bs_worker_num_servers(const bs_worker* worker)
     int bs_worker_broadcast(bs_worker* worker, uint64_t key, int dtype, void* value,
                             uint64_t size_bytes, bs_done done, void* context, bs_error* error)

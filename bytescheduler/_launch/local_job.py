@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
-from bytescheduler._launch import interrupt
+from bytescheduler._launch import interrupt, leaving, ready
 from bytescheduler._launch.launcher import (
     LOOPBACK,
     Exited,
@@ -164,6 +164,7 @@ class _Run:
         self._signal: Optional[int] = None  # the first that stops the job
         self._signalled = 0.0
         self._readers: List[threading.Thread] = []
+        self._listeners: Dict[Child, ready.Listener] = {}  # of workers
         self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
 
     def to_the_end(self) -> int:
@@ -220,7 +221,10 @@ class _Run:
         worker_env = self._worker_env()
         for index in range(job.num_workers):
             place = place_of(index, job.num_workers)
-            self._start("worker", f"worker {index}", job.command, worker_env, place)
+            listener = ready.Listener()
+            env = {**worker_env, ready.NAME: listener.name}
+            self._start("worker", f"worker {index}", job.command, env, place)
+            self._listeners[self._launcher.workers[-1]] = listener
 
     def _worker_env(self) -> Dict[str, str]:
         env = {**self._base_env(), **self._job.env}
@@ -286,6 +290,19 @@ class _Run:
             event = self._next_event()
             if isinstance(event, Exited) and event.child in self._launcher.workers:
                 working -= 1
+                self._leave_for(event.child)
+
+    def _leave_for(self, worker: Child) -> None:
+        """Leave the job for a worker that ended well, if it skipped that."""
+        env = {
+            **self._job.env,
+            "DMLC_ROLE": "worker",
+            "DMLC_NUM_WORKER": str(self._job.num_workers),
+            "DMLC_NUM_SERVER": str(self._job.num_servers),
+            "DMLC_PS_ROOT_URI": LOOPBACK.address,
+            "DMLC_PS_ROOT_PORT": str(self._launcher.port),
+        }
+        leaving.leave_for(self._listeners[worker].held_places(), env, self._say)
 
     def _next_event(self) -> object:
         """Return the next event that does not end the job; raise `_Over` at one that does."""

@@ -1,18 +1,22 @@
-"""How a worker tells the `bslaunch` that started it that it is past the rendezvous.
+"""How a worker tells the `bslaunch` that started it where it is in the job.
 
-A datagram to an abstract socket whose name stands in the environment: unlike a descriptor it also
+It tells that it is past the rendezvous, which place it has, and that it has left.  Each is a
+datagram to an abstract socket whose name stands in the environment.  Unlike a descriptor it also
 works for what the command itself starts, and there is nothing to leak.
 """
 
 import contextlib
 import os
 import socket
+from typing import Dict, List
 
 from bytescheduler._launch import interrupt
 
-__all__ = ["NAME", "Listener", "tell"]
+__all__ = ["NAME", "Listener", "tell", "tell_left", "tell_place"]
 
 NAME = "BSLAUNCH_READY"
+_PLACE, _LEFT = "place", "left"
+_LONGEST = 256  # bytes of what a worker says
 
 interrupt.shorten()  # a worker imports this before it makes its store, which may take long
 
@@ -25,13 +29,23 @@ class Listener:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.bind("\0" + self.name)
+        self._places: Dict[str, bool] = {}  # whether the worker has left the place
 
     def heard(self) -> bool:
         """Return, at once, whether the worker has spoken since the last call."""
+        spoken = False
         with contextlib.suppress(BlockingIOError):
-            self._socket.recv(16)
-            return True
-        return False
+            while True:
+                what, _, place = self._socket.recv(_LONGEST).decode(errors="replace").partition(" ")
+                spoken = True
+                if what in (_PLACE, _LEFT):
+                    self._places[place] = what == _LEFT
+        return spoken
+
+    def held_places(self) -> List[str]:
+        """Return the places that were told and not left."""
+        self.heard()
+        return [place for place, left in self._places.items() if not left]
 
     def close(self) -> None:
         """Stop listening; workers that speak later do no harm."""
@@ -40,9 +54,23 @@ class Listener:
 
 def tell() -> None:
     """Say that this process does not wait for the rendezvous (any more).  Never blocks or fails."""
+    _tell("ready")
+
+
+def tell_place(place: str) -> None:
+    """Say that this process is a worker which has `place`.  Never blocks or fails."""
+    _tell(f"{_PLACE} {place}")
+
+
+def tell_left(place: str) -> None:
+    """Say that this process has left `place`, in good order or not.  Never blocks or fails."""
+    _tell(f"{_LEFT} {place}")
+
+
+def _tell(text: str) -> None:
     name = os.environ.get(NAME)
     if not name:
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         ours.setblocking(False)
-        ours.sendto(b"ready", os.fsencode("\0" + name))
+        ours.sendto(text.encode(), os.fsencode("\0" + name))

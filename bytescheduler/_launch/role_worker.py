@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
-from bytescheduler._launch import ready
+from bytescheduler._launch import leaving, ready
 from bytescheduler._process import child, family, limits
 from bytescheduler._process.say import plain, say
 from bytescheduler._settings import Settings
@@ -268,6 +268,8 @@ def run(command: Sequence[str], env: Mapping[str, str], where: Rendezvous, grace
             _say(f"{why}; ending the worker")
             running.end(_TERM_S)
             return 1
+    if process.returncode == 0:
+        leaving.leave_for(listener.held_places(), {}, _say)
     running.end_rest()
     if listener.heard():
         watch.stop()

@@ -15,6 +15,7 @@ from typing import (
     Type,
 )
 
+from bytescheduler._launch import ready
 from bytescheduler._metrics.serving import serve
 from bytescheduler._native import Worker, fail_exit
 from bytescheduler._process.ending import at_end, is_child, uncaught
@@ -88,6 +89,9 @@ class Session:
         self._num_tensors = 0
         self._num_bytes = 0
         self._end_unasked = at_end(self._at_exit)
+        self._place = worker.place
+        if self._place:
+            ready.tell_place(self._place)
         _mark_at_fork(weakref.ref(self))
 
     # -- owners, and the place in the job ------------------------------------------------------
@@ -315,6 +319,8 @@ class Session:
                 self._exporter.close()
         finally:
             self._worker.close()
+            if self._place:
+                ready.tell_left(self._place)
         if failure is None:
             self._framework.release()
         return failure

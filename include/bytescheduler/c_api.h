@@ -94,6 +94,13 @@ int bs_worker_start_kvstore(const bs_setting* settings, size_t num_settings, int
                             bs_store_fn begin, void* context, bs_worker** worker, bs_error* error);
 int bs_worker_rank(const bs_worker* worker);
 int bs_worker_num_workers(const bs_worker* worker);
+// Writes the worker's place in the job, for bs_leave_for in another process; empty on the kvstore
+// back end.
+void bs_worker_place(const bs_worker* worker, char* place, size_t size);
+// Says goodbye for a worker whose process has ended in good order without bs_worker_close.  Blocks
+// for a few seconds at most.
+int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
+                 bs_error* error);
 int bs_worker_num_servers(const bs_worker* worker);
 
 // bs::Worker::Broadcast for one key.  The memory belongs to the caller and stays valid until

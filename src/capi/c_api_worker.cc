@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "capi/c_api_guard.h"
 #include "capi/coding.h"
 #include "capi/store_function.h"
+#include "node/leave_for.h"
 #include "node/node.h"
 
 using bs::Status;
@@ -207,6 +209,19 @@ int bs_worker_open(const bs_setting* settings, size_t num_settings, int wanted_r
 
 int bs_worker_rank(const bs_worker* worker) {
   return worker->Visit([](const auto& n) { return n.rank(); });
+}
+void bs_worker_place(const bs_worker* worker, char* place, size_t size) {
+  const auto* const node = std::get_if<0>(&worker->node);
+  const std::string text = node == nullptr ? "" : (*node)->place();
+  std::snprintf(place, size, "%s", text.c_str());
+}
+int bs_leave_for(const bs_setting* settings, size_t num_settings, const char* place,
+                 bs_error* error) {
+  return Return(Guarded([&] {
+                  const auto config = bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  return config.ok() ? bs::api::LeaveFor(config.value(), place) : config.status();
+                }),
+                error);
 }
 int bs_worker_num_workers(const bs_worker* worker) {
   return worker->Visit([](const auto& n) { return n.num_workers(); });

@@ -121,6 +121,8 @@ class WorkerNode {
 
   // REQUIRES, here and below: joined() is ok.
   int32_t rank() const { return view_.rank; }
+  // For LeaveFor in another process.
+  std::string place() const;
   int32_t num_workers() const { return view_.num_workers; }
   int32_t num_servers() const { return view_.num_servers; }
   void Broadcast(Key key, DType dtype, std::span<std::byte> value, Done done);

@@ -18,6 +18,7 @@
 #include "backend/ps/ps_backend.h"
 #include "base/guarded.h"
 #include "base/run_on.h"
+#include "node/leave_for.h"
 #include "node/node.h"
 
 namespace bs::api {
@@ -127,6 +128,8 @@ void WorkerNode::Begin(const Config& config) {
       log);
   joined_.Set(Status::Ok());
 }
+
+std::string WorkerNode::place() const { return PlaceOf(view_); }
 
 void WorkerNode::OnJobFailure(const Status& why) {
   failure_.Set(why);

@@ -12,6 +12,7 @@ class FakeWorker:
         self.rank = 0
         self.num_workers = 1
         self.num_servers = 1
+        self.place = ""
         self.declared: List[Tuple[int, int, int]] = []
         self.modes: List[bool] = []  # of each call, whether its keys are asynchronous
         self.failure: Optional[Error] = None

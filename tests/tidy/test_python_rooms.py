@@ -25,7 +25,7 @@ ROOMS = {
     "_tuning": _BASE,
     "_advise": f"{_BASE} _launch _timeline",
     "_doctor": f". {_BASE} _tuning",
-    "_session": f"{_BASE} _metrics _tuning",
+    "_session": f"{_BASE} _launch _metrics _tuning",
     "config": f"{_BASE} _metrics",
     "server": f"{_BASE} _hosting _metrics",
     "launch": f". {_BASE} _advise _launch config server",

@@ -1,9 +1,12 @@
 """However a process ends, its sums are right, nothing aborts, and no worker counts as lost."""
 
+import os
+import subprocess
+import sys
 from typing import Callable
 
 import pytest
-from job import Job
+from job import PATIENCE_S, WORKERS, Job
 
 MakeJob = Callable[..., Job]
 CASES = ["daemon", "registered", "attribute", "child", "skipped"]
@@ -16,3 +19,21 @@ def test_a_process_ends_in_every_way(make_job: MakeJob, stock: bool) -> None:
         assert output.count("well done") == len(CASES)
     for job in (first, *others):
         assert "lost worker" not in job.all_output()
+
+
+@pytest.mark.parametrize("case", ["untold", "skipped"])
+def test_under_bslaunch_a_worker_that_ends_with_0_has_left(case: str) -> None:
+    command = [sys.executable, "-m", "bytescheduler.launch", "--local", "-w", "2", "-s", "1", "--"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTESCHEDULER_"))}
+    done = subprocess.run(
+        [*command, sys.executable, str(WORKERS / "cases/endings.py"), "dist_sync", case],
+        env={**env, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("well done") == 2
+    assert "lost" not in done.stdout

@@ -1,4 +1,7 @@
-"""Processes that end in every way after their sums are right: `endings.py KIND CASE=PORT ...`."""
+"""Processes that end in every way after their sums are right: `endings.py KIND CASE=PORT ...`.
+
+Without ports the cases run in this very process.
+"""
 
 import functools
 import multiprocessing
@@ -70,6 +73,13 @@ def skipped() -> None:
     os._exit(0)
 
 
+def untold() -> None:
+    """Skip it without `close`; bslaunch sees that the process ends with 0."""
+    KEPT.append(add_up())
+    print("well done", flush=True)
+    os._exit(0)
+
+
 def main(cases: List[str]) -> None:
     for case in cases:
         globals()[case]()
@@ -77,4 +87,7 @@ def main(cases: List[str]) -> None:
 
 
 if __name__ == "__main__":
-    in_turn(sys.argv[2:], main)
+    if "=" in sys.argv[2]:
+        in_turn(sys.argv[2:], main)
+    else:
+        main(sys.argv[2:])
