@@ -40,7 +40,7 @@ void ReconnectTimer::OnDisconnected(int32_t peer) {
   const auto it = timers_.find(peer);
   // A running timer keeps its time: the connection was not up in between.
   if (it == timers_.end() || it->second != 0) return;
-  Arm(peer, grace_, "connection closed");
+  Arm(peer, grace_, std::string(kConnectionClosed));
 }
 
 void ReconnectTimer::Arm(int32_t peer, bs::Duration delay, const std::string& why) {

@@ -7,10 +7,14 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "membership/task_scope.h"
 
 namespace ps {
+
+// The reason of a loss where a connection broke and did not come back.
+inline constexpr std::string_view kConnectionClosed = "connection closed";
 
 class ReconnectTimer {
  public:

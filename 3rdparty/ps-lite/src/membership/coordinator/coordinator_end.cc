@@ -15,6 +15,9 @@ constexpr const char* kServersAreNotReplaced =
     "again "
     "from your last checkpoint";
 
+constexpr const char* kCloseFirst =
+    " (it was killed, or its script ended by os._exit and did not call close() first)";
+
 }  // namespace
 
 void Coordinator::Impl::Abort(const bs::Status& why) {
@@ -61,9 +64,10 @@ void Coordinator::Impl::OnLost(int32_t id, const std::string& why) {
   }
   if (phase_ == Phase::kRunning && !barriers_.final_done()) {
     const bool hoped = options_.rejoin_timeout > bs::Duration(0);
-    EndJob(LostStatus(
-        peer->node,
-        why + (hoped && peer->node.role == Role::kServer ? kServersAreNotReplaced : "")));
+    std::string remedy;
+    if (hoped && peer->node.role == Role::kServer) remedy = kServersAreNotReplaced;
+    if (peer->node.role == Role::kWorker && why == kConnectionClosed) remedy = kCloseFirst;
+    EndJob(LostStatus(peer->node, why + remedy));
     return;
   }
   CheckEnd();
