@@ -123,10 +123,10 @@ def run(command: click.Command, argv: Optional[List[str]], program: str) -> None
     SystemExit
         Always.
     """
-    _hold_descriptors()
-    _watch_stderr()
-    _watch_stdout(program)
     try:
+        _hold_descriptors()
+        _watch_stderr()
+        _watch_stdout(program)
         command.main(argv, prog_name=program, help_option_names=["-h", "--help"])
     except OSError as error:
         if not limits.is_met(error):
@@ -134,4 +134,5 @@ def run(command: click.Command, argv: Optional[List[str]], program: str) -> None
         say(f"{program}: {limits.reason(error)}")
         raise SystemExit(1) from None
     finally:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()

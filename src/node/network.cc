@@ -78,7 +78,7 @@ uint64_t DescriptorsOfPeers(const Config& config) {
   uint64_t peers = workers + servers;
   if (config.role == "worker") peers = servers + 1;
   if (config.role == "server") peers = workers + 1;
-  return peers * (IsPlainTcp(config) ? 2 : 4);
+  return peers * (IsPlainTcp(config) ? 2 : 5);
 }
 
 }  // namespace
