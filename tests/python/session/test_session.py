@@ -201,6 +201,38 @@ def test_an_uncaught_exception_fails_the_job_by_its_name() -> None:
     assert "worker 0 gave up: uncaught KeyError: 'mine'" in done.stderr
 
 
+# What runs in a child of multiprocessing, which skips what the interpreter does at its end.
+IN_CHILD = """
+    import multiprocessing
+    def work():
+        global kept
+        worker = FakeWorker()
+        worker.close = lambda: print("closed in the child", flush=True)
+        kept = Session(worker, FakeOperations(), FakeFramework())
+        {}
+    session.close()
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    print("ended with", child.exitcode)
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "said"),
+    [
+        ("pass", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
+        ("worker.fail('for a test')", 1, "bytescheduler: worker 0 gave up: for a test"),
+    ],
+)
+def test_a_child_of_multiprocessing_leaves_too(last: str, code: int, said: str) -> None:
+    done = run_script(IN_CHILD.format(last))
+    assert done.stdout == f"closed [None, None]\nclosed in the child\nended with {code}\n"
+    assert said in done.stderr
+
+
 def test_the_frameworks_own_exceptions_leave_the_engine_the_first_word() -> None:
     done = run_script(
         """
