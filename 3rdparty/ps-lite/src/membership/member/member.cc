@@ -383,6 +383,7 @@ void Member::Impl::OnNewcomer(const Node& node, uint64_t incarnation) {
   }
   if (incarnation > 0) incarnations_[node.id] = incarnation;
   known_[node.id] = node;
+  departed_.erase(node.id);
   lost_.erase(node.id);
   dismissed_.erase(node.id);
   transport_->Connect(node.id, AddressOf(node), own_.id);

@@ -182,6 +182,7 @@ class Member::Impl {
   // In the job.
   View view_;
   std::map<int32_t, Node> known_;     // the peers that we connect to
+  std::set<int32_t> departed_;        // ids of attached workers that left in good order
   std::map<int32_t, uint64_t> news_;  // sequence of the latest notice about a node, by its id
   // The incarnation of the next or present holder of a place that has become free, by id.
   std::map<int32_t, uint64_t> incarnations_;

@@ -268,6 +268,11 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   transport_->Disconnect(id, bs::Duration(0));
   // Stock workers leave without a message; the scheduler node judges if they had finished.
   if (joined_final_ && !IsAttachedId(id)) return;
+  // Its process has left, and ended without the destructor of MXNet's own store.
+  if (node.role == Role::kWorker && !IsAttachedId(id) &&
+      departed_.contains(AttachedId(RankOf(id)))) {
+    return;
+  }
   if (phase_ == Phase::kOver || left_) return;
   // The scheduler node judges which is lost: the worker, which may be this node, or the server.
   const bool replaceable = options_.rejoin_timeout > bs::Duration(0) && !stock_scheduler_;
@@ -308,6 +313,7 @@ void Member::Impl::OnWorkerLeft(const Node& node) {
   const bool unreachable = unreachable_.erase(node.id) > 0;
   const bool known = known_.erase(node.id) > 0;
   if (!known && !unreachable) return;
+  if (IsAttachedId(node.id)) departed_.insert(node.id);
   reconnect_timer_.Forget(node.id);
   suspicion_timer_.Forget(node.id);
   if (known) transport_->Disconnect(node.id, bs::Duration(0));
