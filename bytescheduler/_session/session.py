@@ -47,6 +47,10 @@ def clamped(priority: int) -> int:
     return 2**31 - 1 if priority > 0 else -(2**31)
 
 
+def _nothing() -> None:
+    pass
+
+
 def _mark_at_fork(session: "weakref.ref[Session]") -> None:
     def in_child() -> None:
         alive = session()
@@ -88,7 +92,7 @@ class Session:
         self._tuner: Optional[Tuner] = None
         self._num_tensors = 0
         self._num_bytes = 0
-        self._end_unasked = at_end(self._at_exit)
+        self._end_unasked: Callable[[], None] = at_end(self._at_exit)
         self._place = worker.place
         if self._place:
             ready.tell_place(self._place)
@@ -284,7 +288,7 @@ class Session:
             return
         self._closed = True
         self._on_leaving()
-        self._end_unasked()
+        self._stay_silent_at_end()
         try:
             if self._worker.status() is None:
                 self._drain(drain_s)
@@ -340,6 +344,10 @@ class Session:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
 
+    def _stay_silent_at_end(self) -> None:
+        self._end_unasked()
+        self._end_unasked = _nothing  # the other knows this session, and would keep it
+
     def _fail_if_uncaught(self) -> None:
         """Fail the job if the script did not catch an exception.
 
@@ -357,5 +365,5 @@ class Session:
         self._forked = True
         if self._exporter is not None:
             self._exporter.forget()
-        self._end_unasked()
+        self._stay_silent_at_end()
         self._framework.forget()
