@@ -164,7 +164,7 @@ class _Run:
         self._signal: Optional[int] = None  # the first that stops the job
         self._signalled = 0.0
         self._readers: List[threading.Thread] = []
-        self._listeners: Dict[Child, ready.Listener] = {}  # of workers
+        self._listeners: Dict[Child, ready.Listener] = {}
         self._deadline = None if job.timeout is None else time.monotonic() + job.timeout
 
     def to_the_end(self) -> int:

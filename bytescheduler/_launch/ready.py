@@ -29,7 +29,7 @@ class Listener:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.bind("\0" + self.name)
-        self._places: Dict[str, bool] = {}  # whether the worker has left the place
+        self._places: Dict[str, bool] = {}  # True: the worker has left it
 
     def heard(self) -> bool:
         """Return, at once, whether the worker has spoken since the last call."""

@@ -70,7 +70,7 @@ def test_counters_and_gauges_say_what_they_are(worker_metrics: exporter.Exporter
         text = response.read().decode()
     assert "# TYPE bytescheduler_worker_steps_total counter" in text
     assert "# TYPE bytescheduler_worker_queued_bytes gauge" in text
-    assert "# HELP bytescheduler_worker_queued_bytes bytes of these" in text
+    assert "# HELP bytescheduler_worker_queued_bytes bytes that wait for credit" in text
 
 
 def test_an_engine_that_is_busy_leaves_its_metrics_out() -> None:
@@ -342,7 +342,7 @@ def test_shares_on_the_dashboard_end_at_one() -> None:
 
 
 # Words that need the text of the row above.
-LEANS = re.compile(r"\b(of these|of them|the same|those below|over all)\b")
+LEANS = re.compile(r"\b(of these|of them|the same|those below|over all of)\b")
 
 
 def test_the_help_of_a_metric_stands_alone() -> None:

@@ -30,7 +30,8 @@ def test_defaults_are_the_engines() -> None:
     assert (found.root_port, found.port) == (0, 0)
     assert not found.uses_files
     assert (found.backend, found.tuning, found.log_level) == ("auto", "on", "info")
-    assert (found.partition_bytes, found.credit_bytes) == (128 << 10, 512 << 10)
+    assert (found.partition_bytes, found.credit_bytes) == (None, None)  # auto
+    assert found.sizes == (128 << 10, 512 << 10)
     assert found.timeout_s == 60.0
     assert found.trusted_modules == ()
     assert found.given == frozenset()
@@ -71,7 +72,7 @@ def test_a_malformed_value_reads_as_the_default(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("BYTESCHEDULER_PARTITION", text)
     monkeypatch.setenv("DMLC_NUM_SERVER", "one")
     found = Settings.read()
-    assert (found.timeout_s, found.partition_bytes) == (60.0, 128 << 10)
+    assert (found.timeout_s, found.partition_bytes) == (60.0, None)
     assert found.num_servers is None
 
 
