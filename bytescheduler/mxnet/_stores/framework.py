@@ -19,25 +19,21 @@ __all__ = ["MXNet", "StockMXNet", "abandon", "give_up", "give_up_at_end", "let_g
 _KEPT = "_bytescheduler_keeps_it"  # an attribute of stock stores that must not be destroyed
 
 
-class _GivenUp:
-    """Goes before the class of a stock store that `give_up` has destroyed."""
-
-    def __del__(self) -> None:
-        """Destroy nothing again."""
+class _ClosedHandle:
+    """The handle of a stock store that `give_up` has destroyed: MXNet's functions check none."""
 
     @property
-    def handle(self) -> Handle:
-        """Refuse every use: MXNet's functions take a handle and do not check it."""
+    def _as_parameter_(self) -> Handle:
         raise mx.base.MXNetError("the store was closed")
 
 
 def give_up(inner: Store) -> None:
     """Destroy the stock store, however many references to it there are.  Blocks as that does."""
-    if isinstance(inner, _GivenUp):
-        return
     handle = inner.handle
-    kind = type(inner)
-    inner.__class__ = type(kind.__name__, (_GivenUp, kind), {"__doc__": kind.__doc__})
+    if isinstance(handle, _ClosedHandle):
+        return
+    _keep(inner)  # its own destructor would do it again
+    inner.handle = _ClosedHandle()
     check_call(_LIB.MXKVStoreFree(handle))
     handle.value = None  # other objects have it too
 
