@@ -34,7 +34,7 @@ constexpr const char* kServerHost = "127.8.0.1";
 int FreePortOfServer() {
   const auto listening = ps::ListenTcp({kServerHost, 0});
   EXPECT_TRUE(listening.ok());
-  return ntohs(ps::LocalAddress(listening.value()).sin_port);
+  return ps::LocalAddress(listening.value()).port();
 }
 
 std::string Hello(const std::string& identity) {

@@ -269,7 +269,7 @@ TEST(StockStart, WhoCannotBeReachedLeavesItsPlaceAfterTheHeartbeatTimeout) {
   job.Run(seconds(29));
   EXPECT_FALSE(job.Logged("is gone before all nodes were there"));
   job.Run(seconds(4));
-  EXPECT_TRUE(job.Logged("is gone before all nodes were there (no connection in 30 s)"));
+  EXPECT_TRUE(job.Logged("is gone before all nodes were there (no connection to "));
   job.AddStock(Role::kServer)->Start();
   job.Run(seconds(2));
   EXPECT_EQ(next->barrier_answers, 1);

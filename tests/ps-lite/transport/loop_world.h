@@ -45,7 +45,7 @@ class LoopWorld final : public TransportWorld {
     any.sin_family = AF_INET;
     any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0);
-    const Address address{"127.0.0.1", ntohs(LocalAddress(socket).sin_port)};
+    const Address address{"127.0.0.1", LocalAddress(socket).port()};
     kept_.push_back(std::move(socket));
     return address;
   }

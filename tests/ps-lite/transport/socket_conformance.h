@@ -82,6 +82,29 @@ TEST_P(SocketConformance, PeersAreFoundByName) {
   EXPECT_TRUE(node->AwaitMessages(1));
 }
 
+TEST_P(SocketConformance, PeersAreFoundAtIpv6Addresses) {
+  const auto node = NewNode();
+  const auto port = node->Bind({"::1", 0});
+  if (!port.ok()) GTEST_SKIP() << "no IPv6 here: " << port.status().ToString();
+  const auto sender = NewNode();
+  sender->Connect(8, {"::1", port.value()}, 9);
+  sender->Send(Numbered(8, 1));
+  EXPECT_TRUE(node->AwaitMessages(1));
+}
+
+TEST_P(SocketConformance, TheIpv6AddressOfAllTakesPeersOfBothKinds) {
+  const auto node = NewNode();
+  const auto port = node->Bind({"::", 0});
+  if (!port.ok()) GTEST_SKIP() << "no IPv6 here: " << port.status().ToString();
+  const auto sender = NewNode();
+  sender->Connect(8, {"::1", port.value()}, 9);
+  sender->Send(Numbered(8, 1));
+  EXPECT_TRUE(node->AwaitMessages(1));
+  sender->Connect(10, {"127.0.0.1", port.value()}, 11);
+  sender->Send(Numbered(10, 2));
+  EXPECT_TRUE(node->AwaitMessages(2));
+}
+
 TEST_P(SocketConformance, ANameThatNobodyHasIsLookedUpAgainUntilTheEnd) {
   const auto sender = NewNode();
   const ReleaseCount released(world());

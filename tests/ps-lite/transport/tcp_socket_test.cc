@@ -117,7 +117,7 @@ TEST(SinceAcknowledged, DoesNotTrustAKernelThatAsksLessAndLessOften) {
 
 TEST(DescribePeer, SaysWhoIsThere) {
   const auto [listener, socket] = Connected();
-  const int port = ntohs(LocalAddress(listener).sin_port);
+  const int port = LocalAddress(listener).port();
   EXPECT_EQ(DescribePeer(socket.fd()), "127.0.0.1:" + std::to_string(port));
   EXPECT_EQ(DescribePeer(listener.fd()), "gone already");
   std::array<int, 2> ends{};
@@ -139,9 +139,9 @@ TEST(ResolveTcp, KnowsNumbersAndNamesAndNamesWhatItDoesNot) {
   EXPECT_TRUE(IsNumeric("10.0.0.1"));
   EXPECT_TRUE(IsNumeric("*"));
   EXPECT_FALSE(IsNumeric("localhost"));
-  EXPECT_EQ(ResolveTcp({"10.0.0.1", 7}).value().sin_addr.s_addr, htonl(0x0a000001));
-  EXPECT_EQ(ntohl(ResolveTcp({"localhost", 7}).value().sin_addr.s_addr) >> 24U, 127U);
-  EXPECT_EQ(ResolveTcp({"*", 7}).value().sin_addr.s_addr, htonl(INADDR_ANY));
+  EXPECT_EQ(ResolveTcp({"10.0.0.1", 7}).value().host(), "10.0.0.1");
+  EXPECT_TRUE(ResolveTcp({"localhost", 7}).value().is_loopback());
+  EXPECT_EQ(ResolveTcp({"*", 7}).value().host(), "0.0.0.0");
   EXPECT_THAT(ResolveTcp({"", 7}).status().message(), HasSubstr("tcp://:7: "));
 }
 

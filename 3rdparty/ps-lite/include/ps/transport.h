@@ -59,6 +59,10 @@ class Transport {
     // The outgoing connection to `peer` came up, or broke.  The transport retries until Disconnect.
     std::function<void(int32_t peer)> on_connected;
     std::function<void(int32_t peer)> on_disconnected;
+    // While no connection to `peer` is up: where the latest attempt goes, and why it failed once
+    // that is known, for people: "10.0.0.1:4711: Connection refused".  May be empty.  A transport
+    // that does not see its attempts does not call it.
+    std::function<void(int32_t peer, const std::string& what)> on_attempt{};
     // `peer` has opened a connection to us, which ends its earlier one; or its connection ended.
     // `torn`: a message that had begun to arrive is lost with it.  May be empty.  Called only where
     // the network identifies the peer: not by ZmqTransport and InprocTransport.

@@ -38,6 +38,7 @@
 #include "ps/transport.h"
 #include "transport/connection_listener.h"
 #include "transport/upcalls.h"
+#include "wire/control.h"
 #include "wire/wire.h"
 
 namespace ps {
@@ -121,7 +122,7 @@ void ConnectionHub<Network>::Bind(const Address& address, const Transport::BindD
   const int32_t port = listening.value().port;
   if (listening.value().exposed) {
     log_.Warning(
-        "listening on " + address.host + ":" + std::to_string(port) +
+        "listening on " + TextOf({address.host, port}) +
         " without BYTESCHEDULER_SECRET_FILE: any process that reaches this port can read and "
         "change what is trained");
   }
@@ -143,9 +144,7 @@ void ConnectionHub<Network>::Connect(int32_t peer, const Address& address, int32
 template <typename Network>
 ConnectionListener ConnectionHub<Network>::ListenerFor(int32_t peer, const Address& address) {
   const auto say = [this, peer, address](const char* what) {
-    log_.Debug([&] {
-      return what + DescribeId(peer) + " at " + address.host + ":" + std::to_string(address.port);
-    });
+    log_.Debug([&] { return what + DescribeId(peer) + " at " + TextOf(address); });
   };
   // `this` outlives its connections: only the loop destroys them, before the end of the hub.
   return {
@@ -160,6 +159,7 @@ ConnectionListener ConnectionHub<Network>::ListenerFor(int32_t peer, const Addre
             say("lost the connection to ");
             upcalls_.OnDisconnected(peer);
           },
+      .on_attempt = [this, peer](const std::string& what) { upcalls_.OnAttempt(peer, what); },
       .on_sharing =
           [say](bool shares) { say(shares ? "sharing memory with " : "memory was refused by "); },
       .on_refused =

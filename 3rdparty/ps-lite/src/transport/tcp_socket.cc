@@ -1,22 +1,20 @@
 // Opens, connects and closes sockets.
 #include "transport/tcp_socket.h"
 
-#include <arpa/inet.h>
 #include <linux/sockios.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
-#include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/check.h"
 #include "base/descriptors.h"
+#include "wire/control.h"
 
 namespace ps {
 namespace {
@@ -29,12 +27,8 @@ constexpr int kGiveUpMs = 24 * 24 * 60 * 60 * 1000;  // 24 days, close to the mo
 constexpr int kMostProbes = 127;  // that the kernel takes
 constexpr int64_t kMostProbeSeconds = 60;
 
-const sockaddr* Raw(const sockaddr_in& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
-
-TcpSocket OpenTcp() {
-  return TcpSocket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+TcpSocket OpenTcp(int family) {
+  return TcpSocket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 bs::Status CheckPort(const Address& address, int32_t smallest) {
@@ -73,42 +67,32 @@ void TcpSocket::Set(int level, int option, int value) const {
   static_cast<void>(SetOption(fd(), level, option, value));
 }
 
-bool IsNumeric(const std::string& host) {
-  in_addr ignored{};
-  return host == "*" || inet_pton(AF_INET, host.c_str(), &ignored) == 1;
-}
+bool IsNumeric(const std::string& host) { return SocketAddress::Parse(host).has_value(); }
 
-bs::Result<sockaddr_in> ResolveTcp(const Address& address) {
-  sockaddr_in resolved{};
-  resolved.sin_family = AF_INET;
-  resolved.sin_port = htons(static_cast<uint16_t>(address.port));
-  if (address.host == "*") return resolved;
-  if (inet_pton(AF_INET, address.host.c_str(), &resolved.sin_addr) == 1) return resolved;
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = address.host.empty()
-                        ? EAI_NONAME
-                        : getaddrinfo(address.host.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    return bs::Status::InvalidArgument(TcpEndpoint(address) + ": " + gai_strerror(error));
+bs::Result<SocketAddress> ResolveTcp(const Address& address) {
+  HostAddresses addresses = LookUp(address.host);
+  if (addresses.found.empty()) {
+    return bs::Status::InvalidArgument(TcpEndpoint(address) + ": " + addresses.why);
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  sockaddr_in first{};
-  std::memcpy(&first, found->ai_addr, sizeof(first));
-  resolved.sin_addr = first.sin_addr;
-  return resolved;
+  std::vector<SocketAddress>& found = addresses.found;
+  auto best = found.begin();
+  if (found.size() > 1) {
+    best = std::find_if(found.begin(), found.end(),
+                        [](const SocketAddress& one) { return SourceFor(one).has_value(); });
+    if (best == found.end()) best = found.begin();
+  }
+  best->set_port(address.port);
+  return *best;
 }
 
 bs::Status CheckRemotePort(const Address& address) { return CheckPort(address, 1); }
 bs::Status CheckLocalPort(const Address& address) { return CheckPort(address, 0); }
 
-bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address) {
-  TcpSocket socket = OpenTcp();
+bs::Result<TcpSocket> ConnectTcp(const SocketAddress& address) {
+  TcpSocket socket = OpenTcp(address.family());
   if (!socket) return NoSocket(errno);
   socket.Set(IPPROTO_TCP, TCP_NODELAY, 1);
-  if (::connect(socket.fd(), Raw(address), sizeof(address)) == 0 || errno == EINPROGRESS) {
+  if (::connect(socket.fd(), address.raw(), address.size()) == 0 || errno == EINPROGRESS) {
     return socket;
   }
   return bs::Status::Unavailable(bs::SystemError(errno));
@@ -145,9 +129,7 @@ bs::Duration SinceAcknowledged(int fd) {
   return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 
-std::string TcpEndpoint(const Address& address) {
-  return "tcp://" + address.host + ":" + std::to_string(address.port);
-}
+std::string TcpEndpoint(const Address& address) { return "tcp://" + TextOf(address); }
 
 bs::Status BindError(const std::string& endpoint, int error) {
   if (error == EADDRINUSE) return bs::Status::AlreadyExists(endpoint + ": the port is in use");
@@ -161,49 +143,43 @@ bs::Status BindError(const std::string& endpoint, int error) {
 
 bs::Result<TcpSocket> ListenTcp(const Address& address) {
   if (bs::Status wrong = CheckLocalPort(address); !wrong.ok()) return wrong;
-  const bs::Result<sockaddr_in> local = ResolveTcp(address);
+  const bs::Result<SocketAddress> local = ResolveTcp(address);
   if (!local.ok()) return BindError(TcpEndpoint(address), EADDRNOTAVAIL);
-  TcpSocket socket = OpenTcp();
+  TcpSocket socket = OpenTcp(local.value().family());
   if (!socket) return NoSocket(errno);
+  // "::" takes connections of IPv4 too, whatever the system's default is.
+  if (local.value().is_ipv6()) socket.Set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
   // Connections of an earlier process that linger do not keep the port.
   socket.Set(SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::bind(socket.fd(), Raw(local.value()), sizeof(sockaddr_in)) != 0 ||
+  if (::bind(socket.fd(), local.value().raw(), local.value().size()) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {
     return BindError(TcpEndpoint(address), errno);
   }
   return socket;
 }
 
-sockaddr_in LocalAddress(const TcpSocket& socket) {
-  sockaddr_in address{};
-  socklen_t size = sizeof(address);
-  BS_CHECK(getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  return address;
+SocketAddress LocalAddress(const TcpSocket& socket) {
+  const std::optional<SocketAddress> address = SocketAddress::LocalOf(socket.fd());
+  BS_CHECK(address);
+  return *address;
 }
 
 bool WithinHost(int fd) {
-  sockaddr_in here{};
-  sockaddr_in there{};
-  socklen_t size = sizeof(here);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) != 0) return false;
-  size = sizeof(there);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0) return false;
-  const auto loopback = [](const sockaddr_in& address) {
-    return ntohl(address.sin_addr.s_addr) >> 24U == kLoopbackNet;
-  };
-  return here.sin_family == AF_INET &&
-         (here.sin_addr.s_addr == there.sin_addr.s_addr || (loopback(here) && loopback(there)));
+  const std::optional<SocketAddress> here = SocketAddress::LocalOf(fd);
+  const std::optional<SocketAddress> there = SocketAddress::PeerOf(fd);
+  if (!here || !there) return false;
+  return here->SameHost(*there) || (here->is_loopback() && there->is_loopback());
 }
 
 std::string DescribePeer(int fd) {
-  sockaddr_in address{};
-  socklen_t size = sizeof(address);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+  sockaddr_storage raw{};
+  socklen_t size = sizeof(raw);
+  const auto* const any = reinterpret_cast<const sockaddr*>(&raw);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &size) != 0) {
     return std::string(kGoneAlready);
-  if (address.sin_family != AF_INET) return "on this host";
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-  return std::string(text.data()) + ":" + std::to_string(ntohs(address.sin_port));
+  }
+  const std::optional<SocketAddress> address = SocketAddress::FromRaw(any);
+  return address ? TextOf({address->host(), address->port()}) : "on this host";
 }
 
 }  // namespace ps

@@ -1,9 +1,7 @@
-// Non-blocking sockets: owned descriptors, IPv4 addresses, and errors in words.
+// Non-blocking sockets: owned descriptors, and errors in words.
 //
 // TcpSocket is confined to one thread; the functions are thread-safe.
 #pragma once
-
-#include <netinet/in.h>
 
 #include <cstdint>
 #include <string>
@@ -12,11 +10,11 @@
 #include "bytescheduler/status.h"
 #include "ps/transport.h"
 #include "transport/descriptor.h"
+#include "transport/socket_address.h"
 
 namespace ps {
 
-inline constexpr uint32_t kLoopbackNet = 127;  // the first byte of its addresses
-inline constexpr int kBacklog = 1024;          // all workers connect at the same moment
+inline constexpr int kBacklog = 1024;  // all workers connect at the same moment
 
 class TcpSocket : public Descriptor {
  public:
@@ -24,9 +22,10 @@ class TcpSocket : public Descriptor {
   void Set(int level, int option, int value) const;
 };
 
-// Returns the first IPv4 address of the host; "*" is any local one.  Blocks while a name is looked
-// up, unless IsNumeric.  kInvalidArgument, naming the host, if it has none.
-bs::Result<sockaddr_in> ResolveTcp(const Address& address);
+// Returns the first address of the host that a route leads to; see LookUp for their order.  "*" is
+// any local one.  Blocks while a name is looked up, unless IsNumeric.  kInvalidArgument, naming the
+// host, if it has none.
+bs::Result<SocketAddress> ResolveTcp(const Address& address);
 bool IsNumeric(const std::string& host);
 
 // The error of a socket that the system refused with `error`, an errno.
@@ -38,9 +37,9 @@ bs::Status CheckRemotePort(const Address& address);
 bs::Status CheckLocalPort(const Address& address);
 // Begins to connect; does not block.  kResourceExhausted if there is no socket, kUnavailable if it
 // fails at once.
-bs::Result<TcpSocket> ConnectTcp(const sockaddr_in& address);
+bs::Result<TcpSocket> ConnectTcp(const SocketAddress& address);
 
-// "tcp://host:port".
+// "tcp://host:port"; an IPv6 host stands in brackets.
 std::string TcpEndpoint(const Address& address);
 // Sets how the kernel sends on the connection `fd`.  It holds at most `unsent_bytes` unsent, since
 // those cannot be overtaken; 0 leaves the bound to the kernel.  From Linux 6.15 on it also
@@ -61,12 +60,13 @@ bs::Status BindError(const std::string& endpoint, int error);
 // Listens on `address`.  kAlreadyExists if the port is in use, kInvalidArgument if the address is
 // not one of this host; both name it.
 bs::Result<TcpSocket> ListenTcp(const Address& address);
-sockaddr_in LocalAddress(const TcpSocket& socket);
+SocketAddress LocalAddress(const TcpSocket& socket);
 // True if both ends of a connection are at addresses of this host.
 bool WithinHost(int fd);
 // DescribePeer's text for a connection whose other end is gone.
 inline constexpr std::string_view kGoneAlready = "gone already";
-// Returns the address of the other end, for people: "10.0.0.1:4711".
+// Returns the address of the other end, for people: "10.0.0.1:4711" or
+// "[fd00::1]:4711".
 std::string DescribePeer(int fd);
 
 }  // namespace ps

@@ -37,6 +37,9 @@ class Upcalls {
   void OnDisconnected(int32_t peer) const {
     if (!muted_ && handler_.on_disconnected) handler_.on_disconnected(peer);
   }
+  void OnAttempt(int32_t peer, const std::string& what) const {
+    if (!muted_ && handler_.on_attempt) handler_.on_attempt(peer, what);
+  }
   void OnInbound(int32_t peer) const {
     if (!muted_ && handler_.on_inbound) handler_.on_inbound(peer);
   }

@@ -35,7 +35,8 @@ std::string TextOf(bs::Duration duration) {
 }
 
 std::string TextOf(const Address& address) {
-  return address.host + ":" + std::to_string(address.port);
+  const bool bare = address.host.find(':') != std::string::npos && !address.host.starts_with('[');
+  return (bare ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
 Address AddressOf(const Node& node) { return {node.hostname, node.port}; }

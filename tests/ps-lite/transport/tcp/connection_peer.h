@@ -126,7 +126,7 @@ inline TcpSocket ListenFor(TransportNode* node, int buffer_bytes) {
   EXPECT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);
   EXPECT_EQ(::setsockopt(listener.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)), 0);
   listener.Set(SOL_SOCKET, SO_RCVBUF, buffer_bytes);  // of what it accepts
-  node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
+  node->Connect(8, {"127.0.0.1", LocalAddress(listener).port()}, 9);
   return listener;
 }
 

@@ -91,7 +91,7 @@ TEST_F(SlowNames, OfAPeerThatComesBackAreNotLookedUpAgain) {
   const TcpSocket listener = std::move(ListenTcp({"127.0.0.1", 0}).value());
   ASSERT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);  // blocks, but not for ever
   ASSERT_EQ(::setsockopt(listener.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience)), 0);
-  node.Connect(8, {"localhost", ntohs(LocalAddress(listener).sin_port)}, 9);
+  node.Connect(8, {"localhost", LocalAddress(listener).port()}, 9);
   for (int i = 1; i <= 3; ++i) {
     ConnectionPeer peer(listener, Takes::kNone);
     node.Send(Native(8, i));

@@ -311,7 +311,7 @@ TEST_F(TcpTransportTest, AFloodOfTheOtherEndOfALinkIsReadInTurns) {
   auto listening = ListenTcp({"127.0.0.1", 0});
   const TcpSocket listener = std::move(listening.value());
   const auto [node, address] = BoundNode(world_.get());
-  node->Connect(8, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 9);
+  node->Connect(8, {"127.0.0.1", LocalAddress(listener).port()}, 9);
   pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&readable, 1, 60000), 1);
   const TcpSocket connection(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -386,7 +386,7 @@ std::string WhyGivenUp(bool native, bool keeps_memory = false) {
                         }});
   auto listening = ListenTcp({"127.0.0.1", 0});
   const TcpSocket listener = std::move(listening.value());
-  transport->Connect(9, {"127.0.0.1", ntohs(LocalAddress(listener).sin_port)}, 8);
+  transport->Connect(9, {"127.0.0.1", LocalAddress(listener).port()}, 8);
   pollfd readable{.fd = listener.fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&readable, 1, 60000), 1);
   const TcpSocket connection(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -26,7 +26,7 @@ Coordinator::Impl::Impl(const MembershipOptions& options, Transport* transport,
       log_(log),
       scope_(executor),
       reconnect_timer_(&scope_, options.timeout, options.reconnect_grace,
-                       [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+                       [this](int32_t id, const std::string& why) { OnUnconnected(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       // A live node that was given up registers again.
@@ -74,7 +74,12 @@ Transport::Handler Coordinator::Impl::TransportHandler() {
     OnTemporaryLost(peer, why);
     OnLost(peer, why);
   };
+  handler.on_attempt = [this](int32_t peer, const std::string& what) {
+    if (peer < kFirstRefusedId) attempts_.OnAttempt(peer, what);
+  };
   handler.on_connected = [this](int32_t peer) {
+    if (peer < kFirstRefusedId) attempts_.OnConnected(peer);
+    OnTemporaryConnected(peer);
     reconnect_timer_.OnConnected(peer);
     temporary_reconnect_timer_.OnConnected(peer);
     if (Peer* const known = FindPeer(peer)) known->connected = true;
@@ -273,7 +278,8 @@ void Coordinator::Impl::CheckSilence() {
     }
   }
   for (const int32_t id : silent) {
-    OnLost(id, SilentFor(options_.heartbeat_timeout));
+    OnLost(id, attempts_.WhyLost(id, AddressOf(FindPeer(id)->node),
+                                 SilentFor(options_.heartbeat_timeout)));
   }
 }
 

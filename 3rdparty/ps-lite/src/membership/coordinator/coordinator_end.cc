@@ -24,6 +24,12 @@ void Coordinator::Impl::Abort(const bs::Status& why) {
   if (phase_ == Phase::kGathering || phase_ == Phase::kRunning) EndJob(why);
 }
 
+void Coordinator::Impl::OnUnconnected(int32_t id, const std::string& why) {
+  const Peer* const peer = FindPeer(id);
+  if (peer == nullptr) return;
+  OnLost(id, attempts_.WhyLost(id, AddressOf(peer->node), why));
+}
+
 void Coordinator::Impl::OnInboundEnded(int32_t id, bool torn) {
   const Peer* const peer = FindPeer(id);
   const bool stock = peer != nullptr && !peer->native && !peer->gone();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/limited_log.h"
+#include "membership/attempts.h"
 #include "membership/control_body.h"
 #include "membership/coordinator/barriers.h"
 #include "membership/coordinator/reliable_broadcast.h"
@@ -156,13 +157,16 @@ class Coordinator::Impl {
   // Such a connection broke while nodes are missing: the next node that registers gets the place.
   void OnTemporaryLost(int32_t peer, const std::string& why);
   void CloseTemporaryPeers();
+  // A connection to a node that waits for others came up.
+  void OnTemporaryConnected(int32_t peer);
   void SendStatus(int32_t peer, uint64_t sequence, const bs::Status& status,
                   const std::string& text);
 
   // coordinator_refusal.cc: nodes without a place
   // True, and the node is refused, if its settings differ from ours.
   bool SettingsDiffer(const Node& node, uint64_t sequence, const std::string& settings);
-  // "; refused: ...": the nodes without a place while others are missing; empty if there are none.
+  // "; refused: ...; no connection to ...": the nodes without a place, and those that no connection
+  // reaches, while others are missing; empty if there are none.
   std::string Refused() const;
   // True if a refused node may get the place of one that is gone.  The node registers again, or a
   // timer here repeats it for a stock node.  Opens missing connections to nodes of its role, which
@@ -207,6 +211,8 @@ class Coordinator::Impl {
 
   // coordinator_end.cc: how the job ends
   void OnLost(int32_t id, const std::string& why);
+  // Our connection to the node did not come up in time, or not again.
+  void OnUnconnected(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
   // A stock node fell silent, though it may be alive.
   void OnUnheard(int32_t id, const std::string& why);
@@ -241,6 +247,7 @@ class Coordinator::Impl {
 
   // Time.
   TaskScope scope_;
+  Attempts attempts_;
   ReconnectTimer reconnect_timer_;
   InboundWatch inbound_;  // for stock nodes
   ReconnectTimer temporary_reconnect_timer_;
@@ -262,6 +269,8 @@ class Coordinator::Impl {
   int32_t next_refused_;  // the next peer for a message to a node without a place
   int32_t coming_again_ = 0;
   std::deque<std::string> refused_;  // the latest reasons; while gathering
+  // The sentences about nodes that register and cannot be reached, by their texts.
+  std::map<std::string, std::string> unreached_;
   std::vector<Late> held_;           // while running
   std::map<int32_t, Early> former_;  // by place: the native node that was lost there last
   std::deque<Word> words_;           // not yet sent

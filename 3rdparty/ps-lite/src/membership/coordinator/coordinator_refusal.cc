@@ -37,6 +37,7 @@ bool Coordinator::Impl::SettingsDiffer(const Node& node, uint64_t sequence,
 std::string Coordinator::Impl::Refused() const {
   std::string text;
   for (const std::string& why : refused_) text += "; refused: " + why;
+  for (const auto& [who, sentence] : unreached_) text += "; " + sentence;
   return text;
 }
 

@@ -7,6 +7,12 @@
 #include "wire/control.h"
 
 namespace ps {
+namespace {
+
+constexpr size_t kMostUnreached = 3;  // that reports name
+
+}  // namespace
+
 void Coordinator::Impl::Start(Handler handler) {
   handler_ = std::move(handler);
   transport_->Start(TransportHandler());
@@ -266,6 +272,7 @@ void Coordinator::Impl::AddPeer(const Node& node, bool native, uint64_t sequence
   peer.sequence = sequence;
   peer.last_heard = scope_.Now();
   peers_[node.id] = peer;
+  attempts_.Forget(node.id);
   transport_->Connect(node.id, AddressOf(node), kSchedulerId);
   reconnect_timer_.Watch(node.id);
 }
@@ -445,15 +452,28 @@ void Coordinator::Impl::OnTemporaryLost(int32_t peer, const std::string& why) {
   std::erase_if(early_,
                 [&](const auto& entry) { return AddressOf(entry.second.node) == AddressOf(node); });
   roster_.Remove(AddressOf(node));
-  log_.Warning(DescribeUnranked(node) + " is gone before all nodes were there (" + why +
+  const std::string who = DescribeUnranked(node);
+  const std::string cause = attempts_.WhyLost(peer, AddressOf(node), why);
+  log_.Warning(who + " is gone before all nodes were there (" + cause +
                "); another may take its place; " + roster_.Waiting());
+  if (!attempts_.Reached(peer) && unreached_.size() < kMostUnreached) {
+    unreached_[who] = who + ": " + cause;
+  }
+  attempts_.Forget(peer);
   transport_->Disconnect(peer, bs::Duration(0));
   temporary_.erase(gone);
+}
+
+void Coordinator::Impl::OnTemporaryConnected(int32_t peer) {
+  for (const auto& [address, temporary] : temporary_) {
+    if (temporary.peer == peer) unreached_.erase(DescribeUnranked(temporary.node));
+  }
 }
 
 void Coordinator::Impl::CloseTemporaryPeers() {
   for (const auto& [address, temporary] : temporary_) {
     temporary_reconnect_timer_.Forget(temporary.peer);
+    attempts_.Forget(temporary.peer);
     transport_->Disconnect(temporary.peer, bs::Duration(0));
   }
   temporary_.clear();

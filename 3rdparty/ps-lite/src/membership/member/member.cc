@@ -32,7 +32,7 @@ Member::Impl::Impl(const MembershipOptions& options, Transport* transport, bs::E
       log_(log),
       scope_(executor),
       reconnect_timer_(&scope_, options.timeout, options.reconnect_grace,
-                       [this](int32_t id, const std::string& why) { OnLost(id, why); }),
+                       [this](int32_t id, const std::string& why) { OnUnconnected(id, why); }),
       inbound_(&scope_, options.reconnect_grace,
                [this](int32_t id, const std::string& why) { OnUnheard(id, why); }),
       suspicion_timer_(&scope_, options.straggler_timeout,
@@ -106,8 +106,12 @@ Transport::Handler Member::Impl::TransportHandler() {
   handler.on_garbage = [this](int32_t peer, const bs::Status& what) {
     if (Knows(peer)) DropViolation(peer, what.message());  // else the transport has named it
   };
+  handler.on_attempt = [this](int32_t peer, const std::string& what) {
+    attempts_.OnAttempt(peer, what);
+  };
   handler.on_connected = [this](int32_t peer) {
     if (peer == kSchedulerId) scheduler_connected_ = true;
+    attempts_.OnConnected(peer);
     reconnect_timer_.OnConnected(peer);
     if (peer == kSchedulerId) Register();
   };
@@ -250,7 +254,15 @@ void Member::Impl::WatchRegistration() {
   }
   Fail(bs::Status::DeadlineExceeded("no response from the scheduler node at " +
                                     TextOf(options_.root) + " in " + TextOf(options_.timeout) +
+                                    AboutScheduler() +
                                     (last_text_.empty() ? "" : "; it said last: " + last_text_)));
+}
+
+std::string Member::Impl::AboutScheduler() const {
+  if (scheduler_connected_) return ": a process there accepts connections, but does not respond";
+  const std::string latest = attempts_.Latest(kSchedulerId);
+  if (latest.empty() || attempts_.Reached(kSchedulerId)) return "";
+  return " (latest attempt: " + latest + ")";
 }
 
 void Member::Impl::ReportSilence() {
@@ -259,7 +271,7 @@ void Member::Impl::ReportSilence() {
   const bool quiet = scope_.Now() >= last_word_ + 2 * options_.report_interval;
   if (scheduler_connected_ && !quiet) return;
   log_.Info("waiting for the scheduler node at " + TextOf(options_.root) +
-            (scheduler_connected_ ? ": it is there but does not respond" : ""));
+            (scheduler_connected_ ? ": it is there but does not respond" : AboutScheduler()));
 }
 
 void Member::Impl::OnStatus(const Extension& extension) {
@@ -386,6 +398,7 @@ void Member::Impl::OnNewcomer(const Node& node, uint64_t incarnation) {
   departed_.erase(node.id);
   lost_.erase(node.id);
   dismissed_.erase(node.id);
+  attempts_.Forget(node.id);
   transport_->Connect(node.id, AddressOf(node), own_.id);
   reconnect_timer_.Watch(node.id);
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/limited_log.h"
+#include "membership/attempts.h"
 #include "membership/control_body.h"
 #include "membership/pause_detector.h"
 #include "membership/reconnect_timer.h"
@@ -68,6 +69,9 @@ class Member::Impl {
   void Register();
   void SendRegistration(Command command);
   void WatchRegistration();
+  // Returns what came of connecting to the scheduler node, to stand behind a sentence; may be
+  // empty.
+  std::string AboutScheduler() const;
   // Logs that the scheduler node is silent, so that the wait is explained.
   void ReportSilence();
   void OnStatus(const Extension& extension);
@@ -126,6 +130,8 @@ class Member::Impl {
   void TellTheEnd(int32_t id);
   void SetLimits(Transport::Handler* handler);
   void OnLost(int32_t id, const std::string& why);
+  // Our connection to the node did not come up in time, or not again.
+  void OnUnconnected(int32_t id, const std::string& why);
   void OnInboundEnded(int32_t id, bool torn);
   // A connection with the node has ended, and a message that is sent once may be lost with it.
   void Suspect(int32_t id);
@@ -154,6 +160,7 @@ class Member::Impl {
 
   // Time.
   TaskScope scope_;
+  Attempts attempts_;
   ReconnectTimer reconnect_timer_;
   InboundWatch inbound_;            // for stock peers
   SuspicionTimer suspicion_timer_;  // for stock workers, on servers

@@ -286,6 +286,11 @@ void Member::Impl::OnLost(int32_t id, const std::string& why) {
   Fail(lost);
 }
 
+void Member::Impl::OnUnconnected(int32_t id, const std::string& why) {
+  const auto it = known_.find(id);
+  OnLost(id, it == known_.end() ? why : attempts_.WhyLost(id, AddressOf(it->second), why));
+}
+
 void Member::Impl::OnWorkerVacant(const Node& node, const SchedulerBody& said) {
   const bool sane = node.role == Role::kWorker && IdFitsRole(node.id, node.role) &&
                     RankOf(node.id) < options_.num_workers && said.next_incarnation > 0;

@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <system_error>
 #include <utility>
 
+#include "wire/control.h"
 #include "wire/fusion.h"
 #include "wire/wire.h"
 
@@ -107,8 +109,7 @@ TcpConnection::~TcpConnection() {
 
 void TcpConnection::Open() {
   if (IsNumeric(address_.host)) {
-    const auto resolved = ResolveTcp(address_);
-    return resolved.ok() ? Connect(resolved.value()) : ConnectLater(kRetryInterval);
+    return OnResolved(ResolveTcp(address_));
   }
   // Used once: the host may have another address by the next time, and then connecting fails.
   if (resolved_) {
@@ -122,20 +123,33 @@ void TcpConnection::Open() {
     if (weak.expired()) return;
     loop->Post([weak, resolved = ResolveTcp(address)] {
       const auto self = weak.lock();
-      if (!self) return;
-      resolved.ok() ? self->Connect(resolved.value()) : self->ConnectLater(kRetryInterval);
+      if (self) self->OnResolved(resolved);
     });
   });
 }
 
-void TcpConnection::Connect(const sockaddr_in& address) {
+void TcpConnection::OnResolved(const bs::Result<SocketAddress>& resolved) {
+  if (resolved.ok()) return Connect(resolved.value());
+  TellAttempt("the name cannot be resolved: " + resolved.status().message());
+  ConnectLater(kRetryInterval);
+}
+
+void TcpConnection::TellAttempt(const std::string& what) {
+  if (listener_.on_attempt) listener_.on_attempt(what);
+}
+
+void TcpConnection::Connect(const SocketAddress& address) {
   auto socket = ConnectTcp(address);
+  where_ = TextOf({address.host(), address.port()});
   if (!socket.ok()) {
     if (socket.status().code() == bs::StatusCode::kResourceExhausted) {
       shared_->on_no_socket(socket.status());
     }
+    TellAttempt(where_ + ": " + socket.status().message());
     return ConnectLater(kRetryInterval);
   }
+  error_ = 0;
+  TellAttempt(where_ + " does not answer");
   socket_ = std::move(socket.value());
   TuneSending(socket_.fd(), shared_->options.unsent_bytes);
   if (shared_->options.host_timeout > bs::Duration(0)) {
@@ -195,6 +209,7 @@ bool TcpConnection::Greet() {
   const std::string greeting = ZmtpGreeting();
   const ssize_t sent = ::send(socket_.fd(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
   if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;  // not connected yet
+  error_ = sent < 0 ? errno : 0;
   greeted_ = sent == static_cast<ssize_t>(greeting.size());
   return greeted_;
 }
@@ -235,7 +250,8 @@ bool TcpConnection::Read() {
     const ZmtpInput::Rooms rooms = input_->MakeRooms();
     const ssize_t got = ::readv(socket_.fd(), rooms.data(), rooms.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (got < 0) error_ = errno;
+    if (got < 0) return error_ == EAGAIN || error_ == EWOULDBLOCK;
     if (got == 0) return false;
     taken = input_->Filled(static_cast<size_t>(got));
   }
@@ -261,6 +277,9 @@ void TcpConnection::Break(bs::Duration retry_after) {
     out_bytes_ += out_.emplace_back(std::move(out.messages), nullptr).left_bytes;
   }
   ConnectLater(retry_after);
+  if (!connected_) {
+    TellAttempt(where_ + ": " + (greeted_ ? "it hung up" : std::system_category().message(error_)));
+  }
   // A peer that requires authentication may give no other reason than this one.
   if (greeted_ && !ready_) TellRefused("it hung up");
   if (std::exchange(connected_, false) && listener_.on_disconnected) listener_.on_disconnected();

@@ -1,8 +1,6 @@
 // TcpConnection: the outgoing connection to one peer, with the queue of messages that wait for it.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <deque>
 #include <functional>
 #include <memory>
@@ -80,8 +78,11 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     bool begun = false;
   };
 
-  void Connect(const sockaddr_in& address);
+  void OnResolved(const bs::Result<SocketAddress>& resolved);
+  void Connect(const SocketAddress& address);
   void ConnectLater(bs::Duration delay);
+  // Tells the listener of the latest attempt.
+  void TellAttempt(const std::string& what);
   bs::Duration host_timeout() const;
   // Breaks the connection if the other host has vanished.
   void LookAtHost();
@@ -115,8 +116,10 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   const std::string identity_;
   const bool apart_;
   ConnectionListener listener_;
-  std::optional<sockaddr_in> resolved_;  // where the latest connection came up
+  std::optional<SocketAddress> resolved_;  // where the latest connection came up
   TcpSocket socket_;
+  std::string where_;                     // the address of socket_, for people
+  int error_ = 0;                         // of the latest call on socket_ that failed
   std::unique_ptr<ZmtpInput> input_;      // of socket_
   bool greeted_ = false;                  // our greeting is sent
   bool ready_ = false;                    // the peer's READY has come

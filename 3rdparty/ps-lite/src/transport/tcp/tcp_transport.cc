@@ -2,7 +2,6 @@
 // peer.
 #include "transport/tcp/tcp_transport.h"
 
-#include <arpa/inet.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -114,9 +113,8 @@ bs::Result<Listening> TcpNetwork::Listen(const Address& address) {
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
   loop_->WatchReadable(listener_.fd(), [this] { Accept(); });
-  const sockaddr_in local = LocalAddress(listener_);
-  return Listening{.port = ntohs(local.sin_port),
-                   .exposed = ntohl(local.sin_addr.s_addr) >> 24U != kLoopbackNet};
+  const SocketAddress local = LocalAddress(listener_);
+  return Listening{.port = local.port(), .exposed = !local.is_loopback()};
 }
 
 bs::LoopThread* TcpNetwork::LookupThread(bool apart) {

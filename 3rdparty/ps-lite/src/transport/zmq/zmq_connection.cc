@@ -76,6 +76,7 @@ bs::Status ZmqConnection::Open(const ZmqContext& context, const std::string& end
   loop_->WatchReadable(dealer_->fd(), [this] { Pump(); });
   bs::Status monitored = OpenMonitor(context);
   if (!monitored.ok()) return monitored;
+  if (options_.ipv6 || endpoint.starts_with("tcp://[")) dealer_->Set(ZMQ_IPV6, 1);
   if (zmq_connect(dealer_->get(), endpoint.c_str()) != 0) {
     return bs::Status::InvalidArgument(endpoint + ": " + zmq_strerror(errno));
   }

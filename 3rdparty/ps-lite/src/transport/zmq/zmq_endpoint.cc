@@ -1,7 +1,6 @@
 // Finds the address to listen on, and says in words why it cannot be had.
 #include "transport/zmq/zmq_endpoint.h"
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -29,15 +28,17 @@ TcpSocket OpenUnix() {
 
 std::string IpcPath(int32_t port) { return "/tmp/" + std::to_string(port); }
 
-// Returns the first IPv4 address of `host`, or `host` itself if it has none: libzmq then takes it
+// Returns the first address of `host`, or `host` itself if it has none: libzmq then takes it
 // for the name of an interface.
 std::string ResolveLocal(const std::string& host) {
   if (IsNumeric(host)) return host;
   const auto found = ResolveTcp({host, 0});
-  if (!found.ok()) return host;
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &found.value().sin_addr, text.data(), text.size());
-  return text.data();
+  return found.ok() ? found.value().host() : host;
+}
+
+bool IsIpv6(const std::string& host) {
+  const auto address = SocketAddress::Parse(host);
+  return address && address->is_ipv6();
 }
 
 // The endpoint that libzmq bound.
@@ -127,13 +128,15 @@ ZmqListener::~ZmqListener() {
 }
 
 bs::Status ZmqListener::BindTcp(const Address& address) {
-  const std::string endpoint = TcpEndpoint({ResolveLocal(address.host), address.port});
+  const std::string local = ResolveLocal(address.host);
+  const std::string endpoint = TcpEndpoint({local, address.port});
+  if (IsIpv6(local)) router_->Set(ZMQ_IPV6, 1);
   if (zmq_bind(router_->get(), endpoint.c_str()) != 0) {
     return BindError(TcpEndpoint(address), zmq_errno());
   }
   const std::string bound = BoundEndpoint(*router_);
   port_ = PortOf(bound);
-  loopback_ = bound.rfind("tcp://127.", 0) == 0;
+  loopback_ = bound.starts_with("tcp://127.") || bound.starts_with("tcp://[::1]");
   return bs::Status::Ok();
 }
 

@@ -14,7 +14,8 @@
 namespace ps {
 
 struct ZmqOptions {
-  bool ipc = false;  // DMLC_LOCAL: ipc:///tmp/<port> instead of tcp
+  bool ipc = false;   // DMLC_LOCAL: ipc:///tmp/<port> instead of tcp
+  bool ipv6 = false;  // names stand for IPv6 addresses; those in numbers may be of either kind
   // Bytes that the kernel may hold unsent for one connection (TCP_NOTSENT_LOWAT); 0 leaves it.
   int unsent_bytes = 16 << 10;
   // Messages handed to libzmq ahead of the network, for each peer.
