@@ -22,7 +22,7 @@ using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
 // One row of the table of settings.
 struct SettingInfo {
   std::string_view name;  // "BYTESCHEDULER_CREDIT"
-  // "bytes", "seconds", "count", "flag", "text", "address", "choice a|b"
+  // "bytes", "seconds", "count", "flag", "text", "host", "address", "choice a|b"
   std::string_view kind;
   std::string_view unit;      // "" if none
   std::string_view fallback;  // default, as a user would write it; "required" if there is none

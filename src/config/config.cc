@@ -26,7 +26,8 @@ const Row* FindRow(std::string_view name) {
 
 // "NAME=VALUE: want bytes, such as 8388608 or 8MiB".
 Status Malformed(const Row& row, const std::string& text, const std::string& want) {
-  return Status::InvalidArgument(std::string(row.info.name) + "=" + text + ": " + want);
+  return Status::InvalidArgument(std::string(row.info.name) + "=" + api::Printable(text) + ": " +
+                                 want);
 }
 
 Status OutOfRange(const Row& row, const std::string& text) {
@@ -60,6 +61,13 @@ Status Assign(const Row& row, const std::string& text, std::string* out) {
   }
   if (row.info.kind == "address" && !text.empty() && !api::IsAddress(text)) {
     return Malformed(row, text, "want PORT or HOST:PORT, such as 18600 or 0.0.0.0:18600");
+  }
+  if (row.info.kind == "host" && !text.empty()) {
+    const bool root = row.info.name == "DMLC_PS_ROOT_URI";
+    const std::string why = api::WhyNoHost(text, root ? "DMLC_PS_ROOT_PORT" : "DMLC_PORT");
+    if (!why.empty()) return Malformed(row, text, why);
+    *out = api::Unbracketed(text);
+    return Status::Ok();
   }
   *out = text;
   return Status::Ok();
@@ -190,6 +198,9 @@ Result<Config> ParseConfig(const Lookup& lookup, const std::vector<std::string>&
   Config config;
   for (const Row& row : api::SettingRows()) {
     const std::string text = Find(lookup, row.info.name).value_or(std::string(row.info.fallback));
+    if (const std::string damage = api::DamageOf(text); !damage.empty()) {
+      return Malformed(row, text, damage);
+    }
     Status status =
         std::visit([&](auto field) { return Assign(row, text, &(config.*field)); }, row.field);
     if (!status.ok()) return status;

@@ -1,6 +1,8 @@
 // Turns texts of settings into values; whatever is not exactly right is refused.
 #include "config/parse.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -65,6 +67,11 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string_view Unbracketed(std::string_view host) {
+  const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
 std::optional<bool> ParseFlag(std::string_view text) {
   if (IsOneOf(text, "1|true|yes|on")) return true;
   if (IsOneOf(text, "0|false|no|off")) return false;
@@ -87,6 +94,72 @@ bool IsOneOf(std::string_view text, std::string_view words) {
     words.remove_prefix(std::min(end + 1, words.size()));
   }
   return false;
+}
+
+std::string DamageOf(std::string_view text) {
+  if (text.empty()) return "";
+  if (text.find('\r') != std::string_view::npos) {
+    return "it has a carriage return, as files with Windows line ends give it: remove it (dos2unix "
+           "FILE)";
+  }
+  const auto is_quote = [](char c) { return c == '"' || c == '\''; };
+  if (is_quote(text.front()) || is_quote(text.back())) {
+    return "the quotes are part of the value: write it without them (env files and docker keep "
+           "quotes)";
+  }
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\n'; };
+  if (is_blank(text.front()) || is_blank(text.back())) {
+    return "blanks are part of the value: write it without them";
+  }
+  return "";
+}
+
+std::string WhyNoHost(std::string_view text, std::string_view port_setting) {
+  const std::string want = "want an address or a host name";
+  if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
+    return want + ", without " + std::string(text.substr(0, scheme + 3));
+  }
+  if (text.find_first_of(" \t\n,;/\\\"'$(){}<>@") != std::string_view::npos) return want;
+  if (std::any_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; })) return want;
+  const std::string_view host = Unbracketed(text);
+  const size_t colons = static_cast<size_t>(std::count(host.begin(), host.end(), ':'));
+  const size_t colon = host.rfind(':');
+  const bool bracketed = host.starts_with('[') && colon != 0 && host[colon - 1] == ']';
+  if (colons == 1 || bracketed) {
+    return want + " only" +
+           (port_setting.empty() ? std::string(", without a port")
+                                 : "; the port belongs into " + std::string(port_setting));
+  }
+  const std::string address(host.substr(0, host.find('%')));
+  in6_addr v6{};
+  if (colons > 1 && inet_pton(AF_INET6, address.c_str(), &v6) != 1) {
+    return want + "; this is no IPv6 address";
+  }
+  if (colons > 1 && IN6_IS_ADDR_LINKLOCAL(&v6)) {
+    return want +
+           "; this one is link-local, which other nodes cannot use: take a global or a "
+           "unique local one (fd00::/8)";
+  }
+  in_addr v4{};
+  const bool digits = host.find_first_not_of("0123456789.") == std::string_view::npos;
+  if (digits && inet_aton(address.c_str(), &v4) == 0) return want + "; this is no IPv4 address";
+  return "";
+}
+
+std::string Printable(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string printable;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\r' || c == '\n' || c == '\t') {
+      printable += c == '\r' ? "\\r" : c == '\n' ? "\\n" : "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      printable.append("\\x").append(1, kDigits[byte / 16]).append(1, kDigits[byte % 16]);
+    } else {
+      printable += c;
+    }
+  }
+  return printable;
 }
 
 bool IsAddress(std::string_view text) {

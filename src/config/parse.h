@@ -20,6 +20,16 @@ std::optional<bool> ParseFlag(std::string_view text);
 Result<int64_t> ParseCount(std::string_view text);
 // Returns true if `text` is one of the words in "a|b|c".
 bool IsOneOf(std::string_view text, std::string_view words);
+// What is wrong with a text that a shell, an env file or a YAML file has damaged: quotes that are
+// part of it, a carriage return, blanks around it.  Empty if nothing is.
+std::string DamageOf(std::string_view text);
+// What is wrong with a text that should be a host: an address in numbers or a name.  Empty if
+// nothing is.  `port_setting` is where a port belongs, "" if nowhere.
+std::string WhyNoHost(std::string_view text, std::string_view port_setting);
+// "::1" for "[::1]"; any other text as it is.
+std::string_view Unbracketed(std::string_view host);
+// The text with its control characters as escapes (\r, \x1b), for one line of an error.
+std::string Printable(std::string_view text);
 // Returns true if `text` is PORT or HOST:PORT; an IPv6 host stands in brackets.
 bool IsAddress(std::string_view text);
 // The name that needs the fewest changes, if it needs few; empty if none does.

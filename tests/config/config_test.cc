@@ -203,6 +203,8 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
       {"DMLC_NUM_SERVER", "-1", "want 1 to 16384"},
       {"DMLC_NUM_SERVER", "1x", kWhole},
       {"DMLC_PS_ROOT_PORT", "65536", "want 0 to 65535"},
+      {"DMLC_PS_ROOT_URI", "tcp://a", "want an address or a host name, without tcp://"},
+      {"DMLC_NODE_HOST", "a b", "want an address or a host name"},
       {"DMLC_PORT", "http", kWhole},
       {"DMLC_LOCAL", "maybe", kFlag},
       {"DMLC_USE_KUBERNETES", "2", kFlag},
@@ -251,6 +253,54 @@ TEST(Config, EveryRowRefusesInTheSameWords) {
   for (const SettingInfo& info : AllSettings()) {
     EXPECT_TRUE(info.kind == "text" || tested.contains(info.name)) << info.name << " has no test";
   }
+}
+
+TEST(Config, AHostIsAnAddressOrANameAndNothingElse) {
+  const std::string want = "want an address or a host name";
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"127.0.0.1:1234", want + " only; the port belongs into DMLC_PS_ROOT_PORT"},
+      {"node1:1234", want + " only; the port belongs into DMLC_PS_ROOT_PORT"},
+      {"[::1]:1234", want + " only; the port belongs into DMLC_PS_ROOT_PORT"},
+      {"tcp://node1", want + ", without tcp://"},
+      {"http://node1:80/", want + ", without http://"},
+      {"10.0.0.256", want + "; this is no IPv4 address"},
+      {"fd00::1::2", want + "; this is no IPv6 address"},
+      {"fe80::1%eth0", want +
+                           "; this one is link-local, which other nodes cannot use: take a global "
+                           "or a unique local one (fd00::/8)"},
+      {"10.0.0.1,10.0.0.2", want},
+      {"$HOST", want},
+  };
+  for (const auto& [text, sentence] : rows) {
+    EXPECT_EQ(ErrorWith("DMLC_PS_ROOT_URI", text), "DMLC_PS_ROOT_URI=" + text + ": " + sentence);
+  }
+  EXPECT_TRUE(
+      ErrorWith("DMLC_NODE_HOST", "a:1").ends_with("only; the port belongs into DMLC_PORT"));
+  for (const char* host : {"::1", "fd00::1", "10.0.0.1", "mx-job_scheduler-0.svc", "localhost"}) {
+    EXPECT_EQ(ParseWith("DMLC_PS_ROOT_URI", host).value().root_uri, host);
+  }
+  EXPECT_EQ(ParseWith("DMLC_PS_ROOT_URI", "[::1]").value().root_uri, "::1");
+  EXPECT_EQ(ParseWith("DMLC_NODE_HOST", "[fd00::1]").value().node_host, "fd00::1");
+}
+
+TEST(Config, WhatFilesAndShellsLeaveInAValueIsNamed) {
+  EXPECT_EQ(ErrorWith("DMLC_PS_ROOT_PORT", "1234\r"),
+            "DMLC_PS_ROOT_PORT=1234\\r: it has a carriage return, as files with Windows line ends "
+            "give it: remove it (dos2unix FILE)");
+  for (const char* name : {"DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_PS_ROOT_URI", "DMLC_INTERFACE"}) {
+    EXPECT_NE(ErrorWith(name, "1\r").find("carriage return"), std::string::npos) << name;
+    for (const char* text : {"\"1\"", "'1'", "\"1"}) {
+      EXPECT_EQ(ErrorWith(name, text),
+                std::string(name) + "=" + text +
+                    ": the quotes are part of the value: write it without them (env files and "
+                    "docker keep quotes)");
+    }
+    for (const char* text : {" 1", "1 ", "1\n", "\t1"}) {
+      EXPECT_NE(ErrorWith(name, text).find(": blanks are part of the value"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(ErrorWith("DMLC_ROLE", "a\x1b[2J"),
+            "DMLC_ROLE=a\\x1b[2J: want one of worker|server|scheduler");
 }
 
 TEST(Config, NamesEverythingThatIsMissingAndWhatItMeans) {
