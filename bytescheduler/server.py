@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, Mapping, Optional
 
 from bytescheduler._hosting.host import Host
 from bytescheduler._metrics.serving import serve
-from bytescheduler._native import Node
+from bytescheduler._native import Node, names_known
 from bytescheduler._process.say import say
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError, Error
@@ -113,6 +113,23 @@ def _metrics(node: Node, role: str) -> Iterator[None]:
             exporter.close()
 
 
+def _await_names(overrides: Mapping[str, str], stop: _Stop) -> bool:
+    """Return True when the host names in the settings are known, False when a signal ends it.
+
+    Raises
+    ------
+    ConfigError
+        One is not known in time.
+    """
+    begin, waited_s = time.monotonic(), 0.0
+    while not names_known(overrides, waited_s=waited_s):
+        if stop.number:
+            return False
+        time.sleep(_LOOK_S)
+        waited_s = time.monotonic() - begin
+    return True
+
+
 def _is_complete(node: Node) -> bool:
     """Return whether all nodes have come, so that workers may have something to save."""
     try:
@@ -202,7 +219,11 @@ def run(
     """
     with _signals() as stop:
         try:
-            node = Node.start({} if role is None else {"DMLC_ROLE": role}, updater=_make_host())
+            overrides = {} if role is None else {"DMLC_ROLE": role}
+            if not _await_names(overrides, stop):
+                _say(f"ended: {stop}")
+                return stop.exit_code
+            node = Node.start(overrides, updater=_make_host())
             if on_listening is not None and node.port > 0:
                 on_listening(node.port)
             return _run_to_the_end(node, role or Settings.read().role, stop, on_failure)

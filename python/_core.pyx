@@ -6,6 +6,7 @@ callback of the engine ever needs the GIL: completions are counted by the engine
 """
 
 from collections import namedtuple
+from time import monotonic, sleep
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -21,6 +22,8 @@ from bytescheduler.errors import Closed, ConfigError, Error, UsageError, _from_c
 # How long a blocking call stays away from Python's signal handlers.
 cdef enum:
     SLICE_MS = 250
+
+NAMES_S = 0.25  # from one look-up of an unknown name to the next
 
 Setting = namedtuple("Setting", ["name", "kind", "unit", "default", "scope", "sentence"])
 Value = namedtuple("Value", ["name", "value", "origin"])
@@ -135,6 +138,35 @@ def check_settings(overrides=None):
     cdef _Settings given = _Settings(overrides)
     cdef bs_error error
     _check(bs_settings_check(given.rows, given.count, &error), &error)
+
+
+def names_known(overrides=None, *, double waited_s=0):
+    """Return whether the host names that a node needs to start have addresses.
+
+    If not, the caller calls again a little later, as a new pod's name is known late.  Blocks while
+    a name is looked up.
+
+    Parameters
+    ----------
+    overrides : mapping of str to str, optional
+        Settings that win over the environment.
+    waited_s : float
+        The time since the caller's first call; at 0 the log says that it waits.
+
+    Raises
+    ------
+    ConfigError
+        As `check_settings`; or a name has no address, and BYTESCHEDULER_TIMEOUT is over.
+    """
+    cdef _Settings given = _Settings(overrides)
+    cdef bs_error error
+    cdef int known = 0
+    cdef int waited_ms = <int>min(waited_s * 1000, 2e9)
+    cdef int code
+    with nogil:
+        code = bs_names_known(given.rows, given.count, waited_ms, &known, &error)
+    _check(code, &error)
+    return bool(known)
 
 
 def about_host(overrides=None):
@@ -281,6 +313,10 @@ cdef class Worker:
         cdef Worker self = Worker.__new__(Worker)
         cdef bs_error error
         self.abandoned = []
+        begin, waited_s = monotonic(), 0.0
+        while not names_known(settings, waited_s=waited_s):
+            sleep(NAMES_S)
+            waited_s = monotonic() - begin
         with nogil:
             code = bs_worker_start(given.rows, given.count, wanted_rank, &self.worker, &error)
         _check(code, &error)

@@ -187,6 +187,8 @@ cdef extern from "bytescheduler/c_api.h":
                             void* context)
     ctypedef void (*bs_host_row)(void* context, const char* what, const char* name,
                                  const char* value) noexcept
+    int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_ms, int* known,
+                       bs_error* error)
     int bs_host_about(const bs_setting* settings, size_t num_settings, bs_host_row row,
                       void* context, bs_error* error)
 

@@ -205,6 +205,13 @@ void bs_waiter_free(bs_waiter* waiter);
 
 typedef struct bs_node bs_node;
 
+// Looks whether the host names that the settings give have addresses.  Returns 0 and sets `known`
+// to 1 if a node can be started.  Sets it to 0, and logs that at first, if a name has no address
+// yet, as that of a new pod: the caller repeats this a little later, with the time since its first
+// call.  Fails once BYTESCHEDULER_TIMEOUT is over, naming the setting and the system's reason.
+// Blocks while a name is looked up.
+int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_ms, int* known,
+                   bs_error* error);
 // Starts the role of DMLC_ROLE (scheduler or server) on threads of its own and returns.
 int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node, bs_error* error);
 // Functions of the caller that update a server's weights (bs::ServerUpdater).  They run on the

@@ -17,6 +17,7 @@
 #include "bytescheduler/config.h"
 #include "capi/c_api_guard.h"
 #include "node/about_host.h"
+#include "node/network.h"
 #include "node/node.h"
 #include "trace/timeline.h"
 
@@ -133,6 +134,21 @@ int bs_waiter_wait(const bs_waiter* waiter, int timeout_ms, bs_error* error) {
 void bs_waiter_free(bs_waiter* waiter) { delete waiter; }
 
 // ---- scheduler node and servers ----------------------------------------------------------------
+
+int bs_names_known(const bs_setting* settings, size_t num_settings, int waited_ms, int* known,
+                   bs_error* error) {
+  *known = 0;
+  return Return(Guarded([&] {
+                  const Result<Config> config =
+                      bs::ConfigFromProcess(Overrides(settings, num_settings));
+                  if (!config.ok()) return config.status();
+                  const bs::Duration waited = std::chrono::milliseconds(waited_ms);
+                  const Status unknown = bs::api::AwaitNames(config.value(), waited);
+                  *known = unknown.ok() ? 1 : 0;
+                  return unknown.code() == bs::StatusCode::kUnavailable ? Status::Ok() : unknown;
+                }),
+                error);
+}
 
 int bs_node_start(const bs_setting* settings, size_t num_settings, bs_node** node,
                   bs_error* error) {

@@ -29,6 +29,11 @@ std::vector<HostFact> AboutHost(const Config& config) {
   const Result<std::string> own = OwnHost(config);
   facts.push_back(own.ok() ? HostFact{"address", own.value(), ""}
                            : HostFact{"address", "", own.status().message()});
+  const std::string route = RouteAddress(config);
+  if (!route.empty()) facts.push_back({"route", route, ""});
+  for (const std::string& sentence : LoopbackWarnings(config)) {
+    facts.push_back({"loopback", sentence, ""});
+  }
   return facts;
 }
 

@@ -12,8 +12,10 @@ namespace bs::api {
 //   "kernels"    name of the summation kernels that servers use     ""
 //   "numa"       number of the node                                 its cores, with blanks between
 //   "quota"      processors that the control group allows, "0.5"    ""; no row without a quota
-//   "interface"  name of one that is up                             its IPv4 address
+//   "interface"  name of one that is up                             its address
 //   "address"    the one this node shows to the others, or ""       why there is none, or ""
+//   "route"      the address of this host that the route to the scheduler node leaves from    ""
+//   "loopback"   a sentence about a loopback address where other hosts are expected    ""
 struct HostFact {
   std::string what;
   std::string name;

@@ -14,16 +14,19 @@ namespace bs::api {
 
 struct Interface {
   std::string name;
-  std::string address;  // IPv4
+  std::string address;  // IPv4 or IPv6
   bool loopback;
 };
 
-// The interfaces that are up and have an IPv4 address, in the system's order.
+// The interfaces that are up, a row for each address that other hosts may reach or that is a
+// loopback one, in the system's order.
 std::vector<Interface> ListInterfaces();
 
-// In this order: DMLC_NODE_HOST; the first interface whose name starts with DMLC_INTERFACE;
-// 127.0.0.1 if the scheduler node's address is a loopback one or DMLC_LOCAL is set; the first IPv4
-// address that is no loopback one.  kInvalidArgument saying what to set if there is none.
+// In this order: DMLC_NODE_HOST; the address of the interface DMLC_INTERFACE, or of the first whose
+// name starts so; a loopback one if the scheduler node's address is one or DMLC_LOCAL is set; the
+// address that the route to the scheduler node leaves from; the first one that is no loopback one.
+// An IPv6 address only if the scheduler node has no IPv4 address.  kInvalidArgument saying what to
+// set if there is none.
 Result<std::string> OwnHost(const Config& config);
 
 // Ok if this node can listen at `host`, an address, a name or an interface; else kInvalidArgument
@@ -32,5 +35,21 @@ Status CheckOwnHost(std::string_view setting, const std::string& host);
 
 // Why `host` has no address now, in the system's words; empty if it has one.
 std::string WhyUnresolved(const std::string& host);
+
+// Ok if every host name that this node needs to start has an address now.  Else kUnavailable: it
+// may have one later, as a new pod's name.  Names the setting, and the system's reason.
+Status CheckNames(const Config& config);
+
+// The address of this host that packets to the scheduler node leave from; empty if it has no
+// address, or no route leads there.
+std::string RouteAddress(const Config& config);
+
+// True if the scheduler node's address is one of IPv6, or the name of such addresses only.
+bool RootIsIpv6(const Config& config);
+
+// Sentences, each beginning with the setting, about loopback addresses where other hosts are
+// expected: a name that /etc/hosts sends there, or a node of a job whose scheduler node is not
+// there.
+std::vector<std::string> LoopbackWarnings(const Config& config);
 
 }  // namespace bs::api

@@ -12,6 +12,7 @@
 #include "membership/role_limits.h"
 #include "node/debug_log.h"
 #include "node/host.h"
+#include "ps/text.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/zmq/zmq_transport.h"
 
@@ -35,6 +36,7 @@ uint64_t HalfOf(uint64_t available_bytes) {
 ps::ZmqOptions MakeZmqOptions(const Config& config) {
   ps::ZmqOptions options;
   options.ipc = config.local_ipc;
+  options.ipv6 = !config.local_ipc && RootIsIpv6(config);
   options.unsent_bytes = static_cast<int>(config.unsent_bytes);
   options.most_waiting_bytes = MostWaitingBytes(config, AvailableBytes());
   const bool scheduler = config.role == "scheduler";
@@ -125,7 +127,7 @@ Result<ps::MembershipOptions> MakeMembershipOptions(const Config& config, ps::Ro
   options.rejoin_timeout = config.rejoin_timeout;
   if (role == ps::Role::kScheduler) {
     // A pod cannot bind the address of the service in front of it.
-    if (config.use_kubernetes) options.bind_host = "0.0.0.0";
+    if (config.use_kubernetes) options.bind_host = RootIsIpv6(config) ? "::" : "0.0.0.0";
     if (!config.use_kubernetes && !config.local_ipc) {
       Status own = CheckOwnHost("DMLC_PS_ROOT_URI", config.root_uri);
       if (!own.ok()) return own;
@@ -166,6 +168,24 @@ void WarnOfUnknownRoot(const Config& config, const Logger& log) {
 Duration SpinOf(const Config& config, double processor_quota) {
   constexpr double kEnough = 2;  // one for others
   return config.spin_given || processor_quota >= kEnough ? config.spin : Duration::zero();
+}
+
+Status AwaitNames(const Config& config, Duration waited) {
+  Status unknown = CheckNames(config);
+  if (unknown.ok()) return unknown;
+  if (waited >= config.timeout) {
+    return Status::InvalidArgument(unknown.message() + "; looked up again and again for " +
+                                   ps::TextOf(config.timeout) + " (BYTESCHEDULER_TIMEOUT)");
+  }
+  if (waited == Duration::zero()) {
+    MakeLogger(config).Warning(unknown.message() +
+                               "; trying again until BYTESCHEDULER_TIMEOUT is over");
+  }
+  return unknown;
+}
+
+void WarnOfLoopback(const Config& config, const Logger& log) {
+  for (const std::string& sentence : LoopbackWarnings(config)) log.Warning(sentence);
 }
 
 Network::Network(const Config& config, const Logger& log)

@@ -43,6 +43,13 @@ Status CheckDescriptorsOf(const Config& config, uint64_t num_threads);
 // Says so in the log if the scheduler node's name is not known (yet).  Blocks for the look-up.
 void WarnOfUnknownRoot(const Config& config, const Logger& log);
 
+// Warns of loopback addresses where other hosts are expected.  Blocks for look-ups.
+void WarnOfLoopback(const Config& config, const Logger& log);
+
+// CheckNames, for a caller that repeats it: `waited` is the time since its first call, at which
+// this logs that it waits.  kUnavailable to go on; kInvalidArgument once the timeout is over.
+Status AwaitNames(const Config& config, Duration waited);
+
 // Owns the thread and the transport; ends them in its destructor, which blocks until every frame is
 // released.  REQUIRES, before the destructor: the member or coordinator on it was closed and is
 // gone.

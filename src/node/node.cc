@@ -60,6 +60,7 @@ Result<std::unique_ptr<SchedulerNode>> SchedulerNode::Start(const Config& config
 SchedulerNode::SchedulerNode(const Config& config, const ps::MembershipOptions& options)
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config, log_);
+  WarnOfLoopback(config, network_log);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   coordinator_ = std::make_unique<ps::Coordinator>(options, network_->transport(), io, network_log);
@@ -119,6 +120,7 @@ ServerNode::ServerNode(const Config& config, const ps::MembershipOptions& option
   }
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
+  WarnOfLoopback(config, network_log);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);

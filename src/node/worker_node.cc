@@ -74,6 +74,7 @@ WorkerNode::WorkerNode(const Config& config, const ps::MembershipOptions& option
     : log_(MakeLogger(config)) {
   const Logger network_log = MakeNetworkLogger(config, log_);
   WarnOfUnknownRoot(config, network_log);
+  WarnOfLoopback(config, network_log);
   network_ = std::make_unique<Network>(config, network_log);
   LoopThread* const io = network_->io();
   member_ = std::make_unique<ps::Member>(options, network_->transport(), io, network_log);

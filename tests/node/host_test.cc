@@ -19,6 +19,27 @@ TEST(OwnHost, WhatIsSetWins) {
   EXPECT_EQ(OwnHost(config).value(), "node7.example");
 }
 
+TEST(OwnHost, AnInterfacesExactNameWinsOverAPrefix) {
+  Config config = WithRoot("192.0.2.1");
+  config.interface = "lo";
+  EXPECT_EQ(OwnHost(config).value(), "127.0.0.1");
+}
+
+TEST(OwnHost, IsTheAddressThatTheRouteLeavesFrom) {
+  const Config config = WithRoot("192.0.2.1");
+  const std::string route = RouteAddress(config);
+  if (route.empty()) GTEST_SKIP() << "no route out of this host";
+  EXPECT_EQ(OwnHost(config).value(), route);
+}
+
+TEST(OwnHost, AnIpv6SchedulerOnLoopbackGetsLoopbackToo) {
+  EXPECT_EQ(OwnHost(WithRoot("::1")).value(), "::1");
+  EXPECT_TRUE(RootIsIpv6(WithRoot("::1")));
+  EXPECT_FALSE(RootIsIpv6(WithRoot("::ffff:127.0.0.1")));
+  EXPECT_FALSE(RootIsIpv6(WithRoot("127.0.0.1")));
+  EXPECT_FALSE(RootIsIpv6(WithRoot("nosuch.invalid")));
+}
+
 TEST(OwnHost, TakesTheInterfaceWhoseNameStartsSo) {
   Config config = WithRoot("192.0.2.1");
   config.interface = "l";
@@ -77,6 +98,48 @@ TEST(CheckOwnHost, UnknownNamesAreRefusedAsSuch) {
   EXPECT_TRUE(status.message().starts_with(
       "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved ("))
       << status.message();
+}
+
+TEST(CheckOwnHost, TheSchedulerNodesAddressHasAWayOutOfPodsAndNat) {
+  const Status root = CheckOwnHost("DMLC_PS_ROOT_URI", "192.0.2.9");
+  EXPECT_NE(root.message().find("DMLC_USE_KUBERNETES=1"), std::string::npos) << root.message();
+  const Status node = CheckOwnHost("DMLC_NODE_HOST", "192.0.2.9");
+  EXPECT_EQ(node.message().find("DMLC_USE_KUBERNETES"), std::string::npos) << node.message();
+}
+
+TEST(CheckNames, NamesThatMayComeLaterAreUnavailable) {
+  Config config = WithRoot("nosuch.invalid");
+  for (const char* role : {"scheduler", "server", "worker"}) {
+    config.role = role;
+    const Status status = CheckNames(config);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(status.message().starts_with(
+        "DMLC_PS_ROOT_URI=nosuch.invalid: the name cannot be resolved ("))
+        << status.message();
+  }
+  config.role = "scheduler";
+  config.use_kubernetes = true;  // the name is that of a service in front of it
+  EXPECT_TRUE(CheckNames(config).ok());
+  config = WithRoot("127.0.0.1");
+  config.role = "worker";
+  EXPECT_TRUE(CheckNames(config).ok());
+  config.node_host = "nosuch.invalid";
+  EXPECT_TRUE(CheckNames(config).message().starts_with("DMLC_NODE_HOST=nosuch.invalid: the name"));
+}
+
+TEST(LoopbackWarnings, AreAboutNodesThatOtherHostsDoNotReach) {
+  Config config = WithRoot("192.0.2.1");
+  config.role = "worker";
+  for (const char* host : {"127.0.0.1", "localhost", "0.0.0.0"}) {
+    config.node_host = host;
+    const std::vector<std::string> warnings = LoopbackWarnings(config);
+    ASSERT_EQ(warnings.size(), 1U) << host;
+    EXPECT_TRUE(warnings.front().starts_with(std::string("DMLC_NODE_HOST=") + host + " is "));
+  }
+  for (const char* root : {"127.0.0.1", "localhost"}) {
+    config.root_uri = root;
+    EXPECT_TRUE(LoopbackWarnings(config).empty()) << root;
+  }
 }
 
 TEST(WhyUnresolved, IsEmptyForWhatHasAnAddress) {
