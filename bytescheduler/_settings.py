@@ -8,6 +8,7 @@ import re
 from typing import Callable, FrozenSet, Mapping, Optional, Tuple, TypeVar, cast
 
 from bytescheduler._native import settings, values
+from bytescheduler._process.where import bare
 
 __all__ = ["Settings", "seconds", "size"]
 
@@ -75,9 +76,9 @@ class Settings:
     role: str = _row("DMLC_ROLE", str)
     num_workers: Optional[int] = _row("DMLC_NUM_WORKER", _known_count)
     num_servers: Optional[int] = _row("DMLC_NUM_SERVER", _known_count)
-    root_host: str = _row("DMLC_PS_ROOT_URI", str)
+    root_host: str = _row("DMLC_PS_ROOT_URI", bare)
     root_port: int = _row("DMLC_PS_ROOT_PORT", _count)
-    node_host: str = _row("DMLC_NODE_HOST", str)
+    node_host: str = _row("DMLC_NODE_HOST", bare)
     interface: str = _row("DMLC_INTERFACE", str)
     port: int = _row("DMLC_PORT", _count)
     uses_files: bool = _row("DMLC_LOCAL", _flag)  # in /tmp, instead of addresses

@@ -2,12 +2,14 @@
 
 import contextlib
 import errno
+import ipaddress
 import socket
 from typing import List, Sequence
 
 from bytescheduler._doctor.findings import Finding, good, problem, warning, within
 from bytescheduler._doctor.link import read_whole
 from bytescheduler._native import HostFact
+from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
 
 __all__ = ["check", "resolve"]
@@ -18,7 +20,7 @@ _GREETING_BYTES = 10
 
 
 def resolve(host: str, limit_s: float) -> str:
-    """Return the first IPv4 address of `host`.
+    """Return the first address of `host`, one of IPv4 if there is one, as the engine does.
 
     Raises
     ------
@@ -26,15 +28,30 @@ def resolve(host: str, limit_s: float) -> str:
         There is none, or no answer in `limit_s`.
     """
     try:
-        found = within(limit_s, lambda: socket.getaddrinfo(host, None, family=socket.AF_INET))
+        found = within(limit_s, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except UnicodeError:  # a label that is empty or too long
         raise OSError(errno.EINVAL, "this is no host name") from None
-    return str(found[0][4][0])
+    return str(sorted(found, key=lambda row: row[0] != socket.AF_INET)[0][4][0])
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _is_loopback(address: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    return False
+
+
+def _names_this_host(host: str) -> bool:
+    """Return whether `host` means this host everywhere, so that other hosts are not expected."""
+    return _is_loopback(host) or host.partition(".")[0] in ("localhost", "ip6-localhost")
 
 
 def _is_own(address: str) -> bool:
     """Ask the system itself, which knows all of 127.0.0.0/8, for one."""
-    with socket.socket() as probe:
+    with socket.socket(_family(address)) as probe:
         try:
             probe.bind((address, 0))
         except OSError as error:
@@ -68,9 +85,35 @@ def _own_address(settings: Settings, facts: Sequence[HostFact], limit_s: float) 
     return good(_AREA, "own_address", text)
 
 
+def _reach(settings: Settings, facts: Sequence[HostFact], limit_s: float) -> List[Finding]:
+    """Return whether the others reach the address that this node shows, as far as it can tell."""
+    route = next((fact.name for fact in facts if fact.what == "route"), "")
+    shown = next(fact.name for fact in facts if fact.what == "address")
+    if not shown or not route or not settings.root_host or settings.role == "scheduler":
+        return []
+    by_name = {fact.name: fact.value for fact in facts if fact.what == "interface"}
+    try:
+        address = by_name.get(shown) or resolve(shown, limit_s)
+    except OSError:
+        return []  # own_address says so
+    setting = "DMLC_NODE_HOST" if settings.node_host else "DMLC_INTERFACE"
+    if address in ("0.0.0.0", "::") or (_is_loopback(address) and not _is_loopback(route)):
+        text = (
+            f"{address} is no address that other hosts reach, and the scheduler node is elsewhere"
+        )
+        return [problem(_AREA, "reach", text, f"unset {setting}, or set it to {route}")]
+    if address != route and not _is_loopback(route):
+        text = (
+            f"packets to the scheduler node leave from {route}, and the others are shown {address}"
+        )
+        advice = f"if they do not reach that one, unset {setting}, or set DMLC_NODE_HOST={route}"
+        return [warning(_AREA, "reach", text, advice)]
+    return []
+
+
 def _port(name: str, setting: str, address: str, port: int) -> Finding:
     """Return whether this node could listen there, as the engine would."""
-    with socket.socket() as probe:
+    with socket.socket(_family(address)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -83,7 +126,7 @@ def _port(name: str, setting: str, address: str, port: int) -> Finding:
                     f"else take another {setting}; ss -ltnp shows the process that has this one"
                 )
                 return problem(_AREA, name, text, advice)
-            text = f"{setting}: this node cannot listen at {address}:{port}: {error.strerror}"
+            text = f"{setting}: this node cannot listen at {at(address, port)}: {error.strerror}"
             return problem(_AREA, name, text, f"take a {setting} above 1023")
     return good(_AREA, name, f"{setting}: port {port} is free")
 
@@ -104,7 +147,7 @@ def _greeting(connection: socket.socket, limit_s: float) -> bytes:
 
 def _connect(address: str, port: int, limit_s: float) -> Finding:
     """Return whether the scheduler node answers."""
-    where = f"{address}:{port}"
+    where = at(address, port)
     try:
         with socket.create_connection((address, port), limit_s) as connection:
             greeting = _greeting(connection, limit_s)
@@ -134,18 +177,24 @@ def _root(settings: Settings, limit_s: float) -> List[Finding]:
         address = resolve(host, limit_s)
     except OSError as error:
         text = f"DMLC_PS_ROOT_URI={host} cannot be resolved: {error.strerror or error}"
-        return [problem(_AREA, "root", text, "correct it, or give the address in numbers")]
+        advice = "correct it, or give the address in numbers; a new pod's name is known late"
+        return [problem(_AREA, "root", text, advice)]
     own = _is_own(address)
     shown = host if host == address else f"{host} ({address})"
     text = f"DMLC_PS_ROOT_URI={shown}: {'this host' if own else 'another host'}"
     if listens and not own and not everywhere:
-        advice = "start the scheduler node there; behind NAT set DMLC_USE_KUBERNETES=1"
+        advice = "start the scheduler node there; in a pod or behind NAT set DMLC_USE_KUBERNETES=1"
         return [problem(_AREA, "root", text, advice)]
     findings = [good(_AREA, "root", text)]
+    if _is_loopback(address) and not _names_this_host(host) and not (listens and everywhere):
+        text += ", a loopback address, which no other host reaches"
+        advice = "give the address of the network, or correct /etc/hosts"
+        findings = [warning(_AREA, "root", text, advice)]
     if port == 0:
         return findings
     if listens:
-        where = "0.0.0.0" if everywhere else address
+        every = "::" if ":" in address else "0.0.0.0"
+        where = every if everywhere else address
         findings.append(_port("root_port", "DMLC_PS_ROOT_PORT", where, port))
     else:
         findings.append(_connect(address, port, limit_s))
@@ -167,11 +216,12 @@ def check(settings: Settings, facts: Sequence[HostFact], *, limit_s: float = 5.0
     own = [f"{fact.name} {fact.value}" for fact in facts if fact.what == "interface"]
     interfaces = good(_AREA, "interfaces", f"interfaces: {', '.join(own)}")
     if not own:
-        text = "no network interface has an IPv4 address"
+        text = "no network interface has an address"
         interfaces = problem(_AREA, "interfaces", text, "ip address shows them; bring one up")
     return [
         interfaces,
         _own_address(settings, facts, limit_s),
+        *_reach(settings, facts, limit_s),
         *_own_port(settings),
         *_root(settings, limit_s),
     ]

@@ -17,6 +17,7 @@ from typing import Collection, Dict, List, Mapping, Optional, Sequence
 from bytescheduler._launch import leaving, ready
 from bytescheduler._process import child, family, limits
 from bytescheduler._process.say import plain, say
+from bytescheduler._process.where import at
 from bytescheduler._settings import Settings
 
 __all__ = ["Rendezvous", "run"]
@@ -74,16 +75,34 @@ class Rendezvous:
             talkative=settings.is_talkative,
         )
 
-    def reachable(self) -> bool:
-        """Connect, and hang up at once.  Blocks."""
-        with contextlib.suppress(OSError):
-            if self.ipc:
-                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    def why_unreachable(self) -> str:
+        """Connect, and hang up at once; return why that failed, or nothing.  Blocks."""
+        if self.ipc:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                try:
                     probe.connect(f"/tmp/{self.port}")
-                return True
-            socket.create_connection((self.host, self.port), timeout=_CONNECT_S).close()
-            return True
-        return False
+                except OSError as error:
+                    return f"/tmp/{self.port}: {error.strerror or error}"
+            return ""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            return f"the name {self.host} cannot be resolved: {why}"
+        tried = []
+        for domain, kind, protocol, _, address in found:
+            where = at(str(address[0]), self.port)
+            with socket.socket(domain, kind, protocol) as probe:
+                probe.settimeout(_CONNECT_S)
+                try:
+                    probe.connect(address)
+                except socket.timeout:
+                    tried.append(f"{where} does not answer")
+                except OSError as error:
+                    tried.append(f"{where}: {error.strerror or error}")
+                else:
+                    return ""
+        return ", ".join(tried)
 
 
 class _Watch:
@@ -96,13 +115,16 @@ class _Watch:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._here: Optional[bool] = None  # None: it never was
+        self._why = ""  # it is not there
         self._since = self._begin  # when `_here` changed
         threading.Thread(target=self._look, name="bslaunch-watch", daemon=True).start()
 
     def _look(self) -> None:
         while not self._over.wait(_CONNECT_EVERY_S):
-            here = self._where.reachable()
+            why = self._where.why_unreachable()
+            here = not why
             with self._lock:
+                self._why = why
                 if here != bool(self._here):
                     self._here = here
                     self._since = time.monotonic()
@@ -114,19 +136,21 @@ class _Watch:
     def why_hopeless(self) -> Optional[str]:
         """Return why the worker will never be in the job, if so; say now and then that it waits."""
         with self._lock:
-            here, since = self._here, self._since
+            here, since, why = self._here, self._since, self._why
         now = time.monotonic()
-        where, node = self._where, f"the scheduler node at {self._where.host}:{self._where.port}"
+        where = self._where
+        node = f"the scheduler node at {at(where.host, where.port)}"
+        latest = f" ({why})" if why else ""
         if here:
             # It ends by itself when the job does not come together in time.
             if now > since + where.timeout_s + 2 * _GRACE_S:
                 self.stop()
         elif here is None:
             if now > self._begin + where.timeout_s + _GRACE_S:
-                return f"no response from {node} in {where.timeout_s:g} s"
+                return f"no response from {node} in {where.timeout_s:g} s{latest}"
             if where.talkative and now > self._said + min(_SAY_EVERY_S, where.timeout_s / 4):
                 self._said = now
-                _say(f"waiting for {node}")
+                _say(f"waiting for {node}{latest}")
         elif now > since + _GRACE_S:
             return f"{node} ended before this worker was in the job; its output says why"
         return None

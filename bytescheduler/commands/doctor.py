@@ -14,6 +14,7 @@ from bytescheduler._doctor.link import Answerer, LinkError, Measurement, measure
 from bytescheduler._native import about_host
 from bytescheduler._process.numbers import Count, Seconds, shortened
 from bytescheduler._process.say import counted, plain, say
+from bytescheduler._process.where import bare
 from bytescheduler._settings import Settings
 from bytescheduler.errors import ConfigError
 
@@ -132,7 +133,7 @@ class _HostPort(click.ParamType):
         host_name, _, port = str(value).rpartition(":")
         if not host_name or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             self.fail(f"{shortened(str(value))}: want HOST:PORT, such as 10.0.0.2:9095", param, ctx)
-        return host_name, int(port)
+        return bare(host_name), int(port)
 
 
 @click.command("doctor", short_help="Look for what would keep a job from running well here.")
